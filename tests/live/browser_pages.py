@@ -55,8 +55,7 @@ class MonitoredPage:
     def refused(self, status: int) -> Iterator[None]:
         """Expect exactly one request to fail with ``status``.
 
-        The browser logs this error independently of the page. The context removes it from
-        ``errors``.
+        The browser will log this error in any case, so it is removed from ``errors`` at the end.
         """
         before = len(self.errors)
         with self.page.expect_console_message(lambda text: str(status) in text.text):
@@ -66,7 +65,7 @@ class MonitoredPage:
         del self.errors[before:]
 
     def faults(self, theme: str, width: int, *, by_axe: bool = True) -> list[str]:
-        """Return the visual and accessibility faults for one theme and width."""
+        """Return the visual and accessibility faults for a theme and a width."""
         self.page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
         self.page.set_viewport_size({"width": width, "height": 900})
         expect(self.page.locator("html")).to_have_attribute("data-theme", theme)
@@ -88,7 +87,7 @@ class MonitoredPage:
         """Return the visual faults of the printed page, printed from the dark theme."""
         self.page.emulate_media(color_scheme="dark")
         expect(self.page.locator("html")).to_have_attribute("data-theme", "dark")
-        # The viewport of A4 paper within its margins.
+        # Use the viewport of A4 paper within its margins.
         self.page.set_viewport_size({"width": 718, "height": 1047})
         self.page.emulate_media(color_scheme="dark", media="print")
         self.page.evaluate("dispatchEvent(new Event('beforeprint'))")
@@ -101,8 +100,8 @@ class MonitoredPage:
     def all_faults(self) -> list[str]:
         """Return the faults for both themes and widths.
 
-        The order needs the fewest redraws. Axe is slow, so it checks each theme and each width only
-        once.
+        Use the order with the fewest redraws. Axe is slow, so every theme and every width should be
+        checked with it only once.
         """
         return [
             *self.faults("light", 1280),
@@ -117,9 +116,9 @@ class MonitoredPage:
 
 @contextmanager
 def quiet_chromium(namespace: str, port: int, folder: Path) -> Iterator[Path]:
-    """Return a Chromium launcher for a namespace with one loopback port of the host.
+    """Return a Chromium launcher for a namespace with a loopback port of the host.
 
-    Chromium aborts each load (ERR_NETWORK_CHANGED) when a network is added or removed. The labs of
+    Chromium will abort loads (ERR_NETWORK_CHANGED) if a network is added or removed, and labs of
     other tests do that all the time.
     """
     with inside(namespace):
@@ -166,7 +165,7 @@ async def _relay(listener: socket.socket, port: int) -> None:
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     try:
-        # Either end may have closed the connection.
+        # The connection may already be closed by the other end.
         with suppress(ConnectionError):
             while data := await reader.read(1 << 16):
                 writer.write(data)

@@ -1,4 +1,4 @@
-"""Run ``broadside`` commands inside the test process, which is faster than a new process."""
+"""Run ``broadside`` commands inside the test process, to save the start of a new process."""
 
 import sys
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ class Done:
 def run_command(
     arguments: Sequence[str], patch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> Done:
-    """Run a command to its end with the environment prepared by ``patch``."""
+    """Run a command using the environment prepared by ``patch``."""
     capfd.readouterr()
     patch.setattr(sys, "argv", ["broadside", *arguments])
     with pytest.raises(SystemExit) as ended:

@@ -1,4 +1,4 @@
-"""Token credential for the Azure SDKs with a token supplied by the test."""
+"""Token credential for the Azure SDKs, to use a token from the test."""
 
 import time
 
@@ -9,7 +9,7 @@ _LIVES_S = 3600
 
 
 class GivenToken:
-    """Return one valid or invalid token and store the last requested ``scopes``."""
+    """Return a valid or invalid token and store the last requested ``scopes``."""
 
     def __init__(self, token: str) -> None:
         self.token = token

@@ -1,4 +1,4 @@
-"""HTTP service on loopback that replaces an Azure service."""
+"""HTTP service on loopback to use instead of an Azure service."""
 
 import contextlib
 import json
@@ -28,7 +28,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """Response with a bytes body unchanged and any other body encoded as JSON."""
+    """Response. A bytes body will be sent unchanged, and any other body will be encoded as JSON."""
 
     status: int = 200
     body: object = b""
@@ -42,7 +42,10 @@ def serving(
     *,
     tls: ssl.SSLContext | None = None,
 ) -> Iterator[str]:
-    """Start a service and yield its URL. Concurrent requests run in separate threads."""
+    """Start a service and yield its URL.
+
+    Concurrent requests will run in separate threads.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         def _serve(self) -> None:
@@ -61,7 +64,7 @@ def serving(
                 if isinstance(response.body, bytes)
                 else json.dumps(response.body).encode()
             )
-            # The client may have closed the connection.
+            # The connection may already be closed by the client.
             with contextlib.suppress(ConnectionError):
                 self.send_response(response.status)
                 if not isinstance(response.body, bytes):

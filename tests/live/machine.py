@@ -27,7 +27,7 @@ _PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # The numbers of the machines of this process.
 _NUMBERS: Final = itertools.count()
 
-# Set up the mounts of process 1. They are not visible outside.
+# Set up the mounts of process 1. They will not be visible outside.
 _SCRIPT: Final = r"""
 set -eu
 echo $$ > "$cgroup/cgroup.procs"
@@ -64,7 +64,10 @@ exec $entered unshare $own_network --mount --pid --cgroup --uts --ipc --fork --k
 
 
 def _remove(group: Path, end_s: float) -> None:
-    """Remove a control group, and retry while killed processes in it are still ending."""
+    """Remove a control group.
+
+    Retry if killed processes in it have not ended yet.
+    """
     while True:
         try:
             return group.rmdir()
@@ -75,7 +78,7 @@ def _remove(group: Path, end_s: float) -> None:
 
 
 class Machine:
-    """One such VM. Leaving the context kills all processes and removes everything."""
+    """A VM of this kind. Leave the context to kill all processes and to remove everything."""
 
     def __init__(
         self,
@@ -87,10 +90,10 @@ class Machine:
         own_network: bool = False,
         network: str | None = None,
     ):
-        """Prepare a machine with ``files`` by absolute path. The ``units`` start at boot.
+        """Prepare a machine with ``files`` by absolute path. The ``units`` will start at boot.
 
-        With ``own_network`` the machine has only loopback. Otherwise it uses the namespace
-        ``network``, or the network of this host. Without ``venv`` no package is installed.
+        Use ``own_network`` to get only loopback. Otherwise the machine will use the namespace
+        ``network``, or the network of this host. Without ``venv`` no package will be installed.
         """
         self.folder = folder
         # This folder is /var/lib/broadside of the machine.
@@ -110,7 +113,7 @@ class Machine:
         }
         stand_ins[f"{system}/default.target"] += f"Wants={' '.join(units)}\n"
         for path, text in {**stand_ins, **files}.items():
-            # The other files are needed only by a boot.
+            # The other files would be needed only for a boot.
             if path.startswith(("/etc/systemd/", "/etc/broadside/")):
                 stored = folder / "files" / path.lstrip("/")
                 stored.parent.mkdir(parents=True, exist_ok=True)
@@ -139,7 +142,7 @@ class Machine:
 
     def __exit__(self, *_: object) -> None:
         if self._process.poll() is None:
-            # This also terminates process 1, and therefore all other processes.
+            # This will also terminate process 1, and therefore all other processes.
             self._process.kill()
         self._process.wait(_STOP_S)
         end_s = time.monotonic() + _STOP_S
@@ -155,7 +158,7 @@ class Machine:
     def remains(self) -> list[str]:
         """Return what still exists on this host after closing.
 
-        Possible are control groups, mounts and processes.
+        This can be control groups, mounts and processes.
         """
         left = [str(self._cgroup)] if self._cgroup.exists() else []
         mounts = Path("/proc/mounts").read_text().splitlines()
@@ -171,7 +174,7 @@ class Machine:
         return min(pids, default=None)
 
     def run(self, unit: str, *argv: str) -> "subprocess.CompletedProcess[str]":
-        """Run a command of this host in the network of a unit's first process."""
+        """Run a command of this host, using the network of a unit's first process."""
         inside = ["nsenter", "--target", str(self.main_pid(unit)), "--net", *argv]
         return subprocess.run(inside, capture_output=True, text=True, timeout=120, check=False)
 
@@ -180,12 +183,12 @@ class Machine:
         return self._init() is not None and not self.shell("systemctl list-units").returncode
 
     def put(self, path: str, content: bytes) -> None:
-        """Write a file of the machine."""
+        """Write a file to the machine."""
         inside = Path(f"/proc/{self._init()}/root{path}")
         inside.write_bytes(content)
 
     def shell(self, script: str, timeout_s: float = 120) -> "subprocess.CompletedProcess[str]":
-        """Run a script in a login environment of the machine's root user."""
+        """Run a script using a login environment of the machine's root user."""
         inside = ["nsenter", "--target", str(self._init()), "--all", "env", "-i", f"PATH={_PATH}"]
         return subprocess.run(
             [*inside, f"HOME={HOME}", "sh", "-euc", f"cd; {script}"],
@@ -215,7 +218,7 @@ class Machine:
 
 
 def why_not() -> str | None:
-    """Return the reason that no machine can be created here, or None."""
+    """Return the reason if no machine can be created here."""
     if os.geteuid() != 0:
         return "makes namespaces and mounts as root"
     if not SYSTEMD.exists() or shutil.which("unshare") is None:
@@ -224,7 +227,7 @@ def why_not() -> str | None:
 
 
 def system_python() -> str:
-    """Return a Python that a service can run, which is not below /root or /home."""
+    """Return a Python that a service can use, which must not be below /root or /home."""
     for name in ("/usr/bin/python3", "/usr/local/bin/python3"):
         if Path(name).exists():
             completed = subprocess.run([name, "-V"], capture_output=True, text=True, check=True)

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-# The time between two reads of the process list. A command takes about a second.
+# The time to wait between two reads of the process list. A command will take about a second.
 READ_INTERVAL_S: Final = 0.1
-# The number of reads of a new process. It may start as a copy of its parent.
+# Read new processes this many times, because they may start as a copy of the parent.
 YOUNG_COUNT: Final = 20
 
 

@@ -1,6 +1,6 @@
 """Measure the CPU time that the hypervisor takes (steal time).
 
-While the machine does not run, no metric of a burst is steady.
+If the machine does not run, the metrics of a burst will not be steady.
 """
 
 import os

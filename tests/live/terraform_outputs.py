@@ -12,7 +12,7 @@ _QUIET = {"CHECKPOINT_DISABLE": "1", "TF_CLI_CONFIG_FILE": os.devnull}
 def outputs(folder: Path) -> dict[str, Any]:
     """Apply a configuration and return its outputs.
 
-    An AssertionError contains Terraform's message.
+    If this fails, the AssertionError will contain Terraform's message.
     """
     done = subprocess.run(
         ["terraform", "apply", "-auto-approve", "-input=false", "-no-color"],

@@ -41,7 +41,7 @@ def first_addresses() -> dict[str, str]:
 def test_finds_interface_of_every_address() -> None:
     addresses = first_addresses()
     by_name = {name: interface_of(address) for name, address in addresses.items()}
-    # Labs of other tests add and remove interfaces at the same time.
+    # Labs of other tests will add and remove interfaces at the same time.
     steady = dict(addresses.items() & first_addresses().items())
     assert "lo" in steady
     assert {name: by_name[name] for name in steady} == {name: name for name in steady}
@@ -54,7 +54,7 @@ def test_reads_mtu_of_every_interface() -> None:
     steady = {name for _, name in socket.if_nameindex()}
     by_name = {}
     for name in steady:
-        # The interface of another test may have been removed.
+        # The interface may already be removed if it belongs to another test.
         with contextlib.suppress(OSError):
             by_name[name] = mtu_bytes(name)
     for name, mtu in by_name.items():
@@ -117,8 +117,8 @@ def test_reads_kernel_clock() -> None:
     assert reading.synchronised == (reading.bound_s is not None)
 
 
-# Two interfaces with one route each. A policy rule sends packets from the second address through
-# the second interface, although the main table uses the first.
+# Use two interfaces with a route each. A policy rule will send packets from the second address
+# through the second interface, although the main table would use the first.
 POLICY_ROUTES = """
 set -e
 ip link set lo up

@@ -38,7 +38,7 @@ from tests.unit.agent.doubles import MemoryTable, make_tools
 
 pytestmark = [pytest.mark.live, pytest.mark.asyncio(loop_scope="module")]
 
-# Some data must be recorded. An old iperf3 reports only at its end.
+# Some data needs to be recorded. An old iperf3 will report only at its end.
 TRAFFIC_S: Final = 2.0
 
 
@@ -86,7 +86,7 @@ async def empty(clock: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIt
 
 @pytest.fixture
 def site(empty: Range) -> Iterator[Range]:
-    """Yield a range without agents, for tests that start and break their own agents."""
+    """Yield a range without agents, for tests that need to start and break agents."""
     yield empty
     empty.kill_agents()
 
@@ -98,7 +98,7 @@ def sent_bytes(report: JobReport) -> int:
 def assert_seconds_add_up(track: Track, total_bytes: int | None) -> None:
     """Verify that the seconds of a track add up to its total.
 
-    Data that the threads still send after the last count may be missing. iperf3 3.16 and later
+    Data may be missing if the threads send it after the last count. iperf3 3.16 and later will
     count first and then stop the threads.
     """
     assert total_bytes is not None
@@ -198,7 +198,7 @@ async def test_stops_within_five_seconds_after_cancel(pair: Pair) -> None:
     seconds = await site.seconds(job)
     assert seconds is not None
     assert sum(i.transferred_bytes for i in seconds.tracks[0].intervals) > 1_000_000
-    # The port is free after the end of the test.
+    # The port should be free after the end of the test.
     await site.presence("server-1", lambda presence: presence.ports == (port,))
 
 
@@ -226,7 +226,7 @@ async def test_stops_burst_after_lease_expired(site: Range, any_engine: Iperf3) 
     assert "192.0.2.99" in (report.reason or "")
 
     await site.send(late, body=b"10.2.1.1 5201", message_id="poison")
-    # With another message id the queue cannot detect the duplicate.
+    # Use another message id, so that the queue cannot detect the duplicate.
     await site.send(late, message_id="again")
     lapsing = await site.launch(port, lease_s=6.0, duration_s=30)
     report = await site.report(lapsing)
@@ -241,7 +241,7 @@ async def test_stops_burst_after_lease_expired(site: Range, any_engine: Iperf3) 
     assert "192.0.2.99" in dead[refused.job_id].description
     assert "claim_lost" in site.log_text("client-l")
     (claim,) = (await site.fabric.records.bursts.read_claims(late.run_id, 0)).values()
-    # The report is not written again.
+    # The report should not be written again.
     assert (await site.report(late)).reported_at < report.reported_at
     assert claim.phase is Phase.REPORTED
     for agent in site.agents:
@@ -261,7 +261,7 @@ async def test_retries_busy_server_until_free(site: Range, any_engine: Iperf3) -
     )  # fmt: skip
     busy = await site.presence("server-b", lambda presence: presence.busy_ports == (port,))
     assert busy.ports == ()
-    # The client arms during the foreign test and starts after it.
+    # The client will arm during the foreign test and start after it.
     job = await site.launch(port, starts_in_s=7.5)
     await until("another arming", lambda: "arm_again" in site.log_text("client-b"))
     foreign.terminate()
@@ -272,7 +272,7 @@ async def test_retries_busy_server_until_free(site: Range, any_engine: Iperf3) -
 
 
 async def test_loses_no_rows_during_table_outage(site: Range, any_engine: Iperf3) -> None:
-    """Block all writes from the first second of a burst until after its end."""
+    """Use a lock to block all writes from the first second of a burst until after its end."""
     _, _, port = await site.start_pair("o", any_engine)
     job = await site.launch(port, duration_s=6)
     await site.under_way(job, intervals_count=1)
@@ -316,7 +316,7 @@ async def test_claims_no_job_without_engine(site: Range, any_engine: Iperf3) -> 
     assert "/nowhere/iperf3" in (presence.problem or "")
     assert presence.engine_version is None
     job = await site.launch(free_port(), starts_in_s=1.0)
-    # Wait until the planned start has passed.
+    # Wait for the planned start to pass.
     await asyncio.sleep(1.0)
     assert await site.fabric.records.bursts.read_claims(job.run_id, 0) == {}
 
@@ -388,12 +388,12 @@ async def test_reports_problem_while_port_is_in_use(site: Range, any_engine: Ipe
         starts = site.log_text("server-p").count("problem")
     presence = await site.presence("server-p", lambda p: p.ports == (port,), within_s=20)
     assert presence.problem is None
-    # It is reported once, not at each attempt.
+    # It should be reported only once, not for every attempt.
     assert starts == 1
 
 
 async def test_restarts_stuck_server(site: Range, any_engine: Iperf3) -> None:
-    """Test a server that listens and has a connection but makes no progress."""
+    """Test a server that listens and has a connection but does not send."""
     port = free_port()
     hurry = {"SILENT_S": 2.0, "LOOK_S": 0.5}
     server = site.start("server", any_engine, agent_id="server-d", ports=port, hurry=hurry)
@@ -412,9 +412,10 @@ async def test_restarts_stuck_server(site: Range, any_engine: Iperf3) -> None:
 async def test_server_is_not_free_while_it_rebinds(
     any_engine: Iperf3,
 ) -> None:
-    """Test that a server is not reported as free while it restarts.
+    """Test that a server will not be reported as free while it restarts.
 
-    A tunnel was added or removed, so no client may connect to the server that is about to stop.
+    A tunnel was added or removed, so no client should be able to connect to the server that is
+    about to stop.
     """
     port = free_port()
     tools = replace(make_tools(records_in(MemoryTable())), engine=any_engine)

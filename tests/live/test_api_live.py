@@ -1,4 +1,4 @@
-"""Test a coordinator with sign-in and agents through curl and the command line."""
+"""Test a coordinator with sign-in and agents, using curl and the command line."""
 
 import json
 import re
@@ -51,7 +51,7 @@ class Signed:
     def launch(
         self, body: object, headers: dict[str, str] | None = None, token: str | None = None
     ) -> str:
-        """Launch a run as soon as the fleet is free, and return its id."""
+        """Wait for the fleet to be free, then launch a run and return its id."""
 
         def launched() -> str | None:
             answer = self.request("POST", "/v1/runs", token, json=body, headers=headers)
@@ -167,7 +167,7 @@ def test_idempotency_key_launches_once_across_coordinators(signed: Signed) -> No
     signed.request("POST", f"/v1/runs/{first}/abort", json={})
 
     others = signed.launch(body, key, signed.keys.token())
-    # The idempotency keys of two callers are independent.
+    # The same idempotency key can be used by two callers.
     assert others != first
     signed.request("POST", f"/v1/runs/{others}/abort", json={})
 
@@ -198,7 +198,7 @@ def test_command_line_reports_missing_or_weak_token(signed: Signed) -> None:
         "a token on the command line is rejected because other users can read it"
     )
     assert signed.viewer not in argument.stderr
-    # Access to the fabric itself needs no token.
+    # No token should be needed to access the fabric itself.
     local = signed.site.run("runs")
     assert local.returncode == 0
 
@@ -218,7 +218,10 @@ def test_rejects_revoked_token_within_seconds(signed: Signed) -> None:
 
 @pytest.mark.parametrize("how", ["revoked", "expired"])
 def test_event_stream_ends_with_the_token(signed: Signed, how: str) -> None:
-    """Test with a run that has not ended. The client waits and the server ends the stream."""
+    """Test with a run that has not ended.
+
+    The client waits for the server to end the stream.
+    """
     name = f"streaming-{how}"
     until = f"{datetime.now(UTC) + timedelta(seconds=25):%Y-%m-%dT%H:%M:%SZ}"
     ends = ("--expires", until) if how == "expired" else ()
@@ -249,14 +252,14 @@ def test_logs_contain_no_secret(signed: Signed, tmp_path: Path) -> None:
     assert signed.request("GET", "/v1/runs", jwt).status_code == 200
     signed.request("GET", "/v1/runs", jwt[:-4] + "AAAA")
     text = "".join(path.read_text() for path in signed.site.folder.glob("*.log"))
-    # Without debug lines the test proves nothing.
+    # This needs debug lines to be a useful test.
     assert "DEBUG" in text
     for secret in (signed.operator, signed.viewer, jwt, jwt.split(".")[2]):
         assert secret not in text
 
 
 def test_logs_contain_no_connection_string(tmp_path: Path) -> None:
-    """Test without reachable Azure services and with debug logging of the SDKs."""
+    """Test using debug logging of the SDKs and no reachable Azure services."""
     key, account_key = "c2VjcmV0LXNhcy1rZXk9", "c2VjcmV0LWFjY291bnQta2V5LXZhbHVlLWhlcmUhIQ=="
     with Site(tmp_path) as site:
         process, url = site.start_coordinator(

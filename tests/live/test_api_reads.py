@@ -179,7 +179,7 @@ async def test_series_equals_measured_seconds_in_every_format(
     assert (columns[name]["unit"], columns[name]["layer"]) == ("bit/s", "payload")
     values = columns[name]["values"]
     silent = stored.coverage_ratio == 0
-    # Without gaps the test proves nothing.
+    # This needs gaps to be a useful test.
     assert silent.any()
     assert [value is None for value in values] == silent.tolist()
     known = np.array([value for value in values if value is not None])
@@ -320,7 +320,7 @@ async def test_metrics_match_the_documentation(fabric: Fabric, http: httpx.Async
     verdicts = {s.labels["verdict"]: s.value for s in families["broadside_run_verdict"].samples}
     assert verdicts[measured(SMALL)[2].verdict.value] == 1
     assert sum(verdicts.values()) == 1
-    # No run is active, so the metric must be absent and not zero.
+    # No run is active, so the metric should be absent and not zero.
     assert "broadside_fleet_bytes_per_second" not in families
 
 
@@ -329,7 +329,7 @@ async def test_is_ready_while_ticks_are_recent(fabric: Fabric) -> None:
     app = create_app(coordinator, tick_s=60.0)
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
-        # The coordinator has not completed a tick yet.
+        # The coordinator has yet to complete a tick.
         assert (await http.get("/readyz")).status_code == 503
         coordinator.ticked_at = datetime.now(UTC)
         assert (await http.get("/readyz")).status_code == 200
@@ -381,7 +381,7 @@ async def test_example_requests_work_and_responses_match_examples(
             assert content["example"] == example
             complete = {**content.get("schema", {}), "components": document["components"]}
             jsonschema_rs.validate(complete, example)
-            # Only existing columns are compared.
+            # Only existing columns can be compared.
             if media_type == "text/csv":
                 assert example.splitlines()[0] == result[name][media_type].splitlines()[0], (
                     name,
@@ -404,7 +404,7 @@ ARROW, PARQUET = "application/vnd.apache.arrow.stream", "application/vnd.apache.
 
 
 def rows_of(answer: httpx.Response) -> list[dict[str, Any]]:
-    """Return the rows of a response, read with the usual reader of its format."""
+    """Return the rows of a response, using the usual reader for its format."""
     rows: list[dict[str, Any]]
     if answer.headers["Content-Type"] == ARROW:
         rows = pa.ipc.open_stream(answer.content).read_all().to_pylist()
@@ -417,7 +417,7 @@ def rows_of(answer: httpx.Response) -> list[dict[str, Any]]:
 
 
 def _rows(document: Any, field: str | None) -> Any:
-    """Return the rows of a JSON response that the table format must contain."""
+    """Return the rows of a JSON response that the table format should contain."""
     for name in (field or "").replace(".", " ").split():
         document = document[name]
     return [document] if field == "." else document

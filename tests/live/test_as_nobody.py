@@ -1,4 +1,4 @@
-"""Test a command as nobody in a checkout that only its owner can enter."""
+"""Test a command as nobody if only the owner can enter the checkout."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Test `broadside mcp` with the client of the protocol over standard input and output."""
+"""Test `broadside mcp` using the client of the protocol over standard input and output."""
 
 import json
 import sys
@@ -10,7 +10,7 @@ import pytest
 from tests.live.live_site import Site
 from tests.live.waiting import wait_for
 
-# The import takes a second in each pytest worker.
+# The import would take a second for every pytest worker.
 if TYPE_CHECKING:
     from mcp.client import Client
 

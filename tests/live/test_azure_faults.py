@@ -1,7 +1,7 @@
 """Test runs over the Azure fabric during faults of the services.
 
-No data may be lost or counted twice. A single fleet executes all runs in sequence. The summaries
-must report the faults.
+No data should be lost or counted twice. A single fleet executes all runs in sequence. The faults
+should be reported in the summaries.
 """
 
 import subprocess
@@ -29,9 +29,9 @@ RATE = 20_000_000
 OVERRIDES = {
     "pairs_count": PAIRS_COUNT,
     "bursts_count": 1,
-    # The agents need this time to reconnect to a broker that restarts during a launch.
+    # The agents need this time to reconnect if a broker restarts during a launch.
     "lead_s": 20,
-    # Other tests load the cores.
+    # Allow for delays, because other tests will be using the CPU cores.
     "late_after_s": 5,
     "traffic.streams_count": 1,
     "traffic.stream_bits_per_second": RATE,
@@ -49,7 +49,7 @@ class Services:
 
 @pytest.fixture(scope="module")
 def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
-    """Run broker, Azurite with a relay before its tables, and a fleet that uses them."""
+    """Run broker, Azurite with a relay before its tables, and a fleet to use them."""
     folder = tmp_path_factory.mktemp("faults")
     queue = QueueSettings(lock_s=20, max_delivery_count=5)
     with (
@@ -69,7 +69,7 @@ def kill_broker(services: Services) -> None:
 
 
 def start_broker(services: Services) -> None:
-    # The queue is not available during this time.
+    # The queue should not be available for this time.
     time.sleep(2)
     services.broker.start()
 
@@ -121,8 +121,8 @@ CASES = {
         strikes=((2, restart_broker),),
         findings={
             "queue-away": ("the queue did not answer", "of 4 agents between", "nothing is missing"),
-            # The text is "between", or "from ... on" if there was no further request before the
-            # verdict.
+            # The text will be "between", or "from ... on" if there was no further request before
+            # the verdict.
             "coordinator-queue-away": ("the queue did not answer the coordinator",),
         },
     ),
@@ -136,7 +136,7 @@ CASES = {
         },
     ),
     "tables answer 503 for 20 s": Case(
-        # Every report arrives while writes fail, for longer than one attempt takes.
+        # All reports will arrive while writes fail, for longer than an attempt takes.
         burst_s=8,
         strikes=((1, close_tables),),
         findings={
@@ -195,7 +195,7 @@ def raw(services: Services, side: str) -> subprocess.CompletedProcess[str]:
 def test_raw_output_of_both_ends_is_in_the_container(services: Services, side: str) -> None:
     """Test the raw output of the newest run, which should be in the container only.
 
-    The agents upload it in the background.
+    Wait for the agents to upload it in the background.
     """
     result = wait_for("raw output", lambda: (done := raw(services, side)).returncode == 0 and done)
     assert "sum_received" in result.stdout

@@ -1,4 +1,4 @@
-"""Test the Azure Monitor adapter with the real SDK client and the lab's endpoint."""
+"""Test the Azure Monitor adapter using the real SDK client and the lab's endpoint."""
 
 import copy
 import os
@@ -36,10 +36,10 @@ FIREWALL = "/subscriptions/s-1/resourceGroups/g/providers/Microsoft.Network/azur
 TOKEN = "the lab's own token"  # noqa: S105 - a test's
 BEGUN = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 ENDED = BEGUN + timedelta(minutes=5)
-# The clock does not advance during a read, even on a busy machine.
+# The clock should not advance during a read, even on a busy machine.
 GLANCE_S = 60.0
-# The unit is bytes per second in the up direction during the run. The down direction has one
-# hundredth.
+# The unit is bytes per second to use for the up direction during the run. Use a hundredth for the
+# down direction.
 RATE_BYTES = 1_000_000
 
 
@@ -76,7 +76,7 @@ def ledger_csv(tmp_path: Path) -> Path:
 def monitor_source(
     *, token: str = TOKEN, now: Callable[[], datetime] = lambda: datetime.now(UTC), **fields: Any
 ) -> AzureMonitorSource:
-    """Return a source of the firewall's bytes, with the token in a variable."""
+    """Return a source for the firewall's bytes, using a variable for the token."""
     fixed = {"type": "azure-monitor", "device": "fw", "resource_id": FIREWALL, "byte_counter": {}}
     entry = {**fixed, "token": {"env": "BROADSIDE_TEST_TOKEN"}, **fields}
     with mock.patch.dict(os.environ, {"BROADSIDE_TEST_TOKEN": token}):
@@ -84,7 +84,7 @@ def monitor_source(
 
 
 class MonitorSite:
-    """Monitor and client on the test's clock."""
+    """Monitor and client that use the test's clock."""
 
     def __init__(self, ledger_csv: Path, clock: Clock, **spec: Any) -> None:
         self.clock = clock
@@ -108,7 +108,7 @@ def place(ledger_csv: Path, clock: Clock) -> Iterator[MonitorSite]:
 
 
 async def test_reads_unit_and_aggregation_from_the_response(place: MonitorSite) -> None:
-    """Test that bit/s averages and byte totals give the same bytes, counted once per direction."""
+    """Test that bit/s averages and byte totals lead to the same bytes per direction."""
     for metric in ("Throughput", "DataProcessed"):
         ledger = await place.read(byte_counter={"metric": metric})
         assert ledger.source == f"azure-monitor {metric}"
@@ -160,7 +160,7 @@ async def test_recent_zeros_and_nulls_are_unknown_and_old_zeros_are_zero(
 
 
 async def test_waits_until_newest_points_are_stable(ledger_csv: Path, clock: Clock) -> None:
-    """Test that late zeros and partial sums are ignored and that the settled value is correct."""
+    """Test that late zeros and partial sums will be ignored and the settled value is correct."""
     place = MonitorSite(ledger_csv, clock, late_s=100, lag_s=75, flows=(Flow.UP,))
     with place.server:
         settled, after_s = await settle(place, clock)
@@ -180,7 +180,7 @@ async def test_accepts_missing_points_after_the_waiting_time(
 
 
 def span_of_run(margin_s: float) -> RunSpan:
-    """Return the requested time range of the ledger, with ``margin_s`` before and after the run."""
+    """Return the time range to request, with ``margin_s`` before and after the run."""
     return RunSpan(
         run_id="run-1",
         from_at=BEGUN - timedelta(seconds=margin_s),
@@ -192,7 +192,10 @@ def span_of_run(margin_s: float) -> RunSpan:
 
 
 async def settle(place: MonitorSite, clock: Clock) -> tuple[FirewallLedger, int]:
-    """Poll every 10 s until the ledger is stable. Return it and the seconds since the run's end."""
+    """Poll every 10 s until the ledger is stable.
+
+    Return the ledger and the seconds since the run's end.
+    """
     span = span_of_run(360)
     settling = StableReader(DeviceCounter([place.source()]), clock, GLANCE_S)
     for after_s in range(0, 2000, 10):
@@ -203,7 +206,7 @@ async def settle(place: MonitorSite, clock: Clock) -> tuple[FirewallLedger, int]
 
 
 async def test_waits_as_long_as_throttling_requires(place: MonitorSite, clock: Clock) -> None:
-    """Test that no request is sent during the 90 s that a 429 response requires."""
+    """Test that no request will be sent for the 90 s that a 429 response requires."""
     place.server.throttle(2, retry_after_s=90)
     with pytest.raises(TelemetryBusy, match="throttles us: come back in 90 s") as caught:
         await place.read()
@@ -315,7 +318,10 @@ PUBLISHED: dict[str, Any] = {
 
 
 def shape(value: Any) -> Any:
-    """Return the names and types of a value. A list is represented by its first member."""
+    """Return the names and types of a value.
+
+    A list will be represented by its first member.
+    """
     if isinstance(value, dict):
         return {name: shape(item) for name, item in value.items()}
     if isinstance(value, list):

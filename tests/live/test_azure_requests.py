@@ -1,4 +1,4 @@
-"""Compare the computed load with the requests in the stand-ins' logs of a small run."""
+"""Compare the computed load to the requests of a small run, using the stubs' logs."""
 
 import time
 from collections import Counter
@@ -28,7 +28,7 @@ SPEC = {
     "bursts_count": 1,
     "burst_s": 10,
     "lead_s": 12,
-    # Other tests load the cores.
+    # Allow for delays, because other tests will be using the CPU cores.
     "late_after_s": 5,
     "traffic.streams_count": 1,
     "traffic.stream_bits_per_second": 20_000_000,
@@ -117,15 +117,15 @@ def test_agents_and_queue_send_documented_requests(counted: Counted) -> None:
     text = SCRIPT["loads"](PAIRS)
     polls = requests_to(counted.run, "control", "run", "GET")
     per_s, _ = text["control: one copy of the control row"]
-    # The factor two covers the digests and the coordinator. An agent also reads once at the claim
-    # and once at the end.
+    # Use a factor of two for the digests and the coordinator. An agent will also read once at the
+    # claim and once at the end.
     assert len(polls) <= 2 * per_s * counted.run_s + 8 * 2 * PAIRS
     written = requests_to(counted.run, "results", "burst", "PUT", "POST")
     claims, _ = text["results: the burst, claims"]
     end, _ = text["results: the burst, its end"]
     rows_count = sum(request.rows_count for request in written)
-    # A claim has several phases. Seconds are written again at every upload, at the shortest upload
-    # interval.
+    # A claim has several phases. Seconds will be written again with every upload, at the shortest
+    # upload interval.
     assert claims + PAIRS <= rows_count <= 3 * claims + end + PAIRS * SPEC["burst_s"]
     assert counted.queue["sent"] == counted.queue["delivered"] == PAIRS
     assert counted.queue["settled"] == PAIRS

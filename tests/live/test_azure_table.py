@@ -1,4 +1,4 @@
-"""Test the Table Storage SDK against Azurite with throttling, errors and lost responses."""
+"""Test the Table Storage SDK using Azurite, with throttling, errors and lost responses."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -58,7 +58,7 @@ def relay(azurite: Azurite) -> Iterator[Relay]:
 
 @pytest.fixture
 async def table(azurite: Azurite, relay: Relay, name: str) -> AsyncIterator[AzureTable]:
-    """Yield the table, connected through the relay."""
+    """Yield the table, using a connection through the relay."""
     endpoint = azurite.endpoint.replace(str(azurite.port), str(relay.port))
     address = TableAddress(table=name, connection_string=azurite.connection_string(endpoint))
     table = AzureTable(address, bounds=BOUNDS)
@@ -120,7 +120,7 @@ async def test_unreachable_service_is_unavailable(azurite: Azurite, relay: Relay
 async def test_writes_survive_broken_connection(
     table: AzureTable, relay: Relay, fault: str
 ) -> None:
-    """Test lost requests and lost responses of requests that the service has executed."""
+    """Test lost requests, and lost responses to requests that the service has executed."""
     strike = getattr(relay, fault)
     strike("POST", count=1)
     first = await table.insert(row("a", n=1))
@@ -192,7 +192,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 def secured(
     tmp_path_factory: pytest.TempPathFactory, certificates: Certificates
 ) -> Iterator[Azurite]:
-    """Run Azurite with TLS and bearer tokens, as in production, and one table."""
+    """Run Azurite using TLS and bearer tokens, as in production, with a single table."""
     folder = tmp_path_factory.mktemp("secured")
     with started(Azurite(folder, tls=(certificates.chain, certificates.key))) as azurite:
         azurite.create_tables("secured", authority=certificates.authority)
@@ -231,7 +231,7 @@ async def test_wrong_token_error_names_the_role(
 
 
 async def test_rejection_after_success_is_an_outage(table: AzureTable, relay: Relay) -> None:
-    """Test that a wrong role fails at once at first, and later counts as a temporary outage."""
+    """Test that a wrong role will fail at once at first, and later be a temporary outage."""
     relay.refuse(403, count=1)
     with pytest.raises(ExchangeMisconfigured, match="Storage Table Data Contributor"):
         await table.upsert(row("a", n=1))

@@ -1,4 +1,4 @@
-"""Test that commands end with one clear line and the documented exit code."""
+"""Test that commands end with a clear line and use the documented exit code."""
 
 import json
 import socket
@@ -105,7 +105,7 @@ def test_lab_up_without_permission_prints_a_fix(site: Site) -> None:
         timeout=60,
         check=False,
     )
-    # If ordinary users may create user namespaces, the lab exists and must be removed.
+    # If ordinary users can create user namespaces, the lab exists and needs to be removed.
     if done.returncode == 0:
         assert site.run("lab", "down").returncode == 0
         return
@@ -121,7 +121,7 @@ def test_standard_output_is_only_json(site: Site) -> None:
 
 
 def test_launch_show_and_verdict_return_the_same_summary(site: Site) -> None:
-    """Test that `launch` computes the verdict itself if no server is running."""
+    """Test that `launch` will compute the verdict itself if no server is running."""
     site.start_fleet(2)
     _, url = site.start_coordinator()
     wait_for_fleet(url, 4)

@@ -1,4 +1,4 @@
-"""Test that agents dead-letter invalid messages and that the commands explain them."""
+"""Test that agents dead-letter invalid messages and that the commands can explain them."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Test the first boot of a VM with real units, package, download and clock."""
+"""Test the first boot of a VM using real units, package, download and clock."""
 
 import hashlib
 import io
@@ -45,7 +45,7 @@ FABRIC = {"BROADSIDE_FABRIC": "embedded", "BROADSIDE_DATA_DIR": "/var/lib/broads
 
 
 def agent(role: str, capabilities: Sequence[str] = (), **settings: str) -> boot.Boot:
-    """Return an agent as Terraform describes it, on the embedded fabric of its own disk."""
+    """Return an agent as Terraform would describe it, using the embedded fabric on a local disk."""
     return boot.Boot(
         service="agent",
         capabilities=capabilities,
@@ -69,14 +69,14 @@ def venv(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = work / "venv"
     runpy.run_path(str(tools.AZURE / "wheelhouse.py"))["build_wheel"](work / "wheels", work)
     (wheel,) = (work / "wheels").glob("*.whl")
-    # The lock file is for the Python of the image. This host may have another one.
+    # The lock file is for the Python of the image. This host may use another one.
     wanted = work / "agent.in"
     lines = (tools.AZURE / "bundle" / "agent.in").read_text().splitlines()
     wanted.write_text("\n".join(line for line in lines if line != "pip"))
     lock = str(ROOT / "requirements.lock")
     for argv in (
-        # It must be relocatable. A machine has it at /opt/broadside/venv, without the /tmp of this
-        # host.
+        # It needs to be relocatable, because a machine will use it at /opt/broadside/venv, without
+        # the /tmp of this host.
         [UV, "venv", "-q", "--relocatable", "--python", system_python(), home],
         [UV, "pip", "install", "-q", "--python", home / "bin/python", "-r", wanted, "-c", lock],
         [UV, "pip", "install", "-q", "--python", home / "bin/python", "-c", lock, wheel],
@@ -85,7 +85,7 @@ def venv(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for path in (
         work.parent,
         work,
-        # The folders of pytest are private, but a service runs as another user.
+        # The folders of pytest are private, but a service will run as another user.
     ):
         path.chmod(0o755)
     return home
@@ -120,7 +120,7 @@ def machine(venv: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ma
 
 
 CLOCK_UNIT = "clock.service"
-# This clock reports itself as synchronised and sets nothing.
+# This clock will report itself as synchronised and set nothing.
 CLOCK = {
     f"/etc/systemd/system/{CLOCK_UNIT}": "[Service]\nExecStart=/usr/sbin/chronyd -d -x -u root"
     " -f /etc/broadside/clock.conf\n",
@@ -130,11 +130,11 @@ CLOCK = {
 
 @pytest.fixture(scope="module")
 def notebook(venv: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
-    """Yield a machine with own network and the services of examples/notebook.tfvars."""
+    """Yield a machine with a separate network and the services of examples/notebook.tfvars."""
     if reason := why_not():
         pytest.skip(reason)
     local = next((venv / "lib").glob("python3*")) / "site-packages" / "broadside" / ".tools"
-    # This folder replaces /usr/local/bin of a VM.
+    # Use this folder for the tools that a VM has in /usr/local/bin.
     if not local.exists():
         shutil.copytree(ROOT / ".tools" / "vegeta", local / "vegeta")
     fields = {
@@ -156,7 +156,7 @@ def notebook(venv: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[M
 def presences(machine: Machine) -> Mapping[str, Presence]:
     """Return the published presences."""
     folder = machine.state / "fabric"
-    # The first process that opens the file owns it, so this process must not create it.
+    # The first process to open the file will own it, so this process must not create it.
     there = (folder / "results.sqlite3").exists()
     return presences_in(folder) if there else {}
 
@@ -175,7 +175,10 @@ def ready_presence(machine: Machine, agent_id: str) -> Presence | None:
 
 
 def agent_pid(machine: Machine) -> int | None:
-    """Return the process id of the client agent, not of the commands that systemd runs after it."""
+    """Return the process id of the client agent.
+
+    Commands that systemd will run after it are excluded.
+    """
     pid = machine.main_pid(UNIT)
     try:
         parts = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
@@ -191,7 +194,7 @@ def status(pid: int) -> dict[str, str]:
 
 
 def test_agent_units_start_and_publish_presence(machine: Machine) -> None:
-    """Test that both roles run under systemd, in its sandbox, within 30 s of the boot."""
+    """Test both roles using systemd and the sandbox, within 30 s of the boot."""
     try:
         client = wait_for("the client's presence", lambda: ready_presence(machine, "client"))
         server = wait_for("the server's presence", lambda: ready_presence(machine, "server"))
@@ -255,7 +258,7 @@ def test_stopped_agent_removes_its_presence(machine: Machine) -> None:
     wait_for("its presence", lambda: ready_presence(machine, "server"))
     pid = machine.main_pid(SERVER_UNIT)
     assert pid is not None
-    # This is the same as `systemctl stop`, except that the unit is restarted immediately.
+    # This is the same as `systemctl stop`, except that the unit will be restarted immediately.
     os.kill(pid, signal.SIGTERM)
     wait_for("the removal of its presence", lambda: "server" not in presences(machine), 15)
 
@@ -263,7 +266,7 @@ def test_stopped_agent_removes_its_presence(machine: Machine) -> None:
 # The notebook's engines and tunnels ---------------------------------------------------------------
 
 
-# A busy core can sustain this rate.
+# A busy core should be able to sustain this rate.
 SLOW = ("traffic.options.requests_per_second=5",)
 
 
@@ -281,7 +284,7 @@ def test_services_carry_traffic_in_the_sandbox(
     wait_for("the services", served)
     requested = (UNIT, "bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/8090")
     wait_for("the coordinator's API", lambda: notebook.run(*requested).returncode == 0)
-    # Other tests load the cores.
+    # Allow for delays, because other tests will be using the CPU cores.
     settings = ["pairs_count=1", "burst_s=3", "period_s=20", "lead_s=12", "late_after_s=5", *slow]
     done = notebook.run(
         UNIT, *BROADSIDE, "launch", name, "--api", "http://127.0.0.1:8090", "--json",
@@ -389,7 +392,7 @@ def azure() -> Iterator[Azure]:
 def fetch(
     tmp_path: Path, azure: Azure, sha256: str, healthy: str = "exit 0"
 ) -> "subprocess.CompletedProcess[str]":
-    """Run the rendered fetch.py once for this bundle."""
+    """Run the rendered fetch.py for this bundle."""
     config = boot.Boot(
         service="agent",
         environment={},
@@ -444,7 +447,7 @@ def test_installs_newer_package(tmp_path: Path, azure: Azure) -> None:
 
 
 def test_runs_failed_installer_again(tmp_path: Path, azure: Azure) -> None:
-    """Test that the installer runs again from a newly unpacked package."""
+    """Test that the installer will run again, using a newly unpacked package."""
     script = f"test ! -e {tmp_path}/cache/bundle/left && touch {tmp_path}/cache/bundle/left"
     azure.bundle = packed(install_sh=f"{script}; echo no space left; exit 100")
     sha256 = hashlib.sha256(azure.bundle).hexdigest()
@@ -503,7 +506,7 @@ def test_prints_boot_status_if_table_rejects_it(tmp_path: Path, azure: Azure) ->
 
 
 def terraform_rendering(tmp_path: Path, config: boot.Boot) -> str:
-    """Render the boot module with Terraform. The module needs no provider."""
+    """Use Terraform to render the boot module, which does not need a provider."""
     folder = tmp_path / "boot"
     shutil.copytree(FOLDER, folder)
     variables: dict[str, Any] = {

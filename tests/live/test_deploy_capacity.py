@@ -1,4 +1,4 @@
-"""Test ``broadside capacity`` against a Resource Manager stand-in: ETags, polling, throttling."""
+"""Test ``broadside capacity`` using a Resource Manager stub: ETags, polling, throttling."""
 
 import json
 import os
@@ -73,7 +73,7 @@ NEW = Capacity(min_count=20, max_count=20)
 
 
 def test_raises_and_restores_capacity(arm: ResourceManager, tmp_path: Path) -> None:
-    """Test full PUTs with ETags through throttling and errors, with a wait for each operation."""
+    """Test full PUTs using ETags, with throttling and errors, and wait for the operations."""
     arm.throttled, arm.broken = 2, 1
     opened, record = firewall(arm), Record.of(FIREWALL, tmp_path)
     assert raise_capacity(opened, NEW, record, NOW) == OLD
@@ -111,7 +111,7 @@ def test_interrupt_restores_old_limits(arm: ResourceManager, tmp_path: Path) -> 
 
     def interrupted(_: float) -> None:
         time.sleep(0.002)
-        # The operation continues meanwhile.
+        # The operation should continue meanwhile.
         arm.poll()
         for interrupt in interrupts:
             raise interrupt
@@ -192,7 +192,7 @@ def command(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> Command:
-    """Return a function that runs `broadside capacity` against the Resource Manager stand-in."""
+    """Return a function to run `broadside capacity`, using the Resource Manager stub."""
 
     def run(verb: str, *options: str, bearer: str = TOKEN) -> Done:
         with monkeypatch.context() as patch:

@@ -1,4 +1,4 @@
-"""Test the range's security rules and agent settings as Terraform computes them from the locals."""
+"""Test security rules and agent settings, using Terraform to compute them from the locals."""
 
 import json
 import re
@@ -39,7 +39,7 @@ EXAMPLES = sorted(path.name for path in (AZURE / "examples").glob("*.tfvars"))
 
 
 def evaluate(folder: Path, locals_: str, wanted: str, given: Mapping[str, Any]) -> Any:
-    """Return the value of an expression of locals and variables, which needs no provider."""
+    """Return the value of an expression, using locals and variables that need no provider."""
     (folder / "main.tf").write_text(f"{locals_}\noutput result {{\n value = {wanted}\n}}")
     (folder / "terraform.tfvars.json").write_text(json.dumps(given))
     return outputs(folder)["result"]
@@ -65,7 +65,7 @@ def allowed_rules(
 
 
 def traffic(folder: Path, **given: Any) -> Any:
-    """Return the locals of ``traffic.tf``. The validations of the root module apply."""
+    """Return the locals of ``traffic.tf``. The validations of the root module will apply."""
     for path in (*AZURE.glob("variables*.tf"), AZURE / "clouds.tf"):
         shutil.copy(path, folder)
     names = ("tcp_ports", "udp_ports", "services", "capabilities")

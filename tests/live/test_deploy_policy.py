@@ -1,4 +1,4 @@
-"""Test the command that sets firewall modes against a Resource Manager stand-in."""
+"""Test the command to set firewall modes, using a Resource Manager stub."""
 
 import sys
 from collections.abc import Iterator
@@ -58,7 +58,7 @@ def put(arm: ResourceManager, token: str = TOKEN, patience_s: float = 60, **mode
 def test_sets_mode_and_keeps_other_settings(
     arm: ResourceManager, put_status: int, hides_operations: bool
 ) -> None:
-    """Test that other settings are unchanged, also if the identity cannot read operations."""
+    """Test that other settings stay, even if the identity cannot read operations."""
     arm.put_status, arm.hides_operations, arm.throttled = put_status, hides_operations, 2
     before = arm.body()["properties"]
     put(arm, idps="Deny")

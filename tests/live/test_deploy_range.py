@@ -1,4 +1,4 @@
-"""Test which commands ``broadside up``, ``scale`` and ``down`` run, and their output."""
+"""Test the commands that ``broadside up``, ``scale`` and ``down`` run, and their output."""
 
 import json
 import os
@@ -42,7 +42,7 @@ NEEDS = {
 }
 PLACE = f"--resource-group night --subscription {OUTPUTS['subscription_id']}"
 
-# Replaces terraform and az. It logs its arguments and prints the prepared answer.
+# Use this instead of terraform and az, to log the arguments and print the prepared answer.
 STUB = """#!/bin/sh
 # This must be a single write, because some commands run concurrently.
 printf '%s\\n' "$(basename "$0") $*" >> "$STUB/calls"
@@ -96,7 +96,7 @@ esac
 
 
 class Stubs:
-    """Replacements of terraform and az that only log their calls."""
+    """Stubs for terraform and az that only log the calls."""
 
     def __init__(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
@@ -122,7 +122,7 @@ class Stubs:
             (self.folder / name).write_text(json.dumps(value))
 
     def has(self, **outputs: Any) -> None:
-        """Set the Terraform outputs of the existing range."""
+        """Set the Terraform outputs for the existing range."""
         reported = OUTPUTS | outputs
         self.answer(outputs={name: {"value": value} for name, value in reported.items()})
 
@@ -193,7 +193,7 @@ def beat_row(host: str, second: int, **other: Any) -> dict[str, str]:
 
 @pytest.fixture
 def booted(stubs: Stubs, monkeypatch: pytest.MonkeyPatch) -> Stubs:
-    """Prepare a range of two clients, a server and a coordinator, with short pauses."""
+    """Prepare a range of two clients, a server and a coordinator, using short pauses."""
     monkeypatch.setattr("broadside.coordinator.cli.range_checks.POLL_INTERVAL_S", 0.05)
     stubs.has(boot=BOOT)
     stubs.answer(clients=[instance("c0"), instance("c1", latest=False)], servers=[instance("s0")])
@@ -216,7 +216,7 @@ def test_up_ends_when_all_heartbeats_advance(booted: Stubs) -> None:
 
 
 def test_up_lists_vms_that_are_not_ready(booted: Stubs) -> None:
-    """Test that an old heartbeat or one with a problem does not count as ready."""
+    """Test that an old heartbeat or a heartbeat with a problem should not count as ready."""
     booted.answer(
         rows={
             "items": [
@@ -262,7 +262,7 @@ def test_without_yes_terraform_confirms(stubs: Stubs) -> None:
 
 
 def test_dry_run_prints_commands_and_runs_none(stubs: Stubs) -> None:
-    """Test that the printed commands are exactly the executed commands."""
+    """Test that the printed commands are exactly the commands to be executed."""
     for parts in (("up", "--yes"), ("scale", "7"), ("down", "--yes")):
         shown = stubs.run(*parts, "--dry-run")
         assert shown.returncode == 0, shown.stderr
@@ -306,7 +306,7 @@ def test_down_exits_with_1_and_lists_remaining_resources(stubs: Stubs) -> None:
 
 
 def test_down_waits_for_the_resource_list_to_update(stubs: Stubs) -> None:
-    """Test that a resource list that is not up to date is read again."""
+    """Test that a resource list will be read again if it is not up to date."""
     stubs.answer(resources=LEFT, later=[])
     done = stubs.run("down", "--yes", "--patience-s", "0.5")
     assert done.returncode == 0, done.stderr
@@ -333,7 +333,7 @@ def test_down_deletes_tagged_resources_that_block_destroy(stubs: Stubs) -> None:
 
 
 def test_down_keeps_resources_with_another_tag(stubs: Stubs) -> None:
-    """Test that the tag is checked again, independently of the filter for az."""
+    """Test that the tag will be checked again, even if az did not filter."""
     stubs.answer(resources=[LEFT[0] | {"tags": {"broadside": "theirs"}}])
     done = stubs.run("down", "--yes")
     assert done.returncode == 4
@@ -391,7 +391,7 @@ def test_up_imports_resources_of_a_killed_up(stubs: Stubs) -> None:
 
 @pytest.mark.skipif(shutil.which("terraform") is None, reason="terraform is missing")
 def test_terraform_accepts_import_blocks(tmp_path: Path) -> None:
-    """Test the file name with Terraform, because an override file cannot contain import blocks."""
+    """Test using Terraform, because an override file cannot contain import blocks."""
     (tmp_path / "main.tf").write_text('resource "terraform_data" "x" {}\n')
     results = [Orphan(address="terraform_data.x", id="1")]
     (tmp_path / RESUME).write_text(import_blocks(results))
@@ -403,7 +403,7 @@ def test_terraform_accepts_import_blocks(tmp_path: Path) -> None:
 
 
 def test_up_recreates_machines_of_a_killed_up(stubs: Stubs) -> None:
-    """Test that such machines are deleted and created again.
+    """Test that such machines will be deleted and created again.
 
     Azure does not return custom data, so Terraform would replace imported machines.
     """
@@ -459,7 +459,7 @@ def test_park_and_unpark_use_the_options_of_up(stubs: Stubs) -> None:
 
 
 def test_park_deallocates_and_unpark_restores_the_firewall(stubs: Stubs) -> None:
-    """Test that the Resource Manager is called only if the state of the firewall differs."""
+    """Test that the Resource Manager will be called only if the firewall's state differs."""
     addresses = {
         "ipConfigurations": [{"name": "data", "properties": {"subnet": {"id": "s"}}}],
         "managementIpConfiguration": None,
@@ -487,7 +487,7 @@ def test_park_deallocates_and_unpark_restores_the_firewall(stubs: Stubs) -> None
 
 
 def test_retries_throttled_request(stubs: Stubs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Test retries of plain requests, which az does not repeat itself."""
+    """Test plain requests, because az will not repeat them itself."""
     monkeypatch.setattr("broadside.coordinator.cli.terraform.REST_PAUSE_S", 0.0)
     stubs.has(firewall_addresses={"ipConfigurations": [{"name": "data"}]})
     given = {"ipConfigurations": [{"name": "data"}], "provisioningState": "Succeeded"}

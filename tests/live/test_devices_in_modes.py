@@ -25,7 +25,7 @@ MODES = {
 }
 SHARES = (0.7, 0.3)
 POINTS = 0.02
-# The command of a switch copies the values of one mode into the files of both agents.
+# Use the command of a switch to copy the values of a mode to the files of both agents.
 SWITCH = "import json, shutil, sys; [shutil.copy(f'{d}/{sys.argv[1]}.json', f'{d}/figures.json') for d in sys.argv[2:]]"  # noqa: E501
 SMALL = [
     f"--set={field}"

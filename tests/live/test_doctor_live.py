@@ -30,7 +30,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 @pytest.fixture(scope="module")
 def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, str]]:
-    """Yield the environment of a process that uses the Azure stand-ins."""
+    """Yield the environment for a process to use the Azure stubs."""
     with azure_services.standing(tmp_path_factory.mktemp("azure")) as standing:
         yield standing.fabric()
 
@@ -42,7 +42,7 @@ def checks(site: Site) -> tuple[int, dict[str, dict[str, Any]]]:
 
 
 def counts(site: Site) -> QueueCounts:
-    """Return the counts of the queue that the site's environment selects."""
+    """Return the counts of the queue, using the site's environment to select it."""
 
     async def counted() -> QueueCounts:
         with pytest.MonkeyPatch.context() as patch:
@@ -117,10 +117,10 @@ def test_doctor_names_invalid_settings(site: Site) -> None:
 
 
 def test_doctor_names_missing_roles(site: Site, azure: Mapping[str, str]) -> None:
-    """Test the checks with valid keys and with wrong keys.
+    """Test the checks using valid keys and wrong keys.
 
-    With valid keys the test data should be removed again. With wrong keys the missing role should
-    be named.
+    If the keys are valid, the test data should be removed again. If they are wrong, the missing
+    role should be named.
     """
     site.environment |= azure
     code, result = checks(site)
@@ -128,7 +128,7 @@ def test_doctor_names_missing_roles(site: Site, azure: Mapping[str, str]) -> Non
     for name in ("queue send", "queue receive", "table", "raw output"):
         assert result[name]["ok"], result[name]
     assert result["raw output"]["detail"] == "a blob was written, read and deleted"
-    # The jobs in Service Bus are not counted, because that needs peeks.
+    # The jobs in Service Bus will not be counted, because it would be necessary to peek them.
     assert counts(site) == QueueCounts(active_count=None, scheduled_count=None, dead_count=0)
 
     key = re.compile(r"(SharedAccessKey|AccountKey)=[^;]*")

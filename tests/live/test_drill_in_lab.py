@@ -49,7 +49,7 @@ def event_of(lab: Lab, profile: str) -> str:
 
 
 def drilled(lab: Lab, site: Site, profile: str) -> Any:
-    """Run a drill on the first of two firewalls and return the conclusion of the study."""
+    """Run a drill for the first of two firewalls and return the conclusion of the study."""
     profiles.apply(lab, "active-standby")
     requested = ("study", "drill", "smoke", "--event", event_of(lab, profile), "--at", "8", *SMALL)
     done = site.run(*requested, "--json", timeout_s=180)
@@ -92,7 +92,7 @@ def test_failover_without_session_sync_cuts_and_reopens_sessions(
     conclusion = drilled(lab, site, "failover-cold")
     died_s, back_s = profiles.falls(lab)
     result = conclusion["drilled"]
-    # Probes have no session, so they measure only the device.
+    # Probes have no session, so they can be used to measure the device alone.
     for outage in result["outages"]:
         assert outage["outage_s"] == pytest.approx(back_s - died_s, abs=0.1)
     assert result["cut_count"] == result["sessions_count"] == 4

@@ -32,7 +32,7 @@ from tests.unit.agent.engine_runs import run_engine
 
 pytestmark = pytest.mark.live
 
-# The rate is per stream, because many tests run at the same time.
+# The rate is per stream. It is low because many tests run at the same time.
 LIGHT_BITS_PER_SECOND = 10_000_000
 KINDS = [
     Traffic(
@@ -47,7 +47,7 @@ KINDS = [
 FORWARD = KINDS[0]
 # The bytes of one and a half intervals.
 INTERVAL_BYTES = round(1.5 * FORWARD.streams_count * LIGHT_BITS_PER_SECOND / 8)
-# Busy cores need a long time to start all of them.
+# Busy cores will need a long time to start all of them.
 HOLDS_S = (4.0, HOLD_MAX_S, HOLD_MAX_S, HOLD_MAX_S)
 # The minimum number of samples of a waiting client before it counts as not prioritised.
 SAMPLES_MIN_COUNT = 5
@@ -100,15 +100,15 @@ async def test_every_traffic_kind_starts_at_the_planned_time(
         assert one.reading.start_basis is (StartBasis.ARRIVALS if live else StartBasis.RELEASE)
         for total in one.reading.report.totals:
             assert total.sent_bytes is not None and total.received_bytes is not None
-            # A lead that was not read or an omitted second would add one second. The end on a busy
-            # host is late.
+            # A lead that was not read or an omitted second would add a second. The end will be late
+            # on a busy host.
             assert total.sent_s == pytest.approx(total.received_s, abs=0.75)
 
     await asyncio.gather(*(fire(traffic, next(ports)) for traffic in KINDS))
 
 
 def _policies(engine: Running) -> set[int]:
-    """Return the scheduling policies of its threads, or an empty set after its end."""
+    """Return the scheduling policies of all threads, or an empty set if they have ended."""
     result = set()
     with suppress(FileNotFoundError):
         for task in Path(f"/proc/{engine.process.pid}/task").iterdir():
@@ -122,7 +122,7 @@ async def _scheduling_policies(
 ) -> tuple[set[int], set[int]] | None:
     """Return the scheduling policies of a waiting client, and those until its end.
 
-    None if too few samples of either phase exist, because the client or the samples were late.
+    The result will be None if the client or the samples were too late to see both phases.
     """
     serving = await start_server(engine, port)
     at_s = time.time() + wait_s
@@ -140,7 +140,7 @@ async def _scheduling_policies(
         PATIENCE_S,
     )
     later = set[int]()
-    # Sample to the end of the client.
+    # Continue to sample until the client ends.
     while now := _policies(firing):
         later |= now
         await asyncio.sleep(0.2)
@@ -148,7 +148,7 @@ async def _scheduling_policies(
     assert one.reading.usable and other.reading.usable
     release = one.release
     assert release is not None
-    # Until the servers are ready a client has normal priority.
+    # A client will have normal priority until the servers are ready.
     ahead_s = release.server_ahead_s
     urgent_at_s = release.released_at_s - ahead_s if ahead_s else release.gate_reached_at_s
     checks_count = sum(urgent_at_s < check_at_s for check_at_s in sampled_at_s)
@@ -188,7 +188,7 @@ async def test_long_idle_server_accepts_a_gated_test(engine: Iperf3, ports: Iter
 
 
 async def test_long_idle_server_waits_for_late_data(engine: Iperf3, ports: Iterator[int]) -> None:
-    """Test as on a busy host, where clients get no CPU in the second before the planned start."""
+    """Test as if clients got no CPU in the second before the planned start."""
     port, traffic = next(ports), Traffic(streams_count=2)
     serving = await start_server(engine, port, silence_s=1.0)
     await asyncio.sleep(1.5)
@@ -237,7 +237,7 @@ async def test_gate_without_start_time_does_nothing(engine: Iperf3, ports: Itera
 
 
 async def under_way(engine: Iperf3, port: int) -> tuple[Running, Running]:
-    """Start a server and a client, and return them after the first interval."""
+    """Start a server and a client, and wait for the first interval."""
     serving = await start_server(engine, port)
     firing = await start_client(engine, port, FORWARD, duration_s=10)
     await until("a first interval", lambda: carried_bytes(port) > INTERVAL_BYTES, PATIENCE_S)

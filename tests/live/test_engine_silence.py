@@ -1,4 +1,4 @@
-"""Test that both ends stop if the path between them drops all packets during a test."""
+"""Test that both ends will stop if the path drops all packets during a test."""
 
 import os
 import subprocess
@@ -98,7 +98,7 @@ async def test_both_ends_stop_on_silent_path_with_their_counts(
     path.cut()
     one = await firing.end()
     if direction is Direction.REVERSE:
-        # From version 3.16 on a sending server would never end.
+        # From version 3.16 on, a server that sends would never end.
         serving.process.stop("its supervisor")
     other = await serving.end()
     assert one.exit.stopped == "deadline"

@@ -1,4 +1,4 @@
-"""Test with the real command line that only the verdict *fail* gives exit code 1."""
+"""Test that exit code 1 is used only for the verdict *fail*, with the real command line."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ from broadside.coordinator.cli.exit_codes import Exit, run_with_exit_code
 from tests.live.as_nobody import as_nobody
 from tests.live.waiting import wait_for
 
-# This is much longer than any of the commands needs.
+# This should be much longer than any command needs.
 _ENDS_WITHIN_S = 60.0
 
 
@@ -77,7 +77,7 @@ def test_corrupt_database_is_an_error(data_dir: Path, file: str) -> None:
         (data_dir / f"{file}.sqlite3{end}").unlink(missing_ok=True)
     (data_dir / f"{file}.sqlite3").write_bytes(os.urandom(20_000))
     parts = {"private": ["runs"], "control": ["show", "x"], "results": ["agents"]}[file]
-    # The plan is read only if the header of the run exists.
+    # The plan will be read only if the header of the run exists.
     if file == "control":
         parts = ["launch", "smoke"]
     code, reported = broadside(*parts)
@@ -99,12 +99,12 @@ def test_skips_damaged_rows(data_dir: Path) -> None:
 
 @pytest.mark.needs_root
 def test_data_directory_of_another_user_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    # The temporary folders of pytest are accessible only for root.
+    # The temporary folders of pytest can be used only by root.
     with tempfile.TemporaryDirectory() as open_folder:
         Path(open_folder).chmod(0o755)
         monkeypatch.setenv("BROADSIDE_DATA_DIR", f"{open_folder}/data")
         assert broadside("runs")[0] == Exit.PASS
-        # The modes are private, as Broadside creates it, and readable for others.
+        # Broadside would create it to be private. The second mode is readable for others.
         for mode in (0o700, 0o755):
             Path(open_folder, "data").chmod(mode)
             code, reported = broadside("runs", before=as_nobody())

@@ -1,4 +1,4 @@
-"""Test that the backup check of the fault matrix detects missing runs and changed verdicts."""
+"""Test that the backup check of the fault matrix can detect missing runs and changed verdicts."""
 
 import asyncio
 from pathlib import Path
@@ -44,7 +44,7 @@ def test_compares_backup_with_earlier_verdicts(tmp_path: Path) -> None:
         backup.start()
         return list(backup.broken())
 
-    # The stored summary was made without the rows, so recomputation gives another one.
+    # The stored summary was made without the rows, so recomputation will lead to another one.
     assert problems("right", verdicts) == [f"run {run_id} does not recompute from the backup"]
     assert problems("no run before", {}) == []
     other = {run_id: verdicts[run_id] | {"verdict": "fail"}}

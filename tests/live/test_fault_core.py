@@ -1,4 +1,6 @@
-"""Test the core cells of the fault matrix with real processes, one cell for every kind of fault."""
+"""Test the core cells of the fault matrix using real processes, with a cell for every kind of
+fault.
+"""
 
 import json
 import subprocess
@@ -15,7 +17,8 @@ pytestmark = [pytest.mark.live, pytest.mark.needs_root, pytest.mark.timeout(600)
 def test_core_cells_violate_no_rule() -> None:
     names = ",".join(f"{name}/{phase.value}" for name, phase in CORE)
     ran = subprocess.run(
-        # Use one lab in sequence. Three labs would start services, agents and clocks three times.
+        # Use a single lab in sequence. With three labs it would be necessary to start services,
+        # agents and clocks three times.
         [sys.executable, "-m", "tests.faults", "--only", names, "--labs", "1", "--json", *AZURE],
         stdout=subprocess.PIPE,
         timeout=570,

@@ -53,7 +53,7 @@ async def coordinator(tmp_path: Path) -> AsyncIterator[Coordinator]:
 
 
 async def launched(coordinator: Coordinator) -> str:
-    """Launch a run with a simulated fleet and a burst that begins at once."""
+    """Launch a run using a simulated fleet, with a burst that begins at once."""
     now = utc_now()
     clock = ClockReading(
         source=ClockSource.CHRONY, read_at=now, synchronised=True, offset_s=0.0, bound_s=0.001
@@ -80,7 +80,7 @@ async def launched(coordinator: Coordinator) -> str:
 
 
 async def upload(coordinator: Coordinator, run_id: str, until_s: int) -> None:
-    """Store one megabyte per second for both clients up to ``until_s``."""
+    """Store a megabyte per second for both clients, up to ``until_s``."""
     plan = await coordinator.stored.read_plan(run_id)
     burst = plan.bursts[0]
     for job in plan.jobs(burst):
@@ -101,7 +101,7 @@ def _track(job: Job, until_s: int) -> Track:
 
 
 async def receive(feed: Feed, last_event_id: str | None, enough: str) -> list[Event]:
-    """Return the events of a viewer up to the end of the poll with an event named ``enough``."""
+    """Return the events for a viewer, up to the end of the poll with an event named ``enough``."""
     received: list[Event] = []
     stream = feed.follow(last_event_id)
     async with asyncio.timeout(20):
@@ -132,19 +132,19 @@ async def test_viewers_share_reads_and_can_resume(
     counting.reads_count = 0
     first = await asyncio.gather(*(receive(feed, None, "seconds") for _ in range(20)))
     assert all(seconds(item) == [0, 1, 2, 3, 4] for item in first)
-    # The limit applies to all twenty viewers together.
+    # The limit should apply to all twenty viewers together.
     assert counting.reads_count <= 2
     assert {event.name for event in first[0]} >= {"status", "seconds", "figures"}
-    # All viewers have disconnected, so there are no more reads.
+    # If all viewers have disconnected, there should be no more reads.
     checks = counting.reads_count
     await asyncio.sleep(1.5)
     assert (feeds.viewers_count, counting.reads_count) == (0, checks)
-    # A viewer that resumes receives only new events.
+    # A viewer should be able to resume and receive only new events.
     await upload(coordinator, run_id, 7)
     again = await receive(feed, first[0][-1].id, "seconds")
     assert set(seconds(again)) >= {5, 6}
     assert 0 not in seconds(again)
-    # An id of another coordinator's feed starts from the beginning.
+    # If the id is from another coordinator's feed, the events should start from the beginning.
     from_start = await receive(feed, "other.99", "seconds")
     assert set(seconds(from_start)) >= {0, 6}
     begun = [[event.name for event in events].count("begin") for events in (again, from_start)]
@@ -176,7 +176,7 @@ async def test_stream_ends_with_the_verdict(
     assert len(seconds(received)) > 200
     status = next(json.loads(event.data) for event in received if event.name == "status")
     assert (status["burst"]["index"], status["bursts_over_count"]) == (1, 2)
-    # No event is left for a viewer that has received all events.
+    # No event should be left for a viewer that has received all events.
     async with asyncio.timeout(20):
         assert [event async for event in feed.follow(received[-1].id)] == []
 

@@ -1,6 +1,6 @@
-"""Test foreign values in all fields of agent records through the coordinator's HTTPS port.
+"""Test foreign values in all fields of agent records using the coordinator's HTTPS port.
 
-The coordinator uses its own certificate. Agents join by code and use TLS and tokens.
+The coordinator has a certificate of the test. Agents join by code and use TLS and tokens.
 """
 
 import asyncio
@@ -114,7 +114,7 @@ async def port(tmp_path: Path) -> AsyncIterator[Port]:
 
 
 async def _prepare(port: Port) -> None:
-    """Write four heartbeats, and queue two jobs that the two clients then claim."""
+    """Write four heartbeats, and queue two jobs for the two clients to claim."""
     for role, names in ((Role.CLIENT, CLIENTS), (Role.SERVER, SERVERS)):
         for index, name in enumerate(names):
             table = HttpTable(port.links[name], "results")
@@ -135,7 +135,10 @@ async def _prepare(port: Port) -> None:
 
 
 async def test_rejects_foreign_values_in_every_field(port: Port) -> None:
-    """Test with all values that concern other agents, while rows of other agents stay unchanged."""
+    """Test all values that belong to other agents.
+
+    Rows of other agents should not change.
+    """
     others = {kind: item.row for kind, item in written(1).items()}
 
     async def put_case(case: Case) -> tuple[Case, str]:
@@ -257,7 +260,7 @@ async def test_rejects_other_tokens_and_untrusted_clients(port: Port) -> None:
                 url, json=[{"do": "ping"}], headers={"Authorization": f"Bearer {secret}"}
             )
         assert answer.status_code == 401
-    # A client that trusts only the system's authorities cannot connect.
+    # A client should not be able to connect if it trusts only the system's authorities.
     with pytest.raises(httpx.ConnectError):
         async with httpx.AsyncClient() as stranger:
             await stranger.get(url)

@@ -1,4 +1,4 @@
-"""Test that an abandoned write does not arrive after the network is restored."""
+"""Test that an abandoned write will not arrive after the network is restored."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -18,9 +18,9 @@ from tests.live.labs import new_prefix
 pytestmark = [pytest.mark.live, pytest.mark.needs_root]
 
 PORT = 10002
-# The outage is this much longer than the attempts.
+# The outage should be this much longer than the attempts.
 OUT_S = 1.0
-# The kernel retransmits after 0.2, 0.4, 0.8, 1.6 and 3.2 s.
+# The kernel will retransmit after 0.2, 0.4, 0.8, 1.6 and 3.2 s.
 BACK_S = 8.0
 
 
@@ -62,7 +62,7 @@ async def service(host: Host, seen: list[bytes]) -> AsyncIterator[None]:
 
 
 def cable(lab: Lab, host: Host, state: str) -> None:
-    """Set the switch port of a client up or down."""
+    """Set the switch port for a client up or down."""
     switch = switch_namespace(lab.spec.prefix, host.role)
     line = f"link set dev p{int(host.name[1:])} {state}"
     run_batch(Batch(namespace=switch, tool="ip", lines=(line,)))

@@ -1,4 +1,4 @@
-"""Test that every client engine ends at its hard stop when its agent is stopped with SIGSTOP."""
+"""Test that client engines will end at the hard stop if the agent is stopped using SIGSTOP."""
 
 import asyncio
 import signal
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.live
 
 NAME = "hard-stop"
 
-# A minimal agent runs the client of one job, with a hard stop one second after its deadline.
+# Use a minimal agent to run the client of a job, with a hard stop a second after the deadline.
 PROGRAM = """
 import asyncio, sys, time
 from datetime import UTC, datetime
@@ -64,7 +64,7 @@ asyncio.run(main(*sys.argv[1:3]))
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    """Yield the port of a server that accepts every connection and sends nothing."""
+    """Yield the port of a server that will accept connections and send no data."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server.getsockname()[1]
     sweep(NAME)

@@ -1,4 +1,4 @@
-"""Test agents that share only one HTTPS port of the management address with their coordinator."""
+"""Test agents that can only use an HTTPS port of the management address to reach the coordinator."""
 
 import asyncio
 import contextlib
@@ -54,7 +54,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 @contextlib.contextmanager
 def small_disk(folder: Path) -> Iterator[None]:
-    """Mount a small file system that can be filled without filling the machine's disk."""
+    """Mount a small file system to be filled instead of the machine's disk."""
     folder.mkdir()
     disk = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(folder)]
     subprocess.run(disk, check=True, timeout=20)
@@ -75,7 +75,7 @@ def launched(site: Site, **overrides: object) -> tuple[str, float]:
 def broadside(environment: Mapping[str, str], *arguments: str, fails: bool = False) -> str:
     """Run a command and return its standard output.
 
-    The exit code must be 0, or 4 with ``fails``.
+    The exit code should be 0, or 4 if ``fails`` is set.
     """
     argv, env = [".venv/bin/broadside", *arguments], {"PATH": "/usr/bin", **environment}
     done = subprocess.run(argv, env=env, check=False, timeout=60, capture_output=True, text=True)
@@ -97,7 +97,7 @@ def sleep_until(epoch_s: float) -> None:
 
 
 def wait_for_complete(site: Site, run_id: str) -> dict[str, Any]:
-    """Return the summary of a complete run."""
+    """Wait for a run to be complete and return its summary."""
     summary = wait_for_summary(site.coordinator.url, run_id, 120)
     assert summary["pairs_measured"] == PAIRS, summary["findings"]
     assert summary["completeness_ratio"] == 1.0, summary["findings"]
@@ -129,7 +129,7 @@ def test_agent_list_shows_time_source_of_all_hosts(site: Site) -> None:
 
 
 def test_loses_no_data_while_the_coordinator_disk_is_full(site: Site) -> None:
-    """Test that agents store rejected writes and send them when space is available."""
+    """Test that agents will store rejected writes and send them when space is available."""
     run_id, start_s = launched(site, burst_s=20)
     filler = Path(site.coordinator.environment["BROADSIDE_DATA_DIR"]) / "filler"
     sleep_until(start_s + 4)
@@ -153,10 +153,10 @@ def test_loses_no_data_if_the_coordinator_is_killed(site: Site) -> None:
             data_dir = Path(site.coordinator.environment["BROADSIDE_DATA_DIR"])
             copy = shutil.copytree(data_dir, data_dir.with_name("standby"))
             site.coordinator.environment["BROADSIDE_DATA_DIR"] = str(copy)
-            # The data directory is a mount point, so only its contents can be removed.
+            # The data directory is a mount point, so it is only possible to remove its contents.
             for path in data_dir.iterdir():
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
-        # No coordinator answers during this time.
+        # No coordinator will answer for this time.
         time.sleep(5)
         site.coordinator.start()
     wait_for_complete(site, run_id)
@@ -295,9 +295,9 @@ def test_agent_port_serves_only_agent_routes(site: Site) -> None:
 
 
 def test_revoked_agent_makes_the_burst_inconclusive(site: Site) -> None:
-    """Test the verdict with the server's record only.
+    """Test the verdict using only the server's record.
 
-    This test is the last one because the agent c001 stays revoked.
+    This should be the last test, because the agent c001 will stay revoked.
     """
     run_id, start_s = launched(site, burst_s=10)
     sleep_until(start_s + 2)

@@ -1,6 +1,6 @@
 """Test network paths between hosts and the life of agent credentials.
 
-The paths are a proxy, IPv6 only and the site's own certificates.
+The paths use a proxy, IPv6 only, or the site's certificates.
 """
 
 import asyncio
@@ -67,7 +67,7 @@ def inherited() -> dict[str, str]:
 
 
 def of_an_agent(coordinator: str, agent_id: str, role: str, spool: Path) -> dict[str, str]:
-    """Return the settings of an agent on loopback with a coordinator on another host."""
+    """Return the settings for an agent on loopback, to use a coordinator on another host."""
     return {
         "BROADSIDE_FABRIC": "http",
         "BROADSIDE_COORDINATOR": coordinator,
@@ -153,7 +153,7 @@ def hosts(tmp_path: Path) -> Iterator[HostChain]:
 
 
 def new_join_code(data: Path, count: int = 1, shown: Certificates | None = None) -> str:
-    """Create a join code for clients that is valid for one hour."""
+    """Create a join code for clients, to be valid for an hour."""
 
     async def made() -> str:
         now = datetime.now(UTC)
@@ -174,7 +174,7 @@ def new_join_code(data: Path, count: int = 1, shown: Certificates | None = None)
 
 
 async def wait_for_dead_letter(data: Path, name: str) -> None:
-    """Send an invalid message to the client and wait until it is dead-lettered."""
+    """Send an invalid message to the client and wait for it to be dead-lettered."""
     queue = EmbeddedQueue(data)
     until_at = datetime.now(UTC) + timedelta(minutes=10)
     poison = Outgoing(body=b"no job", message_id=name, expires_at=until_at, enqueue_at=None)
@@ -202,7 +202,7 @@ def test_agent_reconnects_through_a_restarted_proxy(hosts: HostChain) -> None:
     assert f"CONNECT {BEHIND}:8443" in hosts.log(PROXY)
     proxy.kill()
     proxy.wait()
-    # Wait for one more heartbeat, which is lost.
+    # Wait for another heartbeat to be lost.
     time.sleep(1.5)
     again_at = datetime.now(UTC)
     hosts.start(PROXY, *parts)
@@ -212,7 +212,7 @@ def test_agent_reconnects_through_a_restarted_proxy(hosts: HostChain) -> None:
 
 @pytest.mark.needs_root
 def test_agent_can_use_coordinator_host_as_time_source(hosts: HostChain) -> None:
-    """Test the chrony lines of docs/hosts.md between two hosts without other time sources."""
+    """Test two hosts without other time sources, using the chrony lines of docs/hosts.md."""
     page = (ROOT / "docs" / "hosts.md").read_text().partition("source of last resort")[2]
     serves = page.split("```")[1].strip().splitlines()
     requests = page.partition("`server coordinator ")[2].partition("`")[0]
@@ -241,7 +241,7 @@ def test_agent_can_use_coordinator_host_as_time_source(hosts: HostChain) -> None
 
 
 def with_ipv6_alone(lab: Lab) -> Lab:
-    """Return the lab with hosts that use IPv6 only to reach each other and the coordinator."""
+    """Return the lab after a change of its hosts to use only IPv6."""
     firewall, uplink = lab.firewall_namespace, management_name(lab.spec.prefix)
     assert firewall is not None
     subnets = {Role.CLIENT: (f"{SIX}:1:", "c0"), Role.SERVER: (f"{SIX}:2:", "s0")}
@@ -265,7 +265,7 @@ def with_ipv6_alone(lab: Lab) -> Lab:
 
 @pytest.mark.needs_root
 def test_burst_over_ipv6_only(tmp_path: Path) -> None:
-    """Test data and control over IPv6. Only the lab's time service uses IPv4."""
+    """Test data and control using IPv6. Only the lab's time service should use IPv4."""
     spec = LabSpec(pairs_count=1, prefix=new_prefix(), firewall_bits_per_second=200_000_000)
     with (
         built(spec, tmp_path / "lab") as four,
@@ -292,7 +292,7 @@ def trusted(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 @contextlib.contextmanager
 def serving(folder: Path, **settings: str) -> Iterator[tuple[Serving, str]]:
-    """Run a coordinator with a listener on loopback and yield it with its address."""
+    """Run a coordinator using a listener on loopback, and yield it with its address."""
     environment = {
         "BROADSIDE_DATA_DIR": str(folder / "data"),
         "BROADSIDE_HOSTS_LISTEN": "127.0.0.1:0",
@@ -333,7 +333,7 @@ def test_verifies_site_certificate_with_system_authorities(
 
 
 async def renewed(path: Path) -> Credential:
-    """Simulate a credential of yesterday and return the renewed one after its first use."""
+    """Simulate a credential of yesterday and use it, to return the renewed one."""
     old = load_credential(path)
     assert old is not None
     link = CoordinatorClient(replace(old, issued_s=time.time() - RENEW_S - 60).save(path))
@@ -380,9 +380,9 @@ def test_renews_old_credential_and_revokes_all_agents_of_a_code(
 def test_host_with_wrong_clock_trusts_only_its_coordinator(
     tmp_path: Path, is_off_by: timedelta
 ) -> None:
-    """Test a host with a clock that is years off.
+    """Test using a clock that is years off.
 
-    By this clock the certificate is not valid yet or has expired.
+    For this clock the certificate will not be valid yet or will be expired.
     """
     at = datetime.now(UTC) + is_off_by
     shown, other = load_authority(tmp_path / "one", at), load_authority(tmp_path / "other", at)
@@ -430,7 +430,7 @@ def test_revoked_host_needs_a_new_code_to_join(
 
 
 async def a_stream_ends_when(credential: Credential, happens: Callable[[], object]) -> None:
-    """Verify that an open stream ends when ``happens`` was called."""
+    """Verify that an open stream will end after a call to ``happens``."""
     url = f"{credential.coordinators[0]}/v1/exchange/stream?session=s"
     headers = {"Authorization": f"Bearer {credential.secret}"}
     async with (
@@ -446,7 +446,7 @@ async def a_stream_ends_when(credential: Credential, happens: Callable[[], objec
 
 
 def test_coordinator_of_an_old_backup_accepts_its_agents(tmp_path: Path) -> None:
-    """Test agents with secrets newer than the backup, which contains an earlier one."""
+    """Test agents with new secrets, and a backup that contains an earlier secret."""
     data, path, file = tmp_path / "data", tmp_path / "c1.json", tmp_path / "backup"
     with serving(tmp_path) as (_, at):
         code = new_join_code(data)
@@ -478,14 +478,14 @@ def test_coordinator_of_an_old_backup_accepts_its_agents(tmp_path: Path) -> None
         asyncio.run(ping(replace(credential, path=None)))
     shutil.rmtree(data)
     restore(file, data)
-    # A host starts with its join code, which is already used.
+    # A host should be able to start with the join code, even if it has already been used.
     with serving(tmp_path) as (_, at):
         asyncio.run(join(code, (at,), "c1", "client", path))
         asyncio.run(ping(replace(newest, coordinators=(at,), path=None)))
 
 
 def agent_on_loopback(folder: Path, at: str, agent_id: str, role: str) -> "subprocess.Popen[bytes]":
-    """Start an agent that already has a credential. Its output is written to ``agent.log``."""
+    """Start an agent that already has a credential, and write its output to ``agent.log``."""
     with (folder / "agent.log").open("wb") as log:
         return subprocess.Popen(
             [sys.executable, "-m", "broadside.agent"],

@@ -1,4 +1,4 @@
-"""Test each identity of the range on the Azure stand-ins with the roles from the range."""
+"""Test the identities of the range using the Azure stubs, with the roles from the range."""
 
 import json
 import subprocess
@@ -30,7 +30,7 @@ def shared_azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Identitie
 
 @pytest.fixture
 def azure(shared_azure: Identities) -> Identities:
-    """Restore the roles of the range after changes by the previous test."""
+    """Restore the roles of the range, because the previous test may have changed them."""
     shared_azure.roles = range_roles()
     shared_azure.refused.clear()
     return shared_azure
@@ -104,10 +104,10 @@ def test_agent_check_verifies_permissions_without_coordinator(
 
 
 def test_agents_work_with_minimal_roles(site: Site, azure: Identities) -> None:
-    """Test with roles for two tables and for receiving from the queue.
+    """Test using roles for two tables and roles to receive from the queue.
 
-    No request should be rejected while presence, claim, lease, seconds, report and the server's
-    record are written.
+    No request should be rejected, to write presence, claim, lease, seconds, report and the server's
+    record.
     """
     site.environment |= azure.of("coordinator")
     _, url = site.start_coordinator()
@@ -122,8 +122,8 @@ def test_agents_work_with_minimal_roles(site: Site, azure: Identities) -> None:
         "period_s": 14,
         "align_to_period": False,
         "lead_s": 15,
-        # The lease is shorter than the run. The coordinator renews it and the agents read the
-        # renewal.
+        # Use a lease that is shorter than the run, so that the coordinator has to renew it and the
+        # agents have to read the renewal.
         "lease_s": 20,
         "traffic.streams_count": 1,
         "traffic.stream_bits_per_second": 5_000_000,

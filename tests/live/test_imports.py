@@ -22,13 +22,13 @@ RECORDINGS = DATA / "iperf3"
 
 
 def answer(done: subprocess.CompletedProcess[str], code: int = 0) -> Any:
-    """Return the JSON output of a command. Other output is an error."""
+    """Return the JSON output of a command. Other output would be an error."""
     assert done.returncode == code, done.stderr
     return json.loads(done.stdout)
 
 
 def test_imports_original_with_firewall_metric(site: Site) -> None:
-    """Test the bursts of the original. The clients are tested in test_table_bursts.py."""
+    """Test the bursts of the original. See test_table_bursts.py for tests of the clients."""
     result = answer(
         site.run("import", "original", str(SEED), "--firewall-metric", str(METRIC), "--json")
     )
@@ -40,7 +40,7 @@ def test_imports_original_with_firewall_metric(site: Site) -> None:
         stored = burst["reconciliation"]
         assert stored["lag_s"] == pytest.approx(75, abs=15)
         assert stored["firewall_bits_per_second"] == pytest.approx(182.5e9, rel=0.01)
-        # The table has no idle bins. Therefore other traffic is only bounded and not measured.
+        # The table has no idle bins, so other traffic can only be bounded and not measured.
         assert stored["baseline_how"] == "bounded"
         assert (
             stored["residual_low_ratio"] < stored["residual_ratio"] < stored["residual_high_ratio"]
@@ -159,12 +159,12 @@ def test_recomputation_detects_missing_rows(site: Site) -> None:
     assert now["bursts"][0]["proven_ratio"] < was["bursts"][0]["proven_ratio"]
     assert "does not follow from the stored data" in differs.stderr
     assert "fields differ: bursts[0]." in differs.stderr
-    # The stored summary is unchanged.
+    # The stored summary should not change.
     assert site.run("verdict", "last", "--json", "--api", url).stdout == stored.stdout
 
 
-# These are files. The same errors in tables are in
-# tests/unit/coordinator/imports/test_original_tables.py.
+# These are files. See tests/unit/coordinator/imports/test_original_tables.py for the same errors in
+# tables.
 BAD: dict[str, tuple[bytes, list[str]]] = {
     "wrong columns": (b"a,b,c\n1,2,3\n", ["row 1", "PartitionKey", "a, b, c"]),
     "empty": (b"", ["empty"]),
@@ -200,7 +200,7 @@ def refuses(site: Site, case: str, arguments: list[str], expected: list[str]) ->
 
 @pytest.mark.parametrize("kind", ["original", "iperf3"])
 def test_rejects_huge_file_with_bounded_memory(site: Site, kind: str) -> None:
-    """Test 100 MB of rows and an endless device with at most 400 MB of address space for data."""
+    """Test 100 MB of rows and an endless device, using at most 400 MB for data."""
     path = site.folder / "huge.csv"
     line = SEED.read_bytes().splitlines(keepends=True)[1]
     with path.open("wb") as file:

@@ -13,7 +13,7 @@ SCRIPT = Path(__file__).parents[2] / "deploy" / "iperf3.sh"
 
 
 class Checkout:
-    """Checkout with only the script, and a PATH with replacements of iperf3 and apt-get."""
+    """Checkout with only the script, and a PATH to use stubs for iperf3 and apt-get."""
 
     def __init__(self, root: Path) -> None:
         self.root = root

@@ -1,4 +1,4 @@
-"""Test that the fork server starts agents in the right namespaces and none survives its fleet."""
+"""Test that the fork server will start agents in the right namespaces, to end with the fleet."""
 
 import contextlib
 import os
@@ -25,13 +25,13 @@ from tests.live.waiting import wait_for
 pytestmark = pytest.mark.live
 
 STUB = "tests.live.stub_agent:run"
-# A unique duration identifies these sleep processes.
+# Use a unique duration to find these sleep processes.
 SLEEP_S = str(100_000 + os.getpid())
 
 
 @pytest.fixture(autouse=True)
 def importable_stub(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the stub importable, because the fleet does not import from the current folder."""
+    """Make it possible to import the stub, because the fleet will not use the current folder."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
 
 
@@ -103,7 +103,7 @@ def test_reports_why_a_fleet_does_not_start(
         assert ("the coordinator does not list" in str(reported.value)) == (presences is None)
         monkeypatch.setattr(serving, "READY_S", 600.0)
         stubs.kill("c001")
-        # The call must not wait for the other agents.
+        # The call should not wait for the other agents.
         with pytest.raises(LabBroken) as reported:
             serving.wait_for_agents(Coordinator(presences), stubs, stubs.states(), since_at)
         assert "c001 (no heartbeat; ended with exit code -9, its log ends: " in str(reported.value)

@@ -1,4 +1,4 @@
-"""Test that the real lab starts, repairs itself, stops without leftovers and counts traffic."""
+"""Test that the real lab will start, repair itself, count traffic and stop without leftovers."""
 
 import contextlib
 import datetime
@@ -37,7 +37,7 @@ from tests.live.waiting import wait_for
 pytestmark = [pytest.mark.live, pytest.mark.needs_root]
 
 
-# On a busy host the timestamp of a reading may be this much too late.
+# The timestamp of a reading may be this much too late if the host is busy.
 LEDGER_ERROR_S = 0.3
 
 
@@ -58,7 +58,7 @@ def traces(prefix: str, base_path: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """Yield one lab that several read-only tests share."""
+    """Yield a lab to be used for several read-only tests."""
     spec = LabSpec(pairs_count=2, prefix=new_prefix())
     with built(spec, tmp_path_factory.mktemp("lab")) as lab:
         yield lab
@@ -70,7 +70,10 @@ def readings(lab: Lab, from_s: float = 0.0) -> tuple[LedgerReading, ...]:
 
 
 def next_reading(lab: Lab) -> LedgerReading:
-    """Return the first reading taken after now, which can need a second."""
+    """Wait for the first reading after now.
+
+    This can take a second.
+    """
     from_s = time.time() + LEDGER_ERROR_S
     wait_for("a reading of the ledger", lambda: readings(lab, from_s), 30)
     return readings(lab, from_s)[0]
@@ -96,7 +99,7 @@ def test_down_removes_everything_and_can_be_repeated(tmp_path: Path) -> None:
 def parts(prefix: str) -> tuple[object, set[int]]:
     """Return the namespaces and long-running processes of a lab.
 
-    The short nftables processes of the ledger are excluded.
+    The ledger's short nftables processes are excluded.
     """
     first = {process.pid for process in list_owned(prefix)}
     time.sleep(0.5)
@@ -158,7 +161,7 @@ def test_up_with_another_spec_rebuilds_the_lab(tmp_path: Path) -> None:
     ("delay_s", "then"), [(0.0, "up"), (0.1, "down"), (0.2, "up"), (0.3, "down")]
 )
 def test_up_or_down_after_a_killed_up(delay_s: float, then: str, tmp_path: Path) -> None:
-    """Test SIGKILL of ``up`` after its first namespace, followed by ``up`` or ``down``."""
+    """Use SIGKILL to end ``up`` after its first namespace, then run ``up`` or ``down``."""
     spec = LabSpec(pairs_count=8, prefix=new_prefix())
     code = (
         "from pathlib import Path; from broadside.lab import network; "
@@ -300,12 +303,12 @@ def test_restarted_ledger_continues_its_counters(lab: Lab) -> None:
     assert lab.ledger_path is not None
     send(lab.clients[0], lab.servers[0], 100_000)
     before = next_reading(lab)
-    # A child process of the ledger has the same command line until its exec.
+    # A child process of the ledger will have the same command line until its exec.
     writer = min(p.pid for p in list_owned(lab.spec.prefix) if "broadside.lab.ledger" in p.command)
     os.kill(writer, signal.SIGKILL)
     wait_for("the end of the ledger's process", lambda: not network.is_ledger_running(lab))
     with lab.ledger_path.open("a") as file:
-        # The incomplete line simulates a kill during a write.
+        # Use an incomplete line to simulate a kill during a write.
         file.write("17999")
     network.start_ledger(lab)
     after = next_reading(lab)
@@ -318,8 +321,8 @@ def delivered_bits_per_second(lab: Lab) -> float:
     """Return the rate that the ledger shows for a send of 20 MB, in bit/s.
 
     The first second may contain the initial burst of the token bucket. Spans of less than 2.5 s are
-    excluded, because a busy machine dates some readings incorrectly. Delays of sender or shaper
-    only reduce the rate of a span, so the result is the 90th percentile.
+    excluded, because a busy machine may use wrong times for some readings. Delays can only reduce
+    the rate of a span, so the result is the 90th percentile.
     """
     start_s = time.time()
     send(lab.clients[0], lab.servers[0], 20_000_000)
@@ -333,7 +336,7 @@ def delivered_bits_per_second(lab: Lab) -> float:
 
 
 def test_firewall_rate_applies_to_the_ip_layer(lab: Lab) -> None:
-    # A limit at the frame layer would give 0.9 % less at the IP layer.
+    # If the limit were at the frame layer, the rate at the IP layer would be 0.9 % less.
     expected = pytest.approx(20_000_000, rel=0.005)
     try:
         network.set_firewall_rate(lab, 20_000_000)
@@ -360,7 +363,7 @@ def test_nic_rate_affects_one_host(lab: Lab) -> None:
 def test_ledger_counts_without_firewall_rate(lab: Lab) -> None:
     try:
         network.set_firewall_rate(lab, None)
-        # Another kind of shaper counts from zero.
+        # Another kind of shaper will start to count from zero.
         before = next_reading(lab)
         send(lab.clients[0], lab.servers[0], 1_000_000)
         assert next_reading(lab).up_bytes - before.up_bytes > 1_035_900
@@ -382,12 +385,12 @@ def test_agents_reach_a_broker_on_the_host(lab: Lab) -> None:
 
 
 def test_firewall_does_not_forward_to_management_network(lab: Lab) -> None:
-    """Test that the firewall forwards nothing from data to management networks."""
+    """Test that data networks cannot use the firewall to reach management networks."""
     with inside(lab.firewall_namespace), socket.create_server(("0.0.0.0", 0)) as listener:  # noqa: S104 - inside the namespace
         port = listener.getsockname()[1]
         with inside(lab.clients[0].namespace), socket.socket() as direct:
             direct.settimeout(5)
-            # The firewall answers on its own subnet.
+            # The firewall will answer on this subnet.
             direct.connect(("10.1.0.1", port))
     client, server = lab.clients[0], lab.servers[0]
     assert server.management_address is not None
@@ -413,7 +416,7 @@ def test_two_labs_run_independently(lab: Lab, tmp_path: Path) -> None:
 
 
 def test_labs_with_equal_prefix_hash_use_different_networks(lab: Lab, tmp_path: Path) -> None:
-    """Test two prefixes with the same hash of the management network (probability 1/127)."""
+    """Test two prefixes that lead to the same hash for the management network."""
     taken = lab.spec.management_slot
     assert taken is not None
     equal = next(

@@ -34,7 +34,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 
 def round_trip_s(lab: Lab) -> float:
-    """Return the shortest of ten TCP handshakes between the first client and the first server."""
+    """Return the shortest of ten TCP handshakes from the first client to the first server."""
     client, server = lab.clients[0], lab.servers[0]
     with inside(server.namespace):
         listener = socket.create_server((server.address, 7001), backlog=20)
@@ -76,7 +76,7 @@ def test_idps_deny_profile_reduces_the_rate(lab: Lab) -> None:
     rate = sent_bits_per_second(lab, 3_000_000)
     assert rate < 1.1 * FIREWALL_BITS_PER_SECOND * 0.22
     profiles.apply(lab, "plain")
-    # A pause of the busy host may make one of the transfers slow.
+    # One of the transfers may be slow if the host is busy.
     assert any(sent_bits_per_second(lab, 3_000_000) > 1.5 * rate for _ in range(3))
 
 
@@ -94,10 +94,10 @@ def test_firewall_does_not_count_bypass_traffic(lab: Lab) -> None:
 def fallen_ratio(lab: Lab) -> float | None:
     """Return the rate after a cliff during a send, relative to the firewall's rate.
 
-    None if the cliff did not occur.
+    The result will be None if the cliff did not occur.
     """
     profiles.apply(lab, "cliff")
-    # The load of one NIC with 40 Mbit/s would be too low for the cliff.
+    # With a limit of 40 Mbit/s for the NIC the load would be too low for the cliff.
     network.set_nic_rate(lab, lab.hosts, None)
     begun_s = time.time()
     rate = sent_bits_per_second(lab, 60_000_000)
@@ -107,8 +107,8 @@ def fallen_ratio(lab: Lab) -> float | None:
 
 
 def test_cliff_profile_reduces_rate_under_load(lab: Lab) -> None:
-    # A pause of the busy host interrupts the load. The three seconds then restart, so the test
-    # repeats the send.
+    # If the busy host interrupts the load, the three seconds will start again, so the send needs to
+    # be repeated.
     ratios = (fallen_ratio(lab) for _ in range(3))
     assert any(ratio is not None and 0.3 < ratio < 0.7 for ratio in ratios)
 

@@ -1,4 +1,4 @@
-"""Test the lab of an ordinary user, run as nobody in a new user namespace."""
+"""Test the lab for an ordinary user, using nobody and a new user namespace."""
 
 import os
 import signal
@@ -38,7 +38,7 @@ def python(code: str, *arguments: str) -> list[str]:
 
 @pytest.fixture
 def open_path() -> Iterator[Path]:
-    """Yield a folder that the user nobody may write to. The folders of pytest are private."""
+    """Yield a folder for the user nobody, because the folders of pytest are private."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
         path.chmod(0o777)
@@ -59,7 +59,7 @@ def test_ordinary_user_can_use_a_user_namespace() -> None:
 
 
 def test_without_permissions_one_line_prints_a_fix() -> None:
-    """Test a user namespace with limit zero, in which no further namespace can be created."""
+    """Test using a limit of zero, so that no further user namespace can be created."""
     script = 'echo 0 > /proc/sys/user/max_user_namespaces; exec "$@"'
     inside = [
         *opened(),
@@ -195,7 +195,7 @@ elif what == "up":
 
     try:
         assert "run lab up first" in do("join").stderr
-        # The second call must find the lab of the first one.
+        # The second call should be able to use the lab of the first.
         for what in ("hold", "join", "join"):
             done = do(what)
             assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""Test concurrent launches on one fleet, which must use other endpoints or be rejected."""
+"""Test concurrent launches on the same fleet, which should use other endpoints or be rejected."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +18,7 @@ SMALL = {
     "burst_s": 3,
     "period_s": 20,
     "lead_s": 10,
-    # Other tests load the cores.
+    # Allow for delays, because other tests will be using the CPU cores.
     "late_after_s": 5,
     "traffic.streams_count": 1,
     "traffic.stream_bits_per_second": 5_000_000,
@@ -27,7 +27,7 @@ SMALL = {
 
 @pytest.fixture(scope="module")
 def coordinators(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
-    """Run two coordinators of one range and four idle pairs."""
+    """Run two coordinators of the same range and four idle pairs."""
     with Site(tmp_path_factory.mktemp("at-once")) as site:
         site.start_fleet(PAIRS_COUNT)
         urls = [site.start_coordinator()[1] for _ in range(2)]
@@ -46,7 +46,7 @@ def launch(url: str, pairs_count: int, **more: object) -> httpx.Response:
 
 
 def served(url: str, run_id: str, pairs_count: int) -> list[str]:
-    """Return the servers of a run's pairs. Every server has a single port here."""
+    """Return the servers that a run's pairs use. Servers have a single port here."""
     summary: dict[str, Any] = wait_for_summary(url, run_id)
     for burst in summary["bursts"]:
         assert burst["pairs_measured"] == pairs_count, summary["findings"]
@@ -59,7 +59,7 @@ def served(url: str, run_id: str, pairs_count: int) -> list[str]:
 
 
 def all_idle(url: str) -> None:
-    """Wait until no run is open, nothing is reserved and every port is free."""
+    """Wait for all runs to end and for all ports to be free."""
     wait_for(
         "every run's end",
         lambda: all(
@@ -113,7 +113,7 @@ def test_launch_between_bursts_uses_remaining_endpoints(idle: list[str]) -> None
 def test_concurrent_schedules_share_no_endpoint(idle: list[str]) -> None:
     all_idle(idle[0])
     names = ["one", "two"]
-    # Both schedules are stored long before this time.
+    # Both schedules will be stored long before this time.
     at = datetime.now(UTC) + timedelta(seconds=30)
     body = {
         "scenario": "smoke",
@@ -142,7 +142,7 @@ def test_concurrent_schedules_share_no_endpoint(idle: list[str]) -> None:
         served(idle[0], run_id, 3)
     if len(launched) < len(rows):
         assert any(launched[0] in (row["reason"] or "") for row in rows), rows
-    # One launch waited until the other run's traffic was over and its endpoints were free.
+    # A launch should wait for the other run's traffic to be over and for its endpoints to be free.
     else:
         starts = sorted(
             datetime.fromisoformat(wait_for_summary(idle[0], item)["bursts"][0]["planned_start_at"])

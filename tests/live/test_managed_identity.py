@@ -1,9 +1,9 @@
-"""Test a managed identity while the metadata service (IMDS) fails or is slow.
+"""Test a managed identity if the metadata service (IMDS) fails or is slow.
 
 The faults occur before and during a run. Tokens expire within seconds here instead of an hour. The
-tests use the SDK's own ``DefaultAzureCredential`` with its environment variable for the address of
-the metadata service. The meaning of each status is documented by Microsoft (see
-exchange/azure/identity.py).
+tests use the SDK's ``DefaultAzureCredential``, with its environment variable for the address of the
+metadata service. See exchange/azure/identity.py for the meaning of the statuses as documented by
+Microsoft.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ pytestmark = pytest.mark.live
 TOKEN_S = 2.0
 CLIENT = "1234-abcd"
 UNIT = Path(__file__).parents[2] / "deploy/azure/modules/boot/files/broadside-agent.service"
-# This value replaces a status and means no response.
+# Use this value instead of a status to send no response.
 SLOW = 0
 OK = 200
 # The bodies have the wording of IMDS.
@@ -104,7 +104,7 @@ def metadata(monkeypatch: pytest.MonkeyPatch) -> Iterator[Metadata]:
         for name in ("IDENTITY_ENDPOINT", "MSI_ENDPOINT", "AZURE_CLIENT_ID"):
             monkeypatch.delenv(name, raising=False)
         monkeypatch.setenv("AZURE_POD_IDENTITY_AUTHORITY_HOST", url)
-        # A VM has no az command that the SDK could try next.
+        # A VM has no az command for the SDK to try next.
         monkeypatch.setenv("PATH", "/nonexistent")
         yield reported
         reported.over.set()
@@ -151,9 +151,9 @@ async def test_reports_soon_why_there_is_no_token(
     kind: type[ExchangeError],
     expected: str,
 ) -> None:
-    """Test one receive with two attempts.
+    """Test a receive with two attempts.
 
-    It waits for one token only and sends few requests to the metadata service.
+    It should wait for only one token and send few requests to the metadata service.
     """
     monkeypatch.setattr(identity, "TOKEN_S", TOKEN_S)
     monkeypatch.setattr(identity, "REMEMBERED_S", 60.0)
@@ -162,7 +162,7 @@ async def test_reports_soon_why_there_is_no_token(
         with pytest.raises(kind, match=expected) as caught:
             await queue.receive(1)
     assert type(caught.value) is kind
-    # With the SDK's own timeout of 120 s there would be 36 requests.
+    # There would be 36 requests if the SDK's timeout of 120 s were used.
     assert metadata.calls_count <= 6
 
 
@@ -191,7 +191,7 @@ def test_device_access_reports_why_there_is_no_token(
 ) -> None:
     """Test metrics and changes of the firewall without a token.
 
-    There should be one wait for a token, and the error should contain the reason.
+    There should be only one wait for a token, and the error should contain the reason.
     """
     monkeypatch.setattr(identity, "TOKEN_S", TOKEN_S)
     monkeypatch.setattr(identity, "REMEMBERED_S", 60.0)
@@ -218,11 +218,11 @@ async def test_reports_missing_identity(address: ServiceBusAddress, metadata: Me
 async def test_renews_tokens_while_receiving(
     address: ServiceBusAddress, metadata: Metadata, tls_bed: TlsQueue
 ) -> None:
-    """Test token renewal with an hour reduced to 20 s.
+    """Test token renewal, using 20 s instead of an hour.
 
-    The service detaches a link when its token expires, so each token must be renewed in time. The
-    SDK renews in the last tenth of a token's lifetime. A host may pause that long, so the adapter
-    requests one more token.
+    The service will detach a link when the token expires, so it is necessary to renew tokens in
+    time. The SDK would wait for the last tenth of a token's lifetime. A host may pause that long,
+    so the adapter needs to request another token.
     """
     metadata.ttl_s = 20.0
     troubles = OutageLog()
@@ -230,7 +230,7 @@ async def test_renews_tokens_while_receiving(
         before = tls_bed.broker.ask("request").get("token", 0)
 
         async def after_a_message() -> int:
-            """Return how many tokens the broker has received after one more message."""
+            """Send another message, to return how many tokens the broker has received."""
             await sender.send([outgoing()])
             while (delivery := await queue.receive(4)) is None:
                 # The link is being opened.
@@ -241,7 +241,7 @@ async def test_renews_tokens_while_receiving(
 
         async with asyncio.timeout(10 * metadata.ttl_s):
             opened_with = await after_a_message()
-            # Each token has been renewed twice.
+            # All tokens have been renewed twice.
             while await after_a_message() < 3 * opened_with:
                 assert await queue.receive(1) is None
 
@@ -249,7 +249,7 @@ async def test_renews_tokens_while_receiving(
 async def test_recovers_after_failed_token_renewal(
     address: ServiceBusAddress, metadata: Metadata, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Test that a removed identity counts as an outage if there was a token before."""
+    """Test that a removed identity will be an outage if there was a token before."""
     monkeypatch.setattr(identity, "TOKEN_S", TOKEN_S)
     monkeypatch.setattr(identity, "REMEMBERED_S", 0.5)
     metadata.ttl_s = 6.0
@@ -278,13 +278,13 @@ async def test_recovers_after_failed_token_renewal(
 async def test_uses_valid_token_while_metadata_service_fails(
     address: ServiceBusAddress, metadata: Metadata
 ) -> None:
-    """Test that failures of the metadata service during a token's lifetime are not reported."""
-    # The SDK requests a new token from 300 s before the end.
+    """Test that failures of the metadata service will not be reported if a token is valid."""
+    # The SDK will request a new token from 300 s before the end.
     metadata.ttl_s = 200.0
     async with opened(address) as queue, opened(address):
         await queue.send([outgoing()])
         metadata.status = 500
-        # The receiver uses its own link with its own token.
+        # The receiver will use a separate link and token.
         delivery = await queue.receive(10)
         assert delivery is not None
         await queue.complete(delivery)

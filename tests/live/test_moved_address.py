@@ -1,4 +1,4 @@
-"""Test that a server agent publishes its new endpoint after its address changes."""
+"""Test that a server agent will publish the new endpoint if its address changes."""
 
 import asyncio
 import os
@@ -18,7 +18,7 @@ from tests.live.waiting import wait_for
 
 pytestmark = pytest.mark.live
 
-# The default route is read from a file, so that no interface of this host changes.
+# Use a file for the default route, so that no interface of this host needs to change.
 AGENT = """
 import sys
 from pathlib import Path

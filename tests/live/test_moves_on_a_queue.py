@@ -1,4 +1,4 @@
-"""Test a soak's jobs on a real queue, with one failover to a spare server and one abort."""
+"""Test the jobs of a soak using a real queue, with a failover to a spare server and an abort."""
 
 import time
 from datetime import UTC, datetime, timedelta
@@ -21,7 +21,10 @@ SOAK = RunSpec(scenario="soak", pairs_count=2, bursts_count=4, burst_s=10, perio
 
 
 async def publish_heartbeats(fabric: Fabric, *servers: int, silent: int | None = None) -> None:
-    """Publish heartbeats of the agents. The ``silent`` server has a heartbeat from a minute ago."""
+    """Publish heartbeats for the agents.
+
+    For the ``silent`` server, use a heartbeat from a minute ago.
+    """
     now = datetime.now(UTC)
     for index in (1, 2):
         await fabric.records.fleet.beat(presence(Role.CLIENT, index, beat_at=now))
@@ -31,7 +34,7 @@ async def publish_heartbeats(fabric: Fabric, *servers: int, silent: int | None =
 
 
 async def jobs_at(data_path: Path, in_s: float) -> list[Job]:
-    """Return the jobs that agents would receive ``in_s`` from now."""
+    """Return the jobs for agents to receive ``in_s`` from now."""
     queue = EmbeddedQueue(data_path, clock=lambda: time.time() + in_s)
     jobs = []
     while (delivery := await queue.receive(0)) is not None:
@@ -67,7 +70,7 @@ async def test_moves_jobs_of_a_dead_server_once(tmp_path: Path) -> None:
 
 
 async def test_cancel_removes_queued_bursts(tmp_path: Path) -> None:
-    """Test queueing and cancelling by two coordinators in any order."""
+    """Test two coordinators that queue and cancel in any order."""
     fabric = open_fabric(FabricSettings(data_dir=tmp_path))
     try:
         await publish_heartbeats(fabric, 1, 2)

@@ -1,4 +1,4 @@
-"""Test that a run with all kinds of secrets leaves none of them in its files, logs or output."""
+"""Test that a run using all kinds of secrets will not write them to files, logs or output."""
 
 import asyncio
 import contextlib
@@ -56,7 +56,7 @@ def test_run_data_and_output_contain_no_secret(tmp_path: Path) -> None:
     seen: dict[str, bytes] = {}
     with (
         azure_services.standing(azure_folder) as azure,
-        # The test reads the arguments of real processes.
+        # Use real processes, because the test needs to read the arguments.
         Site(folder, as_users_do=True) as site,
     ):
         site.environment |= azure.fabric() | {
@@ -102,7 +102,7 @@ def test_run_data_and_output_contain_no_secret(tmp_path: Path) -> None:
 
 
 def _use(site: Site, url: str, token: str, seen: dict[str, bytes]) -> None:
-    """Execute a run, then send each API request with valid and invalid arguments."""
+    """Execute a run, then use all API requests with valid and invalid arguments."""
     headers = {"Authorization": f"Bearer {token}"}
 
     def request(method: str, path: str, **options: object) -> httpx.Response:

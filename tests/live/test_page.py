@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.live, pytest.mark.needs_root]
 
 PAIRS = 2
 GOING = "20261120-130000-w-00ab"
-# If set, screenshots of the views are stored in this folder.
+# If this is set, screenshots of the views will be stored in this folder.
 SHOTS = os.environ.get("BROADSIDE_PAGE_SHOTS")
 
 
@@ -78,7 +78,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 @pytest.fixture(scope="module")
 def only_page(stage: Stage) -> Iterator[MonitoredPage]:
-    """Yield one page for all tests, because starting a browser takes a second of CPU time."""
+    """Yield a page to use for all tests, because a browser needs a second of CPU time to start."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=stage.chromium, args=["--no-sandbox"])
         yield MonitoredPage.over(browser.new_page(), stage.url)
@@ -87,7 +87,7 @@ def only_page(stage: Stage) -> Iterator[MonitoredPage]:
 
 @pytest.fixture
 def monitored(only_page: MonitoredPage) -> Iterator[MonitoredPage]:
-    """Yield the page signed out and without data of other tests."""
+    """Sign out and remove data of other tests before a test uses the page."""
     page = only_page.page
     page.set_viewport_size({"width": 1280, "height": 900})
     page.emulate_media(color_scheme="light", media="screen")
@@ -101,7 +101,7 @@ def monitored(only_page: MonitoredPage) -> Iterator[MonitoredPage]:
 
 
 async def store_studies(data: Path) -> None:
-    """Store a finished study, and one that waits for an hour before its next trial."""
+    """Store a finished study, and a study that will wait for an hour before the next trial."""
     now = datetime.now(UTC)
     over = SWEPT.model_copy(update={"ended_at": now})
     waiting = StudySpec(name="w", question=MODES, spec=IN_MODES.spec.spec, pause_s=3600)
@@ -152,7 +152,7 @@ def sign_in(page: Page, url: str, token: str) -> None:
 
 
 def launch(page: Page, **fields: str) -> str:
-    """Launch a run with the form and return its id."""
+    """Use the form to launch a run, and return its id."""
     page.get_by_role("link", name="Launch", exact=True).click()
     page.get_by_label("Scenario").select_option("smoke")
     page.get_by_label(re.compile("^Target")).fill("5")
@@ -204,14 +204,14 @@ def test_operator_launches_watches_aborts_and_reads_the_report(
     expect(page.locator(".stage")).to_contain_text("T\u2212")
     expect(page.locator(".stage")).to_contain_text("armed 2 of 2")
     expect(page.locator(".badge", has_text="running")).to_be_visible()
-    # Throughput is shown during the burst in the headline, the chart and the heat map.
+    # Throughput should be shown during the burst in the headline, the chart and the heat map.
     fleet_tile = page.locator(".tile", has_text="Fleet received")
     expect(fleet_tile.locator(".tile-unit")).to_have_text("Mbit/s")
     assert value_of(page, "Verdict") == "none yet"
     expect(page.locator(".readout").first).to_contain_text(re.compile(r"Second \d+: .*fleet \d"))
     expect(page.locator(".heat .readout")).to_contain_text("2 pairs")
     faults += monitored.faults("dark", 390) + monitored.faults("light", 1280)
-    # The verdict and the ledger appear without a reload.
+    # The verdict and the ledger should appear without a reload.
     badge = page.locator(".run-title .badge")
     expect(badge).to_have_text(re.compile("pass|fail|inconclusive"), timeout=60_000)
     assert float(value_of(page, "Completeness")) > 90
@@ -296,7 +296,7 @@ def test_page_shows_current_second_with_a_wrong_browser_clock(
     with httpx.Client(base_url=stage.url, headers=token) as http:
         (burst,) = http.get(f"/v1/runs/{run_id}").json()["bursts"]
     start_s = datetime.fromisoformat(burst["planned_start_at"]).timestamp()
-    # The page must not show the run until the end.
+    # The page should not show the run until the end.
     monitored.page.goto(f"{stage.url}/#/schedules")
     browser = monitored.page.context.browser
     assert browser is not None
@@ -307,7 +307,7 @@ def test_page_shows_current_second_with_a_wrong_browser_clock(
     for second, off_h in ((0.4, 0), (4.7, 5), (9.1, -7.5), (13.6, 100)):
         page.evaluate(f"sessionStorage.setItem('off-ms', {off_h * 3.6e6})")
         time.sleep(max(0.0, start_s + second - time.time()))
-        # The changed URL loads a new document.
+        # Use a changed URL to load a new document.
         page.goto(f"{stage.url}/?opened={second}#/run/{run_id}")
         parts = page.locator(".stage strong")
         expect(parts).to_have_text(re.compile("^(Second|Collecting|Over)"))
@@ -317,14 +317,14 @@ def test_page_shows_current_second_with_a_wrong_browser_clock(
             match = re.match(r"Second (\d+) of 25", parts.inner_text())
             after_s = time.time() - start_s
             if match is None:
-                # On an overloaded machine the page opens late.
+                # The page will open late if the machine is overloaded.
                 assert after_s > 24
                 break
-            # The number starts with each full second.
+            # The number should change with every full second.
             shown_s = int(match[1]) - 1
             far_s.append(max(before_s - shown_s - 1, shown_s - after_s, 0.0))
             page.wait_for_timeout(130)
-        # A wrong clock is wrong in each sample.
+        # If the clock is wrong, it will be wrong in all samples.
         best_s = min(far_s, default=0.0)
         assert best_s < 1, f"at {second} s, by a clock {off_h} h off"
     page.goto(f"{stage.url}/#/agents")
@@ -352,7 +352,7 @@ def test_agents_history_schedules_and_api_views_work(
     page.get_by_role("link", name="Agents", exact=True).click()
     expect(page.get_by_text("4 of 4 ready")).to_be_visible()
     clocks = page.get_by_role("cell", name=re.compile("^chrony, ±"))
-    # An overloaded chronyd needs long to synchronise.
+    # An overloaded chronyd will need a long time to synchronise.
     expect(clocks).to_have_count(4, timeout=120_000)
     faults += monitored.all_faults()
     page.get_by_role("link", name="Schedules").click()
@@ -405,7 +405,7 @@ def test_agents_history_schedules_and_api_views_work(
 def test_saving_an_unchanged_schedule_changes_nothing(
     stage: Stage, monitored: MonitoredPage
 ) -> None:
-    """Test fields that are not in the form and a time in another zone than the browser's."""
+    """Test fields that are not in the form, and a time for another zone than the browser's."""
     page = monitored.page
     once = {"at": "2030-07-01T10:00:30", "missed_limit_s": 7200}
     often = {"cron": "0 3 * * *", "until_at": "2031-01-01T00:00", "missed_limit_s": 120}
@@ -449,7 +449,7 @@ def test_viewer_has_read_access_only(stage: Stage, monitored: MonitoredPage) -> 
     with monitored.refused(404):
         page.goto(f"{stage.url}/#/run/20260101-000000-nothing-0000")
         expect(page.get_by_role("alert")).to_contain_text("no such run")
-    # With keyboard only, the skip link is first and the focus is visible.
+    # The skip link should be first and the focus should be visible for users of the keyboard.
     page.goto(f"{stage.url}/#/runs")
     page.reload()
     expect(page.get_by_role("heading", name="Runs")).to_be_visible()

@@ -1,4 +1,4 @@
-"""Test that the page shows the delivery state of notification receivers."""
+"""Test that the page can show the delivery state of notification receivers."""
 
 import asyncio
 import contextlib

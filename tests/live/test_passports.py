@@ -1,4 +1,4 @@
-"""Test interface data from the kernel, and that a host without offload is named."""
+"""Test interface data from the kernel, and a finding for a host without offload."""
 
 import json
 import shutil

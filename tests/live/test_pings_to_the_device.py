@@ -1,4 +1,4 @@
-"""Test pings to a device over real sockets: open port, closed port and no host."""
+"""Test pings to a device using real sockets: open port, closed port and no host."""
 
 import asyncio
 import socket
@@ -51,7 +51,7 @@ async def test_refused_connection_counts_as_response(tmp_path: Path) -> None:
 
 
 async def test_missing_host_is_a_loss_without_time(tmp_path: Path) -> None:
-    # This address range is reserved (RFC 1112), so there is no host.
+    # This address range is reserved (RFC 1112), so there will be no host.
     received = await ping_telemetry(tmp_path, 'address = "240.0.0.1"')
     assert not received.of(Quantity.PING_ICMP)
     [loss] = received.of(Quantity.PING_LOSS)

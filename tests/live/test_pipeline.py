@@ -1,4 +1,4 @@
-"""Test the pipeline definitions in deploy/ci with the vendors' validators and by execution."""
+"""Test the pipeline definitions in deploy/ci, using the vendors' validators and real execution."""
 
 import os
 import shutil
@@ -16,7 +16,7 @@ from tests.live.waiting import wait_for
 
 ROOT = Path(__file__).parent.parent.parent
 CI = ROOT / "deploy" / "ci"
-# It is installed by `make tools`.
+# Use `make tools` to install it.
 ACTIONLINT = ROOT / ".tools" / "actionlint" / "bin" / "actionlint"
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(300)]
@@ -48,7 +48,7 @@ def test_workflow_and_action_pass_actionlint(
 def test_pipelines_match_the_published_schemas(
     mistake: tuple[str, str] | None, tmp_path: Path
 ) -> None:
-    """Check against the schemas of Microsoft and GitHub that check-jsonschema contains."""
+    """Use the schemas of Microsoft and GitHub that check-jsonschema contains."""
     copied = Path(shutil.copytree(CI, tmp_path / "ci"))
     template = copied / "azure-devops" / "broadside.yml"
     if mistake is not None:
@@ -93,10 +93,11 @@ def script_of(ci: str) -> str:
 
 
 def test_steps_measure_compare_and_store_results(site: Site, tmp_path: Path) -> None:
-    """Test comparisons with the baseline run.
+    """Test comparisons to the baseline run.
 
-    The first run is the baseline until another run is accepted. A slower run is a regression.
-    Compared with an accepted run it is none. An aborted run is never the baseline.
+    The first run will be the baseline until another run is accepted. A slower run should be a
+    regression, but not if it is compared to an accepted run. An aborted run should never be the
+    baseline.
     """
     site.start_fleet(1)
     _, url = site.start_coordinator()

@@ -1,6 +1,6 @@
-"""Test that real bursts reveal planted causes: slow NIC, small window, cliff, inspection.
+"""Test that real bursts can reveal planted causes: slow NIC, small window, cliff, inspection.
 
-``make scenarios`` runs all cases. These few cases decide whether the analysis is reliable.
+Use ``make scenarios`` to run all cases. These few cases decide if the analysis is reliable.
 """
 
 import dataclasses
@@ -41,7 +41,7 @@ def place() -> Iterator[Range]:
 
 
 def quick(name: str, **changes: Any) -> Case:
-    """Return a case of ``make scenarios`` with fewer pairs and without probes."""
+    """Return a case of ``make scenarios``, to be used with fewer pairs and without probes."""
     (case,) = (case for case in CASES if case.name == name)
     overrides = {**case.overrides, **QUICK, **changes.pop("overrides", {})}
     return dataclasses.replace(case, bed="small", overrides=overrides, **changes)
@@ -63,7 +63,7 @@ def quick(name: str, **changes: Any) -> Case:
 )
 def test_finds_the_planted_cause(place: Range, case: Case) -> None:
     row = place.carry_out(case, {})
-    # On a shared machine the host itself may be the limit or delay packets, so repeat once.
+    # If a machine is shared, the host itself may be the limit or delay packets, so repeat it.
     if row.faults:
         row = place.carry_out(case, {})
     assert row.problem is None
@@ -76,7 +76,7 @@ def test_finds_the_planted_cause(place: Range, case: Case) -> None:
 
 def test_measures_cost_of_inspection_within_three_points(place: Range) -> None:
     planted = profiles.PROFILES["idps-deny"].firewall_ratio
-    # On a shared machine the host itself may be the limit.
+    # If a machine is shared, the host itself may be the limit.
     for _ in range(2):
         with Taken() as taken:
             plain, deny = (carried(place, profile) for profile in ("plain", "idps-deny"))
@@ -86,7 +86,7 @@ def test_measures_cost_of_inspection_within_three_points(place: Range) -> None:
 
 
 def carried(place: Range, profile: str) -> float:
-    """Return the payload rate that the fleet receives with a profile, in bit/s."""
+    """Return the payload rate that the fleet receives using a profile, in bit/s."""
     once = {"bursts_count": 1}
     case = quick("A/B: IDPS off, deny", burst_s=4, question=None, profile=profile, overrides=once)
     row = place.carry_out(dataclasses.replace(case, expected=Expected()), {})

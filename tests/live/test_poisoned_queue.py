@@ -1,4 +1,4 @@
-"""Test thousands of invalid messages in the queue during a burst, with real processes."""
+"""Test thousands of invalid messages in the queue during a burst, using real processes."""
 
 import asyncio
 import time
@@ -16,10 +16,10 @@ from tests.live.waiting import wait_for
 
 pytestmark = pytest.mark.live
 
-# This is more than one request lists or purges.
+# This should be more than a request can list or purge.
 COUNT: Final = 3_000
 POLL_INTERVAL_S: Final = 3.0
-# The limit only detects a hang. An idle machine needs a fraction of it.
+# Use this limit only to detect a hang. An idle machine will need a fraction of it.
 DEAD_LETTERED_S: Final = 240.0
 # Invalid messages of the maximum size would need 2 GB.
 BODY_MAX_BYTES: Final = 20_000
@@ -82,7 +82,7 @@ def test_burst_is_complete_while_invalid_messages_are_dead_lettered(site: Site) 
     began_s = time.monotonic()
     counts = asyncio.run(_counts(site))
     while counts.dead_count != COUNT and time.monotonic() - began_s < DEAD_LETTERED_S:
-        # Each read takes the lock of the queue.
+        # Reads need to take the lock of the queue.
         time.sleep(POLL_INTERVAL_S)
         counts = asyncio.run(_counts(site))
     assert counts == QueueCounts(active_count=0, scheduled_count=0, dead_count=COUNT)

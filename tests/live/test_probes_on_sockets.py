@@ -1,4 +1,4 @@
-"""Test probes and their echo over real sockets on loopback."""
+"""Test probes and the echo using real sockets on loopback."""
 
 import asyncio
 import math
@@ -31,7 +31,7 @@ async def test_sends_probes_at_all_steps_and_receives_echoes() -> None:
     probes = prober.probes
     assert len(probes.rtt_s) == 25 + 60
     answered = [rtt_s for rtt_s in probes.rtt_s if rtt_s >= 0]
-    # A busy host may have skipped some steps, which are then not sent.
+    # If the host is busy, it may have skipped some steps, which will not be sent.
     assert len(answered) > 10
     assert not any(math.isnan(rtt_s) for rtt_s in probes.rtt_s)
 
@@ -84,7 +84,7 @@ async def test_port_in_use_disables_the_echo() -> None:
 
 
 async def test_echo_answers_once_with_equal_source_port() -> None:
-    """Test a rewritten source port equal to the echo port, because two echoes must not loop."""
+    """Test a source port that is equal to the echo port, because two echoes should not loop."""
     echo = await Echo.open(make_settings(role="server", echo_port=0), LOOPBACK)
     assert echo is not None and echo.port is not None
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:

@@ -1,4 +1,4 @@
-"""Test a real Prometheus that scrapes a coordinator with a token and answers dashboard queries."""
+"""Test a real Prometheus that scrapes a coordinator, and the queries of the dashboards."""
 
 import asyncio
 import itertools
@@ -45,7 +45,7 @@ def serves(url: str) -> bool:
 
 
 def configure(folder: Path, url: str, token: str) -> None:
-    """Write the committed configuration with the address of this coordinator and a 1 s interval."""
+    """Write the committed configuration for this coordinator, with an interval of 1 s."""
     committed = ROOT / "dashboards" / "prometheus"
     shutil.copy(committed / "broadside.rules.yml", folder)
     settings = yaml.safe_load((committed / "prometheus.yml").read_text("utf-8"))
@@ -114,7 +114,8 @@ def test_prometheus_scrapes_the_fleet_rate_with_a_token(tmp_path: Path) -> None:
             return float(result[0]["value"][1]) if result else None
 
         first = wait_for("the fleet's rate in Prometheus", rate)
-        # Two pairs send 20 Mbit/s per stream. The first uploads may contain only part of the fleet.
+        # Two pairs will send 20 Mbit/s per stream. The first uploads may contain only part of the
+        # fleet.
         assert 1e6 < 8 * first < 100e6
         wait_for("a scrape", lambda: query(prometheus, 'up{job="broadside"} == 1'))
         reported = asyncio.run(read_telemetry(tmp_path, prometheus))

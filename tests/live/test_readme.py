@@ -45,8 +45,8 @@ ANY_SUCH: Final = {
 def missing_parts(printed: str, output: str) -> list[str]:
     """Return the parts of a printed block that are missing in the output.
 
-    The order of the parts matters. Any number, rate, time and run id matches another one of its
-    kind. ``...`` matches omitted text, and further lines are permitted between lines.
+    The parts have to be in order. A number, rate, time or run id can match another one of its kind.
+    Use ``...`` for omitted text. Further lines are permitted between lines.
     """
     at, missing, output = 0, [], " ".join(output.split())
     lines = re.sub(r"^(- .*)\n +", r"\1 ", printed, flags=re.M).splitlines()
@@ -86,7 +86,8 @@ def test_readme_commands_work_in_a_fresh_clone(tmp_path: Path) -> None:
         pytest.skip("this is no clone itself")
     assert typed.count(CLONE) == 1
     clone, rest = typed.split("\n", 1)
-    # Tools that take minutes to build are linked from this checkout, where `make` finds them.
+    # Link the tools from this checkout for `make` to find, because they would take minutes to
+    # build.
     typed = f"{clone.replace(CLONE, str(ROOT))}\nln -s {ROOT}/.tools .tools\n{rest}"
     environment = {key: value for key, value in os.environ.items() if "BROADSIDE" not in key}
     folders = environment["PATH"].split(":")
@@ -108,12 +109,12 @@ def test_readme_commands_work_in_a_fresh_clone(tmp_path: Path) -> None:
     home = tmp_path / "broadside"
     with Taken() as taken:
         done = run(typed, tmp_path)
-    # The host may be busy, so the demo is repeated.
+    # The host may be busy, so the demo can be repeated.
     for _ in range(2):
         if "verdict: inconclusive" in done.stdout:
             with Taken() as taken:
                 done = run(rest, home)
-    # Without CPU time the verdict is inconclusive or has other sentences.
+    # Without CPU time the verdict will be inconclusive or use other sentences.
     undecided = "verdict: inconclusive" in done.stdout and taken.much
     assert done.returncode == 0 or undecided, done.stdout + done.stderr
     # Progress is written to stderr, the verdict to stdout, and the next steps to stderr.

@@ -1,7 +1,7 @@
-"""Execute the recipes of CONTRIBUTING.md in a copy of the tree.
+"""Execute the recipes of CONTRIBUTING.md, using a copy of the tree.
 
-The named tests fail until a change is complete. A change needs at most two files of code besides
-its tests. Data of earlier versions must still be readable after it.
+The named tests should fail until a change is complete. A change should need at most two files of
+code besides its tests. After it, it should still be possible to read data of earlier versions.
 """
 
 import json
@@ -27,7 +27,8 @@ CORE: Final = "tests/unit/coordinator/core"
 TELEMETRY: Final = "tests/unit/coordinator/device/telemetry"
 ENGINES: Final = "tests/unit/exchange/engines"
 
-# Edits by file: the existing text and the text to insert before it. An empty text creates the file.
+# Edits by file: the existing text, and the text to insert before it. Use an empty text to create a
+# file.
 Edits = Mapping[str, tuple[str, str]]
 
 
@@ -264,7 +265,7 @@ def environment(tree: Path) -> dict[str, str]:
 
 
 def copy_to(tree: Path) -> Path:
-    """Copy the parts of this checkout that the recipes use, with the data of earlier versions."""
+    """Copy the parts of this checkout that the recipes use, and the data of earlier versions."""
     for name in COPIED:
         unwanted = shutil.ignore_patterns("__pycache__", "data" if name == "tests" else "")
         shutil.copytree(ROOT / name, tree / name, ignore=unwanted, symlinks=name == "src")
@@ -289,7 +290,7 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> tuple[set[str], set[st
 
 
 def read_in(tree: Path) -> dict[str, Any]:
-    """Return verdicts, seals, jobs and rows of all versions as the code of the tree reads them."""
+    """Return verdicts, seals, jobs and rows of all versions, using the code of the tree."""
     by_name = {}
     for version in VERSIONS:
         done = subprocess.run(
@@ -307,7 +308,7 @@ def read_in(tree: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def untouched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """Return a tree for the recipes in sequence, with the data that its code reads before them."""
+    """Return a tree for the recipes in sequence, and the data that it can read before them."""
     tree = copy_to(tmp_path_factory.mktemp("compatible"))
     return tree, read_in(tree)
 

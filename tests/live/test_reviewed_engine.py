@@ -1,6 +1,6 @@
 """Reproduce findings of an outside review that need iperf3 and a path, then and today.
 
-The other findings are in ``tests/review``.
+See ``tests/review`` for the other findings.
 """
 
 import subprocess
@@ -23,9 +23,9 @@ pytestmark = [pytest.mark.live, pytest.mark.needs_root]
 
 BITS_PER_SECOND = 40_000_000
 LENGTH_S, DARK_S, LEAD_S = 7, 4, 4
-# The ratio is relative to the rate. test_seconds_on_the_wire.py has narrower limits.
+# The ratio is relative to the rate. See test_seconds_on_the_wire.py for narrower limits.
 OFF_RATIO = 0.02
-# Drop the first datagram of each stream to the server.
+# Drop the first datagram for all streams to the server.
 LOSE_FIRST = """
 table ip first {
     set seen { type inet_service; flags dynamic; size 65535; }
@@ -45,7 +45,7 @@ def path() -> Iterator[Wire]:
 
 
 def fire_arguments(path: Wire, traffic: Mapping[str, object], duration_s: int) -> dict[str, Any]:
-    """Return the arguments of the command `fire`."""
+    """Return the arguments for the command `fire`."""
     return {
         "binary": str(engines()[max(engines())].binary[0]),
         "client": path.client,
@@ -58,10 +58,10 @@ def fire_arguments(path: Wire, traffic: Mapping[str, object], duration_s: int) -
 
 
 def test_m20_lost_first_datagram_does_not_end_the_test(versions: Versions, path: Wire) -> None:
-    """Test UDP with 16 streams and a loss of each first datagram.
+    """Test UDP using 16 streams that lose the first datagram.
 
-    At 6cca7b45 there was no data at all. iperf3 opens a stream with one datagram and waited for a
-    response.
+    At 6cca7b45 there was no data at all, because iperf3 used a datagram to open a stream and waited
+    for a response.
     """
     build_gate(versions)
     subprocess.run([*path.server, "nft", "-f", "-"], input=LOSE_FIRST, text=True, check=True)

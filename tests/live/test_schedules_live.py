@@ -1,4 +1,4 @@
-"""Test schedules and prices with real coordinators, while a coordinator is killed."""
+"""Test schedules and prices using real coordinators, while a coordinator is killed."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ TINY = {"pairs_count": 1, "burst_s": 1, "lead_s": 1}
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """Yield a site with a simulated pair that publishes presences but takes no job."""
+    """Yield a site, using a simulated pair to publish presences but take no job."""
     with Site(tmp_path_factory.mktemp("schedules")) as site:
         stopped = threading.Event()
         beating = threading.Thread(target=lambda: asyncio.run(_beat(site, stopped)))
@@ -54,7 +54,7 @@ def test_every_scheduled_time_fires_once_across_coordinators(site: Site) -> None
         "scenario": "smoke",
         "overrides": TINY,
         "cron": "*/2 * * * * *",
-        # There is no measurement, so the run before ends immediately.
+        # There is no measurement, so the run before will end immediately.
         "overlap": "cancel",
         "runs_max_count": RUNS_COUNT,
     }
@@ -72,7 +72,7 @@ def test_every_scheduled_time_fires_once_across_coordinators(site: Site) -> None
     runs = [run["run_id"] for run in call(url, "GET", "/v1/runs")]
     assert len(launched) == len(set(launched)) == RUNS_COUNT
     assert sorted(launched) == sorted(runs)
-    # Wait for one or two further scheduled times.
+    # Wait for another scheduled time.
     time.sleep(3)
     assert len(call(url, "GET", "/v1/runs")) == RUNS_COUNT
     by = {run["created_by"] for run in call(url, "GET", "/v1/runs")}

@@ -48,11 +48,11 @@ PORT = 5201
 # The permitted difference of a second, relative to the rate.
 RATIO = 0.01
 TRIES_COUNT = 4
-# The permitted delay of interval bounds against full seconds, which a busy core can cause.
+# Intervals can be this late if a core is busy, relative to full seconds.
 LATE_MAX_S = 0.05
 BITS_PER_SECOND = 40_000_000
-# The window of all streams together is smaller than the queue, so only the dark second loses
-# packets.
+# The window of all streams together should be smaller than the queue, so that only the dark second
+# will lose packets.
 WINDOW_BYTES = 300_000
 # The times after the start are of half the rate and of one second without traffic.
 SLOWED_S, DARK_S, LENGTH_S = 4, 7, 11
@@ -163,11 +163,11 @@ def _off(
 async def test_iperf3_seconds_equal_those_on_the_wire(
     version: str, protocol: Protocol, direction: Direction, streams_count: int, path: Wire
 ) -> None:
-    """Test that all seconds are within 1 % of the rate, including the first and the dark second.
+    """Test that all seconds are within 1 % of the rate, even the first and the dark second.
 
-    The reference is the payload that a receiver could have read. Retransmitted data is on the wire
-    twice, and data behind a lost segment cannot be read yet. On busy cores an engine may read 30 ms
-    late, so the test has several attempts. A real smear would occur in all of them.
+    Compare to the payload that a receiver could have read. Retransmitted data is on the wire twice,
+    and it is not yet possible to read data behind a lost segment. An engine may read 30 ms late if
+    the cores are busy, so the test has several attempts. A real smear would occur in all of them.
     """
     traffic = Traffic(
         protocol=protocol,
@@ -196,7 +196,7 @@ OTHERS = {
 
 
 def _moved(launch: Launch, prefix: tuple[str, ...]) -> Launch:
-    """Return the same launch inside a namespace."""
+    """Return the same launch, to be used inside a namespace."""
     processes = tuple(
         replace(process, argv=(*prefix, *process.argv)) for process in launch.processes
     )
@@ -286,9 +286,9 @@ async def _download(name: str, path: Wire, folder: Path) -> float:
 async def test_download_seconds_equal_those_on_the_wire(
     name: str, path: Wire, tmp_path: Path
 ) -> None:
-    """Test that all seconds are within 1 % of the rate with login, TLS and HTTP headers.
+    """Test that all seconds are within 1 % of the rate using login, TLS and HTTP headers.
 
-    There is no start gate, so part of the first second passes before the first byte.
+    There is no start gate, so part of the first second will be over before the first byte.
     """
     tried = []
     for _ in range(TRIES_COUNT):

@@ -1,7 +1,8 @@
-"""Test a small run over HTTPS with all kinds of secrets in an insecure environment.
+"""Test a small run over HTTPS, using all kinds of secrets in an insecure environment.
 
-The environment has umask 0 and logs at DEBUG. Afterwards the test searches each secret in all
-files, arguments, environments and logs. Files that contain a secret by design must be private.
+The environment has umask 0 and logs at DEBUG. Afterwards the test will search for the secrets in
+all files, arguments, environments and logs. A file must be private if it contains a secret by
+design.
 """
 
 import base64
@@ -65,7 +66,7 @@ class Run:
         self.site.environment |= planted | {"NO_PROXY": "127.0.0.1"}
 
     def do(self, *arguments: str, given: str = "", code: int = 0) -> str:
-        """Run a command as a user does, with its arguments in the process list."""
+        """Run a command as a user would, with its arguments in the process list."""
         done = subprocess.run(
             [sys.executable, "-P", "-m", "broadside.coordinator", *arguments],
             env=self.site.environment,
@@ -81,7 +82,7 @@ class Run:
         return done.stdout
 
     def give(self, kind: str, name: str, *arguments: str) -> Path:
-        """Write a secret that a command prints once to a separate file."""
+        """Use a command that prints a secret once, and write the secret to a separate file."""
         secret = self.do(*arguments).strip()
         self.printed.pop(" ".join(arguments))
         self.secrets[kind].add(secret.rpartition(".")[2])
@@ -129,7 +130,7 @@ class Run:
 
 
 def enrol_fleet(run: Run, port: int) -> None:
-    """Enrol a client by file and a server by environment, with join codes that are printed once."""
+    """Enrol a client by file and a server by environment, with join codes printed once."""
     site = run.site
     codes = {
         role: run.give("code", role.value, "enroll", "new", "--role", role.value) for role in Role
@@ -141,7 +142,7 @@ def enrol_fleet(run: Run, port: int) -> None:
     }
     before, site.environment = site.environment, site.environment | fabric
     site.start_agent(Role.SERVER, "s1", join=codes[Role.SERVER].read_text().strip(), **over_https)
-    # The command reads the join code from the file and then becomes the agent.
+    # The command will read the join code from the file and then be the agent.
     site.environment |= {
         f"BROADSIDE_AGENT_{name.upper()}": str(value)
         for name, value in {

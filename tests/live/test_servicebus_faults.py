@@ -1,8 +1,7 @@
-"""Test the Service Bus queue with cuts, throttling, duplicates and a killed broker.
+"""Test the Service Bus queue using cuts, throttling, duplicates and a killed broker.
 
-The SDK leaves the socket of a broken connection open, but the adapter closes it. A garbage
-collection after each test raises a ResourceWarning for each open socket. The warning is an error
-here.
+The SDK leaves the socket of a broken connection open, so the adapter has to close it. The tests use
+garbage collection to get a ResourceWarning for open sockets, and the warning will be an error here.
 """
 
 import asyncio
@@ -34,7 +33,7 @@ pytestmark = pytest.mark.live
 
 KEY = "a key nobody may read"
 BOUNDS = Bounds(backoff_s=0.2)
-# The lock is so long that no message returns by its expiry.
+# Use a long lock, so that no message will return because it expires.
 LONG_LOCK_S = 120.0
 
 
@@ -139,7 +138,7 @@ def detach(broker: BrokerProcess, node: str) -> int:
 
 @pytest.mark.parametrize("how", INTERRUPTIONS)
 async def test_calls_survive_interruptions(broker: BrokerProcess, name: str, how: str) -> None:
-    """Test that the next call succeeds after an interruption.
+    """Test that the next call will succeed after an interruption.
 
     The interruptions are a cut, a closed idle connection and detached idle links of senders,
     receivers, requests and tokens.
@@ -186,7 +185,7 @@ async def _before_every_call(
     cut()
     assert await queue.cancel([number]) == 1
     cut()
-    # One message is missing, so the call reads the queue.
+    # A message is missing, so the call has to read the queue.
     assert await queue.cancel([number, other]) == 1
     cut()
     assert (await queue.counts()).dead_count == 1
@@ -201,7 +200,7 @@ async def test_waiting_receiver_survives_cut_connection(
     waiting = asyncio.create_task(queue.receive(30))
     sender = opened(broker, name)
     async with closing(sender):
-        # In most cases it is waiting now.
+        # In most cases it will be waiting now.
         await asyncio.sleep(1.5)
         async with asyncio.timeout(20):
             while (dropped := broker.ask("drop")["dropped"]) == 0:  # noqa: ASYNC110 - a process
@@ -243,7 +242,7 @@ async def test_permanently_busy_service_is_unavailable(broker: BrokerProcess, na
 
 
 async def test_waits_as_long_as_the_busy_service_requires(broker: BrokerProcess, name: str) -> None:
-    """Test that the pause from the service's text is used instead of the much shorter default."""
+    """Test that the pause from the service's text will be used instead of the short default."""
     hasty = opened(broker, name, Bounds(backoff_s=0.01, retries_max_count=6))
     async with closing(hasty):
         await hasty.send([outgoing("warm")])
@@ -275,7 +274,7 @@ async def test_reports_full_queue_and_sends_when_space_is_free(
 async def test_settlements_report_lost_lock(
     queue: ServiceBusQueue, broker: BrokerProcess, name: str
 ) -> None:
-    """Test that a lost lock is reported and the message is delivered again by the same link."""
+    """Test that the same link will deliver the message again if a lost lock is reported."""
     await queue.send([outgoing("a")])
     settlements: list[Callable[[Delivery], Any]] = [
         queue.complete,
@@ -296,10 +295,10 @@ async def test_settlements_report_lost_lock(
 async def test_reconnects_by_name_after_namespace_failover(
     broker: BrokerProcess, name: str, redirect: str
 ) -> None:
-    """Test a failover, which redirects all clients.
+    """Test a failover, which will redirect all clients.
 
-    Neither the SDK nor the adapter follows the redirect, because the name of the namespace leads to
-    the other region after the failover. Until then the queue is not available.
+    The SDK and the adapter do not follow the redirect, because the name of the namespace will lead
+    to the other region after the failover. Until then the queue will not be available.
     """
     queue = opened(broker, name, Bounds(backoff_s=0.05, retries_max_count=3))
     async with closing(queue):
@@ -401,10 +400,10 @@ async def test_close_returns_prefetched_messages(
 
 
 async def test_loses_no_message_if_the_broker_is_killed(tmp_path: Path) -> None:
-    """Test that ten receivers and a sender continue after a crash of the broker.
+    """Test that ten receivers and a sender can continue after a crash of the broker.
 
-    Acknowledged messages are stored. The SDK sends the others again. A message may be delivered
-    twice but is never lost.
+    Acknowledged messages have been stored. The SDK will send the others again. A message may be
+    delivered twice but should never be lost.
     """
     broker = BrokerProcess(tmp_path, {"jobs": QueueSettings(lock_s=3.0)}, sas_key=KEY)
     broker.start()
@@ -418,7 +417,7 @@ async def test_loses_no_message_if_the_broker_is_killed(tmp_path: Path) -> None:
         try:
             await queue.complete(delivery)
             completed.add(delivery.message_id)
-        # The crash lost the response, or the lock expired. The message is delivered again.
+        # The crash lost the response, or the lock expired. The message will be delivered again.
         except LockLost:
             doubtful.add(delivery.message_id)
 

@@ -22,7 +22,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def open_journal(path: Path) -> Iterator[Open]:
-    """Return a function that reopens the same journal, as killed brokers do."""
+    """Return a function to open the same journal again, as a killed broker would."""
     opened = []
 
     def open_one() -> Journal:
@@ -51,7 +51,7 @@ def _busy_queue(journal: Journal) -> Queue:
 def test_restores_queue_after_a_kill(open_journal: Open) -> None:
     journal = open_journal()
     before = _busy_queue(journal)
-    # The journal is not closed, as after a kill.
+    # The journal should not be closed, as if the broker were killed.
     journal.flush()
     after = open_journal().queues["jobs"]
     assert after.settings == SETTINGS
@@ -61,7 +61,7 @@ def test_restores_queue_after_a_kill(open_journal: Open) -> None:
     assert after.dead.messages == before.dead.messages
     token = after.messages[2].lock_token
     assert token is not None
-    # The lock is valid also in the new process.
+    # The new process should be able to use the lock.
     assert after.settle(token, Settlement.COMPLETE, 11.9)
 
 

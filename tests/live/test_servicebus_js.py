@@ -1,7 +1,7 @@
-"""Test Microsoft's JavaScript SDK against the lab's broker, as a second protocol implementation.
+"""Test Microsoft's JavaScript SDK using the lab's broker, to have a second implementation.
 
-One program executes all operations concurrently, on separate queues. The tests check the output
-line of their operation.
+A program will execute all operations concurrently, using separate queues. The tests check the
+output line for an operation.
 """
 
 import importlib.util

@@ -1,7 +1,7 @@
 """Test calls of the official SDK's sync client that Broadside does not use.
 
-tests/contract/test_queue.py tests the calls of the adapter, which uses the async client.
-test_servicebus_js.py tests another SDK.
+See tests/contract/test_queue.py for the calls of the adapter, which uses the async client, and
+test_servicebus_js.py for another SDK.
 """
 
 from collections.abc import Iterator
@@ -58,7 +58,7 @@ def test_receives_complete_batches_and_properties(
         for number in range(50):
             batch.add_message(ServiceBusMessage(b"%d" % number))
         sender.send_messages(batch)
-        # This needs many frames.
+        # This will need many frames.
         sender.send_messages([ServiceBusMessage(b"x" * 30_000) for _ in range(7)])
         while len(received) < 58:
             some = receiver.receive_messages(max_message_count=20, max_wait_time=30)

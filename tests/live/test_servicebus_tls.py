@@ -1,4 +1,4 @@
-"""Test Service Bus over TLS with tokens, as in Azure: identities, roles, errors, authorities."""
+"""Test Service Bus using TLS and tokens, as in Azure: identities, roles, errors, authorities."""
 
 import time
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ HASTY = Bounds(retries_max_count=0)
 
 
 def identity(key: str = JWT_KEY, *, age_s: float = 0.0, **claims: Any) -> GivenToken:
-    """Return a credential that signs its own valid or invalid token."""
+    """Return a credential to sign valid or invalid tokens."""
     return GivenToken(issue_jwt(key, now=time.time() - age_s, **claims))
 
 

@@ -1,4 +1,4 @@
-"""Test the engines other than iperf3 with two real agents on loopback and short bursts."""
+"""Test the engines other than iperf3, using two real agents on loopback and short bursts."""
 
 import os
 import re
@@ -137,12 +137,12 @@ async def _measured_at_both_ends(pair: Pair, engine: str, job: Job, report: JobR
 
 
 async def test_https_downloads_at_the_request_rate(pair: Pair) -> None:
-    """Test HTTPS. The test without TLS is in tests/live/test_traffic.py."""
+    """Test HTTPS. See tests/live/test_traffic.py for a test without TLS."""
     options = {"requests_per_second": 20, "body_bytes": 100_000}
     job, report = await pair.fire("https", options=options)
     await _measured_at_both_ends(pair, "https", job, report)
     count = _measures(report)["requests_count"]
-    # Requests that were not sent by the end are dropped.
+    # Requests will be dropped if they were not sent by the end.
     assert 30 <= count <= 40
     assert _measures(report)["success_ratio"] == 1
     assert _received_bytes(report.engine) == count * 100_000
@@ -171,7 +171,7 @@ async def test_counts_refused_connections_as_errors(pair: Pair) -> None:
 @pytest.mark.parametrize("segments", [1, 64])
 async def test_ftp_downloads_until_the_end_of_the_burst(pair: Pair, segments: int) -> None:
     pace = {"stream_bits_per_second": 80_000_000} if segments == 1 else {}
-    # The login is part of the measured time and reduces the rate.
+    # The login is part of the measured time, so it will reduce the rate.
     duration_s = 6 if pace else 2
     job, report = await pair.fire(
         "ftp", duration_s, streams_count=segments, options={"file_bytes": 20_000_000}, **pace
@@ -228,9 +228,9 @@ async def test_servers_run_unprivileged_and_listen_on_the_agent_address(pair: Pa
 
 
 async def test_no_process_survives_killed_agents(pair: Pair) -> None:
-    """Test as the last one, because it ends the server agent.
+    """Run this test last, because it will end the server agent.
 
-    The next agent with the same name removes its folders.
+    The next agent with the same name should remove the folders.
     """
     job = await pair.range.launch(
         pair.ports["ftp"],
@@ -261,7 +261,10 @@ def _folders(agent_id: str) -> list[Path]:
 
 
 def _descendants(pid: int) -> list[int]:
-    """Return all descendants of a process, including those started by its other threads."""
+    """Return all descendants of a process.
+
+    This includes processes that other threads started.
+    """
     results: list[int] = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         for child in map(int, task.read_text().split()):

@@ -96,7 +96,7 @@ async def api(fabric: Fabric, keys: KeyServer) -> AsyncIterator[Api]:
 
 
 def concrete(path: str) -> str:
-    """Return a path with values for all parameters."""
+    """Return a path, using values for all parameters."""
     parts = [("1" if part.startswith("{") else part) for part in path.split("/")]
     return "/".join(parts)
 
@@ -227,7 +227,7 @@ async def test_unavailable_signing_keys_return_503(fabric: Fabric, keys: KeyServ
             answer = await http.get("/v1/runs", headers=headers)
             assert answer.status_code == 503
             assert answer.json()["title"] == "Sign-in unavailable"
-        # Tokens of Broadside do not need Entra ID.
+        # Entra ID should not be needed to use tokens of Broadside.
         local = await app.token("own", Access.VIEWER)
         answer = await http.get("/v1/runs", headers={"Authorization": f"Bearer {local}"})
         assert answer.status_code == 200
@@ -304,9 +304,9 @@ async def test_audit_records_every_write(api: Api) -> None:
     viewer = await api.token("guest", Access.VIEWER)
     await api.request("POST", "/v1/runs/no-such-run/abort", operator)
     await api.request("POST", "/v1/runs", viewer, json={"scenario": "smoke"})
-    # A caller without identity leaves no audit row.
+    # A caller without identity should not be in the audit log.
     await api.request("POST", "/v1/runs", None, json={"scenario": "smoke"})
-    # Reads leave no audit row.
+    # Reads should not be in the audit log.
     await api.request("GET", "/v1/runs", operator)
     await api.request("POST", "/v1/comparisons", operator, json={})
     answer = await api.request("GET", "/v1/audit", operator)

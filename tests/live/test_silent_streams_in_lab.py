@@ -1,4 +1,7 @@
-"""Test a firewall that drops one of four sessions. The pair continues and the stream is named."""
+"""Test a firewall that will drop a session of four.
+
+The pair should continue and the stream be named.
+"""
 
 import re
 from datetime import UTC, datetime
@@ -16,7 +19,7 @@ from tests.live.waiting import wait_for
 
 pytestmark = [pytest.mark.live, pytest.mark.needs_root, pytest.mark.timeout(300)]
 
-# Only a data stream has sent so much, not a control connection.
+# Only a data stream can have sent so much, not a control connection.
 STREAM_BYTES = 100_000
 
 

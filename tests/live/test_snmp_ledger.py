@@ -1,4 +1,4 @@
-"""Test a firewall counter that a restarted coordinator reads live over SNMP."""
+"""Test a firewall counter, using a restarted coordinator to read it live over SNMP."""
 
 import json
 from pathlib import Path
@@ -28,11 +28,11 @@ BODY = {
         "pairs_count": 2,
         "burst_s": 24,
         "bursts_count": 1,
-        # The counter is known to be idle after 15 s.
+        # The counter will be known to be idle after 15 s.
         "lead_s": 22,
         "traffic.streams_count": 2,
         "traffic.block_bytes": 16384,
-        # net-snmp updates its counters every 3 s, so edges are uncertain.
+        # net-snmp will update its counters every 3 s, so it is not possible to get exact edges.
         "objective.residual_max_ratio": 0.25,
     },
     "by": "tester",
@@ -40,14 +40,14 @@ BODY = {
 
 
 def run_to_verdict(coordinator: Serving) -> Any:
-    """Launch a run and return its summary."""
+    """Launch a run and wait for its summary."""
     path = f"/v1/runs/{coordinator.launch(BODY)['run_id']}/summary"
     wait_for("a verdict", lambda: coordinator.get(path) is not None, 90)
     return coordinator.get(path)
 
 
 def test_distinguishes_similar_runs_across_a_restart(tmp_path: Path) -> None:
-    """Test two similar runs with a restart between them.
+    """Test two similar runs and a restart between them.
 
     The counter has no history. Without stored readings the bytes of the second run could be late
     bytes of the first run.

@@ -29,14 +29,17 @@ pytestmark = [pytest.mark.live, pytest.mark.needs_root]
 
 @pytest.mark.alone
 def test_soak_continues_after_killed_coordinators_and_client(tmp_path: Path) -> None:
-    """Kill the coordinator twice and a client once. A spare replaces it from the next burst on."""
+    """Kill the coordinator twice and a client once.
+
+    A spare should be used instead from the next burst on.
+    """
     options = SoakOptions(
         pairs_count=4,
         bursts_count=5,
         spares_count=1,
         kill_agent_in=2,
         kill_coordinator_at=(0.3, 0.8),
-        # Other tests load the cores.
+        # Allow for delays, because other tests will be using the CPU cores.
         late_after_s=4.0,
     )
     prefix = new_prefix()
@@ -57,7 +60,7 @@ def test_soak_continues_after_killed_coordinators_and_client(tmp_path: Path) -> 
 
 
 async def check(data_path: Path, summary: RunSummary) -> list[str]:
-    """Check the invariants of every run and recompute the verdict from the rows."""
+    """Check the invariants of a run and use the rows to recompute the verdict."""
     fabric = open_fabric(FabricSettings(data_dir=data_path))
     try:
         coordinator = Coordinator(fabric)
@@ -90,7 +93,7 @@ def launch(serving: Serving, **overrides: object) -> str:
         "bursts_count": 1,
         "period_s": 70,
         "lead_s": 9,
-        # Other tests load the cores.
+        # Allow for delays, because other tests will be using the CPU cores.
         "late_after_s": 5,
         "align_to_period": False,
         "traffic.streams_count": 1,
@@ -105,7 +108,7 @@ def launch(serving: Serving, **overrides: object) -> str:
         timeout_s=40,
         pause_s=0.3,
     )
-    # The ledger must show this traffic.
+    # The ledger needs to show this traffic.
     time.sleep(2)
     return run_id
 
@@ -116,7 +119,7 @@ def status(serving: Serving, run_id: str) -> dict[str, Any]:
 
 
 def messages_count(data_path: Path) -> int:
-    """Return the number of messages that are receivable now or later."""
+    """Return the number of messages that it is possible to receive now or later."""
 
     async def counted() -> int:
         fabric = open_fabric(FabricSettings(data_dir=data_path))
@@ -130,7 +133,7 @@ def messages_count(data_path: Path) -> int:
 
 
 def wait_for_ledger(lab: Lab, past_s: float) -> None:
-    """Wait until the ledger covers one second after ``past_s`` (epoch s)."""
+    """Wait for the ledger to cover a second after ``past_s`` (epoch s)."""
     assert lab.ledger_path is not None
     path = lab.ledger_path
     wait_for("the ledger", lambda: parse_ledger(path.read_text())[-1].at_s > past_s + 1)
@@ -203,7 +206,7 @@ def test_agents_stop_after_the_lease_of_a_stopped_coordinator(
     thirty: Site,
 ) -> None:
     lab, serving = thirty.lab, thirty.coordinator
-    # Only some pairs are needed, because each agent has its own lease.
+    # Only some pairs are needed, because agents have separate leases.
     launch(serving, lease_s=5, pairs_count=8)
     begun_s = time.time() - 2
     serving.signal(signal.SIGSTOP)

@@ -1,4 +1,4 @@
-"""Test that all processes end with a reason when the data directory is removed during a run."""
+"""Test that all processes will end and print a reason if the data directory is removed."""
 
 import shutil
 
@@ -21,7 +21,7 @@ def test_processes_exit_when_the_data_directory_is_removed(site: Site) -> None:
     wait_for("a burst under way", lambda: "running" in log.read_text())
     shutil.rmtree(site.folder / "data", ignore_errors=True)
     ends = {"launch": launch, **site.agents}
-    # Two heartbeats take one second each here. Otherwise they would continue for the two minutes of
+    # Two heartbeats take a second each here. Otherwise they would continue for the two minutes of
     # the burst.
     wait_for(
         "the end of all processes", lambda: all(p.poll() is not None for p in ends.values()), 45

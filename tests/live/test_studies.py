@@ -1,4 +1,4 @@
-"""Test studies on a real fleet, with trials in sequence and a device switch."""
+"""Test studies using a real fleet, with trials in sequence and a device switch."""
 
 import json
 import re
@@ -22,7 +22,7 @@ SMALL = [
 
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, str, Path]]:
-    """Run one pair, a coordinator, and a switch that appends its state to a file."""
+    """Run a pair, a coordinator, and a switch to append its state to a file."""
     folder = tmp_path_factory.mktemp("studies")
     state, switches = folder / "state", folder / "switches.toml"
     lines = "\n".join(f'{s} = ["sh", "-c", "echo {s} >> {state}"]' for s in ("off", "deny"))
@@ -41,7 +41,7 @@ def test_ab_study_switches_the_device_and_compares(fleet: tuple[Site, str, Path]
     assert done.returncode == 0, done.stderr
     study = json.loads(done.stdout)
     assert [result["run_id"] is not None for result in study["results"]] == [True] * 4
-    # There is no switch between two trials of the same state.
+    # There should be no switch between two trials of the same state.
     assert state.read_text().split() == ["off", "deny", "off"]
     comparison = study["conclusion"]["comparison"]
     counts = {

@@ -1,4 +1,4 @@
-"""Test that a connection that is reset during accept leaves no open socket."""
+"""Test that a connection will leave no open socket if it is reset during accept."""
 
 import gc
 import socket
@@ -13,7 +13,7 @@ from tests.live.certificates import make_certificates
 
 pytestmark = pytest.mark.live
 
-# SO_LINGER with zero seconds makes close send a reset.
+# Use SO_LINGER with zero seconds to make close send a reset.
 RESET = struct.pack("ii", 1, 0)
 
 

@@ -1,4 +1,4 @@
-"""Test runs with bidirectional TCP and with HTTP over the coordinator."""
+"""Test runs for bidirectional TCP and for HTTP, using the coordinator."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +21,7 @@ SHORT = {
     "burst_s": 3,
     "period_s": 12,
     "lead_s": 6,
-    # Other tests load the cores.
+    # Allow for delays, because other tests will be using the CPU cores.
     "late_after_s": 5,
 }
 
@@ -84,7 +84,7 @@ def test_bidirectional_run_with_all_options_and_limited_window(
     assert {flow["flow"] for flow in burst["flows"]} == {"up", "down"}
     for flow in burst["flows"]:
         assert flow["received_bits_per_second"] == pytest.approx(40e6, rel=0.1)
-        # A sender that the kernel paces also counts data that is still in its sockets.
+        # If the kernel paces a sender, it will also count data that is still in its sockets.
         assert flow["sent_bits_per_second"] > 0.95 * flow["received_bits_per_second"]
     (pair,) = burst["pairs"]
     assert (pair["basis"], pair["joined_by"]) == ("receiver", "cookie")
@@ -129,7 +129,7 @@ def test_http_run_is_checked_for_success_and_latency(url: str) -> None:
     assert summary["verdict"] == "pass", summary["findings"]
     measures = {measure["name"]: measure for measure in burst["measures"]}
     count = measures["requests_count"]["value"]
-    # Requests that were not sent by the end are dropped.
+    # Requests will be dropped if they were not sent by the end.
     assert 105 <= count <= 151
     carried = count * 800_000 / 3
     assert summary["fleet_received_bits_per_second"] == pytest.approx(carried, rel=0.1)
@@ -145,7 +145,7 @@ def test_http_run_is_checked_for_success_and_latency(url: str) -> None:
 def test_measures_device_pings_and_round_trip_times_of_streams(
     url: str,
 ) -> None:
-    # There is no listener, so connections are refused.
+    # There is no listener, so connections will be refused.
     probe = {"device": "127.0.0.1", "device_tcp_port": 1}
     streams = {"traffic.streams_count": 3, "traffic.stream_bits_per_second": 20_000_000}
     summary = RunSummary.model_validate(run(url, burst_s=8, **streams, **{"traffic.probe": probe}))

@@ -1,7 +1,7 @@
-"""Test runs through a firewall with address and port translation, other traffic and loss.
+"""Test runs using a firewall with address and port translation, other traffic and loss.
 
-The ends of a pair are matched by the content of the test, which is the engine's cookie or the job's
-token. Source addresses and other connections have no influence.
+To match the ends of a pair, the content of the test is used: the engine's cookie or the job's
+token. Source addresses and other connections should have no influence.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ SPEC: dict[str, object] = {
     "burst_s": 5,
     "period_s": 60,
     "lead_s": LEAD_S,
-    # Other tests load the cores.
+    # Allow for delays, because other tests will be using the CPU cores.
     "late_after_s": 5,
     "traffic.probe": "udp",
     "objective.start_spread_max_s": 5,
@@ -64,12 +64,12 @@ RUNS: dict[str, dict[str, object]] = {
     "udp": IPERF3 | {"traffic.protocol": "udp", "traffic.block_bytes": 1400},
     "http": HTTP | {"traffic.engine": "http"},
     "https": HTTP | {"traffic.engine": "https"},
-    # This downloads two files in sequence.
+    # This will download two files in sequence.
     "ftp": FTP | {"traffic.engine": "ftp", "burst_s": 8},
 }
 TRANSLATIONS = {
     "masquerade": "masquerade fully-random",
-    # All clients share the address of the first one, with any port.
+    # All clients will share the address of the first, using any port.
     "one client's address": "meta l4proto { tcp, udp } snat to 10.1.1.1:1024-65535 fully-random",
 }
 
@@ -105,7 +105,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Range]:
 
 @contextlib.contextmanager
 def firewall_rules(lab: Lab, table: str) -> Iterator[None]:
-    """Install an nftables table in the firewall for the duration of the context."""
+    """Install an nftables table in the firewall until the context ends."""
     nft = [find_tool("nft"), "-f", "-"]
     run(nft, namespace=lab.firewall_namespace, text=f"table ip planted {{\n{table}\n}}\n")
     try:
@@ -115,7 +115,7 @@ def firewall_rules(lab: Lab, table: str) -> Iterator[None]:
 
 
 def translating(how: str) -> str:
-    """Return table rules that translate the source of packets to the servers."""
+    """Return table rules to translate the source of packets to the servers."""
     return f"""counter began {{ }}
 chain out {{
  type nat hook postrouting priority srcnat
@@ -140,7 +140,8 @@ def assert_complete(summary: Mapping[str, Any]) -> None:
     assert burst["strays"] == []
     assert burst["contradictions"] == []
     for flow in burst["flows"]:
-        # The ends of a window may cut off part of a transfer that is recorded only as a total.
+        # Part of a transfer may be cut off at the ends of a window if it is recorded only as a
+        # total.
         assert 0 < flow["received_bits_per_second"] <= 1.1 * flow["sent_bits_per_second"]
     assert summary["verdict"] == "pass", lines
 
@@ -165,14 +166,14 @@ def test_distinguishes_clients_with_the_same_address(site: Range, traffic: str) 
 
 
 class ForeignHost:
-    """Foreign host in the firewall's namespace that uses the services of all servers."""
+    """Foreign host that will use the services of all servers from the firewall's namespace."""
 
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
         self._over = threading.Event()
 
     def get(self, server: str, *arguments: str) -> int:
-        """Send a request with curl and return its exit code."""
+        """Use curl to send a request, and return its exit code."""
         argv = ["curl", "--silent", "--insecure", "--max-time", "5", "-o", "/dev/null"]
         argv = ["ip", "netns", "exec", str(self._lab.firewall_namespace), *argv]
         urls = [part.replace("SERVER", server) for part in arguments]
@@ -192,9 +193,9 @@ class ForeignHost:
             self.get(host.address, "--user", "anonymous:somebody@", "ftp://SERVER:2121/1000000")
 
     def check_health(self) -> None:
-        """Connect to all services and disconnect, as a load balancer does.
+        """Connect to all services and disconnect, as a load balancer would.
 
-        A single connection lasts longer.
+        A single connection will last longer.
         """
         with inside(self._lab.firewall_namespace):
             for host in self._lab.servers:
@@ -221,7 +222,7 @@ class ForeignHost:
 
 @pytest.mark.parametrize("traffic", ["http", "https", "ftp"])
 def test_foreign_request_before_the_burst_has_no_effect(site: Range, traffic: str) -> None:
-    """Send requests about 1.5 s before the burst, so that there is no pause before the test."""
+    """Send requests about 1.5 s before the burst, so that there will be no pause."""
     before = threading.Timer(LEAD_S - 1.5, ForeignHost(site.lab).use_services)
     before.start()
     try:

@@ -1,4 +1,4 @@
-"""Test VXLAN bursts in the lab with probes, CPU cost and agents that die during a burst."""
+"""Test VXLAN bursts in the lab with probes, CPU cost and agents that are killed."""
 
 import asyncio
 import contextlib
@@ -35,7 +35,7 @@ pytestmark = [
 
 AGENT = {
     "BROADSIDE_AGENT_ALLOW_TUNNELS": "true",
-    # This is the maximum, because tunnels are requested 12 s ahead.
+    # This is the maximum, because tunnels need to be requested 12 s ahead.
     "BROADSIDE_AGENT_ARM_LEAD_S": "8",
     "BROADSIDE_AGENT_HEARTBEAT_S": "1",
 }
@@ -45,7 +45,7 @@ SPEC = {
     "burst_s": 6,
     "period_s": 60,
     "lead_s": 14,
-    # Other tests load the cores.
+    # Allow for delays, because other tests will be using the CPU cores.
     "late_after_s": 5,
     "traffic.streams_count": 4,
     "traffic.stream_bits_per_second": 10_000_000,
@@ -53,8 +53,8 @@ SPEC = {
     "traffic.probe": "udp",
 }
 
-# With a short burst of two pairs the interval of the residual is wide, so the tests check its
-# midpoint.
+# The interval of the residual will be wide for a short burst of two pairs, so the tests should
+# check its midpoint.
 WIDE = {"objective.residual_max_ratio": 0.5}
 
 OUTER_HEADERS = """
@@ -80,7 +80,7 @@ class Range:
     agents: fleet.Fleet
 
     def start(self, *names: str) -> fleet.Fleet:
-        """Restart some agents in a separate fleet."""
+        """Restart some agents, using a separate fleet."""
         plans = [p for p in fleet.plan_agents(self.lab, self.environment) if p.agent_id in names]
         logs = self.lab.path / "again"
         return fleet.start(plans, prefix=self.lab.spec.prefix, log_path=logs)
@@ -91,12 +91,14 @@ class Range:
         return run_id
 
     def wait_for_traffic(self, run_id: str) -> None:
-        """Wait until the planned start has passed."""
+        """Wait for the planned start to pass."""
         text = f"/v1/runs/{run_id}"
         wait_for("traffic", lambda: call(self.url, "GET", text)["state"] == "running")
 
     def wait_until_ready(self) -> None:
-        """Wait until all agents have a new heartbeat, can create tunnels and have free servers."""
+        """Wait for all agents to have a new heartbeat, free servers and permission to create
+        tunnels.
+        """
         since_at = datetime.now(UTC)
 
         def all_ready() -> bool:
@@ -149,7 +151,7 @@ def engines(host: Host, end: str = "--client") -> list[int]:
         # The process may have ended meanwhile.
         with contextlib.suppress(OSError):
             parts = Path("/proc", pid, "cmdline").read_bytes().split(b"\0")
-            # A newer iperf3 runs with its own loader.
+            # A newer iperf3 needs a separate loader to run.
             if any(part.endswith(b"iperf3") for part in parts) and end.encode() in parts:
                 results.append(int(pid))
     return results
@@ -245,7 +247,7 @@ def test_tunnel_burst_reconciles_with_overhead_and_removes_devices(
 
 
 def test_burst_keeps_its_tunnel_while_the_next_client_requests_it(site: Range) -> None:
-    """Test with a spare client, which requests the tunnel 3 s before the end of this burst."""
+    """Test a spare client, which will request the tunnel 3 s before the end of this burst."""
     site.wait_until_ready()
     fields = {"pairs_count": 1, "bursts_count": 3, "period_s": 15, "traffic.probe": "off"}
     summary = wait_for_summary(site.url, site.launch(**fields))
@@ -261,7 +263,7 @@ def test_tunnel_with_traffic_remains_while_its_client_is_silent(site: Range) -> 
     agent = site.agents.states()[client.name].pid
     site.wait_for_traffic(run_id)
     os.kill(agent, signal.SIGSTOP)
-    # The agent must be silent for this time.
+    # The agent should be silent for this time.
     time.sleep(SILENT_S + 4)
     os.kill(agent, signal.SIGCONT)
     [pair] = wait_for_summary(site.url, run_id)["bursts"][0]["pairs"]

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.live
 def test_garbage_collection_closes_unreferenced_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Test processes in reference cycles, as in the traceback of a failed test."""
+    """Test processes in reference cycles, as if a test had failed."""
     with (tmp_path / "output").open("wb") as output:
         process = shell().start(
             "coordinator",

@@ -1,4 +1,4 @@
-"""Test ``broadside watch`` on a terminal until the verdict, and leaving it without an abort."""
+"""Test ``broadside watch`` on a terminal until the verdict, and leave it without an abort."""
 
 import fcntl
 import os
@@ -38,7 +38,7 @@ class Terminal:
             stdout=slave,
             stderr=slave,
             start_new_session=True,
-            # Background jobs of a shell ignore SIGINT, and child processes inherit that.
+            # Background jobs of a shell will ignore SIGINT, and so would child processes.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         os.close(slave)
@@ -46,7 +46,7 @@ class Terminal:
         self.text = ""
 
     def until(self, wanted: str | None, timeout_s: float = 30) -> str:
-        """Return all output up to ``wanted``, or up to the end of the command with None."""
+        """Wait for ``wanted`` and return all output. Use None to wait for the command to end."""
         end_s = time.monotonic() + timeout_s
         while time.monotonic() < end_s:
             try:
@@ -79,7 +79,7 @@ def on_terminal(site: Site, *arguments: str) -> Iterator[Terminal]:
 
 
 async def launched(fabric: Fabric) -> str:
-    """Launch a run on a simulated fleet that starts in ten minutes."""
+    """Launch a run on a simulated fleet, to start in ten minutes."""
     now = datetime.now(UTC)
     for agent in fleet(2):
         clock = agent.clock and agent.clock.model_copy(update={"read_at": now})
@@ -95,7 +95,7 @@ async def test_watch_of_a_finished_run_ends_with_its_verdict(site: Site) -> None
     with on_terminal(site, "watch", run_id) as terminal:
         text = terminal.until(None)
     assert terminal.process.returncode == 2, text
-    # The command switches to the alternate screen and back.
+    # The command should switch to the alternate screen and back.
     assert "\x1b[?1049h" in text
     assert text.index("\x1b[?1049l") < text.index("verdict:")
     plain = site.run("watch", run_id, "--plain")
@@ -139,7 +139,7 @@ async def test_leaving_watch_does_not_abort_the_run(site: Site) -> None:
             text = terminal.until(None)
         assert terminal.process.returncode == 130, text
         assert f"left {run_id} without aborting it" in text
-        # No coordinator manages the run, and the output states that.
+        # No coordinator manages the run, and the output should state that.
         assert "broadside serve" in text
         assert "Traceback" not in text
     control = await fabric.records.runs.read_control(run_id)

@@ -1,4 +1,4 @@
-"""Test that the verdict contains faults of three of four devices during a run."""
+"""Test that the verdict will contain faults of three of four devices during a run."""
 
 import asyncio
 import json
@@ -62,7 +62,7 @@ def test_finds_only_planted_reboot_wrap_and_dead_agent(tmp_path: Path) -> None:
         body = {"scenario": "smoke", "overrides": OVERRIDES, "by": "tester"}
         run_id = call(url, "POST", "/v1/runs", json=body)["run_id"]
         begins_s = time.time() + LEAD_S
-        # The counter wraps after one second.
+        # The counter will wrap after a second.
         moves = {"start": 2**32 - RATE, "from_s": begins_s + MID_S}
         boxes["wrapped"].plant(planted | dict(interface32("eth0", 1, RATE, **moves)))
         time.sleep(max(0.0, begins_s + MID_S - time.time()))

@@ -1,4 +1,4 @@
-"""Test a real snmpd with v2c and v3: dead agent, restart and wrapped counter."""
+"""Test a real snmpd using v2c and v3: dead agent, restart and wrapped counter."""
 
 import asyncio
 import contextlib
@@ -60,7 +60,7 @@ async def query_telemetry(source: PolledSource) -> DeviceTelemetry:
 async def poll_until(
     source: PolledSource, done: Callable[[DeviceTelemetry], bool]
 ) -> DeviceTelemetry:
-    """Poll until the telemetry satisfies ``done``, for at most 60 s."""
+    """Poll for at most 60 s, until the telemetry satisfies ``done``."""
     end_s = time.monotonic() + 60
     while True:
         await source.poll()
@@ -100,7 +100,7 @@ async def test_both_versions_report_planted_values(version: dict[str, str], tmp_
         (("MD5", "AES"), "aes"),
         (("SHA", "AES-192"), "aes192-blumenthal"),
         (("SHA", "AES-256"), "aes256-blumenthal"),
-        # The digest is long enough, so both key extensions are equal.
+        # The digest is long enough for both key extensions to be equal.
         (("SHA-256", "AES-256"), "aes256"),
         (("SHA-512", "AES-256"), "aes256-blumenthal"),
     ],
@@ -168,7 +168,7 @@ async def test_vendor_profiles_read_the_published_mibs(maker: str, tmp_path: Pat
 
 
 async def test_custom_profile_scales_counters(tmp_path: Path) -> None:
-    """Test bytes read as bits through a counter wrap, and CPU ticks read as a ratio."""
+    """Use a counter wrap to read bytes as bits, and read CPU ticks as a ratio."""
     in_bytes, ticks = "1.3.6.1.4.1.8072.9999.9999.7.0", "1.3.6.1.4.1.8072.9999.9999.8.0"
     now_s = time.time()
     planted = {
@@ -189,13 +189,13 @@ async def test_custom_profile_scales_counters(tmp_path: Path) -> None:
         reported = await poll_until(
             source, lambda reported: bool(reported.series) and reported.series[0].over_s.sum() > 5
         )
-    # The wrap is not seen if the first poll was late.
+    # It is not possible to see the wrap if the first poll was late.
     assert set(kinds(reported)) <= {IssueKind.WRAPPED}
     for quantity, rate in ((Quantity.RECEIVED, 8e6), (Quantity.CPU, 0.4)):
         [series] = reported.of(quantity)
         counted = np.sum(series.values * series.over_s)
-        # The agent of a busy machine reads its clock late. A wrong scale or wrap gives a larger
-        # error.
+        # If the machine is busy, the agent will read its clock late. A wrong scale or wrap would
+        # lead to a larger error.
         assert counted == pytest.approx(rate * series.over_s.sum(), rel=0.3), quantity
 
 
@@ -246,7 +246,7 @@ async def test_dead_agent_and_restart_are_two_issues(tmp_path: Path) -> None:
     agent = SnmpAgent(tmp_path / "fw", figures=PLANTED)
     fields = {**V3, "profile": "fortinet", "interfaces": ["lo"]}
     with answering(agent), opened(tmp_path, agent.entry("fw", **fields)) as source:
-        # The uptime is now large enough that its decrease is visible.
+        # The uptime should now be large enough to see that it decreases.
         await poll_until(
             source, lambda reported: reported.series[0].at_s[-1] - reported.series[0].at_s[0] > 4
         )
@@ -264,7 +264,7 @@ async def test_dead_agent_and_restart_are_two_issues(tmp_path: Path) -> None:
 
 
 async def ledger_until(ledger: DeviceCounter, from_at: datetime, to_s: float) -> FirewallLedger:
-    """Return the bins since ``from_at`` when they reach beyond ``to_s``, within 60 s."""
+    """Wait for at most 60 s for the bins since ``from_at`` to be later than ``to_s``."""
     end_s = time.monotonic() + 60
     while time.monotonic() < end_s:
         with contextlib.suppress(TelemetryError):
@@ -294,8 +294,8 @@ async def test_reads_32_bit_counter_through_its_wrap(tmp_path: Path) -> None:
         try:
             await source.poll()
             await ledger_until(ledger, begun_at, begun_s)
-            # The counter becomes fast after its first value was read. It wraps after 3 s, and the
-            # next wrap would be 2,000 s later.
+            # The counter should be fast after its first value was read. It will wrap after 3 s, and
+            # the next wrap would be 2,000 s later.
             from_s = time.time()
             start += slow * (from_s - begun_s)
             agent.plant(interface32("eth0", 1, rate, from_s=from_s, start=start))
@@ -312,7 +312,7 @@ async def test_reads_32_bit_counter_through_its_wrap(tmp_path: Path) -> None:
             await asyncio.gather(watching, return_exceptions=True)
     assert kinds(reported) == [IssueKind.WRAPPED]
     [received] = reported.of(Quantity.RECEIVED)
-    # A poll and one retry take at most one second, so the uncertainty is half of it on each side.
+    # A poll and a retry can take at most a second, so the uncertainty is half of it on each side.
     unsure_bytes = rate * 1.0
     counted_bytes = np.sum(received.values * received.over_s) / 8
     assert counted_bytes == pytest.approx(rate * (received.at_s[-1] - from_s), abs=unsure_bytes)

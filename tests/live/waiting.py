@@ -1,4 +1,4 @@
-"""Wait for external conditions with short delays and low CPU load."""
+"""Wait for external conditions, using short delays and little CPU time."""
 
 import asyncio
 import time
@@ -7,7 +7,7 @@ from typing import Any, Final
 
 PATIENCE_S: Final = 60.0
 _PAUSE_S: Final = (0.05, 2.0)
-# The pause is this many times as long as a check, because some checks start a process.
+# Use a pause of this many times the duration of a check, because some checks start a process.
 PAUSE_FACTOR: Final = 6
 
 
@@ -20,7 +20,7 @@ def wait_for(
 ) -> Any:
     """Return the first true result of ``check``, or fail with ``description`` after ``timeout_s``.
 
-    ``pause_s`` is the minimum time between two checks, for checks that load another process.
+    Use ``pause_s`` to set the minimum time between two checks if they load another process.
     """
     end_s = time.monotonic() + timeout_s
     while (began_s := time.monotonic()) < end_s:

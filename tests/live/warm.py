@@ -1,7 +1,7 @@
 """Processes forked from a process with all imports: ``broadside`` commands and agents.
 
-They are real processes with separate environments, folders, outputs and exit codes. Only the
-imports, which take up to 1.5 s, are done once.
+These are real processes with separate environments, folders, outputs and exit codes. Only the
+imports, which would take up to 1.5 s, are shared.
 """
 
 import atexit
@@ -56,7 +56,7 @@ class Process(Protocol):
 
 
 class WarmProcess:
-    """:class:`Process` with a warm parent process that reaps it and reports its exit code."""
+    """:class:`Process` with a warm parent, which will reap it and report its exit code."""
 
     def __init__(self, args: list[str], exit_socket: socket.socket) -> None:
         self.args = args
@@ -79,7 +79,7 @@ class WarmProcess:
         if self.returncode is None:
             if not select.select([self._exit_socket], [], [], timeout)[0]:
                 raise subprocess.TimeoutExpired(self.args, timeout or 0)
-            # The message is only peeked, because several threads may wait.
+            # Peek the message and leave it for other threads that may be waiting.
             self.returncode = int(self._exit_socket.recv(20, socket.MSG_PEEK))
         return self.returncode
 
@@ -106,7 +106,7 @@ class WarmShell:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 cwd=_ROOT,
-                # A process that forks must not have other threads.
+                # To be able to fork, a process should not have other threads.
                 env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
             )
 
@@ -121,7 +121,7 @@ class WarmShell:
         stderr: IO[Any],
         leads_group: bool = False,
     ) -> WarmProcess:
-        """Start ``python -m module arguments`` in this process group or in a new one."""
+        """Start ``python -m module arguments``, using this process group or a new one."""
         request = {
             "module": module,
             "arguments": arguments,
@@ -185,7 +185,7 @@ def _serve(requests: socket.socket) -> Mapping[str, Any]:
             if ready in running:
                 pid, reported = running.pop(ready)
                 code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-                # The client may have stopped waiting.
+                # The client may have stopped waiting for it.
                 with reported, contextlib.suppress(OSError):
                     reported.send(str(code).encode())
                 os.close(ready)
@@ -233,8 +233,8 @@ def _become(request: Mapping[str, Any]) -> NoReturn:
         code = int(end.code or 0)
     except BaseException:
         sys.excepthook(*sys.exc_info())
-    # This is the normal end of Python, but without freeing memory, which would write to every
-    # shared page.
+    # Use the normal end of Python, but do not free memory, because that would write to all shared
+    # pages.
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     sys.stdout.flush()
@@ -247,10 +247,10 @@ def _main() -> None:
         import_module(f"broadside.coordinator.cli.{module}")
     for module in _LATE:
         import_module(module)
-    # Ctrl-C is for the tested processes only.
+    # Ctrl-C should be used for the tested processes only.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.collect()
-    # Imported objects remain shared, because no collection touches their pages.
+    # Imported objects will stay shared, because no collection will use these pages.
     gc.freeze()
     _become(_serve(socket.socket(fileno=int(sys.argv[1]))))
 

@@ -18,8 +18,8 @@ from tests.live.waiting import wait_for
 
 QUEUE_BYTES: Final = 400_000
 SEQUENCES: Final = 2**32
-# Read every received packet with the kernel's timestamp, which the scheduling of a busy core does
-# not change. The exit code is 1 if a packet was missed.
+# Read all received packets using the kernel's timestamp, which will not change if a core is busy.
+# The exit code will be 1 if a packet was missed.
 _READ: Final = """
 import signal, socket, struct, sys
 RCVBUFFORCE, TIMESTAMPNS, SOL_PACKET, STATISTICS, IGNORE_OUTGOING = 33, 35, 263, 6, 23
@@ -73,9 +73,9 @@ class Meter:
     def payload(self, edges: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the payload bytes that a receiver could have read between edges (epoch s).
 
-        For TCP each byte counts once, when it and all bytes before it have arrived. Retransmitted
-        data and data behind a lost segment are on the wire but cannot be read. The result is
-        complete when the meter is closed.
+        For TCP a byte will be counted once, when all bytes up to it have arrived. It is not
+        possible to read retransmitted data and data behind a lost segment, even if it is on the
+        wire. Close the meter to get the complete result.
         """
         streams: dict[tuple[str, ...], list[tuple[float, int, int]]] = {}
         for line in self._lines:
@@ -129,7 +129,7 @@ class Wire:
         object.__setattr__(self, "ends", (self.client, self.server))
 
     def limit(self, bits_per_second: int) -> None:
-        """Limit the rate of both ends, with a queue that holds a full window."""
+        """Limit the rate for both ends, using a queue that can hold a full window."""
         for prefix in self.ends:
             shape = f"tbf rate {bits_per_second}bit burst 8kb limit {QUEUE_BYTES}"
             run(*prefix, "tc", "qdisc", "replace", "dev", "veth0", "root", *shape.split())
@@ -137,7 +137,7 @@ class Wire:
     def darken(self, dark: bool) -> None:
         """Start or stop dropping all packets that either end sends, before they are on the wire."""
         lines = "delete table netdev dark"
-        # The egress hook does not report the drop to the sender, but the output hook would.
+        # The egress hook will not report the drop to the sender, but the output hook would.
         if dark:
             hook = 'type filter hook egress device "veth0" priority 0; policy drop;'
             lines = f"table netdev dark {{ chain out {{ {hook} }}; }}"
@@ -145,7 +145,7 @@ class Wire:
             subprocess.run([*prefix, "nft", "-f", "-"], input=lines, text=True, check=True)
 
     def lose(self, ratio: float, protocol: Protocol = Protocol.UDP) -> None:
-        """Drop this ratio of the packets that either end receives, at random."""
+        """Drop this ratio of the packets to either end, at random."""
         some = f"numgen random mod 1000 < {round(ratio * 1000)}" if ratio < 1 else ""
         lines = (
             "table ip loss { chain in { type filter hook input priority 0; "
