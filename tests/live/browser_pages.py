@@ -55,7 +55,7 @@ class MonitoredPage:
     def refused(self, status: int) -> Iterator[None]:
         """Expect exactly one request to fail with ``status``.
 
-        The browser will log this error in any case, so it is removed from ``errors`` at the end.
+        The browser logs this error in any case, so it is removed from ``errors`` at the end.
         """
         before = len(self.errors)
         with self.page.expect_console_message(lambda text: str(status) in text.text):
@@ -118,7 +118,7 @@ class MonitoredPage:
 def quiet_chromium(namespace: str, port: int, folder: Path) -> Iterator[Path]:
     """Return a Chromium launcher for a namespace with a loopback port of the host.
 
-    Chromium will abort loads (ERR_NETWORK_CHANGED) if a network is added or removed, and labs of
+    Chromium aborts loads (ERR_NETWORK_CHANGED) if a network is added or removed, and labs of
     other tests do that all the time.
     """
     with inside(namespace):

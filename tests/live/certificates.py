@@ -54,7 +54,7 @@ def make_certificates(folder: Path, host: str = "127.0.0.1") -> Certificates:
     authority = (
         build(issuer, authority_key)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), True)
-        # Python 3.13 will reject an authority without this extension.
+        # Python 3.13 rejects an authority without this extension.
         .add_extension(CERTIFICATES_ALONE, True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key()), False)
         .sign(authority_key, hashes.SHA256())

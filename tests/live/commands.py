@@ -21,7 +21,7 @@ class Done:
 def run_command(
     arguments: Sequence[str], patch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> Done:
-    """Run a command using the environment prepared by ``patch``."""
+    """Run a command in the environment prepared by ``patch``."""
     capfd.readouterr()
     patch.setattr(sys, "argv", ["broadside", *arguments])
     with pytest.raises(SystemExit) as ended:

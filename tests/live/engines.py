@@ -19,7 +19,7 @@ from broadside.exchange.messages import Endpoint, Job, Traffic
 from tests.live.waiting import until
 
 BROUGHT = Path(__file__).parents[2] / ".tools" / "iperf3" / "bin" / "iperf3"
-# A process will be considered stuck if it needs longer than this.
+# A process is considered stuck if it needs longer than this.
 PATIENCE_S = 20.0
 
 
@@ -88,7 +88,7 @@ class Running:
     def listens(self, port: int) -> bool:
         """Return whether the port is open in the engine's network namespace.
 
-        It is not possible to test this using a connection, because that would end a one-off server.
+        It is not possible to test this with a connection, because that would end a one-off server.
         """
         tables = (Path(f"/proc/{self.process.pid}/net/{name}") for name in ("tcp", "tcp6"))
         sockets = (line.split() for table in tables for line in table.read_text().splitlines())
@@ -126,9 +126,9 @@ async def start_client(
     sends_ahead: bool = True,
     stop_in_s: float = PATIENCE_S,
 ) -> Running:
-    """Start a client, using a start gate if ``release_at_s`` is given.
+    """Start a client, with a start gate if ``release_at_s`` is given.
 
-    Without ``sends_ahead`` the server's clock will start immediately, and the gate will delay all
+    Without ``sends_ahead`` the server's clock starts immediately, and the gate delays all
     data.
     """
     job = Job(

@@ -28,7 +28,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """Response. A bytes body will be sent unchanged, and any other body will be encoded as JSON."""
+    """Response with a body that is sent unchanged if it is bytes and as JSON otherwise."""
 
     status: int = 200
     body: object = b""
@@ -44,7 +44,7 @@ def serving(
 ) -> Iterator[str]:
     """Start a service and yield its URL.
 
-    Concurrent requests will run in separate threads.
+    Concurrent requests run in separate threads.
     """
 
     class Handler(BaseHTTPRequestHandler):

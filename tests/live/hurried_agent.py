@@ -1,4 +1,4 @@
-"""Run ``python -m broadside.agent`` using changed constants of :mod:`broadside.agent.server`."""
+"""Run ``python -m broadside.agent`` with changed constants of :mod:`broadside.agent.server`."""
 
 import json
 import sys

@@ -24,7 +24,7 @@ def new_prefix() -> str:
 
 
 def send(client: Host, server: Host, payload_bytes: int, timeout_s: float = 30.0) -> None:
-    """Send payload from one host to another using TCP, and verify that it arrives.
+    """Send payload from one host to another over TCP, and verify that it arrives.
 
     A socket will remain in the namespace in which it was created.
     """

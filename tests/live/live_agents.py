@@ -1,4 +1,4 @@
-"""Real agents on loopback, using a clock that passes the clock gate, and their records."""
+"""Real agents on loopback, with a clock that passes the clock gate, and their records."""
 
 import asyncio
 import json
@@ -155,7 +155,7 @@ class Range:
         await self.fabric.close()
 
     def kill_agents(self) -> None:
-        """Kill all agents, so that agents of a failed test will not take jobs of the next test."""
+        """Kill all agents, so that agents of a failed test do not take jobs of the next test."""
         for agent in self.agents:
             agent.kill()
         self.agents.clear()
@@ -284,7 +284,7 @@ class Range:
     async def claim(self, job: Job, holds: Callable[[Claim], bool]) -> Claim:
         """Wait for the claim of a job to satisfy ``holds``.
 
-        Claims will change a little after the event.
+        Claims change a little after the event.
         """
         async with asyncio.timeout(REPORT_WITHIN_S):
             while True:

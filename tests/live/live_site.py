@@ -44,7 +44,7 @@ GENTLE: Final = {
 
 
 class Site:
-    """Start processes using the same embedded fabric, and kill the remaining ones on exit.
+    """Start processes on the same embedded fabric, and kill the remaining ones on exit.
 
     Processes are forks of a warm process. Use ``as_users_do`` to start new Python interpreters.
     """
@@ -81,7 +81,7 @@ class Site:
         self._clock.close()
 
     def start_agent(self, role: Role, name: str, **settings: object) -> Process:
-        """Start an agent on loopback using a correct clock. A server will get a free port."""
+        """Start an agent on loopback with a correct clock. A server gets a free port."""
         if self._chronyc_socket is None:
             self._chronyc_socket = self._clock.enter_context(steady_clock())
         chosen: dict[str, object] = {
@@ -156,7 +156,7 @@ class Site:
 def call(url: str, method: str, path: str, **arguments: Any) -> Any:
     """Make an API call that must succeed.
 
-    A launch will be repeated until the fleet is free.
+    A launch is repeated until the fleet is free.
     """
     end_s = time.monotonic() + 60
     response = HTTP.request(method, url + path, **arguments)

@@ -27,7 +27,7 @@ _PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # The numbers of the machines of this process.
 _NUMBERS: Final = itertools.count()
 
-# Set up the mounts of process 1. They will not be visible outside.
+# Set up the mounts of process 1. They are not visible outside.
 _SCRIPT: Final = r"""
 set -eu
 echo $$ > "$cgroup/cgroup.procs"
@@ -90,7 +90,7 @@ class Machine:
         own_network: bool = False,
         network: str | None = None,
     ):
-        """Prepare a machine with ``files`` by absolute path. The ``units`` will start at boot.
+        """Prepare a machine with ``files`` by absolute path. The ``units`` start at boot.
 
         Use ``own_network`` to get only loopback. Otherwise the machine will use the namespace
         ``network``, or the network of this host. Without ``venv`` no package will be installed.
@@ -142,7 +142,7 @@ class Machine:
 
     def __exit__(self, *_: object) -> None:
         if self._process.poll() is None:
-            # This will also terminate process 1, and therefore all other processes.
+            # This also terminates process 1, and therefore all other processes.
             self._process.kill()
         self._process.wait(_STOP_S)
         end_s = time.monotonic() + _STOP_S
@@ -174,7 +174,7 @@ class Machine:
         return min(pids, default=None)
 
     def run(self, unit: str, *argv: str) -> "subprocess.CompletedProcess[str]":
-        """Run a command of this host, using the network of a unit's first process."""
+        """Run a command of this host in the network of a unit's first process."""
         inside = ["nsenter", "--target", str(self.main_pid(unit)), "--net", *argv]
         return subprocess.run(inside, capture_output=True, text=True, timeout=120, check=False)
 
@@ -188,7 +188,7 @@ class Machine:
         inside.write_bytes(content)
 
     def shell(self, script: str, timeout_s: float = 120) -> "subprocess.CompletedProcess[str]":
-        """Run a script using a login environment of the machine's root user."""
+        """Run a script in a login environment of the machine's root user."""
         inside = ["nsenter", "--target", str(self._init()), "--all", "env", "-i", f"PATH={_PATH}"]
         return subprocess.run(
             [*inside, f"HOME={HOME}", "sh", "-euc", f"cd; {script}"],

@@ -46,7 +46,7 @@ def other_traffic(*addresses: str) -> Iterator[None]:
     )
     try:
         yield
-        assert sender.poll() is None, "it sent to the end"
+        assert sender.poll() is None, "the sender ended early"
     finally:
         sender.kill()
         sender.wait()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-# The time to wait between two reads of the process list. A command will take about a second.
+# The time to wait between two reads of the process list. A command takes about a second.
 READ_INTERVAL_S: Final = 0.1
 # Read new processes this many times, because they may start as a copy of the parent.
 YOUNG_COUNT: Final = 20

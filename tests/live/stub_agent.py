@@ -10,7 +10,7 @@ import time
 def run() -> int:
     """Print the network namespace, then behave as required.
 
-    SIGTERM will already be ignored at that time.
+    SIGTERM is already ignored at that time.
     """
     behaviour = os.environ.get("STUB", "wait")
     if behaviour == "deaf":

@@ -1,6 +1,6 @@
 """Measure the CPU time that the hypervisor takes (steal time).
 
-If the machine does not run, the metrics of a burst will not be steady.
+If the machine does not run, the metrics of a burst are not steady.
 """
 
 import os

@@ -38,7 +38,7 @@ from tests.unit.agent.doubles import MemoryTable, make_tools
 
 pytestmark = [pytest.mark.live, pytest.mark.asyncio(loop_scope="module")]
 
-# Some data needs to be recorded. An old iperf3 will report only at its end.
+# Some data needs to be recorded. An old iperf3 reports only at its end.
 TRAFFIC_S: Final = 2.0
 
 
@@ -412,7 +412,7 @@ async def test_restarts_stuck_server(site: Range, any_engine: Iperf3) -> None:
 async def test_server_is_not_free_while_it_rebinds(
     any_engine: Iperf3,
 ) -> None:
-    """Test that a server will not be reported as free while it restarts.
+    """Test that a server is not reported as free while it restarts.
 
     A tunnel was added or removed, so no client should be able to connect to the server that is
     about to stop.

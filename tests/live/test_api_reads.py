@@ -1,4 +1,4 @@
-"""Test API reads of stored runs: paging, time series formats, metrics, conditional requests."""
+"""Test API reads of stored runs with paging, formats, metrics and conditional requests."""
 
 import csv
 import io
@@ -404,7 +404,7 @@ ARROW, PARQUET = "application/vnd.apache.arrow.stream", "application/vnd.apache.
 
 
 def rows_of(answer: httpx.Response) -> list[dict[str, Any]]:
-    """Return the rows of a response, using the usual reader for its format."""
+    """Return the rows of a response, read with the usual reader for its format."""
     rows: list[dict[str, Any]]
     if answer.headers["Content-Type"] == ARROW:
         rows = pa.ipc.open_stream(answer.content).read_all().to_pylist()

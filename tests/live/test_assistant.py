@@ -1,4 +1,4 @@
-"""Test `broadside mcp` using the client of the protocol over standard input and output."""
+"""Test `broadside mcp` with the client of the protocol over standard input and output."""
 
 import json
 import sys

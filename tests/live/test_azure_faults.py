@@ -121,7 +121,7 @@ CASES = {
         strikes=((2, restart_broker),),
         findings={
             "queue-away": ("the queue did not answer", "of 4 agents between", "nothing is missing"),
-            # The text will be "between", or "from ... on" if there was no further request before
+            # The text is "between", or "from ... on" if there was no further request before
             # the verdict.
             "coordinator-queue-away": ("the queue did not answer the coordinator",),
         },

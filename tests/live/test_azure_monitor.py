@@ -1,4 +1,4 @@
-"""Test the Azure Monitor adapter using the real SDK client and the lab's endpoint."""
+"""Test the Azure Monitor adapter with the real SDK client and the lab's endpoint."""
 
 import copy
 import os
@@ -160,7 +160,7 @@ async def test_recent_zeros_and_nulls_are_unknown_and_old_zeros_are_zero(
 
 
 async def test_waits_until_newest_points_are_stable(ledger_csv: Path, clock: Clock) -> None:
-    """Test that late zeros and partial sums will be ignored and the settled value is correct."""
+    """Test that late zeros and partial sums are ignored and the settled value is correct."""
     place = MonitorSite(ledger_csv, clock, late_s=100, lag_s=75, flows=(Flow.UP,))
     with place.server:
         settled, after_s = await settle(place, clock)
@@ -206,7 +206,7 @@ async def settle(place: MonitorSite, clock: Clock) -> tuple[FirewallLedger, int]
 
 
 async def test_waits_as_long_as_throttling_requires(place: MonitorSite, clock: Clock) -> None:
-    """Test that no request will be sent for the 90 s that a 429 response requires."""
+    """Test that no request is sent for the 90 s that a 429 response requires."""
     place.server.throttle(2, retry_after_s=90)
     with pytest.raises(TelemetryBusy, match="throttles us: come back in 90 s") as caught:
         await place.read()
@@ -320,7 +320,7 @@ PUBLISHED: dict[str, Any] = {
 def shape(value: Any) -> Any:
     """Return the names and types of a value.
 
-    A list will be represented by its first member.
+    A list is represented by its first member.
     """
     if isinstance(value, dict):
         return {name: shape(item) for name, item in value.items()}

@@ -117,14 +117,14 @@ def test_agents_and_queue_send_documented_requests(counted: Counted) -> None:
     text = SCRIPT["loads"](PAIRS)
     polls = requests_to(counted.run, "control", "run", "GET")
     per_s, _ = text["control: one copy of the control row"]
-    # Use a factor of two for the digests and the coordinator. An agent will also read once at the
+    # Use a factor of two for the digests and the coordinator. An agent also reads once at the
     # claim and once at the end.
     assert len(polls) <= 2 * per_s * counted.run_s + 8 * 2 * PAIRS
     written = requests_to(counted.run, "results", "burst", "PUT", "POST")
     claims, _ = text["results: the burst, claims"]
     end, _ = text["results: the burst, its end"]
     rows_count = sum(request.rows_count for request in written)
-    # A claim has several phases. Seconds will be written again with every upload, at the shortest
+    # A claim has several phases. Seconds are written again with every upload, at the shortest
     # upload interval.
     assert claims + PAIRS <= rows_count <= 3 * claims + end + PAIRS * SPEC["burst_s"]
     assert counted.queue["sent"] == counted.queue["delivered"] == PAIRS

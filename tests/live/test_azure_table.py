@@ -1,4 +1,4 @@
-"""Test the Table Storage SDK using Azurite, with throttling, errors and lost responses."""
+"""Test the Table Storage SDK against Azurite, with throttling, errors and lost responses."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -58,7 +58,7 @@ def relay(azurite: Azurite) -> Iterator[Relay]:
 
 @pytest.fixture
 async def table(azurite: Azurite, relay: Relay, name: str) -> AsyncIterator[AzureTable]:
-    """Yield the table, using a connection through the relay."""
+    """Yield the table, with a connection through the relay."""
     endpoint = azurite.endpoint.replace(str(azurite.port), str(relay.port))
     address = TableAddress(table=name, connection_string=azurite.connection_string(endpoint))
     table = AzureTable(address, bounds=BOUNDS)
@@ -192,7 +192,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 def secured(
     tmp_path_factory: pytest.TempPathFactory, certificates: Certificates
 ) -> Iterator[Azurite]:
-    """Run Azurite using TLS and bearer tokens, as in production, with a single table."""
+    """Run Azurite with TLS and bearer tokens, as in production, with a single table."""
     folder = tmp_path_factory.mktemp("secured")
     with started(Azurite(folder, tls=(certificates.chain, certificates.key))) as azurite:
         azurite.create_tables("secured", authority=certificates.authority)
@@ -231,7 +231,7 @@ async def test_wrong_token_error_names_the_role(
 
 
 async def test_rejection_after_success_is_an_outage(table: AzureTable, relay: Relay) -> None:
-    """Test that a wrong role will fail at once at first, and later be a temporary outage."""
+    """Test that a wrong role fails at once at first, and later is a temporary outage."""
     relay.refuse(403, count=1)
     with pytest.raises(ExchangeMisconfigured, match="Storage Table Data Contributor"):
         await table.upsert(row("a", n=1))

@@ -121,7 +121,7 @@ def test_standard_output_is_only_json(site: Site) -> None:
 
 
 def test_launch_show_and_verdict_return_the_same_summary(site: Site) -> None:
-    """Test that `launch` will compute the verdict itself if no server is running."""
+    """Test that `launch` computes the verdict itself if no server is running."""
     site.start_fleet(2)
     _, url = site.start_coordinator()
     wait_for_fleet(url, 4)

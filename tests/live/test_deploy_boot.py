@@ -1,4 +1,4 @@
-"""Test the first boot of a VM using real units, package, download and clock."""
+"""Test the first boot of a VM with real units, package, download and clock."""
 
 import hashlib
 import io
@@ -45,7 +45,7 @@ FABRIC = {"BROADSIDE_FABRIC": "embedded", "BROADSIDE_DATA_DIR": "/var/lib/broads
 
 
 def agent(role: str, capabilities: Sequence[str] = (), **settings: str) -> boot.Boot:
-    """Return an agent as Terraform would describe it, using the embedded fabric on a local disk."""
+    """Return an agent as Terraform would describe it, with the embedded fabric on a local disk."""
     return boot.Boot(
         service="agent",
         capabilities=capabilities,
@@ -75,7 +75,7 @@ def venv(tmp_path_factory: pytest.TempPathFactory) -> Path:
     wanted.write_text("\n".join(line for line in lines if line != "pip"))
     lock = str(ROOT / "requirements.lock")
     for argv in (
-        # It needs to be relocatable, because a machine will use it at /opt/broadside/venv, without
+        # It needs to be relocatable, because a machine uses it at /opt/broadside/venv, without
         # the /tmp of this host.
         [UV, "venv", "-q", "--relocatable", "--python", system_python(), home],
         [UV, "pip", "install", "-q", "--python", home / "bin/python", "-r", wanted, "-c", lock],
@@ -85,7 +85,7 @@ def venv(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for path in (
         work.parent,
         work,
-        # The folders of pytest are private, but a service will run as another user.
+        # The folders of pytest are private, but a service runs as another user.
     ):
         path.chmod(0o755)
     return home
@@ -120,7 +120,7 @@ def machine(venv: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ma
 
 
 CLOCK_UNIT = "clock.service"
-# This clock will report itself as synchronised and set nothing.
+# This clock reports itself as synchronised and sets nothing.
 CLOCK = {
     f"/etc/systemd/system/{CLOCK_UNIT}": "[Service]\nExecStart=/usr/sbin/chronyd -d -x -u root"
     " -f /etc/broadside/clock.conf\n",
@@ -194,7 +194,7 @@ def status(pid: int) -> dict[str, str]:
 
 
 def test_agent_units_start_and_publish_presence(machine: Machine) -> None:
-    """Test both roles using systemd and the sandbox, within 30 s of the boot."""
+    """Test both roles with systemd and the sandbox, within 30 s of the boot."""
     try:
         client = wait_for("the client's presence", lambda: ready_presence(machine, "client"))
         server = wait_for("the server's presence", lambda: ready_presence(machine, "server"))
@@ -208,7 +208,7 @@ def test_agent_units_start_and_publish_presence(machine: Machine) -> None:
 
 def test_agent_runs_in_the_systemd_sandbox(machine: Machine) -> None:
     pid = wait_for("the agent's process", lambda: machine.main_pid(UNIT))
-    wait_for("its presence", lambda: ready_presence(machine, "client"))
+    wait_for("the presence", lambda: ready_presence(machine, "client"))
     reported = status(pid)
     assert reported["Uid"].split()[0] == "64987"
     assert reported["NoNewPrivs"] == "1"
@@ -229,7 +229,7 @@ def test_coordinator_unit_starts_and_lists_the_fleet(machine: Machine) -> None:
         except httpx.TransportError:
             return set()
 
-    wait_for("both agents, by the coordinator", lambda: fleet() >= {"client", "server"})
+    wait_for("both agents in the coordinator's list", lambda: fleet() >= {"client", "server"})
     pid = machine.main_pid(COORDINATOR_UNIT)
     assert pid is not None
     reported = status(pid)
@@ -241,7 +241,7 @@ def test_coordinator_unit_starts_and_lists_the_fleet(machine: Machine) -> None:
 
 
 def test_systemd_restarts_killed_agent(machine: Machine) -> None:
-    wait_for("its presence", lambda: ready_presence(machine, "client"))
+    wait_for("the presence", lambda: ready_presence(machine, "client"))
     before = agent_pid(machine)
     assert before is not None
     os.kill(before, signal.SIGKILL)
@@ -251,16 +251,16 @@ def test_systemd_restarts_killed_agent(machine: Machine) -> None:
         return pid if pid not in (None, before) else None
 
     after = wait_for("another process", another)
-    wait_for("its sandbox", lambda: status(after)["NoNewPrivs"] == "1")
+    wait_for("the sandbox", lambda: status(after)["NoNewPrivs"] == "1")
 
 
 def test_stopped_agent_removes_its_presence(machine: Machine) -> None:
-    wait_for("its presence", lambda: ready_presence(machine, "server"))
+    wait_for("the presence", lambda: ready_presence(machine, "server"))
     pid = machine.main_pid(SERVER_UNIT)
     assert pid is not None
-    # This is the same as `systemctl stop`, except that the unit will be restarted immediately.
+    # This is the same as `systemctl stop`, except that the unit is restarted immediately.
     os.kill(pid, signal.SIGTERM)
-    wait_for("the removal of its presence", lambda: "server" not in presences(machine), 15)
+    wait_for("the removal of the presence", lambda: "server" not in presences(machine), 15)
 
 
 # The notebook's engines and tunnels ---------------------------------------------------------------
@@ -324,7 +324,7 @@ def test_removes_tunnels_of_killed_agent_before_restart(notebook: Machine) -> No
         assert not (late and there), "the agent restarted before the tunnel was removed"
         return not there
 
-    wait_for("the removal of its tunnel device", gone)
+    wait_for("the removal of the tunnel device", gone)
     wait_for("another process", back)
 
 
@@ -447,7 +447,7 @@ def test_installs_newer_package(tmp_path: Path, azure: Azure) -> None:
 
 
 def test_runs_failed_installer_again(tmp_path: Path, azure: Azure) -> None:
-    """Test that the installer will run again, using a newly unpacked package."""
+    """Test that the installer runs again from a newly unpacked package."""
     script = f"test ! -e {tmp_path}/cache/bundle/left && touch {tmp_path}/cache/bundle/left"
     azure.bundle = packed(install_sh=f"{script}; echo no space left; exit 100")
     sha256 = hashlib.sha256(azure.bundle).hexdigest()

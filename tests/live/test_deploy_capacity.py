@@ -1,4 +1,4 @@
-"""Test ``broadside capacity`` using a Resource Manager stub: ETags, polling, throttling."""
+"""Test ``broadside capacity`` against a Resource Manager stub with ETags and throttling."""
 
 import json
 import os
@@ -73,7 +73,7 @@ NEW = Capacity(min_count=20, max_count=20)
 
 
 def test_raises_and_restores_capacity(arm: ResourceManager, tmp_path: Path) -> None:
-    """Test full PUTs using ETags, with throttling and errors, and wait for the operations."""
+    """Test full PUTs with ETags, throttling and errors, and wait for the operations."""
     arm.throttled, arm.broken = 2, 1
     opened, record = firewall(arm), Record.of(FIREWALL, tmp_path)
     assert raise_capacity(opened, NEW, record, NOW) == OLD

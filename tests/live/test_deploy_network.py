@@ -39,7 +39,7 @@ EXAMPLES = sorted(path.name for path in (AZURE / "examples").glob("*.tfvars"))
 
 
 def evaluate(folder: Path, locals_: str, wanted: str, given: Mapping[str, Any]) -> Any:
-    """Return the value of an expression, using locals and variables that need no provider."""
+    """Return the value of an expression of locals and variables that need no provider."""
     (folder / "main.tf").write_text(f"{locals_}\noutput result {{\n value = {wanted}\n}}")
     (folder / "terraform.tfvars.json").write_text(json.dumps(given))
     return outputs(folder)["result"]

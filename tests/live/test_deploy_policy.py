@@ -1,4 +1,4 @@
-"""Test the command to set firewall modes, using a Resource Manager stub."""
+"""Test the command to set firewall modes against a Resource Manager stub."""
 
 import sys
 from collections.abc import Iterator

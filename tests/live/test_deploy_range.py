@@ -193,7 +193,7 @@ def beat_row(host: str, second: int, **other: Any) -> dict[str, str]:
 
 @pytest.fixture
 def booted(stubs: Stubs, monkeypatch: pytest.MonkeyPatch) -> Stubs:
-    """Prepare a range of two clients, a server and a coordinator, using short pauses."""
+    """Prepare a range of two clients, a server and a coordinator, with short pauses."""
     monkeypatch.setattr("broadside.coordinator.cli.range_checks.POLL_INTERVAL_S", 0.05)
     stubs.has(boot=BOOT)
     stubs.answer(clients=[instance("c0"), instance("c1", latest=False)], servers=[instance("s0")])
@@ -306,7 +306,7 @@ def test_down_exits_with_1_and_lists_remaining_resources(stubs: Stubs) -> None:
 
 
 def test_down_waits_for_the_resource_list_to_update(stubs: Stubs) -> None:
-    """Test that a resource list will be read again if it is not up to date."""
+    """Test that a resource list is read again if it is not up to date."""
     stubs.answer(resources=LEFT, later=[])
     done = stubs.run("down", "--yes", "--patience-s", "0.5")
     assert done.returncode == 0, done.stderr
@@ -333,7 +333,7 @@ def test_down_deletes_tagged_resources_that_block_destroy(stubs: Stubs) -> None:
 
 
 def test_down_keeps_resources_with_another_tag(stubs: Stubs) -> None:
-    """Test that the tag will be checked again, even if az did not filter."""
+    """Test that the tag is checked again, even if az did not filter."""
     stubs.answer(resources=[LEFT[0] | {"tags": {"broadside": "theirs"}}])
     done = stubs.run("down", "--yes")
     assert done.returncode == 4
@@ -403,7 +403,7 @@ def test_terraform_accepts_import_blocks(tmp_path: Path) -> None:
 
 
 def test_up_recreates_machines_of_a_killed_up(stubs: Stubs) -> None:
-    """Test that such machines will be deleted and created again.
+    """Test that such machines are deleted and created again.
 
     Azure does not return custom data, so Terraform would replace imported machines.
     """
@@ -487,7 +487,7 @@ def test_park_deallocates_and_unpark_restores_the_firewall(stubs: Stubs) -> None
 
 
 def test_retries_throttled_request(stubs: Stubs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Test plain requests, because az will not repeat them itself."""
+    """Test plain requests, because az does not repeat them itself."""
     monkeypatch.setattr("broadside.coordinator.cli.terraform.REST_PAUSE_S", 0.0)
     stubs.has(firewall_addresses={"ipConfigurations": [{"name": "data"}]})
     given = {"ipConfigurations": [{"name": "data"}], "provisioningState": "Succeeded"}

@@ -122,7 +122,7 @@ async def _scheduling_policies(
 ) -> tuple[set[int], set[int]] | None:
     """Return the scheduling policies of a waiting client, and those until its end.
 
-    The result will be None if the client or the samples were too late to see both phases.
+    The result is None if the client or the samples were too late to see both phases.
     """
     serving = await start_server(engine, port)
     at_s = time.time() + wait_s
@@ -135,7 +135,7 @@ async def _scheduling_policies(
         early |= _policies(firing)
         await asyncio.sleep(0.02)
     await until(
-        "its usual turn",
+        "normal priority",
         lambda: time.time() > at_s and os.SCHED_FIFO not in _policies(firing),
         PATIENCE_S,
     )
@@ -148,7 +148,7 @@ async def _scheduling_policies(
     assert one.reading.usable and other.reading.usable
     release = one.release
     assert release is not None
-    # A client will have normal priority until the servers are ready.
+    # A client has normal priority until the servers are ready.
     ahead_s = release.server_ahead_s
     urgent_at_s = release.released_at_s - ahead_s if ahead_s else release.gate_reached_at_s
     checks_count = sum(urgent_at_s < check_at_s for check_at_s in sampled_at_s)

@@ -1,4 +1,4 @@
-"""Test that both ends will stop if the path drops all packets during a test."""
+"""Test that both ends stop if the path drops all packets during a test."""
 
 import os
 import subprocess

@@ -77,7 +77,7 @@ def test_corrupt_database_is_an_error(data_dir: Path, file: str) -> None:
         (data_dir / f"{file}.sqlite3{end}").unlink(missing_ok=True)
     (data_dir / f"{file}.sqlite3").write_bytes(os.urandom(20_000))
     parts = {"private": ["runs"], "control": ["show", "x"], "results": ["agents"]}[file]
-    # The plan will be read only if the header of the run exists.
+    # The plan is read only if the header of the run exists.
     if file == "control":
         parts = ["launch", "smoke"]
     code, reported = broadside(*parts)

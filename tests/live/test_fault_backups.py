@@ -44,7 +44,7 @@ def test_compares_backup_with_earlier_verdicts(tmp_path: Path) -> None:
         backup.start()
         return list(backup.broken())
 
-    # The stored summary was made without the rows, so recomputation will lead to another one.
+    # The stored summary was made without the rows, so recomputation leads to another one.
     assert problems("right", verdicts) == [f"run {run_id} does not recompute from the backup"]
     assert problems("no run before", {}) == []
     other = {run_id: verdicts[run_id] | {"verdict": "fail"}}

@@ -1,4 +1,4 @@
-"""Test the core cells of the fault matrix using real processes, with a cell for every kind of
+"""Test the core cells of the fault matrix with real processes and a cell for every kind of
 fault.
 """
 

@@ -1,4 +1,4 @@
-"""Test event streams over a real table: shared reads, resuming, ending and disconnecting."""
+"""Test event streams over a real table with shared reads, resuming, ending and disconnecting."""
 
 import asyncio
 import json
@@ -53,7 +53,7 @@ async def coordinator(tmp_path: Path) -> AsyncIterator[Coordinator]:
 
 
 async def launched(coordinator: Coordinator) -> str:
-    """Launch a run using a simulated fleet, with a burst that begins at once."""
+    """Launch a run on a simulated fleet, with a burst that begins at once."""
     now = utc_now()
     clock = ClockReading(
         source=ClockSource.CHRONY, read_at=now, synchronised=True, offset_s=0.0, bound_s=0.001

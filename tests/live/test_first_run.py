@@ -1,6 +1,6 @@
-"""Execute docs/first-run.md literally in an empty folder, using a separate network.
+"""Execute docs/first-run.md literally in an empty folder with a separate network.
 
-Other programs will send 3 Mbit/s using the same interfaces, as on any laptop.
+Other programs will send 3 Mbit/s over the same interfaces, as on any laptop.
 """
 
 import os

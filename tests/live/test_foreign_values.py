@@ -1,4 +1,4 @@
-"""Test foreign values in all fields of agent records using the coordinator's HTTPS port.
+"""Test foreign values in all fields of agent records through the coordinator's HTTPS port.
 
 The coordinator has a certificate of the test. Agents join by code and use TLS and tokens.
 """

@@ -1,4 +1,4 @@
-"""Test that an abandoned write will not arrive after the network is restored."""
+"""Test that an abandoned write does not arrive after the network is restored."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.live, pytest.mark.needs_root]
 PORT = 10002
 # The outage should be this much longer than the attempts.
 OUT_S = 1.0
-# The kernel will retransmit after 0.2, 0.4, 0.8, 1.6 and 3.2 s.
+# The kernel retransmits after 0.2, 0.4, 0.8, 1.6 and 3.2 s.
 BACK_S = 8.0
 
 

@@ -1,4 +1,4 @@
-"""Test that client engines will end at the hard stop if the agent is stopped using SIGSTOP."""
+"""Test that client engines end at the hard stop if the agent is stopped using SIGSTOP."""
 
 import asyncio
 import signal
@@ -64,7 +64,7 @@ asyncio.run(main(*sys.argv[1:3]))
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    """Yield the port of a server that will accept connections and send no data."""
+    """Yield the port of a server that accepts connections and sends no data."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server.getsockname()[1]
     sweep(NAME)

@@ -1,4 +1,4 @@
-"""Test agents that can only use an HTTPS port of the management address to reach the coordinator."""
+"""Test agents that can reach the coordinator only on an HTTPS port of the management address."""
 
 import asyncio
 import contextlib
@@ -129,7 +129,7 @@ def test_agent_list_shows_time_source_of_all_hosts(site: Site) -> None:
 
 
 def test_loses_no_data_while_the_coordinator_disk_is_full(site: Site) -> None:
-    """Test that agents will store rejected writes and send them when space is available."""
+    """Test that agents store rejected writes and send them when space is available."""
     run_id, start_s = launched(site, burst_s=20)
     filler = Path(site.coordinator.environment["BROADSIDE_DATA_DIR"]) / "filler"
     sleep_until(start_s + 4)
@@ -215,7 +215,7 @@ def test_rejects_and_audits_writes_to_rows_of_other_agents(site: Site) -> None:
     asyncio.run(forge())
     wait_for_complete(site, run_id)
     rows = wait_for(
-        "the refusals on record",
+        "the audit rows of the rejected requests",
         lambda: [
             row
             for row in call(site.coordinator.url, "GET", "/v1/audit")
@@ -295,7 +295,7 @@ def test_agent_port_serves_only_agent_routes(site: Site) -> None:
 
 
 def test_revoked_agent_makes_the_burst_inconclusive(site: Site) -> None:
-    """Test the verdict using only the server's record.
+    """Test the verdict with only the server's record.
 
     This should be the last test, because the agent c001 will stay revoked.
     """

@@ -212,7 +212,7 @@ def test_agent_reconnects_through_a_restarted_proxy(hosts: HostChain) -> None:
 
 @pytest.mark.needs_root
 def test_agent_can_use_coordinator_host_as_time_source(hosts: HostChain) -> None:
-    """Test two hosts without other time sources, using the chrony lines of docs/hosts.md."""
+    """Test two hosts without other time sources and with the chrony lines of docs/hosts.md."""
     page = (ROOT / "docs" / "hosts.md").read_text().partition("source of last resort")[2]
     serves = page.split("```")[1].strip().splitlines()
     requests = page.partition("`server coordinator ")[2].partition("`")[0]
@@ -234,7 +234,7 @@ def test_agent_can_use_coordinator_host_as_time_source(hosts: HostChain) -> None
         )
         return parse_tracking(completed.stdout, datetime.now(UTC))
 
-    wait_for("its time is the coordinator's", lambda: read().synchronised)
+    wait_for("the time of the coordinator", lambda: read().synchronised)
     reading = read()
     assert reading.bound_s is not None
     assert (reading.stratum, reading.reference) == (11, PROXY_AT[0])
@@ -265,7 +265,7 @@ def with_ipv6_alone(lab: Lab) -> Lab:
 
 @pytest.mark.needs_root
 def test_burst_over_ipv6_only(tmp_path: Path) -> None:
-    """Test data and control using IPv6. Only the lab's time service should use IPv4."""
+    """Test data and control over IPv6. Only the lab's time service should use IPv4."""
     spec = LabSpec(pairs_count=1, prefix=new_prefix(), firewall_bits_per_second=200_000_000)
     with (
         built(spec, tmp_path / "lab") as four,
@@ -292,7 +292,7 @@ def trusted(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 @contextlib.contextmanager
 def serving(folder: Path, **settings: str) -> Iterator[tuple[Serving, str]]:
-    """Run a coordinator using a listener on loopback, and yield it with its address."""
+    """Run a coordinator with a listener on loopback, and yield it with its address."""
     environment = {
         "BROADSIDE_DATA_DIR": str(folder / "data"),
         "BROADSIDE_HOSTS_LISTEN": "127.0.0.1:0",
@@ -380,7 +380,7 @@ def test_renews_old_credential_and_revokes_all_agents_of_a_code(
 def test_host_with_wrong_clock_trusts_only_its_coordinator(
     tmp_path: Path, is_off_by: timedelta
 ) -> None:
-    """Test using a clock that is years off.
+    """Test with a clock that is years off.
 
     For this clock the certificate will not be valid yet or will be expired.
     """
@@ -430,7 +430,7 @@ def test_revoked_host_needs_a_new_code_to_join(
 
 
 async def a_stream_ends_when(credential: Credential, happens: Callable[[], object]) -> None:
-    """Verify that an open stream will end after a call to ``happens``."""
+    """Verify that an open stream ends after a call to ``happens``."""
     url = f"{credential.coordinators[0]}/v1/exchange/stream?session=s"
     headers = {"Authorization": f"Bearer {credential.secret}"}
     async with (

@@ -1,4 +1,4 @@
-"""Test the identities of the range using the Azure stubs, with the roles from the range."""
+"""Test the identities of the range on the Azure stubs, with the roles from the range."""
 
 import json
 import subprocess
@@ -104,10 +104,10 @@ def test_agent_check_verifies_permissions_without_coordinator(
 
 
 def test_agents_work_with_minimal_roles(site: Site, azure: Identities) -> None:
-    """Test using roles for two tables and roles to receive from the queue.
+    """Test with roles for two tables and roles to receive from the queue.
 
-    No request should be rejected, to write presence, claim, lease, seconds, report and the server's
-    record.
+    No request should be rejected when agents write presence, claim, lease, seconds, report and
+    the record of the server.
     """
     site.environment |= azure.of("coordinator")
     _, url = site.start_coordinator()

@@ -200,7 +200,7 @@ def refuses(site: Site, case: str, arguments: list[str], expected: list[str]) ->
 
 @pytest.mark.parametrize("kind", ["original", "iperf3"])
 def test_rejects_huge_file_with_bounded_memory(site: Site, kind: str) -> None:
-    """Test 100 MB of rows and an endless device, using at most 400 MB for data."""
+    """Test 100 MB of rows and an endless device with at most 400 MB for data."""
     path = site.folder / "huge.csv"
     line = SEED.read_bytes().splitlines(keepends=True)[1]
     with path.open("wb") as file:

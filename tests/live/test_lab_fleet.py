@@ -1,4 +1,4 @@
-"""Test that the fork server will start agents in the right namespaces, to end with the fleet."""
+"""Test that the fork server starts agents in the right namespaces and ends them with the fleet."""
 
 import contextlib
 import os
@@ -31,7 +31,7 @@ SLEEP_S = str(100_000 + os.getpid())
 
 @pytest.fixture(autouse=True)
 def importable_stub(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make it possible to import the stub, because the fleet will not use the current folder."""
+    """Make it possible to import the stub, because the fleet does not use the current folder."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
 
 

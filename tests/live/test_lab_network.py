@@ -1,4 +1,4 @@
-"""Test that the real lab will start, repair itself, count traffic and stop without leftovers."""
+"""Test that the real lab starts, repairs itself, counts traffic and stops without leftovers."""
 
 import contextlib
 import datetime
@@ -303,7 +303,7 @@ def test_restarted_ledger_continues_its_counters(lab: Lab) -> None:
     assert lab.ledger_path is not None
     send(lab.clients[0], lab.servers[0], 100_000)
     before = next_reading(lab)
-    # A child process of the ledger will have the same command line until its exec.
+    # A child process of the ledger has the same command line until its exec.
     writer = min(p.pid for p in list_owned(lab.spec.prefix) if "broadside.lab.ledger" in p.command)
     os.kill(writer, signal.SIGKILL)
     wait_for("the end of the ledger's process", lambda: not network.is_ledger_running(lab))
@@ -363,7 +363,7 @@ def test_nic_rate_affects_one_host(lab: Lab) -> None:
 def test_ledger_counts_without_firewall_rate(lab: Lab) -> None:
     try:
         network.set_firewall_rate(lab, None)
-        # Another kind of shaper will start to count from zero.
+        # Another kind of shaper starts to count from zero.
         before = next_reading(lab)
         send(lab.clients[0], lab.servers[0], 1_000_000)
         assert next_reading(lab).up_bytes - before.up_bytes > 1_035_900
@@ -390,7 +390,7 @@ def test_firewall_does_not_forward_to_management_network(lab: Lab) -> None:
         port = listener.getsockname()[1]
         with inside(lab.clients[0].namespace), socket.socket() as direct:
             direct.settimeout(5)
-            # The firewall will answer on this subnet.
+            # The firewall answers on this subnet.
             direct.connect(("10.1.0.1", port))
     client, server = lab.clients[0], lab.servers[0]
     assert server.management_address is not None

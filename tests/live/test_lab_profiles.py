@@ -94,7 +94,7 @@ def test_firewall_does_not_count_bypass_traffic(lab: Lab) -> None:
 def fallen_ratio(lab: Lab) -> float | None:
     """Return the rate after a cliff during a send, relative to the firewall's rate.
 
-    The result will be None if the cliff did not occur.
+    The result is None if the cliff did not occur.
     """
     profiles.apply(lab, "cliff")
     # With a limit of 40 Mbit/s for the NIC the load would be too low for the cliff.
@@ -107,7 +107,7 @@ def fallen_ratio(lab: Lab) -> float | None:
 
 
 def test_cliff_profile_reduces_rate_under_load(lab: Lab) -> None:
-    # If the busy host interrupts the load, the three seconds will start again, so the send needs to
+    # If the busy host interrupts the load, the three seconds start again, so the send needs to
     # be repeated.
     ratios = (fallen_ratio(lab) for _ in range(3))
     assert any(ratio is not None and 0.3 < ratio < 0.7 for ratio in ratios)

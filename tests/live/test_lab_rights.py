@@ -116,7 +116,8 @@ from broadside.lab.site import built
 from broadside.lab.topology import LabSpec
 from tests.live.labs import send
 from tests.live.waiting import wait_for
-assert Path("/proc/self/uid_map").read_text().split()[2] != "4294967295"  # inside a user namespace
+# This must run inside a user namespace.
+assert Path("/proc/self/uid_map").read_text().split()[2] != "4294967295"
 with built(LabSpec(pairs_count=2, prefix=sys.argv[1]), Path(sys.argv[2])) as lab:
     assert clocks.wait_synced(lab, 20) == (), lab.limits
     send(lab.clients[1], lab.servers[1], 1_000_000)
@@ -164,7 +165,7 @@ def test_processes_end_with_their_user_namespace(number: signal.Signals) -> None
         try:
             wait_for("two sleepers", lambda: len(sleepers()) == 2)
             world.send_signal(number)
-            wait_for("their end", lambda: not sleepers())
+            wait_for("the end of the sleepers", lambda: not sleepers())
         finally:
             world.kill()
 

@@ -220,7 +220,7 @@ async def test_renews_tokens_while_receiving(
 ) -> None:
     """Test token renewal, using 20 s instead of an hour.
 
-    The service will detach a link when the token expires, so it is necessary to renew tokens in
+    The service detaches a link when the token expires, so it is necessary to renew tokens in
     time. The SDK would wait for the last tenth of a token's lifetime. A host may pause that long,
     so the adapter needs to request another token.
     """
@@ -249,7 +249,7 @@ async def test_renews_tokens_while_receiving(
 async def test_recovers_after_failed_token_renewal(
     address: ServiceBusAddress, metadata: Metadata, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Test that a removed identity will be an outage if there was a token before."""
+    """Test that a removed identity is an outage if there was a token before."""
     monkeypatch.setattr(identity, "TOKEN_S", TOKEN_S)
     monkeypatch.setattr(identity, "REMEMBERED_S", 0.5)
     metadata.ttl_s = 6.0
@@ -278,13 +278,13 @@ async def test_recovers_after_failed_token_renewal(
 async def test_uses_valid_token_while_metadata_service_fails(
     address: ServiceBusAddress, metadata: Metadata
 ) -> None:
-    """Test that failures of the metadata service will not be reported if a token is valid."""
+    """Test that failures of the metadata service are not reported if a token is valid."""
     # The SDK will request a new token from 300 s before the end.
     metadata.ttl_s = 200.0
     async with opened(address) as queue, opened(address):
         await queue.send([outgoing()])
         metadata.status = 500
-        # The receiver will use a separate link and token.
+        # The receiver uses a separate link and token.
         delivery = await queue.receive(10)
         assert delivery is not None
         await queue.complete(delivery)

@@ -1,4 +1,4 @@
-"""Test that a server agent will publish the new endpoint if its address changes."""
+"""Test that a server agent publishes the new endpoint if its address changes."""
 
 import asyncio
 import os

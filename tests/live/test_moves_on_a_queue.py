@@ -1,4 +1,4 @@
-"""Test the jobs of a soak using a real queue, with a failover to a spare server and an abort."""
+"""Test the jobs of a soak on a real queue, with a failover to a spare server and an abort."""
 
 import time
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""Test that a run using all kinds of secrets will not write them to files, logs or output."""
+"""Test that a run with all kinds of secrets does not write them to files, logs or output."""
 
 import asyncio
 import contextlib

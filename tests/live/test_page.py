@@ -1,4 +1,4 @@
-"""Test the page in Chromium over a lab: sign in, launch, watch, abort, compare, report."""
+"""Test the page in Chromium over a lab, from sign-in and launch to comparison and report."""
 
 import asyncio
 import json
@@ -317,7 +317,7 @@ def test_page_shows_current_second_with_a_wrong_browser_clock(
             match = re.match(r"Second (\d+) of 25", parts.inner_text())
             after_s = time.time() - start_s
             if match is None:
-                # The page will open late if the machine is overloaded.
+                # The page opens late if the machine is overloaded.
                 assert after_s > 24
                 break
             # The number should change with every full second.
@@ -352,7 +352,7 @@ def test_agents_history_schedules_and_api_views_work(
     page.get_by_role("link", name="Agents", exact=True).click()
     expect(page.get_by_text("4 of 4 ready")).to_be_visible()
     clocks = page.get_by_role("cell", name=re.compile("^chrony, ±"))
-    # An overloaded chronyd will need a long time to synchronise.
+    # An overloaded chronyd needs a long time to synchronise.
     expect(clocks).to_have_count(4, timeout=120_000)
     faults += monitored.all_faults()
     page.get_by_role("link", name="Schedules").click()

@@ -1,4 +1,4 @@
-"""Test interface data from the kernel, and a finding for a host without offload."""
+"""Test interface data from the kernel and the finding for a host without offload."""
 
 import json
 import shutil

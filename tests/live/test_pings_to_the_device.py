@@ -1,4 +1,4 @@
-"""Test pings to a device using real sockets: open port, closed port and no host."""
+"""Test pings to a device over real sockets, with an open port, a closed port and no host."""
 
 import asyncio
 import socket

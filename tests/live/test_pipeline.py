@@ -1,4 +1,4 @@
-"""Test the pipeline definitions in deploy/ci, using the vendors' validators and real execution."""
+"""Test the pipeline definitions in deploy/ci with the vendors' validators and by execution."""
 
 import os
 import shutil
@@ -95,7 +95,7 @@ def script_of(ci: str) -> str:
 def test_steps_measure_compare_and_store_results(site: Site, tmp_path: Path) -> None:
     """Test comparisons to the baseline run.
 
-    The first run will be the baseline until another run is accepted. A slower run should be a
+    The first run is the baseline until another run is accepted. A slower run should be a
     regression, but not if it is compared to an accepted run. An aborted run should never be the
     baseline.
     """

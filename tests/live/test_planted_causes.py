@@ -1,4 +1,4 @@
-"""Test that real bursts can reveal planted causes: slow NIC, small window, cliff, inspection.
+"""Test that real bursts can reveal planted causes such as a slow NIC or a small window.
 
 Use ``make scenarios`` to run all cases. These few cases decide if the analysis is reliable.
 """
@@ -86,7 +86,7 @@ def test_measures_cost_of_inspection_within_three_points(place: Range) -> None:
 
 
 def carried(place: Range, profile: str) -> float:
-    """Return the payload rate that the fleet receives using a profile, in bit/s."""
+    """Return the payload rate that the fleet receives with a profile, in bit/s."""
     once = {"bursts_count": 1}
     case = quick("A/B: IDPS off, deny", burst_s=4, question=None, profile=profile, overrides=once)
     row = place.carry_out(dataclasses.replace(case, expected=Expected()), {})

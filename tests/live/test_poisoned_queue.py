@@ -1,4 +1,4 @@
-"""Test thousands of invalid messages in the queue during a burst, using real processes."""
+"""Test thousands of invalid messages in the queue during a burst, with real processes."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""Test probes and the echo using real sockets on loopback."""
+"""Test probes and the echo over real sockets on loopback."""
 
 import asyncio
 import math

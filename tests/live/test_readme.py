@@ -114,7 +114,7 @@ def test_readme_commands_work_in_a_fresh_clone(tmp_path: Path) -> None:
         if "verdict: inconclusive" in done.stdout:
             with Taken() as taken:
                 done = run(rest, home)
-    # Without CPU time the verdict will be inconclusive or use other sentences.
+    # Without CPU time the verdict is inconclusive or has other sentences.
     undecided = "verdict: inconclusive" in done.stdout and taken.much
     assert done.returncode == 0 or undecided, done.stdout + done.stderr
     # Progress is written to stderr, the verdict to stdout, and the next steps to stderr.

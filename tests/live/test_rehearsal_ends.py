@@ -24,7 +24,8 @@ def set_stage(tools, folder):
     yield Stage(folder=folder, data=None, environment=dict(os.environ))
 
 def plays(arguments):
-    for name in ("one", "two", "three"):  # two at a time: the third must not begin
+    # Two stages run at a time, so the third one must not start.
+    for name in ("one", "two", "three"):
         yield name, lambda stage: stage.run(["sh", "-c", f"{sleep} & {sleep}"])
 
 sleep = sys.argv.pop()

@@ -1,4 +1,4 @@
-"""Test the printed report and a chart as an image, using a real browser."""
+"""Test the printed report and a chart as an image in a real browser."""
 
 import re
 import struct

@@ -58,7 +58,7 @@ def fire_arguments(path: Wire, traffic: Mapping[str, object], duration_s: int) -
 
 
 def test_m20_lost_first_datagram_does_not_end_the_test(versions: Versions, path: Wire) -> None:
-    """Test UDP using 16 streams that lose the first datagram.
+    """Test UDP with 16 streams that lose the first datagram.
 
     At 6cca7b45 there was no data at all, because iperf3 used a datagram to open a stream and waited
     for a response.

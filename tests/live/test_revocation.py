@@ -1,4 +1,4 @@
-"""Test that a revoked agent will stop while idle, armed or sending, and cannot return."""
+"""Test that a revoked agent stops while idle, armed or sending, and cannot return."""
 
 import asyncio
 import time
@@ -137,7 +137,7 @@ def test_revoked_agent_stops_its_engines_and_cannot_return(site: Site) -> None:
     assert engines(site, stored[1])
     assert engines(site, servers[2])
     revoke(site, stored[1], servers[2], idle_client)
-    wait_for("the two are gone", is_gone(site, stored[1], servers[2], idle_client))
+    wait_for("the revoked agents are gone", is_gone(site, stored[1], servers[2], idle_client))
     assert time.time() < end_s, "the agents ended with the burst and not by revocation"
 
     # Agents should continue if they are not revoked.
@@ -146,7 +146,7 @@ def test_revoked_agent_stops_its_engines_and_cannot_return(site: Site) -> None:
     assert engines(site, servers[0])
     assert wait_for_summary(site.coordinator.url, run_id, 240)["verdict"] == "inconclusive"
 
-    # Restart as a service manager would, using the old join code or only the credential.
+    # Restart as a service manager would, with the old join code or only the credential.
     for agent_id in (idle_server, stored[1]):
         again = site.plans[agent_id]
         by_credential = {n: v for n, v in again.environment.items() if "JOIN" not in n}

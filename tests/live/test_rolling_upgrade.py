@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
 
 PAIRS = 2
 BURST_S = 4
-# Agents will receive the jobs of a burst 20 s before the burst, so they need to be replaced before
+# Agents receive the jobs of a burst 20 s before the burst, so they need to be replaced before
 # that time.
 PERIOD_S = 30
 SPEC = GENTLE | {"pairs_count": PAIRS, "burst_s": BURST_S, "period_s": PERIOD_S, "lead_s": 8}

@@ -1,4 +1,4 @@
-"""Test schedules and prices using real coordinators, while a coordinator is killed."""
+"""Test schedules and prices with real coordinators, while a coordinator is killed."""
 
 import asyncio
 import json

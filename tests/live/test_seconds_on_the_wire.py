@@ -286,9 +286,9 @@ async def _download(name: str, path: Wire, folder: Path) -> float:
 async def test_download_seconds_equal_those_on_the_wire(
     name: str, path: Wire, tmp_path: Path
 ) -> None:
-    """Test that all seconds are within 1 % of the rate using login, TLS and HTTP headers.
+    """Test that all seconds are within 1 % of the rate with login, TLS and HTTP headers.
 
-    There is no start gate, so part of the first second will be over before the first byte.
+    There is no start gate, so part of the first second is over before the first byte.
     """
     tried = []
     for _ in range(TRIES_COUNT):

@@ -1,6 +1,6 @@
-"""Test a small run over HTTPS, using all kinds of secrets in an insecure environment.
+"""Test a small run over HTTPS with all kinds of secrets in an insecure environment.
 
-The environment has umask 0 and logs at DEBUG. Afterwards the test will search for the secrets in
+The environment has umask 0 and logs at DEBUG. Afterwards the test searches for the secrets in
 all files, arguments, environments and logs. A file must be private if it contains a secret by
 design.
 """
@@ -92,7 +92,7 @@ class Run:
         return path
 
     def collect_keys(self) -> None:
-        """Collect secrets created meanwhile: credentials of agents and keys of the authority."""
+        """Collect the credentials of agents and the keys of the authority, created meanwhile."""
         for path in self.site.folder.glob("spool/*/credential.json"):
             self.secrets["credential"].add(json.loads(path.read_text())["secret"])
         for path in self.site.folder.glob("data/tls/*.key"):
@@ -142,7 +142,7 @@ def enrol_fleet(run: Run, port: int) -> None:
     }
     before, site.environment = site.environment, site.environment | fabric
     site.start_agent(Role.SERVER, "s1", join=codes[Role.SERVER].read_text().strip(), **over_https)
-    # The command will read the join code from the file and then be the agent.
+    # The command reads the join code from the file and then becomes the agent.
     site.environment |= {
         f"BROADSIDE_AGENT_{name.upper()}": str(value)
         for name, value in {

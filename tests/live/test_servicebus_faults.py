@@ -1,7 +1,7 @@
-"""Test the Service Bus queue using cuts, throttling, duplicates and a killed broker.
+"""Test the Service Bus queue with cuts, throttling, duplicates and a killed broker.
 
 The SDK leaves the socket of a broken connection open, so the adapter has to close it. The tests use
-garbage collection to get a ResourceWarning for open sockets, and the warning will be an error here.
+garbage collection to get a ResourceWarning for open sockets, and the warning is an error here.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.live
 
 KEY = "a key nobody may read"
 BOUNDS = Bounds(backoff_s=0.2)
-# Use a long lock, so that no message will return because it expires.
+# Use a long lock, so that no message returns because it expires.
 LONG_LOCK_S = 120.0
 
 
@@ -274,7 +274,7 @@ async def test_reports_full_queue_and_sends_when_space_is_free(
 async def test_settlements_report_lost_lock(
     queue: ServiceBusQueue, broker: BrokerProcess, name: str
 ) -> None:
-    """Test that the same link will deliver the message again if a lost lock is reported."""
+    """Test that the same link delivers the message again if a lost lock is reported."""
     await queue.send([outgoing("a")])
     settlements: list[Callable[[Delivery], Any]] = [
         queue.complete,
@@ -295,7 +295,7 @@ async def test_settlements_report_lost_lock(
 async def test_reconnects_by_name_after_namespace_failover(
     broker: BrokerProcess, name: str, redirect: str
 ) -> None:
-    """Test a failover, which will redirect all clients.
+    """Test a failover, which redirects all clients.
 
     The SDK and the adapter do not follow the redirect, because the name of the namespace will lead
     to the other region after the failover. Until then the queue will not be available.
@@ -402,7 +402,7 @@ async def test_close_returns_prefetched_messages(
 async def test_loses_no_message_if_the_broker_is_killed(tmp_path: Path) -> None:
     """Test that ten receivers and a sender can continue after a crash of the broker.
 
-    Acknowledged messages have been stored. The SDK will send the others again. A message may be
+    Acknowledged messages have been stored. The SDK sends the others again. A message may be
     delivered twice but should never be lost.
     """
     broker = BrokerProcess(tmp_path, {"jobs": QueueSettings(lock_s=3.0)}, sas_key=KEY)
@@ -417,7 +417,7 @@ async def test_loses_no_message_if_the_broker_is_killed(tmp_path: Path) -> None:
         try:
             await queue.complete(delivery)
             completed.add(delivery.message_id)
-        # The crash lost the response, or the lock expired. The message will be delivered again.
+        # The crash lost the response, or the lock expired. The message is delivered again.
         except LockLost:
             doubtful.add(delivery.message_id)
 

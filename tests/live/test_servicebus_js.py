@@ -1,6 +1,6 @@
-"""Test Microsoft's JavaScript SDK using the lab's broker, to have a second implementation.
+"""Test Microsoft's JavaScript SDK against the lab's broker, to have a second implementation.
 
-A program will execute all operations concurrently, using separate queues. The tests check the
+A program executes all operations concurrently, on separate queues. The tests check the
 output line for an operation.
 """
 

@@ -58,7 +58,7 @@ def test_receives_complete_batches_and_properties(
         for number in range(50):
             batch.add_message(ServiceBusMessage(b"%d" % number))
         sender.send_messages(batch)
-        # This will need many frames.
+        # This needs many frames.
         sender.send_messages([ServiceBusMessage(b"x" * 30_000) for _ in range(7)])
         while len(received) < 58:
             some = receiver.receive_messages(max_message_count=20, max_wait_time=30)

@@ -1,4 +1,4 @@
-"""Test Service Bus using TLS and tokens, as in Azure: identities, roles, errors, authorities."""
+"""Test Service Bus with TLS and tokens, as in Azure, with identities, roles and errors."""
 
 import time
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Test the engines other than iperf3, using two real agents on loopback and short bursts."""
+"""Test the engines other than iperf3 with two real agents on loopback and short bursts."""
 
 import os
 import re
@@ -171,7 +171,7 @@ async def test_counts_refused_connections_as_errors(pair: Pair) -> None:
 @pytest.mark.parametrize("segments", [1, 64])
 async def test_ftp_downloads_until_the_end_of_the_burst(pair: Pair, segments: int) -> None:
     pace = {"stream_bits_per_second": 80_000_000} if segments == 1 else {}
-    # The login is part of the measured time, so it will reduce the rate.
+    # The login is part of the measured time, so it reduces the rate.
     duration_s = 6 if pace else 2
     job, report = await pair.fire(
         "ftp", duration_s, streams_count=segments, options={"file_bytes": 20_000_000}, **pace

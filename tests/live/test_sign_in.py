@@ -96,7 +96,7 @@ async def api(fabric: Fabric, keys: KeyServer) -> AsyncIterator[Api]:
 
 
 def concrete(path: str) -> str:
-    """Return a path, using values for all parameters."""
+    """Return a path with values for all parameters."""
     parts = [("1" if part.startswith("{") else part) for part in path.split("/")]
     return "/".join(parts)
 

@@ -1,4 +1,4 @@
-"""Test a firewall that will drop a session of four.
+"""Test a firewall that drops one of four sessions.
 
 The pair should continue and the stream be named.
 """

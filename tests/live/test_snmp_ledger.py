@@ -28,11 +28,11 @@ BODY = {
         "pairs_count": 2,
         "burst_s": 24,
         "bursts_count": 1,
-        # The counter will be known to be idle after 15 s.
+        # The counter is known to be idle after 15 s.
         "lead_s": 22,
         "traffic.streams_count": 2,
         "traffic.block_bytes": 16384,
-        # net-snmp will update its counters every 3 s, so it is not possible to get exact edges.
+        # net-snmp updates its counters every 3 s, so it is not possible to get exact edges.
         "objective.residual_max_ratio": 0.25,
     },
     "by": "tester",

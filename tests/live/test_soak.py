@@ -1,4 +1,4 @@
-"""Test long runs in the lab: a short soak with kills and a spare, and an abort of thirty pairs."""
+"""Test long runs in the lab, with killed processes and an abort of thirty pairs."""
 
 import asyncio
 import signal

@@ -1,4 +1,4 @@
-"""Test that stopped commands using a lab will leave nothing behind: demo, faults, scenarios."""
+"""Test that stopped commands with a lab leave nothing behind."""
 
 import re
 import signal
@@ -38,13 +38,13 @@ def abandoned_demos() -> list[Path]:
 
 
 def take_ctrl_c() -> None:
-    """Restore the default SIGINT handler, because background jobs of a shell will ignore SIGINT."""
+    """Restore the default SIGINT handler, because background jobs of a shell ignore SIGINT."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_stopped_demo_leaves_nothing_behind(site: Site, number: signal.Signals) -> None:
-    """Test that SIGTERM and Ctrl-C will remove everything, and use `lab down` after SIGKILL."""
+    """Test that SIGTERM and Ctrl-C remove everything, and use `lab down` after SIGKILL."""
     process = subprocess.Popen(
         [*BROADSIDE, "demo", "--pairs", "2", "--seconds", "30"],
         env=site.environment | {"TMPDIR": str(site.folder)},

@@ -1,4 +1,4 @@
-"""Test that all processes will end and print a reason if the data directory is removed."""
+"""Test that all processes end and print a reason if the data directory is removed."""
 
 import shutil
 

@@ -1,4 +1,4 @@
-"""Test studies using a real fleet, with trials in sequence and a device switch."""
+"""Test studies on a real fleet, with trials in sequence and a device switch."""
 
 import json
 import re

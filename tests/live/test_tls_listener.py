@@ -1,4 +1,4 @@
-"""Test that a connection will leave no open socket if it is reset during accept."""
+"""Test that a connection leaves no open socket if it is reset during accept."""
 
 import gc
 import socket

@@ -84,7 +84,7 @@ def test_bidirectional_run_with_all_options_and_limited_window(
     assert {flow["flow"] for flow in burst["flows"]} == {"up", "down"}
     for flow in burst["flows"]:
         assert flow["received_bits_per_second"] == pytest.approx(40e6, rel=0.1)
-        # If the kernel paces a sender, it will also count data that is still in its sockets.
+        # If the kernel paces a sender, it also counts data that is still in its sockets.
         assert flow["sent_bits_per_second"] > 0.95 * flow["received_bits_per_second"]
     (pair,) = burst["pairs"]
     assert (pair["basis"], pair["joined_by"]) == ("receiver", "cookie")

@@ -1,4 +1,4 @@
-"""Test runs using a firewall with address and port translation, other traffic and loss.
+"""Test runs through a firewall with address and port translation, other traffic and loss.
 
 To match the ends of a pair, the content of the test is used: the engine's cookie or the job's
 token. Source addresses and other connections should have no influence.
@@ -64,12 +64,12 @@ RUNS: dict[str, dict[str, object]] = {
     "udp": IPERF3 | {"traffic.protocol": "udp", "traffic.block_bytes": 1400},
     "http": HTTP | {"traffic.engine": "http"},
     "https": HTTP | {"traffic.engine": "https"},
-    # This will download two files in sequence.
+    # This downloads two files in sequence.
     "ftp": FTP | {"traffic.engine": "ftp", "burst_s": 8},
 }
 TRANSLATIONS = {
     "masquerade": "masquerade fully-random",
-    # All clients will share the address of the first, using any port.
+    # All clients share the address of the first, with any port.
     "one client's address": "meta l4proto { tcp, udp } snat to 10.1.1.1:1024-65535 fully-random",
 }
 
@@ -166,7 +166,7 @@ def test_distinguishes_clients_with_the_same_address(site: Range, traffic: str) 
 
 
 class ForeignHost:
-    """Foreign host that will use the services of all servers from the firewall's namespace."""
+    """Foreign host that uses the services of all servers from the firewall's namespace."""
 
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
@@ -195,7 +195,7 @@ class ForeignHost:
     def check_health(self) -> None:
         """Connect to all services and disconnect, as a load balancer would.
 
-        A single connection will last longer.
+        A single connection lasts longer.
         """
         with inside(self._lab.firewall_namespace):
             for host in self._lab.servers:
@@ -222,7 +222,7 @@ class ForeignHost:
 
 @pytest.mark.parametrize("traffic", ["http", "https", "ftp"])
 def test_foreign_request_before_the_burst_has_no_effect(site: Range, traffic: str) -> None:
-    """Send requests about 1.5 s before the burst, so that there will be no pause."""
+    """Send requests about 1.5 s before the burst, so that there is no pause."""
     before = threading.Timer(LEAD_S - 1.5, ForeignHost(site.lab).use_services)
     before.start()
     try:

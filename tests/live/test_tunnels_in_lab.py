@@ -80,7 +80,7 @@ class Range:
     agents: fleet.Fleet
 
     def start(self, *names: str) -> fleet.Fleet:
-        """Restart some agents, using a separate fleet."""
+        """Restart some agents in a separate fleet."""
         plans = [p for p in fleet.plan_agents(self.lab, self.environment) if p.agent_id in names]
         logs = self.lab.path / "again"
         return fleet.start(plans, prefix=self.lab.spec.prefix, log_path=logs)
@@ -106,7 +106,7 @@ class Range:
             ready = [p for p in presences if p.beat_at > since_at and p.tunnels]
             return sum(p.role is Role.CLIENT or bool(p.ports) for p in ready) == 4
 
-        wait_for("agents that are ready", all_ready)
+        wait_for("ready agents", all_ready)
 
     def wait_for_devices(self) -> None:
         wait_for("tunnels", lambda: all(map(devices, self.lab.clients + self.lab.servers)))
@@ -281,9 +281,11 @@ def test_removes_devices_and_engines_of_killed_agents(site: Range) -> None:
     assert engines(server, "--server")
     for host in (client, server):
         os.kill(states[host.name].pid, signal.SIGKILL)
-    wait_for("no device of the dead", lambda: not devices(client) and not devices(server), 20)
+    wait_for(
+        "no device of the killed agents", lambda: not devices(client) and not devices(server), 20
+    )
     dead = ((client, "--client"), (server, "--server"))
-    wait_for("no engine of the dead", lambda: not any(engines(*item) for item in dead), 10)
+    wait_for("no engine of the killed agents", lambda: not any(engines(*item) for item in dead), 10)
     call(site.url, "POST", f"/v1/runs/{run_id}/abort")
     all_hosts = lab.clients + lab.servers
     wait_for("no device at all", lambda: not any(map(devices, all_hosts)), 30)

@@ -1,4 +1,4 @@
-"""Test UDP using a path that loses datagrams, even those that open a stream."""
+"""Test UDP on a path that loses datagrams, even those that open a stream."""
 
 import asyncio
 import time

@@ -38,7 +38,7 @@ class Terminal:
             stdout=slave,
             stderr=slave,
             start_new_session=True,
-            # Background jobs of a shell will ignore SIGINT, and so would child processes.
+            # Background jobs of a shell ignore SIGINT, and so would child processes.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         os.close(slave)

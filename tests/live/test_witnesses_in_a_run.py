@@ -1,4 +1,4 @@
-"""Test that the verdict will contain faults of three of four devices during a run."""
+"""Test that the verdict contains faults of three of four devices during a run."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Test a real snmpd using v2c and v3: dead agent, restart and wrapped counter."""
+"""Test a real snmpd with v2c and v3, with a dead agent, a restart and a wrapped counter."""
 
 import asyncio
 import contextlib

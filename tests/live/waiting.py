@@ -1,4 +1,4 @@
-"""Wait for external conditions, using short delays and little CPU time."""
+"""Wait for external conditions, with short delays and little CPU time."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""Processes forked from a process with all imports: ``broadside`` commands and agents.
+"""Processes forked from a process with all imports, for ``broadside`` commands and agents.
 
 These are real processes with separate environments, folders, outputs and exit codes. Only the
 imports, which would take up to 1.5 s, are shared.
@@ -56,7 +56,7 @@ class Process(Protocol):
 
 
 class WarmProcess:
-    """:class:`Process` with a warm parent, which will reap it and report its exit code."""
+    """:class:`Process` with a warm parent, which reaps it and reports its exit code."""
 
     def __init__(self, args: list[str], exit_socket: socket.socket) -> None:
         self.args = args
@@ -121,7 +121,7 @@ class WarmShell:
         stderr: IO[Any],
         leads_group: bool = False,
     ) -> WarmProcess:
-        """Start ``python -m module arguments``, using this process group or a new one."""
+        """Start ``python -m module arguments`` in this process group or a new one."""
         request = {
             "module": module,
             "arguments": arguments,
@@ -250,7 +250,7 @@ def _main() -> None:
     # Ctrl-C should be used for the tested processes only.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.collect()
-    # Imported objects will stay shared, because no collection will use these pages.
+    # Imported objects stay shared, because no collection uses these pages.
     gc.freeze()
     _become(_serve(socket.socket(fileno=int(sys.argv[1]))))
 

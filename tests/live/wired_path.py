@@ -18,8 +18,8 @@ from tests.live.waiting import wait_for
 
 QUEUE_BYTES: Final = 400_000
 SEQUENCES: Final = 2**32
-# Read all received packets using the kernel's timestamp, which will not change if a core is busy.
-# The exit code will be 1 if a packet was missed.
+# Read all received packets with the kernel's timestamp, which does not change if a core is busy.
+# The exit code is 1 if a packet was missed.
 _READ: Final = """
 import signal, socket, struct, sys
 RCVBUFFORCE, TIMESTAMPNS, SOL_PACKET, STATISTICS, IGNORE_OUTGOING = 33, 35, 263, 6, 23
@@ -73,7 +73,7 @@ class Meter:
     def payload(self, edges: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the payload bytes that a receiver could have read between edges (epoch s).
 
-        For TCP a byte will be counted once, when all bytes up to it have arrived. It is not
+        For TCP a byte is counted once, when all bytes up to it have arrived. It is not
         possible to read retransmitted data and data behind a lost segment, even if it is on the
         wire. Close the meter to get the complete result.
         """
@@ -129,7 +129,7 @@ class Wire:
         object.__setattr__(self, "ends", (self.client, self.server))
 
     def limit(self, bits_per_second: int) -> None:
-        """Limit the rate for both ends, using a queue that can hold a full window."""
+        """Limit the rate for both ends, with a queue that can hold a full window."""
         for prefix in self.ends:
             shape = f"tbf rate {bits_per_second}bit burst 8kb limit {QUEUE_BYTES}"
             run(*prefix, "tc", "qdisc", "replace", "dev", "veth0", "root", *shape.split())
@@ -137,7 +137,7 @@ class Wire:
     def darken(self, dark: bool) -> None:
         """Start or stop dropping all packets that either end sends, before they are on the wire."""
         lines = "delete table netdev dark"
-        # The egress hook will not report the drop to the sender, but the output hook would.
+        # The egress hook does not report the drop to the sender, but the output hook would.
         if dark:
             hook = 'type filter hook egress device "veth0" priority 0; policy drop;'
             lines = f"table netdev dark {{ chain out {{ {hook} }}; }}"
