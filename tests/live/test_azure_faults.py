@@ -175,7 +175,7 @@ def test_run_is_complete_and_reports_the_fault(services: Services, name: str) ->
     assert summary["fleet_received_bits_per_second"] == pytest.approx(PAIRS_COUNT * RATE, rel=0.1)
     sentences = {finding["id"]: finding["sentence"] for finding in summary["findings"]}
     for finding_id, parts in case.findings.items():
-        sentence = sentences.get(finding_id, "not findings")
+        sentence = sentences.get(finding_id, "not reported")
         assert [part for part in parts if part not in sentence] == [], sentence
     for outage in summary["bursts"][0]["outages"]:
         from_s, to_s = (

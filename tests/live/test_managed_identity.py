@@ -111,14 +111,14 @@ def metadata(monkeypatch: pytest.MonkeyPatch) -> Iterator[Metadata]:
 
 
 @pytest.fixture(scope="module")
-def tls_bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsQueue]:
+def tls_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsQueue]:
     with tls_queue(tmp_path_factory.mktemp("identity"), lock_s=120.0) as standing:
         yield standing
 
 
 @pytest.fixture
-def address(tls_bed: TlsQueue) -> ServiceBusAddress:
-    return tls_bed.address(CLIENT)
+def address(tls_service: TlsQueue) -> ServiceBusAddress:
+    return tls_service.address(CLIENT)
 
 
 @asynccontextmanager
@@ -216,7 +216,7 @@ async def test_reports_missing_identity(address: ServiceBusAddress, metadata: Me
 
 
 async def test_renews_tokens_while_receiving(
-    address: ServiceBusAddress, metadata: Metadata, tls_bed: TlsQueue
+    address: ServiceBusAddress, metadata: Metadata, tls_service: TlsQueue
 ) -> None:
     """Test token renewal, using 20 s instead of an hour.
 
@@ -227,7 +227,7 @@ async def test_renews_tokens_while_receiving(
     metadata.ttl_s = 20.0
     troubles = OutageLog()
     async with opened(address, troubles) as queue, opened(address) as sender:
-        before = tls_bed.broker.ask("request").get("token", 0)
+        before = tls_service.broker.ask("asked").get("token", 0)
 
         async def after_a_message() -> int:
             """Send another message, to return how many tokens the broker has received."""
@@ -236,7 +236,7 @@ async def test_renews_tokens_while_receiving(
                 # The link is being opened.
                 pass
             await queue.complete(delivery)
-            tokens_count: int = tls_bed.broker.ask("request")["token"] - before
+            tokens_count: int = tls_service.broker.ask("asked")["token"] - before
             return tokens_count
 
         async with asyncio.timeout(10 * metadata.ttl_s):
@@ -292,11 +292,11 @@ async def test_uses_valid_token_while_metadata_service_fails(
 
 @pytest.mark.parametrize("status", [SLOW, 410])
 def test_agent_without_identity_stops_in_time(
-    metadata: Metadata, tls_bed: TlsQueue, tmp_path: Path, status: int
+    metadata: Metadata, tls_service: TlsQueue, tmp_path: Path, status: int
 ) -> None:
     metadata.status = status
     env = {k: v for k, v in os.environ.items() if not k.startswith("BROADSIDE_")}
-    env |= tls_bed.environment | {
+    env |= tls_service.environment | {
         "BROADSIDE_TABLES_ENDPOINT": "https://127.0.0.1:1",
         "BROADSIDE_MANAGED_IDENTITY_CLIENT_ID": CLIENT,
         "BROADSIDE_AGENT_AGENT_ID": "client-1",

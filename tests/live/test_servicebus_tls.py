@@ -28,14 +28,14 @@ def identity(key: str = JWT_KEY, *, age_s: float = 0.0, **claims: Any) -> GivenT
 
 
 @pytest.fixture(scope="module")
-def tls_bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsQueue]:
+def tls_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsQueue]:
     with tls_queue(tmp_path_factory.mktemp("tls"), lock_s=30.0) as standing:
         yield standing
 
 
 @pytest.fixture
-def address(tls_bed: TlsQueue) -> ServiceBusAddress:
-    return tls_bed.address()
+def address(tls_service: TlsQueue) -> ServiceBusAddress:
+    return tls_service.address()
 
 
 async def _round_trip(queue: ServiceBusQueue) -> None:
@@ -53,7 +53,7 @@ async def test_valid_token_can_use_the_queue(address: ServiceBusAddress) -> None
     assert good.scopes == ("https://servicebus.azure.net//.default",)
 
 
-def test_sync_sdk_connects_with_token(tls_bed: TlsQueue) -> None:
+def test_sync_sdk_connects_with_token(tls_service: TlsQueue) -> None:
     class Credential:
         def get_token(self, *_: str, **__: Any) -> AccessToken:
             return AccessToken(issue_jwt(JWT_KEY, now=time.time()), int(time.time()) + 3600)
@@ -62,9 +62,9 @@ def test_sync_sdk_connects_with_token(tls_bed: TlsQueue) -> None:
         ServiceBusClient(
             NAMESPACE,
             Credential(),
-            custom_endpoint_address=tls_bed.address().endpoint,
+            custom_endpoint_address=tls_service.address().endpoint,
             transport_type=TransportType.Amqp,
-            connection_verify=str(tls_bed.certificates.authority),
+            connection_verify=str(tls_service.certificates.authority),
         ) as client,
         client.get_queue_sender("jobs") as sender,
         client.get_queue_receiver("jobs") as receiver,
