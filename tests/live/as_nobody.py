@@ -56,16 +56,16 @@ def is_readable(folder: Path) -> bool:
     return all(path.stat().st_mode & _OTHERS_READ for path in files)
 
 
-def main(words: Sequence[str]) -> None:
+def main(arguments: Sequence[str]) -> None:
     """Prepare the mount namespace of this process and execute the command.
 
     Args:
-        words: Further folders that the command needs, then ``--``, then the command.
+        arguments: Further folders that the command needs, then ``--``, then the command.
     """
-    end = words.index("--")
+    end = arguments.index("--")
     read = {CHECKOUT, Path(sys.prefix), Path(sys.base_prefix)}
     requested = {*read, Path(os.path.realpath(sys.executable)).parent.parent}
-    requested |= {Path(tempfile.gettempdir()), *map(Path, words[:end])}
+    requested |= {Path(tempfile.gettempdir()), *map(Path, arguments[:end])}
     outer_first = sorted(requested, key=lambda path: len(path.parts))
     stored = {path: os.open(path, os.O_PATH | os.O_DIRECTORY) for path in outer_first}
     try:
@@ -78,13 +78,13 @@ def main(words: Sequence[str]) -> None:
         for handle in stored.values():
             os.close(handle)
     os.chdir(CHECKOUT)
-    os.execvp(words[end + 1], list(words[end + 1 :]))  # noqa: S606 - no shell
+    os.execvp(arguments[end + 1], list(arguments[end + 1 :]))  # noqa: S606 - no shell
 
 
-def _replace(closed: Path, kept: Mapping[Path, int]) -> None:
-    """Replace ``closed`` with an open folder that contains the ``kept`` paths below it."""
+def _replace(closed: Path, handles: Mapping[Path, int]) -> None:
+    """Replace ``closed`` with an open folder that contains the ``handles`` paths below it."""
     _mount("-t", "tmpfs", "-o", "mode=755", "tmpfs", closed)
-    for path, handle in kept.items():
+    for path, handle in handles.items():
         if path.is_relative_to(closed) and not path.exists():
             path.mkdir(parents=True)
             _mount("--no-canonicalize", "--rbind", f"/proc/self/fd/{handle}", path, handle)
@@ -103,9 +103,9 @@ def _make_readable(folder: Path) -> None:
         subprocess.run(["umount", "--lazy", space], check=True)
 
 
-def _mount(*words: str | Path | int) -> None:
-    handles = [part for part in words if isinstance(part, int)]
-    argv = ["mount", *(str(part) for part in words if not isinstance(part, int))]
+def _mount(*arguments: str | Path | int) -> None:
+    handles = [part for part in arguments if isinstance(part, int)]
+    argv = ["mount", *(str(part) for part in arguments if not isinstance(part, int))]
     subprocess.run(argv, check=True, pass_fds=handles)
 
 

@@ -1,7 +1,4 @@
-"""Resource Manager stand-in with one resource.
-
-A PUT needs an ETag and starts an operation that the client polls.
-"""
+"""Resource Manager stub with a single resource."""
 
 import json
 from typing import Any, Final
@@ -19,7 +16,7 @@ class ResourceManager:
         polls_left: Polls until the current change is complete.
         puts: Accepted PUT bodies.
         observed: Values of the metric, one per minute.
-        polls_each: Polls that each change takes.
+        polls_per_change: Polls that each change takes.
         throttled: Number of next requests that receive status 429.
         broken: Number of next requests that receive status 503.
         refuses_puts: Number of next PUTs that receive status 403.
@@ -37,7 +34,7 @@ class ResourceManager:
         self.observed: list[float | None] = []
         # Settings for injected faults.
         self.put_status = 202
-        self.polls_each = 2
+        self.polls_per_change = 2
         self.throttled = 0
         self.broken = 0
         self.refuses_puts = 0
@@ -61,8 +58,8 @@ class ResourceManager:
             if not self.fails and not self.keeps_old:
                 self.properties |= self._wanted
 
-    def answer(self, asked: Asked) -> Answer:
-        if asked.headers["Authorization"] != f"Bearer {TOKEN}":
+    def answer(self, request: Asked) -> Answer:
+        if request.headers["Authorization"] != f"Bearer {TOKEN}":
             return Answer(status=401, body={"error": {"message": "no token"}})
         if self.throttled:
             self.throttled -= 1
@@ -71,16 +68,16 @@ class ResourceManager:
         if self.broken:
             self.broken -= 1
             return Answer(status=503, body={}, headers=_AT_ONCE)
-        if asked.method == "PUT":
-            return self._put(json.loads(asked.body), asked.headers["If-Match"])
-        if "Microsoft.Insights" in asked.path:
+        if request.method == "PUT":
+            return self._put(json.loads(request.body), request.headers["If-Match"])
+        if "Microsoft.Insights" in request.path:
             data = [
                 {"timeStamp": f"2026-11-21T12:0{at}:00Z", "minimum": value}
                 for at, value in enumerate(self.observed)
             ]
             return Answer(body={"value": [{"timeseries": [{"data": data}]}]})
         self.poll()
-        if "/operations/" not in asked.path:
+        if "/operations/" not in request.path:
             return Answer(body=self.body(), headers={"ETag": self.body()["etag"]})
         if self.hides_operations:
             return Answer(status=403, body={"error": {"code": "AuthorizationFailed"}})
@@ -88,7 +85,7 @@ class ResourceManager:
         progress = {"status": status, "error": {"message": "no room"}}
         return Answer(body=progress, headers=_AT_ONCE)
 
-    def _put(self, told: dict[str, Any], etag: str) -> Answer:
+    def _put(self, document: dict[str, Any], etag: str) -> Answer:
         if self.rivals:
             self.properties |= self.rivals.pop()
             self._version += 1
@@ -99,9 +96,9 @@ class ResourceManager:
             return Answer(status=403, body={"error": {"message": "AuthorizationFailed"}})
         if self.state == "Updating":
             return Answer(status=409, body={"error": {"message": "busy"}}, headers=_AT_ONCE)
-        self.puts.append(told)
-        self._wanted = told["properties"]
-        self.state, self.polls_left = "Updating", self.polls_each
+        self.puts.append(document)
+        self._wanted = document["properties"]
+        self.state, self.polls_left = "Updating", self.polls_per_change
         self._version += 1
         operation = f"{self.url}/subscriptions/0/operations/1?api-version=1"
         headers = {"Azure-AsyncOperation": operation, **_AT_ONCE}

@@ -18,19 +18,19 @@
   let texts = 0;
   for (let node; (node = walker.nextNode());) {
     const element = node.parentElement;
-    const words = node.textContent.trim();
-    if (!words || !visible(element) || element.closest(".unseen, script, noscript")) continue;
+    const text = node.textContent.trim();
+    if (!text || !visible(element) || element.closest(".unseen, script, noscript")) continue;
     texts += 1;
-    if (words.includes("[object ")) faults.push(`no words: ${words.slice(0, 40)}`);
+    if (text.includes("[object ")) faults.push(`object as text: ${text.slice(0, 40)}`);
     const style = getComputedStyle(element);
     const ground = behind(element);
     const [a, b] = [light(over(parse(style.color), ground)), light(ground)];
     const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
     const size = parseFloat(style.fontSize);
     const large = size >= 24 || (size >= 18.66 && Number(style.fontWeight) >= 700);
-    if (ratio < (large ? 3 : 4.5)) faults.push(`contrast ${ratio.toFixed(2)}: ${words.slice(0, 40)}`);
+    if (ratio < (large ? 3 : 4.5)) faults.push(`contrast ${ratio.toFixed(2)}: ${text.slice(0, 40)}`);
   }
-  if (texts < 5) faults.push(`only ${texts} texts to look at`);
+  if (texts < 5) faults.push(`only ${texts} texts to check`);
   for (const element of document.querySelectorAll("a, button, input, select, textarea, canvas[tabindex], iframe, [role=img]")) {
     if (!visible(element)) continue;
     const named = element.getAttribute("aria-label") || element.textContent.trim() || element.title
@@ -38,7 +38,7 @@
     if (!named) faults.push(`no name: ${element.outerHTML.slice(0, 80)}`);
   }
   const ids = [...document.querySelectorAll("[id]")].map((element) => element.id);
-  for (const id of new Set(ids.filter((each, i) => ids.indexOf(each) !== i))) faults.push(`id twice: ${id}`);
+  for (const id of new Set(ids.filter((id, i) => ids.indexOf(id) !== i))) faults.push(`id twice: ${id}`);
   const wide = document.documentElement.scrollWidth - document.documentElement.clientWidth;
   if (wide > 0) faults.push(`${wide} px wider than the window`);
   return faults;

@@ -23,40 +23,39 @@ _VIOLATIONS = "axe.run({resultTypes: ['violations']}).then((seen) => seen.violat
 
 
 @dataclass(kw_only=True)
-class Watched:
+class MonitoredPage:
     """Page with recorded errors and forbidden requests.
 
     Attributes:
-        strays: Requests to other origins.
+        foreign_requests: Requests to other origins.
     """
 
     page: Page
     origin: str
     errors: list[str] = field(default_factory=list)
-    strays: list[str] = field(default_factory=list)
+    foreign_requests: list[str] = field(default_factory=list)
 
     @classmethod
     def over(cls, page: Page, origin: str) -> Self:
-        watched = cls(page=page, origin=origin)
-        page.on("console", watched._said)
-        page.on("pageerror", lambda error: watched.errors.append(str(error)))
-        page.on("request", watched._asked)
-        return watched
+        monitored = cls(page=page, origin=origin)
+        page.on("console", monitored._on_console)
+        page.on("pageerror", lambda error: monitored.errors.append(str(error)))
+        page.on("request", monitored._on_request)
+        return monitored
 
-    def _said(self, message: ConsoleMessage) -> None:
+    def _on_console(self, message: ConsoleMessage) -> None:
         if message.type in ("error", "warning"):
             self.errors.append(f"{message.text} ({message.location.get('url')})")
 
-    def _asked(self, request: Request) -> None:
+    def _on_request(self, request: Request) -> None:
         if not request.url.startswith((f"{self.origin}/", "data:", "blob:", "about:")):
-            self.strays.append(request.url)
+            self.foreign_requests.append(request.url)
 
     @contextmanager
     def refused(self, status: int) -> Iterator[None]:
         """Expect exactly one request to fail with ``status``.
 
-        The browser logs this error independently of the page. The context removes it from
-        ``errors``.
+        The browser logs this error in any case, so it is removed from ``errors`` at the end.
         """
         before = len(self.errors)
         with self.page.expect_console_message(lambda text: str(status) in text.text):
@@ -66,7 +65,7 @@ class Watched:
         del self.errors[before:]
 
     def faults(self, theme: str, width: int, *, by_axe: bool = True) -> list[str]:
-        """Return the visual and accessibility faults for one theme and width."""
+        """Return the visual and accessibility faults for a theme and a width."""
         self.page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
         self.page.set_viewport_size({"width": width, "height": 900})
         expect(self.page.locator("html")).to_have_attribute("data-theme", theme)
@@ -88,7 +87,7 @@ class Watched:
         """Return the visual faults of the printed page, printed from the dark theme."""
         self.page.emulate_media(color_scheme="dark")
         expect(self.page.locator("html")).to_have_attribute("data-theme", "dark")
-        # The viewport of A4 paper within its margins.
+        # Use the viewport of A4 paper within its margins.
         self.page.set_viewport_size({"width": 718, "height": 1047})
         self.page.emulate_media(color_scheme="dark", media="print")
         self.page.evaluate("dispatchEvent(new Event('beforeprint'))")
@@ -101,8 +100,8 @@ class Watched:
     def all_faults(self) -> list[str]:
         """Return the faults for both themes and widths.
 
-        The order needs the fewest redraws. Axe is slow, so it checks each theme and each width only
-        once.
+        Use the order with the fewest redraws. Axe is slow, so every theme and every width should be
+        checked with it only once.
         """
         return [
             *self.faults("light", 1280),
@@ -117,9 +116,9 @@ class Watched:
 
 @contextmanager
 def quiet_chromium(namespace: str, port: int, folder: Path) -> Iterator[Path]:
-    """Return a Chromium launcher for a namespace with one loopback port of the host.
+    """Return a Chromium launcher for a namespace with a loopback port of the host.
 
-    Chromium aborts each load (ERR_NETWORK_CHANGED) when a network is added or removed. The labs of
+    Chromium aborts loads (ERR_NETWORK_CHANGED) if a network is added or removed, and labs of
     other tests do that all the time.
     """
     with inside(namespace):
@@ -166,7 +165,7 @@ async def _relay(listener: socket.socket, port: int) -> None:
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     try:
-        # Either end may have closed the connection.
+        # The connection may already be closed by the other end.
         with suppress(ConnectionError):
             while data := await reader.read(1 << 16):
                 writer.write(data)

@@ -1,4 +1,4 @@
-"""Certificate authority and server certificate for the duration of a test."""
+"""Certificate authority and server certificate to use in a test."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -27,7 +27,7 @@ class Certificates:
 
 
 def make_certificates(folder: Path, host: str = "127.0.0.1") -> Certificates:
-    """Create an authority and a certificate signed by it for ``host`` (an IP address)."""
+    """Create an authority and use it to sign a certificate for ``host`` (an IP address)."""
     made = Certificates(
         authority=folder / "ca.pem", chain=folder / "server.pem", key=folder / "server.key"
     )

@@ -1,23 +1,24 @@
-// Draw one odd second at seven positions in a chart of 1,740 s and count the visible ones by pixels.
+// Draw an unusual second at seven positions in a chart of 1,740 s, and use the pixels to count how
+// many of them are visible.
 async (module) => {
   const { LineChart } = await import(module);
   const seconds = 1740;
   const places = [200, 201, 202, 203, 204, 205, 206];
   const steady = () => Array(seconds).fill(100);
 
-  // Return the pixels of the plot, drawn with one series.
+  // Draw a single series and return the pixels of the plot.
   const drawn = (series) => {
     const cursor = { second: null, key() {}, set() {} };
     const chart = new LineChart({ title: "x", unit: "bit/s", format: String, cursor, minTop: 200 });
-    const room = document.createElement("div");
-    room.style.width = "360px";
-    document.body.append(room);
-    room.append(chart.element);
+    const container = document.createElement("div");
+    container.style.width = "360px";
+    document.body.append(container);
+    container.append(chart.element);
     chart.set({ total: seconds, series: [{ name: "x", colour: "received", ...series }] });
     chart.draw();
     const { width, height } = chart.canvas;
     const pixels = chart.canvas.getContext("2d").getImageData(0, 0, width, height).data;
-    room.remove();
+    container.remove();
     return pixels;
   };
   const off = (one, other) => {

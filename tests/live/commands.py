@@ -1,4 +1,4 @@
-"""Run ``broadside`` commands inside the test process, which is faster than a new process."""
+"""Run ``broadside`` commands inside the test process, to save the start of a new process."""
 
 import sys
 from collections.abc import Sequence
@@ -19,11 +19,11 @@ class Done:
 
 
 def run_command(
-    words: Sequence[str], patch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    arguments: Sequence[str], patch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> Done:
-    """Run a command to its end with the environment prepared by ``patch``."""
+    """Run a command in the environment prepared by ``patch``."""
     capfd.readouterr()
-    patch.setattr(sys, "argv", ["broadside", *words])
+    patch.setattr(sys, "argv", ["broadside", *arguments])
     with pytest.raises(SystemExit) as ended:
         main()
     code = ended.value.code

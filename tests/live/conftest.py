@@ -11,7 +11,7 @@ from broadside.lab.loopback import steady_clock
 from tests.live.live_site import Site
 
 
-# This hook must run before the fixtures of a module.
+# This hook needs to run before the fixtures of a module.
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if os.geteuid() != 0 and item.get_closest_marker("needs_root"):
@@ -34,7 +34,7 @@ def clock() -> Iterator[str]:
 
 @pytest.fixture
 def both_cores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Serialize the tests that need both cores, across all pytest processes."""
+    """Serialize the tests that need both cores, for all pytest processes."""
     with (tmp_path_factory.getbasetemp().parent / "both-cores.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

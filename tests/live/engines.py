@@ -1,4 +1,4 @@
-"""Client and server processes of real tests on this machine, for engine tests and benchmarks."""
+"""Client and server processes for engine tests and benchmarks on this machine."""
 
 import re
 import subprocess
@@ -19,7 +19,7 @@ from broadside.exchange.messages import Endpoint, Job, Traffic
 from tests.live.waiting import until
 
 BROUGHT = Path(__file__).parents[2] / ".tools" / "iperf3" / "bin" / "iperf3"
-# A process that needs longer than this is considered stuck.
+# A process is considered stuck if it needs longer than this.
 PATIENCE_S = 20.0
 
 
@@ -35,7 +35,7 @@ def engines() -> Mapping[str, Iperf3]:
 
 
 def carried_bytes(port: int) -> int:
-    """Return the bytes received so far by the TCP connections of a server on this host."""
+    """Return the bytes that TCP connections of a server on this host have received so far."""
     argv = ["ss", "--tcp", "--info", "--no-header", f"sport = :{port}"]
     stdout = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
     return sum(map(int, re.findall(r"bytes_received:(\d+)", stdout)))
@@ -88,7 +88,7 @@ class Running:
     def listens(self, port: int) -> bool:
         """Return whether the port is open in the engine's network namespace.
 
-        A test connection is not possible because it would end a one-off server.
+        It is not possible to test this with a connection, because that would end a one-off server.
         """
         tables = (Path(f"/proc/{self.process.pid}/net/{name}") for name in ("tcp", "tcp6"))
         sockets = (line.split() for table in tables for line in table.read_text().splitlines())
@@ -103,7 +103,7 @@ async def start_server(
     prefix: Sequence[str] = (),
     silence_s: float = 15.0,
 ) -> Running:
-    """Start a server and return it when it listens."""
+    """Start a server and wait for it to listen."""
     argv = server_argv(
         port, engine.version, binary=(*prefix, *engine.binary), bind=address, silence_s=silence_s
     )
@@ -128,7 +128,8 @@ async def start_client(
 ) -> Running:
     """Start a client, with a start gate if ``release_at_s`` is given.
 
-    Without ``sends_ahead`` the server's clock starts immediately, and the gate delays all data.
+    Without ``sends_ahead`` the server's clock starts immediately, and the gate delays all
+    data.
     """
     job = Job(
         run_id="live",

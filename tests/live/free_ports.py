@@ -1,4 +1,4 @@
-"""Free ports for test servers, never shared by two test processes."""
+"""Free ports for test servers. Two test processes will never use the same port."""
 
 import itertools
 import socket
@@ -7,7 +7,7 @@ from contextlib import ExitStack, suppress
 from functools import cache
 from typing import Final
 
-# The number of ports that each process reserves.
+# The number of ports to reserve for a process.
 BLOCK: Final = 200
 
 
@@ -15,7 +15,7 @@ BLOCK: Final = 200
 def _block() -> tuple[socket.socket, Iterator[int]]:
     """Reserve a block of ports below the usual ephemeral range and return its socket and ports.
 
-    A process owns a block as long as it has the first port of the block bound.
+    To own a block, a process needs to bind the first port of the block.
     """
     for first in range(11_000, 32_000, BLOCK):
         holder = socket.socket()
@@ -27,7 +27,7 @@ def _block() -> tuple[socket.socket, Iterator[int]]:
 
 
 def free_port() -> int:
-    """Return a port without a TCP or UDP listener. Each call returns a different port."""
+    """Return a port without a TCP or UDP listener, different from the previous ones."""
     ports = itertools.islice(_block()[1], BLOCK)
     return next(port for port in ports if _is_free(port))
 

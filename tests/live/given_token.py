@@ -1,15 +1,15 @@
-"""Token credential for the Azure SDKs with a token supplied by the test."""
+"""Token credential for the Azure SDKs, to use a token from the test."""
 
 import time
 
 from azure.core.credentials import AccessToken, AccessTokenInfo
 
-# The lifetime reported to the SDK. The token itself may contain another one.
+# The lifetime that is reported to the SDK. The lifetime inside the token may differ.
 _LIVES_S = 3600
 
 
 class GivenToken:
-    """Return one valid or invalid token and store the last requested ``scopes``."""
+    """Return a valid or invalid token and store the last requested ``scopes``."""
 
     def __init__(self, token: str) -> None:
         self.token = token

@@ -1,4 +1,4 @@
-"""HTTP service on loopback that replaces an Azure service."""
+"""HTTP service on loopback to use instead of an Azure service."""
 
 import contextlib
 import json
@@ -28,7 +28,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """Response with a bytes body unchanged and any other body encoded as JSON."""
+    """Response with a body that is sent unchanged if it is bytes and as JSON otherwise."""
 
     status: int = 200
     body: object = b""
@@ -42,12 +42,15 @@ def serving(
     *,
     tls: ssl.SSLContext | None = None,
 ) -> Iterator[str]:
-    """Start a service and yield its URL. Concurrent requests run in separate threads."""
+    """Start a service and yield its URL.
+
+    Concurrent requests run in separate threads.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         def _serve(self) -> None:
             parts = urlsplit(self.path)
-            reported = answer(
+            response = answer(
                 Asked(
                     method=self.command,
                     path=parts.path,
@@ -57,17 +60,17 @@ def serving(
                 )
             )
             content = (
-                reported.body
-                if isinstance(reported.body, bytes)
-                else json.dumps(reported.body).encode()
+                response.body
+                if isinstance(response.body, bytes)
+                else json.dumps(response.body).encode()
             )
-            # The client may have closed the connection.
+            # The connection may already be closed by the client.
             with contextlib.suppress(ConnectionError):
-                self.send_response(reported.status)
-                if not isinstance(reported.body, bytes):
+                self.send_response(response.status)
+                if not isinstance(response.body, bytes):
                     self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(content)))
-                for name, value in reported.headers.items():
+                for name, value in response.headers.items():
                     self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(content)

@@ -1,7 +1,7 @@
 """Azure identities, tokens and services with role checks on this host.
 
-Azurite accepts every token. Therefore a relay in front of it enforces the role assignments that the
-range's Terraform creates. The rehearsal compares the same assignments with the real ones
+Azurite accepts every token, so a relay needs to enforce the role assignments that the range's
+Terraform creates. To detect differences, the rehearsal compares them with the real assignments
 (``tests.azure_emulator.whole.RIGHTS``).
 """
 
@@ -57,7 +57,7 @@ class Identities:
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, identity: str) -> dict[str, str]:
-        """Return the environment of a process on a host with this identity."""
+        """Return the environment to use for a process on a host with this identity."""
         return {**self.environment, "BROADSIDE_MANAGED_IDENTITY_CLIENT_ID": identity}
 
     def may(self, identity: str, method: str, table: str) -> bool:
@@ -66,7 +66,7 @@ class Identities:
         return reads or ("Storage Table Data Contributor", table) in answer
 
     def token(self, identity: str, resource: str) -> str:
-        """Return a token as Entra issues it.
+        """Return a token in the form that Entra would issue.
 
         Tokens for the queue contain the roles for the queue.
         """
@@ -79,7 +79,7 @@ class Identities:
 
 
 class _RoleRelay(Relay):
-    """Relay that forwards only the table requests that the caller's roles permit."""
+    """Relay to forward only the table requests that the caller's roles permit."""
 
     def __init__(self, identities: Identities, azurite: Azurite, chain: Path, key: Path) -> None:
         super().__init__(azurite.port)
@@ -131,7 +131,7 @@ def _metadata(identities: Identities, asked: Asked) -> Answer:
 
 @contextlib.contextmanager
 def standing(folder: Path) -> Iterator[Identities]:
-    """Run queue, tables and token service, and stop them at the end."""
+    """Run queue, tables and token service until the context ends."""
     identities = Identities()
     with contextlib.ExitStack() as stack:
         queue = stack.enter_context(tls_queue(folder, lock_s=10.0))

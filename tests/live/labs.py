@@ -1,4 +1,4 @@
-"""Labs with unique prefixes for the live tests, removed completely when a test ends or fails."""
+"""Labs with unique prefixes for the live tests, to be removed when a test ends or fails."""
 
 import contextlib
 import os
@@ -19,14 +19,14 @@ _numbers = count()
 
 
 def new_prefix() -> str:
-    """Return a prefix that no other test process uses at the same time."""
+    """Return a prefix that no other test process will use at the same time."""
     return f"t{os.getpid() % 100_000:05d}{chr(ord('a') + next(_numbers) % 26)}"
 
 
 def send(client: Host, server: Host, payload_bytes: int, timeout_s: float = 30.0) -> None:
-    """Send payload from one host to another over TCP and verify that it arrives.
+    """Send payload from one host to another over TCP, and verify that it arrives.
 
-    A socket remains in the namespace in which it was created.
+    A socket will remain in the namespace in which it was created.
     """
     with contextlib.ExitStack() as stack:
         with inside(server.namespace):

@@ -1,4 +1,4 @@
-"""Real agents on loopback, with a clock that passes the clock gate and the records they write."""
+"""Real agents on loopback, with a clock that passes the clock gate, and their records."""
 
 import asyncio
 import json
@@ -24,12 +24,15 @@ from tests.live.warm import shell
 from tests.one_table import PairSeconds, read_seconds
 
 REPORT_WITHIN_S: Final = 60.0
-# Time from launch to the planned start. Agents on busy cores need it to claim and arm.
+# The time from launch to the planned start. Agents on busy cores need it to claim and arm.
 START_S: Final = 3.5
 
 
 def find_engine(*, streaming: bool) -> Iperf3 | None:
-    """Return an iperf3 of this machine that streams JSON intervals, or one that does not."""
+    """Return an iperf3 of this machine.
+
+    Use ``streaming`` to select JSON intervals or a single report.
+    """
     for setting in (os.environ.get("BROADSIDE_AGENT_IPERF3"), None, "/usr/bin/iperf3"):
         try:
             engine = find_iperf3(setting)
@@ -63,7 +66,7 @@ def presences_in(data_dir: Path) -> Mapping[str, Presence]:
 class AgentProcess:
     """Process of ``python -m broadside.agent`` with test settings.
 
-    ``hurry`` shortens constants of :mod:`broadside.agent.server` that would otherwise take minutes.
+    Use ``hurry`` to shorten constants of :mod:`broadside.agent.server` that would take minutes.
     """
 
     def __init__(
@@ -91,7 +94,7 @@ class AgentProcess:
             )
 
     def stop(self) -> int:
-        """Stop the agent with SIGTERM, as systemd does, and return its exit code."""
+        """Use SIGTERM to stop the agent, as systemd would, and return its exit code."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         return self.process.wait(20)
@@ -103,7 +106,8 @@ class AgentProcess:
     def children(self) -> list[int]:
         """Return the process ids of the engines that this agent has started.
 
-        Processes of chronyc are excluded, because the agent can query its clock at any time.
+        Processes of chronyc are excluded, because the agent can use it to query the clock at any
+        time.
         """
         pid = self.process.pid
         listed = Path(f"/proc/{pid}/task/{pid}/children").read_text()
@@ -151,7 +155,7 @@ class Range:
         await self.fabric.close()
 
     def kill_agents(self) -> None:
-        """Kill all agents, so that those of a failed test do not take jobs of the next test."""
+        """Kill all agents, so that agents of a failed test do not take jobs of the next test."""
         for agent in self.agents:
             agent.kill()
         self.agents.clear()
@@ -164,7 +168,7 @@ class Range:
         hurry: Mapping[str, float] = {},
         **settings: object,
     ) -> AgentProcess:
-        """Start an agent. ``settings`` override the short test defaults."""
+        """Start an agent. Use ``settings`` to override the short test defaults."""
         agent_id = str(settings.pop("agent_id", f"{role}-{len(self.agents) + 1}"))
         defaults: dict[str, object] = {
             "role": role,
@@ -184,7 +188,7 @@ class Range:
         return agent
 
     async def start_pair(self, name: str, engine: Iperf3) -> tuple[AgentProcess, AgentProcess, int]:
-        """Start a client and a server, and return when the server listens on the port."""
+        """Start a client and a server, and wait for the server to listen on the port."""
         port = free_port()
         server = self.start("server", engine, agent_id=f"server-{name}", ports=port)
         client = self.start("client", engine, agent_id=f"client-{name}")
@@ -194,7 +198,7 @@ class Range:
     async def presence(
         self, agent_id: str, ready: Callable[[Presence], bool], within_s: float = 60.0
     ) -> Presence:
-        """Wait for a heartbeat that satisfies ``ready``."""
+        """Wait for a heartbeat to satisfy ``ready``."""
         deadline_s = time.monotonic() + within_s
         latest: Presence | None = None
         while time.monotonic() < deadline_s:
@@ -202,7 +206,9 @@ class Range:
                 if latest.agent_id == agent_id and ready(latest):
                     return latest
             await asyncio.sleep(0.1)
-        raise AssertionError(f"{agent_id}: not so in time, last {latest}\n{self.words(agent_id)}")
+        raise AssertionError(
+            f"{agent_id}: not so in time, last {latest}\n{self.log_text(agent_id)}"
+        )
 
     async def launch(
         self,
@@ -213,7 +219,7 @@ class Range:
         send: bool = True,
         **changes: Any,
     ) -> Job:
-        """Store a run with one job and send its message to the queue."""
+        """Store a run with a single job and send its message to the queue."""
         self._runs_count += 1
         now = datetime.now(UTC)
         fields: dict[str, Any] = {
@@ -225,7 +231,7 @@ class Range:
             "planned_start_at": now + timedelta(seconds=starts_in_s),
             "duration_s": 2,
             "raw": "all",
-            # Other tests load the cores.
+            # Allow for delays, because other tests will be using the CPU cores.
             "late_after_s": 5,
         }
         fields |= changes
@@ -246,8 +252,8 @@ class Range:
                 Outgoing(
                     body=job.body if body is None else body,
                     message_id=message_id or job.job_id,
-                    # This is longer than a coordinator's value, so that late jobs are received
-                    # here.
+                    # Use a longer value than a coordinator would, so that late jobs will be
+                    # received here.
                     expires_at=datetime.now(UTC) + timedelta(seconds=60),
                 )
             ]
@@ -261,11 +267,11 @@ class Range:
             if job.pair_index in reports:
                 return reports[job.pair_index]
             await asyncio.sleep(0.1)
-        text = "\n".join(self.words(agent.agent_id) for agent in self.agents)
+        text = "\n".join(self.log_text(agent.agent_id) for agent in self.agents)
         raise AssertionError(f"no report of {job.job_id}\n{text}")
 
     async def under_way(self, job: Job, intervals_count: int = 0) -> None:
-        """Wait until a job is claimed, or until its client has uploaded enough intervals."""
+        """Wait for a job to be claimed, or for its client to upload enough intervals."""
         async with asyncio.timeout(REPORT_WITHIN_S):
             while True:
                 claims = await self.fabric.records.bursts.read_claims(job.run_id, job.burst_index)
@@ -276,7 +282,7 @@ class Range:
                 await asyncio.sleep(0.1)
 
     async def claim(self, job: Job, holds: Callable[[Claim], bool]) -> Claim:
-        """Wait until the claim of a job satisfies ``holds``.
+        """Wait for the claim of a job to satisfy ``holds``.
 
         Claims change a little after the event.
         """
@@ -288,7 +294,7 @@ class Range:
                 await asyncio.sleep(0.05)
 
     async def raw(self, job: Job) -> bytes:
-        """Wait for the raw output of a job's client, which its agent uploads in the background."""
+        """Wait for the agent to upload the raw output of a job's client in the background."""
         bursts = self.fabric.records.bursts
         async with asyncio.timeout(REPORT_WITHIN_S):
             while True:
@@ -304,7 +310,7 @@ class Range:
     async def tests(
         self, port: int, ready: Callable[[TestSeconds], bool], within_s: float = 60.0
     ) -> TestSeconds:
-        """Wait for a server's record on a port that satisfies ``ready``, and return it."""
+        """Wait for a server's record on a port to satisfy ``ready``, and return it."""
         deadline_s = time.monotonic() + within_s
         results: list[TestSeconds] = []
         while time.monotonic() < deadline_s:
@@ -314,10 +320,10 @@ class Range:
             if results:
                 return results[-1]
             await asyncio.sleep(0.1)
-        text = "\n".join(self.words(agent.agent_id) for agent in self.agents)
+        text = "\n".join(self.log_text(agent.agent_id) for agent in self.agents)
         raise AssertionError(f"no such test on port {port}: {tests}\n{text}")
 
-    def words(self, agent_id: str) -> str:
+    def log_text(self, agent_id: str) -> str:
         """Return the log of the agent."""
         log = self.folder / f"{agent_id}.log"
         return log.read_text() if log.exists() else ""

@@ -1,4 +1,4 @@
-"""Complete Broadside on loopback for live tests, with agents and coordinators as real processes."""
+"""Complete Broadside on loopback for live tests. Agents and coordinators are real processes."""
 
 import contextlib
 import json
@@ -20,21 +20,21 @@ from tests.live.free_ports import free_port
 from tests.live.waiting import wait_for
 from tests.live.warm import Process, shell
 
-# A verdict takes as long as a burst. Longer pauses leave the cores to the coordinator.
+# A verdict takes as long as a burst. Use longer pauses to leave the cores to the coordinator.
 VERDICT_PAUSE_S: Final = 0.5
 ROOT = Path(__file__).parent.parent.parent
 BROADSIDE = [sys.executable, "-m", "broadside.coordinator"]
-# One client for all calls. The module functions of httpx load the system's certificate authorities
-# at each call, which takes 50 ms of one core.
+# Use the same client for all calls. The module functions of httpx would need 50 ms of a core for
+# every call, to load the system's certificate authorities.
 HTTP: Final = httpx.Client(timeout=30, limits=httpx.Limits(max_keepalive_connections=0))
 
-# Without pacing a burst uses all cores.
+# Without pacing a burst would use all cores.
 PACED: Final = "--set=traffic.stream_bits_per_second=20000000"
-# Settings of one burst that a busy machine with any clock can carry.
+# Settings for a burst that a busy machine with any clock can carry.
 GENTLE: Final = {
     "bursts_count": 1,
     "lead_s": 12,
-    # Other tests load the cores.
+    # Allow for delays, because other tests will be using the CPU cores.
     "late_after_s": 5,
     "traffic.streams_count": 2,
     "traffic.stream_bits_per_second": 4_000_000,
@@ -44,16 +44,16 @@ GENTLE: Final = {
 
 
 class Site:
-    """Start processes on one embedded fabric, and kill the remaining ones on exit.
+    """Start processes on the same embedded fabric, and kill the remaining ones on exit.
 
-    Processes are forks of a warm process. With ``as_users_do`` each one is a new Python
-    interpreter.
+    Processes are forks of a warm process. Use ``as_users_do`` to start new Python interpreters.
     """
 
     def __init__(self, folder: Path, *, as_users_do: bool = False) -> None:
         self.folder = folder
         self.as_users_do = as_users_do
-        # The source tree of the programs. None is this checkout; other trees are of other versions.
+        # The source tree of the programs. Use None for this checkout and other trees for other
+        # versions.
         self.tree: Path | None = None
         self.environment = {
             **{name: value for name, value in os.environ.items() if "BROADSIDE" not in name},
@@ -81,7 +81,7 @@ class Site:
         self._clock.close()
 
     def start_agent(self, role: Role, name: str, **settings: object) -> Process:
-        """Start one agent on loopback with a correct clock. A server receives a free port."""
+        """Start an agent on loopback with a correct clock. A server gets a free port."""
         if self._chronyc_socket is None:
             self._chronyc_socket = self._clock.enter_context(steady_clock())
         chosen: dict[str, object] = {
@@ -101,7 +101,7 @@ class Site:
         return process
 
     def start_fleet(self, pairs_count: int, **settings: object) -> None:
-        """Start ``pairs_count`` clients and as many servers."""
+        """Start ``pairs_count`` clients and the same number of servers."""
         for index in range(1, pairs_count + 1):
             self.start_agent(Role.SERVER, f"s{index}", **settings)
             self.start_agent(Role.CLIENT, f"c{index}", **settings)
@@ -120,11 +120,11 @@ class Site:
         return process, wait_for("the coordinator's address", address)
 
     def run(self, *arguments: str, timeout_s: float = 90) -> subprocess.CompletedProcess[str]:
-        """Run a ``broadside`` command to its end."""
+        """Run a ``broadside`` command and wait for it to end."""
         return shell().run(list(arguments), self.environment, self.folder, timeout_s)
 
     def start(self, name: str, *arguments: str) -> Process:
-        """Start a ``broadside`` command in the background with its output in ``name.log``."""
+        """Start a ``broadside`` command in the background, and write its output to ``name.log``."""
         return self._start("coordinator", list(arguments), name, {})
 
     def _start(
@@ -154,7 +154,10 @@ class Site:
 
 
 def call(url: str, method: str, path: str, **arguments: Any) -> Any:
-    """Make an API call that must succeed. A launch is repeated until the fleet is free."""
+    """Make an API call that must succeed.
+
+    A launch is repeated until the fleet is free.
+    """
     end_s = time.monotonic() + 60
     response = HTTP.request(method, url + path, **arguments)
     while (method, path, response.status_code) == ("POST", "/v1/runs", 409):
@@ -166,9 +169,9 @@ def call(url: str, method: str, path: str, **arguments: Any) -> Any:
 
 
 def wait_for_fleet(url: str, agents_count: int, **arguments: Any) -> None:
-    """Wait until every agent has published a presence without problem.
+    """Wait for all agents to publish a presence without problem.
 
-    ``arguments`` are passed to the API calls.
+    Use ``arguments`` to pass options to the API calls.
     """
 
     def all_well() -> bool:
@@ -185,7 +188,7 @@ def wait_for_summary(url: str, run_id: str, timeout_s: float = 90) -> dict[str, 
 
     def summary() -> dict[str, Any] | None:
         response = HTTP.get(f"{url}/v1/runs/{run_id}/summary")
-        # The run is not complete yet, or the table is not available.
+        # The run may not be complete yet, or the table may not be available.
         if response.status_code in (409, 503):
             return None
         assert response.is_success, response.text
@@ -198,12 +201,12 @@ def wait_for_summary(url: str, run_id: str, timeout_s: float = 90) -> dict[str, 
 
 
 def end(process: Process) -> None:
-    """Send SIGTERM, as systemd does, and wait for the end."""
+    """Send SIGTERM, as systemd would, and wait for the process to end."""
     process.terminate()
     process.wait(20)
 
 
 def kill(process: Process) -> None:
-    """Send SIGKILL and wait for the end."""
+    """Send SIGKILL and wait for the process to end."""
     process.send_signal(signal.SIGKILL)
     process.wait()

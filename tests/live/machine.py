@@ -64,7 +64,10 @@ exec $entered unshare $own_network --mount --pid --cgroup --uts --ipc --fork --k
 
 
 def _remove(group: Path, end_s: float) -> None:
-    """Remove a control group, and retry while killed processes in it are still ending."""
+    """Remove a control group.
+
+    Retry if killed processes in it have not ended yet.
+    """
     while True:
         try:
             return group.rmdir()
@@ -75,7 +78,7 @@ def _remove(group: Path, end_s: float) -> None:
 
 
 class Machine:
-    """One such VM. Leaving the context kills all processes and removes everything."""
+    """A VM of this kind. Leave the context to kill all processes and to remove everything."""
 
     def __init__(
         self,
@@ -89,8 +92,8 @@ class Machine:
     ):
         """Prepare a machine with ``files`` by absolute path. The ``units`` start at boot.
 
-        With ``own_network`` the machine has only loopback. Otherwise it uses the namespace
-        ``network``, or the network of this host. Without ``venv`` no package is installed.
+        Use ``own_network`` to get only loopback. Otherwise the machine will use the namespace
+        ``network``, or the network of this host. Without ``venv`` no package will be installed.
         """
         self.folder = folder
         # This folder is /var/lib/broadside of the machine.
@@ -110,7 +113,7 @@ class Machine:
         }
         stand_ins[f"{system}/default.target"] += f"Wants={' '.join(units)}\n"
         for path, text in {**stand_ins, **files}.items():
-            # The other files are needed only by a boot.
+            # The other files would be needed only for a boot.
             if path.startswith(("/etc/systemd/", "/etc/broadside/")):
                 stored = folder / "files" / path.lstrip("/")
                 stored.parent.mkdir(parents=True, exist_ok=True)
@@ -139,7 +142,7 @@ class Machine:
 
     def __exit__(self, *_: object) -> None:
         if self._process.poll() is None:
-            # This also ends process 1 and with it all other processes.
+            # This also terminates process 1, and therefore all other processes.
             self._process.kill()
         self._process.wait(_STOP_S)
         end_s = time.monotonic() + _STOP_S
@@ -155,7 +158,7 @@ class Machine:
     def remains(self) -> list[str]:
         """Return what still exists on this host after closing.
 
-        Possible are control groups, mounts and processes.
+        This can be control groups, mounts and processes.
         """
         left = [str(self._cgroup)] if self._cgroup.exists() else []
         mounts = Path("/proc/mounts").read_text().splitlines()
@@ -180,7 +183,7 @@ class Machine:
         return self._init() is not None and not self.shell("systemctl list-units").returncode
 
     def put(self, path: str, content: bytes) -> None:
-        """Write a file of the machine."""
+        """Write a file to the machine."""
         inside = Path(f"/proc/{self._init()}/root{path}")
         inside.write_bytes(content)
 
@@ -215,7 +218,7 @@ class Machine:
 
 
 def why_not() -> str | None:
-    """Return the reason that no machine can be created here, or None."""
+    """Return the reason if no machine can be created here."""
     if os.geteuid() != 0:
         return "makes namespaces and mounts as root"
     if not SYSTEMD.exists() or shutil.which("unshare") is None:
@@ -224,7 +227,7 @@ def why_not() -> str | None:
 
 
 def system_python() -> str:
-    """Return a Python that a service can run, which is not below /root or /home."""
+    """Return a Python that a service can use, which must not be below /root or /home."""
     for name in ("/usr/bin/python3", "/usr/local/bin/python3"):
         if Path(name).exists():
             completed = subprocess.run([name, "-V"], capture_output=True, text=True, check=True)

@@ -1,6 +1,6 @@
-"""Send 3 Mbit/s of UDP as background traffic of other programs on a host.
+"""Send 3 Mbit/s of UDP to simulate background traffic of other programs on a host.
 
-``python -m tests.live.other_traffic ADDRESS...`` sends to each address until it is stopped.
+Use ``python -m tests.live.other_traffic ADDRESS...`` to send until it is stopped.
 """
 
 import contextlib
@@ -23,13 +23,13 @@ ROOT: Final = Path(__file__).parents[2]
 
 
 def send(addresses: Sequence[str]) -> None:
-    """Send ``BITS_PER_SECOND`` to each address in turn, without end."""
+    """Send ``BITS_PER_SECOND`` to all addresses in turn, without end."""
     payload = bytes(DATAGRAM_BYTES)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         due_s = time.monotonic()
         while True:
             for address in addresses:
-                # There is no listener.
+                # Errors can be ignored, because there is no listener.
                 with contextlib.suppress(OSError):
                     sender.sendto(payload, (address, PORT))
             due_s += PERIOD_S
@@ -38,7 +38,7 @@ def send(addresses: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def other_traffic(*addresses: str) -> Iterator[None]:
-    """Send from another process for the duration of the context."""
+    """Use another process to send until the context ends."""
     sender = subprocess.Popen(
         [sys.executable, "-m", "tests.live.other_traffic", *addresses],
         cwd=ROOT,
@@ -46,7 +46,7 @@ def other_traffic(*addresses: str) -> Iterator[None]:
     )
     try:
         yield
-        assert sender.poll() is None, "it sent to the end"
+        assert sender.poll() is None, "the sender ended early"
     finally:
         sender.kill()
         sender.wait()

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-# The time between two reads of the process list. A command runs for about a second.
-LOOK_S: Final = 0.1
-# The number of reads of a new process. It may start as a copy of its parent.
+# The time to wait between two reads of the process list. A command takes about a second.
+READ_INTERVAL_S: Final = 0.1
+# Read new processes this many times, because they may start as a copy of the parent.
 YOUNG_COUNT: Final = 20
 
 
@@ -28,9 +28,9 @@ class ProcessList:
     open_environments: set[str] = field(default_factory=set)
     _over: threading.Event = field(default_factory=threading.Event)
 
-    def look(self) -> None:
+    def read_until_stopped(self) -> None:
         ages: dict[str, int] = {}
-        while not self._over.wait(LOOK_S):
+        while not self._over.wait(READ_INTERVAL_S):
             there = filter(str.isdigit, os.listdir("/proc"))  # noqa: PTH208 - it changes under us
             ages = {name: ages.get(name, 0) + 1 for name in there}
             for name, age in ages.items():
@@ -47,8 +47,8 @@ class ProcessList:
             self.engines_environments.add((process / "environ").read_bytes())
 
     @contextlib.contextmanager
-    def watched(self) -> Iterator[None]:
-        thread = threading.Thread(target=self.look)
+    def recording(self) -> Iterator[None]:
+        thread = threading.Thread(target=self.read_until_stopped)
         thread.start()
         try:
             yield

@@ -1,6 +1,7 @@
-// Microsoft's JavaScript SDK for Service Bus against the lab's broker: each verb once, on a queue of
-// its own. One line a verb, "ok NAME" or "failed NAME: why"; ends with 1 when one failed.
-//   node servicebus.mjs FOLDER-OF-NODE_MODULES CONNECTION-STRING QUEUE...   (a queue a verb)
+// Use Microsoft's JavaScript SDK for Service Bus to run all operations against the lab's broker, on
+// separate queues. The program prints a line for every operation, "ok NAME" or "failed NAME: REASON".
+// The exit code is 1 if an operation failed.
+//   node servicebus.mjs FOLDER-OF-NODE_MODULES CONNECTION-STRING QUEUE...
 import { createRequire } from "node:module";
 import assert from "node:assert/strict";
 
@@ -8,13 +9,13 @@ const [folder, connection, ...queues] = process.argv.slice(2);
 const { ServiceBusClient } = createRequire(`${folder}/package.json`)("@azure/service-bus");
 const WAIT = { maxWaitTimeInMs: 5000 };
 let count = 0;
-// The SDK settles by lock token, and refuses to without an id.
+// The SDK needs an id to settle a message by its lock token.
 const of = (body, more = {}) => ({ body, messageId: `m${++count}`, ...more });
 const LATER = () => new Date(Date.now() + 100_000);
 
 async function one(receiver) {
   const [message] = await receiver.receiveMessages(1, WAIT);
-  assert.ok(message, "nothing came");
+  assert.ok(message, "no message was received");
   return message;
 }
 

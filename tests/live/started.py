@@ -1,4 +1,4 @@
-"""Run a lab service for the duration of a ``with`` block and stop it if the test fails."""
+"""Run a lab service for a ``with`` block and stop it if the test fails."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -10,7 +10,7 @@ import time
 def run() -> int:
     """Print the network namespace, then behave as required.
 
-    SIGTERM is already ignored when it prints.
+    SIGTERM is already ignored at that time.
     """
     behaviour = os.environ.get("STUB", "wait")
     if behaviour == "deaf":
@@ -23,7 +23,7 @@ def run() -> int:
             sys.exit(6)
         case "raise":
             raise ValueError("planned")
-        # Start a child in its own session, as agents start engines.
+        # Use a separate session to start a child, as agents would for engines.
         case "engine":
             subprocess.Popen(["sleep", os.environ["STUB_SLEEP_S"]], start_new_session=True)
     while True:

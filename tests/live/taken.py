@@ -1,6 +1,6 @@
 """Measure the CPU time that the hypervisor takes (steal time).
 
-While the machine does not run, no metric of a burst is steady.
+If the machine does not run, the metrics of a burst are not steady.
 """
 
 import os
@@ -11,7 +11,7 @@ from typing import Final, Self
 
 # The ratio refers to the time of all cores.
 MUCH_RATIO: Final = 0.05
-# The column of steal time in /proc/stat after the name.
+# The column of the steal time in /proc/stat, counted after the name.
 _STEAL: Final = 8
 
 

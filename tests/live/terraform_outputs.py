@@ -1,4 +1,4 @@
-"""Run Terraform on configurations without providers: variables, locals and outputs."""
+"""Run Terraform on configurations without providers, to compute variables, locals and outputs."""
 
 import json
 import os
@@ -12,7 +12,7 @@ _QUIET = {"CHECKPOINT_DISABLE": "1", "TF_CLI_CONFIG_FILE": os.devnull}
 def outputs(folder: Path) -> dict[str, Any]:
     """Apply a configuration and return its outputs.
 
-    An AssertionError contains Terraform's message.
+    If this fails, the AssertionError contains Terraform's message.
     """
     done = subprocess.run(
         ["terraform", "apply", "-auto-approve", "-input=false", "-no-color"],

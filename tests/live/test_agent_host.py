@@ -38,10 +38,10 @@ def first_addresses() -> dict[str, str]:
     return by_name
 
 
-def test_every_address_has_its_interface() -> None:
+def test_finds_interface_of_every_address() -> None:
     addresses = first_addresses()
     by_name = {name: interface_of(address) for name, address in addresses.items()}
-    # Labs of other tests add and remove interfaces at the same time.
+    # Labs of other tests will add and remove interfaces at the same time.
     steady = dict(addresses.items() & first_addresses().items())
     assert "lo" in steady
     assert {name: by_name[name] for name in steady} == {name: name for name in steady}
@@ -50,11 +50,11 @@ def test_every_address_has_its_interface() -> None:
     assert interface_of("203.0.113.77") is None
 
 
-def test_every_interface_has_its_mtu() -> None:
+def test_reads_mtu_of_every_interface() -> None:
     steady = {name for _, name in socket.if_nameindex()}
     by_name = {}
     for name in steady:
-        # The interface of another test may have been removed.
+        # The interface may already be removed if it belongs to another test.
         with contextlib.suppress(OSError):
             by_name[name] = mtu_bytes(name)
     for name, mtu in by_name.items():
@@ -65,7 +65,7 @@ def test_every_interface_has_its_mtu() -> None:
         mtu_bytes("nosuch0")
 
 
-def test_the_default_address_is_one_of_ours() -> None:
+def test_default_address_is_local() -> None:
     try:
         address = find_address()
     except HostUnknown as error:
@@ -78,7 +78,7 @@ def test_the_default_address_is_one_of_ours() -> None:
             probe.bind((address, 0))
 
 
-def test_counters_count_what_is_sent() -> None:
+def test_counters_include_sent_bytes_and_packets() -> None:
     with (
         HostCounters("lo") as counters,
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sink,
@@ -95,7 +95,7 @@ def test_counters_count_what_is_sent() -> None:
         HostCounters("nosuch0")
 
 
-def test_sockets_are_seen_without_touching_them() -> None:
+def test_reads_socket_states_without_connecting() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         view = read_ports([port])[port]
@@ -111,36 +111,37 @@ def test_sockets_are_seen_without_touching_them() -> None:
     assert (view.listening, view.connected) == (False, False)
 
 
-def test_the_kernel_tells_of_its_clock() -> None:
+def test_reads_kernel_clock() -> None:
     reading = read_kernel_clock(INSTANT_AT)
     assert reading.source == "adjtimex"
     assert reading.synchronised == (reading.bound_s is not None)
 
 
-# Two interfaces with one route each. A policy rule sends packets from the second address through
-# the second interface, although the main table uses the first.
+# Use two interfaces with a route each. A policy rule will send packets from the second address
+# through the second interface, although the main table would use the first.
 POLICY_ROUTES = """
 set -e
 ip link set lo up
 ip link add a0 type veth peer name a1; ip link add b0 type veth peer name b1
-for each in a0 a1 b0 b1; do ip link set $each up; done
+for device in a0 a1 b0 b1; do ip link set $device up; done
 ip address add 10.77.1.2/24 dev a0; ip address add 10.77.2.2/24 dev b0
 ip route add 10.77.9.0/24 via 10.77.1.1 dev a0
 ip route add 10.77.9.0/24 via 10.77.2.1 dev b0 table 100
 ip rule add from 10.77.2.2 table 100
 exec "$@"
 """
-ASK_ROUTES = """
-from broadside.agent.interfaces import route_interface as ask
-print(ask("10.77.9.9", "10.77.1.2"), ask("10.77.9.9", "10.77.2.2"), ask("10.77.1.2", "10.77.2.2"),
-      ask("127.0.0.2", "127.0.0.1"), ask("203.0.113.1", "10.77.1.2"), ask("::1", "10.77.1.2"))
+FIND_ROUTES = """
+from broadside.agent.interfaces import route_interface as find
+print(find("10.77.9.9", "10.77.1.2"), find("10.77.9.9", "10.77.2.2"))
+print(find("10.77.1.2", "10.77.2.2"), find("127.0.0.2", "127.0.0.1"))
+print(find("203.0.113.1", "10.77.1.2"), find("::1", "10.77.1.2"))
 """
 
 
 @pytest.mark.needs_root
-def test_a_route_is_what_the_kernel_takes_for_both_addresses() -> None:
+def test_route_interface_follows_policy_rules() -> None:
     ran = subprocess.run(
-        ["unshare", "--net", "sh", "-c", POLICY_ROUTES, "sh", sys.executable, "-c", ASK_ROUTES],
+        ["unshare", "--net", "sh", "-c", POLICY_ROUTES, "sh", sys.executable, "-c", FIND_ROUTES],
         capture_output=True,
         text=True,
         check=True,
@@ -148,6 +149,6 @@ def test_a_route_is_what_the_kernel_takes_for_both_addresses() -> None:
     assert ran.stdout.split() == ["a0", "b0", "lo", "lo", "None", "None"]
 
 
-def test_a_test_between_addresses_of_one_host_crosses_the_loopback() -> None:
+def test_route_between_local_addresses_is_loopback() -> None:
     for address in first_addresses().values():
         assert route_interface(address, address) == "lo"

@@ -1,4 +1,4 @@
-"""Test real jobs of two agents over loopback, and each possible end of a job."""
+"""Test jobs of two real agents over loopback and every possible outcome of a job."""
 
 import asyncio
 import os
@@ -38,13 +38,13 @@ from tests.unit.agent.doubles import MemoryTable, make_tools
 
 pytestmark = [pytest.mark.live, pytest.mark.asyncio(loop_scope="module")]
 
-# Some data must be recorded. An old iperf3 reports only at its end.
+# Some data needs to be recorded. An old iperf3 reports only at its end.
 TRAFFIC_S: Final = 2.0
 
 
 @dataclass
 class Pair:
-    """One idle server agent and one idle client agent."""
+    """An idle server agent and an idle client agent."""
 
     range: Range
     engine: Iperf3
@@ -86,7 +86,7 @@ async def empty(clock: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIt
 
 @pytest.fixture
 def site(empty: Range) -> Iterator[Range]:
-    """Yield a range without agents, for tests that start and break their own agents."""
+    """Yield a range without agents, for tests that need to start and break agents."""
     yield empty
     empty.kill_agents()
 
@@ -95,10 +95,10 @@ def sent_bytes(report: JobReport) -> int:
     return sum(total.sent_bytes or 0 for total in report.engine.totals) if report.engine else 0
 
 
-def assert_seconds_carry(track: Track, total_bytes: int | None) -> None:
-    """Verify that the seconds of one end sum up to its total.
+def assert_seconds_add_up(track: Track, total_bytes: int | None) -> None:
+    """Verify that the seconds of a track add up to its total.
 
-    Data that the threads still send after the last count may be missing. iperf3 3.16 and later
+    Data may be missing if the threads send it after the last count. iperf3 3.16 and later will
     count first and then stop the threads.
     """
     assert total_bytes is not None
@@ -109,11 +109,11 @@ def assert_seconds_carry(track: Track, total_bytes: int | None) -> None:
 # With both engines ------------------------------------------------------------------------------
 
 
-async def test_a_job_is_measured_at_both_ends(pair: Pair) -> None:
+async def test_measures_job_at_client_and_server(pair: Pair) -> None:
     site, port = pair.range, pair.port
     job = await site.launch(port)
     report = await site.report(job)
-    assert (report.outcome, report.reason) == (Outcome.MEASURED, None), site.words("client-1")
+    assert (report.outcome, report.reason) == (Outcome.MEASURED, None), site.log_text("client-1")
     assert report.start_method is StartMethod.GATE
     assert report.engine is not None
     assert report.engine.streams_count == 2
@@ -142,14 +142,14 @@ async def test_a_job_is_measured_at_both_ends(pair: Pair) -> None:
     assert test.test.client_address == "127.0.0.1"
     (received,) = test.tracks
     assert (received.side, received.flow) == (Side.SERVER, Flow.UP)
-    assert_seconds_carry(received, totals.received_bytes)
+    assert_seconds_add_up(received, totals.received_bytes)
 
     assert b"sum_received" in await site.raw(job)
     claim = await site.claim(job, lambda claim: claim.phase is Phase.REPORTED)
     assert None not in (claim.armed_at, claim.running_at, claim.clock)
 
 
-async def test_both_directions_at_once_have_their_flows(pair: Pair) -> None:
+async def test_bidirectional_job_has_both_flows(pair: Pair) -> None:
     site, port = pair.range, pair.port
     await site.presence("server-1", lambda presence: presence.ports == (port,))
     traffic = {
@@ -165,7 +165,7 @@ async def test_both_directions_at_once_have_their_flows(pair: Pair) -> None:
     assert {track.flow for track in seconds.tracks} == {Flow.UP, Flow.DOWN}
 
 
-async def test_cancelled_before_the_instant_sends_nothing(pair: Pair) -> None:
+async def test_sends_nothing_if_cancelled_before_start(pair: Pair) -> None:
     site, port = pair.range, pair.port
     await site.presence("server-1", lambda presence: presence.ports == (port,))
     job = await site.launch(port)
@@ -181,7 +181,7 @@ async def test_cancelled_before_the_instant_sends_nothing(pair: Pair) -> None:
     assert seconds is None or not seconds.tracks
 
 
-async def test_cancelled_while_running_stops_within_five_seconds(pair: Pair) -> None:
+async def test_stops_within_five_seconds_after_cancel(pair: Pair) -> None:
     site, port = pair.range, pair.port
     await site.presence("server-1", lambda presence: presence.ports == (port,))
     job = await site.launch(port, duration_s=30)
@@ -198,7 +198,7 @@ async def test_cancelled_while_running_stops_within_five_seconds(pair: Pair) -> 
     seconds = await site.seconds(job)
     assert seconds is not None
     assert sum(i.transferred_bytes for i in seconds.tracks[0].intervals) > 1_000_000
-    # The port is free after the end of the test.
+    # The port should be free after the end of the test.
     await site.presence("server-1", lambda presence: presence.ports == (port,))
 
 
@@ -210,7 +210,7 @@ def any_engine() -> Iperf3:
     return find_any_engine()
 
 
-async def test_a_lapsed_lease_stops_a_running_burst(site: Range, any_engine: Iperf3) -> None:
+async def test_stops_burst_after_lease_expired(site: Range, any_engine: Iperf3) -> None:
     """Test an expired lease after late, rejected, invalid and duplicate jobs on the same client."""
     _, _, port = await site.start_pair("l", any_engine)
 
@@ -226,7 +226,7 @@ async def test_a_lapsed_lease_stops_a_running_burst(site: Range, any_engine: Ipe
     assert "192.0.2.99" in (report.reason or "")
 
     await site.send(late, body=b"10.2.1.1 5201", message_id="poison")
-    # With another message id the queue cannot detect the duplicate.
+    # Use another message id, so that the queue cannot detect the duplicate.
     await site.send(late, message_id="again")
     lapsing = await site.launch(port, lease_s=6.0, duration_s=30)
     report = await site.report(lapsing)
@@ -239,9 +239,9 @@ async def test_a_lapsed_lease_stops_a_running_burst(site: Range, any_engine: Ipe
     assert dead["poison"].reason == "NotJson"
     assert dead[refused.job_id].reason == "Refused"
     assert "192.0.2.99" in dead[refused.job_id].description
-    assert "claim_lost" in site.words("client-l")
+    assert "claim_lost" in site.log_text("client-l")
     (claim,) = (await site.fabric.records.bursts.read_claims(late.run_id, 0)).values()
-    # The report is not written again.
+    # The report should not be written again.
     assert (await site.report(late)).reported_at < report.reported_at
     assert claim.phase is Phase.REPORTED
     for agent in site.agents:
@@ -249,9 +249,7 @@ async def test_a_lapsed_lease_stops_a_running_burst(site: Range, any_engine: Ipe
     assert await site.fabric.records.fleet.read_presences() == []
 
 
-async def test_a_busy_server_is_tried_again_until_it_is_free(
-    site: Range, any_engine: Iperf3
-) -> None:
+async def test_retries_busy_server_until_free(site: Range, any_engine: Iperf3) -> None:
     port = free_port()
     site.start("server", any_engine, agent_id="server-b", ports=port)
     await site.presence("server-b", lambda presence: presence.ports == (port,))
@@ -263,18 +261,18 @@ async def test_a_busy_server_is_tried_again_until_it_is_free(
     )  # fmt: skip
     busy = await site.presence("server-b", lambda presence: presence.busy_ports == (port,))
     assert busy.ports == ()
-    # The client arms during the foreign test and starts after it.
+    # The client will arm during the foreign test and start after it.
     job = await site.launch(port, starts_in_s=7.5)
-    await until("another arming", lambda: "arm_again" in site.words("client-b"))
+    await until("another arming", lambda: "arm_again" in site.log_text("client-b"))
     foreign.terminate()
     await foreign.wait()
     report = await site.report(job)
     assert report.outcome is Outcome.MEASURED, report.reason
-    assert "busy" in (report.reason or ""), site.words("client-b")
+    assert "busy" in (report.reason or ""), site.log_text("client-b")
 
 
-async def test_nothing_is_lost_while_the_table_is_away(site: Range, any_engine: Iperf3) -> None:
-    """Block all writes from the first second of a burst until after its end."""
+async def test_loses_no_rows_during_table_outage(site: Range, any_engine: Iperf3) -> None:
+    """Use a lock to block all writes from the first second of a burst until after its end."""
     _, _, port = await site.start_pair("o", any_engine)
     job = await site.launch(port, duration_s=6)
     await site.under_way(job, intervals_count=1)
@@ -297,15 +295,13 @@ async def test_nothing_is_lost_while_the_table_is_away(site: Range, any_engine: 
     seconds = await site.seconds(job)
     assert seconds is not None
     (sent,) = report.engine.totals
-    assert_seconds_carry(seconds.tracks[0], sent.sent_bytes)
+    assert_seconds_add_up(seconds.tracks[0], sent.sent_bytes)
     test = await site.tests(port, lambda t: t.test.ended_at is not None)
-    assert_seconds_carry(test.tracks[0], sent.received_bytes)
+    assert_seconds_add_up(test.tracks[0], sent.received_bytes)
     await until("empty spools", lambda: not any(any(spool.iterdir()) for spool in spools))
 
 
-async def test_nobody_there_is_a_failure_in_the_engines_words(
-    site: Range, any_engine: Iperf3
-) -> None:
+async def test_reports_engine_error_if_no_server_listens(site: Range, any_engine: Iperf3) -> None:
     site.start("client", any_engine, agent_id="client-n")
     await site.presence("client-n", lambda presence: presence.problem is None)
     job = await site.launch(free_port())
@@ -314,18 +310,18 @@ async def test_nobody_there_is_a_failure_in_the_engines_words(
     assert "unable to connect" in (report.reason or "")
 
 
-async def test_without_an_engine_no_job_is_taken(site: Range, any_engine: Iperf3) -> None:
+async def test_claims_no_job_without_engine(site: Range, any_engine: Iperf3) -> None:
     site.start("client", any_engine, agent_id="client-e", iperf3="/nowhere/iperf3")
     presence = await site.presence("client-e", lambda presence: presence.problem is not None)
     assert "/nowhere/iperf3" in (presence.problem or "")
     assert presence.engine_version is None
     job = await site.launch(free_port(), starts_in_s=1.0)
-    # Wait until the planned start has passed.
+    # Wait for the planned start to pass.
     await asyncio.sleep(1.0)
     assert await site.fabric.records.bursts.read_claims(job.run_id, 0) == {}
 
 
-async def test_a_clock_over_the_gate_stands_down(site: Range, any_engine: Iperf3) -> None:
+async def test_refuses_job_with_unknown_clock(site: Range, any_engine: Iperf3) -> None:
     site.start("client", any_engine, agent_id="client-c", chronyc_socket="/nowhere")
     await site.presence("client-c", lambda presence: presence.engine_version is not None)
     job = await site.launch(free_port())
@@ -336,7 +332,7 @@ async def test_a_clock_over_the_gate_stands_down(site: Range, any_engine: Iperf3
     assert report.clock_before.source is ClockSource.UNKNOWN
 
 
-async def test_a_killed_client_leaves_the_servers_record_and_no_engine(
+async def test_killed_client_leaves_server_record_and_no_engine(
     site: Range, any_engine: Iperf3
 ) -> None:
     _, client, port = await site.start_pair("k", any_engine)
@@ -357,7 +353,7 @@ async def test_a_killed_client_leaves_the_servers_record_and_no_engine(
     await site.presence("server-k", lambda presence: presence.ports == (port,))
 
 
-async def test_a_stopped_client_reports_abandoned_and_a_stopped_server_keeps_its_part(
+async def test_stopped_client_abandons_job_and_stopped_server_saves_record(
     site: Range, any_engine: Iperf3
 ) -> None:
     server, client, port = await site.start_pair("s", any_engine)
@@ -377,7 +373,7 @@ async def test_a_stopped_client_reports_abandoned_and_a_stopped_server_keeps_its
     assert (report.outcome, report.reason) == (Outcome.ABANDONED, "the agent is stopping")
 
 
-async def test_a_port_in_use_is_a_problem_until_it_is_free(site: Range, any_engine: Iperf3) -> None:
+async def test_reports_problem_while_port_is_in_use(site: Range, any_engine: Iperf3) -> None:
     port = free_port()
     with socket.socket() as squatter:
         squatter.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -389,15 +385,15 @@ async def test_a_port_in_use_is_a_problem_until_it_is_free(site: Range, any_engi
         assert f"port {port}" in (presence.problem or "")
         assert "in use" in (presence.problem or "")
         assert "BROADSIDE_AGENT_PORTS" in (presence.problem or "")
-        starts = site.words("server-p").count("problem")
+        starts = site.log_text("server-p").count("problem")
     presence = await site.presence("server-p", lambda p: p.ports == (port,), within_s=20)
     assert presence.problem is None
-    # It is reported once, not at each attempt.
+    # It should be reported only once, not for every attempt.
     assert starts == 1
 
 
-async def test_a_stuck_server_is_replaced(site: Range, any_engine: Iperf3) -> None:
-    """Test a server that listens and has a connection but makes no progress."""
+async def test_restarts_stuck_server(site: Range, any_engine: Iperf3) -> None:
+    """Test a server that listens and has a connection but does not send."""
     port = free_port()
     hurry = {"SILENT_S": 2.0, "LOOK_S": 0.5}
     server = site.start("server", any_engine, agent_id="server-d", ports=port, hurry=hurry)
@@ -409,16 +405,17 @@ async def test_a_stuck_server_is_replaced(site: Range, any_engine: Iperf3) -> No
         await until(
             "the end of the stuck server", lambda: stuck not in server.children(), timeout_s=30
         )
-    assert "sends nothing" in site.words("server-d")
+    assert "sends nothing" in site.log_text("server-d")
     await site.presence("server-d", lambda presence: presence.ports == (port,))
 
 
-async def test_a_server_that_is_to_listen_elsewhere_is_not_free_until_it_does(
+async def test_server_is_not_free_while_it_rebinds(
     any_engine: Iperf3,
 ) -> None:
     """Test that a server is not reported as free while it restarts.
 
-    A tunnel was added or removed, so no client may connect to the server that is about to stop.
+    A tunnel was added or removed, so no client should be able to connect to the server that is
+    about to stop.
     """
     port = free_port()
     tools = replace(make_tools(records_in(MemoryTable())), engine=any_engine)
@@ -447,7 +444,7 @@ async def test_a_server_that_is_to_listen_elsewhere_is_not_free_until_it_does(
         await serving
 
 
-async def test_bad_settings_are_one_clear_line_and_exit_code_3(tmp_path: Path) -> None:
+async def test_invalid_settings_print_one_line_and_exit_code_3(tmp_path: Path) -> None:
     environment = {k: v for k, v in os.environ.items() if not k.startswith("BROADSIDE_")} | {
         "BROADSIDE_DATA_DIR": str(tmp_path),
         "BROADSIDE_AGENT_AGENT_ID": "x",

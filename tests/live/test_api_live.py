@@ -1,4 +1,4 @@
-"""Test a coordinator with sign-in and agents through curl and the command line."""
+"""Test a coordinator with sign-in and agents, using curl and the command line."""
 
 import json
 import re
@@ -36,7 +36,7 @@ class Signed:
     viewer: str
     keys: KeyServer
 
-    def ask(
+    def request(
         self,
         method: str,
         path: str,
@@ -51,10 +51,10 @@ class Signed:
     def launch(
         self, body: object, headers: dict[str, str] | None = None, token: str | None = None
     ) -> str:
-        """Launch a run as soon as the fleet is free, and return its id."""
+        """Wait for the fleet to be free, then launch a run and return its id."""
 
         def launched() -> str | None:
-            answer = self.ask("POST", "/v1/runs", token, json=body, headers=headers)
+            answer = self.request("POST", "/v1/runs", token, json=body, headers=headers)
             return answer.json()["run_id"] if answer.status_code == 202 else None
 
         result: str = wait_for("a launch", launched)
@@ -98,7 +98,7 @@ def signed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Signed]:
         yield result
 
 
-def test_the_page_s_curl_lines_work_as_written(signed: Signed) -> None:
+def test_curl_examples_of_the_page_work(signed: Signed) -> None:
     block = re.search(r"<!-- curl: begin -->\s*```sh\n(.*?)```\s*<!-- curl: end -->", PAGE, re.S)
     assert block is not None
     lines = [line for line in block[1].replace("\\\n", "").splitlines() if line.strip()]
@@ -126,17 +126,17 @@ def test_the_page_s_curl_lines_work_as_written(signed: Signed) -> None:
     assert "received_payload_bits_per_second" in done.stdout
 
 
-def test_a_launch_says_who_and_the_audit_who_from_where(signed: Signed) -> None:
+def test_launch_and_audit_record_user_and_address(signed: Signed) -> None:
     token = signed.keys.token()
     run_id = signed.launch({"scenario": "smoke", "overrides": SMALL}, token=token)
-    headers = signed.ask("GET", "/v1/runs").json()
+    headers = signed.request("GET", "/v1/runs").json()
     assert {h["run_id"]: h["created_by"] for h in headers}[run_id] == "gunner@example.org"
-    stopped = signed.ask("POST", f"/v1/runs/{run_id}/abort", json={"by": "somebody else"})
+    stopped = signed.request("POST", f"/v1/runs/{run_id}/abort", json={"by": "somebody else"})
     assert stopped.json()["cancelled_by"] == "the-operator"
-    shown = json.loads(signed.run("audit", "--json", token=signed.operator).stdout)
+    audit_rows = json.loads(signed.run("audit", "--json", token=signed.operator).stdout)
     rows = [
         (row["by"], row["method"], row["status"], row["from_address"])
-        for row in shown
+        for row in audit_rows
         if row["run_id"] == run_id
     ]
     assert rows == [
@@ -145,7 +145,7 @@ def test_a_launch_says_who_and_the_audit_who_from_where(signed: Signed) -> None:
     ]
 
 
-def test_one_key_launches_once_also_after_the_coordinator_was_killed(signed: Signed) -> None:
+def test_idempotency_key_launches_once_across_coordinators(signed: Signed) -> None:
     body = {"scenario": "smoke", "overrides": SMALL}
     key = {"Idempotency-Key": "once"}
     first = signed.launch(body, key)
@@ -161,18 +161,18 @@ def test_one_key_launches_once_also_after_the_coordinator_was_killed(signed: Sig
     finally:
         kill(other)
     changed = body | {"overrides": SMALL | {"burst_s": 4}}
-    refused = signed.ask("POST", "/v1/runs", json=changed, headers=key)
+    refused = signed.request("POST", "/v1/runs", json=changed, headers=key)
     assert refused.status_code == 409
     assert first in refused.json()["detail"]
-    signed.ask("POST", f"/v1/runs/{first}/abort", json={})
+    signed.request("POST", f"/v1/runs/{first}/abort", json={})
 
     others = signed.launch(body, key, signed.keys.token())
-    # The idempotency keys of two callers are independent.
+    # The same idempotency key can be used by two callers.
     assert others != first
-    signed.ask("POST", f"/v1/runs/{others}/abort", json={})
+    signed.request("POST", f"/v1/runs/{others}/abort", json={})
 
 
-def test_the_command_line_says_what_it_lacks(signed: Signed) -> None:
+def test_command_line_reports_missing_or_weak_token(signed: Signed) -> None:
     none = signed.run("runs", token=None)
     assert (none.returncode, none.stdout) == (4, "")
     assert "no token" in none.stderr
@@ -194,19 +194,21 @@ def test_the_command_line_says_what_it_lacks(signed: Signed) -> None:
         assert refused.returncode == 3
         assert parts in refused.stderr
     argument = signed.site.run("runs", "--api", signed.url, "--token", signed.viewer)
-    assert argument.returncode == 3, "a token that everybody on the host can read is not taken"
+    assert argument.returncode == 3, (
+        "a token on the command line is rejected because other users can read it"
+    )
     assert signed.viewer not in argument.stderr
-    # Access to the fabric itself needs no token.
+    # No token should be needed to access the fabric itself.
     local = signed.site.run("runs")
     assert local.returncode == 0
 
 
-def test_a_revoked_token_is_refused_within_seconds(signed: Signed) -> None:
+def test_rejects_revoked_token_within_seconds(signed: Signed) -> None:
     made = signed.site.run("token", "add", "short-lived", "--role", "viewer")
     token = made.stdout.strip()
-    wait_for("an answer", lambda: signed.ask("GET", "/v1/me", token).status_code == 200, 20)
+    wait_for("an answer", lambda: signed.request("GET", "/v1/me", token).status_code == 200, 20)
     assert signed.site.run("token", "revoke", "short-lived").returncode == 0
-    wait_for("a refusal", lambda: signed.ask("GET", "/v1/me", token).status_code == 401, 30)
+    wait_for("a refusal", lambda: signed.request("GET", "/v1/me", token).status_code == 401, 30)
     again = signed.site.run("token", "add", "short-lived", "--role", "viewer")
     assert again.returncode == 3
     listed = json.loads(signed.site.run("token", "list", "--json").stdout)
@@ -215,13 +217,16 @@ def test_a_revoked_token_is_refused_within_seconds(signed: Signed) -> None:
 
 
 @pytest.mark.parametrize("how", ["revoked", "expired"])
-def test_an_event_stream_ends_with_its_token(signed: Signed, how: str) -> None:
-    """Test with a run that has not ended. The client waits and the server ends the stream."""
+def test_event_stream_ends_with_the_token(signed: Signed, how: str) -> None:
+    """Test with a run that has not ended.
+
+    The client waits for the server to end the stream.
+    """
     name = f"streaming-{how}"
     until = f"{datetime.now(UTC) + timedelta(seconds=25):%Y-%m-%dT%H:%M:%SZ}"
     ends = ("--expires", until) if how == "expired" else ()
     token = signed.site.run("token", "add", name, "--role", "viewer", *ends).stdout.strip()
-    wait_for("an answer", lambda: signed.ask("GET", "/v1/me", token).status_code == 200)
+    wait_for("an answer", lambda: signed.request("GET", "/v1/me", token).status_code == 200)
     run_id = signed.launch({"scenario": "smoke", "overrides": SMALL | {"lead_s": 240}})
     url = f"{signed.url}/v1/runs/{run_id}/events"
     follow = ["curl", "-sN", "--fail", "--max-time", "120", "-H", f"Authorization: Bearer {token}"]
@@ -233,26 +238,28 @@ def test_an_event_stream_ends_with_its_token(signed: Signed, how: str) -> None:
             if how == "revoked":
                 assert signed.site.run("token", "revoke", name).returncode == 0
             stream.stdout.read()
-            assert stream.wait(10) == 0, "curl gave up, so the server never ended the stream"
-        assert signed.ask("GET", f"/v1/runs/{run_id}", token).status_code == 401
-        assert signed.ask("GET", f"/v1/runs/{run_id}/summary").status_code == 409, "it goes on"
+            assert stream.wait(10) == 0, "curl timed out because the server did not end the stream"
+        assert signed.request("GET", f"/v1/runs/{run_id}", token).status_code == 401
+        assert signed.request("GET", f"/v1/runs/{run_id}/summary").status_code == 409, (
+            "the run must continue"
+        )
     finally:
-        signed.ask("POST", f"/v1/runs/{run_id}/abort", json={"by": "test"})
+        signed.request("POST", f"/v1/runs/{run_id}/abort", json={"by": "test"})
 
 
-def test_no_secret_is_in_any_log(signed: Signed, tmp_path: Path) -> None:
+def test_logs_contain_no_secret(signed: Signed, tmp_path: Path) -> None:
     jwt = signed.keys.token()
-    assert signed.ask("GET", "/v1/runs", jwt).status_code == 200
-    signed.ask("GET", "/v1/runs", jwt[:-4] + "AAAA")
+    assert signed.request("GET", "/v1/runs", jwt).status_code == 200
+    signed.request("GET", "/v1/runs", jwt[:-4] + "AAAA")
     text = "".join(path.read_text() for path in signed.site.folder.glob("*.log"))
-    # Without debug lines the test proves nothing.
+    # This needs debug lines to be a useful test.
     assert "DEBUG" in text
     for secret in (signed.operator, signed.viewer, jwt, jwt.split(".")[2]):
         assert secret not in text
 
 
-def test_no_connection_string_is_in_any_log(tmp_path: Path) -> None:
-    """Test without reachable Azure services and with debug logging of the SDKs."""
+def test_logs_contain_no_connection_string(tmp_path: Path) -> None:
+    """Test using debug logging of the SDKs and no reachable Azure services."""
     key, account_key = "c2VjcmV0LXNhcy1rZXk9", "c2VjcmV0LWFjY291bnQta2V5LXZhbHVlLWhlcmUhIQ=="
     with Site(tmp_path) as site:
         process, url = site.start_coordinator(
@@ -268,7 +275,7 @@ def test_no_connection_string_is_in_any_log(tmp_path: Path) -> None:
         def logged() -> str:
             return "".join(path.read_text() for path in tmp_path.glob("*.log"))
 
-        wait_for("the SDKs' words", lambda: "DEBUG" in logged())
+        wait_for("debug logs of the SDKs", lambda: "DEBUG" in logged())
         kill(process)
         text = logged()
     assert key not in text

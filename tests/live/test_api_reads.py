@@ -1,4 +1,4 @@
-"""Test API reads of stored runs: paging, time series formats, metrics, conditional requests."""
+"""Test API reads of stored runs with paging, formats, metrics and conditional requests."""
 
 import csv
 import io
@@ -72,7 +72,7 @@ async def pages(http: httpx.AsyncClient, path: str) -> tuple[list[Any], int]:
     return items, count
 
 
-async def test_a_list_of_runs_pages_and_filters(fabric: Fabric, http: httpx.AsyncClient) -> None:
+async def test_run_list_pages_and_filters(fabric: Fabric, http: httpx.AsyncClient) -> None:
     for number in range(7):
         label = {"idps": "on" if number % 2 else "off"}
         at = DAY_AT + timedelta(hours=number)
@@ -100,7 +100,7 @@ async def test_a_list_of_runs_pages_and_filters(fabric: Fabric, http: httpx.Asyn
         assert (await http.get(f"/v1/runs?{requested}")).status_code == 422, requested
 
 
-async def test_studies_page_newest_first(http: httpx.AsyncClient) -> None:
+async def test_studies_are_paged_newest_first(http: httpx.AsyncClient) -> None:
     made = []
     for _ in range(3):
         answer = await http.post("/v1/studies", json=REQUESTS["POST", "/v1/studies"])
@@ -112,9 +112,7 @@ async def test_studies_page_newest_first(http: httpx.AsyncClient) -> None:
     assert (await http.get("/v1/studies?cursor=%%%")).status_code == 422
 
 
-async def test_many_runs_are_summed_by_label_and_day(
-    fabric: Fabric, http: httpx.AsyncClient
-) -> None:
+async def test_aggregates_runs_by_label_and_time(fabric: Fabric, http: httpx.AsyncClient) -> None:
     for number in range(4):
         at = DAY_AT + timedelta(days=number // 2)
         await store_run(fabric, f"run-{number}", created_at=at, labels={"idps": f"{number % 2}"})
@@ -145,7 +143,7 @@ async def test_many_runs_are_summed_by_label_and_day(
     assert (await http.get("/v1/aggregate?group_by=colour")).status_code == 422
 
 
-async def test_bursts_and_pairs_page_to_their_ends(fabric: Fabric, http: httpx.AsyncClient) -> None:
+async def test_bursts_and_pairs_are_paged(fabric: Fabric, http: httpx.AsyncClient) -> None:
     await store_run(fabric, RUN)
     summary = measured(SMALL)[2]
     bursts, count = await pages(http, f"/v1/runs/{RUN}/bursts?limit=1")
@@ -169,7 +167,7 @@ def series_of(burst_index: int = 0) -> BurstSeries:
     return measured(SMALL)[1][burst_index].series
 
 
-async def test_the_seconds_are_those_that_were_measured_in_every_form(
+async def test_series_equals_measured_seconds_in_every_format(
     fabric: Fabric, http: httpx.AsyncClient
 ) -> None:
     await store_run(fabric, RUN)
@@ -181,7 +179,7 @@ async def test_the_seconds_are_those_that_were_measured_in_every_form(
     assert (columns[name]["unit"], columns[name]["layer"]) == ("bit/s", "payload")
     values = columns[name]["values"]
     silent = stored.coverage_ratio == 0
-    # Without gaps the test proves nothing.
+    # This needs gaps to be a useful test.
     assert silent.any()
     assert [value is None for value in values] == silent.tolist()
     known = np.array([value for value in values if value is not None])
@@ -210,9 +208,7 @@ async def test_the_seconds_are_those_that_were_measured_in_every_form(
     assert refused.status_code == 406
 
 
-async def test_coarser_seconds_carry_the_same_bytes(
-    fabric: Fabric, http: httpx.AsyncClient
-) -> None:
+async def test_coarser_resolution_keeps_the_bytes(fabric: Fabric, http: httpx.AsyncClient) -> None:
     await store_run(fabric, RUN)
     stored = series_of()
     answer = (await get(http, f"/v1/runs/{RUN}/series?resolution_s=7")).json()
@@ -227,7 +223,7 @@ async def test_coarser_seconds_carry_the_same_bytes(
     assert sum(amounts) == pytest.approx(float(stored.received_bytes.sum()), rel=1e-7)
 
 
-async def test_seconds_by_pair(fabric: Fabric, http: httpx.AsyncClient) -> None:
+async def test_series_by_pair(fabric: Fabric, http: httpx.AsyncClient) -> None:
     await store_run(fabric, RUN)
     rates = series_of().flows[0].pairs_bits_per_second
     missing = [p.pair_index for p in measured(SMALL)[2].bursts[0].pairs if p.state != "measured"]
@@ -250,7 +246,7 @@ async def test_seconds_by_pair(fabric: Fabric, http: httpx.AsyncClient) -> None:
         assert (await http.get(f"/v1/runs/{RUN}/{path}")).status_code == 404
 
 
-async def test_verdict_and_reconciliation(fabric: Fabric, http: httpx.AsyncClient) -> None:
+async def test_reads_verdict_and_reconciliation(fabric: Fabric, http: httpx.AsyncClient) -> None:
     await store_run(fabric, RUN)
     await store_run(fabric, "open-one", bursts_over=1)
     summary = measured(SMALL)[2]
@@ -265,7 +261,7 @@ async def test_verdict_and_reconciliation(fabric: Fabric, http: httpx.AsyncClien
         assert (await http.get(f"/v1/runs/open-one/{path}")).status_code == 409, path
 
 
-async def test_a_tag_is_known_again_however_it_is_asked_for(
+async def test_etag_matches_every_form_of_if_none_match(
     fabric: Fabric, http: httpx.AsyncClient
 ) -> None:
     await store_run(fabric, RUN)
@@ -280,7 +276,7 @@ async def test_a_tag_is_known_again_however_it_is_asked_for(
     assert (await http.get(path, headers={"If-None-Match": '"other"'})).status_code == 200
 
 
-async def test_everything_that_can_be_read_has_a_tag_and_is_not_sent_twice(
+async def test_every_get_has_etag_and_returns_304(
     fabric: Fabric,
 ) -> None:
     app = create_app(Coordinator(fabric), tick_s=None)
@@ -303,12 +299,12 @@ async def test_everything_that_can_be_read_has_a_tag_and_is_not_sent_twice(
             assert (again.status_code, again.content) == (304, b""), path
 
 
-async def test_a_path_that_is_no_run_id_is_unknown(http: httpx.AsyncClient) -> None:
+async def test_invalid_run_id_returns_404(http: httpx.AsyncClient) -> None:
     for run_id in ("no-such", "A", "a%3Fb", "a%23b", "%00", "x" * 600, "..%5C"):
         assert (await http.get(f"/v1/runs/{run_id}")).status_code == 404, run_id
 
 
-async def test_metrics_are_the_documented_ones(fabric: Fabric, http: httpx.AsyncClient) -> None:
+async def test_metrics_match_the_documentation(fabric: Fabric, http: httpx.AsyncClient) -> None:
     await store_run(fabric, RUN)
     await fabric.records.fleet.beat(presence(Role.CLIENT, 1, beat_at=datetime.now(UTC)))
     await fabric.records.fleet.beat(presence(Role.SERVER, 1))
@@ -324,16 +320,16 @@ async def test_metrics_are_the_documented_ones(fabric: Fabric, http: httpx.Async
     verdicts = {s.labels["verdict"]: s.value for s in families["broadside_run_verdict"].samples}
     assert verdicts[measured(SMALL)[2].verdict.value] == 1
     assert sum(verdicts.values()) == 1
-    # No run is active, so the metric must be absent and not zero.
+    # No run is active, so the metric should be absent and not zero.
     assert "broadside_fleet_bytes_per_second" not in families
 
 
-async def test_ready_while_it_ticks(fabric: Fabric) -> None:
+async def test_is_ready_while_ticks_are_recent(fabric: Fabric) -> None:
     coordinator = Coordinator(fabric)
     app = create_app(coordinator, tick_s=60.0)
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
-        # The coordinator has not completed a tick yet.
+        # The coordinator has yet to complete a tick.
         assert (await http.get("/readyz")).status_code == 503
         coordinator.ticked_at = datetime.now(UTC)
         assert (await http.get("/readyz")).status_code == 200
@@ -343,7 +339,7 @@ async def test_ready_while_it_ticks(fabric: Fabric) -> None:
         assert answer.headers["content-type"] == "application/problem+json"
 
 
-async def test_a_list_tells_how_a_run_ended_after_a_coordinator_that_died_before_telling(
+async def test_next_coordinator_stores_missing_run_outcome(
     fabric: Fabric,
 ) -> None:
     await store_run(fabric, RUN, told=False)
@@ -361,7 +357,7 @@ async def test_a_list_tells_how_a_run_ended_after_a_coordinator_that_died_before
     assert group.cost == CostSum(runs_count=1, charged_usd=0.0, uncharged_usd=cost_usd)
 
 
-async def test_every_example_request_works_and_every_answer_has_an_example_of_its_form(
+async def test_example_requests_work_and_responses_match_examples(
     fabric: Fabric,
 ) -> None:
     app = create_app(Coordinator(fabric), tick_s=None)
@@ -385,7 +381,7 @@ async def test_every_example_request_works_and_every_answer_has_an_example_of_it
             assert content["example"] == example
             complete = {**content.get("schema", {}), "components": document["components"]}
             jsonschema_rs.validate(complete, example)
-            # Only existing columns are compared.
+            # Only existing columns can be compared.
             if media_type == "text/csv":
                 assert example.splitlines()[0] == result[name][media_type].splitlines()[0], (
                     name,
@@ -393,8 +389,8 @@ async def test_every_example_request_works_and_every_answer_has_an_example_of_it
                 )
 
 
-def test_no_example_names_the_commit_that_it_was_made_at() -> None:
-    """Test that examples contain no commit id, because it would change with each commit."""
+def test_examples_contain_no_commit_id() -> None:
+    """Test with fields and metrics, because a commit id would change with every commit."""
     text = FILE.read_text(encoding="utf-8")
     of_fields = re.findall(r'"broadside_version": "[^"(]*\(([^)]*)\)"', text)
     of_metrics = re.findall(r'revision=\\"([^"\\]*)\\"', text)
@@ -408,7 +404,7 @@ ARROW, PARQUET = "application/vnd.apache.arrow.stream", "application/vnd.apache.
 
 
 def rows_of(answer: httpx.Response) -> list[dict[str, Any]]:
-    """Return the rows of a response, read with the usual reader of its format."""
+    """Return the rows of a response, read with the usual reader for its format."""
     rows: list[dict[str, Any]]
     if answer.headers["Content-Type"] == ARROW:
         rows = pa.ipc.open_stream(answer.content).read_all().to_pylist()
@@ -420,14 +416,14 @@ def rows_of(answer: httpx.Response) -> list[dict[str, Any]]:
     return rows
 
 
-def _rows(told: Any, field: str | None) -> Any:
-    """Return the rows of a JSON response that the table format must contain."""
+def _rows(document: Any, field: str | None) -> Any:
+    """Return the rows of a JSON response that the table format should contain."""
     for name in (field or "").replace(".", " ").split():
-        told = told[name]
-    return [told] if field == "." else told
+        document = document[name]
+    return [document] if field == "." else document
 
 
-async def test_every_list_comes_as_csv_arrow_and_parquet(
+async def test_every_list_supports_csv_arrow_and_parquet(
     fabric: Fabric, http: httpx.AsyncClient
 ) -> None:
     # The fabric contains two runs, a study, a schedule and a dead letter.
@@ -458,7 +454,7 @@ async def test_every_list_comes_as_csv_arrow_and_parquet(
     assert lists | {"deadletters", f"runs/{OVER}/pairs", f"studies/{STUDY}"} <= requested
 
 
-async def test_instants_units_and_text_survive_in_a_list_as_a_file(
+async def test_file_formats_keep_times_units_and_text(
     fabric: Fabric, http: httpx.AsyncClient
 ) -> None:
     await store_run(fabric, RUN, created_at=DAY_AT, labels={"note": "=1+1"})

@@ -1,4 +1,4 @@
-"""Test a command as nobody in a checkout that only its owner can enter."""
+"""Test a command as nobody if only the owner can enter the checkout."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ OTHER_USER = 1234
 @pytest.mark.parametrize("owner", [0, OTHER_USER])
 @pytest.mark.parametrize("mask", [0o022, 0o077])
 @pytest.mark.parametrize("name", ["checkout", "a check out"])
-def test_nobody_reads_a_checkout_in_a_closed_folder(
+def test_unprivileged_user_reads_checkout_in_closed_folder(
     tmp_path: Path, name: str, mask: int, owner: int
 ) -> None:
     home = tmp_path / "home"

@@ -10,7 +10,7 @@ import pytest
 from tests.live.live_site import Site
 from tests.live.waiting import wait_for
 
-# The import takes a second in each pytest worker.
+# The import would take a second for every pytest worker.
 if TYPE_CHECKING:
     from mcp.client import Client
 
@@ -45,7 +45,7 @@ def assistant(site: Site, url: str, secret: str, *options: str) -> "Client":
     )
 
 
-async def ask(client: "Client", tool: str, **arguments: Any) -> tuple[str, bool]:
+async def call_tool(client: "Client", tool: str, **arguments: Any) -> tuple[str, bool]:
     """Call a tool and return its text and whether it is an error."""
     from mcp_types import TextContent
 
@@ -54,7 +54,7 @@ async def ask(client: "Client", tool: str, **arguments: Any) -> tuple[str, bool]
     return text, bool(answer.is_error)
 
 
-async def test_a_viewer_reads_and_an_operator_launches_within_the_budget(site: Site) -> None:
+async def test_viewer_reads_and_operator_launches_within_budget(site: Site) -> None:
     site.start_fleet(1)
     viewer, operator = token(site, "reader", "viewer"), token(site, "pilot", "operator")
     _, url = site.start_coordinator(BROADSIDE_SIGN_IN="on")
@@ -67,25 +67,25 @@ async def test_a_viewer_reads_and_an_operator_launches_within_the_budget(site: S
             tool.annotations is not None and tool.annotations.read_only_hint
             for tool in tools.values()
         )
-        assert await ask(client, "list_runs") == ("[]", False)
-        text, refused = await ask(client, "read_verdict", run="no-such-run")
+        assert await call_tool(client, "list_runs") == ("[]", False)
+        text, refused = await call_tool(client, "read_verdict", run="no-such-run")
         assert refused
         assert "no such run" in text
     async with assistant(site, url, viewer, "--launch-budget", "5") as client:
-        text, refused = await ask(client, "launch_run", scenario="loopback")
+        text, refused = await call_tool(client, "launch_run", scenario="loopback")
         assert refused
         assert "token of an operator" in text
     short = {"bursts_count": 1, "burst_s": 3, "period_s": 10, "budget_usd": 900}
     async with assistant(site, url, operator, "--launch-budget", "5") as client:
         wait_for("the agents", lambda: site.run("agents").stdout.count("idle") == 2)
-        text, refused = await ask(client, "launch_run", scenario="loopback", overrides=short)
+        text, refused = await call_tool(client, "launch_run", scenario="loopback", overrides=short)
         assert not refused, text
         assert "budget USD 5;" in text
         run_id = text.split()[1].rstrip(",")
         plan = json.loads(site.run("watch", run_id, "--json").stdout)
         assert plan["run_id"] == run_id
-        text, _ = await ask(client, "read_verdict")
+        text, _ = await call_tool(client, "read_verdict")
         assert run_id in text
         assert "received rate by burst" in text
-        text, _ = await ask(client, "sum_runs", group_by="month")
+        text, _ = await call_tool(client, "sum_runs", group_by="month")
         assert json.loads(text)["groups"][0]["runs_count"] == 1

@@ -1,7 +1,7 @@
 """Test runs over the Azure fabric during faults of the services.
 
-Nothing may be lost or counted twice. One fleet executes all runs in sequence. Each summary must
-report the fault.
+No data should be lost or counted twice. A single fleet executes all runs in sequence. The faults
+should be reported in the summaries.
 """
 
 import subprocess
@@ -29,9 +29,9 @@ RATE = 20_000_000
 OVERRIDES = {
     "pairs_count": PAIRS_COUNT,
     "bursts_count": 1,
-    # The agents need this time to reconnect to a broker that restarts during a launch.
+    # The agents need this time to reconnect if a broker restarts during a launch.
     "lead_s": 20,
-    # Other tests load the cores.
+    # Allow for delays, because other tests will be using the CPU cores.
     "late_after_s": 5,
     "traffic.streams_count": 1,
     "traffic.stream_bits_per_second": RATE,
@@ -49,7 +49,7 @@ class Services:
 
 @pytest.fixture(scope="module")
 def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
-    """Run broker, Azurite with a relay before its tables, and a fleet that uses them."""
+    """Run broker, Azurite with a relay before its tables, and a fleet to use them."""
     folder = tmp_path_factory.mktemp("faults")
     queue = QueueSettings(lock_s=20, max_delivery_count=5)
     with (
@@ -69,7 +69,7 @@ def kill_broker(services: Services) -> None:
 
 
 def start_broker(services: Services) -> None:
-    # The queue is not available during this time.
+    # The queue should not be available for this time.
     time.sleep(2)
     services.broker.start()
 
@@ -103,14 +103,14 @@ class Case:
     Attributes:
         burst_s: Duration of the burst.
         strikes: Seconds after the planned start, with the fault.
-        said: Expected findings by id, with words of their sentences.
+        findings: Expected findings by id, with words of their sentences.
     """
 
     burst_s: int
     before: Strike | None = None
     beside: Strike | None = None
     strikes: tuple[tuple[float, Strike], ...]
-    said: dict[str, tuple[str, ...]]
+    findings: dict[str, tuple[str, ...]]
 
 
 CASES = {
@@ -119,10 +119,10 @@ CASES = {
         before=kill_broker,
         beside=start_broker,
         strikes=((2, restart_broker),),
-        said={
+        findings={
             "queue-away": ("the queue did not answer", "of 4 agents between", "nothing is missing"),
-            # The text is "between", or "from ... on" if there was no further request before the
-            # verdict.
+            # The text is "between", or "from ... on" if there was no further request before
+            # the verdict.
             "coordinator-queue-away": ("the queue did not answer the coordinator",),
         },
     ),
@@ -130,16 +130,16 @@ CASES = {
         burst_s=6,
         before=deliver_twice,
         strikes=((1, lose_upserts),),
-        said={
+        findings={
             "duplicates-dropped": ("dropped", "no job was carried out twice"),
             "table-away": ("the table did not answer", "of 4 agents", "nothing is missing"),
         },
     ),
     "tables answer 503 for 20 s": Case(
-        # Every report arrives while writes fail, for longer than one attempt takes.
+        # All reports will arrive while writes fail, for longer than an attempt takes.
         burst_s=8,
         strikes=((1, close_tables),),
-        said={
+        findings={
             "table-away": ("the table did not answer", "of 4 agents between", "nothing is missing"),
             "writes-spooled": ("writes of", "waited on disk between", "reports arrived late"),
             "coordinator-table-away": ("the table did not answer the coordinator between",),
@@ -166,7 +166,7 @@ def carried_out(services: Services, case: Case) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_run_ends_whole_and_says_what_happened(services: Services, name: str) -> None:
+def test_run_is_complete_and_reports_the_fault(services: Services, name: str) -> None:
     case = CASES[name]
     began_at = time.time()
     summary = carried_out(services, case)
@@ -174,8 +174,8 @@ def test_the_run_ends_whole_and_says_what_happened(services: Services, name: str
     assert summary["completeness_ratio"] == pytest.approx(1, abs=0.02)
     assert summary["fleet_received_bits_per_second"] == pytest.approx(PAIRS_COUNT * RATE, rel=0.1)
     sentences = {finding["id"]: finding["sentence"] for finding in summary["findings"]}
-    for finding_id, parts in case.said.items():
-        sentence = sentences.get(finding_id, "not said")
+    for finding_id, parts in case.findings.items():
+        sentence = sentences.get(finding_id, "not reported")
         assert [part for part in parts if part not in sentence] == [], sentence
     for outage in summary["bursts"][0]["outages"]:
         from_s, to_s = (
@@ -192,10 +192,10 @@ def raw(services: Services, side: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("side", ["client", "server"])
-def test_both_ends_raw_output_is_in_the_container(services: Services, side: str) -> None:
+def test_raw_output_of_both_ends_is_in_the_container(services: Services, side: str) -> None:
     """Test the raw output of the newest run, which should be in the container only.
 
-    The agents upload it in the background.
+    Wait for the agents to upload it in the background.
     """
     result = wait_for("raw output", lambda: (done := raw(services, side)).returncode == 0 and done)
     assert "sum_received" in result.stdout

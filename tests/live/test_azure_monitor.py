@@ -36,9 +36,10 @@ FIREWALL = "/subscriptions/s-1/resourceGroups/g/providers/Microsoft.Network/azur
 TOKEN = "the lab's own token"  # noqa: S105 - a test's
 BEGUN = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 ENDED = BEGUN + timedelta(minutes=5)
-# The clock does not advance during a read, even on a busy machine.
+# The clock should not advance during a read, even on a busy machine.
 GLANCE_S = 60.0
-# The unit is bytes per second up during the planted run. The rate down is one hundredth.
+# The unit is bytes per second to use for the up direction during the run. Use a hundredth for the
+# down direction.
 RATE_BYTES = 1_000_000
 
 
@@ -75,15 +76,15 @@ def ledger_csv(tmp_path: Path) -> Path:
 def monitor_source(
     *, token: str = TOKEN, now: Callable[[], datetime] = lambda: datetime.now(UTC), **fields: Any
 ) -> AzureMonitorSource:
-    """Return a source of the firewall's bytes, with the token in a variable."""
+    """Return a source for the firewall's bytes, using a variable for the token."""
     fixed = {"type": "azure-monitor", "device": "fw", "resource_id": FIREWALL, "byte_counter": {}}
     entry = {**fixed, "token": {"env": "BROADSIDE_TEST_TOKEN"}, **fields}
     with mock.patch.dict(os.environ, {"BROADSIDE_TEST_TOKEN": token}):
         return AzureMonitorSource(AzureEntry.model_validate(entry), now)
 
 
-class Place:
-    """Monitor and client on the test's clock."""
+class MonitorSite:
+    """Monitor and client that use the test's clock."""
 
     def __init__(self, ledger_csv: Path, clock: Clock, **spec: Any) -> None:
         self.clock = clock
@@ -100,14 +101,14 @@ class Place:
 
 
 @pytest.fixture
-def place(ledger_csv: Path, clock: Clock) -> Iterator[Place]:
-    place = Place(ledger_csv, clock)
+def place(ledger_csv: Path, clock: Clock) -> Iterator[MonitorSite]:
+    place = MonitorSite(ledger_csv, clock)
     with place.server:
         yield place
 
 
-async def test_unit_and_aggregation_are_read_from_the_answer(place: Place) -> None:
-    """Test that bit/s averages and byte totals give the same bytes, counted once per direction."""
+async def test_reads_unit_and_aggregation_from_the_response(place: MonitorSite) -> None:
+    """Test that bit/s averages and byte totals lead to the same bytes per direction."""
     for metric in ("Throughput", "DataProcessed"):
         ledger = await place.read(byte_counter={"metric": metric})
         assert ledger.source == f"azure-monitor {metric}"
@@ -118,10 +119,10 @@ async def test_unit_and_aggregation_are_read_from_the_answer(place: Place) -> No
 
 
 @pytest.mark.parametrize(("grain_s", "grain"), [(5, "PT5S"), (60, "PT1M"), (300, "PT5M")])
-async def test_any_grain_adds_up_to_the_same_bytes(
+async def test_every_grain_gives_the_same_bytes(
     ledger_csv: Path, clock: Clock, grain_s: int, grain: str
 ) -> None:
-    place = Place(ledger_csv, clock, grain_s=grain_s, flows=(Flow.UP,))
+    place = MonitorSite(ledger_csv, clock, grain_s=grain_s, flows=(Flow.UP,))
     with place.server:
         margin = timedelta(minutes=5)
         ledger = await place.read(BEGUN - margin, ENDED + margin, grain=grain)
@@ -130,24 +131,24 @@ async def test_any_grain_adds_up_to_the_same_bytes(
     assert np.nansum(ledger.bytes) == pytest.approx(300 * RATE_BYTES)
 
 
-async def test_a_grain_that_the_service_refuses_is_said_in_its_own_words(place: Place) -> None:
+async def test_reports_service_message_for_unsupported_grain(place: MonitorSite) -> None:
     with pytest.raises(TelemetryError, match=r"Azure Monitor \(fw\) .*supported ones are: PT1M"):
         await place.read(grain="PT5S")
 
 
-async def test_lag_moves_the_bytes_to_later_labels(ledger_csv: Path, clock: Clock) -> None:
-    place = Place(ledger_csv, clock, lag_s=75, flows=(Flow.UP,))
+async def test_lag_shifts_bytes_to_later_labels(ledger_csv: Path, clock: Clock) -> None:
+    place = MonitorSite(ledger_csv, clock, lag_s=75, flows=(Flow.UP,))
     with place.server:
         ledger = await place.read(BEGUN, ENDED + timedelta(minutes=2))
     minute = 60 * RATE_BYTES
     np.testing.assert_allclose(ledger.bytes, [0, 0.75 * minute, *[minute] * 4, 0.25 * minute])
 
 
-async def test_young_zeros_and_nulls_are_unknown_and_old_zeros_are_zero(
+async def test_recent_zeros_and_nulls_are_unknown_and_old_zeros_are_zero(
     ledger_csv: Path, clock: Clock
 ) -> None:
     clock.now = ENDED + timedelta(seconds=30)
-    place = Place(ledger_csv, clock, late_s=100, flows=(Flow.UP,))
+    place = MonitorSite(ledger_csv, clock, late_s=100, flows=(Flow.UP,))
     minute = 60 * RATE_BYTES
     with place.server:
         ledger = await place.read(BEGUN - timedelta(minutes=5), ENDED + timedelta(minutes=5))
@@ -158,11 +159,9 @@ async def test_young_zeros_and_nulls_are_unknown_and_old_zeros_are_zero(
         np.testing.assert_allclose(ledger.bytes, [*[0] * 5, *[minute] * 5, *[0] * 5])
 
 
-async def test_a_run_waits_until_the_newest_points_have_stopped_changing(
-    ledger_csv: Path, clock: Clock
-) -> None:
-    """Test that late zeros and partial sums are ignored and that the settled value is correct."""
-    place = Place(ledger_csv, clock, late_s=100, lag_s=75, flows=(Flow.UP,))
+async def test_waits_until_newest_points_are_stable(ledger_csv: Path, clock: Clock) -> None:
+    """Test that late zeros and partial sums are ignored and the settled value is correct."""
+    place = MonitorSite(ledger_csv, clock, late_s=100, lag_s=75, flows=(Flow.UP,))
     with place.server:
         settled, after_s = await settle(place, clock)
     assert np.nansum(settled.bytes) == pytest.approx(300 * RATE_BYTES)
@@ -170,18 +169,18 @@ async def test_a_run_waits_until_the_newest_points_have_stopped_changing(
     assert 200 < after_s <= 90 + 300 + 60
 
 
-async def test_points_that_stay_away_are_waited_for_in_vain_and_it_is_said(
+async def test_accepts_missing_points_after_the_waiting_time(
     ledger_csv: Path, clock: Clock
 ) -> None:
-    place = Place(ledger_csv, clock, late_s=2000, flows=(Flow.UP,))
+    place = MonitorSite(ledger_csv, clock, late_s=2000, flows=(Flow.UP,))
     with place.server:
         settled, after_s = await settle(place, clock)
-    assert after_s >= 390, "zeros are believed once they are older than the window"
+    assert after_s >= 390, "zeros count as values only if they are older than the window"
     assert np.nansum(settled.bytes) == 0
 
 
 def span_of_run(margin_s: float) -> RunSpan:
-    """Return the requested time range of the ledger, with ``margin_s`` before and after the run."""
+    """Return the time range to request, with ``margin_s`` before and after the run."""
     return RunSpan(
         run_id="run-1",
         from_at=BEGUN - timedelta(seconds=margin_s),
@@ -192,24 +191,27 @@ def span_of_run(margin_s: float) -> RunSpan:
     )
 
 
-async def settle(place: Place, clock: Clock) -> tuple[FirewallLedger, int]:
-    """Poll every 10 s until the ledger is stable. Return it and the seconds since the run's end."""
+async def settle(place: MonitorSite, clock: Clock) -> tuple[FirewallLedger, int]:
+    """Poll every 10 s until the ledger is stable.
+
+    Return the ledger and the seconds since the run's end.
+    """
     span = span_of_run(360)
     settling = StableReader(DeviceCounter([place.source()]), clock, GLANCE_S)
     for after_s in range(0, 2000, 10):
         clock.now = ENDED + timedelta(seconds=after_s)
         if (settled := await settling.read(span)) is not None:
             return settled, after_s
-    raise AssertionError("it waits for ever")
+    raise AssertionError("the ledger did not become stable")
 
 
-async def test_throttling_is_respected(place: Place, clock: Clock) -> None:
-    """Test that no request is sent during the 90 s that a 429 response requires."""
+async def test_waits_as_long_as_throttling_requires(place: MonitorSite, clock: Clock) -> None:
+    """Test that no request is sent for the 90 s that a 429 response requires."""
     place.server.throttle(2, retry_after_s=90)
     with pytest.raises(TelemetryBusy, match="throttles us: come back in 90 s") as caught:
         await place.read()
     assert caught.value.retry_after_s == 90
-    assert len(place.server.asked) == 2, "one request a metric, none of them repeated"
+    assert len(place.server.asked) == 2, "metrics must be requested only once"
 
     place.server.throttle(2, retry_after_s=90)
     place.server.asked.clear()
@@ -227,11 +229,11 @@ async def test_throttling_is_respected(place: Place, clock: Clock) -> None:
     assert requested_at[:1] == [90]
 
 
-def witness_of(place: Place, folder: Path) -> TelemetrySource:
-    return witness_at(place.server.endpoint, FIREWALL, folder)
+def telemetry_of(place: MonitorSite, folder: Path) -> TelemetrySource:
+    return telemetry_at(place.server.endpoint, FIREWALL, folder)
 
 
-def witness_at(endpoint: str, resource_id: str, folder: Path) -> TelemetrySource:
+def telemetry_at(endpoint: str, resource_id: str, folder: Path) -> TelemetrySource:
     (folder / "token").write_text(TOKEN)
     path = folder / "telemetry.toml"
     path.write_text(
@@ -242,11 +244,9 @@ def witness_at(endpoint: str, resource_id: str, folder: Path) -> TelemetrySource
     return source
 
 
-async def test_the_witness_tells_health_ports_units_and_throughput(
-    place: Place, tmp_path: Path
-) -> None:
-    reported = await witness_of(place, tmp_path).query(BEGUN, ENDED)
-    means = {sery.quantity: float(np.nanmean(sery.values)) for sery in reported.series}
+async def test_reads_health_ports_units_and_throughput(place: MonitorSite, tmp_path: Path) -> None:
+    reported = await telemetry_of(place, tmp_path).query(BEGUN, ENDED)
+    means = {series.quantity: float(np.nanmean(series.values)) for series in reported.series}
     assert means == {
         Quantity.RECEIVED: pytest.approx(8 * RATE_BYTES * 1.01),
         Quantity.HEALTH: 1.0,
@@ -265,8 +265,8 @@ async def test_the_witness_tells_health_ports_units_and_throughput(
 BALANCER = FIREWALL.replace("azureFirewalls/fw", "loadBalancers/lb")
 
 
-async def test_a_balancers_health_is_told_by_backend_and_all_are_asked_for(tmp_path: Path) -> None:
-    """Test that all series are requested. By default a split metric returns only ten."""
+async def test_reads_load_balancer_health_of_all_backends(tmp_path: Path) -> None:
+    """Test with twelve backends, because a split metric returns ten series by default."""
     healths = {f"10.0.0.{number}": 100.0 for number in range(4, 16)} | {"10.0.0.9": 25.0}
     requested: list[Mapping[str, list[str]]] = []
 
@@ -284,7 +284,7 @@ async def test_a_balancers_health_is_told_by_backend_and_all_are_asked_for(tmp_p
         return Answer(body={**PUBLISHED, "value": [metric]})
 
     with serving(answer) as endpoint:
-        reported = await witness_at(endpoint, BALANCER, tmp_path).query(BEGUN, ENDED)
+        reported = await telemetry_at(endpoint, BALANCER, tmp_path).query(BEGUN, ENDED)
     assert requested[0]["$filter"] == ["BackendIPAddress eq '*'"]
     by_name = {item.instance: float(item.values[0]) for item in reported.of(Quantity.HEALTH)}
     assert by_name == {backend: health / 100 for backend, health in healths.items()}
@@ -318,7 +318,10 @@ PUBLISHED: dict[str, Any] = {
 
 
 def shape(value: Any) -> Any:
-    """Return the names and types of a value. A list is represented by its first member."""
+    """Return the names and types of a value.
+
+    A list is represented by its first member.
+    """
     if isinstance(value, dict):
         return {name: shape(item) for name, item in value.items()}
     if isinstance(value, list):
@@ -328,7 +331,7 @@ def shape(value: Any) -> Any:
     return "number" if isinstance(value, (int, float)) else value
 
 
-def test_the_stand_in_answers_in_the_form_that_microsoft_publishes(place: Place) -> None:
+def test_stub_response_has_the_published_format(place: MonitorSite) -> None:
     fields = {
         "timespan": f"{BEGUN:%Y-%m-%dT%H:%M:%SZ}/{ENDED:%Y-%m-%dT%H:%M:%SZ}",
         "interval": "PT1M",
@@ -345,22 +348,22 @@ def test_the_stand_in_answers_in_the_form_that_microsoft_publishes(place: Place)
     assert shape(answer.json()) == shape(PUBLISHED)
 
 
-async def test_a_refused_token_names_the_role(place: Place) -> None:
+async def test_rejected_token_error_names_the_role(place: MonitorSite) -> None:
     with pytest.raises(
         TelemetryError, match=r"refuses the given token.*'Monitoring Reader' on the"
     ):
         await place.read(token="another")  # noqa: S106 - a test's
 
 
-async def test_an_absent_service_is_one_line() -> None:
+async def test_unreachable_service_is_a_one_line_error() -> None:
     source = monitor_source(endpoint="http://127.0.0.1:1")
     with pytest.raises(TelemetryError, match=r"Azure Monitor \(fw\) cannot be read: ") as caught:
         await source.query_bytes(BEGUN, ENDED, Direction.FORWARD)
     assert "\n" not in str(caught.value)
 
 
-async def test_tls_is_checked_against_the_authority_that_is_set(
-    place: Place, clock: Clock, tmp_path: Path
+async def test_verifies_tls_against_the_configured_authority(
+    place: MonitorSite, clock: Clock, tmp_path: Path
 ) -> None:
     certificates = make_certificates(tmp_path)
     secured = MonitorServer(

@@ -1,4 +1,4 @@
-"""Compare the computed load with the requests in the stand-ins' logs of a small run."""
+"""Compare the computed load to the requests of a small run, using the stubs' logs."""
 
 import time
 from collections import Counter
@@ -28,7 +28,7 @@ SPEC = {
     "bursts_count": 1,
     "burst_s": 10,
     "lead_s": 12,
-    # Other tests load the cores.
+    # Allow for delays, because other tests will be using the CPU cores.
     "late_after_s": 5,
     "traffic.streams_count": 1,
     "traffic.stream_bits_per_second": 20_000_000,
@@ -83,29 +83,29 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Counted]:
         yield Counted(idle=idle, run=tuple(azure.asked), run_s=run_s, queue=queue)
 
 
-def asked_of(log: Sequence[Asked], table: str, partition: str, *methods: str) -> list[Asked]:
+def requests_to(log: Sequence[Asked], table: str, partition: str, *methods: str) -> list[Asked]:
     return [
-        one
-        for one in log
-        if one.what == table
-        and str(one.partition).startswith(partition)
-        and (not methods or one.method in methods)
+        request
+        for request in log
+        if request.what == table
+        and str(request.partition).startswith(partition)
+        and (not methods or request.method in methods)
     ]
 
 
-def test_a_coordinator_that_waits_asks_no_more_than_the_page_says(counted: Counted) -> None:
-    local = asked_of(counted.idle, "private", "")
-    assert local, "it looks for runs at least"
+def test_idle_coordinator_stays_within_documented_requests(counted: Counted) -> None:
+    local = requests_to(counted.idle, "private", "")
+    assert local, "the coordinator must poll for runs"
     assert len(local) <= SCRIPT["IDLE_PER_S"] * (IDLE_S + 1)
-    assert not asked_of(counted.idle, "control", "", "GET"), "agents without a job poll nothing"
+    assert not requests_to(counted.idle, "control", "", "GET"), "agents without a job poll nothing"
 
 
-def test_a_coordinator_with_a_run_asks_no_more_than_the_page_says(counted: Counted) -> None:
+def test_coordinator_with_run_stays_within_documented_requests(counted: Counted) -> None:
     text = SCRIPT["RUN_PER_S"]
     fields = {
-        "private": asked_of(counted.run, "private", ""),
-        "results": asked_of(counted.run, "results", "burst", "GET"),
-        "control": asked_of(counted.run, "control", "", "PUT", "POST", "MERGE"),
+        "private": requests_to(counted.run, "private", ""),
+        "results": requests_to(counted.run, "results", "burst", "GET"),
+        "control": requests_to(counted.run, "control", "", "PUT", "POST", "MERGE"),
     }
     waiting = {"private": SCRIPT["IDLE_PER_S"], "results": 0, "control": 0}
     for table, log in fields.items():
@@ -113,19 +113,19 @@ def test_a_coordinator_with_a_run_asks_no_more_than_the_page_says(counted: Count
         assert len(log) <= (text[table] + waiting[table]) * counted.run_s, table
 
 
-def test_agents_and_the_queue_ask_what_the_page_says(counted: Counted) -> None:
+def test_agents_and_queue_send_documented_requests(counted: Counted) -> None:
     text = SCRIPT["loads"](PAIRS)
-    polls = asked_of(counted.run, "control", "run", "GET")
+    polls = requests_to(counted.run, "control", "run", "GET")
     per_s, _ = text["control: one copy of the control row"]
-    # The factor two covers the digests and the coordinator. Each agent also reads once at its claim
-    # and once at the end.
+    # Use a factor of two for the digests and the coordinator. An agent also reads once at the
+    # claim and once at the end.
     assert len(polls) <= 2 * per_s * counted.run_s + 8 * 2 * PAIRS
-    written = asked_of(counted.run, "results", "burst", "PUT", "POST")
+    written = requests_to(counted.run, "results", "burst", "PUT", "POST")
     claims, _ = text["results: the burst, claims"]
     end, _ = text["results: the burst, its end"]
-    rows_count = sum(one.rows_count for one in written)
-    # A claim has several phases. Seconds are written again with each upload, at the shortest upload
-    # interval.
+    rows_count = sum(request.rows_count for request in written)
+    # A claim has several phases. Seconds are written again with every upload, at the shortest
+    # upload interval.
     assert claims + PAIRS <= rows_count <= 3 * claims + end + PAIRS * SPEC["burst_s"]
     assert counted.queue["sent"] == counted.queue["delivered"] == PAIRS
     assert counted.queue["settled"] == PAIRS

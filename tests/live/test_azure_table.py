@@ -1,4 +1,4 @@
-"""Test the Table Storage SDK against Azurite with throttling, errors and lost responses."""
+"""Test the Table Storage SDK against Azurite, with throttling, errors and lost responses."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -58,7 +58,7 @@ def relay(azurite: Azurite) -> Iterator[Relay]:
 
 @pytest.fixture
 async def table(azurite: Azurite, relay: Relay, name: str) -> AsyncIterator[AzureTable]:
-    """Yield the table, connected through the relay."""
+    """Yield the table, with a connection through the relay."""
     endpoint = azurite.endpoint.replace(str(azurite.port), str(relay.port))
     address = TableAddress(table=name, connection_string=azurite.connection_string(endpoint))
     table = AzureTable(address, bounds=BOUNDS)
@@ -69,7 +69,7 @@ async def table(azurite: Azurite, relay: Relay, name: str) -> AsyncIterator[Azur
 # A busy service -----------------------------------------------------------------------------------
 
 
-async def test_throttling_waits_as_long_as_it_is_told(table: AzureTable, relay: Relay) -> None:
+async def test_waits_for_retry_after(table: AzureTable, relay: Relay) -> None:
     relay.refuse(429, count=2, headers={"Retry-After": "1"})
     await table.upsert(row("a", n=1))
     sent_s = [*relay.refused_at_s, *relay.passed_at_s]
@@ -78,7 +78,7 @@ async def test_throttling_waits_as_long_as_it_is_told(table: AzureTable, relay: 
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-async def test_a_busy_service_is_tried_again(table: AzureTable, relay: Relay, status: int) -> None:
+async def test_retries_busy_service(table: AzureTable, relay: Relay, status: int) -> None:
     relay.refuse(status, count=3)
     await table.upsert(row("a", n=1))
     assert len(relay.refused_at_s) == 3
@@ -89,7 +89,7 @@ async def test_a_busy_service_is_tried_again(table: AzureTable, relay: Relay, st
 
 
 @pytest.mark.parametrize("fault", ["busy", "cut"])
-async def test_an_outage_beyond_our_bounds_is_said_and_then_over(
+async def test_reports_long_outage_and_recovers(
     table: AzureTable, relay: Relay, name: str, fault: str
 ) -> None:
     if fault == "busy":
@@ -104,7 +104,7 @@ async def test_an_outage_beyond_our_bounds_is_said_and_then_over(
     await table.upsert(row("a", n=1))
 
 
-async def test_an_absent_service_is_unavailable(azurite: Azurite, relay: Relay) -> None:
+async def test_unreachable_service_is_unavailable(azurite: Azurite, relay: Relay) -> None:
     no_user = azurite.connection_string("http://127.0.0.1:1/lab")
     table = AzureTable(TableAddress(table="some", connection_string=no_user), bounds=BOUNDS)
     with pytest.raises(ExchangeUnavailable, match="table 'some' is not available: "):
@@ -117,10 +117,10 @@ async def test_an_absent_service_is_unavailable(azurite: Azurite, relay: Relay) 
 
 
 @pytest.mark.parametrize("fault", ["cut", "lose_answer"])
-async def test_every_write_survives_a_broken_connection(
+async def test_writes_survive_broken_connection(
     table: AzureTable, relay: Relay, fault: str
 ) -> None:
-    """Test lost requests and lost responses of requests that the service has executed."""
+    """Test lost requests, and lost responses to requests that the service has executed."""
     strike = getattr(relay, fault)
     strike("POST", count=1)
     first = await table.insert(row("a", n=1))
@@ -148,9 +148,7 @@ async def test_every_write_survives_a_broken_connection(
     assert len(relay.refused_at_s) == 7
 
 
-async def test_a_repeat_does_not_take_anothers_row_for_its_own(
-    table: AzureTable, relay: Relay
-) -> None:
+async def test_retry_detects_row_of_another_writer(table: AzureTable, relay: Relay) -> None:
     etag = await table.insert(row("a", by="another"))
     relay.cut("POST", count=1)
     with pytest.raises(EntityExists):
@@ -165,7 +163,7 @@ async def test_a_repeat_does_not_take_anothers_row_for_its_own(
     assert stored.properties == {"by": "a third"}
 
 
-async def test_a_row_of_equal_content_is_not_ours_unless_we_repeated(table: AzureTable) -> None:
+async def test_insert_rejects_equal_row_without_retry(table: AzureTable) -> None:
     await table.insert(row("a", n=1))
     with pytest.raises(EntityExists):
         await table.insert(row("a", n=1))
@@ -194,7 +192,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 def secured(
     tmp_path_factory: pytest.TempPathFactory, certificates: Certificates
 ) -> Iterator[Azurite]:
-    """Run Azurite with TLS and bearer tokens, as in production, and one table."""
+    """Run Azurite with TLS and bearer tokens, as in production, with a single table."""
     folder = tmp_path_factory.mktemp("secured")
     with started(Azurite(folder, tls=(certificates.chain, certificates.key))) as azurite:
         azurite.create_tables("secured", authority=certificates.authority)
@@ -202,7 +200,7 @@ def secured(
 
 
 @asynccontextmanager
-async def entered(
+async def open_table(
     secured: Azurite, credential: GivenToken, ca_file: Path | None
 ) -> AsyncIterator[AzureTable]:
     address = TableAddress(
@@ -213,18 +211,18 @@ async def entered(
     await table.close()
 
 
-async def test_an_identity_enters_over_tls(secured: Azurite, certificates: Certificates) -> None:
-    async with entered(secured, identity(), certificates.authority) as table:
+async def test_identity_has_access_over_tls(secured: Azurite, certificates: Certificates) -> None:
+    async with open_table(secured, identity(), certificates.authority) as table:
         await table.upsert(row("a", n=1))
         await table.batch([row("b", n=1)])
         assert [entity.row_key async for entity in table.scan("part")] == ["a", "b"]
 
 
 @pytest.mark.parametrize("claims", [{"aud": "https://vault.azure.net"}, {"exp": 1}])
-async def test_a_wrong_token_names_the_role(
+async def test_wrong_token_error_names_the_role(
     secured: Azurite, certificates: Certificates, claims: dict[str, Any]
 ) -> None:
-    async with entered(secured, identity(**claims), certificates.authority) as table:
+    async with open_table(secured, identity(**claims), certificates.authority) as table:
         with pytest.raises(ExchangeMisconfigured, match="Storage Table Data Contributor") as caught:
             await table.upsert(row("a", n=1))
     assert "table 'secured' at https://127.0.0.1:" in str(caught.value)
@@ -232,8 +230,8 @@ async def test_a_wrong_token_names_the_role(
     assert "\n" not in str(caught.value)
 
 
-async def test_a_refusal_after_we_were_let_in_is_an_outage(table: AzureTable, relay: Relay) -> None:
-    """Test that a wrong role fails at once at first, and later counts as a temporary outage."""
+async def test_rejection_after_success_is_an_outage(table: AzureTable, relay: Relay) -> None:
+    """Test that a wrong role fails at once at first, and later is a temporary outage."""
     relay.refuse(403, count=1)
     with pytest.raises(ExchangeMisconfigured, match="Storage Table Data Contributor"):
         await table.upsert(row("a", n=1))
@@ -243,13 +241,13 @@ async def test_a_refusal_after_we_were_let_in_is_an_outage(table: AzureTable, re
         await table.upsert(row("a", n=2))
 
 
-async def test_an_unknown_authority_names_the_setting(secured: Azurite) -> None:
-    async with entered(secured, identity(), None) as table:
+async def test_unknown_authority_error_names_the_setting(secured: Azurite) -> None:
+    async with open_table(secured, identity(), None) as table:
         with pytest.raises(ExchangeMisconfigured, match="BROADSIDE_TABLES_CA_FILE"):
             await table.upsert(row("a", n=1))
 
 
-async def test_a_wrong_key_and_a_missing_table_are_told_apart(azurite: Azurite, name: str) -> None:
+async def test_distinguishes_wrong_key_from_missing_table(azurite: Azurite, name: str) -> None:
     good = azurite.connection_string()
     wrong = good.replace("AccountKey=", "AccountKey=AAAA")
     cases: tuple[tuple[str, str, str], ...] = (

@@ -1,4 +1,4 @@
-"""Test that commands end with one clear line and the documented exit code."""
+"""Test that commands end with a clear line and use the documented exit code."""
 
 import json
 import socket
@@ -16,7 +16,7 @@ NO_RIGHTS = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--ambient-cap
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "words"),
+    ("arguments", "code", "expected"),
     [
         (["launch", "scale-180"], 3, ["scale-180", "did you mean 'scale-180g'"]),
         (["launch", "smoke", "--set", "pairs_cont=3"], 3, ["did you mean pairs_count"]),
@@ -50,18 +50,18 @@ NO_RIGHTS = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--ambient-cap
         (["agent"], 3, ["--role"]),
     ],
 )
-def test_a_mistake_is_one_line_and_its_code(
-    site: Site, arguments: list[str], code: int, words: list[str]
+def test_usage_error_prints_one_line_and_exit_code(
+    site: Site, arguments: list[str], code: int, expected: list[str]
 ) -> None:
     done = site.run(*arguments)
     assert done.returncode == code, done.stderr
     assert done.stdout == ""
     assert len(done.stderr.strip().splitlines()) == 1, done.stderr
-    for part in words:
+    for part in expected:
         assert part in done.stderr
 
 
-def test_a_port_in_use_is_named(site: Site) -> None:
+def test_reports_port_in_use(site: Site) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -71,7 +71,7 @@ def test_a_port_in_use_is_named(site: Site) -> None:
     assert f"port {port} on 127.0.0.1: Address already in use" in done.stderr
 
 
-def test_a_data_dir_that_cannot_be_is_named(site: Site) -> None:
+def test_reports_unusable_data_dir(site: Site) -> None:
     (site.folder / "file").write_text("")
     site.environment["BROADSIDE_DATA_DIR"] = str(site.folder / "file" / "data")
     done = site.run("runs")
@@ -79,7 +79,7 @@ def test_a_data_dir_that_cannot_be_is_named(site: Site) -> None:
     assert str(site.folder / "file") in done.stderr
 
 
-def test_an_agent_without_a_usable_iperf3_is_named_at_launch(site: Site) -> None:
+def test_launch_reports_agents_without_usable_iperf3(site: Site) -> None:
     old = site.folder / "iperf3"
     old.write_text("#!/bin/sh\necho 'iperf 3.7 (cJSON 1.5.2)'\n")
     old.chmod(0o755)
@@ -95,7 +95,7 @@ def test_an_agent_without_a_usable_iperf3_is_named_at_launch(site: Site) -> None
     assert "3.7" in done.stderr
 
 
-def test_without_rights_lab_up_says_what_would_help(site: Site) -> None:
+def test_lab_up_without_permission_prints_a_fix(site: Site) -> None:
 
     done = subprocess.run(
         [*opened(), *NO_RIGHTS, *BROADSIDE, "lab", "up"],
@@ -105,7 +105,7 @@ def test_without_rights_lab_up_says_what_would_help(site: Site) -> None:
         timeout=60,
         check=False,
     )
-    # If ordinary users may create user namespaces, the lab exists and must be removed.
+    # If ordinary users can create user namespaces, the lab exists and needs to be removed.
     if done.returncode == 0:
         assert site.run("lab", "down").returncode == 0
         return
@@ -114,13 +114,13 @@ def test_without_rights_lab_up_says_what_would_help(site: Site) -> None:
     assert any(fix in done.stderr for fix in ("sudo", "CAP_SYS_ADMIN"))
 
 
-def test_json_is_all_there_is_on_standard_output(site: Site) -> None:
+def test_standard_output_is_only_json(site: Site) -> None:
     for arguments in (["scenarios"], ["runs"], ["doctor"], ["scenarios", "smoke"]):
         done = site.run(*arguments, "--json")
         json.loads(done.stdout)
 
 
-def test_launch_show_and_verdict_agree(site: Site) -> None:
+def test_launch_show_and_verdict_return_the_same_summary(site: Site) -> None:
     """Test that `launch` computes the verdict itself if no server is running."""
     site.start_fleet(2)
     _, url = site.start_coordinator()

@@ -1,4 +1,4 @@
-"""Test that agents dead-letter invalid messages and that the commands explain them."""
+"""Test that agents dead-letter invalid messages and that the commands can explain them."""
 
 import asyncio
 import json
@@ -56,7 +56,7 @@ def listed(site: Site) -> list[dict[str, Any]]:
     return letters
 
 
-def test_what_an_agent_sets_aside_is_listed_and_explained(site: Site) -> None:
+def test_lists_and_explains_dead_letters_of_an_agent(site: Site) -> None:
     _, url = site.start_coordinator()
     send(site, "poison-1", b"fire!")
     outside = job("203.0.113.9")
@@ -94,14 +94,14 @@ def test_what_an_agent_sets_aside_is_listed_and_explained(site: Site) -> None:
     number = str(poison["sequence_number"])
     purged = site.run("deadletters", "purge", number, "--api", url)
     assert purged.stdout == "deleted: poison-1 (NotJson)\n", purged.stderr
-    assert site.run("deadletters", "purge", number).returncode == 3, "it is gone"
+    assert site.run("deadletters", "purge", number).returncode == 3, "it was already deleted"
     assert site.run("deadletters", "purge", "--all").stdout == "deleted 1 dead letter\n"
     assert listed(site) == []
     audited = [row["path"] for row in call(url, "GET", "/v1/audit") if row["method"] == "DELETE"]
     assert f"/v1/deadletters/{number}" in audited
 
 
-def test_a_job_is_sent_again_until_its_instant_and_never_after(site: Site) -> None:
+def test_resends_job_only_before_its_start(site: Site) -> None:
     now = datetime.now(UTC)
     due = job("127.0.0.1")
     late = job("127.0.0.1", planned_start_at=now - timedelta(seconds=1))

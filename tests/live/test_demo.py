@@ -1,6 +1,6 @@
 """Test the documented results of `make demo`.
 
-Other programs send 3 Mbit/s over the loopback of the host at the same time.
+Other programs will be using the loopback of the host to send 3 Mbit/s at the same time.
 """
 
 import json
@@ -36,8 +36,8 @@ def demo(site: Site, *options: str) -> tuple[dict[str, Any], int]:
 def passed(site: Site, *options: str) -> dict[str, Any]:
     """Run the demo up to three times until it is conclusive, and verify that it passes.
 
-    On a busy host a demo may be inconclusive. If the hypervisor took CPU time, also the last one
-    may be. A failed demo is not repeated.
+    A demo may be inconclusive if the host is busy. If the hypervisor took CPU time, the last one
+    may be too. A failed demo will not be repeated.
     """
     for _ in range(3):
         with Taken() as taken:
@@ -50,7 +50,7 @@ def passed(site: Site, *options: str) -> dict[str, Any]:
     return summary
 
 
-def test_the_run_stays_and_a_second_one_stands_beside_it(site: Site) -> None:
+def test_second_demo_keeps_the_first_run(site: Site) -> None:
     options = ["demo", "--pairs", "2", "--bursts", "1", "--seconds", "3"]
     assert "no run yet" in site.run().stdout
     first, second = (site.run(*options, timeout_s=120) for _ in range(2))
@@ -70,16 +70,16 @@ def test_the_run_stays_and_a_second_one_stands_beside_it(site: Site) -> None:
     assert (report.returncode, (site.folder / f"{newer}.html").exists()) == (0, True), report.stderr
     _, url = site.start_coordinator()
     assert call(url, "GET", "/v1/runs/" + newer)["state"] == "finished"
-    # The first data directory is in use, so the next demo uses another one.
+    # The first data directory is in use, so the next demo should use another one.
     assert f"stored in {place}-2: " in site.run(*options, timeout_s=120).stderr
 
 
 @pytest.mark.alone
-def test_two_demos_one_after_the_other_pass_in_one_data_directory(site: Site) -> None:
-    """Test that two similar runs within five minutes are not mixed up.
+def test_two_demos_in_sequence_share_a_data_directory(site: Site) -> None:
+    """Test that two similar runs within five minutes will not be mixed up.
 
-    Each run has its own firewall. On a busy host up to two more runs may be inconclusive for other
-    reasons.
+    The runs use separate firewalls. If the host is busy, up to two more runs may be inconclusive
+    for other reasons.
     """
     verdicts: list[str] = []
     while verdicts.count("pass") < 2 and len(verdicts) < 4:
@@ -95,7 +95,7 @@ def test_two_demos_one_after_the_other_pass_in_one_data_directory(site: Site) ->
 
 
 @pytest.mark.alone
-def test_agents_of_other_hosts_carry_the_same_demo(site: Site) -> None:
+def test_demo_passes_with_http_agents(site: Site) -> None:
     summary = passed(site, *SHORT, "--fabric", "http", "--pairs", "8")
     assert summary["pairs_measured"] == 8
     assert summary["completeness_ratio"] == 1.0
@@ -103,8 +103,8 @@ def test_agents_of_other_hosts_carry_the_same_demo(site: Site) -> None:
 
 @pytest.mark.alone
 @pytest.mark.usefixtures("both_cores")
-def test_the_real_azure_sdks_carry_the_same_demo(site: Site) -> None:
-    # The Azure stand-ins use one core, so the rate must fit two busy cores. The accuracy is only
+def test_demo_passes_with_azure_sdks(site: Site) -> None:
+    # The Azure stubs need a core, so the rate has to fit two busy cores. The accuracy can only be
     # about 4 % if the counter does not state whether it includes dropped bytes.
     options = ["--bursts", "1", "--seconds", "60", "--pairs", "8", "--scale", "400"]
     summary = passed(site, "--fabric", "azure-local", *options)
@@ -120,7 +120,7 @@ def test_the_real_azure_sdks_carry_the_same_demo(site: Site) -> None:
     assert abs(stored["residual_ratio"]) <= 0.02
 
 
-def test_a_killed_client_is_named_and_never_passes(site: Site) -> None:
+def test_demo_names_killed_client_and_does_not_pass(site: Site) -> None:
     options = ["--pairs", "8", "--bursts", "1", "--seconds", "6", "--kill-one"]
     summary, code = demo(site, *options)
     assert summary["verdict"] in ("fail", "inconclusive")
@@ -132,14 +132,15 @@ def test_a_killed_client_is_named_and_never_passes(site: Site) -> None:
     assert pair["state"] == "abandoned"
     assert pair["pair"] in first["missing_pairs"]
     assert any(pair["pair"] in finding["sentence"] for finding in summary["findings"])
-    # The server's record contains the data sent before the kill.
+    # The server's record should contain the data sent before the kill.
     assert 0 < pair["completeness_ratio"] < 1
 
 
 @pytest.mark.alone
-def test_a_firewall_half_as_fast_fails_and_is_named(site: Site) -> None:
+def test_demo_fails_and_names_slow_firewall(site: Site) -> None:
     options = [*SHORT, "--pairs", "8", "--firewall-rate-ratio", "0.5"]
-    # A busy host may be the bottleneck for some time, and the findings then report that.
+    # If the host is busy, it may be the bottleneck for some time, and the findings will report
+    # that.
     for _ in range(3):
         with Taken() as taken:
             summary, code = demo(site, *options)

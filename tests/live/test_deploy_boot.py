@@ -45,7 +45,7 @@ FABRIC = {"BROADSIDE_FABRIC": "embedded", "BROADSIDE_DATA_DIR": "/var/lib/broads
 
 
 def agent(role: str, capabilities: Sequence[str] = (), **settings: str) -> boot.Boot:
-    """Return an agent as Terraform describes it, on the embedded fabric of its own disk."""
+    """Return an agent as Terraform would describe it, with the embedded fabric on a local disk."""
     return boot.Boot(
         service="agent",
         capabilities=capabilities,
@@ -69,14 +69,14 @@ def venv(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = work / "venv"
     runpy.run_path(str(tools.AZURE / "wheelhouse.py"))["build_wheel"](work / "wheels", work)
     (wheel,) = (work / "wheels").glob("*.whl")
-    # The lock file is for the Python of the image. This host may have another one.
+    # The lock file is for the Python of the image. This host may use another one.
     wanted = work / "agent.in"
     lines = (tools.AZURE / "bundle" / "agent.in").read_text().splitlines()
     wanted.write_text("\n".join(line for line in lines if line != "pip"))
     lock = str(ROOT / "requirements.lock")
     for argv in (
-        # It must be relocatable. A machine has it at /opt/broadside/venv, without the /tmp of this
-        # host.
+        # It needs to be relocatable, because a machine uses it at /opt/broadside/venv, without
+        # the /tmp of this host.
         [UV, "venv", "-q", "--relocatable", "--python", system_python(), home],
         [UV, "pip", "install", "-q", "--python", home / "bin/python", "-r", wanted, "-c", lock],
         [UV, "pip", "install", "-q", "--python", home / "bin/python", "-c", lock, wheel],
@@ -130,11 +130,11 @@ CLOCK = {
 
 @pytest.fixture(scope="module")
 def notebook(venv: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
-    """Yield a machine with own network and the services of examples/notebook.tfvars."""
+    """Yield a machine with a separate network and the services of examples/notebook.tfvars."""
     if reason := why_not():
         pytest.skip(reason)
     local = next((venv / "lib").glob("python3*")) / "site-packages" / "broadside" / ".tools"
-    # This folder replaces /usr/local/bin of a VM.
+    # Use this folder for the tools that a VM has in /usr/local/bin.
     if not local.exists():
         shutil.copytree(ROOT / ".tools" / "vegeta", local / "vegeta")
     fields = {
@@ -156,12 +156,12 @@ def notebook(venv: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[M
 def presences(machine: Machine) -> Mapping[str, Presence]:
     """Return the published presences."""
     folder = machine.state / "fabric"
-    # The first process that opens the file owns it, so this process must not create it.
+    # The first process to open the file will own it, so this process must not create it.
     there = (folder / "results.sqlite3").exists()
     return presences_in(folder) if there else {}
 
 
-def well(machine: Machine, agent_id: str) -> Presence | None:
+def ready_presence(machine: Machine, agent_id: str) -> Presence | None:
     response = presences(machine).get(agent_id)
     ready = (
         response
@@ -175,7 +175,10 @@ def well(machine: Machine, agent_id: str) -> Presence | None:
 
 
 def agent_pid(machine: Machine) -> int | None:
-    """Return the process id of the client agent, not of the commands that systemd runs after it."""
+    """Return the process id of the client agent.
+
+    Commands that systemd will run after it are excluded.
+    """
     pid = machine.main_pid(UNIT)
     try:
         parts = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
@@ -190,11 +193,11 @@ def status(pid: int) -> dict[str, str]:
     return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
-def test_the_agents_unit_starts_and_reports_presence(machine: Machine) -> None:
-    """Test that both roles run under systemd, in its sandbox, within 30 s of the boot."""
+def test_agent_units_start_and_publish_presence(machine: Machine) -> None:
+    """Test both roles with systemd and the sandbox, within 30 s of the boot."""
     try:
-        client = wait_for("the client's presence", lambda: well(machine, "client"))
-        server = wait_for("the server's presence", lambda: well(machine, "server"))
+        client = wait_for("the client's presence", lambda: ready_presence(machine, "client"))
+        server = wait_for("the server's presence", lambda: ready_presence(machine, "server"))
     except AssertionError as error:
         raise AssertionError(f"{error}\n{machine.log()}") from error
     assert client.problem is None
@@ -203,9 +206,9 @@ def test_the_agents_unit_starts_and_reports_presence(machine: Machine) -> None:
     assert server.ports, "iperf3 listens under the same sandbox"
 
 
-def test_the_agent_runs_inside_its_sandbox(machine: Machine) -> None:
+def test_agent_runs_in_the_systemd_sandbox(machine: Machine) -> None:
     pid = wait_for("the agent's process", lambda: machine.main_pid(UNIT))
-    wait_for("its presence", lambda: well(machine, "client"))
+    wait_for("the presence", lambda: ready_presence(machine, "client"))
     reported = status(pid)
     assert reported["Uid"].split()[0] == "64987"
     assert reported["NoNewPrivs"] == "1"
@@ -217,7 +220,7 @@ def test_the_agent_runs_inside_its_sandbox(machine: Machine) -> None:
     assert options["/var/lib/broadside"] == "rw"
 
 
-def test_the_coordinators_unit_starts_and_sees_the_fleet(machine: Machine) -> None:
+def test_coordinator_unit_starts_and_lists_the_fleet(machine: Machine) -> None:
     url = f"http://127.0.0.1:{API_PORT}"
 
     def fleet() -> set[str]:
@@ -226,7 +229,7 @@ def test_the_coordinators_unit_starts_and_sees_the_fleet(machine: Machine) -> No
         except httpx.TransportError:
             return set()
 
-    wait_for("both agents, by the coordinator", lambda: fleet() >= {"client", "server"})
+    wait_for("both agents in the coordinator's list", lambda: fleet() >= {"client", "server"})
     pid = machine.main_pid(COORDINATOR_UNIT)
     assert pid is not None
     reported = status(pid)
@@ -237,8 +240,8 @@ def test_the_coordinators_unit_starts_and_sees_the_fleet(machine: Machine) -> No
     )
 
 
-def test_a_killed_agent_is_started_again(machine: Machine) -> None:
-    wait_for("its presence", lambda: well(machine, "client"))
+def test_systemd_restarts_killed_agent(machine: Machine) -> None:
+    wait_for("the presence", lambda: ready_presence(machine, "client"))
     before = agent_pid(machine)
     assert before is not None
     os.kill(before, signal.SIGKILL)
@@ -248,40 +251,40 @@ def test_a_killed_agent_is_started_again(machine: Machine) -> None:
         return pid if pid not in (None, before) else None
 
     after = wait_for("another process", another)
-    wait_for("its sandbox", lambda: status(after)["NoNewPrivs"] == "1")
+    wait_for("the sandbox", lambda: status(after)["NoNewPrivs"] == "1")
 
 
-def test_a_stopped_agent_says_goodbye(machine: Machine) -> None:
-    wait_for("its presence", lambda: well(machine, "server"))
+def test_stopped_agent_removes_its_presence(machine: Machine) -> None:
+    wait_for("the presence", lambda: ready_presence(machine, "server"))
     pid = machine.main_pid(SERVER_UNIT)
     assert pid is not None
     # This is the same as `systemctl stop`, except that the unit is restarted immediately.
     os.kill(pid, signal.SIGTERM)
-    wait_for("its goodbye", lambda: "server" not in presences(machine), 15)
+    wait_for("the removal of the presence", lambda: "server" not in presences(machine), 15)
 
 
 # The notebook's engines and tunnels ---------------------------------------------------------------
 
 
-# A busy core can sustain this rate.
+# A busy core should be able to sustain this rate.
 SLOW = ("traffic.options.requests_per_second=5",)
 
 
 @pytest.mark.parametrize(
     ("name", "slow"), [("http-1mb", SLOW), ("https-1mb", SLOW), ("ftp-1-flow", ())]
 )
-def test_a_service_carries_traffic_inside_the_sandbox(
+def test_services_carry_traffic_in_the_sandbox(
     notebook: Machine, name: str, slow: tuple[str, ...]
 ) -> None:
     def served() -> bool:
         response = presences(notebook).get("server")
         return response is not None and {e.name for e in response.engines if e.ports} >= SERVICES
 
-    wait_for("the client's presence", lambda: well(notebook, "client"))
+    wait_for("the client's presence", lambda: ready_presence(notebook, "client"))
     wait_for("the services", served)
     requested = (UNIT, "bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/8090")
     wait_for("the coordinator's API", lambda: notebook.run(*requested).returncode == 0)
-    # Other tests load the cores.
+    # Allow for delays, because other tests will be using the CPU cores.
     settings = ["pairs_count=1", "burst_s=3", "period_s=20", "lead_s=12", "late_after_s=5", *slow]
     done = notebook.run(
         UNIT, *BROADSIDE, "launch", name, "--api", "http://127.0.0.1:8090", "--json",
@@ -290,16 +293,19 @@ def test_a_service_carries_traffic_inside_the_sandbox(
     assert done.returncode == 0, f"{done.stdout}{done.stderr}{notebook.log()}"
 
 
-def test_tunnels_can_be_made_inside_the_sandbox(notebook: Machine) -> None:
-    wait_for("both agents", lambda: well(notebook, "client") and well(notebook, "server"))
+def test_agents_can_create_tunnels_in_the_sandbox(notebook: Machine) -> None:
+    wait_for(
+        "both agents",
+        lambda: ready_presence(notebook, "client") and ready_presence(notebook, "server"),
+    )
     assert all(presence.tunnels for presence in presences(notebook).values())
     reported = status(notebook.main_pid(UNIT) or 0)
     # The value is CAP_NET_ADMIN.
     assert int(reported["CapEff"], 16) == int(reported["CapBnd"], 16) == 1 << 12
 
 
-def test_a_killed_agents_tunnel_is_gone_before_it_is_back(notebook: Machine) -> None:
-    wait_for("the client's presence", lambda: well(notebook, "client"))
+def test_removes_tunnels_of_killed_agent_before_restart(notebook: Machine) -> None:
+    wait_for("the client's presence", lambda: ready_presence(notebook, "client"))
     before = agent_pid(notebook)
     assert before is not None
     commands = (
@@ -315,10 +321,10 @@ def test_a_killed_agents_tunnel_is_gone_before_it_is_back(notebook: Machine) -> 
     def gone() -> bool:
         late = back()
         there = notebook.run(SERVER_UNIT, "ip", "link", "show", "bsx77").returncode == 0
-        assert not (late and there), "the agent is back, and would have to remove it itself"
+        assert not (late and there), "the agent restarted before the tunnel was removed"
         return not there
 
-    wait_for("its device's end", gone)
+    wait_for("the removal of the tunnel device", gone)
     wait_for("another process", back)
 
 
@@ -340,18 +346,18 @@ class Azure:
     refusals: int = 0
     rows: list[dict[str, str]] = field(default_factory=list)
 
-    def answer(self, asked: Asked) -> Answer:
-        if asked.path == "/metadata/identity/oauth2/token":
-            known = asked.query["resource"] == ["https://storage.azure.com/"]
-            right = asked.headers["Metadata"] == "true" and known and asked.query["client_id"]
+    def answer(self, request: Asked) -> Answer:
+        if request.path == "/metadata/identity/oauth2/token":
+            known = request.query["resource"] == ["https://storage.azure.com/"]
+            right = request.headers["Metadata"] == "true" and known and request.query["client_id"]
             return Answer(status=200 if right else 400, body={"access_token": "secret"})
-        signed = asked.headers["Authorization"] == "Bearer secret"
-        if not signed or not asked.headers["x-ms-version"]:
+        signed = request.headers["Authorization"] == "Bearer secret"
+        if not signed or not request.headers["x-ms-version"]:
             return Answer(status=401)
-        if asked.method == "PUT":
-            row = json.loads(asked.body)
+        if request.method == "PUT":
+            row = json.loads(request.body)
             key = f"(PartitionKey='{row['PartitionKey']}',RowKey='{row['RowKey']}')"
-            assert asked.path == f"/results{key}"
+            assert request.path == f"/results{key}"
             self.rows.append(json.loads(row["json"]))
             return Answer(status=204)
         if self.refusals:
@@ -362,7 +368,7 @@ class Azure:
         return Answer(body=self.bundle)
 
     def stages(self) -> list[tuple[str, bool]]:
-        """Return the published stages in order, each with whether it has an error."""
+        """Return the published stages in order, together with whether they have an error."""
         return [(row["stage"], bool(row["error"])) for row in self.rows]
 
 
@@ -386,7 +392,7 @@ def azure() -> Iterator[Azure]:
 def fetch(
     tmp_path: Path, azure: Azure, sha256: str, healthy: str = "exit 0"
 ) -> "subprocess.CompletedProcess[str]":
-    """Run the rendered fetch.py once for this bundle."""
+    """Run the rendered fetch.py for this bundle."""
     config = boot.Boot(
         service="agent",
         environment={},
@@ -416,7 +422,7 @@ def fetch(
     )
 
 
-def test_the_package_is_fetched_checked_and_installed_once(tmp_path: Path, azure: Azure) -> None:
+def test_fetches_verifies_and_installs_package_once(tmp_path: Path, azure: Azure) -> None:
     azure.bundle = packed(install_sh=f"echo $1 >> {tmp_path}/installed")
     sha256 = hashlib.sha256(azure.bundle).hexdigest()
     azure.refusals = 1
@@ -432,7 +438,7 @@ def test_the_package_is_fetched_checked_and_installed_once(tmp_path: Path, azure
     assert azure.stages() == [*began, *installed, ("start", False), ("ready", False)]
 
 
-def test_a_newer_package_is_installed_over_an_older_one(tmp_path: Path, azure: Azure) -> None:
+def test_installs_newer_package(tmp_path: Path, azure: Azure) -> None:
     for version in ("1", "2"):
         azure.bundle = packed(install_sh=f"echo {version} >> {tmp_path}/installed")
         done = fetch(tmp_path, azure, hashlib.sha256(azure.bundle).hexdigest())
@@ -440,7 +446,7 @@ def test_a_newer_package_is_installed_over_an_older_one(tmp_path: Path, azure: A
     assert (tmp_path / "installed").read_text() == "1\n2\n"
 
 
-def test_an_installer_that_failed_is_run_again(tmp_path: Path, azure: Azure) -> None:
+def test_runs_failed_installer_again(tmp_path: Path, azure: Azure) -> None:
     """Test that the installer runs again from a newly unpacked package."""
     script = f"test ! -e {tmp_path}/cache/bundle/left && touch {tmp_path}/cache/bundle/left"
     azure.bundle = packed(install_sh=f"{script}; echo no space left; exit 100")
@@ -456,7 +462,7 @@ def test_an_installer_that_failed_is_run_again(tmp_path: Path, azure: Azure) -> 
     assert azure.stages().count(("install", True)) == 2
 
 
-def test_a_service_that_does_not_work_is_no_ready_vm(tmp_path: Path, azure: Azure) -> None:
+def test_vm_is_not_ready_if_service_is_unhealthy(tmp_path: Path, azure: Azure) -> None:
     azure.bundle = packed(install_sh="true")
     sha256 = hashlib.sha256(azure.bundle).hexdigest()
     done = fetch(tmp_path, azure, sha256, healthy="echo agent: no heartbeat >&2; exit 1")
@@ -467,7 +473,7 @@ def test_a_service_that_does_not_work_is_no_ready_vm(tmp_path: Path, azure: Azur
     assert azure.stages().count(("install", False)) == 1
 
 
-def test_another_package_is_not_installed(tmp_path: Path, azure: Azure) -> None:
+def test_rejects_package_with_wrong_hash(tmp_path: Path, azure: Azure) -> None:
     azure.bundle = packed(install_sh=f"touch {tmp_path}/installed")
     done = fetch(tmp_path, azure, "0" * 64)
     assert done.returncode == 1
@@ -475,16 +481,14 @@ def test_another_package_is_not_installed(tmp_path: Path, azure: Azure) -> None:
     assert not (tmp_path / "installed").exists()
 
 
-def test_a_package_that_is_not_there_says_what_to_run(tmp_path: Path, azure: Azure) -> None:
+def test_missing_package_error_names_the_command(tmp_path: Path, azure: Azure) -> None:
     azure.bundle = None
     assert fetch(tmp_path, azure, "0" * 64).returncode == 1
     assert "404" in azure.rows[-1]["error"]
     assert "broadside up" in azure.rows[-1]["error"]
 
 
-def test_what_goes_on_in_a_table_that_refuses_is_on_the_console(
-    tmp_path: Path, azure: Azure
-) -> None:
+def test_prints_boot_status_if_table_rejects_it(tmp_path: Path, azure: Azure) -> None:
     azure.bundle = packed(install_sh="true")
     sha256 = hashlib.sha256(azure.bundle).hexdigest()
     with serving(lambda _: Answer(status=403)) as refusing:
@@ -502,7 +506,7 @@ def test_what_goes_on_in_a_table_that_refuses_is_on_the_console(
 
 
 def terraform_rendering(tmp_path: Path, config: boot.Boot) -> str:
-    """Render the boot module with Terraform. The module needs no provider."""
+    """Use Terraform to render the boot module, which does not need a provider."""
     folder = tmp_path / "boot"
     shutil.copytree(FOLDER, folder)
     variables: dict[str, Any] = {
@@ -527,20 +531,20 @@ def terraform_rendering(tmp_path: Path, config: boot.Boot) -> str:
         boot.Boot(service="coordinator", environment=FABRIC, switches='[x]\nrest = "a"\n'),
     ],
 )
-def test_terraform_renders_what_the_tests_run(tmp_path: Path, config: boot.Boot) -> None:
+def test_terraform_rendering_equals_tested_rendering(tmp_path: Path, config: boot.Boot) -> None:
     assert terraform_rendering(tmp_path, config) == boot.render(FOLDER, config)
 
 
 # The tools ----------------------------------------------------------------------------------------
 
 
-def test_chronyd_parses_the_clocks_configuration() -> None:
+def test_chronyd_accepts_the_clock_configuration() -> None:
     conf = (FOLDER / "files" / "chrony.conf").read_text()
     assert tools.chrony_parses(conf) == tools.Ran()
     assert tools.chrony_parses(conf.replace("makestep", "makestop")).faults
 
 
-def test_systemd_finds_a_planted_fault_of_the_unit() -> None:
+def test_systemd_detects_invalid_unit() -> None:
     unit = boot.render_unit(FOLDER, agent("client"))
     assert tools.systemd_verify(UNIT, unit) == tools.Ran()
     assert tools.systemd_verify(UNIT, unit.replace("ProtectSystem=", "ProtectSystems=")).faults
@@ -551,7 +555,7 @@ def test_systemd_finds_a_planted_fault_of_the_unit() -> None:
     assert tools.systemd_exposure(UNIT, open_unit, EXPOSURE_MAX).faults
 
 
-def test_cloud_init_finds_a_planted_fault() -> None:
+def test_cloud_init_detects_invalid_config() -> None:
     rendered = boot.render(FOLDER, agent("client"))
     assert tools.cloud_init_schema(rendered) == tools.Ran()
     assert tools.cloud_init_schema(rendered.replace("runcmd:", "runcmd: 3 #")).faults

@@ -1,4 +1,4 @@
-"""Test ``broadside capacity`` against a Resource Manager stand-in: ETags, polling, throttling."""
+"""Test ``broadside capacity`` against a Resource Manager stub with ETags and throttling."""
 
 import json
 import os
@@ -72,8 +72,8 @@ OLD = Capacity(min_count=2, max_count=20)
 NEW = Capacity(min_count=20, max_count=20)
 
 
-def test_raised_and_restored(arm: ResourceManager, tmp_path: Path) -> None:
-    """Test full PUTs with ETags through throttling and errors, with a wait for each operation."""
+def test_raises_and_restores_capacity(arm: ResourceManager, tmp_path: Path) -> None:
+    """Test full PUTs with ETags, throttling and errors, and wait for the operations."""
     arm.throttled, arm.broken = 2, 1
     opened, record = firewall(arm), Record.of(FIREWALL, tmp_path)
     assert raise_capacity(opened, NEW, record, NOW) == OLD
@@ -87,9 +87,7 @@ def test_raised_and_restored(arm: ResourceManager, tmp_path: Path) -> None:
     assert all(put["zones"] == ["1"] for put in arm.puts)
 
 
-def test_a_firewall_that_was_left_to_itself_is_left_so_again(
-    arm: ResourceManager, tmp_path: Path
-) -> None:
+def test_restores_firewall_without_limits(arm: ResourceManager, tmp_path: Path) -> None:
     arm.properties["autoscaleConfiguration"] = None
     opened, record = firewall(arm), Record.of(FIREWALL, tmp_path)
     raise_capacity(opened, NEW, record, NOW)
@@ -98,7 +96,7 @@ def test_a_firewall_that_was_left_to_itself_is_left_so_again(
     assert [put["properties"]["autoscaleConfiguration"] for put in arm.puts] == [RAISED, left]
 
 
-def test_a_change_that_fails_ends_with_the_old_bounds(arm: ResourceManager, tmp_path: Path) -> None:
+def test_failed_change_restores_old_limits(arm: ResourceManager, tmp_path: Path) -> None:
     arm.fails = True
     opened, record = firewall(arm), Record.of(FIREWALL, tmp_path)
     with pytest.raises(ResourceRefused, match="failed: no room"):
@@ -107,15 +105,13 @@ def test_a_change_that_fails_ends_with_the_old_bounds(arm: ResourceManager, tmp_
     assert record.read() is None
 
 
-def test_an_interrupt_while_it_scales_ends_with_the_old_bounds(
-    arm: ResourceManager, tmp_path: Path
-) -> None:
-    arm.polls_each = 3
+def test_interrupt_restores_old_limits(arm: ResourceManager, tmp_path: Path) -> None:
+    arm.polls_per_change = 3
     interrupts = iter([KeyboardInterrupt()])
 
     def interrupted(_: float) -> None:
         time.sleep(0.002)
-        # The operation continues meanwhile.
+        # The operation should continue meanwhile.
         arm.poll()
         for interrupt in interrupts:
             raise interrupt
@@ -127,9 +123,7 @@ def test_an_interrupt_while_it_scales_ends_with_the_old_bounds(
     assert record.read() is None
 
 
-def test_what_somebody_else_sets_meanwhile_is_not_overwritten(
-    arm: ResourceManager, tmp_path: Path
-) -> None:
+def test_keeps_concurrent_change_of_another_client(arm: ResourceManager, tmp_path: Path) -> None:
     theirs = {"minCapacity": 5, "maxCapacity": 9}
     arm.rivals = [{"autoscaleConfiguration": theirs}]
     opened, record = firewall(arm), Record.of(FIREWALL, tmp_path)
@@ -140,7 +134,7 @@ def test_what_somebody_else_sets_meanwhile_is_not_overwritten(
     assert record.read() is None
 
 
-def test_a_failed_restore_can_be_tried_again(arm: ResourceManager, tmp_path: Path) -> None:
+def test_failed_restore_can_be_repeated(arm: ResourceManager, tmp_path: Path) -> None:
     opened, record = firewall(arm), Record.of(FIREWALL, tmp_path)
     raise_capacity(opened, NEW, record, NOW)
     arm.refuses_puts = 1
@@ -150,15 +144,13 @@ def test_a_failed_restore_can_be_tried_again(arm: ResourceManager, tmp_path: Pat
     assert restore(opened, record) == OLD
 
 
-def test_a_put_that_was_taken_and_ignored_is_told(arm: ResourceManager, tmp_path: Path) -> None:
+def test_reports_ignored_put(arm: ResourceManager, tmp_path: Path) -> None:
     arm.keeps_old = True
     with pytest.raises(ResourceUnavailable, match="keeps 2 to 20 units"):
         raise_capacity(firewall(arm), NEW, Record.of(FIREWALL, tmp_path), NOW)
 
 
-def test_a_basic_firewall_is_refused_before_anything_is_written(
-    arm: ResourceManager, tmp_path: Path
-) -> None:
+def test_rejects_basic_firewall_before_any_write(arm: ResourceManager, tmp_path: Path) -> None:
     arm.properties["sku"] = {"tier": "Basic"}
     record = Record.of(FIREWALL, tmp_path)
     with pytest.raises(ResourceRefused, match="fixed capacity"):
@@ -166,13 +158,13 @@ def test_a_basic_firewall_is_refused_before_anything_is_written(
     assert (arm.puts, record.read()) == ([], None)
 
 
-def test_a_service_that_stays_away_is_told_in_time(arm: ResourceManager) -> None:
+def test_reports_unavailable_service_in_time(arm: ResourceManager) -> None:
     arm.broken = 10_000
     with pytest.raises(ResourceUnavailable, match="503"):
         firewall(arm, patience_s=0.1).read()
 
 
-def test_the_observed_capacity_is_the_newest_that_is_known(arm: ResourceManager) -> None:
+def test_observed_capacity_is_the_newest_known_value(arm: ResourceManager) -> None:
     result = firewall(arm).observed(NOW)
     assert result is not None
     assert (result.units_count, result.at.minute) == (20, 1)
@@ -200,23 +192,21 @@ def command(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> Command:
-    """Return a function that runs `broadside capacity` against the Resource Manager stand-in."""
+    """Return a function to run `broadside capacity`, using the Resource Manager stub."""
 
-    def run(verb: str, *rest: str, bearer: str = TOKEN) -> Done:
+    def run(verb: str, *options: str, bearer: str = TOKEN) -> Done:
         with monkeypatch.context() as patch:
             for name, value in (
                 environment(arm) | {"BROADSIDE_AZURE_MONITOR_TOKEN": bearer}
             ).items():
                 patch.setenv(name, value)
-            argv = ["capacity", verb, "--records", str(tmp_path / "records"), *rest]
+            argv = ["capacity", verb, "--records", str(tmp_path / "records"), *options]
             return run_command(argv, patch, capfd)
 
     return run
 
 
-def test_a_command_runs_while_the_capacity_is_raised(
-    arm: ResourceManager, command: Command
-) -> None:
+def test_runs_command_with_raised_capacity(arm: ResourceManager, command: Command) -> None:
     done = command("set", "--min", "20", "--max", "20", "--", "sh", "-c", "exit 7")
     assert done.returncode == 7, done.stderr
     assert "restored: 2 to 20 units" in done.stderr
@@ -224,7 +214,7 @@ def test_a_command_runs_while_the_capacity_is_raised(
     assert wanted == [20, 2]
 
 
-def test_a_terminated_command_puts_it_back(arm: ResourceManager, tmp_path: Path) -> None:
+def test_terminated_command_restores_capacity(arm: ResourceManager, tmp_path: Path) -> None:
     parts = ["set", "--min", "20", "--max", "20", "--records", str(tmp_path), "--", "sleep", "60"]
     process = subprocess.Popen(
         [*BROADSIDE, "capacity", *parts],
@@ -243,7 +233,7 @@ def test_a_terminated_command_puts_it_back(arm: ResourceManager, tmp_path: Path)
     assert capacity(arm) == BEFORE
 
 
-def test_set_show_restore(command: Command) -> None:
+def test_set_show_and_restore_commands(command: Command) -> None:
     done = command("set", "--min", "6", "--max", "10")
     assert done.returncode == 0, done.stderr
     assert "restore the previous limits with: broadside capacity restore" in done.stdout
@@ -255,7 +245,7 @@ def test_set_show_restore(command: Command) -> None:
     assert "nothing to restore" in command("restore").stdout
 
 
-def test_wrong_usage_and_wrong_rights(command: Command) -> None:
+def test_reports_wrong_usage_and_missing_role(command: Command) -> None:
     wrong = command("set", "--min", "5", "--max", "6")
     assert (wrong.returncode, wrong.stderr.count("\n")) == (3, 1)
     assert "2 or more above it" in wrong.stderr
@@ -264,9 +254,7 @@ def test_wrong_usage_and_wrong_rights(command: Command) -> None:
     assert "Network Contributor" in refused.stderr
 
 
-def test_a_command_that_is_none_leaves_the_old_bounds(
-    arm: ResourceManager, command: Command
-) -> None:
+def test_unknown_command_keeps_old_limits(arm: ResourceManager, command: Command) -> None:
     done = command("set", "--min", "20", "--max", "20", "--", "/no/such/command")
     assert done.returncode == 4
     assert "no such command" in done.stderr

@@ -1,4 +1,4 @@
-"""Test the range's security rules and agent settings as Terraform computes them from the locals."""
+"""Test security rules and agent settings, using Terraform to compute them from the locals."""
 
 import json
 import re
@@ -38,15 +38,17 @@ OF_AN_OPERATOR = {
 EXAMPLES = sorted(path.name for path in (AZURE / "examples").glob("*.tfvars"))
 
 
-def worked_out(folder: Path, locals_: str, wanted: str, given: Mapping[str, Any]) -> Any:
-    """Return the value of an expression of locals and variables, which needs no provider."""
-    (folder / "main.tf").write_text(f"{locals_}\noutput told {{\n value = {wanted}\n}}")
+def evaluate(folder: Path, locals_: str, wanted: str, given: Mapping[str, Any]) -> Any:
+    """Return the value of an expression of locals and variables that need no provider."""
+    (folder / "main.tf").write_text(f"{locals_}\noutput result {{\n value = {wanted}\n}}")
     (folder / "terraform.tfvars.json").write_text(json.dumps(given))
-    return outputs(folder)["told"]
+    return outputs(folder)["result"]
 
 
-def passing(folder: Path, vxlan_port: int | None = None) -> set[tuple[str, str, str, str, str]]:
-    """Return group, direction, protocol, source and destination of every security rule."""
+def allowed_rules(
+    folder: Path, vxlan_port: int | None = None
+) -> set[tuple[str, str, str, str, str]]:
+    """Return group, direction, protocol, source and destination of all security rules."""
     text = "\n".join((NETWORK / name).read_text() for name in ("security.tf", "main.tf"))
     blocks = re.findall(r"^locals \{.*?^\}", text, re.M | re.S)
     shutil.copy(NETWORK / "variables.tf", folder)
@@ -54,7 +56,7 @@ def passing(folder: Path, vxlan_port: int | None = None) -> set[tuple[str, str, 
     blocks.append("locals {\n existing = {}\n}")
     ports: dict[str, Any] = {"tcp_ports": ["5201"], "udp_ports": ["5201"], "icmp_enabled": True}
     given = OF_THE_NETWORK | {"traffic": ports | {"vxlan_port": vxlan_port}}
-    rules = worked_out(folder, "\n".join(blocks), "local.rules", given)
+    rules = evaluate(folder, "\n".join(blocks), "local.rules", given)
     return {
         (rule["group"], rule["direction"], f"{rule['protocol']} {port}", rule["from"], rule["to"])
         for rule in rules.values()
@@ -63,16 +65,16 @@ def passing(folder: Path, vxlan_port: int | None = None) -> set[tuple[str, str, 
 
 
 def traffic(folder: Path, **given: Any) -> Any:
-    """Return the locals of ``traffic.tf``. The validations of the root module apply."""
+    """Return the locals of ``traffic.tf``. The validations of the root module will apply."""
     for path in (*AZURE.glob("variables*.tf"), AZURE / "clouds.tf"):
         shutil.copy(path, folder)
     names = ("tcp_ports", "udp_ports", "services", "capabilities")
     wanted = "{" + ", ".join(f"{name} = local.{name}" for name in names) + "}"
-    return worked_out(folder, (AZURE / "traffic.tf").read_text(), wanted, OF_AN_OPERATOR | given)
+    return evaluate(folder, (AZURE / "traffic.tf").read_text(), wanted, OF_AN_OPERATOR | given)
 
 
-def test_tunnels_pass_from_either_end(tmp_path: Path) -> None:
-    vxlan = {rule for rule in passing(tmp_path, vxlan_port=4789) if rule[2] == "Udp 4789"}
+def test_tunnels_are_allowed_in_both_directions(tmp_path: Path) -> None:
+    vxlan = {rule for rule in allowed_rules(tmp_path, vxlan_port=4789) if rule[2] == "Udp 4789"}
     assert vxlan == {
         ("clients", "Outbound", "Udp 4789", CLIENTS, SERVERS),
         ("servers", "Inbound", "Udp 4789", CLIENTS, SERVERS),
@@ -81,11 +83,11 @@ def test_tunnels_pass_from_either_end(tmp_path: Path) -> None:
     }
 
 
-def test_without_tunnels_servers_begin_nothing_towards_clients(tmp_path: Path) -> None:
-    assert not {rule for rule in passing(tmp_path) if rule[4] == CLIENTS}
+def test_without_tunnels_servers_cannot_connect_to_clients(tmp_path: Path) -> None:
+    assert not {rule for rule in allowed_rules(tmp_path) if rule[4] == CLIENTS}
 
 
-def test_by_default_iperf3_and_probes_pass(tmp_path: Path) -> None:
+def test_default_rules_allow_iperf3_and_probes(tmp_path: Path) -> None:
     echo_port = AgentSettings.model_fields["echo_port"].default
     assert traffic(tmp_path) == {
         "tcp_ports": ["5201"],
@@ -95,7 +97,7 @@ def test_by_default_iperf3_and_probes_pass(tmp_path: Path) -> None:
     }
 
 
-def test_the_notebooks_services_have_their_ports_and_rights(tmp_path: Path) -> None:
+def test_notebook_services_have_ports_and_capabilities(tmp_path: Path) -> None:
     path = AZURE / "examples" / "notebook.tfvars"
     reported = traffic(tmp_path, **hcl.read_values(path.read_text(), path.name))
     first, last = PASSIVE_PORTS
@@ -137,12 +139,12 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("given", "words"), MISTAKES)
-def test_a_mistake_is_refused(tmp_path: Path, given: Mapping[str, Any], words: str) -> None:
-    with pytest.raises(AssertionError, match=words):
+@pytest.mark.parametrize(("given", "expected"), MISTAKES)
+def test_rejects_invalid_variables(tmp_path: Path, given: Mapping[str, Any], expected: str) -> None:
+    with pytest.raises(AssertionError, match=expected):
         traffic(tmp_path, **given)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_every_example_is_valid(tmp_path: Path, name: str) -> None:
+def test_examples_are_valid(tmp_path: Path, name: str) -> None:
     traffic(tmp_path, **hcl.read_values((AZURE / "examples" / name).read_text(), name))

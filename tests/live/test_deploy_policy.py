@@ -1,4 +1,4 @@
-"""Test the command that sets firewall modes against a Resource Manager stand-in."""
+"""Test the command to set firewall modes against a Resource Manager stub."""
 
 import sys
 from collections.abc import Iterator
@@ -55,10 +55,10 @@ def put(arm: ResourceManager, token: str = TOKEN, patience_s: float = 60, **mode
 
 @pytest.mark.parametrize("put_status", [200, 201, 202])
 @pytest.mark.parametrize("hides_operations", [False, True])
-def test_a_mode_is_set_and_all_else_kept(
+def test_sets_mode_and_keeps_other_settings(
     arm: ResourceManager, put_status: int, hides_operations: bool
 ) -> None:
-    """Test that other settings are unchanged, also if the identity cannot read operations."""
+    """Test that other settings stay, even if the identity cannot read operations."""
     arm.put_status, arm.hides_operations, arm.throttled = put_status, hides_operations, 2
     before = arm.body()["properties"]
     put(arm, idps="Deny")
@@ -69,23 +69,23 @@ def test_a_mode_is_set_and_all_else_kept(
     }
 
 
-def test_threat_intelligence_is_set(arm: ResourceManager) -> None:
+def test_sets_threat_intelligence(arm: ResourceManager) -> None:
     put(arm, threat_intelligence="Alert")
     assert modes(arm) == ("Off", "Alert")
 
 
-def test_a_mode_that_is_set_already_is_not_put_again(arm: ResourceManager) -> None:
+def test_sends_no_put_if_mode_is_already_set(arm: ResourceManager) -> None:
     put(arm, idps="Off")
     assert arm.puts == []
 
 
-def test_a_change_under_way_is_waited_for(arm: ResourceManager) -> None:
+def test_waits_for_a_change_in_progress(arm: ResourceManager) -> None:
     arm.state, arm.polls_left = "Updating", 3
     put(arm, idps="Alert")
     assert modes(arm)[0] == "Alert"
 
 
-def test_somebody_elses_change_between_is_kept(arm: ResourceManager) -> None:
+def test_retries_after_concurrent_change(arm: ResourceManager) -> None:
     arm.rivals = [{}] * 2
     put(arm, idps="Deny")
     assert len(arm.puts) == 1
@@ -94,7 +94,7 @@ def test_somebody_elses_change_between_is_kept(arm: ResourceManager) -> None:
         put(arm, idps="Off")
 
 
-def test_what_goes_wrong_is_one_line(arm: ResourceManager) -> None:
+def test_errors_have_one_line(arm: ResourceManager) -> None:
     with pytest.raises(ResourceError, match="401 no token"):
         put(arm, token="another", idps="Deny")  # noqa: S106
     arm.keeps_old = True
@@ -108,7 +108,9 @@ def test_what_goes_wrong_is_one_line(arm: ResourceManager) -> None:
         put(arm, patience_s=-1, idps="Deny")
 
 
-async def test_a_switch_runs_it(arm: ResourceManager, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_study_switch_runs_the_command(
+    arm: ResourceManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("BROADSIDE_AZURE_MONITOR_ENDPOINT", arm.url)
     monkeypatch.setenv("BROADSIDE_AZURE_MONITOR_TOKEN", TOKEN)
     argv = (
@@ -129,7 +131,7 @@ async def test_a_switch_runs_it(arm: ResourceManager, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("arguments", "code", "expected"),
     [
         (["--policy", "x", "--idps", "Deny"], 4, "firewall policy 'x'"),
         (["--policy", POLICY], 3, "use --idps or --threat-intelligence"),
@@ -137,13 +139,13 @@ async def test_a_switch_runs_it(arm: ResourceManager, monkeypatch: pytest.Monkey
         (["--idps", "Deny"], 3, "--policy"),
     ],
 )
-def test_the_command_says_what_is_wrong(
-    words: list[str],
+def test_command_reports_wrong_usage(
+    arguments: list[str],
     code: int,
-    said: str,
+    expected: str,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    done = run_command(["policy-switch", *words], monkeypatch, capfd)
+    done = run_command(["policy-switch", *arguments], monkeypatch, capfd)
     assert (done.returncode, done.stdout) == (code, "")
-    assert said in done.stderr
+    assert expected in done.stderr

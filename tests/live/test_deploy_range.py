@@ -1,4 +1,4 @@
-"""Test which commands ``broadside up``, ``scale`` and ``down`` run, and their output."""
+"""Test the commands that ``broadside up``, ``scale`` and ``down`` run, and their output."""
 
 import json
 import os
@@ -42,9 +42,10 @@ NEEDS = {
 }
 PLACE = f"--resource-group night --subscription {OUTPUTS['subscription_id']}"
 
-# Replaces terraform and az. It logs its arguments and prints the prepared answer.
+# Use this instead of terraform and az, to log the arguments and print the prepared answer.
 STUB = """#!/bin/sh
-printf '%s\\n' "$(basename "$0") $*" >> "$STUB/calls" # one write: some are run side by side
+# This must be a single write, because some commands run concurrently.
+printf '%s\\n' "$(basename "$0") $*" >> "$STUB/calls"
 [ ! -f "$STUB/throttled" ] || case "$*" in
 rest*) rm "$STUB/throttled"; echo 'Too Many Requests({"error": {}})' >&2; exit 1 ;;
 esac
@@ -95,7 +96,7 @@ esac
 
 
 class Stubs:
-    """Replacements of terraform and az that only log their calls."""
+    """Stubs for terraform and az that only log the calls."""
 
     def __init__(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
@@ -121,15 +122,15 @@ class Stubs:
             (self.folder / name).write_text(json.dumps(value))
 
     def has(self, **outputs: Any) -> None:
-        """Set the Terraform outputs of the existing range."""
+        """Set the Terraform outputs for the existing range."""
         reported = OUTPUTS | outputs
         self.answer(outputs={name: {"value": value} for name, value in reported.items()})
 
-    def run(self, *words: str, path: str | None = None) -> Done:
+    def run(self, *arguments: str, path: str | None = None) -> Done:
         with self._monkeypatch.context() as patch:
             patch.setenv("STUB", str(self.folder))
             patch.setenv("PATH", path or f"{self.folder / 'bin'}:{os.environ['PATH']}")
-            verb, *rest = words
+            verb, *rest = arguments
             argv = [verb, "--directory", str(self.directory), *rest]
             return run_command(argv, patch, self._capfd)
 
@@ -161,7 +162,7 @@ LOCK = "-lock-timeout=10m"
 DESTROY = f"terraform destroy {LOCK} -input=false -auto-approve"
 
 
-def test_up(stubs: Stubs) -> None:
+def test_up_runs_init_and_apply(stubs: Stubs) -> None:
     done = stubs.run("up", "--vars", "examples/soak.tfvars", "--set", "instances=3", "--yes")
     assert done.returncode == 0, done.stderr
     file = stubs.directory / "examples" / "soak.tfvars"
@@ -201,11 +202,11 @@ def booted(stubs: Stubs, monkeypatch: pytest.MonkeyPatch) -> Stubs:
 
 OLDER = "some VMs wait for an earlier package; replace them: broadside scale 0; broadside scale N"
 COORDINATOR_READY = boot_row("coordinator", "ready")
-ALL = ("c0", "c1", "s0")
+AGENTS = ("c0", "c1", "s0")
 
 
-def test_up_ends_when_every_heartbeat_advances(booted: Stubs) -> None:
-    beats = [[beat_row(name, second) for name in ALL] for second in (1, 6)]
+def test_up_ends_when_all_heartbeats_advance(booted: Stubs) -> None:
+    beats = [[beat_row(name, second) for name in AGENTS] for second in (1, 6)]
     booted.answer(rows={"items": [COORDINATOR_READY, *beats[0]]})
     booted.answer(next_rows={"items": [COORDINATOR_READY, *beats[1]]})
     done = booted.run("up", "--yes", "--ready-within-s", "30")
@@ -214,8 +215,8 @@ def test_up_ends_when_every_heartbeat_advances(booted: Stubs) -> None:
     assert "0 of 3 agents and the coordinator ready; waiting" in done.stderr
 
 
-def test_up_names_who_is_not_ready_and_why(booted: Stubs) -> None:
-    """Test that an old heartbeat or one with a problem does not count as ready."""
+def test_up_lists_vms_that_are_not_ready(booted: Stubs) -> None:
+    """Test that an old heartbeat or a heartbeat with a problem should not count as ready."""
     booted.answer(
         rows={
             "items": [
@@ -241,7 +242,7 @@ def test_up_names_who_is_not_ready_and_why(booted: Stubs) -> None:
     assert "0 of 3 agents and no coordinator ready within 1 s" in done.stderr
 
 
-def test_up_says_that_it_could_not_read_the_table(booted: Stubs) -> None:
+def test_up_reports_unreadable_table(booted: Stubs) -> None:
     booted.answer(rows_refused=True)
     done = booted.run("up", "--yes", "--ready-within-s", "1")
     assert done.returncode == 4
@@ -249,19 +250,19 @@ def test_up_says_that_it_could_not_read_the_table(booted: Stubs) -> None:
     assert "cannot be read: ERROR: AuthorizationFailure" in done.stdout
 
 
-def test_up_waits_for_nobody_when_told_so(booted: Stubs) -> None:
+def test_up_does_not_wait_with_zero_timeout(booted: Stubs) -> None:
     done = booted.run("up", "--yes", "--ready-within-s", "0")
     assert done.returncode == 0, done.stderr
     assert not [call for call in booted.calls() if "list-instances" in call]
 
 
-def test_without_yes_terraform_asks(stubs: Stubs) -> None:
+def test_without_yes_terraform_confirms(stubs: Stubs) -> None:
     assert stubs.run("up").returncode == 0
     assert stubs.calls()[-1] == f"terraform apply {LOCK}"
 
 
-def test_dry_runs_print_what_would_be_run_and_run_nothing(stubs: Stubs) -> None:
-    """Test that the printed commands are exactly the executed commands."""
+def test_dry_run_prints_commands_and_runs_none(stubs: Stubs) -> None:
+    """Test that the printed commands are exactly the commands to be executed."""
     for parts in (("up", "--yes"), ("scale", "7"), ("down", "--yes")):
         shown = stubs.run(*parts, "--dry-run")
         assert shown.returncode == 0, shown.stderr
@@ -274,7 +275,7 @@ def test_dry_runs_print_what_would_be_run_and_run_nothing(stubs: Stubs) -> None:
         (stubs.folder / "calls").unlink()
 
 
-def test_scale_sets_both_fleets_side_by_side(stubs: Stubs) -> None:
+def test_scale_sets_both_scale_sets(stubs: Stubs) -> None:
     done = stubs.run("scale", "30")
     assert done.returncode == 0, done.stderr
     assert stubs.calls() == [
@@ -283,7 +284,7 @@ def test_scale_sets_both_fleets_side_by_side(stubs: Stubs) -> None:
     ]
 
 
-def test_down_proves_that_nothing_is_left(stubs: Stubs) -> None:
+def test_down_verifies_that_no_resource_remains(stubs: Stubs) -> None:
     done = stubs.run("down", "--yes")
     assert done.returncode == 0, done.stderr
     assert stubs.calls() == [DESTROY, GROUPS, LISTING]
@@ -295,7 +296,7 @@ LEFT = [{"id": "/subscriptions/0/x/disk", "type": "Microsoft.Compute/disks", "ta
 LEFT_GROUP = {"id": "/subscriptions/0/resourceGroups/night", "name": "night", "tags": TAGS}
 
 
-def test_down_ends_with_1_and_names_what_is_left(stubs: Stubs) -> None:
+def test_down_exits_with_1_and_lists_remaining_resources(stubs: Stubs) -> None:
     stubs.answer(resources=LEFT, groups=[LEFT_GROUP], stays=True)
     done = stubs.run("down", "--yes", "--patience-s", "0")
     assert done.returncode == 1
@@ -304,15 +305,15 @@ def test_down_ends_with_1_and_names_what_is_left(stubs: Stubs) -> None:
     assert "2 resources of range night remain; they still cost money" in done.stderr
 
 
-def test_down_gives_azure_time_to_forget(stubs: Stubs) -> None:
-    """Test that a resource list that is not up to date is read again."""
+def test_down_waits_for_the_resource_list_to_update(stubs: Stubs) -> None:
+    """Test that a resource list is read again if it is not up to date."""
     stubs.answer(resources=LEFT, later=[])
     done = stubs.run("down", "--yes", "--patience-s", "0.5")
     assert done.returncode == 0, done.stderr
     assert "1 resources are still listed; checking again" in done.stderr
 
 
-def test_what_fails_is_not_called_down(stubs: Stubs) -> None:
+def test_failed_destroy_is_reported(stubs: Stubs) -> None:
     (stubs.folder / "destroy_fails").write_text("")
     done = stubs.run("down", "--yes")
     assert done.returncode == 4
@@ -320,7 +321,7 @@ def test_what_fails_is_not_called_down(stubs: Stubs) -> None:
     assert stubs.calls() == [DESTROY, GROUPS, LISTING]
 
 
-def test_down_deletes_by_the_tag_what_holds_terraform_up(stubs: Stubs) -> None:
+def test_down_deletes_tagged_resources_that_block_destroy(stubs: Stubs) -> None:
     """Test resources of a killed `up` that are in no state and block Terraform's destroy."""
     (stubs.folder / "destroy_fails").write_text("")
     stubs.answer(resources=LEFT, groups=[LEFT_GROUP])
@@ -331,8 +332,8 @@ def test_down_deletes_by_the_tag_what_holds_terraform_up(stubs: Stubs) -> None:
     assert f"remaining: {LEFT[0]['id']}" in done.stderr
 
 
-def test_down_deletes_nothing_that_carries_another_tag(stubs: Stubs) -> None:
-    """Test that the tag is checked again, independently of the filter for az."""
+def test_down_keeps_resources_with_another_tag(stubs: Stubs) -> None:
+    """Test that the tag is checked again, even if az did not filter."""
     stubs.answer(resources=[LEFT[0] | {"tags": {"broadside": "theirs"}}])
     done = stubs.run("down", "--yes")
     assert done.returncode == 4
@@ -340,7 +341,7 @@ def test_down_deletes_nothing_that_carries_another_tag(stubs: Stubs) -> None:
     assert stubs.calls() == [DESTROY, GROUPS, LISTING]
 
 
-def test_in_somebody_elses_group_down_deletes_what_has_the_tag_and_no_more(stubs: Stubs) -> None:
+def test_down_deletes_only_tagged_resources_in_existing_group(stubs: Stubs) -> None:
     stubs.has(own_group=False)
     stubs.answer(resources=LEFT)
     done = stubs.run("down", "--yes")
@@ -349,7 +350,7 @@ def test_in_somebody_elses_group_down_deletes_what_has_the_tag_and_no_more(stubs
     assert not any("group delete" in line for line in stubs.calls())
 
 
-def test_down_of_an_up_that_wrote_no_outputs_asks_the_variables(stubs: Stubs) -> None:
+def test_down_without_outputs_reads_the_variables(stubs: Stubs) -> None:
     (stubs.directory / ".terraform").mkdir()
     stubs.answer(outputs={"name": {"value": "night"}})
     done = stubs.run("down", "--yes")
@@ -359,7 +360,7 @@ def test_down_of_an_up_that_wrote_no_outputs_asks_the_variables(stubs: Stubs) ->
 
 GROUP = f"/subscriptions/{OUTPUTS['subscription_id']}/resourceGroups/night"
 NETWORK = f"{GROUP}/providers/Microsoft.Network"
-THERE = f"""
+ALREADY_EXISTS = f"""
 \x1b[31m╷\x1b[0m
 \x1b[31m│\x1b[0m \x1b[1mError: \x1b[0mA resource with the ID
 \x1b[31m│\x1b[0m "{NETWORK}/virtualNetworks/night-hub" already exists - to be managed via Terraform
@@ -375,8 +376,8 @@ Error: an association between "{NETWORK}/natGateways/a" and
 """
 
 
-def test_up_takes_over_what_a_killed_up_made(stubs: Stubs) -> None:
-    (stubs.folder / "apply_fails").write_text(THERE)
+def test_up_imports_resources_of_a_killed_up(stubs: Stubs) -> None:
+    (stubs.folder / "apply_fails").write_text(ALREADY_EXISTS)
     stubs.answer(groups=[{"id": GROUP, "name": "night"}])
     done = stubs.run("up", "--yes")
     assert done.returncode == 0, done.stderr
@@ -389,8 +390,8 @@ def test_up_takes_over_what_a_killed_up_made(stubs: Stubs) -> None:
 
 
 @pytest.mark.skipif(shutil.which("terraform") is None, reason="terraform is missing")
-def test_terraform_itself_takes_what_is_written_for_it(tmp_path: Path) -> None:
-    """Test the file name with Terraform, because an override file cannot contain import blocks."""
+def test_terraform_accepts_import_blocks(tmp_path: Path) -> None:
+    """Test using Terraform, because an override file cannot contain import blocks."""
     (tmp_path / "main.tf").write_text('resource "terraform_data" "x" {}\n')
     results = [Orphan(address="terraform_data.x", id="1")]
     (tmp_path / RESUME).write_text(import_blocks(results))
@@ -401,7 +402,7 @@ def test_terraform_itself_takes_what_is_written_for_it(tmp_path: Path) -> None:
     assert "1 imported, 0 added" in done.stdout
 
 
-def test_machines_that_a_killed_up_made_are_made_again(stubs: Stubs) -> None:
+def test_up_recreates_machines_of_a_killed_up(stubs: Stubs) -> None:
     """Test that such machines are deleted and created again.
 
     Azure does not return custom data, so Terraform would replace imported machines.
@@ -417,22 +418,22 @@ def test_machines_that_a_killed_up_made_are_made_again(stubs: Stubs) -> None:
     assert (stubs.folder / "resumed").read_text() == ""
 
 
-def test_up_takes_over_nothing_that_is_not_its_own(stubs: Stubs) -> None:
-    (stubs.folder / "apply_fails").write_text(THERE.replace("night-hub", "theirs"))
+def test_up_imports_no_resource_of_another_range(stubs: Stubs) -> None:
+    (stubs.folder / "apply_fails").write_text(ALREADY_EXISTS.replace("night-hub", "theirs"))
     done = stubs.run("up", "--yes")
     assert done.returncode == 4
     assert "does not belong to this range" in done.stderr
     assert not (stubs.folder / "resumed").exists()
 
 
-def test_up_stops_at_any_other_error(stubs: Stubs) -> None:
+def test_up_stops_at_other_errors(stubs: Stubs) -> None:
     (stubs.folder / "apply_fails").write_text("Error: quota\n\n  with module.fleet.azurerm_x.y,\n")
     done = stubs.run("up", "--yes")
     assert done.returncode == 4
     assert "again to continue, or `broadside down` to remove" in done.stderr
 
 
-def test_a_null_is_no_text(stubs: Stubs) -> None:
+def test_set_null_is_not_a_string(stubs: Stubs) -> None:
     done = stubs.run("up", "--set", "auto_shutdown_time=null", "--set", "instances=3", "--yes")
     assert done.returncode == 0, done.stderr
     file = stubs.directory / ".terraform" / "null.tfvars.json"
@@ -443,7 +444,7 @@ def test_a_null_is_no_text(stubs: Stubs) -> None:
 # Parked and checked -------------------------------------------------------------------------------
 
 
-def test_park_and_unpark_use_what_up_was_given(stubs: Stubs) -> None:
+def test_park_and_unpark_use_the_options_of_up(stubs: Stubs) -> None:
     stubs.run("up", "--vars", "examples/soak.tfvars", "--yes")
     (stubs.folder / "calls").unlink()
     file = stubs.directory / "examples" / "soak.tfvars"
@@ -457,8 +458,8 @@ def test_park_and_unpark_use_what_up_was_given(stubs: Stubs) -> None:
     assert stubs.calls()[-1] == applied.replace("true", "false")
 
 
-def test_park_gives_the_firewall_back_and_unpark_brings_it_with_all_it_had(stubs: Stubs) -> None:
-    """Test that the Resource Manager is called only if the state of the firewall differs."""
+def test_park_deallocates_and_unpark_restores_the_firewall(stubs: Stubs) -> None:
+    """Test that the Resource Manager will be called only if the firewall's state differs."""
     addresses = {
         "ipConfigurations": [{"name": "data", "properties": {"subnet": {"id": "s"}}}],
         "managementIpConfiguration": None,
@@ -485,8 +486,8 @@ def test_park_gives_the_firewall_back_and_unpark_brings_it_with_all_it_had(stubs
     assert sum(put in line for line in stubs.calls()) == 2
 
 
-def test_a_throttled_request_is_made_again(stubs: Stubs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Test retries of plain requests, which az does not repeat itself."""
+def test_retries_throttled_request(stubs: Stubs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Test plain requests, because az does not repeat them itself."""
     monkeypatch.setattr("broadside.coordinator.cli.terraform.REST_PAUSE_S", 0.0)
     stubs.has(firewall_addresses={"ipConfigurations": [{"name": "data"}]})
     given = {"ipConfigurations": [{"name": "data"}], "provisioningState": "Succeeded"}
@@ -499,7 +500,7 @@ def test_a_throttled_request_is_made_again(stubs: Stubs, monkeypatch: pytest.Mon
     )
 
 
-def test_park_says_when_azure_did_not_take_it(stubs: Stubs) -> None:
+def test_park_reports_failed_change(stubs: Stubs) -> None:
     stubs.has(firewall_addresses={"ipConfigurations": [{"name": "data"}]})
     failed = {"ipConfigurations": [{"name": "data"}], "provisioningState": "Failed"}
     stubs.answer(firewall={"properties": failed})
@@ -531,7 +532,7 @@ SIZES = [
 ]
 
 
-def test_a_check_says_what_to_ask_for_and_makes_nothing(stubs: Stubs) -> None:
+def test_check_reports_required_quota_and_creates_nothing(stubs: Stubs) -> None:
     stubs.answer(compute=[usage("standardDv4Family", 10, 100), usage("cores", 0, 999)], sizes=SIZES)
     done = stubs.run("up", "--check")
     assert done.returncode == 4
@@ -544,7 +545,7 @@ def test_a_check_says_what_to_ask_for_and_makes_nothing(stubs: Stubs) -> None:
     assert stubs.run("up", "--check").returncode == 0
 
 
-def test_a_check_knows_sizes_that_are_closed_or_not_offered(stubs: Stubs) -> None:
+def test_check_reports_unavailable_vm_sizes(stubs: Stubs) -> None:
     closed = [SIZES[0] | {"restrictions": [{"reasonCode": "NotAvailableForSubscription"}]}]
     stubs.answer(compute=[], sizes=closed, needs=json.dumps(NEEDS | {"fleet_zones": ["2"]}))
     done = stubs.run("up", "--check")
@@ -564,7 +565,7 @@ def test_a_check_knows_sizes_that_are_closed_or_not_offered(stubs: Stubs) -> Non
     assert "not a region of this subscription" in stubs.run("up", "--check").stdout
 
 
-def test_a_check_of_wrong_variables_shows_what_terraform_says(stubs: Stubs) -> None:
+def test_check_shows_terraform_error_for_invalid_variables(stubs: Stubs) -> None:
     """Test an invalid variable without a quota, and no output of the console's crash (1.11)."""
     crash = (
         "Error: Invalid value for variable\n\nlocation: no region\n\n!!!! CRASH !!!!\npanic: x\n"
@@ -577,14 +578,14 @@ def test_a_check_of_wrong_variables_shows_what_terraform_says(stubs: Stubs) -> N
     assert "panic" not in done.stderr
 
 
-def test_what_az_cannot_tell_is_not_called_down(stubs: Stubs) -> None:
+def test_down_fails_if_az_cannot_list_resources(stubs: Stubs) -> None:
     (stubs.folder / "resources").write_text("Please run 'az login'")
     done = stubs.run("down", "--yes")
     assert done.returncode == 4
     assert "nothing is verified" in done.stderr
 
 
-def test_without_a_state_there_is_nothing_to_scale_and_a_name_to_look_for(stubs: Stubs) -> None:
+def test_without_state_down_needs_a_name(stubs: Stubs) -> None:
     stubs.answer(outputs={})
     assert stubs.run("scale", "3").returncode == 4
     assert stubs.run("down", "--yes").returncode == 4
@@ -597,7 +598,7 @@ def test_without_a_state_there_is_nothing_to_scale_and_a_name_to_look_for(stubs:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "says"),
+    ("arguments", "code", "expected"),
     [
         (("up", "--vars", "nowhere.tfvars"), 3, "no such file"),
         (("up", "--set", "instances"), 3, "expected NAME=VALUE"),
@@ -605,13 +606,15 @@ def test_without_a_state_there_is_nothing_to_scale_and_a_name_to_look_for(stubs:
         (("up", "--directory", "/nowhere"), 3, "it has no Terraform files"),
     ],
 )
-def test_wrong_usage(stubs: Stubs, words: tuple[str, ...], code: int, says: str) -> None:
-    done = stubs.run(*words)
+def test_rejects_wrong_usage(
+    stubs: Stubs, arguments: tuple[str, ...], code: int, expected: str
+) -> None:
+    done = stubs.run(*arguments)
     assert (done.returncode, stubs.calls()) == (code, [])
-    assert says in done.stderr
+    assert expected in done.stderr
 
 
-def test_a_missing_tool_is_named(stubs: Stubs) -> None:
+def test_reports_missing_terraform(stubs: Stubs) -> None:
     done = stubs.run("up", path="/nowhere")
     assert done.returncode == 4
     assert "terraform is not installed" in done.stderr

@@ -1,4 +1,4 @@
-"""Test that planted CPU and share values of two devices in four modes are found and drawn."""
+"""Test that planted CPU and share values of two devices in four modes are measured and drawn."""
 
 import json
 import sys
@@ -16,7 +16,7 @@ pytestmark = [
     needs_snmpd,
 ]
 
-# The CPU of each device in %, as measured on seed E's routers by service.
+# The CPU of the devices in %, as measured on the routers of seed E per service.
 MODES = {
     "cef": (47, 22),
     "acl": (55, 25),
@@ -25,7 +25,7 @@ MODES = {
 }
 SHARES = (0.7, 0.3)
 POINTS = 0.02
-# The command of a switch copies the values of one mode into the files of both agents.
+# Use the command of a switch to copy the values of a mode to the files of both agents.
 SWITCH = "import json, shutil, sys; [shutil.copy(f'{d}/{sys.argv[1]}.json', f'{d}/figures.json') for d in sys.argv[2:]]"  # noqa: E501
 SMALL = [
     f"--set={field}"
@@ -34,7 +34,7 @@ SMALL = [
 PACED = ["--set=traffic.streams_count=1", "--set=traffic.stream_bits_per_second=50M"]
 
 
-def test_a_matrix_over_two_devices_finds_what_was_planted(tmp_path: Path) -> None:
+def test_matrix_over_two_devices_measures_planted_values(tmp_path: Path) -> None:
     now_s = time.time()
     boxes = [SnmpAgent(tmp_path / name) for name in ("fw-a", "fw-b")]
     for number, box in enumerate(boxes):
@@ -61,9 +61,9 @@ def test_a_matrix_over_two_devices_finds_what_was_planted(tmp_path: Path) -> Non
         )
         site.start_fleet(1)
         wait_for_fleet(url, 2)
-        goal = "--set=objective.device_cpu_p95_max_ratio=0.9"
+        cpu_limit = "--set=objective.device_cpu_p95_max_ratio=0.9"
         modes = [f"--mode={mode}" for mode in MODES]
-        requested = ["smoke", *modes, "--switch", "services", *SMALL, *PACED, goal]
+        requested = ["smoke", *modes, "--switch", "services", *SMALL, *PACED, cpu_limit]
         done = site.run("study", "matrix", *requested, "--json", "--api", url, timeout_s=200)
         assert done.stdout, done.stderr
         study = json.loads(done.stdout)

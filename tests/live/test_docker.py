@@ -1,4 +1,4 @@
-"""Test the commands that docker-compose.yml calls, without the image."""
+"""Test the commands for docker-compose.yml, without using the image."""
 
 import subprocess
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ BROADSIDE = ROOT / ".venv" / "bin" / "broadside"
 
 
 def command(site: Site, name: str, *arguments: str, **variables: str) -> tuple[int, str]:
-    """Run a command of the package and return its exit code and last line on standard error."""
+    """Run a command of the package, to return its exit code and last line on standard error."""
     done = subprocess.run(
         [BROADSIDE, name, *arguments],
         env=site.environment | variables,
@@ -39,7 +39,7 @@ def command(site: Site, name: str, *arguments: str, **variables: str) -> tuple[i
     return done.returncode, (done.stderr.strip().splitlines() or [""])[-1]
 
 
-def test_health_follows_the_agent_and_the_coordinator(site: Site) -> None:
+def test_health_check_follows_agent_and_coordinator(site: Site) -> None:
     coordinator, url = site.start_coordinator()
     agent = site.start_agent(Role.CLIENT, "c1")
     wait_for_fleet(url, 1)
@@ -55,14 +55,14 @@ def test_health_follows_the_agent_and_the_coordinator(site: Site) -> None:
     agent.wait(15)
     kill(coordinator)
     wait_for(
-        "the agent's goodbye",
+        "the removal of the agent's presence",
         lambda: command(site, "healthy", "agent", BROADSIDE_AGENT_AGENT_ID="c1")[0] == 1,
     )
     assert command(site, "healthy", "coordinator", BROADSIDE_PORT=port)[0] == 1
 
 
-def test_the_table_is_made_once_the_emulators_are_well(site: Site) -> None:
-    # The emulator is unhealthy at first, as while it waits for its database.
+def test_creates_table_when_emulators_are_healthy(site: Site) -> None:
+    # The emulator should be unhealthy at first, as if it were waiting for its database.
     health = iter((503, 503))
     folder = site.folder / "azurite"
     folder.mkdir()
@@ -76,7 +76,7 @@ def test_the_table_is_made_once_the_emulators_are_well(site: Site) -> None:
             "SharedAccessKeyName=n;SharedAccessKey=k;UseDevelopmentEmulator=true",
             "BROADSIDE_TABLES_CONNECTION_STRING": azurite.connection_string(),
         }
-        # At the second start the table already exists.
+        # At the second start the table will already exist.
         for _ in range(2):
             assert command(site, "emulators-ready", f"{emulator}/health") == (0, "")
         assert command(site, "healthy", "agent")[0] == 1
@@ -89,7 +89,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 
 def queue_of(connection_string: str) -> JobQueue:
-    """Open the queue as a container with this connection string does."""
+    """Open the queue as a container would, using this connection string."""
     settings = {
         "fabric": "azure",
         "servicebus_connection_string": connection_string,
@@ -98,7 +98,7 @@ def queue_of(connection_string: str) -> JobQueue:
     return open_queue(FabricSettings.model_validate(settings))
 
 
-async def test_three_pairs_and_a_doctor_keep_within_the_emulators_ten_connections(
+async def test_three_pairs_and_doctor_need_at_most_ten_connections(
     broker: BrokerProcess,
 ) -> None:
     def message(name: str, minutes: float | None = None) -> Outgoing:

@@ -1,4 +1,4 @@
-"""Test that the doctor names each real dependency, its fault and the fix."""
+"""Test that the doctor names real dependencies, their faults and the fixes."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 @pytest.fixture(scope="module")
 def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, str]]:
-    """Yield the environment of a process that uses the Azure stand-ins."""
+    """Yield the environment for a process to use the Azure stubs."""
     with azure_services.standing(tmp_path_factory.mktemp("azure")) as standing:
         yield standing.fabric()
 
@@ -42,7 +42,7 @@ def checks(site: Site) -> tuple[int, dict[str, dict[str, Any]]]:
 
 
 def counts(site: Site) -> QueueCounts:
-    """Return the counts of the queue that the site's environment selects."""
+    """Return the counts of the queue, using the site's environment to select it."""
 
     async def counted() -> QueueCounts:
         with pytest.MonkeyPatch.context() as patch:
@@ -57,7 +57,7 @@ def counts(site: Site) -> QueueCounts:
     return asyncio.run(counted())
 
 
-def test_a_healthy_fleet_is_left_as_it_was(fleet: Site) -> None:
+def test_doctor_leaves_healthy_fleet_unchanged(fleet: Site) -> None:
     code, result = checks(fleet)
     assert code == 0
     for name in (
@@ -74,7 +74,7 @@ def test_a_healthy_fleet_is_left_as_it_was(fleet: Site) -> None:
     assert "all servers of the fleet lie in them" in result["allowed networks"]["detail"]
 
 
-def test_each_fault_has_its_fix(fleet: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_reports_a_fix_for_every_fault(fleet: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     readings = fleet.folder / "readings.csv"
     wrong = {
         "BROADSIDE_AGENT_ALLOWED_NETWORKS": "10.9.0.0/16",
@@ -99,7 +99,7 @@ def test_each_fault_has_its_fix(fleet: Site, monkeypatch: pytest.MonkeyPatch) ->
     assert "2 byte counts of the last 15 minutes" in result["telemetry lab (lab)"]["detail"]
 
 
-def test_a_setting_that_is_none_is_named(site: Site) -> None:
+def test_doctor_names_invalid_settings(site: Site) -> None:
     site.environment |= {
         "BROADSIDE_AGENT_ALLOWED_NETWORKS": "everywhere",
         "BROADSIDE_QUEUE_LOCK_S": "0",
@@ -116,11 +116,11 @@ def test_a_setting_that_is_none_is_named(site: Site) -> None:
         assert variable in result[name]["detail"]
 
 
-def test_the_role_that_each_service_misses_is_named(site: Site, azure: Mapping[str, str]) -> None:
-    """Test the checks with valid keys and with wrong keys.
+def test_doctor_names_missing_roles(site: Site, azure: Mapping[str, str]) -> None:
+    """Test the checks using valid keys and wrong keys.
 
-    With valid keys the test data should be removed again. With wrong keys the missing role should
-    be named.
+    If the keys are valid, the test data should be removed again. If they are wrong, the missing
+    role should be named.
     """
     site.environment |= azure
     code, result = checks(site)
@@ -128,7 +128,7 @@ def test_the_role_that_each_service_misses_is_named(site: Site, azure: Mapping[s
     for name in ("queue send", "queue receive", "table", "raw output"):
         assert result[name]["ok"], result[name]
     assert result["raw output"]["detail"] == "a blob was written, read and deleted"
-    # The jobs in Service Bus are not counted, because that needs peeks.
+    # The jobs in Service Bus will not be counted, because it would be necessary to peek them.
     assert counts(site) == QueueCounts(active_count=None, scheduled_count=None, dead_count=0)
 
     key = re.compile(r"(SharedAccessKey|AccountKey)=[^;]*")
@@ -144,7 +144,7 @@ def test_the_role_that_each_service_misses_is_named(site: Site, azure: Mapping[s
         assert f"role '{role}'" in result[name]["fix"], result[name]
 
 
-def test_a_container_that_is_missing_is_named(site: Site, azure: Mapping[str, str]) -> None:
+def test_doctor_names_missing_container(site: Site, azure: Mapping[str, str]) -> None:
     account = "BROADSIDE_BLOBS_CONNECTION_STRING"
     site.environment |= {account: azure[account], "BROADSIDE_BLOBS_CONTAINER": "elsewhere"}
     _, result = checks(site)

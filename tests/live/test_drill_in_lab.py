@@ -49,7 +49,7 @@ def event_of(lab: Lab, profile: str) -> str:
 
 
 def drilled(lab: Lab, site: Site, profile: str) -> Any:
-    """Run a drill on the first of two firewalls and return the conclusion of the study."""
+    """Run a drill for the first of two firewalls and return the conclusion of the study."""
     profiles.apply(lab, "active-standby")
     requested = ("study", "drill", "smoke", "--event", event_of(lab, profile), "--at", "8", *SMALL)
     done = site.run(*requested, "--json", timeout_s=180)
@@ -57,7 +57,7 @@ def drilled(lab: Lab, site: Site, profile: str) -> Any:
     return json.loads(done.stdout)["conclusion"]
 
 
-def test_a_failover_is_measured_within_a_tenth_and_dated_within_a_fifth_of_a_second(
+def test_measures_duration_and_time_of_a_failover(
     standing: tuple[Lab, Site],
 ) -> None:
     lab, site = standing
@@ -85,14 +85,14 @@ def test_a_failover_is_measured_within_a_tenth_and_dated_within_a_fifth_of_a_sec
     assert "the device was out for 1" in conclusion["sentence"]
 
 
-def test_sessions_that_the_other_firewall_does_not_know_are_cut_and_open_again(
+def test_failover_without_session_sync_cuts_and_reopens_sessions(
     standing: tuple[Lab, Site],
 ) -> None:
     lab, site = standing
     conclusion = drilled(lab, site, "failover-cold")
     died_s, back_s = profiles.falls(lab)
     result = conclusion["drilled"]
-    # Probes have no session, so they measure only the device.
+    # Probes have no session, so they can be used to measure the device alone.
     for outage in result["outages"]:
         assert outage["outage_s"] == pytest.approx(back_s - died_s, abs=0.1)
     assert result["cut_count"] == result["sessions_count"] == 4

@@ -32,7 +32,7 @@ from tests.unit.agent.engine_runs import run_engine
 
 pytestmark = pytest.mark.live
 
-# The rate is per stream, because many tests run at the same time.
+# The rate is per stream. It is low because many tests run at the same time.
 LIGHT_BITS_PER_SECOND = 10_000_000
 KINDS = [
     Traffic(
@@ -47,10 +47,10 @@ KINDS = [
 FORWARD = KINDS[0]
 # The bytes of one and a half intervals.
 INTERVAL_BYTES = round(1.5 * FORWARD.streams_count * LIGHT_BITS_PER_SECOND / 8)
-# Busy cores need a long time to start all of them.
+# Busy cores will need a long time to start all of them.
 HOLDS_S = (4.0, HOLD_MAX_S, HOLD_MAX_S, HOLD_MAX_S)
-# The minimum number of reads of a held client before it counts as not prioritised.
-LOOKS_MIN_COUNT = 5
+# The minimum number of samples of a waiting client before it counts as not prioritised.
+SAMPLES_MIN_COUNT = 5
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def engine(request: pytest.FixtureRequest) -> Iperf3:
     return engines()[request.param]
 
 
-def test_both_forms_are_at_hand() -> None:
+def test_iperf3_with_and_without_json_stream_is_available() -> None:
     assert {streams_json(engine.version) for engine in engines().values()} == {True, False}, (
         "needs an iperf3 before 3.17 on PATH and a newer one: sh deploy/iperf3.sh"
     )
@@ -74,7 +74,7 @@ def test_both_forms_are_at_hand() -> None:
 
 @pytest.mark.parametrize("server", sorted(engines()))
 @pytest.mark.parametrize("client", sorted(engines()))
-async def test_every_kind_of_test_between_releases_starts_at_the_instant(
+async def test_every_traffic_kind_starts_at_the_planned_time(
     client: str, server: str, ports: Iterator[int]
 ) -> None:
     async def fire(traffic: Traffic, port: int) -> None:
@@ -100,15 +100,15 @@ async def test_every_kind_of_test_between_releases_starts_at_the_instant(
         assert one.reading.start_basis is (StartBasis.ARRIVALS if live else StartBasis.RELEASE)
         for total in one.reading.report.totals:
             assert total.sent_bytes is not None and total.received_bytes is not None
-            # A lead that was not read or an omitted second would add one second. The end on a busy
-            # host is late.
+            # A lead that was not read or an omitted second would add a second. The end will be late
+            # on a busy host.
             assert total.sent_s == pytest.approx(total.received_s, abs=0.75)
 
     await asyncio.gather(*(fire(traffic, next(ports)) for traffic in KINDS))
 
 
 def _policies(engine: Running) -> set[int]:
-    """Return the scheduling policies of its threads, or an empty set after its end."""
+    """Return the scheduling policies of all threads, or an empty set if they have ended."""
     result = set()
     with suppress(FileNotFoundError):
         for task in Path(f"/proc/{engine.process.pid}/task").iterdir():
@@ -117,30 +117,30 @@ def _policies(engine: Running) -> set[int]:
     return result
 
 
-async def _turns(
-    engine: Iperf3, port: int, traffic: Traffic, hold_s: float, prefix: Sequence[str]
+async def _scheduling_policies(
+    engine: Iperf3, port: int, traffic: Traffic, wait_s: float, prefix: Sequence[str]
 ) -> tuple[set[int], set[int]] | None:
-    """Return the scheduling policies of a client while held, and from normal priority to its end.
+    """Return the scheduling policies of a waiting client, and those until its end.
 
-    None if too few samples of either phase exist, because the client or the samples were late.
+    The result is None if the client or the samples were too late to see both phases.
     """
     serving = await start_server(engine, port)
-    at_s = time.time() + hold_s
+    at_s = time.time() + wait_s
     firing = await start_client(
         engine, port, traffic, duration_s=5, release_at_s=at_s, prefix=prefix
     )
-    looked_at_s, stored = [], set[int]()
-    while time.time() < at_s and os.SCHED_FIFO not in stored:
-        looked_at_s.append(time.time())
-        stored |= _policies(firing)
+    sampled_at_s, early = [], set[int]()
+    while time.time() < at_s and os.SCHED_FIFO not in early:
+        sampled_at_s.append(time.time())
+        early |= _policies(firing)
         await asyncio.sleep(0.02)
     await until(
-        "its usual turn",
+        "normal priority",
         lambda: time.time() > at_s and os.SCHED_FIFO not in _policies(firing),
         PATIENCE_S,
     )
     later = set[int]()
-    # Sample to the end of the client.
+    # Continue to sample until the client ends.
     while now := _policies(firing):
         later |= now
         await asyncio.sleep(0.2)
@@ -148,36 +148,34 @@ async def _turns(
     assert one.reading.usable and other.reading.usable
     release = one.release
     assert release is not None
-    # Until the servers are ready a client has normal priority.
+    # A client has normal priority until the servers are ready.
     ahead_s = release.server_ahead_s
     urgent_at_s = release.released_at_s - ahead_s if ahead_s else release.gate_reached_at_s
-    checks_count = sum(urgent_at_s < check_at_s for check_at_s in looked_at_s)
-    seen = os.SCHED_FIFO in stored or checks_count >= LOOKS_MIN_COUNT
-    return (stored, later) if seen and urgent_at_s < at_s and later else None
+    checks_count = sum(urgent_at_s < check_at_s for check_at_s in sampled_at_s)
+    seen = os.SCHED_FIFO in early or checks_count >= SAMPLES_MIN_COUNT
+    return (early, later) if seen and urgent_at_s < at_s and later else None
 
 
 @pytest.mark.parametrize("allowed", [True, False], ids=["allowed", "not allowed"])
-async def test_a_held_client_has_the_first_turn_and_no_other(
+async def test_waiting_client_has_realtime_priority_only_until_start(
     engine: Iperf3, ports: Iterator[int], allowed: bool
 ) -> None:
     prefix = () if allowed else ("setpriv", "--bounding-set=-sys_nice")
 
     async def fire(traffic: Traffic) -> None:
         for lock_s in HOLDS_S:
-            if turns := await _turns(engine, next(ports), traffic, lock_s, prefix):
+            if turns := await _scheduling_policies(engine, next(ports), traffic, lock_s, prefix):
                 break
         else:
-            pytest.fail(f"no client was seen while held, in {len(HOLDS_S)} tries")
-        stored, later = turns
-        assert (os.SCHED_FIFO in stored) == allowed
+            pytest.fail(f"no client was seen while waiting, in {len(HOLDS_S)} tries")
+        early, later = turns
+        assert (os.SCHED_FIFO in early) == allowed
         assert later == {os.SCHED_OTHER}
 
     await asyncio.gather(*map(fire, KINDS))
 
 
-async def test_a_long_idle_server_still_takes_a_held_test(
-    engine: Iperf3, ports: Iterator[int]
-) -> None:
+async def test_long_idle_server_accepts_a_gated_test(engine: Iperf3, ports: Iterator[int]) -> None:
     async def fire(traffic: Traffic, port: int) -> None:
         serving = await start_server(engine, port, silence_s=1.5)
         await asyncio.sleep(2)
@@ -189,10 +187,8 @@ async def test_a_long_idle_server_still_takes_a_held_test(
     await asyncio.gather(*(fire(traffic, next(ports)) for traffic in both))
 
 
-async def test_a_long_idle_server_waits_for_data_beyond_its_first_reading(
-    engine: Iperf3, ports: Iterator[int]
-) -> None:
-    """Test as on a busy host, where clients get no CPU in the second before the planned start."""
+async def test_long_idle_server_waits_for_late_data(engine: Iperf3, ports: Iterator[int]) -> None:
+    """Test as if clients got no CPU in the second before the planned start."""
     port, traffic = next(ports), Traffic(streams_count=2)
     serving = await start_server(engine, port, silence_s=1.0)
     await asyncio.sleep(1.5)
@@ -203,7 +199,7 @@ async def test_a_long_idle_server_waits_for_data_beyond_its_first_reading(
     assert other.reading.usable, other.exit.stderr
 
 
-async def test_many_streams_make_long_lines(engine: Iperf3, ports: Iterator[int]) -> None:
+async def test_reads_long_lines_of_many_streams(engine: Iperf3, ports: Iterator[int]) -> None:
     port = next(ports)
     traffic = Traffic(streams_count=128, stream_bits_per_second=100_000, block_bytes=1_000)
     serving = await start_server(engine, port)
@@ -213,7 +209,7 @@ async def test_many_streams_make_long_lines(engine: Iperf3, ports: Iterator[int]
     assert end.reading.report.streams_count == 128
 
 
-async def test_ipv6(engine: Iperf3, ports: Iterator[int]) -> None:
+async def test_measures_over_ipv6(engine: Iperf3, ports: Iterator[int]) -> None:
     port = next(ports)
     serving = await start_server(engine, port, address="::1")
     firing = await start_client(engine, port, FORWARD, address="::1", release_at_s=time.time() + 1)
@@ -222,9 +218,7 @@ async def test_ipv6(engine: Iperf3, ports: Iterator[int]) -> None:
     assert (await serving.end()).reading.client_address == "::1"
 
 
-async def test_a_loaded_gate_without_an_instant_does_nothing(
-    engine: Iperf3, ports: Iterator[int]
-) -> None:
+async def test_gate_without_start_time_does_nothing(engine: Iperf3, ports: Iterator[int]) -> None:
     port = next(ports)
     serving = await start_server(engine, port)
     library = find_gate()
@@ -243,7 +237,7 @@ async def test_a_loaded_gate_without_an_instant_does_nothing(
 
 
 async def under_way(engine: Iperf3, port: int) -> tuple[Running, Running]:
-    """Start a server and a client, and return them after the first interval."""
+    """Start a server and a client, and wait for the first interval."""
     serving = await start_server(engine, port)
     firing = await start_client(engine, port, FORWARD, duration_s=10)
     await until("a first interval", lambda: carried_bytes(port) > INTERVAL_BYTES, PATIENCE_S)
@@ -253,13 +247,13 @@ async def under_way(engine: Iperf3, port: int) -> tuple[Running, Running]:
 # Failing tests -----------------------------------------------------------------------------------
 
 
-async def test_refused(engine: Iperf3, ports: Iterator[int]) -> None:
+async def test_reports_refused_connection(engine: Iperf3, ports: Iterator[int]) -> None:
     end = await (await start_client(engine, next(ports), FORWARD)).end()
     assert not end.reading.usable
     assert "Connection refused" in (end.reading.report.error or "")
 
 
-async def test_busy(engine: Iperf3, ports: Iterator[int]) -> None:
+async def test_reports_busy_server(engine: Iperf3, ports: Iterator[int]) -> None:
     port = next(ports)
     serving = await start_server(engine, port)
     first = await start_client(engine, port, FORWARD, duration_s=3)
@@ -270,7 +264,7 @@ async def test_busy(engine: Iperf3, ports: Iterator[int]) -> None:
     assert one.reading.usable and other.reading.usable
 
 
-async def test_a_killed_server_leaves_the_client_with_what_it_counted(
+async def test_client_keeps_its_counts_if_server_is_killed(
     engine: Iperf3, ports: Iterator[int]
 ) -> None:
     serving, firing = await under_way(engine, next(ports))
@@ -284,7 +278,7 @@ async def test_a_killed_server_leaves_the_client_with_what_it_counted(
     assert other.reading.report.truncated
 
 
-async def test_a_killed_client_leaves_the_server_with_what_came(
+async def test_server_keeps_its_counts_if_client_is_killed(
     engine: Iperf3, ports: Iterator[int]
 ) -> None:
     serving, firing = await under_way(engine, next(ports))
@@ -296,16 +290,16 @@ async def test_a_killed_client_leaves_the_server_with_what_came(
     assert one.reading.report.truncated and not one.reading.usable
 
 
-@pytest.mark.parametrize("held", [True, False])
-async def test_an_abort_is_quick_and_keeps_what_was_counted(
-    engine: Iperf3, ports: Iterator[int], held: bool
+@pytest.mark.parametrize("before_start", [True, False])
+async def test_abort_is_fast_and_keeps_the_counts(
+    engine: Iperf3, ports: Iterator[int], before_start: bool
 ) -> None:
     port = next(ports)
     serving = await start_server(engine, port)
-    release_at_s = time.time() + (8 if held else 0.3)
+    release_at_s = time.time() + (8 if before_start else 0.3)
     firing = await start_client(engine, port, FORWARD, duration_s=10, release_at_s=release_at_s)
     await until("the client", lambda: read_ports([port])[port].connected, PATIENCE_S)
-    if not held:
+    if not before_start:
         await until("a first interval", lambda: carried_bytes(port) > INTERVAL_BYTES, PATIENCE_S)
     requested_at_s = time.time()
     firing.process.stop("cancelled by a test")
@@ -313,16 +307,16 @@ async def test_an_abort_is_quick_and_keeps_what_was_counted(
     end = await firing.end()
     assert end.exit.stopped == "cancelled by a test"
     assert end.exit.ended_at_s < min(
-        requested_at_s + 5, release_at_s if held else requested_at_s + 5
+        requested_at_s + 5, release_at_s if before_start else requested_at_s + 5
     )
     assert "terminated" in (end.reading.report.error or "")
     assert not end.reading.usable
-    assert bool(end.reading.intervals) is not held
+    assert bool(end.reading.intervals) is not before_start
     serving.process.stop("over")
     await serving.end()
 
 
-async def test_the_deadline_makes_a_stuck_engine_say_what_it_has(
+async def test_deadline_stops_stuck_engine_with_its_counts(
     engine: Iperf3, ports: Iterator[int]
 ) -> None:
     port = next(ports)
@@ -342,9 +336,7 @@ def ignore(line: bytes, at_s: float) -> None:
     """Ignore the line."""
 
 
-async def test_the_kernel_ends_an_engine_whose_agent_hangs(
-    engine: Iperf3, ports: Iterator[int]
-) -> None:
+async def test_kernel_kills_engine_at_hard_stop(engine: Iperf3, ports: Iterator[int]) -> None:
     exit_ = await run_engine(
         (*engine.binary, "--server", "--port", str(next(ports))),
         on_line=ignore,
@@ -355,7 +347,7 @@ async def test_the_kernel_ends_an_engine_whose_agent_hangs(
     assert exit_.stopped is None
 
 
-async def test_who_ignores_a_request_is_killed_with_its_children() -> None:
+async def test_kills_unresponsive_process_with_its_children() -> None:
     lines: list[bytes] = []
     exit_ = await run_engine(
         ("sh", "-c", "trap '' TERM; sleep 60 & echo $!; while :; do sleep 1; done"),
@@ -366,7 +358,7 @@ async def test_who_ignores_a_request_is_killed_with_its_children() -> None:
     await until("the child to die", lambda: not is_alive(int(lines[0])), PATIENCE_S)
 
 
-async def test_a_cancelled_waiter_kills_the_engine() -> None:
+async def test_cancelled_wait_kills_the_engine() -> None:
     pids: list[int] = []
     waiting = asyncio.create_task(
         run_engine(
@@ -382,7 +374,7 @@ async def test_a_cancelled_waiter_kills_the_engine() -> None:
     assert not is_alive(pids[0])
 
 
-async def test_a_reader_that_fails_ends_the_engine() -> None:
+async def test_failing_reader_stops_the_engine() -> None:
     def fail(line: bytes, at_s: float) -> None:
         raise RuntimeError(line.decode())
 
@@ -394,7 +386,7 @@ async def test_a_reader_that_fails_ends_the_engine() -> None:
         )
 
 
-async def test_loud_standard_error_and_long_lines_block_nobody() -> None:
+async def test_long_output_does_not_block_the_reader() -> None:
     lines: list[bytes] = []
     exit_ = await run_engine(
         ("sh", "-c", "head -c 3000000 /dev/zero >&2; head -c 3000000 /dev/zero; echo; printf end"),
@@ -406,6 +398,6 @@ async def test_loud_standard_error_and_long_lines_block_nobody() -> None:
     assert (exit_.exit_code, exit_.stopped) == (0, None)
 
 
-async def test_what_cannot_run_says_so() -> None:
+async def test_missing_engine_error_names_the_fix() -> None:
     with pytest.raises(EngineUnusable, match=r"/nowhere/iperf3.*make setup"):
         await run_engine(("/nowhere/iperf3",), on_line=ignore, deadline_at_s=None)

@@ -1,4 +1,4 @@
-"""Test that both ends stop if the path between them drops all packets during a test."""
+"""Test that both ends stop if the path drops all packets during a test."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ from tests.live.waiting import until
 
 pytestmark = [pytest.mark.live, pytest.mark.needs_root]
 
-# Each namespace has its own port space.
+# The namespaces have separate ports.
 PORT = 5201
 
 
@@ -33,8 +33,10 @@ class Path:
     address: str
 
     def carried_bytes(self) -> int:
-        """Return the bytes of both directions, counted at the server's interface."""
-        counters = [f"/sys/class/net/veth0/statistics/{method}_bytes" for method in ("rx", "tx")]
+        """Return the bytes of both directions, as counted by the server's interface."""
+        counters = [
+            f"/sys/class/net/veth0/statistics/{direction}_bytes" for direction in ("rx", "tx")
+        ]
         return sum(map(int, subprocess.check_output([*self.server, "cat", *counters]).split()))
 
     def cut(self) -> None:
@@ -75,7 +77,7 @@ def path() -> Iterator[Path]:
 
 @pytest.mark.parametrize("direction", [Direction.FORWARD, Direction.REVERSE])
 @pytest.mark.parametrize("version", sorted(engines()))
-async def test_both_ends_of_a_silent_path_end_and_say_what_they_have(
+async def test_both_ends_stop_on_silent_path_with_their_counts(
     version: str, direction: Direction, path: Path
 ) -> None:
     engine: Iperf3 = engines()[version]
@@ -96,7 +98,7 @@ async def test_both_ends_of_a_silent_path_end_and_say_what_they_have(
     path.cut()
     one = await firing.end()
     if direction is Direction.REVERSE:
-        # From version 3.16 on a sending server would never end.
+        # From version 3.16 on, a server that sends would never end.
         serving.process.stop("its supervisor")
     other = await serving.end()
     assert one.exit.stopped == "deadline"

@@ -1,4 +1,4 @@
-"""Test with the real command line that only the verdict *fail* gives exit code 1."""
+"""Test that exit code 1 is used only for the verdict *fail*, with the real command line."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ from broadside.coordinator.cli.exit_codes import Exit, run_with_exit_code
 from tests.live.as_nobody import as_nobody
 from tests.live.waiting import wait_for
 
-# This is much longer than any of the commands needs.
+# This should be much longer than any command needs.
 _ENDS_WITHIN_S = 60.0
 
 
@@ -29,11 +29,11 @@ def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def broadside(
-    *words: str, stdout: int = subprocess.PIPE, before: Sequence[str] = ()
+    *arguments: str, stdout: int = subprocess.PIPE, before: Sequence[str] = ()
 ) -> tuple[int, str]:
     """Run a command and return its exit code and standard error."""
     done = subprocess.run(
-        [*before, sys.executable, "-m", "broadside.coordinator", *words],
+        [*before, sys.executable, "-m", "broadside.coordinator", *arguments],
         stdout=stdout,
         stderr=subprocess.PIPE,
         text=True,
@@ -43,13 +43,13 @@ def broadside(
     return done.returncode, done.stderr
 
 
-def one_line(told: str) -> str:
-    assert told.startswith("broadside: "), told
-    assert told.count("\n") == 1, told
-    return told
+def one_line(text: str) -> str:
+    assert text.startswith("broadside: "), text
+    assert text.count("\n") == 1, text
+    return text
 
 
-def test_a_full_disk_on_standard_output(data_dir: Path) -> None:
+def test_full_standard_output_is_an_error(data_dir: Path) -> None:
     full = os.open("/dev/full", os.O_WRONLY)
     try:
         code, reported = broadside("scenarios", "--json", stdout=full)
@@ -60,7 +60,7 @@ def test_a_full_disk_on_standard_output(data_dir: Path) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["scenarios"], ["scenarios", "--json"], ["--help"]])
-def test_a_closed_pipe(data_dir: Path, arguments: list[str]) -> None:
+def test_closed_pipe_is_an_error_without_message(data_dir: Path, arguments: list[str]) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     try:
@@ -71,7 +71,7 @@ def test_a_closed_pipe(data_dir: Path, arguments: list[str]) -> None:
 
 
 @pytest.mark.parametrize("file", ["private", "control", "results"])
-def test_a_database_of_noise(data_dir: Path, file: str) -> None:
+def test_corrupt_database_is_an_error(data_dir: Path, file: str) -> None:
     assert broadside("runs")[0] == Exit.PASS
     for end in ("-wal", "-shm"):
         (data_dir / f"{file}.sqlite3{end}").unlink(missing_ok=True)
@@ -85,7 +85,7 @@ def test_a_database_of_noise(data_dir: Path, file: str) -> None:
     assert f"{file}.sqlite3" in one_line(reported) or file == "control"
 
 
-def test_damaged_rows(data_dir: Path) -> None:
+def test_skips_damaged_rows(data_dir: Path) -> None:
     assert broadside("runs")[0] == Exit.PASS
     with sqlite3.connect(data_dir / "private.sqlite3") as connection:
         damage = [(b"\xff\xfe{", "a"), ("[" * 100_000, "b"), ("3", "c"), ("{}", "d")]
@@ -98,13 +98,13 @@ def test_damaged_rows(data_dir: Path) -> None:
 
 
 @pytest.mark.needs_root
-def test_anothers_data_directory(monkeypatch: pytest.MonkeyPatch) -> None:
-    # The temporary folders of pytest are accessible only for root.
+def test_data_directory_of_another_user_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The temporary folders of pytest can be used only by root.
     with tempfile.TemporaryDirectory() as open_folder:
         Path(open_folder).chmod(0o755)
         monkeypatch.setenv("BROADSIDE_DATA_DIR", f"{open_folder}/data")
         assert broadside("runs")[0] == Exit.PASS
-        # The modes are private, as Broadside creates it, and readable for others.
+        # Broadside would create it to be private. The second mode is readable for others.
         for mode in (0o700, 0o755):
             Path(open_folder, "data").chmod(mode)
             code, reported = broadside("runs", before=as_nobody())
@@ -126,10 +126,10 @@ def served(data_dir: Path) -> Iterator["subprocess.Popen[str]"]:
     process.stderr.close()
 
 
-def test_a_deleted_data_directory_ends_the_coordinator(
+def test_deleted_data_directory_stops_the_coordinator(
     served: "subprocess.Popen[str]", data_dir: Path
 ) -> None:
-    wait_for("the first look at the runs", (data_dir / "private.sqlite3-wal").exists)
+    wait_for("the first read of the runs", (data_dir / "private.sqlite3-wal").exists)
     shutil.rmtree(data_dir, ignore_errors=True)
     # A file may have been created meanwhile.
     shutil.rmtree(data_dir, ignore_errors=True)
@@ -138,7 +138,7 @@ def test_a_deleted_data_directory_ends_the_coordinator(
     assert "removed or replaced while in use" in reported.splitlines()[-1]
 
 
-def test_told_to_stop_a_coordinator_is_done(served: "subprocess.Popen[str]") -> None:
+def test_coordinator_stops_on_sigterm(served: "subprocess.Popen[str]") -> None:
     served.send_signal(signal.SIGTERM)
     _, reported = served.communicate(timeout=_ENDS_WITHIN_S)
     assert served.returncode in (0, -signal.SIGTERM), reported
@@ -160,7 +160,7 @@ def test_told_to_stop_a_coordinator_is_done(served: "subprocess.Popen[str]") -> 
     ],
     ids=repr,
 )
-def test_no_end_of_a_command_is_1(
+def test_no_exception_gives_exit_code_1(
     error: BaseException,
     code: int,
     tmp_path: Path,
@@ -182,5 +182,5 @@ def test_no_end_of_a_command_is_1(
         assert "Traceback" in log.read_text()
 
 
-def test_the_codes_of_verdicts_pass() -> None:
+def test_keeps_exit_codes_of_verdicts() -> None:
     assert [run_with_exit_code(partial(int, code)) for code in Exit] == list(Exit)

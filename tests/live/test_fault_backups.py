@@ -1,4 +1,4 @@
-"""Test that the backup check of the fault matrix detects missing runs and changed verdicts."""
+"""Test that the backup check of the fault matrix can detect missing runs and changed verdicts."""
 
 import asyncio
 from pathlib import Path
@@ -24,7 +24,7 @@ async def stored(data_dir: Path) -> str:
         await fabric.close()
 
 
-def test_a_backup_is_compared_with_what_was_judged_before(tmp_path: Path) -> None:
+def test_compares_backup_with_earlier_verdicts(tmp_path: Path) -> None:
     data_dir = tmp_path / "data"
     run_id = asyncio.run(stored(data_dir))
     with Serving(sqlite_fabric(data_dir), tmp_path) as coordinator:
@@ -35,19 +35,19 @@ def test_a_backup_is_compared_with_what_was_judged_before(tmp_path: Path) -> Non
             coordinator.start()
         before = coordinator.peak_bytes
         coordinator.kill()
-        assert coordinator.peak_bytes >= before, "what was killed had its memory, too"
+        assert coordinator.peak_bytes >= before, "the peak must include killed processes"
 
-    def found(name: str, expected: dict[str, Any], data_dir: Path = data_dir) -> list[str]:
+    def problems(name: str, expected: dict[str, Any], data_dir: Path = data_dir) -> list[str]:
         folder = tmp_path / name
         folder.mkdir()
         backup = BackupBeside(data_dir, folder, expected)
         backup.start()
         return list(backup.broken())
 
-    # The stored summary was made without the rows, so recomputation gives another one.
-    assert found("right", verdicts) == [f"run {run_id} does not recompute from the backup"]
-    assert found("no run before", {}) == []
+    # The stored summary was made without the rows, so recomputation leads to another one.
+    assert problems("right", verdicts) == [f"run {run_id} does not recompute from the backup"]
+    assert problems("no run before", {}) == []
     other = {run_id: verdicts[run_id] | {"verdict": "fail"}}
-    assert found("another verdict", other) == [f"run {run_id} has another summary in the backup"]
-    [text] = found("nothing", verdicts, tmp_path / "empty")
+    assert problems("another verdict", other) == [f"run {run_id} has another summary in the backup"]
+    [text] = problems("nothing", verdicts, tmp_path / "empty")
     assert text.startswith("a backup beside the round was not taken: exit code 4: ")

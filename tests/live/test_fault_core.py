@@ -1,4 +1,6 @@
-"""Test the core cells of the fault matrix with real processes, one cell per kind of fault."""
+"""Test the core cells of the fault matrix with real processes and a cell for every kind of
+fault.
+"""
 
 import json
 import subprocess
@@ -12,10 +14,11 @@ AZURE = ("--fabric", "azure")
 pytestmark = [pytest.mark.live, pytest.mark.needs_root, pytest.mark.timeout(600)]
 
 
-def test_no_cell_of_the_core_breaks_a_rule() -> None:
+def test_core_cells_violate_no_rule() -> None:
     names = ",".join(f"{name}/{phase.value}" for name, phase in CORE)
     ran = subprocess.run(
-        # Use one lab in sequence. Three labs would start services, agents and clocks three times.
+        # Use a single lab in sequence. With three labs it would be necessary to start services,
+        # agents and clocks three times.
         [sys.executable, "-m", "tests.faults", "--only", names, "--labs", "1", "--json", *AZURE],
         stdout=subprocess.PIPE,
         timeout=570,
@@ -28,6 +31,6 @@ def test_no_cell_of_the_core_breaks_a_rule() -> None:
         (name, phase.value) for name, phase in CORE
     ]
     assert all(len(c["bursts"]) == 2 for c in document["cells"]), (
-        "recovery shows in the second burst"
+        "the second burst must show the recovery"
     )
     assert ran.returncode == 0

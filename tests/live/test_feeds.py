@@ -1,4 +1,4 @@
-"""Test event streams over a real table: shared reads, resuming, ending and disconnecting."""
+"""Test event streams over a real table with shared reads, resuming, ending and disconnecting."""
 
 import asyncio
 import json
@@ -38,10 +38,10 @@ pytestmark = pytest.mark.live
 class Counting(StoredRuns):
     """Stored runs that count the status reads."""
 
-    looks = 0
+    reads_count = 0
 
     async def status(self, run_id: str) -> RunStatus:
-        self.looks += 1
+        self.reads_count += 1
         return await super().status(run_id)
 
 
@@ -53,7 +53,7 @@ async def coordinator(tmp_path: Path) -> AsyncIterator[Coordinator]:
 
 
 async def launched(coordinator: Coordinator) -> str:
-    """Launch a run with a simulated fleet and a burst that begins at once."""
+    """Launch a run on a simulated fleet, with a burst that begins at once."""
     now = utc_now()
     clock = ClockReading(
         source=ClockSource.CHRONY, read_at=now, synchronised=True, offset_s=0.0, bound_s=0.001
@@ -80,7 +80,7 @@ async def launched(coordinator: Coordinator) -> str:
 
 
 async def upload(coordinator: Coordinator, run_id: str, until_s: int) -> None:
-    """Store one megabyte per second for both clients up to ``until_s``."""
+    """Store a megabyte per second for both clients, up to ``until_s``."""
     plan = await coordinator.stored.read_plan(run_id)
     burst = plan.bursts[0]
     for job in plan.jobs(burst):
@@ -100,8 +100,8 @@ def _track(job: Job, until_s: int) -> Track:
     )
 
 
-async def hear(feed: Feed, last_event_id: str | None, enough: str) -> list[Event]:
-    """Return the events of a viewer up to the end of the poll with an event named ``enough``."""
+async def receive(feed: Feed, last_event_id: str | None, enough: str) -> list[Event]:
+    """Return the events for a viewer, up to the end of the poll with an event named ``enough``."""
     received: list[Event] = []
     stream = feed.follow(last_event_id)
     async with asyncio.timeout(20):
@@ -118,7 +118,7 @@ def seconds(events: list[Event]) -> list[int]:
     return [second for item in lines for second in item["second"]]
 
 
-async def test_viewers_share_one_look_and_take_up_where_they_stopped(
+async def test_viewers_share_reads_and_can_resume(
     coordinator: Coordinator,
 ) -> None:
     coordinator.stored = counting = Counting(coordinator.fabric.records)
@@ -129,41 +129,41 @@ async def test_viewers_share_one_look_and_take_up_where_they_stopped(
     begin_at = (await coordinator.stored.read_plan(run_id)).bursts[0].planned_start_at
     await asyncio.sleep(max(0.0, (begin_at - utc_now()) / timedelta(seconds=1)) + 0.1)
     await upload(coordinator, run_id, 5)
-    counting.looks = 0
-    first = await asyncio.gather(*(hear(feed, None, "seconds") for _ in range(20)))
+    counting.reads_count = 0
+    first = await asyncio.gather(*(receive(feed, None, "seconds") for _ in range(20)))
     assert all(seconds(item) == [0, 1, 2, 3, 4] for item in first)
-    # The limit applies to all twenty viewers together.
-    assert counting.looks <= 2
+    # The limit should apply to all twenty viewers together.
+    assert counting.reads_count <= 2
     assert {event.name for event in first[0]} >= {"status", "seconds", "figures"}
-    # All viewers have disconnected, so there are no more reads.
-    checks = counting.looks
+    # If all viewers have disconnected, there should be no more reads.
+    checks = counting.reads_count
     await asyncio.sleep(1.5)
-    assert (feeds.viewers_count, counting.looks) == (0, checks)
-    # A viewer that resumes receives only new events.
+    assert (feeds.viewers_count, counting.reads_count) == (0, checks)
+    # A viewer should be able to resume and receive only new events.
     await upload(coordinator, run_id, 7)
-    again = await hear(feed, first[0][-1].id, "seconds")
+    again = await receive(feed, first[0][-1].id, "seconds")
     assert set(seconds(again)) >= {5, 6}
     assert 0 not in seconds(again)
-    # An id of another coordinator's feed starts from the beginning.
-    anew = await hear(feed, "other.99", "seconds")
-    assert set(seconds(anew)) >= {0, 6}
-    begun = [[event.name for event in events].count("begin") for events in (again, anew)]
+    # If the id is from another coordinator's feed, the events should start from the beginning.
+    from_start = await receive(feed, "other.99", "seconds")
+    assert set(seconds(from_start)) >= {0, 6}
+    begun = [[event.name for event in events].count("begin") for events in (again, from_start)]
     assert begun == [0, 1]
 
 
-async def test_who_comes_late_is_told_what_time_it_is(coordinator: Coordinator) -> None:
+async def test_late_viewer_receives_the_current_time(coordinator: Coordinator) -> None:
     feed = await Feeds(coordinator).open(await launched(coordinator), None)
     early = feed.follow(None)
     await anext(early)
     for _ in range(3):
         await asyncio.sleep(0.7)
         requested_at = utc_now()
-        (status,) = [e for e in await hear(feed, None, "status") if e.name == "status"]
+        (status,) = [e for e in await receive(feed, None, "status") if e.name == "status"]
         assert requested_at <= datetime.fromisoformat(json.loads(status.data)["now"]) <= utc_now()
     await early.aclose()
 
 
-async def test_a_stream_ends_with_the_verdict_and_one_of_a_finished_run_at_once(
+async def test_stream_ends_with_the_verdict(
     coordinator: Coordinator,
 ) -> None:
     run_id = (await store_table(coordinator.fabric.records, parse(fleet(3, 2)), utc_now())).run_id
@@ -176,12 +176,12 @@ async def test_a_stream_ends_with_the_verdict_and_one_of_a_finished_run_at_once(
     assert len(seconds(received)) > 200
     status = next(json.loads(event.data) for event in received if event.name == "status")
     assert (status["burst"]["index"], status["bursts_over_count"]) == (1, 2)
-    # No event is left for a viewer that has received all events.
+    # No event should be left for a viewer that has received all events.
     async with asyncio.timeout(20):
         assert [event async for event in feed.follow(received[-1].id)] == []
 
 
-async def test_who_waits_for_the_verdict_is_told_it_and_nothing_is_drawn(
+async def test_waiting_for_a_verdict_reads_no_status(
     coordinator: Coordinator,
 ) -> None:
     coordinator.stored = counting = Counting(coordinator.fabric.records)
@@ -193,13 +193,13 @@ async def test_who_waits_for_the_verdict_is_told_it_and_nothing_is_drawn(
     assert reported.run_id == of_imported.run_id
     waits = asyncio.create_task(feeds.verdict(await launched(coordinator)))
     await asyncio.sleep(1.5)
-    assert (waits.done(), counting.looks, feeds.viewers_count) == (False, 0, 0)
+    assert (waits.done(), counting.reads_count, feeds.viewers_count) == (False, 0, 0)
     await feeds.close()
     async with asyncio.timeout(5):
         assert await waits is None
 
 
-async def test_a_coordinator_that_stops_lets_its_viewers_go(coordinator: Coordinator) -> None:
+async def test_stopping_coordinator_ends_all_streams(coordinator: Coordinator) -> None:
     run_id = await launched(coordinator)
     feeds = Feeds(coordinator)
     feed = await feeds.open(run_id, None)
@@ -209,7 +209,7 @@ async def test_a_coordinator_that_stops_lets_its_viewers_go(coordinator: Coordin
 
     viewers = [asyncio.create_task(follow()) for _ in range(3)]
     async with asyncio.timeout(60):
-        while feeds.viewers_count < 3:  # noqa: ASYNC110 - nothing tells of it
+        while feeds.viewers_count < 3:  # noqa: ASYNC110 - there is no event
             await asyncio.sleep(0.05)
     await feeds.close()
     async with asyncio.timeout(5):
@@ -217,7 +217,7 @@ async def test_a_coordinator_that_stops_lets_its_viewers_go(coordinator: Coordin
     assert feeds.viewers_count == 0
 
 
-async def test_streams_are_bounded_and_only_of_what_is_there(
+async def test_limits_viewers_and_rejects_unknown_runs(
     coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from broadside.coordinator.request_errors import UnknownBurst

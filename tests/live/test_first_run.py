@@ -1,6 +1,6 @@
-"""Execute docs/first-run.md literally in an empty folder with its own network.
+"""Execute docs/first-run.md literally in an empty folder with a separate network.
 
-Other programs send 3 Mbit/s over the same interfaces, as on any laptop.
+Other programs will send 3 Mbit/s over the same interfaces, as on any laptop.
 """
 
 import os
@@ -17,7 +17,8 @@ ROOT = Path(__file__).parent.parent.parent
 PAGE = (ROOT / "docs" / "first-run.md").read_text("utf-8")
 LEFT_RUNNING = "leave it running"
 OTHER_TRAFFIC = Path(__file__).with_name("other_traffic.py")
-# An interface with a default route, as on any laptop. The agents determine their address from it.
+# Use an interface with a default route, as on any laptop. The agents need it to determine the
+# address.
 NETWORK = """
 ip link set lo up
 ip link add first-run type veth peer name first-run-far
@@ -26,14 +27,14 @@ ip address add 192.0.2.2/24 dev first-run
 ip link set first-run up
 ip route add default dev first-run
 """
-# These loops replace the reader's checks between the windows.
+# Use these loops for the checks that a reader would do between the windows.
 UNTIL_SERVED = "until broadside runs --api http://127.0.0.1:8080 >/dev/null 2>&1; do sleep 1; done"
 UNTIL_THERE = "until [ $(broadside agents | grep -c laptop) = 2 ]; do sleep 1; done"
 
 pytestmark = [
     pytest.mark.live,
     pytest.mark.needs_root,
-    # The documented verdict needs a host that is not fully loaded.
+    # To get the documented verdict, the host should not be fully loaded.
     pytest.mark.alone,
     pytest.mark.timeout(400),
 ]
@@ -42,7 +43,7 @@ pytestmark = [
 def script() -> str:
     """Return the code blocks of the page in order.
 
-    The long-running commands are started in the background.
+    Long-running commands will be started in the background.
     """
     blocks = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.M | re.S)
     running = [block for block in blocks if LEFT_RUNNING in block]
@@ -62,7 +63,7 @@ trap 'kill $windows; wait' EXIT
 {typed}"""
 
 
-def test_the_first_hour_goes_as_the_page_says(tmp_path: Path) -> None:
+def test_commands_of_the_first_run_page_work(tmp_path: Path) -> None:
     stored = {key: value for key, value in os.environ.items() if not key.startswith("BROADSIDE_")}
     path = f"{Path(sys.executable).parent}:{stored['PATH']}"
     done = subprocess.run(
@@ -73,7 +74,7 @@ def test_the_first_hour_goes_as_the_page_says(tmp_path: Path) -> None:
         text=True,
         timeout=300,
         check=False,
-        # The commands get the CPU share of a separate session, not a part of pytest's share.
+        # Use a separate session to get its CPU share, not a part of pytest's share.
         start_new_session=True,
         preexec_fn=die_with_parent,
     )

@@ -1,6 +1,6 @@
-"""Test foreign values in each field of each agent record through the coordinator's HTTPS port.
+"""Test foreign values in all fields of agent records through the coordinator's HTTPS port.
 
-The coordinator uses its own certificate. Agents join by code and use TLS and tokens.
+The coordinator has a certificate of the test. Agents join by code and use TLS and tokens.
 """
 
 import asyncio
@@ -73,9 +73,9 @@ class Port:
             return type(error).__name__
         return "ok"
 
-    async def ask(self, agent: str, do: str, **said: Any) -> str:
+    async def call(self, agent: str, do: str, **arguments: Any) -> str:
         try:
-            await self.links[agent].call(do, **said)
+            await self.links[agent].call(do, **arguments)
         except ExchangeError as error:
             return type(error).__name__
         return "ok"
@@ -114,7 +114,7 @@ async def port(tmp_path: Path) -> AsyncIterator[Port]:
 
 
 async def _prepare(port: Port) -> None:
-    """Write four heartbeats, and queue two jobs that the two clients then claim."""
+    """Write four heartbeats, and queue two jobs for the two clients to claim."""
     for role, names in ((Role.CLIENT, CLIENTS), (Role.SERVER, SERVERS)):
         for index, name in enumerate(names):
             table = HttpTable(port.links[name], "results")
@@ -134,21 +134,21 @@ async def _prepare(port: Port) -> None:
             assert await port.put(local.row, local.writer) == "ok", local.kind
 
 
-async def test_every_field_of_every_record(port: Port) -> None:
-    """Test that foreign values are rejected unless they affect only the writer.
+async def test_rejects_foreign_values_in_every_field(port: Port) -> None:
+    """Test all values that belong to other agents.
 
-    Rows of other agents do not change.
+    Rows of other agents should not change.
     """
     others = {kind: item.row for kind, item in written(1).items()}
 
-    async def try_one(case: Case) -> tuple[Case, str]:
+    async def put_case(case: Case) -> tuple[Case, str]:
         return case, await port.put(case.written.row, case.written.writer)
 
     for case in cases():
         # The agent s2 is alive and owns its endpoints.
         if case.field.rule is Rule.HELD:
             assert await port.put(written(1)[Kind.PRESENCE].row, "s2") == "ok"
-        answer = (await try_one(case))[1]
+        answer = (await put_case(case))[1]
         wanted = "ok" if case.field.rule in STORED else "EntityRefused"
         assert answer == wanted, str(case)
         assert await port.put(written()[case.kind].row, written()[case.kind].writer) == "ok"
@@ -158,7 +158,7 @@ async def test_every_field_of_every_record(port: Port) -> None:
         assert response.properties == row.properties, kind
 
 
-async def test_every_record_in_anothers_name(port: Port) -> None:
+async def test_rejects_records_in_the_name_of_another_agent(port: Port) -> None:
     for kind, local in written().items():
         for other in {*CLIENTS, *SERVERS} - {local.writer}:
             assert await port.put(local.row, other) == "EntityRefused", (kind, other)
@@ -169,7 +169,7 @@ async def test_every_record_in_anothers_name(port: Port) -> None:
                 await port.table(local.writer).batch(rows)
 
 
-async def test_every_endpoint_of_a_heartbeat(port: Port) -> None:
+async def test_first_owner_keeps_its_endpoints(port: Port) -> None:
     for field, reported in held_cases().items():
         # The agent s2 is alive.
         assert await port.put(written(1)[Kind.PRESENCE].row, "s2") == "ok"
@@ -186,7 +186,7 @@ async def test_every_endpoint_of_a_heartbeat(port: Port) -> None:
         assert await port.put(local.row, "s1") == "ok"
 
 
-async def test_a_server_records_no_test_on_an_endpoint_that_another_holds(port: Port) -> None:
+async def test_server_cannot_record_a_test_on_a_foreign_endpoint(port: Port) -> None:
     assert await port.put(written(1)[Kind.PRESENCE].row, "s2") == "ok"
     case = written()[Kind.TEST].changed("endpoint.address", "10.0.0.2")
     assert await port.put(case.row, "s1") == "EntityRefused"
@@ -194,7 +194,7 @@ async def test_a_server_records_no_test_on_an_endpoint_that_another_holds(port: 
     assert await port.put(free.row, "s1") == "ok", "the reader compares it with the plan"
 
 
-async def test_every_output(port: Port) -> None:
+async def test_agent_can_upload_only_its_own_output(port: Port) -> None:
     for kind, (folder, file, writer) in OUTPUTS.items():
         for agent, credential in port.credentials.items():
             async with open_client(credential.authority) as client:
@@ -238,11 +238,11 @@ _FOREIGN_OPERATIONS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
 }
 
 
-async def test_every_argument_of_every_operation(port: Port) -> None:
+async def test_rejects_foreign_arguments_of_every_operation(port: Port) -> None:
     for do, arguments in _FOREIGN_OPERATIONS.items():
         assert do in OPERATIONS
         for name, text in arguments.items():
-            assert await port.ask("c1", do, **text) != "ok", (do, name)
+            assert await port.call("c1", do, **text) != "ok", (do, name)
     for do in ("send", "cancel", "resend", "purge", "dead_letters", "counts", "replace"):
         with pytest.raises(ExchangeRefused):
             await port.links["c1"].call(do)
@@ -251,7 +251,7 @@ async def test_every_argument_of_every_operation(port: Port) -> None:
             await port.links["s1"].call(do, want="w")
 
 
-async def test_no_other_token_is_let_in(port: Port) -> None:
+async def test_rejects_other_tokens_and_untrusted_clients(port: Port) -> None:
     credential = port.credentials["c1"]
     url = f"{credential.coordinators[0]}/v1/exchange/operations"
     for secret in ("x", os.urandom(16).hex(), credential.secret[::-1]):
@@ -260,7 +260,7 @@ async def test_no_other_token_is_let_in(port: Port) -> None:
                 url, json=[{"do": "ping"}], headers={"Authorization": f"Bearer {secret}"}
             )
         assert answer.status_code == 401
-    # A client that trusts only the system's authorities cannot connect.
+    # A client should not be able to connect if it trusts only the system's authorities.
     with pytest.raises(httpx.ConnectError):
         async with httpx.AsyncClient() as stranger:
             await stranger.get(url)

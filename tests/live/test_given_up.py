@@ -18,7 +18,7 @@ from tests.live.labs import new_prefix
 pytestmark = [pytest.mark.live, pytest.mark.needs_root]
 
 PORT = 10002
-# The outage is this much longer than the attempts.
+# The outage should be this much longer than the attempts.
 OUT_S = 1.0
 # The kernel retransmits after 0.2, 0.4, 0.8, 1.6 and 3.2 s.
 BACK_S = 8.0
@@ -62,13 +62,13 @@ async def service(host: Host, seen: list[bytes]) -> AsyncIterator[None]:
 
 
 def cable(lab: Lab, host: Host, state: str) -> None:
-    """Set the switch port of a client up or down."""
+    """Set the switch port for a client up or down."""
     switch = switch_namespace(lab.spec.prefix, host.role)
     line = f"link set dev p{int(host.name[1:])} {state}"
     run_batch(Batch(namespace=switch, tool="ip", lines=(line,)))
 
 
-async def test_what_was_given_up_does_not_arrive_late(lab: Lab) -> None:
+async def test_abandoned_write_does_not_arrive_later(lab: Lab) -> None:
     client, server = lab.clients[0], lab.servers[0]
     seen: list[bytes] = []
     endpoint = f"http://{server.address}:{PORT}/lab"

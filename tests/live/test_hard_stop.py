@@ -1,4 +1,4 @@
-"""Test that every client engine ends at its hard stop when its agent is stopped with SIGSTOP."""
+"""Test that client engines end at the hard stop if the agent is stopped using SIGSTOP."""
 
 import asyncio
 import signal
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.live
 
 NAME = "hard-stop"
 
-# A minimal agent runs the client of one job, with a hard stop one second after its deadline.
+# Use a minimal agent to run the client of a job, with a hard stop a second after the deadline.
 PROGRAM = """
 import asyncio, sys, time
 from datetime import UTC, datetime
@@ -64,7 +64,7 @@ asyncio.run(main(*sys.argv[1:3]))
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    """Yield the port of a server that accepts every connection and sends nothing."""
+    """Yield the port of a server that accepts connections and sends no data."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server.getsockname()[1]
     sweep(NAME)
@@ -84,7 +84,7 @@ def children(pid: int) -> list[int]:
 
 
 @pytest.mark.parametrize("name", sorted(engines()))
-async def test_a_stopped_agents_engine_ends_at_its_hard_stop(name: str, port: int) -> None:
+async def test_engine_of_a_stopped_agent_ends_at_hard_stop(name: str, port: int) -> None:
     agent = await start(name, port, deadline_s=2)
     try:
         assert agent.stdout is not None
@@ -101,7 +101,7 @@ async def test_a_stopped_agents_engine_ends_at_its_hard_stop(name: str, port: in
 
 
 @pytest.mark.parametrize("name", sorted(engines()))
-async def test_nothing_stays_of_an_engine_or_of_its_agent(name: str, port: int) -> None:
+async def test_no_engine_process_survives_its_agent(name: str, port: int) -> None:
     agent = await start(name, port, deadline_s=0.3)
     assert agent.stdout is not None
     await agent.stdout.readline()

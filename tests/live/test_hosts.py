@@ -1,4 +1,4 @@
-"""Test agents that share only one HTTPS port of the management address with their coordinator."""
+"""Test agents that can reach the coordinator only on an HTTPS port of the management address."""
 
 import asyncio
 import contextlib
@@ -54,7 +54,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 @contextlib.contextmanager
 def small_disk(folder: Path) -> Iterator[None]:
-    """Mount a small file system that can be filled without filling the machine's disk."""
+    """Mount a small file system to be filled instead of the machine's disk."""
     folder.mkdir()
     disk = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(folder)]
     subprocess.run(disk, check=True, timeout=20)
@@ -72,12 +72,12 @@ def launched(site: Site, **overrides: object) -> tuple[str, float]:
     return run["run_id"], _epoch_s(first["planned_start_at"])
 
 
-def broadside(environment: Mapping[str, str], *words: str, fails: bool = False) -> str:
+def broadside(environment: Mapping[str, str], *arguments: str, fails: bool = False) -> str:
     """Run a command and return its standard output.
 
-    The exit code must be 0, or 4 with ``fails``.
+    The exit code should be 0, or 4 if ``fails`` is set.
     """
-    argv, env = [".venv/bin/broadside", *words], {"PATH": "/usr/bin", **environment}
+    argv, env = [".venv/bin/broadside", *arguments], {"PATH": "/usr/bin", **environment}
     done = subprocess.run(argv, env=env, check=False, timeout=60, capture_output=True, text=True)
     assert done.returncode == (4 if fails else 0), done.stdout + done.stderr
     return done.stdout
@@ -96,8 +96,8 @@ def sleep_until(epoch_s: float) -> None:
     time.sleep(max(0.0, epoch_s - time.time()))
 
 
-def whole(site: Site, run_id: str) -> dict[str, Any]:
-    """Return the summary of a complete run."""
+def wait_for_complete(site: Site, run_id: str) -> dict[str, Any]:
+    """Wait for a run to be complete and return its summary."""
     summary = wait_for_summary(site.coordinator.url, run_id, 120)
     assert summary["pairs_measured"] == PAIRS, summary["findings"]
     assert summary["completeness_ratio"] == 1.0, summary["findings"]
@@ -113,7 +113,7 @@ def credential(site: Site, agent_id: str) -> Credential:
     return replace(result, path=None)
 
 
-def test_agents_know_the_coordinator_by_https_only(site: Site) -> None:
+def test_agents_have_no_access_to_the_data_directory(site: Site) -> None:
     for plan in site.plans.values():
         assert plan.environment["BROADSIDE_FABRIC"] == "http"
         assert "BROADSIDE_DATA_DIR" not in plan.environment
@@ -123,12 +123,12 @@ def test_agents_know_the_coordinator_by_https_only(site: Site) -> None:
         assert not [path for path in open_files if path.startswith(str(folder))]
 
 
-def test_each_host_shows_whose_time_it_has(site: Site) -> None:
+def test_agent_list_shows_time_source_of_all_hosts(site: Site) -> None:
     shown = broadside({"COLUMNS": "200"}, "agents", "--api", site.coordinator.url)
     assert shown.count("chrony ") == 2 * PAIRS
 
 
-def test_a_full_disk_of_the_coordinators_costs_nothing(site: Site) -> None:
+def test_loses_no_data_while_the_coordinator_disk_is_full(site: Site) -> None:
     """Test that agents store rejected writes and send them when space is available."""
     run_id, start_s = launched(site, burst_s=20)
     filler = Path(site.coordinator.environment["BROADSIDE_DATA_DIR"]) / "filler"
@@ -140,10 +140,10 @@ def test_a_full_disk_of_the_coordinators_costs_nothing(site: Site) -> None:
         sleep_until(start_s + 16)
     finally:
         filler.unlink()
-    whole(site, run_id)
+    wait_for_complete(site, run_id)
 
 
-def test_a_coordinator_killed_in_mid_burst_costs_nothing(site: Site) -> None:
+def test_loses_no_data_if_the_coordinator_is_killed(site: Site) -> None:
     """Restart the killed coordinator, then start another one with a copy of its data directory."""
     run_id, start_s = launched(site)
     for offset_s, back in ((4, "the same"), (14, "a standby")):
@@ -153,16 +153,16 @@ def test_a_coordinator_killed_in_mid_burst_costs_nothing(site: Site) -> None:
             data_dir = Path(site.coordinator.environment["BROADSIDE_DATA_DIR"])
             copy = shutil.copytree(data_dir, data_dir.with_name("standby"))
             site.coordinator.environment["BROADSIDE_DATA_DIR"] = str(copy)
-            # The data directory is a mount point, so only its contents can be removed.
+            # The data directory is a mount point, so it is only possible to remove its contents.
             for path in data_dir.iterdir():
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
-        # No coordinator answers during this time.
+        # No coordinator will answer for this time.
         time.sleep(5)
         site.coordinator.start()
-    whole(site, run_id)
+    wait_for_complete(site, run_id)
 
 
-def test_an_agent_cut_off_for_twenty_seconds_loses_nothing(site: Site) -> None:
+def test_loses_no_data_while_an_agent_is_offline(site: Site) -> None:
     run_id, start_s = launched(site)
     port = ["ip", "-n", management_name(site.lab.spec.prefix), "link", "set", "dev", "c001"]
     sleep_until(start_s + 4)
@@ -171,11 +171,11 @@ def test_an_agent_cut_off_for_twenty_seconds_loses_nothing(site: Site) -> None:
         sleep_until(start_s + 24)
     finally:
         subprocess.run([*port, "up"], check=True, timeout=10)
-    whole(site, run_id)
+    wait_for_complete(site, run_id)
 
 
 @pytest.mark.parametrize(("agent_id", "role"), [("c001", "client"), ("s001", "server")])
-def test_the_doctor_proves_what_an_agent_cannot_do(site: Site, agent_id: str, role: str) -> None:
+def test_doctor_verifies_permissions_of_agents(site: Site, agent_id: str, role: str) -> None:
     environment = dict(site.plans[agent_id].environment)
     stored = Path(environment["BROADSIDE_AGENT_SPOOL_DIR"]) / "credential.json"
     environment["BROADSIDE_CREDENTIAL_FILE"] = str(stored)
@@ -188,10 +188,10 @@ def test_the_doctor_proves_what_an_agent_cannot_do(site: Site, agent_id: str, ro
     assert set(result.values()) == {True}, result
     assert {f"{role} cannot read a token", f"{role} cannot write a plan"} < result.keys()
     result = doctor("server" if role == "client" else "client", fails=True)
-    assert list(result.values()) == [False], "another's name"
+    assert list(result.values()) == [False], "another agent id"
 
 
-def test_another_agents_rows_are_refused_on_record(site: Site) -> None:
+def test_rejects_and_audits_writes_to_rows_of_other_agents(site: Site) -> None:
     run_id, start_s = launched(site, burst_s=8)
     sleep_until(start_s + 2)
     pairs = call(site.coordinator.url, "GET", f"/v1/runs/{run_id}/pairs?burst=0")
@@ -213,9 +213,9 @@ def test_another_agents_rows_are_refused_on_record(site: Site) -> None:
             await link.close()
 
     asyncio.run(forge())
-    whole(site, run_id)
+    wait_for_complete(site, run_id)
     rows = wait_for(
-        "the refusals on record",
+        "the audit rows of the rejected requests",
         lambda: [
             row
             for row in call(site.coordinator.url, "GET", "/v1/audit")
@@ -226,7 +226,7 @@ def test_another_agents_rows_are_refused_on_record(site: Site) -> None:
     assert any(f"report.{theirs:05d}" in row["path"] for row in rows)
 
 
-def test_a_code_trusts_one_coordinator_and_a_revoked_agent_stays_out(
+def test_join_code_is_for_one_coordinator_and_revocation_is_final(
     site: Site, tmp_path: Path
 ) -> None:
     at = site.plans["c001"].environment["BROADSIDE_COORDINATOR"]
@@ -269,7 +269,7 @@ def test_a_code_trusts_one_coordinator_and_a_revoked_agent_stays_out(
     wait_for("the revoked agent is refused", out)
 
 
-def test_nothing_else_is_served_to_agents(site: Site) -> None:
+def test_agent_port_serves_only_agent_routes(site: Site) -> None:
     at = site.plans["c001"].environment["BROADSIDE_COORDINATOR"]
     shown = credential(site, "c001")
     assert shown.authority is not None
@@ -294,10 +294,10 @@ def test_nothing_else_is_served_to_agents(site: Site) -> None:
     }
 
 
-def test_an_agent_revoked_in_mid_burst_makes_no_verdict_of_it(site: Site) -> None:
-    """Test the verdict with the server's record only.
+def test_revoked_agent_makes_the_burst_inconclusive(site: Site) -> None:
+    """Test the verdict with only the server's record.
 
-    This test is the last one because the agent c001 stays revoked.
+    This should be the last test, because the agent c001 will stay revoked.
     """
     run_id, start_s = launched(site, burst_s=10)
     sleep_until(start_s + 2)

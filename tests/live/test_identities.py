@@ -1,4 +1,4 @@
-"""Test each identity of the range on the Azure stand-ins with the roles from the range."""
+"""Test the identities of the range on the Azure stubs, with the roles from the range."""
 
 import json
 import subprocess
@@ -23,28 +23,28 @@ VMS = {"client": "clients", "server": "servers", "coordinator": "coordinator"}
 
 
 @pytest.fixture(scope="module")
-def stood(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Identities]:
+def shared_azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Identities]:
     with standing(tmp_path_factory.mktemp("azure")) as identities:
         yield identities
 
 
 @pytest.fixture
-def azure(stood: Identities) -> Identities:
-    """Restore the roles of the range after changes by the previous test."""
-    stood.roles = range_roles()
-    stood.refused.clear()
-    return stood
+def azure(shared_azure: Identities) -> Identities:
+    """Restore the roles of the range, because the previous test may have changed them."""
+    shared_azure.roles = range_roles()
+    shared_azure.refused.clear()
+    return shared_azure
 
 
 def doctor(
-    site: Site, azure: Identities, vm: str, who: str, **settings: str
+    site: Site, azure: Identities, vm: str, identity: str, **settings: str
 ) -> tuple[int, dict[str, Any]]:
     site.environment |= azure.of(vm) | settings
-    done = site.run("doctor", "--as", who, "--json")
+    done = site.run("doctor", "--as", identity, "--json")
     return done.returncode, {check["name"]: check for check in json.loads(done.stdout)}
 
 
-def test_the_doctor_proves_what_no_identity_can_do(site: Site, azure: Identities) -> None:
+def test_doctor_verifies_missing_permissions(site: Site, azure: Identities) -> None:
     for user, vm in VMS.items():
         code, result = doctor(site, azure, vm, user)
         assert code == 0, result
@@ -59,7 +59,7 @@ def test_the_doctor_proves_what_no_identity_can_do(site: Site, azure: Identities
     assert "Storage Table Data Contributor" in lacking["fix"]
 
 
-def test_a_right_too_many_is_found(site: Site, azure: Identities) -> None:
+def test_doctor_reports_excess_permissions(site: Site, azure: Identities) -> None:
     azure.roles["clients"] |= {
         ("Storage Table Data Reader", "private"),
         ("Storage Table Data Contributor", "control"),
@@ -74,7 +74,7 @@ def test_a_right_too_many_is_found(site: Site, azure: Identities) -> None:
     assert all("take away the role" in check["fix"] for check in wrong.values())
 
 
-def test_no_answer_proves_nothing(site: Site, azure: Identities) -> None:
+def test_doctor_does_not_pass_without_response(site: Site, azure: Identities) -> None:
     no_user = {"BROADSIDE_TABLES_CA_FILE": "/dev/null"}
     code, result = doctor(site, azure, "clients", "client", **no_user)
     assert code == 4
@@ -83,7 +83,7 @@ def test_no_answer_proves_nothing(site: Site, azure: Identities) -> None:
 
 
 @pytest.mark.parametrize("role", ["client", "server"])
-def test_an_agents_host_proves_it_without_the_coordinators_package(
+def test_agent_check_verifies_permissions_without_coordinator(
     site: Site, azure: Identities, role: str
 ) -> None:
     agent = {"BROADSIDE_AGENT_ROLE": role, "BROADSIDE_AGENT_AGENT_ID": "a1"}
@@ -103,11 +103,11 @@ def test_an_agents_host_proves_it_without_the_coordinators_package(
     assert all(check["ok"] for check in document)
 
 
-def test_agents_work_with_nothing_but_their_rights(site: Site, azure: Identities) -> None:
-    """Test that agents need only the roles for their two tables and for receiving from the queue.
+def test_agents_work_with_minimal_roles(site: Site, azure: Identities) -> None:
+    """Test with roles for two tables and roles to receive from the queue.
 
-    Presence, claim, lease, seconds, report and the server's record are all written without a
-    rejected request.
+    No request should be rejected when agents write presence, claim, lease, seconds, report and
+    the record of the server.
     """
     site.environment |= azure.of("coordinator")
     _, url = site.start_coordinator()
@@ -122,7 +122,9 @@ def test_agents_work_with_nothing_but_their_rights(site: Site, azure: Identities
         "period_s": 14,
         "align_to_period": False,
         "lead_s": 15,
-        "lease_s": 20,  # shorter than the run: it is renewed, and the agents read that
+        # Use a lease that is shorter than the run, so that the coordinator has to renew it and the
+        # agents have to read the renewal.
+        "lease_s": 20,
         "traffic.streams_count": 1,
         "traffic.stream_bits_per_second": 5_000_000,
     }
@@ -133,4 +135,4 @@ def test_agents_work_with_nothing_but_their_rights(site: Site, azure: Identities
     assert all(
         pair["received_bits_per_second"] for burst in summary["bursts"] for pair in burst["pairs"]
     )
-    assert azure.refused == [], "an agent asked for more than it may"
+    assert azure.refused == [], "an agent sent a forbidden request"

@@ -22,13 +22,13 @@ RECORDINGS = DATA / "iperf3"
 
 
 def answer(done: subprocess.CompletedProcess[str], code: int = 0) -> Any:
-    """Return the JSON output of a command. Other output is an error."""
+    """Return the JSON output of a command. Other output would be an error."""
     assert done.returncode == code, done.stderr
     return json.loads(done.stdout)
 
 
-def test_the_original_with_its_metric(site: Site) -> None:
-    """Test the bursts of the original. The clients are tested in test_table_bursts.py."""
+def test_imports_original_with_firewall_metric(site: Site) -> None:
+    """Test the bursts of the original. See test_table_bursts.py for tests of the clients."""
     result = answer(
         site.run("import", "original", str(SEED), "--firewall-metric", str(METRIC), "--json")
     )
@@ -40,7 +40,7 @@ def test_the_original_with_its_metric(site: Site) -> None:
         stored = burst["reconciliation"]
         assert stored["lag_s"] == pytest.approx(75, abs=15)
         assert stored["firewall_bits_per_second"] == pytest.approx(182.5e9, rel=0.01)
-        # The table has no idle bins. Therefore other traffic is only bounded and not measured.
+        # The table has no idle bins, so other traffic can only be bounded and not measured.
         assert stored["baseline_how"] == "bounded"
         assert (
             stored["residual_low_ratio"] < stored["residual_ratio"] < stored["residual_high_ratio"]
@@ -57,11 +57,11 @@ def test_the_original_with_its_metric(site: Site) -> None:
     assert verdict["completeness_ratio"] == pytest.approx(result["completeness_ratio"])
 
 
-def test_idps_on_and_off_are_told_apart(site: Site) -> None:
+def test_comparison_distinguishes_idps_on_and_off(site: Site) -> None:
     answer(site.run("import", "original", str(IDPS), "--json"))
 
-    def is_the_truth(found: Any) -> None:
-        metrics = {metric["name"]: metric for metric in found["metrics"]}
+    def assert_true_means(comparison: Any) -> None:
+        metrics = {metric["name"]: metric for metric in comparison["metrics"]}
         received, rtt = metrics["received_bits_per_second"], metrics["rtt_s"]
         assert (received["a_count"], received["b_count"]) == (35, 10)
         assert round(received["a_mean"] / 1e9, 2) == 5.27
@@ -70,11 +70,11 @@ def test_idps_on_and_off_are_told_apart(site: Site) -> None:
         assert round(rtt["b_mean"] * 1e3, 1) == 7.9
         assert received["apart"]
         assert rtt["apart"]
-        assert not found["thin"]
-        assert found["conditions_differ"] == []
+        assert not comparison["thin"]
+        assert comparison["conditions_differ"] == []
 
     for at in ("2022-01-13T15:49:00Z", "10:49"):
-        is_the_truth(answer(site.run("compare", "last", "--split-at", at, "--json")))
+        assert_true_means(answer(site.run("compare", "last", "--split-at", at, "--json")))
     # Two parts of the same file, distinguished by their labels.
     for option, at, value in (
         ("--before", "2022-01-13T10:49", "alert-and-deny"),
@@ -82,15 +82,15 @@ def test_idps_on_and_off_are_told_apart(site: Site) -> None:
     ):
         sliced = ("import", "original", str(IDPS), option, at, "--label", f"idps={value}")
         answer(site.run(*sliced, "--json"))
-    is_the_truth(answer(site.run("compare", "--label", "idps", "--json")))
+    assert_true_means(answer(site.run("compare", "--label", "idps", "--json")))
     newest = [run["run_id"] for run in answer(site.run("runs", "--json"))]
-    is_the_truth(answer(site.run("compare", newest[1], newest[0], "--json")))
+    assert_true_means(answer(site.run("compare", newest[1], newest[0], "--json")))
     plain = site.run("compare", newest[1], newest[0])
     assert "5.269 Gbit/s" in plain.stdout
     assert "; different: " in plain.stdout
 
 
-def test_iperf3s_files_as_one_run(site: Site) -> None:
+def test_imports_iperf3_files_as_one_run(site: Site) -> None:
     files = sorted(RECORDINGS.glob("*/*.json"))
     matched = answer(site.run("import", "iperf3", *map(str, files), "--json"))
     by_file: dict[str, list[dict[str, Any]]] = {}
@@ -108,7 +108,7 @@ def test_iperf3s_files_as_one_run(site: Site) -> None:
     assert files[0].name in plain.stdout
 
 
-def test_an_import_recomputes_to_the_byte_also_over_http(site: Site) -> None:
+def test_import_recomputes_byte_for_byte(site: Site) -> None:
     _, url = site.start_coordinator()
     client = ("--api", url)
     imports = (
@@ -132,7 +132,7 @@ def test_an_import_recomputes_to_the_byte_also_over_http(site: Site) -> None:
     assert "pairs_count: follows from the import" in refused.stderr
 
 
-def test_a_run_recomputes_until_a_row_is_gone(site: Site) -> None:
+def test_recomputation_detects_missing_rows(site: Site) -> None:
     site.start_fleet(1)
     _, url = site.start_coordinator()
     wait_for_fleet(url, 2)
@@ -148,7 +148,7 @@ def test_a_run_recomputes_until_a_row_is_gone(site: Site) -> None:
             "SELECT name FROM sqlite_master WHERE type = 'table' AND sql LIKE '%row_key%'"
         ).fetchone()
         gone = table.execute(
-            f"DELETE FROM {name} WHERE rowid IN (SELECT rowid FROM {name}"  # noqa: S608 - a name that SQLite told
+            f"DELETE FROM {name} WHERE rowid IN (SELECT rowid FROM {name}"  # noqa: S608 - a name from SQLite
             " WHERE partition_key LIKE 'tests.%' LIMIT 2)"
         )
         assert gone.rowcount == 2
@@ -159,12 +159,12 @@ def test_a_run_recomputes_until_a_row_is_gone(site: Site) -> None:
     assert now["bursts"][0]["proven_ratio"] < was["bursts"][0]["proven_ratio"]
     assert "does not follow from the stored data" in differs.stderr
     assert "fields differ: bursts[0]." in differs.stderr
-    # The stored summary is unchanged.
+    # The stored summary should not change.
     assert site.run("verdict", "last", "--json", "--api", url).stdout == stored.stdout
 
 
-# These are files. The same errors in tables are in
-# tests/unit/coordinator/imports/test_original_tables.py.
+# These are files. See tests/unit/coordinator/imports/test_original_tables.py for the same errors in
+# tables.
 BAD: dict[str, tuple[bytes, list[str]]] = {
     "wrong columns": (b"a,b,c\n1,2,3\n", ["row 1", "PartitionKey", "a, b, c"]),
     "empty": (b"", ["empty"]),
@@ -177,7 +177,7 @@ BAD: dict[str, tuple[bytes, list[str]]] = {
 }
 
 
-def test_a_bad_file_is_one_line_and_nothing_is_stored(site: Site) -> None:
+def test_invalid_file_is_a_one_line_error_and_stores_nothing(site: Site) -> None:
     path = site.folder / "table.csv"
     for case, (content, parts) in BAD.items():
         path.write_bytes(content)
@@ -189,18 +189,18 @@ def test_a_bad_file_is_one_line_and_nothing_is_stored(site: Site) -> None:
     assert answer(site.run("runs", "--json")) == []
 
 
-def refuses(site: Site, case: str, arguments: list[str], words: list[str]) -> None:
+def refuses(site: Site, case: str, arguments: list[str], expected: list[str]) -> None:
     done = site.run(*arguments)
     assert done.returncode == 3, f"{case}: {done.stderr}"
     assert done.stdout == "", case
     assert len(done.stderr.strip().splitlines()) == 1, f"{case}: {done.stderr}"
-    for part in words:
+    for part in expected:
         assert part in done.stderr, case
 
 
 @pytest.mark.parametrize("kind", ["original", "iperf3"])
-def test_a_huge_file_is_refused_in_bounded_memory(site: Site, kind: str) -> None:
-    """Test 100 MB of rows and an endless device with at most 400 MB of address space for data."""
+def test_rejects_huge_file_with_bounded_memory(site: Site, kind: str) -> None:
+    """Test 100 MB of rows and an endless device with at most 400 MB for data."""
     path = site.folder / "huge.csv"
     line = SEED.read_bytes().splitlines(keepends=True)[1]
     with path.open("wb") as file:
@@ -237,7 +237,7 @@ MISTAKES: list[tuple[list[str], list[str]]] = [
 ]
 
 
-def test_a_mistake_is_one_line(site: Site) -> None:
+def test_usage_error_is_one_line(site: Site) -> None:
     for arguments, parts in MISTAKES:
         refuses(site, " ".join(arguments), arguments, parts)
     assert answer(site.run("runs", "--json")) == []

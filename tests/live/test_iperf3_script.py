@@ -13,7 +13,7 @@ SCRIPT = Path(__file__).parents[2] / "deploy" / "iperf3.sh"
 
 
 class Checkout:
-    """Checkout with only the script, and a PATH with replacements of iperf3 and apt-get."""
+    """Checkout with only the script, and a PATH to use stubs for iperf3 and apt-get."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -42,19 +42,19 @@ def checkout(tmp_path: Path) -> Checkout:
     return Checkout(tmp_path)
 
 
-def test_a_new_system_iperf3_is_enough(checkout: Checkout) -> None:
+def test_uses_new_iperf3_of_the_system(checkout: Checkout) -> None:
     checkout.have(checkout.bin / "iperf3", "3.17")
     assert checkout.run() == (0, "iperf3: using the system's 3.17\n")
     assert not (checkout.root / ".tools").exists()
 
 
-def test_what_is_there_is_not_brought_again(checkout: Checkout) -> None:
+def test_does_not_download_existing_iperf3_again(checkout: Checkout) -> None:
     checkout.have(checkout.bin / "iperf3", "3.12")
     checkout.have(checkout.root / ".tools" / "iperf3" / "bin" / "iperf3", "3.18")
     assert checkout.run() == (0, "iperf3: using 3.18 in .tools/iperf3\n")
 
 
-def test_without_a_mirror_the_old_one_serves_and_nothing_is_left(checkout: Checkout) -> None:
+def test_without_mirror_uses_old_iperf3(checkout: Checkout) -> None:
     checkout.have(checkout.bin / "iperf3", "3.12")
     code, text = checkout.run()
     assert code == 0
@@ -64,7 +64,7 @@ def test_without_a_mirror_the_old_one_serves_and_nothing_is_left(checkout: Check
 
 
 @pytest.mark.parametrize("version", ["3.7", "2.1.8"])
-def test_with_none_that_serves_it_says_the_fix(checkout: Checkout, version: str) -> None:
+def test_without_usable_iperf3_prints_a_fix(checkout: Checkout, version: str) -> None:
     checkout.have(checkout.bin / "iperf3", version)
     code, text = checkout.run()
     assert code == 1

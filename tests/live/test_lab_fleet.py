@@ -1,4 +1,4 @@
-"""Test that the fork server starts agents in the right namespaces and none survives its fleet."""
+"""Test that the fork server starts agents in the right namespaces and ends them with the fleet."""
 
 import contextlib
 import os
@@ -25,13 +25,13 @@ from tests.live.waiting import wait_for
 pytestmark = pytest.mark.live
 
 STUB = "tests.live.stub_agent:run"
-# A unique duration identifies these sleep processes.
+# Use a unique duration to find these sleep processes.
 SLEEP_S = str(100_000 + os.getpid())
 
 
 @pytest.fixture(autouse=True)
-def stub_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the stub importable, because the fleet does not import from the current folder."""
+def importable_stub(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make it possible to import the stub, because the fleet does not use the current folder."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
 
 
@@ -62,7 +62,7 @@ def engines() -> list[int]:
     return [p.pid for p in list_processes() if p.command.split() == ["sleep", SLEEP_S]]
 
 
-def test_agents_end_each_in_its_way(prefix: str, tmp_path: Path) -> None:
+def test_records_exit_codes_of_all_agents(prefix: str, tmp_path: Path) -> None:
     behaviours = {name: name for name in ("return", "exit", "raise", "wait")}
     with start(prefix, tmp_path, behaviours) as stubs:
         wait_for(
@@ -86,7 +86,7 @@ class Coordinator(Serving):
 
 
 @pytest.mark.parametrize("presences", [[], None])
-def test_a_fleet_that_does_not_come_up_says_why(
+def test_reports_why_a_fleet_does_not_start(
     presences: list[dict[str, object]] | None,
     prefix: str,
     tmp_path: Path,
@@ -103,14 +103,14 @@ def test_a_fleet_that_does_not_come_up_says_why(
         assert ("the coordinator does not list" in str(reported.value)) == (presences is None)
         monkeypatch.setattr(serving, "READY_S", 600.0)
         stubs.kill("c001")
-        # The call must not wait for the other agents.
+        # The call should not wait for the other agents.
         with pytest.raises(LabBroken) as reported:
             serving.wait_for_agents(Coordinator(presences), stubs, stubs.states(), since_at)
         assert "c001 (no heartbeat; ended with exit code -9, its log ends: " in str(reported.value)
         assert "s001" not in str(reported.value)
 
 
-def test_sixty_agents_share_one_warm_process(prefix: str, tmp_path: Path) -> None:
+def test_forks_sixty_agents_from_one_process(prefix: str, tmp_path: Path) -> None:
     with start(prefix, tmp_path, {f"a{index}": "wait" for index in range(60)}) as stubs:
         states = stubs.states()
         assert len({state.pid for state in states.values()}) == 60
@@ -124,12 +124,12 @@ def test_sixty_agents_share_one_warm_process(prefix: str, tmp_path: Path) -> Non
         assert stubs.stop() == ()
 
 
-def test_a_killed_agent_takes_its_engine_along_and_nobody_else(prefix: str, tmp_path: Path) -> None:
+def test_killing_an_agent_ends_its_engine_only(prefix: str, tmp_path: Path) -> None:
     with start(prefix, tmp_path, {"one": "engine", "two": "engine"}) as stubs:
         wait_for("two engines", lambda: len(engines()) == 2)
         assert stubs.kill("one")
-        wait_for("its end", lambda: stubs.states()["one"].exit_code == -signal.SIGKILL)
-        wait_for("the end of its engine", lambda: len(engines()) == 1)
+        wait_for("the end of the agent", lambda: stubs.states()["one"].exit_code == -signal.SIGKILL)
+        wait_for("the end of the engine", lambda: len(engines()) == 1)
         assert stubs.states()["two"].exit_code is None
         assert not stubs.kill("one")
         with pytest.raises(FleetError, match="'three': not of this fleet"):
@@ -137,9 +137,9 @@ def test_a_killed_agent_takes_its_engine_along_and_nobody_else(prefix: str, tmp_
     assert engines() == []
 
 
-def test_an_agent_without_ears_is_killed_in_time(prefix: str, tmp_path: Path) -> None:
+def test_kills_agent_that_ignores_sigterm(prefix: str, tmp_path: Path) -> None:
     with start(prefix, tmp_path, {"deaf": "deaf", "good": "wait", "stopped": "wait"}) as stubs:
-        wait_for("the stub's first word", lambda: stubs.agent_log_path("deaf").read_text())
+        wait_for("the first output of the stub", lambda: stubs.agent_log_path("deaf").read_text())
         stubs.kill("stopped", signal.SIGSTOP)
         assert stubs.stop(3) == ("deaf",)
         assert stubs.stop() == ()
@@ -148,7 +148,7 @@ def test_an_agent_without_ears_is_killed_in_time(prefix: str, tmp_path: Path) ->
     assert list_owned(prefix) == []
 
 
-def test_a_dead_fork_server_leaves_nobody(prefix: str, tmp_path: Path) -> None:
+def test_agents_end_with_a_killed_fork_server(prefix: str, tmp_path: Path) -> None:
     with start(prefix, tmp_path, {"one": "wait", "two": "wait"}) as stubs:
         os.kill(stubs.pid, signal.SIGKILL)
         wait_for("the end of the agents", lambda: list_owned(prefix) == [])
@@ -156,7 +156,7 @@ def test_a_dead_fork_server_leaves_nobody(prefix: str, tmp_path: Path) -> None:
             stubs.states()
 
 
-def test_a_dead_starter_leaves_nobody(prefix: str, tmp_path: Path) -> None:
+def test_fleet_ends_with_its_killed_starter(prefix: str, tmp_path: Path) -> None:
     code = (
         "import sys, time; from pathlib import Path; from tests.live.test_lab_fleet import start; "
         "start(sys.argv[1], Path(sys.argv[2]), {'deaf': 'deaf', 'good': 'engine'}); "
@@ -174,7 +174,7 @@ def test_a_dead_starter_leaves_nobody(prefix: str, tmp_path: Path) -> None:
     wait_for("the end of the fleet", lambda: list_owned(prefix) == [] and engines() == [])
 
 
-def test_down_ends_a_fleet(prefix: str, tmp_path: Path) -> None:
+def test_down_stops_a_fleet(prefix: str, tmp_path: Path) -> None:
     with start(prefix, tmp_path / "logs", {"one": "deaf"}) as stubs:
         assert network.down(prefix, tmp_path).processes_count == 2
         assert list_owned(prefix) == []
@@ -182,8 +182,8 @@ def test_down_ends_a_fleet(prefix: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.needs_root
-def test_only_the_labs_own_processes_are_ever_its_own(prefix: str, tmp_path: Path) -> None:
-    """Test that a shell with similar arguments and other processes there are not listed."""
+def test_list_owned_returns_only_processes_of_the_lab(prefix: str, tmp_path: Path) -> None:
+    """Test with a shell that has similar arguments and with processes of other namespaces."""
     pid_file = f"/run/chrony/broadside-{prefix}-c001.pid"
     script = f": -m broadside.lab.fleet --broadside-lab={prefix} {pid_file}; cat"
     with (
@@ -203,16 +203,16 @@ def test_only_the_labs_own_processes_are_ever_its_own(prefix: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("entry", "words"),
+    ("entry", "message"),
     [("nosuch.module:run", "No module named 'nosuch'"), ("json:nosuch", "no attribute 'nosuch'")],
 )
-def test_an_entry_that_is_not_there(entry: str, words: str, prefix: str, tmp_path: Path) -> None:
-    with pytest.raises(FleetError, match=words):
+def test_reports_unknown_entry_point(entry: str, message: str, prefix: str, tmp_path: Path) -> None:
+    with pytest.raises(FleetError, match=message):
         fleet.start([], prefix=prefix, log_path=tmp_path, entry=entry, imports=())
     assert list_owned(prefix) == []
 
 
-def test_a_namespace_that_is_not_there(prefix: str, tmp_path: Path) -> None:
+def test_reports_unknown_namespace(prefix: str, tmp_path: Path) -> None:
     plans = [
         AgentPlan(agent_id="one", namespace=None),
         AgentPlan(agent_id="two", namespace="nosuch"),
@@ -223,7 +223,7 @@ def test_a_namespace_that_is_not_there(prefix: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.needs_root
-def test_each_agent_stands_in_its_own_namespace(tmp_path: Path) -> None:
+def test_agents_run_in_the_namespaces_of_their_hosts(tmp_path: Path) -> None:
     spec = LabSpec(pairs_count=2, prefix=new_prefix())
     with built(spec, tmp_path) as lab:
         plans = fleet.plan_agents(lab, {"STUB": "wait"})
@@ -231,13 +231,15 @@ def test_each_agent_stands_in_its_own_namespace(tmp_path: Path) -> None:
             plans, prefix=spec.prefix, log_path=lab.path / "logs", entry=STUB, imports=()
         ) as stubs:
             logs = {plan.agent_id: stubs.agent_log_path(plan.agent_id) for plan in plans}
-            wait_for("four first words", lambda: all(log.read_text() for log in logs.values()))
+            wait_for(
+                "the output of four agents", lambda: all(log.read_text() for log in logs.values())
+            )
             for host in lab.hosts:
                 there = Path("/var/run/netns") / str(host.namespace)
                 assert int(logs[host.name].read_text()) == there.stat().st_ino
 
 
-def test_loopback_stands_in_for_a_lab(prefix: str, tmp_path: Path) -> None:
+def test_loopback_replaces_a_lab(prefix: str, tmp_path: Path) -> None:
     lab = loopback.up(LabSpec(pairs_count=2, prefix=prefix), tmp_path)
     try:
         assert lab.ledger_path is None
@@ -255,7 +257,7 @@ def test_loopback_stands_in_for_a_lab(prefix: str, tmp_path: Path) -> None:
     assert list(tmp_path.rglob("*")) == []
 
 
-def test_the_one_clock_ends_with_a_killed_owner() -> None:
+def test_clock_ends_with_its_killed_owner() -> None:
     code = (
         "from broadside.lab.loopback import steady_clock\n"
         "with steady_clock() as clock: print(clock, flush=True); input()"
@@ -276,5 +278,5 @@ def test_the_one_clock_ends_with_a_killed_owner() -> None:
         assert len(clocks()) == 1
         owner.kill()
         owner.wait()
-        wait_for("its chronyd to end", lambda: not clocks())
+        wait_for("the end of chronyd", lambda: not clocks())
     shutil.rmtree(Path(address).parent)

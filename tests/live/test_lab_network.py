@@ -1,4 +1,4 @@
-"""Test that the real lab starts, repairs itself, stops without leftovers and counts traffic."""
+"""Test that the real lab starts, repairs itself, counts traffic and stops without leftovers."""
 
 import contextlib
 import datetime
@@ -37,7 +37,7 @@ from tests.live.waiting import wait_for
 pytestmark = [pytest.mark.live, pytest.mark.needs_root]
 
 
-# On a busy host the timestamp of a reading may be this much too late.
+# The timestamp of a reading may be this much too late if the host is busy.
 LEDGER_ERROR_S = 0.3
 
 
@@ -58,7 +58,7 @@ def traces(prefix: str, base_path: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """Yield one lab that several read-only tests share."""
+    """Yield a lab to be used for several read-only tests."""
     spec = LabSpec(pairs_count=2, prefix=new_prefix())
     with built(spec, tmp_path_factory.mktemp("lab")) as lab:
         yield lab
@@ -70,7 +70,10 @@ def readings(lab: Lab, from_s: float = 0.0) -> tuple[LedgerReading, ...]:
 
 
 def next_reading(lab: Lab) -> LedgerReading:
-    """Return the first reading taken after now, which can need a second."""
+    """Wait for the first reading after now.
+
+    This can take a second.
+    """
     from_s = time.time() + LEDGER_ERROR_S
     wait_for("a reading of the ledger", lambda: readings(lab, from_s), 30)
     return readings(lab, from_s)[0]
@@ -79,7 +82,7 @@ def next_reading(lab: Lab) -> LedgerReading:
 # Start and stop -----------------------------------------------------------------------------------
 
 
-def test_down_leaves_nothing_and_may_be_repeated(tmp_path: Path) -> None:
+def test_down_removes_everything_and_can_be_repeated(tmp_path: Path) -> None:
     spec = LabSpec(pairs_count=3, prefix=new_prefix())
     before = traces(spec.prefix, tmp_path)
     with built(spec, tmp_path) as lab:
@@ -96,20 +99,20 @@ def test_down_leaves_nothing_and_may_be_repeated(tmp_path: Path) -> None:
 def parts(prefix: str) -> tuple[object, set[int]]:
     """Return the namespaces and long-running processes of a lab.
 
-    The short nftables processes of the ledger are excluded.
+    The ledger's short nftables processes are excluded.
     """
     first = {process.pid for process in list_owned(prefix)}
     time.sleep(0.5)
     return list_namespaces(prefix), first & {process.pid for process in list_owned(prefix)}
 
 
-def test_up_keeps_a_lab_that_is_whole(lab: Lab) -> None:
+def test_up_keeps_a_complete_lab(lab: Lab) -> None:
     before = parts(lab.spec.prefix)
     assert network.up(lab.spec, lab.path.parents[1]) == lab
     assert parts(lab.spec.prefix) == before
 
 
-def test_up_mends_a_broken_network(tmp_path: Path) -> None:
+def test_up_repairs_a_damaged_network(tmp_path: Path) -> None:
     spec = LabSpec(pairs_count=2, prefix=new_prefix())
     with built(spec, tmp_path) as lab:
         for damage in (
@@ -131,7 +134,7 @@ def test_up_mends_a_broken_network(tmp_path: Path) -> None:
     assert traces(spec.prefix, tmp_path) == []
 
 
-def test_up_starts_dead_processes_again_and_keeps_the_network(tmp_path: Path) -> None:
+def test_up_restarts_killed_processes_and_keeps_the_network(tmp_path: Path) -> None:
     spec = LabSpec(pairs_count=1, prefix=new_prefix())
     with built(spec, tmp_path) as lab:
         before = list_namespaces(spec.prefix)
@@ -147,7 +150,7 @@ def test_up_starts_dead_processes_again_and_keeps_the_network(tmp_path: Path) ->
         next_reading(lab)
 
 
-def test_up_with_another_shape_builds_anew(tmp_path: Path) -> None:
+def test_up_with_another_spec_rebuilds_the_lab(tmp_path: Path) -> None:
     spec = LabSpec(pairs_count=3, prefix=new_prefix())
     with built(spec, tmp_path):
         smaller = network.up(LabSpec(pairs_count=1, prefix=spec.prefix), tmp_path)
@@ -157,8 +160,8 @@ def test_up_with_another_shape_builds_anew(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("delay_s", "then"), [(0.0, "up"), (0.1, "down"), (0.2, "up"), (0.3, "down")]
 )
-def test_killed_in_the_middle(delay_s: float, then: str, tmp_path: Path) -> None:
-    """Test SIGKILL of ``up`` after its first namespace, followed by ``up`` or ``down``."""
+def test_up_or_down_after_a_killed_up(delay_s: float, then: str, tmp_path: Path) -> None:
+    """Use SIGKILL to end ``up`` after its first namespace, then run ``up`` or ``down``."""
     spec = LabSpec(pairs_count=8, prefix=new_prefix())
     code = (
         "from pathlib import Path; from broadside.lab import network; "
@@ -183,7 +186,7 @@ def test_killed_in_the_middle(delay_s: float, then: str, tmp_path: Path) -> None
     assert traces(spec.prefix, tmp_path) == []
 
 
-def test_down_without_state(tmp_path: Path) -> None:
+def test_down_works_without_state_folder(tmp_path: Path) -> None:
     spec = LabSpec(pairs_count=1, prefix=new_prefix())
     with built(spec, tmp_path):
         assert network.down(spec.prefix, tmp_path / "elsewhere").left == ()
@@ -191,7 +194,7 @@ def test_down_without_state(tmp_path: Path) -> None:
         assert list_owned(spec.prefix) == []
 
 
-def test_down_finds_processes_whose_namespace_lost_its_name(tmp_path: Path) -> None:
+def test_down_kills_processes_of_deleted_namespaces(tmp_path: Path) -> None:
     spec = LabSpec(pairs_count=1, prefix=new_prefix())
     with built(spec, tmp_path):
         sleeper = subprocess.Popen(["ip", "netns", "exec", f"{spec.prefix}c001", "sleep", "100"])
@@ -201,7 +204,7 @@ def test_down_finds_processes_whose_namespace_lost_its_name(tmp_path: Path) -> N
         assert sleeper.wait(5) == -signal.SIGKILL
 
 
-def test_one_builder_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lock_allows_one_builder(monkeypatch: pytest.MonkeyPatch) -> None:
     prefix = new_prefix()
     monkeypatch.setattr(network, "LOCK_TIMEOUT_S", 0.1)
     with (
@@ -214,7 +217,7 @@ def test_one_builder_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
         pass
 
 
-def test_a_missing_tool_is_named_with_its_package(
+def test_missing_tool_error_names_the_package(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     for name in ("ip", "tc"):
@@ -225,7 +228,9 @@ def test_a_missing_tool_is_named_with_its_package(
         network.up(LabSpec(pairs_count=1, prefix=new_prefix()), tmp_path)
 
 
-def test_a_lab_without_chronyd_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_lab_without_chronyd_reports_a_limit(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     def find_all_but_chrony(name: str) -> str:
         if name.startswith("chrony"):
             raise ToolMissing(f"{name} is not installed")
@@ -237,7 +242,7 @@ def test_a_lab_without_chronyd_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path
         assert [host.chrony for host in lab.hosts] == [None, None]
 
 
-def test_the_lock_outlives_a_killed_builder_until_its_command_has_ended() -> None:
+def test_lock_is_kept_until_the_command_of_a_killed_builder_ends() -> None:
     prefix = new_prefix()
     sleep = ["sleep", str(300_000 + os.getpid())]
     code = (
@@ -267,7 +272,7 @@ def test_the_lock_outlives_a_killed_builder_until_its_command_has_ended() -> Non
 # ------------------------------------------------------------------------------
 
 
-def test_the_ledger_counts_payload_and_its_headers(lab: Lab) -> None:
+def test_ledger_counts_payload_and_headers(lab: Lab) -> None:
     payload_bytes = 4_000_000
     before = next_reading(lab)
     send(lab.clients[0], lab.servers[1], payload_bytes)
@@ -286,7 +291,7 @@ def test_the_ledger_counts_payload_and_its_headers(lab: Lab) -> None:
     assert 0 < acknowledged_bytes < payload_bytes / 10
 
 
-def test_the_other_way_is_counted_as_down(lab: Lab) -> None:
+def test_reverse_traffic_is_counted_as_down(lab: Lab) -> None:
     before = next_reading(lab)
     send(lab.servers[0], lab.clients[0], 1_000_000)
     after = next_reading(lab)
@@ -294,7 +299,7 @@ def test_the_other_way_is_counted_as_down(lab: Lab) -> None:
     assert after.up_bytes - before.up_bytes < 100_000
 
 
-def test_a_ledger_that_is_killed_and_restarted_goes_on(lab: Lab) -> None:
+def test_restarted_ledger_continues_its_counters(lab: Lab) -> None:
     assert lab.ledger_path is not None
     send(lab.clients[0], lab.servers[0], 100_000)
     before = next_reading(lab)
@@ -303,7 +308,7 @@ def test_a_ledger_that_is_killed_and_restarted_goes_on(lab: Lab) -> None:
     os.kill(writer, signal.SIGKILL)
     wait_for("the end of the ledger's process", lambda: not network.is_ledger_running(lab))
     with lab.ledger_path.open("a") as file:
-        # The incomplete line simulates a kill during a write.
+        # Use an incomplete line to simulate a kill during a write.
         file.write("17999")
     network.start_ledger(lab)
     after = next_reading(lab)
@@ -316,8 +321,8 @@ def delivered_bits_per_second(lab: Lab) -> float:
     """Return the rate that the ledger shows for a send of 20 MB, in bit/s.
 
     The first second may contain the initial burst of the token bucket. Spans of less than 2.5 s are
-    excluded, because a busy machine dates some readings incorrectly. Delays of sender or shaper
-    only reduce the rate of a span, so the result is the 90th percentile.
+    excluded, because a busy machine may use wrong times for some readings. Delays can only reduce
+    the rate of a span, so the result is the 90th percentile.
     """
     start_s = time.time()
     send(lab.clients[0], lab.servers[0], 20_000_000)
@@ -330,8 +335,8 @@ def delivered_bits_per_second(lab: Lab) -> float:
     return quantiles(rates, n=10)[-1]
 
 
-def test_the_firewalls_rate_holds_at_the_ip_layer(lab: Lab) -> None:
-    # A limit at the frame layer would give 0.9 % less at the IP layer.
+def test_firewall_rate_applies_to_the_ip_layer(lab: Lab) -> None:
+    # If the limit were at the frame layer, the rate at the IP layer would be 0.9 % less.
     expected = pytest.approx(20_000_000, rel=0.005)
     try:
         network.set_firewall_rate(lab, 20_000_000)
@@ -342,7 +347,7 @@ def test_the_firewalls_rate_holds_at_the_ip_layer(lab: Lab) -> None:
         network.shape(lab.spec)
 
 
-def test_one_slow_nic_slows_its_host_alone(lab: Lab) -> None:
+def test_nic_rate_affects_one_host(lab: Lab) -> None:
     def shaper_of(host: Host) -> str:
         return run(["tc", "qdisc", "show", "dev", "eth0"], namespace=host.namespace)
 
@@ -355,10 +360,10 @@ def test_one_slow_nic_slows_its_host_alone(lab: Lab) -> None:
     assert "rate 100933Kbit" in shaper_of(lab.clients[1])
 
 
-def test_without_a_rate_the_ledger_still_counts(lab: Lab) -> None:
+def test_ledger_counts_without_firewall_rate(lab: Lab) -> None:
     try:
         network.set_firewall_rate(lab, None)
-        # Another kind of shaper counts from zero.
+        # Another kind of shaper starts to count from zero.
         before = next_reading(lab)
         send(lab.clients[0], lab.servers[0], 1_000_000)
         assert next_reading(lab).up_bytes - before.up_bytes > 1_035_900
@@ -366,7 +371,7 @@ def test_without_a_rate_the_ledger_still_counts(lab: Lab) -> None:
         network.shape(lab.spec)
 
 
-def test_agents_reach_a_broker_on_this_side(lab: Lab) -> None:
+def test_agents_reach_a_broker_on_the_host(lab: Lab) -> None:
     assert lab.management_address is not None
     with socket.create_server((lab.management_address, 0)) as broker:
         broker.settimeout(5)
@@ -379,13 +384,13 @@ def test_agents_reach_a_broker_on_this_side(lab: Lab) -> None:
             answer.close()
 
 
-def test_the_firewall_is_no_way_round(lab: Lab) -> None:
-    """Test that the firewall forwards nothing from data to management networks."""
+def test_firewall_does_not_forward_to_management_network(lab: Lab) -> None:
+    """Test that data networks cannot use the firewall to reach management networks."""
     with inside(lab.firewall_namespace), socket.create_server(("0.0.0.0", 0)) as listener:  # noqa: S104 - inside the namespace
         port = listener.getsockname()[1]
         with inside(lab.clients[0].namespace), socket.socket() as direct:
             direct.settimeout(5)
-            # The firewall answers on its own subnet.
+            # The firewall answers on this subnet.
             direct.connect(("10.1.0.1", port))
     client, server = lab.clients[0], lab.servers[0]
     assert server.management_address is not None
@@ -402,7 +407,7 @@ def test_the_firewall_is_no_way_round(lab: Lab) -> None:
         run(["ip", "route", "delete", ip[3]], namespace=client.namespace)
 
 
-def test_two_labs_stand_side_by_side(lab: Lab, tmp_path: Path) -> None:
+def test_two_labs_run_independently(lab: Lab, tmp_path: Path) -> None:
     with built(LabSpec(pairs_count=1, prefix=new_prefix()), tmp_path) as other:
         before = next_reading(other)
         send(lab.clients[0], lab.servers[0], 1_000_000)
@@ -410,10 +415,8 @@ def test_two_labs_stand_side_by_side(lab: Lab, tmp_path: Path) -> None:
     assert network.status(lab.spec.prefix, lab.path.parents[1]).faults == ()
 
 
-def test_a_lab_gets_an_answer_where_another_has_the_management_network_of_its_prefix(
-    lab: Lab, tmp_path: Path
-) -> None:
-    """Test two prefixes with the same hash of the management network (probability 1/127)."""
+def test_labs_with_equal_prefix_hash_use_different_networks(lab: Lab, tmp_path: Path) -> None:
+    """Test two prefixes that lead to the same hash for the management network."""
     taken = lab.spec.management_slot
     assert taken is not None
     equal = next(
@@ -424,13 +427,13 @@ def test_a_lab_gets_an_answer_where_another_has_the_management_network_of_its_pr
     with built(LabSpec(pairs_count=1, prefix=equal), tmp_path) as other:
         assert other.management_address != lab.management_address
         for item in (lab, other):
-            test_agents_reach_a_broker_on_this_side(item)
-        mended = network.up(LabSpec(pairs_count=1, prefix=equal), tmp_path)
-        assert mended.management_address == other.management_address
-    test_agents_reach_a_broker_on_this_side(lab)
+            test_agents_reach_a_broker_on_the_host(item)
+        repaired = network.up(LabSpec(pairs_count=1, prefix=equal), tmp_path)
+        assert repaired.management_address == other.management_address
+    test_agents_reach_a_broker_on_the_host(lab)
 
 
-def test_labs_that_are_built_at_once_have_a_management_network_each(lab: Lab) -> None:
+def test_concurrent_labs_get_different_management_networks(lab: Lab) -> None:
     with network.free_slot(lab.spec.prefix) as one, network.free_slot(lab.spec.prefix) as other:
         assert len({lab.spec.management_slot, one, other}) == 3
 
@@ -443,7 +446,7 @@ def read_clock(host: Host) -> ClockReading:
     return parse_tracking(text, datetime.datetime.now(datetime.UTC))
 
 
-def test_every_host_has_a_synchronised_clock(lab: Lab) -> None:
+def test_all_hosts_have_synchronised_clocks(lab: Lab) -> None:
     assert clocks.wait_synced(lab, 20) == ()
     for host in lab.hosts:
         reading = read_clock(host)
@@ -453,7 +456,7 @@ def test_every_host_has_a_synchronised_clock(lab: Lab) -> None:
         assert reading.bound_s < 0.05
 
 
-def test_a_planted_clock_is_off_alone(lab: Lab) -> None:
+def test_clock_offset_affects_one_host(lab: Lab) -> None:
     assert clocks.wait_synced(lab, 20) == ()
     try:
         clocks.plant_offset(lab, "c002", 0.08)
@@ -465,19 +468,19 @@ def test_a_planted_clock_is_off_alone(lab: Lab) -> None:
         clocks.plant_offset(lab, "c002", 0)
 
 
-def test_the_machines_settings_are_left_alone(tmp_path: Path) -> None:
+def test_up_does_not_change_settings_of_the_machine(tmp_path: Path) -> None:
     names = ("net/ipv4/ip_forward", "net/ipv4/tcp_allowed_congestion_control", "net/ipv4/tcp_wmem")
     before = [(Path("/proc/sys") / name).read_text() for name in names]
     with built(LabSpec(pairs_count=1, prefix=new_prefix()), tmp_path):
         assert [(Path("/proc/sys") / name).read_text() for name in names] == before
 
 
-def test_a_namespace_that_is_not_there_is_an_error() -> None:
+def test_entering_unknown_namespace_is_an_error() -> None:
     with pytest.raises(LabBroken, match="is the lab up"), inside("nosuch"):
         pass
 
 
-def test_a_half_made_name_is_no_namespace() -> None:
+def test_file_without_mount_is_no_namespace() -> None:
     prefix = new_prefix()
     name = NAMESPACES_PATH / f"{prefix}c001"
     try:

@@ -1,4 +1,4 @@
-"""Test that each lab profile has its documented effect and leaves nothing behind."""
+"""Test that lab profiles have their documented effects and leave nothing behind."""
 
 import socket
 import time
@@ -34,7 +34,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 
 def round_trip_s(lab: Lab) -> float:
-    """Return the shortest of ten TCP handshakes between the first client and the first server."""
+    """Return the shortest of ten TCP handshakes from the first client to the first server."""
     client, server = lab.clients[0], lab.servers[0]
     with inside(server.namespace):
         listener = socket.create_server((server.address, 7001), backlog=20)
@@ -62,7 +62,7 @@ def counted_bytes(lab: Lab) -> int:
     return read_ledger(path, now_s, float("inf"))[0].up_bytes
 
 
-def test_a_longer_path_is_longer_and_plain_is_plain_again(lab: Lab) -> None:
+def test_path_profile_adds_delay_until_plain(lab: Lab) -> None:
     profiles.apply(lab, "path-20ms")
     assert 0.020 <= round_trip_s(lab) < 0.030
     send(lab.clients[1], lab.servers[1], 1_000_000)
@@ -71,16 +71,16 @@ def test_a_longer_path_is_longer_and_plain_is_plain_again(lab: Lab) -> None:
     assert network.status(lab.spec.prefix, lab.path.parents[1]).faults == ()
 
 
-def test_a_firewall_that_blocks_has_the_share_of_its_rate_that_it_says(lab: Lab) -> None:
+def test_idps_deny_profile_reduces_the_rate(lab: Lab) -> None:
     profiles.apply(lab, "idps-deny")
     rate = sent_bits_per_second(lab, 3_000_000)
     assert rate < 1.1 * FIREWALL_BITS_PER_SECOND * 0.22
     profiles.apply(lab, "plain")
-    # A pause of the busy host may make one of the transfers slow.
+    # One of the transfers may be slow if the host is busy.
     assert any(sent_bits_per_second(lab, 3_000_000) > 1.5 * rate for _ in range(3))
 
 
-def test_the_way_round_is_not_counted_by_the_firewall(lab: Lab) -> None:
+def test_firewall_does_not_count_bypass_traffic(lab: Lab) -> None:
     profiles.apply(lab, "bypass")
     before = counted_bytes(lab)
     send(lab.clients[0], lab.servers[0], 2_000_000)
@@ -94,10 +94,10 @@ def test_the_way_round_is_not_counted_by_the_firewall(lab: Lab) -> None:
 def fallen_ratio(lab: Lab) -> float | None:
     """Return the rate after a cliff during a send, relative to the firewall's rate.
 
-    None if the cliff did not occur.
+    The result is None if the cliff did not occur.
     """
     profiles.apply(lab, "cliff")
-    # The load of one NIC with 40 Mbit/s would be too low for the cliff.
+    # With a limit of 40 Mbit/s for the NIC the load would be too low for the cliff.
     network.set_nic_rate(lab, lab.hosts, None)
     begun_s = time.time()
     rate = sent_bits_per_second(lab, 60_000_000)
@@ -106,20 +106,20 @@ def fallen_ratio(lab: Lab) -> float | None:
     return rate / FIREWALL_BITS_PER_SECOND if fallen_s else None
 
 
-def test_a_cliff_falls_under_load(lab: Lab) -> None:
-    # A pause of the busy host interrupts the load. The three seconds then restart, so the test
-    # repeats the send.
+def test_cliff_profile_reduces_rate_under_load(lab: Lab) -> None:
+    # If the busy host interrupts the load, the three seconds start again, so the send needs to
+    # be repeated.
     ratios = (fallen_ratio(lab) for _ in range(3))
     assert any(ratio is not None and 0.3 < ratio < 0.7 for ratio in ratios)
 
 
-def test_a_slow_nic_is_gone_with_the_next_profile(lab: Lab) -> None:
+def test_next_profile_removes_slow_nic(lab: Lab) -> None:
     profiles.apply(lab, "slow-nic")
     assert sent_bits_per_second(lab, 500_000) < 0.2 * NIC_BITS_PER_SECOND
     profiles.apply(lab, "plain")
     assert sent_bits_per_second(lab, 4_000_000) > 0.5 * NIC_BITS_PER_SECOND
 
 
-def test_an_unknown_profile_is_named_with_those_there_are(lab: Lab) -> None:
+def test_unknown_profile_error_lists_the_profiles(lab: Lab) -> None:
     with pytest.raises(LabMisconfigured, match=r"'idps'.*idps-deny"):
         profiles.apply(lab, "idps")

@@ -1,4 +1,4 @@
-"""Test the lab of an ordinary user, run as nobody in a new user namespace."""
+"""Test the lab for an ordinary user, using nobody and a new user namespace."""
 
 import os
 import signal
@@ -38,7 +38,7 @@ def python(code: str, *arguments: str) -> list[str]:
 
 @pytest.fixture
 def open_path() -> Iterator[Path]:
-    """Yield a folder that nobody may write to. The folders of pytest are private."""
+    """Yield a folder for the user nobody, because the folders of pytest are private."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
         path.chmod(0o777)
@@ -49,17 +49,17 @@ def run(argv: list[str], timeout_s: float = 60) -> subprocess.CompletedProcess[s
     return subprocess.run(argv, capture_output=True, text=True, timeout=timeout_s)
 
 
-def test_root_needs_no_world() -> None:
+def test_root_needs_no_user_namespace() -> None:
     assert rights.find_rights().require() == Finding(rights=Rights.ROOT)
 
 
-def test_an_ordinary_user_has_a_user_namespace() -> None:
+def test_ordinary_user_can_use_a_user_namespace() -> None:
     done = run([*AS_NOBODY, *python(FIND)])
     assert done.stdout.split() == ["user", "namespace", "None"], done.stderr
 
 
-def test_without_any_rights_one_line_says_what_to_do() -> None:
-    """Test a user namespace with limit zero, in which no further namespace can be created."""
+def test_without_permissions_one_line_prints_a_fix() -> None:
+    """Test using a limit of zero, so that no further user namespace can be created."""
     script = 'echo 0 > /proc/sys/user/max_user_namespaces; exec "$@"'
     inside = [
         *opened(),
@@ -82,7 +82,7 @@ def test_without_any_rights_one_line_says_what_to_do() -> None:
         Finding(rights=Rights.NONE, reason=text).require()
 
 
-def test_an_ordinary_user_outside_a_world_is_told_so(open_path: Path) -> None:
+def test_up_outside_a_user_namespace_is_an_error(open_path: Path) -> None:
     up = (
         "import sys; from pathlib import Path; from broadside.lab import network\n"
         "from broadside.lab.topology import LabSpec\n"
@@ -93,7 +93,7 @@ def test_an_ordinary_user_outside_a_world_is_told_so(open_path: Path) -> None:
     assert list(open_path.rglob("*")) == []
 
 
-def test_another_users_lab_stays(open_path: Path) -> None:
+def test_down_keeps_lab_of_another_user(open_path: Path) -> None:
     down = (
         "import sys; from pathlib import Path; from broadside.lab import network\n"
         "network.down(sys.argv[1], Path(sys.argv[2]))"
@@ -105,7 +105,7 @@ def test_another_users_lab_stays(open_path: Path) -> None:
         assert network.status(lab.spec.prefix, open_path).faults == ()
 
 
-def test_an_ordinary_users_lab_carries_counts_and_goes(open_path: Path) -> None:
+def test_ordinary_user_can_build_use_and_remove_a_lab(open_path: Path) -> None:
     code = """
 import sys
 from pathlib import Path
@@ -116,7 +116,8 @@ from broadside.lab.site import built
 from broadside.lab.topology import LabSpec
 from tests.live.labs import send
 from tests.live.waiting import wait_for
-assert Path("/proc/self/uid_map").read_text().split()[2] != "4294967295"  # a world of its own
+# This must run inside a user namespace.
+assert Path("/proc/self/uid_map").read_text().split()[2] != "4294967295"
 with built(LabSpec(pairs_count=2, prefix=sys.argv[1]), Path(sys.argv[2])) as lab:
     assert clocks.wait_synced(lab, 20) == (), lab.limits
     send(lab.clients[1], lab.servers[1], 1_000_000)
@@ -137,12 +138,12 @@ print("carried and counted")
 @pytest.mark.parametrize(
     ("script", "exit_code"), [("exit 7", 7), ("kill -9 $$", 137), ("nosuch", 127)]
 )
-def test_a_world_passes_the_exit_code_on(script: str, exit_code: int) -> None:
+def test_run_inside_returns_the_exit_code(script: str, exit_code: int) -> None:
     inside = [sys.executable, "-m", "broadside.lab.privileges", "inside", "--", "sh", "-c", script]
     assert run([*AS_NOBODY, *inside]).returncode == exit_code
 
 
-def test_a_program_that_is_not_there_is_named() -> None:
+def test_run_inside_reports_unknown_program() -> None:
     done = run(
         [*AS_NOBODY, sys.executable, "-m", "broadside.lab.privileges", "inside", "--", "nosuch"]
     )
@@ -151,11 +152,11 @@ def test_a_program_that_is_not_there_is_named() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_nobody_outlives_a_world(number: signal.Signals) -> None:
+def test_processes_end_with_their_user_namespace(number: signal.Signals) -> None:
     sleep = ["sleep", str(200_000 + os.getpid())]
     script = f"setsid {' '.join(sleep)} & setsid {' '.join(sleep)}"
-    as_nobody = [*AS_NOBODY, sys.executable, "-m", "broadside.lab.privileges", "inside", "--"]
-    inside = [*as_nobody, "sh", "-c", script]
+    prefix = [*AS_NOBODY, sys.executable, "-m", "broadside.lab.privileges", "inside", "--"]
+    inside = [*prefix, "sh", "-c", script]
 
     def sleepers() -> list[int]:
         return [p.pid for p in list_processes() if p.command.split() == sleep]
@@ -164,12 +165,12 @@ def test_nobody_outlives_a_world(number: signal.Signals) -> None:
         try:
             wait_for("two sleepers", lambda: len(sleepers()) == 2)
             world.send_signal(number)
-            wait_for("their end", lambda: not sleepers())
+            wait_for("the end of the sleepers", lambda: not sleepers())
         finally:
             world.kill()
 
 
-def test_a_world_is_kept_joined_and_released(open_path: Path) -> None:
+def test_user_namespace_is_kept_joined_and_released(open_path: Path) -> None:
     prefix = new_prefix()
     act = """
 import sys
@@ -184,7 +185,7 @@ if what == "hold":
 elif what == "join":
     rights.join(prefix, [sys.executable, *sys.orig_argv[1:-1], "up"])
 elif what == "up":
-    assert (Path.cwd() / "lab").is_dir(), "the working folder is kept"
+    assert (Path.cwd() / "lab").is_dir(), "the working folder must not change"
     network.up(LabSpec(pairs_count=1, prefix=prefix), base_path)
     assert network.status(prefix, base_path).faults == ()
 """
@@ -195,7 +196,7 @@ elif what == "up":
 
     try:
         assert "run lab up first" in do("join").stderr
-        # The second call must find the lab of the first one.
+        # The second call should be able to use the lab of the first.
         for what in ("hold", "join", "join"):
             done = do(what)
             assert done.returncode == 0, done.stderr
@@ -211,7 +212,7 @@ elif what == "up":
     assert list(open_path.rglob("*")) == []
 
 
-def test_a_prefix_that_is_none_touches_nothing(tmp_path: Path) -> None:
+def test_rejects_invalid_prefix(tmp_path: Path) -> None:
     with pytest.raises(LabMisconfigured, match="prefix"):
         network.down("../..", tmp_path)
     with pytest.raises(LabMisconfigured, match="prefix"):

@@ -1,4 +1,4 @@
-"""Test concurrent launches on one fleet, which must use other endpoints or be rejected."""
+"""Test concurrent launches on the same fleet, which should use other endpoints or be rejected."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +18,7 @@ SMALL = {
     "burst_s": 3,
     "period_s": 20,
     "lead_s": 10,
-    # Other tests load the cores.
+    # Allow for delays, because other tests will be using the CPU cores.
     "late_after_s": 5,
     "traffic.streams_count": 1,
     "traffic.stream_bits_per_second": 5_000_000,
@@ -26,8 +26,8 @@ SMALL = {
 
 
 @pytest.fixture(scope="module")
-def doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
-    """Run two coordinators of one range and four idle pairs."""
+def coordinators(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+    """Run two coordinators of the same range and four idle pairs."""
     with Site(tmp_path_factory.mktemp("at-once")) as site:
         site.start_fleet(PAIRS_COUNT)
         urls = [site.start_coordinator()[1] for _ in range(2)]
@@ -35,9 +35,9 @@ def doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
 
 
 @pytest.fixture
-def idle(doors: list[str]) -> list[str]:
-    wait_for_fleet(doors[0], 2 * PAIRS_COUNT)
-    return doors
+def idle(coordinators: list[str]) -> list[str]:
+    wait_for_fleet(coordinators[0], 2 * PAIRS_COUNT)
+    return coordinators
 
 
 def launch(url: str, pairs_count: int, **more: object) -> httpx.Response:
@@ -46,7 +46,7 @@ def launch(url: str, pairs_count: int, **more: object) -> httpx.Response:
 
 
 def served(url: str, run_id: str, pairs_count: int) -> list[str]:
-    """Return the servers of a run's pairs. Each server has one port here."""
+    """Return the servers that a run's pairs use. Servers have a single port here."""
     summary: dict[str, Any] = wait_for_summary(url, run_id)
     for burst in summary["bursts"]:
         assert burst["pairs_measured"] == pairs_count, summary["findings"]
@@ -59,7 +59,7 @@ def served(url: str, run_id: str, pairs_count: int) -> list[str]:
 
 
 def all_idle(url: str) -> None:
-    """Wait until no run is open, nothing is reserved and every port is free."""
+    """Wait for all runs to end and for all ports to be free."""
     wait_for(
         "every run's end",
         lambda: all(
@@ -71,7 +71,7 @@ def all_idle(url: str) -> None:
     wait_for_fleet(url, 2 * PAIRS_COUNT)
 
 
-def test_two_launches_of_one_second_have_other_endpoints(idle: list[str]) -> None:
+def test_concurrent_launches_use_different_endpoints(idle: list[str]) -> None:
     with ThreadPoolExecutor(2) as pool:
         answers = list(pool.map(lambda url: launch(url, 2), idle))
     assert [answer.status_code for answer in answers] == [202, 202], [a.text for a in answers]
@@ -80,7 +80,7 @@ def test_two_launches_of_one_second_have_other_endpoints(idle: list[str]) -> Non
     assert not set(one) & set(two)
 
 
-def test_of_two_that_want_more_than_half_one_is_refused_and_told_by_whom(idle: list[str]) -> None:
+def test_rejects_second_launch_without_free_endpoints(idle: list[str]) -> None:
     all_idle(idle[0])
     with ThreadPoolExecutor(2) as pool:
         answers = list(pool.map(lambda url: launch(url, 3), idle))
@@ -92,7 +92,7 @@ def test_of_two_that_want_more_than_half_one_is_refused_and_told_by_whom(idle: l
     served(idle[0], run_id, 3)
 
 
-def test_a_launch_between_two_bursts_of_another_run_has_what_that_leaves(idle: list[str]) -> None:
+def test_launch_between_bursts_uses_remaining_endpoints(idle: list[str]) -> None:
     all_idle(idle[0])
     waiting = launch(idle[0], 3, bursts_count=2, period_s=30).json()["run_id"]
     wait_for(
@@ -110,10 +110,10 @@ def test_a_launch_between_two_bursts_of_another_run_has_what_that_leaves(idle: l
     assert not set(theirs) & set(served(idle[0], waiting, 3))
 
 
-def test_two_schedules_of_one_minute_share_no_test(idle: list[str]) -> None:
+def test_concurrent_schedules_share_no_endpoint(idle: list[str]) -> None:
     all_idle(idle[0])
     names = ["one", "two"]
-    # Both schedules are stored long before this time.
+    # Both schedules will be stored long before this time.
     at = datetime.now(UTC) + timedelta(seconds=30)
     body = {
         "scenario": "smoke",
@@ -142,7 +142,7 @@ def test_two_schedules_of_one_minute_share_no_test(idle: list[str]) -> None:
         served(idle[0], run_id, 3)
     if len(launched) < len(rows):
         assert any(launched[0] in (row["reason"] or "") for row in rows), rows
-    # One launch waited until the other run's traffic was over and its endpoints were free.
+    # A launch should wait for the other run's traffic to be over and for its endpoints to be free.
     else:
         starts = sorted(
             datetime.fromisoformat(wait_for_summary(idle[0], item)["bursts"][0]["planned_start_at"])

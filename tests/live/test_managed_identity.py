@@ -1,9 +1,9 @@
-"""Test a managed identity while the metadata service (IMDS) fails or is slow.
+"""Test a managed identity if the metadata service (IMDS) fails or is slow.
 
 The faults occur before and during a run. Tokens expire within seconds here instead of an hour. The
-tests use the SDK's own ``DefaultAzureCredential`` with its environment variable for the address of
-the metadata service. The meaning of each status is documented by Microsoft (see
-exchange/azure/identity.py).
+tests use the SDK's ``DefaultAzureCredential``, with its environment variable for the address of the
+metadata service. See exchange/azure/identity.py for the meaning of the statuses as documented by
+Microsoft.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ pytestmark = pytest.mark.live
 TOKEN_S = 2.0
 CLIENT = "1234-abcd"
 UNIT = Path(__file__).parents[2] / "deploy/azure/modules/boot/files/broadside-agent.service"
-# This value replaces a status and means no response.
+# Use this value instead of a status to send no response.
 SLOW = 0
 OK = 200
 # The bodies have the wording of IMDS.
@@ -93,32 +93,32 @@ class Metadata:
 def metadata(monkeypatch: pytest.MonkeyPatch) -> Iterator[Metadata]:
     reported = Metadata()
 
-    def answer(asked: Asked) -> Answer:
+    def answer(request: Asked) -> Answer:
         # A probe has no such header.
-        if asked.headers["Metadata"] != "true":
+        if request.headers["Metadata"] != "true":
             return Answer(status=400, body={"error": "bad_request_102"})
-        status, body = reported.answer(asked.query)
+        status, body = reported.answer(request.query)
         return Answer(status=status, body=body)
 
     with serving(answer) as url:
         for name in ("IDENTITY_ENDPOINT", "MSI_ENDPOINT", "AZURE_CLIENT_ID"):
             monkeypatch.delenv(name, raising=False)
         monkeypatch.setenv("AZURE_POD_IDENTITY_AUTHORITY_HOST", url)
-        # A VM has no az command that the SDK could try next.
+        # A VM has no az command for the SDK to try next.
         monkeypatch.setenv("PATH", "/nonexistent")
         yield reported
         reported.over.set()
 
 
 @pytest.fixture(scope="module")
-def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsQueue]:
+def tls_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsQueue]:
     with tls_queue(tmp_path_factory.mktemp("identity"), lock_s=120.0) as standing:
         yield standing
 
 
 @pytest.fixture
-def address(bed: TlsQueue) -> ServiceBusAddress:
-    return bed.address(CLIENT)
+def address(tls_service: TlsQueue) -> ServiceBusAddress:
+    return tls_service.address(CLIENT)
 
 
 @asynccontextmanager
@@ -132,7 +132,7 @@ async def opened(
         await queue.close()
 
 
-WORDS: list[tuple[int, type[ExchangeError], str]] = [
+EXPECTED: list[tuple[int, type[ExchangeError], str]] = [
     (400, ExchangeMisconfigured, f"the identity {CLIENT} is not assigned to this VM"),
     (404, ExchangeUnavailable, r"metadata service \(IMDS\) is being updated \(404"),
     (410, ExchangeUnavailable, "is being updated, and back within 70 s"),
@@ -142,36 +142,38 @@ WORDS: list[tuple[int, type[ExchangeError], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("status", "kind", "words"), WORDS)
-async def test_without_a_token_it_is_said_why_and_soon(
+@pytest.mark.parametrize(("status", "kind", "expected"), EXPECTED)
+async def test_reports_soon_why_there_is_no_token(
     address: ServiceBusAddress,
     metadata: Metadata,
     monkeypatch: pytest.MonkeyPatch,
     status: int,
     kind: type[ExchangeError],
-    words: str,
+    expected: str,
 ) -> None:
-    """Test one receive with two attempts.
+    """Test a receive with two attempts.
 
-    It waits for one token only and sends few requests to the metadata service.
+    It should wait for only one token and send few requests to the metadata service.
     """
     monkeypatch.setattr(identity, "TOKEN_S", TOKEN_S)
     monkeypatch.setattr(identity, "REMEMBERED_S", 60.0)
     metadata.status = status
     async with opened(address) as queue:
-        with pytest.raises(kind, match=words) as caught:
+        with pytest.raises(kind, match=expected) as caught:
             await queue.receive(1)
     assert type(caught.value) is kind
-    # With the SDK's own timeout of 120 s there would be 36 requests.
+    # There would be 36 requests if the SDK's timeout of 120 s were used.
     assert metadata.calls_count <= 6
 
 
-async def test_a_table_says_so_too(metadata: Metadata, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_table_reports_why_there_is_no_token(
+    metadata: Metadata, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(identity, "TOKEN_S", TOKEN_S)
     table = AzureTable(
         TableAddress(table="results", endpoint="https://127.0.0.1:1", client_id=CLIENT)
     )
-    for status, kind, parts in (WORDS[0], WORDS[4]):
+    for status, kind, parts in (EXPECTED[0], EXPECTED[4]):
         metadata.status = status
         with pytest.raises(kind, match=parts):
             await table.get("a", "b")
@@ -179,75 +181,75 @@ async def test_a_table_says_so_too(metadata: Metadata, monkeypatch: pytest.Monke
     await table.close()
 
 
-@pytest.mark.parametrize(("status", "kind", "words"), (WORDS[0], *WORDS[-2:]))
-def test_the_device_is_not_waited_for_either(
+@pytest.mark.parametrize(("status", "kind", "expected"), (EXPECTED[0], *EXPECTED[-2:]))
+def test_device_access_reports_why_there_is_no_token(
     metadata: Metadata,
     monkeypatch: pytest.MonkeyPatch,
     status: int,
     kind: type[ExchangeError],
-    words: str,
+    expected: str,
 ) -> None:
     """Test metrics and changes of the firewall without a token.
 
-    There should be one wait for a token, and the error should contain the reason.
+    There should be only one wait for a token, and the error should contain the reason.
     """
     monkeypatch.setattr(identity, "TOKEN_S", TOKEN_S)
     monkeypatch.setattr(identity, "REMEMBERED_S", 60.0)
     metadata.status = status
     settings = CoordinatorSettings(managed_identity_client_id=CLIENT)
     refused = ResourceUnavailable if kind is ExchangeUnavailable else ResourceRefused
-    with pytest.raises(refused, match=words):
+    with pytest.raises(refused, match=expected):
         token_source(settings)()
     now = datetime.now(UTC)
     fields = {"type": "azure-monitor", "device": "fw", "resource_id": FIREWALL}
     source = AzureMonitorSource(AzureEntry.model_validate({**fields, "client_id": CLIENT}))
-    with pytest.raises(TelemetryError, match=f"no token for identity {CLIENT}: .*{words}"):
+    with pytest.raises(TelemetryError, match=f"no token for identity {CLIENT}: .*{expected}"):
         asyncio.run(source.query_bytes(now - timedelta(minutes=5), now, Direction.FORWARD))
     assert metadata.calls_count <= 12
 
 
-async def test_no_identity_at_all_is_said(address: ServiceBusAddress, metadata: Metadata) -> None:
+async def test_reports_missing_identity(address: ServiceBusAddress, metadata: Metadata) -> None:
     metadata.status = 400
     async with opened(replace(address, client_id=None)) as queue:
         with pytest.raises(ExchangeMisconfigured, match="no identity is assigned to this VM"):
             await queue.receive(0)
 
 
-async def test_tokens_are_renewed_while_it_receives(
-    address: ServiceBusAddress, metadata: Metadata, bed: TlsQueue
+async def test_renews_tokens_while_receiving(
+    address: ServiceBusAddress, metadata: Metadata, tls_service: TlsQueue
 ) -> None:
-    """Test token renewal with an hour reduced to 20 s.
+    """Test token renewal, using 20 s instead of an hour.
 
-    The service detaches a link when its token expires, so each token must be renewed in time. The
-    SDK renews in the last tenth of a token's lifetime. A host may pause that long, so the adapter
-    requests one more token.
+    The service detaches a link when the token expires, so it is necessary to renew tokens in
+    time. The SDK would wait for the last tenth of a token's lifetime. A host may pause that long,
+    so the adapter needs to request another token.
     """
     metadata.ttl_s = 20.0
     troubles = OutageLog()
     async with opened(address, troubles) as queue, opened(address) as sender:
-        before = bed.broker.ask("asked").get("token", 0)
+        before = tls_service.broker.ask("asked").get("token", 0)
 
         async def after_a_message() -> int:
-            """Return how many tokens the broker has received after one more message."""
+            """Send another message, to return how many tokens the broker has received."""
             await sender.send([outgoing()])
             while (delivery := await queue.receive(4)) is None:
                 # The link is being opened.
                 pass
             await queue.complete(delivery)
-            tokens_count: int = bed.broker.ask("asked")["token"] - before
+            tokens_count: int = tls_service.broker.ask("asked")["token"] - before
             return tokens_count
 
         async with asyncio.timeout(10 * metadata.ttl_s):
             opened_with = await after_a_message()
-            # Each token has been renewed twice.
+            # All tokens have been renewed twice.
             while await after_a_message() < 3 * opened_with:
                 assert await queue.receive(1) is None
 
 
-async def test_a_token_that_cannot_be_renewed_and_later_can(
+async def test_recovers_after_failed_token_renewal(
     address: ServiceBusAddress, metadata: Metadata, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Test that a removed identity counts as an outage if there was a token before."""
+    """Test that a removed identity is an outage if there was a token before."""
     monkeypatch.setattr(identity, "TOKEN_S", TOKEN_S)
     monkeypatch.setattr(identity, "REMEMBERED_S", 0.5)
     metadata.ttl_s = 6.0
@@ -273,28 +275,28 @@ async def test_a_token_that_cannot_be_renewed_and_later_can(
             await queue.complete(delivery)
 
 
-async def test_a_token_that_counts_stands_in_for_a_new_one(
+async def test_uses_valid_token_while_metadata_service_fails(
     address: ServiceBusAddress, metadata: Metadata
 ) -> None:
-    """Test that failures of the metadata service during a token's lifetime are not reported."""
-    # The SDK requests a new token from 300 s before the end.
+    """Test that failures of the metadata service are not reported if a token is valid."""
+    # The SDK will request a new token from 300 s before the end.
     metadata.ttl_s = 200.0
     async with opened(address) as queue, opened(address):
         await queue.send([outgoing()])
         metadata.status = 500
-        # The receiver uses its own link with its own token.
+        # The receiver uses a separate link and token.
         delivery = await queue.receive(10)
         assert delivery is not None
         await queue.complete(delivery)
 
 
 @pytest.mark.parametrize("status", [SLOW, 410])
-def test_an_agent_stops_in_time_without_an_identity(
-    metadata: Metadata, bed: TlsQueue, tmp_path: Path, status: int
+def test_agent_without_identity_stops_in_time(
+    metadata: Metadata, tls_service: TlsQueue, tmp_path: Path, status: int
 ) -> None:
     metadata.status = status
     env = {k: v for k, v in os.environ.items() if not k.startswith("BROADSIDE_")}
-    env |= bed.environment | {
+    env |= tls_service.environment | {
         "BROADSIDE_TABLES_ENDPOINT": "https://127.0.0.1:1",
         "BROADSIDE_MANAGED_IDENTITY_CLIENT_ID": CLIENT,
         "BROADSIDE_AGENT_AGENT_ID": "client-1",

@@ -1,4 +1,4 @@
-"""Test that a server agent publishes its new endpoint after its address changes."""
+"""Test that a server agent publishes the new endpoint if its address changes."""
 
 import asyncio
 import os
@@ -18,7 +18,7 @@ from tests.live.waiting import wait_for
 
 pytestmark = pytest.mark.live
 
-# The default route is read from a file, so that no interface of this host changes.
+# Use a file for the default route, so that no interface of this host needs to change.
 AGENT = """
 import sys
 from pathlib import Path
@@ -43,7 +43,7 @@ def presences(data: Path) -> list[Presence]:
     return asyncio.run(read())
 
 
-def test_a_new_address_takes_the_place_of_the_old_one(tmp_path: Path) -> None:
+def test_publishes_new_address_instead_of_old_one(tmp_path: Path) -> None:
     (address := tmp_path / "address").write_text("127.0.0.1")
     port = free_port()
     environment = {name: value for name, value in os.environ.items() if "BROADSIDE" not in name}
@@ -67,12 +67,12 @@ def test_a_new_address_takes_the_place_of_the_old_one(tmp_path: Path) -> None:
         def offers(wanted: str) -> bool:
             result = presences(tmp_path / "data")
             assert agent.poll() is None, (tmp_path / "log").read_text()
-            assert len(result) <= 1, "the old endpoint is given up before the new one is offered"
-            return [(one.address, one.ports) for one in result] == [(wanted, (port,))]
+            assert len(result) <= 1, "both endpoints are published at the same time"
+            return [(item.address, item.ports) for item in result] == [(wanted, (port,))]
 
-        wait_for("its endpoint", lambda: offers("127.0.0.1"))
+        wait_for("the endpoint", lambda: offers("127.0.0.1"))
         address.write_text("127.0.0.2")
-        wait_for("its new endpoint", lambda: offers("127.0.0.2"))
+        wait_for("the new endpoint", lambda: offers("127.0.0.2"))
         with socket.create_connection(("127.0.0.2", port), 5):
             pass
         agent.send_signal(signal.SIGTERM)

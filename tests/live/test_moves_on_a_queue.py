@@ -1,4 +1,4 @@
-"""Test a soak's jobs on a real queue, with one failover to a spare server and one abort."""
+"""Test the jobs of a soak on a real queue, with a failover to a spare server and an abort."""
 
 import time
 from datetime import UTC, datetime, timedelta
@@ -20,8 +20,11 @@ pytestmark = [pytest.mark.live, pytest.mark.asyncio]
 SOAK = RunSpec(scenario="soak", pairs_count=2, bursts_count=4, burst_s=10, period_s=40, lead_s=8)
 
 
-async def seen(fabric: Fabric, *servers: int, silent: int | None = None) -> None:
-    """Publish heartbeats of the agents. The ``silent`` server has a heartbeat from a minute ago."""
+async def publish_heartbeats(fabric: Fabric, *servers: int, silent: int | None = None) -> None:
+    """Publish heartbeats for the agents.
+
+    For the ``silent`` server, use a heartbeat from a minute ago.
+    """
     now = datetime.now(UTC)
     for index in (1, 2):
         await fabric.records.fleet.beat(presence(Role.CLIENT, index, beat_at=now))
@@ -31,7 +34,7 @@ async def seen(fabric: Fabric, *servers: int, silent: int | None = None) -> None
 
 
 async def jobs_at(data_path: Path, in_s: float) -> list[Job]:
-    """Return the jobs that agents would receive ``in_s`` from now."""
+    """Return the jobs for agents to receive ``in_s`` from now."""
     queue = EmbeddedQueue(data_path, clock=lambda: time.time() + in_s)
     jobs = []
     while (delivery := await queue.receive(0)) is not None:
@@ -40,20 +43,22 @@ async def jobs_at(data_path: Path, in_s: float) -> list[Job]:
     return jobs
 
 
-async def test_a_dead_servers_jobs_go_to_a_spare_once(tmp_path: Path) -> None:
+async def test_moves_jobs_of_a_dead_server_once(tmp_path: Path) -> None:
     fabric = open_fabric(FabricSettings(data_dir=tmp_path))
     try:
         one, twin = Coordinator(fabric), Coordinator(fabric)
-        await seen(fabric, 1, 2)
+        await publish_heartbeats(fabric, 1, 2)
         plan = await one.launch(SOAK, by="test")
         before = await fabric.queue.counts()
-        await seen(fabric, 1, 2, 3, silent=2)
+        await publish_heartbeats(fabric, 1, 2, 3, silent=2)
         await one.advance(plan.run_id)
         await twin.advance(plan.run_id)
-        [move] = await fabric.records.runs.read_moves(plan.run_id, Failover)
-        assert (move.left_agent_id, move.endpoint.agent_id) == ("server-002", "server-003")
-        assert move.from_burst_index == 1, "the first burst's jobs may be an agent's already"
-        assert await fabric.queue.counts() == before, "each new message took an old one's place"
+        [failover] = await fabric.records.runs.read_moves(plan.run_id, Failover)
+        assert (failover.left_agent_id, failover.endpoint.agent_id) == ("server-002", "server-003")
+        assert failover.from_burst_index == 1, (
+            "an agent may have received the jobs of the first burst"
+        )
+        assert await fabric.queue.counts() == before, "the number of messages changed"
         status = await one.stored.status(plan.run_id)
         assert any("from burst 2 on it is replaced by server-003" in w for w in status.warnings)
         jobs = await jobs_at(tmp_path, 35)
@@ -64,11 +69,11 @@ async def test_a_dead_servers_jobs_go_to_a_spare_once(tmp_path: Path) -> None:
     assert len([job for job in jobs if job.burst_index == 1]) == 2
 
 
-async def test_a_cancel_while_bursts_are_queued_leaves_none_behind(tmp_path: Path) -> None:
-    """Test queueing and cancelling by two coordinators in any order."""
+async def test_cancel_removes_queued_bursts(tmp_path: Path) -> None:
+    """Test two coordinators that queue and cancel in any order."""
     fabric = open_fabric(FabricSettings(data_dir=tmp_path))
     try:
-        await seen(fabric, 1, 2)
+        await publish_heartbeats(fabric, 1, 2)
         one, twin = Coordinator(fabric), Coordinator(fabric)
         plan = await one.prepare(SOAK, by="test", run_id="soak-1", listed=True)
         await twin.cancel(plan.run_id, by="ann", reason="too dear")
@@ -82,12 +87,12 @@ async def test_a_cancel_while_bursts_are_queued_leaves_none_behind(tmp_path: Pat
     assert (control.cancelled_by, control.cancel_reason) == ("ann", "too dear")
 
 
-async def test_an_unattended_run_has_its_hard_end_from_the_start_and_keeps_it(
+async def test_unattended_run_keeps_its_fixed_end(
     tmp_path: Path,
 ) -> None:
     fabric = open_fabric(FabricSettings(data_dir=tmp_path))
     try:
-        await seen(fabric, 1, 2)
+        await publish_heartbeats(fabric, 1, 2)
         coordinator = Coordinator(fabric)
         spec = SOAK.model_copy(update={"unattended_s": 600})
         plan = await coordinator.launch(spec, by="test")

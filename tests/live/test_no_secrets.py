@@ -1,4 +1,4 @@
-"""Test that a run with all kinds of secrets leaves none of them in its files, logs or output."""
+"""Test that a run with all kinds of secrets does not write them to files, logs or output."""
 
 import asyncio
 import contextlib
@@ -49,14 +49,14 @@ def _stored(site: Site) -> Iterator[bytes]:
     yield from asyncio.run(read())
 
 
-def test_no_secret_is_in_what_a_run_leaves_or_shows(tmp_path: Path) -> None:
+def test_run_data_and_output_contain_no_secret(tmp_path: Path) -> None:
     azure_folder, folder = tmp_path / "azure", tmp_path / "site"
     folder.mkdir()
     # The content by its location.
     seen: dict[str, bytes] = {}
     with (
         azure_services.standing(azure_folder) as azure,
-        # The test reads the arguments of real processes.
+        # Use real processes, because the test needs to read the arguments.
         Site(folder, as_users_do=True) as site,
     ):
         site.environment |= azure.fabric() | {
@@ -74,11 +74,13 @@ def test_no_secret_is_in_what_a_run_leaves_or_shows(tmp_path: Path) -> None:
         token = made.stdout.strip()
         secrets = {*keys, token}
         watch = ProcessList()
-        with watch.watched():
+        with watch.recording():
             _, url = site.start_coordinator()
             site.start_fleet(1)
             _use(site, url, token, seen)
-        assert any(b"iperf3" in argument for argument in watch.arguments), "it saw the engines"
+        assert any(b"iperf3" in argument for argument in watch.arguments), (
+            "no engine process was recorded"
+        )
         assert any(
             b"--token-file" in argument or b"coordinator" in argument
             for argument in watch.arguments
@@ -100,11 +102,11 @@ def test_no_secret_is_in_what_a_run_leaves_or_shows(tmp_path: Path) -> None:
 
 
 def _use(site: Site, url: str, token: str, seen: dict[str, bytes]) -> None:
-    """Execute a run, then send each API request with valid and invalid arguments."""
+    """Execute a run, then use all API requests with valid and invalid arguments."""
     headers = {"Authorization": f"Bearer {token}"}
 
-    def ask(method: str, path: str, **asked: object) -> httpx.Response:
-        given = {"headers": headers, **asked}
+    def request(method: str, path: str, **options: object) -> httpx.Response:
+        given = {"headers": headers, **options}
         answer = HTTP.request(method, url + path, **given)  # type: ignore[arg-type]
         shown = f"{answer.status_code} {answer.headers} {answer.text}"
         seen[f"{method} {path} {len(seen)}"] = shown.encode()
@@ -122,19 +124,19 @@ def _use(site: Site, url: str, token: str, seen: dict[str, bytes]) -> None:
     )
     done = site.run("launch", "smoke", *small, "--api", url, "--token-file", str(file))
     seen["launch"] = (done.stdout + done.stderr).encode()
-    run_id = ask("GET", "/v1/runs").json()[0]["run_id"]
-    wait_for("a verdict", lambda: ask("GET", f"/v1/runs/{run_id}/summary").status_code == 200)
+    run_id = request("GET", "/v1/runs").json()[0]["run_id"]
+    wait_for("a verdict", lambda: request("GET", f"/v1/runs/{run_id}/summary").status_code == 200)
     names = {"run_id": run_id, "pair": "pair-001", "burst_index": "0", "name": "residual"}
     names |= {"study_id": "x", "sequence_number": "1", "version": "0", "folder": "search"}
     for method, template, _ in PERMISSIONS:
         if template.endswith("/events"):
             continue
         path = template.format_map(names)
-        ask(method, path, json={})
+        request(method, path, json={})
         for bad in (f"Bearer {token}x", f"Bearer {token[:-1]}", f"Basic {token}", token):
-            refused = ask("GET", path, headers={"Authorization": bad})
+            refused = request("GET", path, headers={"Authorization": bad})
             assert token[:-1] not in refused.text
-    ask("GET", f"/v1/runs?cursor={token}")
+    request("GET", f"/v1/runs?cursor={token}")
     for parts in (["runs"], ["agents"], ["verdict", run_id], ["audit"], ["doctor"]):
         done = site.run(*parts, "--api", url) if parts[0] != "doctor" else site.run(*parts)
         seen[f"{parts[0]} without"] = (done.stdout + done.stderr).encode()

@@ -1,4 +1,4 @@
-"""Test the page in Chromium over a lab: sign in, launch, watch, abort, compare, report."""
+"""Test the page in Chromium over a lab, from sign-in and launch to comparison and report."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ from broadside.exchange.fabric import FabricSettings, open_fabric
 from broadside.exchange.records.collection import Collection
 from broadside.lab.site import built, staged
 from broadside.lab.topology import LabSpec
-from tests.live.browser_pages import Watched, quiet_chromium
+from tests.live.browser_pages import MonitoredPage, quiet_chromium
 from tests.live.labs import new_prefix
 from tests.live.live_site import Site
 from tests.unit.coordinator.studies.samples import IN_MODES, MODES, SWEPT
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.live, pytest.mark.needs_root]
 
 PAIRS = 2
 GOING = "20261120-130000-w-00ab"
-# If set, screenshots of the views are stored in this folder.
+# If this is set, screenshots of the views will be stored in this folder.
 SHOTS = os.environ.get("BROADSIDE_PAGE_SHOTS")
 
 
@@ -62,7 +62,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
             made = site.run("token", "add", f"the-{role}", "--role", role, "--json")
             assert made.returncode == 0, made.stderr
             tokens[role] = json.loads(made.stdout)["token"]
-        asyncio.run(keep_studies(folder / "data"))
+        asyncio.run(store_studies(folder / "data"))
         with staged(
             lab,
             folder,
@@ -77,31 +77,31 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 
 @pytest.fixture(scope="module")
-def only_page(stage: Stage) -> Iterator[Watched]:
-    """Yield one page for all tests, because starting a browser takes a second of CPU time."""
+def only_page(stage: Stage) -> Iterator[MonitoredPage]:
+    """Yield a page to use for all tests, because a browser needs a second of CPU time to start."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=stage.chromium, args=["--no-sandbox"])
-        yield Watched.over(browser.new_page(), stage.url)
+        yield MonitoredPage.over(browser.new_page(), stage.url)
         browser.close()
 
 
 @pytest.fixture
-def watched(only_page: Watched) -> Iterator[Watched]:
-    """Yield the page signed out and without data of other tests."""
+def monitored(only_page: MonitoredPage) -> Iterator[MonitoredPage]:
+    """Sign out and remove data of other tests before a test uses the page."""
     page = only_page.page
     page.set_viewport_size({"width": 1280, "height": 900})
     page.emulate_media(color_scheme="light", media="screen")
     page.goto(f"{only_page.origin}/report.html")
     page.evaluate("sessionStorage.clear(); localStorage.clear()")
     only_page.errors.clear()
-    only_page.strays.clear()
+    only_page.foreign_requests.clear()
     yield only_page
     assert only_page.errors == []
-    assert only_page.strays == []
+    assert only_page.foreign_requests == []
 
 
-async def keep_studies(data: Path) -> None:
-    """Store a finished study, and one that waits for an hour before its next trial."""
+async def store_studies(data: Path) -> None:
+    """Store a finished study, and a study that will wait for an hour before the next trial."""
     now = datetime.now(UTC)
     over = SWEPT.model_copy(update={"ended_at": now})
     waiting = StudySpec(name="w", question=MODES, spec=IN_MODES.spec.spec, pause_s=3600)
@@ -109,21 +109,21 @@ async def keep_studies(data: Path) -> None:
     going = Study(study_id=GOING, spec=waiting, created_at=now, created_by="me", results=first)
     fabric = open_fabric(FabricSettings(data_dir=data))
     try:
-        shelf = Collection(fabric.private, "studies", Study)
+        collection = Collection(fabric.private, "studies", Study)
         for item in (over, going):
-            await shelf.put(item.study_id, item)
+            await collection.put(item.study_id, item)
     finally:
         await fabric.close()
 
 
-def test_no_second_is_lost_where_there_are_more_than_pixels(watched: Watched, stage: Stage) -> None:
+def test_chart_shows_every_second_with_few_pixels(monitored: MonitoredPage, stage: Stage) -> None:
     """Test 1,740 s on about 300 px with each fault at several positions."""
-    seen = watched.page.evaluate(_DRAWN, module(watched.page, stage.url, "lines.js"))
+    seen = monitored.page.evaluate(_DRAWN, module(monitored.page, stage.url, "lines.js"))
     assert seen == {"dips": 7, "lone": 7, "gaps": 7, "dips in a band": 7, "gaps in a band": 7}
 
 
-def test_parts_within_parts_are_laid_in_their_order(watched: Watched, stage: Stage) -> None:
-    parts = watched.page.evaluate(_NESTED, module(watched.page, stage.url, "dom.js"))
+def test_nested_elements_are_added_in_order(monitored: MonitoredPage, stage: Stage) -> None:
+    parts = monitored.page.evaluate(_NESTED, module(monitored.page, stage.url, "dom.js"))
     assert parts == ["abc", "abc"]
 
 
@@ -138,7 +138,7 @@ def module(page: Page, url: str, name: str) -> str:
 _NESTED = """async (path) => {
   const { fill, h } = await import(path);
   const parts = () => ["a", [null, ["b", [h("b", {}, "c")]]]];
-  return [h("p", {}, parts()), fill(h("p"), parts())].map((each) => each.textContent);
+  return [h("p", {}, parts()), fill(h("p"), parts())].map((element) => element.textContent);
 }"""
 _DRAWN = (Path(__file__).parent / "chart_pixels.js").read_text("utf-8")
 
@@ -152,7 +152,7 @@ def sign_in(page: Page, url: str, token: str) -> None:
 
 
 def launch(page: Page, **fields: str) -> str:
-    """Launch a run with the form and return its id."""
+    """Use the form to launch a run, and return its id."""
     page.get_by_role("link", name="Launch", exact=True).click()
     page.get_by_label("Scenario").select_option("smoke")
     page.get_by_label(re.compile("^Target")).fill("5")
@@ -186,32 +186,32 @@ def shoot(page: Page, name: str) -> None:
     page.set_viewport_size(size or {"width": 1280, "height": 900})
 
 
-def test_an_operator_launches_watches_aborts_and_reads_the_report(
-    stage: Stage, watched: Watched
+def test_operator_launches_watches_aborts_and_reads_the_report(
+    stage: Stage, monitored: MonitoredPage
 ) -> None:
-    page = watched.page
+    page = monitored.page
     page.goto(f"{stage.url}/")
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
-    faults = watched.all_faults()
+    faults = monitored.all_faults()
     shoot(page, "signin")
     sign_in(page, stage.url, stage.operator)
     expect(page.locator(".role")).to_have_text("the-operator, operator")
     expect(page.get_by_text("No run yet")).to_be_visible()
-    faults += watched.all_faults()
+    faults += monitored.all_faults()
     shoot(page, "runs-empty")
 
     run_id = launch(page, Burst_duration="8")
     expect(page.locator(".stage")).to_contain_text("T\u2212")
     expect(page.locator(".stage")).to_contain_text("armed 2 of 2")
     expect(page.locator(".badge", has_text="running")).to_be_visible()
-    # Throughput is shown during the burst in the headline, the chart and the heat map.
+    # Throughput should be shown during the burst in the headline, the chart and the heat map.
     fleet_tile = page.locator(".tile", has_text="Fleet received")
     expect(fleet_tile.locator(".tile-unit")).to_have_text("Mbit/s")
     assert value_of(page, "Verdict") == "none yet"
     expect(page.locator(".readout").first).to_contain_text(re.compile(r"Second \d+: .*fleet \d"))
     expect(page.locator(".heat .readout")).to_contain_text("2 pairs")
-    faults += watched.faults("dark", 390) + watched.faults("light", 1280)
-    # The verdict and the ledger appear without a reload.
+    faults += monitored.faults("dark", 390) + monitored.faults("light", 1280)
+    # The verdict and the ledger should appear without a reload.
     badge = page.locator(".run-title .badge")
     expect(badge).to_have_text(re.compile("pass|fail|inconclusive"), timeout=60_000)
     assert float(value_of(page, "Completeness")) > 90
@@ -224,7 +224,7 @@ def test_an_operator_launches_watches_aborts_and_reads_the_report(
     expect(page.get_by_role("columnheader", name="fleet")).to_be_visible()
     page.get_by_text("Charts of the report").click()
     expect(page.locator("img.drawing").first).to_be_visible()
-    faults += watched.all_faults()
+    faults += monitored.all_faults()
     shoot(page, "run-over")
 
     page.get_by_role("link", name="Open the report").click()
@@ -250,23 +250,23 @@ def test_an_operator_launches_watches_aborts_and_reads_the_report(
     expect(badge).to_have_text(re.compile("aborted"), timeout=40_000)
     expect(page.get_by_role("button", name="Abort the run")).to_have_count(0)
     expect(page.get_by_text("not measured").first).to_be_visible()
-    faults += watched.all_faults()
+    faults += monitored.all_faults()
     shoot(page, "run-aborted")
 
     page.get_by_role("link", name="Runs", exact=True).click()
     expect(page.locator(".runs li")).to_have_count(2)
-    faults += watched.all_faults()
+    faults += monitored.all_faults()
     shoot(page, "runs")
     for run in (run_id, second):
         page.get_by_label(f"Compare {run}").check()
     page.get_by_role("link", name="Compare selected runs").click()
     expect(page.get_by_role("cell", name="Received, payload")).to_be_visible()
-    faults += watched.all_faults()
+    faults += monitored.all_faults()
     shoot(page, "compare")
     page.get_by_role("link", name="Schedules").click()
     expect(page.get_by_role("heading", name="Schedules")).to_be_visible()
     expect(page.get_by_text("No schedule yet")).to_be_visible()
-    faults += watched.all_faults()
+    faults += monitored.all_faults()
     shoot(page, "schedules")
     page.get_by_role("button", name="Sign out").click()
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
@@ -287,18 +287,18 @@ _DATE_IS_OFF = """(offMs) => {
 }"""
 
 
-def test_a_page_opened_at_any_second_shows_what_second_it_is_whatever_its_own_clock_says(
-    stage: Stage, watched: Watched
+def test_page_shows_current_second_with_a_wrong_browser_clock(
+    stage: Stage, monitored: MonitoredPage
 ) -> None:
-    sign_in(watched.page, stage.url, stage.operator)
-    run_id = launch(watched.page, Burst_duration="25")
+    sign_in(monitored.page, stage.url, stage.operator)
+    run_id = launch(monitored.page, Burst_duration="25")
     token = {"Authorization": f"Bearer {stage.viewer}"}
     with httpx.Client(base_url=stage.url, headers=token) as http:
         (burst,) = http.get(f"/v1/runs/{run_id}").json()["bursts"]
     start_s = datetime.fromisoformat(burst["planned_start_at"]).timestamp()
-    # The page must not show the run until the end.
-    watched.page.goto(f"{stage.url}/#/schedules")
-    browser = watched.page.context.browser
+    # The page should not show the run until the end.
+    monitored.page.goto(f"{stage.url}/#/schedules")
+    browser = monitored.page.context.browser
     assert browser is not None
     page = browser.new_page()
     page.goto(f"{stage.url}/report.html")
@@ -307,7 +307,7 @@ def test_a_page_opened_at_any_second_shows_what_second_it_is_whatever_its_own_cl
     for second, off_h in ((0.4, 0), (4.7, 5), (9.1, -7.5), (13.6, 100)):
         page.evaluate(f"sessionStorage.setItem('off-ms', {off_h * 3.6e6})")
         time.sleep(max(0.0, start_s + second - time.time()))
-        # The changed URL loads a new document.
+        # Use a changed URL to load a new document.
         page.goto(f"{stage.url}/?opened={second}#/run/{run_id}")
         parts = page.locator(".stage strong")
         expect(parts).to_have_text(re.compile("^(Second|Collecting|Over)"))
@@ -317,14 +317,14 @@ def test_a_page_opened_at_any_second_shows_what_second_it_is_whatever_its_own_cl
             match = re.match(r"Second (\d+) of 25", parts.inner_text())
             after_s = time.time() - start_s
             if match is None:
-                # On an overloaded machine the page opens late.
+                # The page opens late if the machine is overloaded.
                 assert after_s > 24
                 break
-            # The number starts with each full second.
+            # The number should change with every full second.
             shown_s = int(match[1]) - 1
             far_s.append(max(before_s - shown_s - 1, shown_s - after_s, 0.0))
             page.wait_for_timeout(130)
-        # A wrong clock is wrong in each sample.
+        # If the clock is wrong, it will be wrong in all samples.
         best_s = min(far_s, default=0.0)
         assert best_s < 1, f"at {second} s, by a clock {off_h} h off"
     page.goto(f"{stage.url}/#/agents")
@@ -337,35 +337,35 @@ def test_a_page_opened_at_any_second_shows_what_second_it_is_whatever_its_own_cl
         aborted = http.post(f"/v1/runs/{run_id}/abort", json=body)
     # The run may already be over if the pages were slow.
     assert aborted.status_code in (202, 409), aborted.text
-    watched.page.goto(f"{stage.url}/#/run/{run_id}")
-    badge = watched.page.locator(".run-title .badge")
+    monitored.page.goto(f"{stage.url}/#/run/{run_id}")
+    badge = monitored.page.locator(".run-title .badge")
     expect(badge).to_have_text(re.compile("pass|fail|inconclusive"), timeout=60_000)
 
 
-def test_agents_history_schedules_and_the_api_are_there_to_be_used(
-    stage: Stage, watched: Watched
+def test_agents_history_schedules_and_api_views_work(
+    stage: Stage, monitored: MonitoredPage
 ) -> None:
-    page = watched.page
+    page = monitored.page
     sign_in(page, stage.url, stage.operator)
     run_id = launch(page, Burst_duration="5")
     faults: list[str] = []
     page.get_by_role("link", name="Agents", exact=True).click()
     expect(page.get_by_text("4 of 4 ready")).to_be_visible()
     clocks = page.get_by_role("cell", name=re.compile("^chrony, ±"))
-    # An overloaded chronyd needs long to synchronise.
+    # An overloaded chronyd needs a long time to synchronise.
     expect(clocks).to_have_count(4, timeout=120_000)
-    faults += watched.all_faults()
+    faults += monitored.all_faults()
     page.get_by_role("link", name="Schedules").click()
     page.get_by_role("button", name="Add schedule").click()
     page.get_by_label("Name").fill("nightly")
     page.get_by_label("Scenario").select_option("loopback")
     page.get_by_label("Cron").fill("0 2 * *")
     page.get_by_label("Time zone").fill("Europe/Amsterdam")
-    with watched.refused(422):
+    with monitored.refused(422):
         page.get_by_role("button", name="Add", exact=True).click()
         expect(page.get_by_role("alert")).to_contain_text("cron")
     page.get_by_label("Cron").fill("0 2 * * *")
-    faults += watched.all_faults()
+    faults += monitored.all_faults()
     page.get_by_role("button", name="Add", exact=True).click()
     expect(page.locator(".next li")).to_have_count(5)
     page.get_by_role("button", name="Pause").click()
@@ -373,7 +373,7 @@ def test_agents_history_schedules_and_the_api_are_there_to_be_used(
     page.get_by_role("button", name="Change").click()
     page.get_by_label("Cron").fill("30 3 * * 6")
     page.get_by_label("or once at").fill("2030-01-01T10:00")
-    with watched.refused(422):
+    with monitored.refused(422):
         page.get_by_role("button", name="Save").click()
         expect(page.get_by_role("alert")).to_contain_text("set exactly one")
     page.get_by_label("or once at").fill("")
@@ -385,7 +385,7 @@ def test_agents_history_schedules_and_the_api_are_there_to_be_used(
     me.locator("summary").click()
     me.get_by_role("button", name="Try it").click()
     expect(me.locator("pre")).to_contain_text('"name": "the-operator"')
-    faults += watched.all_faults()
+    faults += monitored.all_faults()
     page.goto(f"{stage.url}/#/run/{run_id}")
     badge = page.locator(".run-title .badge")
     expect(badge).to_have_text(re.compile("pass|fail|inconclusive"), timeout=60_000)
@@ -398,13 +398,15 @@ def test_agents_history_schedules_and_the_api_are_there_to_be_used(
     of, card = (page.locator(item).bounding_box() for item in (".history", ".card:has(.history)"))
     assert of and card and of["width"] > 0.9 * card["width"]
     expect(page.get_by_role("link", name=run_id).first).to_be_visible()
-    faults += watched.all_faults()
+    faults += monitored.all_faults()
     assert faults == []
 
 
-def test_a_schedule_that_is_saved_as_it_is_stays_as_it_was(stage: Stage, watched: Watched) -> None:
-    """Test fields that are not in the form and a time in another zone than the browser's."""
-    page = watched.page
+def test_saving_an_unchanged_schedule_changes_nothing(
+    stage: Stage, monitored: MonitoredPage
+) -> None:
+    """Test fields that are not in the form, and a time for another zone than the browser's."""
+    page = monitored.page
     once = {"at": "2030-07-01T10:00:30", "missed_limit_s": 7200}
     often = {"cron": "0 3 * * *", "until_at": "2031-01-01T00:00", "missed_limit_s": 120}
     bearer = {"Authorization": f"Bearer {stage.operator}"}
@@ -432,11 +434,11 @@ def test_a_schedule_that_is_saved_as_it_is_stays_as_it_was(stage: Stage, watched
             client.delete(f"/v1/schedules/{name}").raise_for_status()
 
 
-def test_a_viewer_may_look_and_nothing_else(stage: Stage, watched: Watched) -> None:
-    page = watched.page
+def test_viewer_has_read_access_only(stage: Stage, monitored: MonitoredPage) -> None:
+    page = monitored.page
     page.goto(f"{stage.url}/")
     page.get_by_label("Token").fill("not-a-token")
-    with watched.refused(401):
+    with monitored.refused(401):
         page.get_by_role("button", name="Sign in").click()
         expect(page.get_by_role("alert")).to_contain_text("Token rejected")
     sign_in(page, stage.url, stage.viewer)
@@ -444,10 +446,10 @@ def test_a_viewer_may_look_and_nothing_else(stage: Stage, watched: Watched) -> N
     expect(page.get_by_role("link", name="Launch")).to_have_count(0)
     page.goto(f"{stage.url}/#/launch")
     expect(page.get_by_text("Operators only")).to_be_visible()
-    with watched.refused(404):
+    with monitored.refused(404):
         page.goto(f"{stage.url}/#/run/20260101-000000-nothing-0000")
         expect(page.get_by_role("alert")).to_contain_text("no such run")
-    # With keyboard only, the skip link is first and the focus is visible.
+    # The skip link should be first and the focus should be visible for users of the keyboard.
     page.goto(f"{stage.url}/#/runs")
     page.reload()
     expect(page.get_by_role("heading", name="Runs")).to_be_visible()
@@ -458,14 +460,12 @@ def test_a_viewer_may_look_and_nothing_else(stage: Stage, watched: Watched) -> N
     assert outline == "solid"
 
 
-def test_a_study_shows_its_curve_and_is_aborted_after_one_more_question(
-    stage: Stage, watched: Watched
-) -> None:
-    page = watched.page
+def test_study_shows_its_chart_and_can_be_aborted(stage: Stage, monitored: MonitoredPage) -> None:
+    page = monitored.page
     sign_in(page, stage.url, stage.operator)
     page.get_by_role("link", name="Studies").click()
     expect(page.locator(".schedules li")).to_have_count(2)
-    faults = watched.all_faults()
+    faults = monitored.all_faults()
     shoot(page, "studies")
     page.get_by_role("link", name="Sweep").click()
     expect(page.locator(".sentence")).to_contain_text("the knee is at 8, with 8 Gbit/s")
@@ -474,7 +474,7 @@ def test_a_study_shows_its_curve_and_is_aborted_after_one_more_question(
     expect(row).to_contain_text("8 Gbit/s")
     expect(page.locator("img.drawing").first).to_be_visible()
     expect(page.get_by_role("button", name="Abort the study")).to_have_count(0)
-    faults += watched.all_faults()
+    faults += monitored.all_faults()
     shoot(page, "study-over")
 
     page.goto(f"{stage.url}/#/study/{GOING}")
@@ -486,7 +486,7 @@ def test_a_study_shows_its_curve_and_is_aborted_after_one_more_question(
     dialog.get_by_label("Reason (stored with the study)").fill("seen enough")
     dialog.get_by_role("button", name="Abort the study").click()
     expect(page.locator(".title .badge")).to_have_text("cancelled by the-operator: seen enough")
-    faults += watched.all_faults()
+    faults += monitored.all_faults()
     shoot(page, "study-aborted")
     assert faults == []
 
@@ -494,14 +494,14 @@ def test_a_study_shows_its_curve_and_is_aborted_after_one_more_question(
 ORIGINAL = Path(__file__).parent.parent / "data" / "original"
 
 
-def test_an_import_shows_what_it_has_and_names_what_it_has_not(
-    stage: Stage, watched: Watched
+def test_import_shows_its_data_and_names_missing_data(
+    stage: Stage, monitored: MonitoredPage
 ) -> None:
     table = ("import", "original", str(ORIGINAL / "seed-280s-30clients.csv"), "--json")
     imported = stage.site.run(*table)
     assert imported.returncode == 0, imported.stderr
     run_id = json.loads(imported.stdout)["run_id"]
-    page = watched.page
+    page = monitored.page
     sign_in(page, stage.url, stage.viewer)
     page.goto(f"{stage.url}/#/run/{run_id}")
     expect(page.locator(".run-title .badge")).to_have_text(re.compile("inconclusive"))
@@ -518,6 +518,6 @@ def test_an_import_shows_what_it_has_and_names_what_it_has_not(
     expect(page.locator("aside dt", has_text="Launched")).to_have_count(0)
     expect(page.locator(":text('Nothing reported yet'):visible")).to_have_count(0)
     expect(page.locator(".figures-grid")).not_to_contain_text("Rates of the pairs")
-    faults = watched.all_faults() + watched.paper_faults()
+    faults = monitored.all_faults() + monitored.paper_faults()
     shoot(page, "import")
     assert faults == []

@@ -1,4 +1,4 @@
-"""Test that the page shows the delivery state of each notification receiver."""
+"""Test that the page can show the delivery state of notification receivers."""
 
 import asyncio
 import contextlib
@@ -24,14 +24,14 @@ from tests.unit.coordinator.notices.test_notices import ended_run
 pytestmark = pytest.mark.skipif(shutil.which("chromium") is None, reason="make tools")
 
 
-class _Takes:
+class _Accepts:
     name = "otlp"
 
     async def deliver(self, notice: Notice) -> None:
         """Accept every notice."""
 
 
-class _Refuses:
+class _Rejects:
     name = "webhook"
 
     async def deliver(self, notice: Notice) -> None:
@@ -56,8 +56,8 @@ def served(folder: Path, places: list[Receiver]) -> Iterator[tuple[str, datetime
             serving.join(30)
 
 
-def test_places_with_their_queue_and_last_error_are_on_the_page(tmp_path: Path) -> None:
-    with served(tmp_path, [_Refuses(), _Takes()]) as (url, now), sync_playwright() as playwright:
+def test_page_shows_queue_and_last_error_of_receivers(tmp_path: Path) -> None:
+    with served(tmp_path, [_Rejects(), _Accepts()]) as (url, now), sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=shutil.which("chromium"), args=["--no-sandbox"]
         )

@@ -1,4 +1,4 @@
-"""Test interface data from the kernel, and that a host without offload is named."""
+"""Test interface data from the kernel and the finding for a host without offload."""
 
 import json
 import shutil
@@ -38,9 +38,9 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         yield lab
 
 
-def ethtool(host: Host, *words: str) -> str:
+def ethtool(host: Host, *arguments: str) -> str:
     with inside(host.namespace):
-        done = subprocess.run(["ethtool", *words], capture_output=True, check=True, text=True)
+        done = subprocess.run(["ethtool", *arguments], capture_output=True, check=True, text=True)
     return done.stdout
 
 
@@ -60,7 +60,7 @@ def presence(host: Host) -> Presence:
     )
 
 
-def test_an_ioctl_says_what_ethtool_says_and_gro_off_is_named(lab: Lab) -> None:
+def test_offloads_match_ethtool_and_a_finding_names_gro_off(lab: Lab) -> None:
     invalid = lab.clients[1]
     for host in lab.clients:
         ethtool(host, "-K", host.nic, "gro", "off" if host is invalid else "on")
@@ -76,7 +76,7 @@ def test_an_ioctl_says_what_ethtool_says_and_gro_off_is_named(lab: Lab) -> None:
     assert f"generic-receive-offload: {invalid.name} has off, 2 have on" in finding.sentence
 
 
-def test_gro_off_is_named_in_the_verdict_and_between_two_runs(lab: Lab, tmp_path: Path) -> None:
+def test_verdict_and_comparison_name_gro_off(lab: Lab, tmp_path: Path) -> None:
     invalid = lab.clients[1]
     for host in lab.clients:
         ethtool(host, "-K", host.nic, "gro", "off" if host is invalid else "on")
@@ -91,7 +91,7 @@ def test_gro_off_is_named_in_the_verdict_and_between_two_runs(lab: Lab, tmp_path
             run_ids.append(stage.coordinator.launch(body)["run_id"])
             reported.append(wait_for_summary(stage.coordinator.url, run_ids[-1]))
             ethtool(invalid, "-K", invalid.nic, "gro", "on")
-            wait_for("an agent that looks again", lambda: gro_of(stage.coordinator, invalid), 90)
+            wait_for("an updated presence", lambda: gro_of(stage.coordinator, invalid), 90)
         compared = site.run("compare", *run_ids, "--json")
     first, second = (
         [item["sentence"] for item in summary["findings"] if item["id"] == "hosts-differ"]

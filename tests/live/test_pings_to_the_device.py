@@ -1,4 +1,4 @@
-"""Test pings to a device over real sockets: open port, closed port and no host."""
+"""Test pings to a device over real sockets, with an open port, a closed port and no host."""
 
 import asyncio
 import socket
@@ -21,7 +21,7 @@ def listening() -> Iterator[int]:
         yield server.getsockname()[1]
 
 
-async def told(folder: Path, lines: str) -> DeviceTelemetry:
+async def ping_telemetry(folder: Path, lines: str) -> DeviceTelemetry:
     path = folder / "telemetry.toml"
     path.write_text(f'[[source]]\ndevice = "fw"\ntype = "ping"\n{lines}\n')
     [source] = open_telemetry(path)
@@ -34,10 +34,10 @@ async def told(folder: Path, lines: str) -> DeviceTelemetry:
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
-async def test_an_echo_and_a_handshake_take_their_time(
+async def test_measures_icmp_and_tcp_round_trip_times(
     address: str, listening: int, tmp_path: Path
 ) -> None:
-    received = await told(tmp_path, f'address = "{address}"\ntcp_port = {listening}')
+    received = await ping_telemetry(tmp_path, f'address = "{address}"\ntcp_port = {listening}')
     [icmp], [tcp] = received.of(Quantity.PING_ICMP), received.of(Quantity.PING_TCP)
     assert len(icmp.values) == len(tcp.values) == 3
     assert 0 < icmp.values.min() <= icmp.values.max() < 1
@@ -45,14 +45,14 @@ async def test_an_echo_and_a_handshake_take_their_time(
     assert all(loss.values.max() == 0 for loss in received.of(Quantity.PING_LOSS))
 
 
-async def test_a_refused_connection_is_an_answer(tmp_path: Path) -> None:
-    received = await told(tmp_path, 'address = "127.0.0.1"\nicmp = false\ntcp_port = 1')
+async def test_refused_connection_counts_as_response(tmp_path: Path) -> None:
+    received = await ping_telemetry(tmp_path, 'address = "127.0.0.1"\nicmp = false\ntcp_port = 1')
     assert len(received.of(Quantity.PING_TCP)[0].values) == 3
 
 
-async def test_nobody_is_a_loss_and_no_time(tmp_path: Path) -> None:
-    # This address range is reserved (RFC 1112), so there is no host.
-    received = await told(tmp_path, 'address = "240.0.0.1"')
+async def test_missing_host_is_a_loss_without_time(tmp_path: Path) -> None:
+    # This address range is reserved (RFC 1112), so there will be no host.
+    received = await ping_telemetry(tmp_path, 'address = "240.0.0.1"')
     assert not received.of(Quantity.PING_ICMP)
     [loss] = received.of(Quantity.PING_LOSS)
     assert loss.values.tolist() == [1.0, 1.0, 1.0]

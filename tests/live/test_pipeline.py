@@ -16,7 +16,7 @@ from tests.live.waiting import wait_for
 
 ROOT = Path(__file__).parent.parent.parent
 CI = ROOT / "deploy" / "ci"
-# It is installed by `make tools`.
+# Use `make tools` to install it.
 ACTIONLINT = ROOT / ".tools" / "actionlint" / "bin" / "actionlint"
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(300)]
@@ -28,10 +28,10 @@ def load(*parts: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("mistake", [None, ("gates:", "gate:"), ("api:", "# api:")])
-def test_the_workflow_and_its_action_satisfy_actionlint(
+def test_workflow_and_action_pass_actionlint(
     mistake: tuple[str, str] | None, tmp_path: Path
 ) -> None:
-    """Check the files inside a repository, as actionlint needs it to read the Action's metadata."""
+    """Test inside a repository, because actionlint needs it to read the metadata of the action."""
     (tmp_path / ".git").mkdir()
     shutil.copytree(CI, tmp_path / "deploy" / "ci")
     workflow = tmp_path / ".github" / "workflows" / "firewall.yml"
@@ -45,10 +45,10 @@ def test_the_workflow_and_its_action_satisfy_actionlint(
 
 
 @pytest.mark.parametrize("mistake", [None, ("bash:", "bahs:"), ("PublishTest", "Publish")])
-def test_the_steps_satisfy_the_published_schema_of_their_makers(
+def test_pipelines_match_the_published_schemas(
     mistake: tuple[str, str] | None, tmp_path: Path
 ) -> None:
-    """Check against the schemas of Microsoft and GitHub that check-jsonschema contains."""
+    """Use the schemas of Microsoft and GitHub that check-jsonschema contains."""
     copied = Path(shutil.copytree(CI, tmp_path / "ci"))
     template = copied / "azure-devops" / "broadside.yml"
     if mistake is not None:
@@ -72,7 +72,7 @@ def test_the_steps_satisfy_the_published_schema_of_their_makers(
     assert check("github-actions", copied / "github" / "action.yml") == 0
 
 
-def test_the_template_and_its_example_speak_of_the_same_parameters() -> None:
+def test_template_and_example_have_the_same_parameters() -> None:
     template, example = load("azure-devops", "broadside.yml"), load("azure-devops", "example.yml")
     declared = {item["name"]: item for item in template["parameters"]}
     [given] = [step["parameters"] for step in example["steps"] if "template" in step]
@@ -92,11 +92,12 @@ def script_of(ci: str) -> str:
     return str(load("azure-devops", "broadside.yml")["steps"][1]["bash"])
 
 
-def test_the_steps_measure_compare_and_leave_their_results(site: Site, tmp_path: Path) -> None:
-    """Test comparisons with the baseline run.
+def test_steps_measure_compare_and_store_results(site: Site, tmp_path: Path) -> None:
+    """Test comparisons to the baseline run.
 
-    The first run is the baseline until another one is accepted. A slower run is a regression each
-    time. Compared with an accepted run it is none. An aborted run is never the baseline.
+    The first run is the baseline until another run is accepted. A slower run should be a
+    regression, but not if it is compared to an accepted run. An aborted run should never be the
+    baseline.
     """
     site.start_fleet(1)
     _, url = site.start_coordinator()

@@ -1,6 +1,6 @@
-"""Test that real bursts reveal planted causes: slow NIC, small window, cliff, inspection.
+"""Test that real bursts can reveal planted causes such as a slow NIC or a small window.
 
-``make scenarios`` runs all cases. These few cases decide whether the analysis is reliable.
+Use ``make scenarios`` to run all cases. These few cases decide if the analysis is reliable.
 """
 
 import dataclasses
@@ -41,7 +41,7 @@ def place() -> Iterator[Range]:
 
 
 def quick(name: str, **changes: Any) -> Case:
-    """Return a case of ``make scenarios`` with fewer pairs and without probes."""
+    """Return a case of ``make scenarios``, to be used with fewer pairs and without probes."""
     (case,) = (case for case in CASES if case.name == name)
     overrides = {**case.overrides, **QUICK, **changes.pop("overrides", {})}
     return dataclasses.replace(case, bed="small", overrides=overrides, **changes)
@@ -61,9 +61,9 @@ def quick(name: str, **changes: Any) -> Case:
     ],
     ids=lambda case: case.profile,
 )
-def test_the_planted_cause_is_found(place: Range, case: Case) -> None:
+def test_finds_the_planted_cause(place: Range, case: Case) -> None:
     row = place.carry_out(case, {})
-    # On a shared machine the host itself may be the limit or delay packets, so repeat once.
+    # If a machine is shared, the host itself may be the limit or delay packets, so repeat it.
     if row.faults:
         row = place.carry_out(case, {})
     assert row.problem is None
@@ -74,9 +74,9 @@ def test_the_planted_cause_is_found(place: Range, case: Case) -> None:
     assert row.payload_bits_per_second is not None
 
 
-def test_what_inspection_costs_is_found_within_three_points(place: Range) -> None:
+def test_measures_cost_of_inspection_within_three_points(place: Range) -> None:
     planted = profiles.PROFILES["idps-deny"].firewall_ratio
-    # On a shared machine the host itself may be the limit.
+    # If a machine is shared, the host itself may be the limit.
     for _ in range(2):
         with Taken() as taken:
             plain, deny = (carried(place, profile) for profile in ("plain", "idps-deny"))

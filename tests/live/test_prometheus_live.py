@@ -1,4 +1,4 @@
-"""Test a real Prometheus that scrapes a coordinator with a token and answers dashboard queries."""
+"""Test a real Prometheus that scrapes a coordinator, and the queries of the dashboards."""
 
 import asyncio
 import itertools
@@ -45,7 +45,7 @@ def serves(url: str) -> bool:
 
 
 def configure(folder: Path, url: str, token: str) -> None:
-    """Write the committed configuration with the address of this coordinator and a 1 s interval."""
+    """Write the committed configuration for this coordinator, with an interval of 1 s."""
     committed = ROOT / "dashboards" / "prometheus"
     shutil.copy(committed / "broadside.rules.yml", folder)
     settings = yaml.safe_load((committed / "prometheus.yml").read_text("utf-8"))
@@ -73,7 +73,7 @@ def token_of(site: Site, role: str) -> str:
     return token
 
 
-async def witnessed(folder: Path, url: str) -> DeviceTelemetry:
+async def read_telemetry(folder: Path, url: str) -> DeviceTelemetry:
     """Return the telemetry of the last minute as the end of a run reads it."""
     path = folder / "telemetry.toml"
     path.write_text(
@@ -94,7 +94,7 @@ async def witnessed(folder: Path, url: str) -> DeviceTelemetry:
     return reported
 
 
-def test_prometheus_reads_the_fleets_rate_with_a_token(tmp_path: Path) -> None:
+def test_prometheus_scrapes_the_fleet_rate_with_a_token(tmp_path: Path) -> None:
     with Site(tmp_path) as site:
         token, launcher = (token_of(site, role) for role in ("viewer", "operator"))
         _, url = site.start_coordinator(BROADSIDE_SIGN_IN="on")
@@ -114,10 +114,11 @@ def test_prometheus_reads_the_fleets_rate_with_a_token(tmp_path: Path) -> None:
             return float(result[0]["value"][1]) if result else None
 
         first = wait_for("the fleet's rate in Prometheus", rate)
-        # Two pairs send 20 Mbit/s per stream. The first uploads may contain only part of the fleet.
+        # Two pairs will send 20 Mbit/s per stream. The first uploads may contain only part of the
+        # fleet.
         assert 1e6 < 8 * first < 100e6
         wait_for("a scrape", lambda: query(prometheus, 'up{job="broadside"} == 1'))
-        reported = asyncio.run(witnessed(tmp_path, prometheus))
+        reported = asyncio.run(read_telemetry(tmp_path, prometheus))
         [health] = reported.of(Quantity.HEALTH)
         assert set(health.values) == {1.0}
         assert len(health.at_s) >= 3
@@ -152,7 +153,7 @@ def recorded(at_s: float) -> str:
     return "\n".join([*lines, "# EOF\n"])
 
 
-def test_every_panel_is_answered_and_two_coordinators_are_not_added_up(tmp_path: Path) -> None:
+def test_dashboard_queries_do_not_sum_two_coordinators(tmp_path: Path) -> None:
     at_s = time.time() - 86_400
     (tmp_path / "recorded.txt").write_text(recorded(at_s))
     (tmp_path / "prometheus.yml").write_text("global: {scrape_interval: 1m}\n")
@@ -167,16 +168,16 @@ def test_every_panel_is_answered_and_two_coordinators_are_not_added_up(tmp_path:
             result = query(prometheus, chosen, time=at_s)
             return sorted((str(item["metric"]), float(item["value"][1])) for item in result)
 
-        looked_at = 0
+        compared_count = 0
         for title, expression in dashboard_queries():
             both = answers(expression, ".*", ".*")
             assert both, f"{title}: nothing for {expression}"
             if "by (instance)" not in expression and "$instance" in expression:
                 assert both == answers(expression, "one:8080", "run-1"), title
-                looked_at += 1
+                compared_count += 1
             if "$run" in expression:
                 assert answers(expression, ".*", "another") == [], title
-        assert looked_at > 20
+        assert compared_count > 20
     finally:
         process.terminate()
         process.wait(timeout=30)

@@ -42,20 +42,20 @@ ANY_SUCH: Final = {
 }
 
 
-def unsaid(printed: str, said: str) -> list[str]:
+def missing_parts(printed: str, output: str) -> list[str]:
     """Return the parts of a printed block that are missing in the output.
 
-    The order of the parts matters. Any number, rate, time and run id matches another one of its
-    kind. ``...`` matches omitted text, and further lines are permitted between lines.
+    The parts have to be in order. A number, rate, time or run id can match another one of its kind.
+    Use ``...`` for omitted text. Further lines are permitted between lines.
     """
-    at, missing, said = 0, [], " ".join(said.split())
+    at, missing, output = 0, [], " ".join(output.split())
     lines = re.sub(r"^(- .*)\n +", r"\1 ", printed, flags=re.M).splitlines()
     for part in (part.strip() for line in lines for part in line.split("...")):
         text, last, wanted = " ".join(part.split()), 0, ""
         for match in KIND.finditer(text):
             wanted += re.escape(text[last : match.start()]) + ANY_SUCH[match.lastgroup]
             last = match.end()
-        result = re.compile(wanted + re.escape(text[last:])).search(said, at)
+        result = re.compile(wanted + re.escape(text[last:])).search(output, at)
         if result is None:
             missing.append(part)
         else:
@@ -64,21 +64,21 @@ def unsaid(printed: str, said: str) -> list[str]:
 
 
 def blocks(language: str) -> list[str]:
-    """Return the page's code blocks of a language. Output blocks have none."""
+    """Return the page's code blocks of a language. Output blocks have no language."""
     return [text for kind, text in BLOCKS if kind == language]
 
 
-def test_what_was_not_said_is_named() -> None:
+def test_missing_parts_returns_omitted_lines() -> None:
     (printed,) = blocks("")
-    assert unsaid(printed, printed) == []
-    assert unsaid(printed, printed.replace("1.803 Gbit/s ip", "97.2 Mbit/s ip")) == []
+    assert missing_parts(printed, printed) == []
+    assert missing_parts(printed, printed.replace("1.803 Gbit/s ip", "97.2 Mbit/s ip")) == []
     for gone in ("verdict: pass", "stored in", "of 30", "report last", "0.25"):
-        assert len(unsaid(printed, printed.replace(gone, ""))) == 1, gone
-    assert unsaid(printed, "\n".join(reversed(printed.splitlines())))
+        assert len(missing_parts(printed, printed.replace(gone, ""))) == 1, gone
+    assert missing_parts(printed, "\n".join(reversed(printed.splitlines())))
 
 
 @pytest.mark.usefixtures("both_cores")
-def test_the_readme_goes_as_it_says_in_a_fresh_clone(tmp_path: Path) -> None:
+def test_readme_commands_work_in_a_fresh_clone(tmp_path: Path) -> None:
     (typed,) = blocks("sh")
     (printed,) = blocks("")
     git = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, check=False)
@@ -86,7 +86,8 @@ def test_the_readme_goes_as_it_says_in_a_fresh_clone(tmp_path: Path) -> None:
         pytest.skip("this is no clone itself")
     assert typed.count(CLONE) == 1
     clone, rest = typed.split("\n", 1)
-    # Tools that take minutes to build are linked from this checkout, where `make` finds them.
+    # Link the tools from this checkout for `make` to find, because they would take minutes to
+    # build.
     typed = f"{clone.replace(CLONE, str(ROOT))}\nln -s {ROOT}/.tools .tools\n{rest}"
     environment = {key: value for key, value in os.environ.items() if "BROADSIDE" not in key}
     folders = environment["PATH"].split(":")
@@ -108,7 +109,7 @@ def test_the_readme_goes_as_it_says_in_a_fresh_clone(tmp_path: Path) -> None:
     home = tmp_path / "broadside"
     with Taken() as taken:
         done = run(typed, tmp_path)
-    # The host may be busy, so the demo is repeated.
+    # The host may be busy, so the demo can be repeated.
     for _ in range(2):
         if "verdict: inconclusive" in done.stdout:
             with Taken() as taken:
@@ -120,7 +121,7 @@ def test_the_readme_goes_as_it_says_in_a_fresh_clone(tmp_path: Path) -> None:
     before, stored, after = done.stderr.partition("\nstored in ")
     text = before + "\n" + done.stdout + stored + after
     if not taken.much:
-        assert unsaid(printed, text) == [], text
+        assert missing_parts(printed, text) == [], text
     # Each command of the last lines.
     commands = [line.split("  ")[1] for line in printed.splitlines() if line.startswith("  .venv")]
     assert [command.split()[1] for command in commands] == ["serve", "show", "report"]
@@ -133,19 +134,19 @@ until curl -sf http://127.0.0.1:8080/; do sleep 0.2; kill -0 $serving; done"""
     assert run(report, home).returncode == 0
     assert list(home.glob("*-scale-180g-*.html"))
     if not taken.much:
-        held(json.loads(run(".venv/bin/broadside verdict last --json", home).stdout))
+        assert_demo_result(json.loads(run(".venv/bin/broadside verdict last --json", home).stdout))
 
 
-def held(summary: dict[str, Any]) -> None:
+def assert_demo_result(summary: dict[str, Any]) -> None:
     """Verify that thirty pairs pass and that the two ledgers agree."""
     assert summary["pairs_measured"] == summary["pairs_planned"] == 30
     assert summary["completeness_ratio"] == 1.0
     assert summary["scale"] == 100
     assert summary["target_bits_per_second"] == 1.8e9
     assert summary["real_target_bits_per_second"] == 180e9
-    held = summary["reconciliation"]
-    assert abs(held["residual_ratio"]) <= 0.01
-    expected = summary["fleet_received_bits_per_second"] * held["overhead_ratio"]
+    reconciliation = summary["reconciliation"]
+    assert abs(reconciliation["residual_ratio"]) <= 0.01
+    expected = summary["fleet_received_bits_per_second"] * reconciliation["overhead_ratio"]
     assert summary["firewall_bits_per_second"] == pytest.approx(expected, rel=0.01)
     assert summary["limiter"] == "firewall"
     assert len(summary["bursts"]) == 2

@@ -1,7 +1,7 @@
-"""Execute the recipes of CONTRIBUTING.md in a copy of the tree.
+"""Execute the recipes of CONTRIBUTING.md, using a copy of the tree.
 
-The named tests fail until a change is complete. No change needs more than two files of code beside
-its tests. After each change the data of earlier versions reads as before.
+The named tests should fail until a change is complete. A change should need at most two files of
+code besides its tests. After it, it should still be possible to read data of earlier versions.
 """
 
 import json
@@ -27,7 +27,8 @@ CORE: Final = "tests/unit/coordinator/core"
 TELEMETRY: Final = "tests/unit/coordinator/device/telemetry"
 ENGINES: Final = "tests/unit/exchange/engines"
 
-# Edits by file: the existing text and the text to insert before it. An empty text creates the file.
+# Edits by file: the existing text, and the text to insert before it. Use an empty text to create a
+# file.
 Edits = Mapping[str, tuple[str, str]]
 
 
@@ -42,28 +43,30 @@ class Recipe:
     """
 
     title: str
-    begun: Edits
+    first_step: Edits
     fails: tuple[str, ...]
-    whole: Edits = field(default_factory=dict)
+    remaining: Edits = field(default_factory=dict)
     proof: tuple[str, ...]
 
     @property
     def sources(self) -> set[str]:
         """Changed files except tests."""
-        return {path for path in (*self.begun, *self.whole) if not path.startswith("tests/")}
+        return {
+            path for path in (*self.first_step, *self.remaining) if not path.startswith("tests/")
+        }
 
 
 RECIPES: Final = (
     Recipe(
         title="A threshold",
-        begun={
+        first_step={
             "coordinator/core/thresholds.py": (
                 "    retransmit_max_ratio: Annotated",
                 "    rtt_p95_max_s: Annotated[float, Field(gt=0)] | None = None\n",
             )
         },
         fails=(f"{CORE}/test_thresholds.py::test_every_field_of_an_objective",),
-        whole={
+        remaining={
             "coordinator/core/thresholds.py": (
                 '    Threshold(\n        "retransmit_max_ratio"',
                 """    Threshold("rtt_p95_max_s", "rtt-p95", "95th percentile of RTT",
@@ -75,7 +78,7 @@ RECIPES: Final = (
     ),
     Recipe(
         title="A metric",
-        begun={
+        first_step={
             "coordinator/core/metrics.py": (
                 '    MetricDefinition(\n        "client_cpu_mean_ratio"',
                 """    MetricDefinition("late_reports_count", "reports that came late", "", SUM),
@@ -87,7 +90,7 @@ RECIPES: Final = (
     ),
     Recipe(
         title="A telemetry source",
-        begun={
+        first_step={
             "coordinator/device/telemetry/csv_total.py": (
                 "",
                 '''"""A firewall's running totals that somebody exported as CSV."""
@@ -124,7 +127,7 @@ def open_source(entry: Mapping[str, Any]) -> CsvTotalSource:
             f"{TELEMETRY}/test_config.py::test_every_source_has_its_case_here",
             f"{TELEMETRY}/test_config.py::test_every_type_is_documented",
         ),
-        whole={
+        remaining={
             f"{TELEMETRY}/test_config.py": (
                 '    "lab": \'file',
                 """    "csv-total": 'file = "x.csv"\\n'
@@ -156,7 +159,7 @@ async def test_totals_become_bins(tmp_path: Path) -> None:
     ),
     Recipe(
         title="A traffic engine",
-        begun={
+        first_step={
             "exchange/engines/web.py": (
                 "",
                 '''"""HTTP downloads under another name."""
@@ -179,7 +182,7 @@ ENGINE: Final = Web()
         fails=(
             f"{ENGINES}/test_port.py::test_an_engine_is_a_file_a_test_and_a_line_in_the_docs[web]",
         ),
-        whole={
+        remaining={
             f"{ENGINES}/test_web.py": (
                 "",
                 """from broadside.exchange.engines import find
@@ -195,14 +198,14 @@ def test_it_is_found() -> None:
     ),
     Recipe(
         title="A field of scenarios",
-        begun={
+        first_step={
             "coordinator/core/run_spec.py": (
                 "    budget_usd: Annotated",
                 "    cool_down_s: Annotated[int, Field(ge=0, le=600)] = 0  # s between bursts\n",
             )
         },
         fails=(f"{CORE}/test_plain_fields.py::test_every_field_of_a_scenario_is_read",),
-        whole={
+        remaining={
             "coordinator/core/plan/planner.py": (
                 "def plan(",
                 "def cool_down(spec: RunSpec) -> int:\n    return spec.cool_down_s\n\n\n",
@@ -212,14 +215,14 @@ def test_it_is_found() -> None:
     ),
     Recipe(
         title="A traffic option",
-        begun={
+        first_step={
             "exchange/messages.py": (
                 "    options: Annotated[",
                 "    zero_copy: bool = False  # sendfile\n",
             )
         },
         fails=(f"{CORE}/test_plain_fields.py::test_every_field_of_a_scenario_is_read",),
-        whole={
+        remaining={
             "exchange/engines/iperf3.py": (
                 '        ("--omit", traffic.omit_s or None),\n',
                 '        *((("--zerocopy", ""),) if traffic.zero_copy else ()),\n',
@@ -262,7 +265,7 @@ def environment(tree: Path) -> dict[str, str]:
 
 
 def copy_to(tree: Path) -> Path:
-    """Copy the parts of this checkout that the recipes use, with the data of earlier versions."""
+    """Copy the parts of this checkout that the recipes use, and the data of earlier versions."""
     for name in COPIED:
         unwanted = shutil.ignore_patterns("__pycache__", "data" if name == "tests" else "")
         shutil.copytree(ROOT / name, tree / name, ignore=unwanted, symlinks=name == "src")
@@ -279,15 +282,15 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> tuple[set[str], set[st
     """Return the failing tests after the first step of every recipe, and after all steps."""
     tree = copy_to(tmp_path_factory.mktemp("tree"))
     for recipe in RECIPES:
-        apply(tree, recipe.begun)
-    begun = failing(tree)
+        apply(tree, recipe.first_step)
+    first_step = failing(tree)
     for recipe in RECIPES:
-        apply(tree, recipe.whole)
-    return begun, failing(tree)
+        apply(tree, recipe.remaining)
+    return first_step, failing(tree)
 
 
 def read_in(tree: Path) -> dict[str, Any]:
-    """Return verdicts, seals, jobs and rows of all versions as the code of the tree reads them."""
+    """Return verdicts, seals, jobs and rows of all versions, using the code of the tree."""
     by_name = {}
     for version in VERSIONS:
         done = subprocess.run(
@@ -305,34 +308,34 @@ def read_in(tree: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def untouched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """Return a tree for the recipes in sequence, with the data that it reads before them."""
+    """Return a tree for the recipes in sequence, and the data that it can read before them."""
     tree = copy_to(tmp_path_factory.mktemp("compatible"))
     return tree, read_in(tree)
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.title)
-def test_after_a_recipe_all_that_earlier_versions_wrote_reads_as_it_did(
+def test_recipe_keeps_data_of_earlier_versions_readable(
     recipe: Recipe, untouched: tuple[Path, dict[str, Any]]
 ) -> None:
     tree, before = untouched
-    apply(tree, recipe.begun)
-    apply(tree, recipe.whole)
+    apply(tree, recipe.first_step)
+    apply(tree, recipe.remaining)
     after = read_in(tree)
     for version, result in before.items():
         assert result["runs"], version
         seals = [run["seal"] for run in result["runs"].values()]
         assert seals.count("verified") == len(seals) - seals.count("none") >= 10
-        assert set(result["jobs"].values()) == {True}, "jobs are written byte by byte as they were"
+        assert set(result["jobs"].values()) == {True}, "serialized jobs changed"
         assert after[version] == result
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.title)
-def test_a_recipe_fails_by_name_until_it_is_whole_and_takes_two_files_at_most(
+def test_incomplete_recipe_fails_named_tests(
     recipe: Recipe, followed: tuple[set[str], set[str]]
 ) -> None:
-    begun, complete = followed
+    first_step, complete = followed
     for test in recipe.fails:
-        assert any(name.startswith(test) for name in begun), (test, begun)
+        assert any(name.startswith(test) for name in first_step), (test, first_step)
     assert not {name for name in complete if name.startswith(recipe.proof)}, complete
     code = {path for path in recipe.sources if not path.startswith("docs/")}
     assert len(code) <= 2, recipe.sources

@@ -24,7 +24,8 @@ def set_stage(tools, folder):
     yield Stage(folder=folder, data=None, environment=dict(os.environ))
 
 def plays(arguments):
-    for name in ("one", "two", "three"):  # two at a time: the third must not begin
+    # Two stages run at a time, so the third one must not start.
+    for name in ("one", "two", "three"):
         yield name, lambda stage: stage.run(["sh", "-c", f"{sleep} & {sleep}"])
 
 sleep = sys.argv.pop()
@@ -35,7 +36,7 @@ sys.exit(rehearsal.main())
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_terminated_rehearsal_leaves_no_command(number: signal.Signals, tmp_path: Path) -> None:
+def test_terminated_rehearsal_stops_its_commands(number: signal.Signals, tmp_path: Path) -> None:
     sleep = f"sleep {300_000 + os.getpid()}.{number}"
 
     def sleepers() -> list[int]:
@@ -50,13 +51,13 @@ def test_a_terminated_rehearsal_leaves_no_command(number: signal.Signals, tmp_pa
         text=True,
     ) as rehearsal:
         try:
-            wait_for("two stages' commands", lambda: len(sleepers()) == 4)
+            wait_for("the commands of two stages", lambda: len(sleepers()) == 4)
             rehearsal.send_signal(number)
             reported, _ = rehearsal.communicate(timeout=60)
             assert rehearsal.returncode == 128 + number
             assert f"stopped by {number.name}" in reported
-            wait_for("the commands' end", lambda: not sleepers())
-            assert list(tmp_path.iterdir()) == [], "the stages' folders are gone"
+            wait_for("the end of the commands", lambda: not sleepers())
+            assert list(tmp_path.iterdir()) == [], "temporary folders remain"
         finally:
             rehearsal.kill()
             for pid in sleepers():

@@ -1,4 +1,4 @@
-"""Test the printed report and a chart as an image, which need a real browser."""
+"""Test the printed report and a chart as an image in a real browser."""
 
 import re
 import struct
@@ -13,7 +13,7 @@ from tests.unit.coordinator.stored_run import store_run
 pytestmark = pytest.mark.live
 
 
-async def test_a_report_prints_and_a_chart_is_painted(site: Site) -> None:
+async def test_writes_report_as_pdf_and_chart_as_png(site: Site) -> None:
     fabric = open_fabric(FabricSettings(data_dir=site.folder / "data"))
     run_id = await store_run(fabric)
     await fabric.close()

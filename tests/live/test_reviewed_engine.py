@@ -1,6 +1,6 @@
 """Reproduce findings of an outside review that need iperf3 and a path, then and today.
 
-The other findings are in ``tests/review``.
+See ``tests/review`` for the other findings.
 """
 
 import subprocess
@@ -23,9 +23,9 @@ pytestmark = [pytest.mark.live, pytest.mark.needs_root]
 
 BITS_PER_SECOND = 40_000_000
 LENGTH_S, DARK_S, LEAD_S = 7, 4, 4
-# The ratio is relative to the rate. test_seconds_on_the_wire.py has narrower limits.
+# The ratio is relative to the rate. See test_seconds_on_the_wire.py for narrower limits.
 OFF_RATIO = 0.02
-# Drop the first datagram of each stream to the server.
+# Drop the first datagram for all streams to the server.
 LOSE_FIRST = """
 table ip first {
     set seen { type inet_service; flags dynamic; size 65535; }
@@ -44,8 +44,8 @@ def path() -> Iterator[Wire]:
         yield made
 
 
-def asked(path: Wire, traffic: Mapping[str, object], duration_s: int) -> dict[str, Any]:
-    """Return the arguments of the command `fire`."""
+def fire_arguments(path: Wire, traffic: Mapping[str, object], duration_s: int) -> dict[str, Any]:
+    """Return the arguments for the command `fire`."""
     return {
         "binary": str(engines()[max(engines())].binary[0]),
         "client": path.client,
@@ -57,11 +57,11 @@ def asked(path: Wire, traffic: Mapping[str, object], duration_s: int) -> dict[st
     }
 
 
-def test_m20_a_lost_first_datagram_ends_no_test(versions: Versions, path: Wire) -> None:
-    """Test UDP with 16 streams and a loss of each first datagram.
+def test_m20_lost_first_datagram_does_not_end_the_test(versions: Versions, path: Wire) -> None:
+    """Test UDP with 16 streams that lose the first datagram.
 
-    At 6cca7b45 there was no data at all. iperf3 opens a stream with one datagram and waited for a
-    response.
+    At 6cca7b45 there was no data at all, because iperf3 used a datagram to open a stream and waited
+    for a response.
     """
     build_gate(versions)
     subprocess.run([*path.server, "nft", "-f", "-"], input=LOSE_FIRST, text=True, check=True)
@@ -72,7 +72,7 @@ def test_m20_a_lost_first_datagram_ends_no_test(versions: Versions, path: Wire) 
         "block_bytes": 1000,
     }
     usable = [
-        version.ask("fire", asked(path, traffic, 3))["server"]["usable"]
+        version.ask("fire", fire_arguments(path, traffic, 3))["server"]["usable"]
         for version in (versions.reviewed, versions.today)
     ]
     assert usable == [False, True]
@@ -82,7 +82,7 @@ def seconds(version: Version, path: Wire) -> tuple[Any, Any]:
     """Return the bytes per second since the start, as reported and as on the wire."""
     path.limit(BITS_PER_SECOND)
     traffic = {"streams_count": 2, "block_bytes": 4096, "window_bytes": 150_000}
-    test = asked(path, traffic, LENGTH_S)
+    test = fire_arguments(path, traffic, LENGTH_S)
 
     def darken() -> None:
         for from_s, dark in ((DARK_S, True), (DARK_S + 1, False)):
@@ -100,7 +100,7 @@ def seconds(version: Version, path: Wire) -> tuple[Any, Any]:
     return reported, up.payload(since_s)
 
 
-def test_m21_the_seconds_are_those_of_the_wire(versions: Versions, path: Wire) -> None:
+def test_m21_seconds_equal_those_on_the_wire(versions: Versions, path: Wire) -> None:
     """Test TCP from client to server with one second without packets.
 
     At 6cca7b45 the dark second had 12.4 Mbit/s, but 0.8 Mbit/s on the wire. The first second had 31

@@ -84,7 +84,7 @@ def revoke(site: Site, *agent_ids: str) -> None:
 
 
 def is_gone(site: Site, *agent_ids: str) -> Callable[[], bool]:
-    """Return a check that no engine is left on these hosts and each agent ended by revocation."""
+    """Return a check that these hosts run no engine and that their agents ended by revocation."""
 
     def check() -> bool:
         states = site.agents.states()
@@ -100,7 +100,7 @@ def exit_code(site: Site, agent_id: str) -> int | None:
     return site.agents.states()[agent_id].exit_code
 
 
-def test_a_revoked_agent_stops_with_its_engines_and_does_not_come_back(site: Site) -> None:
+def test_revoked_agent_stops_its_engines_and_cannot_return(site: Site) -> None:
     run = site.coordinator.launch({"scenario": "smoke", "overrides": SPEC, "by": "test"})
     run_id = run["run_id"]
     plan = plan_of(site, run_id)
@@ -125,7 +125,7 @@ def test_a_revoked_agent_stops_with_its_engines_and_does_not_come_back(site: Sit
     assert engines(site, stored[0])
     revoke(site, stored[0])
     wait_for("the armed client is gone", is_gone(site, stored[0]))
-    assert time.time() < end_s, "it ended with its burst, not by its revocation"
+    assert time.time() < end_s, "the agent ended with the burst and not by revocation"
 
     # During a burst: a client, and the server of another pair.
     def running() -> bool:
@@ -137,20 +137,22 @@ def test_a_revoked_agent_stops_with_its_engines_and_does_not_come_back(site: Sit
     assert engines(site, stored[1])
     assert engines(site, servers[2])
     revoke(site, stored[1], servers[2], idle_client)
-    wait_for("the two are gone", is_gone(site, stored[1], servers[2], idle_client))
-    assert time.time() < end_s, "they ended with the burst, not by their revocation"
+    wait_for("the revoked agents are gone", is_gone(site, stored[1], servers[2], idle_client))
+    assert time.time() < end_s, "the agents ended with the burst and not by revocation"
 
-    # Agents that are not revoked continue.
+    # Agents should continue if they are not revoked.
     left = {stored[2], servers[0], servers[1]}
     assert all(site.agents.states()[name].exit_code is None for name in left)
     assert engines(site, servers[0])
     assert wait_for_summary(site.coordinator.url, run_id, 240)["verdict"] == "inconclusive"
 
-    # Restart as a service manager does, with the old join code or only with the credential.
+    # Restart as a service manager would, with the old join code or only the credential.
     for agent_id in (idle_server, stored[1]):
         again = site.plans[agent_id]
         by_credential = {n: v for n, v in again.environment.items() if "JOIN" not in n}
         for environment in (again.environment, by_credential):
             site.agents.add([replace(again, environment=environment)])
-            assert wait_for("its end", partial(exit_code, site, agent_id)) == EXIT_USAGE
+            assert (
+                wait_for("the end of the agent", partial(exit_code, site, agent_id)) == EXIT_USAGE
+            )
             assert engines(site, agent_id) == []

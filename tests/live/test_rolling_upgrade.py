@@ -1,6 +1,6 @@
-"""Test an upgrade during a run, first of the coordinator and then of the agents pair by pair.
+"""Test an upgrade during a run, first for the coordinator and then for the agents by pair.
 
-The earlier version runs from its source in ``tests/data/compat``.
+The source in ``tests/data/compat`` is used to run the earlier version.
 """
 
 import json
@@ -24,8 +24,8 @@ pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
 
 PAIRS = 2
 BURST_S = 4
-# Agents receive the jobs of a burst 20 s before it. They are replaced after the burst before and
-# earlier than that.
+# Agents receive the jobs of a burst 20 s before the burst, so they need to be replaced before
+# that time.
 PERIOD_S = 30
 SPEC = GENTLE | {"pairs_count": PAIRS, "burst_s": BURST_S, "period_s": PERIOD_S, "lead_s": 8}
 
@@ -38,7 +38,7 @@ class Fleet:
         self.ports = [free_port() for _ in range(PAIRS)]
 
     def start(self, pair: int, *, previous: bool) -> None:
-        """Start both agents of a pair and replace existing ones."""
+        """Start both agents for a pair, to replace existing ones."""
         for role in (Role.SERVER, Role.CLIENT):
             name = f"{role}-{pair + 1}"
             if name in self.site.agents:
@@ -68,7 +68,7 @@ def outcomes(summary: dict[str, Any]) -> list[tuple[int, str]]:
 
 
 def reported(url: str, run_id: str, index: int) -> bool:
-    """Return whether all ends of a burst have reported, so that its agents are idle."""
+    """Return whether all ends of a burst have reported, so that the agents are idle."""
     burst = call(url, "GET", f"/v1/runs/{run_id}")["bursts"][index]
     return bool(burst["reported_count"] == PAIRS)
 
@@ -80,8 +80,8 @@ def queued_count(data_dir: Path) -> int:
         return int(database.execute(noted).fetchone()[0])
 
 
-def test_a_run_goes_on_while_coordinator_and_agents_are_replaced(fleet: Fleet) -> None:
-    """Test burst 1 with old agents, burst 2 with one new pair and burst 3 with two new pairs."""
+def test_run_continues_while_coordinator_and_agents_are_upgraded(fleet: Fleet) -> None:
+    """Use old agents for burst 1, a new pair for burst 2 and two new pairs for burst 3."""
     old, url = fleet.coordinator(previous=True)
     for pair in range(PAIRS):
         fleet.start(pair, previous=True)
@@ -101,7 +101,7 @@ def test_a_run_goes_on_while_coordinator_and_agents_are_replaced(fleet: Fleet) -
     assert "plan-altered" not in {finding["id"] for finding in summary["findings"]}
 
 
-def test_agents_of_this_version_work_with_the_coordinator_before(fleet: Fleet) -> None:
+def test_new_agents_work_with_the_previous_coordinator(fleet: Fleet) -> None:
     _, url = fleet.coordinator(previous=True)
     for pair in range(PAIRS):
         fleet.start(pair, previous=False)

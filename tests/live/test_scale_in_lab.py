@@ -29,7 +29,7 @@ SMALL = [
 LOADS = ("--offer", "3G,0.8G", "--hold-s", "20", "--settle-s", "20")
 
 
-def test_what_a_scale_in_cut_is_told_also_where_pairs_went_on(tmp_path: Path) -> None:
+def test_scale_in_reports_reset_and_stalled_pairs(tmp_path: Path) -> None:
     spec = LabSpec(
         pairs_count=2,
         prefix=new_prefix(),

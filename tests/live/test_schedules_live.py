@@ -1,7 +1,4 @@
-"""Test schedules and prices with real coordinators, of which one dies.
-
-Each scheduled time fires once.
-"""
+"""Test schedules and prices with real coordinators, while a coordinator is killed."""
 
 import asyncio
 import json
@@ -28,7 +25,7 @@ TINY = {"pairs_count": 1, "burst_s": 1, "lead_s": 1}
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """Yield a site with a simulated pair that publishes presences but takes no job."""
+    """Yield a site, using a simulated pair to publish presences but take no job."""
     with Site(tmp_path_factory.mktemp("schedules")) as site:
         stopped = threading.Event()
         beating = threading.Thread(target=lambda: asyncio.run(_beat(site, stopped)))
@@ -49,7 +46,7 @@ async def _beat(site: Site, stopped: threading.Event) -> None:
     await fabric.close()
 
 
-def test_each_instant_fires_once_while_coordinators_die_and_come(site: Site) -> None:
+def test_every_scheduled_time_fires_once_across_coordinators(site: Site) -> None:
     first, _ = site.start_coordinator(BROADSIDE_TICK_S="0.3")
     _, url = site.start_coordinator(BROADSIDE_TICK_S="0.3")
     body = {
@@ -57,7 +54,7 @@ def test_each_instant_fires_once_while_coordinators_die_and_come(site: Site) -> 
         "scenario": "smoke",
         "overrides": TINY,
         "cron": "*/2 * * * * *",
-        # There is no measurement, so the run before ends immediately.
+        # There is no measurement, so the run before will end immediately.
         "overlap": "cancel",
         "runs_max_count": RUNS_COUNT,
     }
@@ -70,19 +67,19 @@ def test_each_instant_fires_once_while_coordinators_die_and_come(site: Site) -> 
     wait_for("three runs", lambda: len(view()["history"]) >= 3)
     kill(first)
     site.start_coordinator(BROADSIDE_TICK_S="0.3")
-    ended = wait_for("the schedule's end", lambda: view()["state"] == "ended" and view(), 60)
+    ended = wait_for("the end of the schedule", lambda: view()["state"] == "ended" and view(), 60)
     launched = [row["run_id"] for row in ended["history"] if row["state"] == "launched"]
     runs = [run["run_id"] for run in call(url, "GET", "/v1/runs")]
     assert len(launched) == len(set(launched)) == RUNS_COUNT
     assert sorted(launched) == sorted(runs)
-    # Wait for one or two further scheduled times.
+    # Wait for another scheduled time.
     time.sleep(3)
     assert len(call(url, "GET", "/v1/runs")) == RUNS_COUNT
     by = {run["created_by"] for run in call(url, "GET", "/v1/runs")}
     assert by == {"schedule often"}
 
 
-def test_the_commands_add_show_and_remove(site: Site) -> None:
+def test_commands_add_show_and_remove_schedules(site: Site) -> None:
     added = site.run(
         *("schedule", "add", "weekly", "--scenario", "smoke", "--cron", "0 2 * * 6"),
         *("--timezone", "Europe/Amsterdam", "--until", "2040-01-01", "--max-runs", "3"),
@@ -101,7 +98,7 @@ def test_the_commands_add_show_and_remove(site: Site) -> None:
     assert site.run("schedule", "remove", "weekly").returncode == 0
 
 
-def test_the_commands_list_pause_and_resume(site: Site) -> None:
+def test_commands_list_pause_and_resume_schedules(site: Site) -> None:
     site.start_coordinator()
     for name in ("monthly", "yearly"):
         added = site.run("schedule", "add", name, "--scenario", "smoke", "--cron", "0 2 1 1 *")
@@ -133,7 +130,7 @@ def test_the_commands_list_pause_and_resume(site: Site) -> None:
         assert site.run("schedule", "remove", name).returncode == 0
 
 
-def test_an_estimate_launches_nothing_and_a_budget_refuses(site: Site) -> None:
+def test_estimate_launches_nothing_and_budget_is_enforced(site: Site) -> None:
     at_once = ["--set", "bursts_count=1", "--set", "align_to_period=false"]
     text = site.run("estimate", "jumbo-1740s", *at_once, "--json")
     assert text.returncode == 0, text.stderr

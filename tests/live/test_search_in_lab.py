@@ -1,4 +1,4 @@
-"""Test that a search in a lab finds the planted rate of the firewall."""
+"""Test that a search in a lab can find the planted rate of the firewall."""
 
 import json
 from collections.abc import Iterator
@@ -24,14 +24,17 @@ SMALL = (
     f"--set=scale={SCALE}",
     *(f"--set={field}" for field in ("pairs_count=1", "bursts_count=1", "burst_s=10", "lead_s=4")),
     "--set=traffic.block_bytes=16384",
-    # Other tests load the cores.
+    # Allow for delays, because other tests will be using the CPU cores.
     "--set=late_after_s=2.5",
 )
 
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[tuple[Site, str]]:
-    """Run one pair behind a firewall. The coordinator has no ledger, so verdicts are faster."""
+    """Run a pair behind a firewall.
+
+    The coordinator has no ledger, to get faster verdicts.
+    """
     spec = LabSpec(
         pairs_count=1,
         prefix=new_prefix(),
@@ -52,9 +55,9 @@ def site(tmp_path: Path) -> Iterator[tuple[Site, str]]:
 
 
 @pytest.mark.alone
-# On fully loaded cores the client's CPU would be the limit and the findings would report it.
+# If the cores are fully loaded, the client's CPU will be the limit and the findings will report it.
 @pytest.mark.usefixtures("both_cores")
-def test_a_search_brackets_the_rate_that_was_planted(site: tuple[Site, str]) -> None:
+def test_search_brackets_the_planted_rate(site: tuple[Site, str]) -> None:
     place, url = site
     bounds = ["--min", "200M", "--max", "600M", "--precision", "0.3", "--trials", "3"]
     goals = ["--shortfall", str(SHORTFALL)]
@@ -75,7 +78,7 @@ def test_a_search_brackets_the_rate_that_was_planted(site: tuple[Site, str]) -> 
         carried = min(offered, PAYLOAD_BITS_PER_SECOND)
         assert result["received_bits_per_second"] == pytest.approx(carried, rel=0.15)
         assert result["beside_run_ids"] == []
-    # The maximum offered rate that still meets the goal.
+    # The maximum rate to offer that should still meet the goal.
     most = PAYLOAD_BITS_PER_SECOND / (1 - SHORTFALL)
     assert matched["highest_bits_per_second"] <= 1.05 * most
     assert matched["lowest_failing_bits_per_second"] >= 0.9 * PAYLOAD_BITS_PER_SECOND

@@ -1,4 +1,4 @@
-"""Compare each second that an engine reports with the bytes on the wire in that second."""
+"""Compare the seconds that an engine reports with the bytes on the wire in these seconds."""
 
 import asyncio
 import math
@@ -48,11 +48,11 @@ PORT = 5201
 # The permitted difference of a second, relative to the rate.
 RATIO = 0.01
 TRIES_COUNT = 4
-# The permitted delay of interval bounds against full seconds, which a busy core can cause.
+# Intervals can be this late if a core is busy, relative to full seconds.
 LATE_MAX_S = 0.05
 BITS_PER_SECOND = 40_000_000
-# The window of all streams together is smaller than the queue, so only the dark second loses
-# packets.
+# The window of all streams together should be smaller than the queue, so that only the dark second
+# will lose packets.
 WINDOW_BYTES = 300_000
 # The times after the start are of half the rate and of one second without traffic.
 SLOWED_S, DARK_S, LENGTH_S = 4, 7, 11
@@ -65,28 +65,28 @@ def path() -> Iterator[Wire]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Track:
+class ReportedFlow:
     """Flow as reported by one end.
 
     Attributes:
         start_s: Start of each interval, epoch s.
         end_s: End of each interval, epoch s.
-        told: Payload bytes of each interval.
+        transferred_bytes: Payload bytes of each interval.
     """
 
     start_s: NDArray[np.float64]
     end_s: NDArray[np.float64]
-    told: NDArray[np.float64]
+    transferred_bytes: NDArray[np.float64]
 
     @classmethod
-    def of(cls, reading: Reading, flow: Flow) -> "_Track":
+    def of(cls, reading: Reading, flow: Flow) -> "ReportedFlow":
         rows, zero_s = reading.intervals[flow], reading.first_data_at_s
         assert zero_s is not None
         starts, ends, reported = (
             np.array([getattr(row, name) for row in rows], np.float64)
             for name in ("start_s", "end_s", "transferred_bytes")
         )
-        return cls(start_s=zero_s + starts, end_s=zero_s + ends, told=reported)
+        return cls(start_s=zero_s + starts, end_s=zero_s + ends, transferred_bytes=reported)
 
 
 async def _change(path: Wire, at_s: float) -> None:
@@ -133,17 +133,17 @@ def _off(
     readings: dict[Side, Reading],
     meters: dict[Side, Meter],
 ) -> float:
-    """Return the largest difference between a second and the wire, relative to the limit."""
+    """Return the largest difference of a second from the wire, relative to the limit."""
     side = receiving_side(flow)
-    track = _Track.of(readings[side], flow)
+    track = ReportedFlow.of(readings[side], flow)
     seconds = at_s + np.arange(LENGTH_S + 1.0)
     crossed = meters[side].payload(seconds)
     allowed = RATIO * crossed.max()
-    # Compare each interval at its own position and length ...
+    # Compare the intervals at their own positions and lengths.
     local = meters[side].payload(np.append(track.start_s, track.end_s[-1]))
-    worst = (np.abs(track.told - local) / allowed).max()
-    # ... and each second since the start. A late interval contains parts of two seconds.
-    reported = OverlapResampler(track.start_s, track.end_s, seconds).over(track.told)
+    worst = (np.abs(track.transferred_bytes - local) / allowed).max()
+    # Compare the seconds since the start. A late interval contains parts of two seconds.
+    reported = OverlapResampler(track.start_s, track.end_s, seconds).over(track.transferred_bytes)
     late_s = abs(track.start_s - at_s - np.round(track.start_s - at_s)).max()
     if late_s > LATE_MAX_S:
         return math.inf
@@ -160,14 +160,14 @@ def _off(
     ],
 )
 @pytest.mark.parametrize("version", sorted(engines()))
-async def test_iperf3_seconds_are_those_of_the_wire(
+async def test_iperf3_seconds_equal_those_on_the_wire(
     version: str, protocol: Protocol, direction: Direction, streams_count: int, path: Wire
 ) -> None:
-    """Test that each second is within 1 % of the rate, also the first and the dark second.
+    """Test that all seconds are within 1 % of the rate, even the first and the dark second.
 
-    The reference is the payload that a receiver could have read. Retransmitted data is on the wire
-    twice, and data behind a lost segment cannot be read yet. On busy cores an engine may read 30 ms
-    late, so the test has several attempts. A real smear would occur in each of them.
+    Compare to the payload that a receiver could have read. Retransmitted data is on the wire twice,
+    and it is not yet possible to read data behind a lost segment. An engine may read 30 ms late if
+    the cores are busy, so the test has several attempts. A real smear would occur in all of them.
     """
     traffic = Traffic(
         protocol=protocol,
@@ -196,7 +196,7 @@ OTHERS = {
 
 
 def _moved(launch: Launch, prefix: tuple[str, ...]) -> Launch:
-    """Return the same launch inside a namespace."""
+    """Return the same launch, to be used inside a namespace."""
     processes = tuple(
         replace(process, argv=(*prefix, *process.argv)) for process in launch.processes
     )
@@ -204,7 +204,7 @@ def _moved(launch: Launch, prefix: tuple[str, ...]) -> Launch:
 
 
 async def _download(name: str, path: Wire, folder: Path) -> float:
-    """Return the largest difference between a second and the wire, relative to the rate."""
+    """Return the largest difference of a second from the wire, relative to the rate."""
     traffic = Traffic.model_validate(
         {"direction": "reverse", "streams_count": 2 if name != "ftp" else 1, **OTHERS[name]}
     )
@@ -277,18 +277,18 @@ async def _download(name: str, path: Wire, folder: Path) -> float:
     assert reading.usable, reading.report
     seconds = at_s + np.arange(LENGTH_S + 1.0)
     crossed = down.payload(seconds)
-    track = _Track.of(reading, Flow.DOWN)
-    reported = OverlapResampler(track.start_s, track.end_s, seconds).over(track.told)
+    track = ReportedFlow.of(reading, Flow.DOWN)
+    reported = OverlapResampler(track.start_s, track.end_s, seconds).over(track.transferred_bytes)
     return float((np.abs(reported - crossed) / crossed.max()).max())
 
 
 @pytest.mark.parametrize("name", sorted(OTHERS))
-async def test_downloads_seconds_are_those_of_the_wire(
+async def test_download_seconds_equal_those_on_the_wire(
     name: str, path: Wire, tmp_path: Path
 ) -> None:
-    """Test that each second is within 1 % of the rate with login, TLS and HTTP headers.
+    """Test that all seconds are within 1 % of the rate with login, TLS and HTTP headers.
 
-    There is no start gate, so part of the first second passes before the first byte.
+    There is no start gate, so part of the first second is over before the first byte.
     """
     tried = []
     for _ in range(TRIES_COUNT):

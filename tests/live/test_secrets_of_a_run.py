@@ -1,7 +1,8 @@
 """Test a small run over HTTPS with all kinds of secrets in an insecure environment.
 
-The environment has umask 0 and logs at DEBUG. Afterwards the test searches each secret in all
-files, arguments, environments and logs. Files that contain a secret by design must be private.
+The environment has umask 0 and logs at DEBUG. Afterwards the test searches for the secrets in
+all files, arguments, environments and logs. A file must be private if it contains a secret by
+design.
 """
 
 import base64
@@ -27,7 +28,7 @@ pytestmark = pytest.mark.live
 
 BURST: Final = ("pairs_count=1", "bursts_count=1", "burst_s=3", "lead_s=12", "late_after_s=5")
 # Files that contain a secret by design, relative to the site's folder.
-KEEPS: Final = {
+ALLOWED: Final = {
     "token": r"given/me\.token",
     "code": r"given/\w+\.code",
     "credential": r"spool/\w+/credential\.json",
@@ -36,7 +37,7 @@ KEEPS: Final = {
 
 
 @pytest.fixture
-def careless() -> Iterator[None]:
+def open_umask() -> Iterator[None]:
     before = os.umask(0)
     yield
     os.umask(before)
@@ -48,7 +49,7 @@ class Run:
     def __init__(self, site: Site) -> None:
         self.site = site
         self.printed: dict[str, str] = {}
-        self.secrets: dict[str, set[str]] = {kind: set() for kind in (*KEEPS, "setting")}
+        self.secrets: dict[str, set[str]] = {kind: set() for kind in (*ALLOWED, "setting")}
         (site.folder / "given").mkdir(0o700)
 
     def plant_settings(self) -> None:
@@ -64,10 +65,10 @@ class Run:
         self.secrets["setting"] |= {v for name, v in planted.items() if name.endswith("_TOKEN")}
         self.site.environment |= planted | {"NO_PROXY": "127.0.0.1"}
 
-    def do(self, *words: str, given: str = "", code: int = 0) -> str:
-        """Run a command as a user does, with its arguments in the process list."""
+    def do(self, *arguments: str, given: str = "", code: int = 0) -> str:
+        """Run a command as a user would, with its arguments in the process list."""
         done = subprocess.run(
-            [sys.executable, "-P", "-m", "broadside.coordinator", *words],
+            [sys.executable, "-P", "-m", "broadside.coordinator", *arguments],
             env=self.site.environment,
             cwd=self.site.folder,
             input=given,
@@ -77,21 +78,21 @@ class Run:
             check=False,
         )
         assert done.returncode == code, done.stderr
-        self.printed[" ".join(words)] = done.stdout + done.stderr
+        self.printed[" ".join(arguments)] = done.stdout + done.stderr
         return done.stdout
 
-    def give(self, kind: str, name: str, *words: str) -> Path:
-        """Write a secret that a command prints once to a separate file."""
-        secret = self.do(*words).strip()
-        self.printed.pop(" ".join(words))
+    def give(self, kind: str, name: str, *arguments: str) -> Path:
+        """Use a command that prints a secret once, and write the secret to a separate file."""
+        secret = self.do(*arguments).strip()
+        self.printed.pop(" ".join(arguments))
         self.secrets[kind].add(secret.rpartition(".")[2])
         path = self.site.folder / "given" / f"{name}.{kind}"
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
             file.write(secret + "\n")
         return path
 
-    def take_up_keys(self) -> None:
-        """Collect secrets created meanwhile: credentials of agents and keys of the authority."""
+    def collect_keys(self) -> None:
+        """Collect the credentials of agents and the keys of the authority, created meanwhile."""
         for path in self.site.folder.glob("spool/*/credential.json"):
             self.secrets["credential"].add(json.loads(path.read_text())["secret"])
         for path in self.site.folder.glob("data/tls/*.key"):
@@ -105,9 +106,9 @@ class Run:
             if not path.is_file():
                 continue
             name, content = str(path.relative_to(self.site.folder)), path.read_bytes()
-            for kind, secret in self._all():
+            for kind, secret in self._kinds_and_secrets():
                 if secret.encode() in content:
-                    if kind not in KEEPS or not re.fullmatch(KEEPS[kind], name):
+                    if kind not in ALLOWED or not re.fullmatch(ALLOWED[kind], name):
                         results.append(f"{name} has a {kind}")
                     if path.stat().st_mode & 0o077:
                         results.append(f"{name} has a {kind} and may be read by others")
@@ -117,19 +118,19 @@ class Run:
         results += [
             f"{place} has a {kind}"
             for place, text in seen.items()
-            for kind, secret in self._all()
+            for kind, secret in self._kinds_and_secrets()
             if secret.encode() in text
         ]
         return results + [f"environment of {parts}" for parts in processes.open_environments]
 
-    def _all(self) -> Iterator[tuple[str, str]]:
+    def _kinds_and_secrets(self) -> Iterator[tuple[str, str]]:
         for kind, values in self.secrets.items():
             assert values, kind
             yield from ((kind, value) for value in values)
 
 
 def enrol_fleet(run: Run, port: int) -> None:
-    """Enrol a client by file and a server by environment, with join codes that are printed once."""
+    """Enrol a client by file and a server by environment, with join codes printed once."""
     site = run.site
     codes = {
         role: run.give("code", role.value, "enroll", "new", "--role", role.value) for role in Role
@@ -158,8 +159,8 @@ def enrol_fleet(run: Run, port: int) -> None:
     site.environment = before
 
 
-@pytest.mark.usefixtures("careless")
-def test_no_secret_of_a_whole_run_is_where_others_find_it(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("open_umask")
+def test_other_users_cannot_read_secrets_of_a_run(tmp_path: Path) -> None:
     (folder := tmp_path / "site").mkdir()
     with Site(folder, as_users_do=True) as site:
         run, port = Run(site), free_port()
@@ -173,7 +174,7 @@ def test_no_secret_of_a_whole_run_is_where_others_find_it(tmp_path: Path) -> Non
         }
         run.plant_settings()
         processes = ProcessList()
-        with processes.watched():
+        with processes.recording():
             token_file = run.give("token", "me", "token", "add", "me", "--role", "operator")
             headers = {"Authorization": f"Bearer {token_file.read_text().strip()}"}
             _, url = site.start_coordinator()
@@ -185,7 +186,7 @@ def test_no_secret_of_a_whole_run_is_where_others_find_it(tmp_path: Path) -> Non
             (header,) = call(url, "GET", "/v1/runs", headers=headers)
             path = f"/v1/runs/{header['run_id']}"
             wait_for(
-                "its verdict",
+                "the verdict",
                 lambda: call(url, "GET", "/v1/runs", headers=headers)[0]["outcome"],
                 120,
             )
@@ -199,9 +200,9 @@ def test_no_secret_of_a_whole_run_is_where_others_find_it(tmp_path: Path) -> Non
             run.do("backup")
             run.do("restore", "--drill")
             run.do("enroll", "list")
-        run.take_up_keys()
+        run.collect_keys()
         assert any(b"--join-file" in parts for parts in processes.arguments)
-        assert processes.engines_environments, "it saw the engines"
+        assert processes.engines_environments, "no engine process was recorded"
         made = [*(folder / "backups").iterdir(), *(folder / "data").rglob("*")]
         assert [str(item) for item in made if item.stat().st_mode & 0o077] == []
     assert "\n".join(run.leaks(processes)) == ""

@@ -1,8 +1,7 @@
 """Test the Service Bus queue with cuts, throttling, duplicates and a killed broker.
 
-The SDK leaves the socket of a broken connection open, but the adapter closes it. A garbage
-collection after each test raises a ResourceWarning for each open socket. The warning is an error
-here.
+The SDK leaves the socket of a broken connection open, so the adapter has to close it. The tests use
+garbage collection to get a ResourceWarning for open sockets, and the warning is an error here.
 """
 
 import asyncio
@@ -34,7 +33,7 @@ pytestmark = pytest.mark.live
 
 KEY = "a key nobody may read"
 BOUNDS = Bounds(backoff_s=0.2)
-# The lock is so long that no message returns by its expiry.
+# Use a long lock, so that no message returns because it expires.
 LONG_LOCK_S = 120.0
 
 
@@ -93,10 +92,8 @@ async def received(queue: ServiceBusQueue) -> Delivery:
     return delivery
 
 
-async def test_a_readiness_ping_peeks_nothing(
-    broker: BrokerProcess, queue: ServiceBusQueue
-) -> None:
-    """Test that a ping peeks no messages, because each peeked message costs a credit."""
+async def test_ping_peeks_no_message(broker: BrokerProcess, queue: ServiceBusQueue) -> None:
+    """Test several pings, because peeked messages cost credits."""
     await queue.send([outgoing(str(number)) for number in range(3)])
     delivery = await received(queue)
     await queue.dead_letter(delivery, "reason", "description")
@@ -140,10 +137,8 @@ def detach(broker: BrokerProcess, node: str) -> int:
 
 
 @pytest.mark.parametrize("how", INTERRUPTIONS)
-async def test_every_call_survives_an_interruption(
-    broker: BrokerProcess, name: str, how: str
-) -> None:
-    """Test that the next call succeeds after an interruption.
+async def test_calls_survive_interruptions(broker: BrokerProcess, name: str, how: str) -> None:
+    """Test that the next call will succeed after an interruption.
 
     The interruptions are a cut, a closed idle connection and detached idle links of senders,
     receivers, requests and tokens.
@@ -153,7 +148,7 @@ async def test_every_call_survives_an_interruption(
         count = await _before_every_call(
             queue, broker, name, lambda: INTERRUPTIONS[how](broker, name)
         )
-    assert count > 0, "nothing was interrupted: the case shows nothing"
+    assert count > 0, "no connection was interrupted"
 
 
 async def _before_every_call(
@@ -190,7 +185,7 @@ async def _before_every_call(
     cut()
     assert await queue.cancel([number]) == 1
     cut()
-    # One message is missing, so the call reads the queue.
+    # A message is missing, so the call has to read the queue.
     assert await queue.cancel([number, other]) == 1
     cut()
     assert (await queue.counts()).dead_count == 1
@@ -199,13 +194,13 @@ async def _before_every_call(
     return count
 
 
-async def test_a_waiting_receiver_survives_a_cut_connection(
+async def test_waiting_receiver_survives_cut_connection(
     queue: ServiceBusQueue, broker: BrokerProcess, name: str
 ) -> None:
     waiting = asyncio.create_task(queue.receive(30))
     sender = opened(broker, name)
     async with closing(sender):
-        # In most cases it is waiting now.
+        # In most cases it will be waiting now.
         await asyncio.sleep(1.5)
         async with asyncio.timeout(20):
             while (dropped := broker.ask("drop")["dropped"]) == 0:  # noqa: ASYNC110 - a process
@@ -217,7 +212,7 @@ async def test_a_waiting_receiver_survives_a_cut_connection(
     await queue.complete(delivery)
 
 
-async def test_throttled_calls_wait_and_go_through(
+async def test_retries_throttled_calls(
     queue: ServiceBusQueue, broker: BrokerProcess, name: str
 ) -> None:
     [number] = await queue.send([outgoing("first", after_s=100)])
@@ -232,7 +227,7 @@ async def test_throttled_calls_wait_and_go_through(
     assert (counts["active"], counts["scheduled"]) == (1, 1)
 
 
-async def test_a_service_that_stays_busy_is_unavailable(broker: BrokerProcess, name: str) -> None:
+async def test_permanently_busy_service_is_unavailable(broker: BrokerProcess, name: str) -> None:
     hasty = opened(broker, name, Bounds(retries_max_count=1, backoff_s=0.1))
     broker.ask("busy", for_s=60)
     try:
@@ -246,10 +241,8 @@ async def test_a_service_that_stays_busy_is_unavailable(broker: BrokerProcess, n
         broker.ask("busy", for_s=0)
 
 
-async def test_the_pause_that_a_busy_service_asks_for_is_kept(
-    broker: BrokerProcess, name: str
-) -> None:
-    """Test that the pause from the service's text is used. The own first pause is much shorter."""
+async def test_waits_as_long_as_the_busy_service_requires(broker: BrokerProcess, name: str) -> None:
+    """Test that the pause from the service's text will be used instead of the short default."""
     hasty = opened(broker, name, Bounds(backoff_s=0.01, retries_max_count=6))
     async with closing(hasty):
         await hasty.send([outgoing("warm")])
@@ -263,7 +256,7 @@ async def test_the_pause_that_a_busy_service_asks_for_is_kept(
         assert broker.ask("busy", for_s=0)["refused"] > 1
 
 
-async def test_a_full_queue_is_named_and_takes_again_when_there_is_room(
+async def test_reports_full_queue_and_sends_when_space_is_free(
     broker: BrokerProcess, name: str
 ) -> None:
     broker.ask("create", queue=f"{name}-small", lock_s=LONG_LOCK_S, max_size_bytes=100)
@@ -278,10 +271,10 @@ async def test_a_full_queue_is_named_and_takes_again_when_there_is_room(
         assert (await received(queue)).message_id == "b"
 
 
-async def test_every_settlement_of_a_lost_lock_says_so(
+async def test_settlements_report_lost_lock(
     queue: ServiceBusQueue, broker: BrokerProcess, name: str
 ) -> None:
-    """Test that a lost lock is reported and the message is delivered again by the same link."""
+    """Test that the same link delivers the message again if a lost lock is reported."""
     await queue.send([outgoing("a")])
     settlements: list[Callable[[Delivery], Any]] = [
         queue.complete,
@@ -299,13 +292,13 @@ async def test_every_settlement_of_a_lost_lock_says_so(
 
 
 @pytest.mark.parametrize("redirect", ["amqp:connection:redirect", "amqp:link:redirect"])
-async def test_a_namespace_that_moves_is_found_again_by_its_own_name(
+async def test_reconnects_by_name_after_namespace_failover(
     broker: BrokerProcess, name: str, redirect: str
 ) -> None:
     """Test a failover, which redirects all clients.
 
-    Neither the SDK nor the adapter follows the redirect, because the name of the namespace leads to
-    the other region after the failover. Until then the queue is not available.
+    The SDK and the adapter do not follow the redirect, because the name of the namespace will lead
+    to the other region after the failover. Until then the queue will not be available.
     """
     queue = opened(broker, name, Bounds(backoff_s=0.05, retries_max_count=3))
     async with closing(queue):
@@ -333,7 +326,7 @@ async def test_a_namespace_that_moves_is_found_again_by_its_own_name(
         await queue.ping()
 
 
-async def test_a_partitioned_queue_carries_and_cancels(broker: BrokerProcess, name: str) -> None:
+async def test_partitioned_queue_sends_and_cancels(broker: BrokerProcess, name: str) -> None:
     """Test sixteen partitions with separate sequence numbers.
 
     The upper 16 bits are the partition.
@@ -362,7 +355,7 @@ async def test_a_partitioned_queue_carries_and_cancels(broker: BrokerProcess, na
         assert len({(await received(queue)).message_id for _ in letters}) == len(letters) == 3
 
 
-async def test_a_message_may_come_two_times(
+async def test_receives_duplicate_messages(
     queue: ServiceBusQueue, broker: BrokerProcess, name: str
 ) -> None:
     broker.ask("twice", queue=name, on=True)
@@ -374,7 +367,7 @@ async def test_a_message_may_come_two_times(
     assert await queue.receive(0) is None
 
 
-async def test_a_cancelled_receive_strands_no_message(
+async def test_cancelled_receive_locks_no_message(
     queue: ServiceBusQueue, broker: BrokerProcess, name: str
 ) -> None:
     other, sender = opened(broker, name), opened(broker, name)
@@ -394,7 +387,7 @@ async def test_a_cancelled_receive_strands_no_message(
             await other.complete(delivery)
 
 
-async def test_closing_gives_back_what_was_under_way(
+async def test_close_returns_prefetched_messages(
     queue: ServiceBusQueue, broker: BrokerProcess, name: str
 ) -> None:
     other = opened(broker, name)
@@ -406,11 +399,11 @@ async def test_closing_gives_back_what_was_under_way(
     assert (await received(queue)).message_id == "a"
 
 
-async def test_a_killed_broker_loses_nothing(tmp_path: Path) -> None:
-    """Test that ten receivers and a sender continue after a crash of the broker.
+async def test_loses_no_message_if_the_broker_is_killed(tmp_path: Path) -> None:
+    """Test that ten receivers and a sender can continue after a crash of the broker.
 
-    Acknowledged messages are stored. The SDK sends the others again. A message may be delivered
-    twice but is never lost.
+    Acknowledged messages have been stored. The SDK sends the others again. A message may be
+    delivered twice but should never be lost.
     """
     broker = BrokerProcess(tmp_path, {"jobs": QueueSettings(lock_s=3.0)}, sas_key=KEY)
     broker.start()
@@ -454,13 +447,13 @@ async def test_a_killed_broker_loses_nothing(tmp_path: Path) -> None:
     finally:
         broker.stop()
     assert completed | doubtful == wanted
-    assert len(doubtful - completed) < 10, "too much in doubt to say anything"
+    assert len(doubtful - completed) < 10, "too many messages are in doubt"
 
 
 # Refusals -----------------------------------------------------------------------------------
 
 
-async def test_a_queue_that_is_not_there_is_named(broker: BrokerProcess) -> None:
+async def test_reports_missing_queue(broker: BrokerProcess) -> None:
     queue = opened(broker, "nope")
     calls: list[Callable[[], Any]] = [
         lambda: queue.send([outgoing("a")]),
@@ -473,7 +466,7 @@ async def test_a_queue_that_is_not_there_is_named(broker: BrokerProcess) -> None
                 await call()
 
 
-async def test_a_refused_key_names_the_role_and_never_the_key(
+async def test_rejected_key_error_names_role_and_hides_the_key(
     broker: BrokerProcess, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -489,23 +482,23 @@ async def test_a_refused_key_names_the_role_and_never_the_key(
         (queue.dead_letters, "Listen", "Receiver"),
     ]
     async with closing(queue):
-        for ask, right, role in requests:
-            text = f"InvalidSignature.*CONNECTION_STRING.* right {right},.*Data {role}"
+        for call, permission, role in requests:
+            text = f"InvalidSignature.*CONNECTION_STRING.* right {permission},.*Data {role}"
             with pytest.raises(ExchangeMisconfigured, match=text) as caught:
-                await ask()
+                await call()
             assert "\n" not in str(caught.value)
             shown = f"{address} {address!r} {caught.value!r} {queue!r} {caplog.text}"
             assert wrong not in shown
 
 
-async def test_a_malformed_connection_string_is_refused_without_showing_it() -> None:
+async def test_malformed_connection_string_is_not_shown() -> None:
     queue = ServiceBusQueue(ServiceBusAddress(queue="jobs", connection_string="secret=x;nonsense"))
     with pytest.raises(ExchangeMisconfigured, match="CONNECTION_STRING") as caught:
         await queue.receive(0)
     assert "secret=x" not in str(caught.value)
 
 
-async def test_an_absent_service_is_unavailable() -> None:
+async def test_unreachable_service_is_unavailable() -> None:
     string = "Endpoint=sb://127.0.0.1:1;SharedAccessKeyName=p;SharedAccessKey=k;"
     address = ServiceBusAddress(
         queue="jobs", connection_string=string + "UseDevelopmentEmulator=true"

@@ -22,7 +22,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def open_journal(path: Path) -> Iterator[Open]:
-    """Return a function that reopens the same journal, as killed brokers do."""
+    """Return a function to open the same journal again, as a killed broker would."""
     opened = []
 
     def open_one() -> Journal:
@@ -48,10 +48,10 @@ def _busy_queue(journal: Journal) -> Queue:
     return queue
 
 
-def test_a_killed_broker_comes_back_as_it_was(open_journal: Open) -> None:
+def test_restores_queue_after_a_kill(open_journal: Open) -> None:
     journal = open_journal()
     before = _busy_queue(journal)
-    # The journal is not closed, as after a kill.
+    # The journal should not be closed, as if the broker were killed.
     journal.flush()
     after = open_journal().queues["jobs"]
     assert after.settings == SETTINGS
@@ -61,11 +61,11 @@ def test_a_killed_broker_comes_back_as_it_was(open_journal: Open) -> None:
     assert after.dead.messages == before.dead.messages
     token = after.messages[2].lock_token
     assert token is not None
-    # The lock is valid also in the new process.
+    # The new process should be able to use the lock.
     assert after.settle(token, Settlement.COMPLETE, 11.9)
 
 
-def test_what_was_never_flushed_never_happened(open_journal: Open) -> None:
+def test_loses_unflushed_records(open_journal: Open) -> None:
     journal = open_journal()
     journal.queue("jobs", SETTINGS)
     journal.flush()
@@ -73,7 +73,7 @@ def test_what_was_never_flushed_never_happened(open_journal: Open) -> None:
     assert not open_journal().queues["jobs"].messages
 
 
-def test_a_record_cut_short_is_dropped_and_written_over(open_journal: Open, path: Path) -> None:
+def test_overwrites_truncated_record(open_journal: Open, path: Path) -> None:
     journal = open_journal()
     journal.queue("jobs", SETTINGS).send(Sent(content=b"whole"), 0.0)
     journal.flush()
@@ -90,7 +90,7 @@ def test_a_record_cut_short_is_dropped_and_written_over(open_journal: Open, path
     assert [message.sent.content for message in stored] == [b"whole", b"next"]
 
 
-def test_a_known_queue_keeps_its_settings(open_journal: Open) -> None:
+def test_existing_queue_keeps_its_settings(open_journal: Open) -> None:
     journal = open_journal()
     journal.queue("jobs", SETTINGS)
     journal.close()

@@ -1,7 +1,7 @@
-"""Test Microsoft's JavaScript SDK against the lab's broker, as a second protocol implementation.
+"""Test Microsoft's JavaScript SDK against the lab's broker, to have a second implementation.
 
-One program executes all operations at once, each on its own queue. Each test checks the output line
-of one operation.
+A program executes all operations concurrently, on separate queues. The tests check the
+output line for an operation.
 """
 
 import importlib.util
@@ -46,5 +46,5 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_the_javascript_sdk_does_it(verb: str, outcomes: dict[str, str]) -> None:
+def test_javascript_sdk_operation_succeeds(verb: str, outcomes: dict[str, str]) -> None:
     assert outcomes.get(verb) == f"ok {verb}", outcomes[""]

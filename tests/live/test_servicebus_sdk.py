@@ -1,7 +1,7 @@
 """Test calls of the official SDK's sync client that Broadside does not use.
 
-tests/contract/test_queue.py tests the calls of the adapter, which uses the async client.
-test_servicebus_js.py tests another SDK.
+See tests/contract/test_queue.py for the calls of the adapter, which uses the async client, and
+test_servicebus_js.py for another SDK.
 """
 
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ def _body(message: ServiceBusReceivedMessage) -> bytes:
     return b"".join(message.body)
 
 
-def test_batches_and_properties_arrive_whole(
+def test_receives_complete_batches_and_properties(
     broker: BrokerProcess, client: ServiceBusClient, name: str
 ) -> None:
     properties: dict[str | bytes, Any] = {"a": 1, "b": "x", "f": 1.5, "t": True}
@@ -50,7 +50,8 @@ def test_batches_and_properties_arrive_whole(
     received: list[ServiceBusReceivedMessage] = []
     with client.get_queue_sender(name) as sender, client.get_queue_receiver(name) as receiver:
         sender.send_messages(
-            ServiceBusMessage(b"one", application_properties=properties, **fields)  # type: ignore[arg-type] # the SDK's union of value types is invariant
+            # The SDK's union of value types is invariant.
+            ServiceBusMessage(b"one", application_properties=properties, **fields)  # type: ignore[arg-type]
         )
         batch = sender.create_message_batch()
         assert batch.max_size_in_bytes == 262_144
@@ -81,9 +82,7 @@ def test_batches_and_properties_arrive_whole(
     assert broker.ask("counts", queue=name)["active"] == 0
 
 
-def test_a_closed_receiver_gives_back_what_it_prefetched(
-    client: ServiceBusClient, name: str
-) -> None:
+def test_closed_receiver_returns_prefetched_messages(client: ServiceBusClient, name: str) -> None:
     with client.get_queue_sender(name) as sender:
         sender.send_messages([ServiceBusMessage(b"%d" % number) for number in range(60)])
     with client.get_queue_receiver(name, prefetch_count=40, max_wait_time=30) as first:

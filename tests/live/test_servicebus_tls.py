@@ -1,4 +1,4 @@
-"""Test Service Bus over TLS with tokens, as in Azure: identities, roles, errors, authorities."""
+"""Test Service Bus with TLS and tokens, as in Azure, with identities, roles and errors."""
 
 import time
 from collections.abc import Iterator
@@ -23,19 +23,19 @@ HASTY = Bounds(retries_max_count=0)
 
 
 def identity(key: str = JWT_KEY, *, age_s: float = 0.0, **claims: Any) -> GivenToken:
-    """Return a credential that signs its own valid or invalid token."""
+    """Return a credential to sign valid or invalid tokens."""
     return GivenToken(issue_jwt(key, now=time.time() - age_s, **claims))
 
 
 @pytest.fixture(scope="module")
-def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsQueue]:
+def tls_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsQueue]:
     with tls_queue(tmp_path_factory.mktemp("tls"), lock_s=30.0) as standing:
         yield standing
 
 
 @pytest.fixture
-def address(bed: TlsQueue) -> ServiceBusAddress:
-    return bed.address()
+def address(tls_service: TlsQueue) -> ServiceBusAddress:
+    return tls_service.address()
 
 
 async def _round_trip(queue: ServiceBusQueue) -> None:
@@ -45,7 +45,7 @@ async def _round_trip(queue: ServiceBusQueue) -> None:
     await queue.complete(delivery)
 
 
-async def test_a_token_opens_the_queue(address: ServiceBusAddress) -> None:
+async def test_valid_token_can_use_the_queue(address: ServiceBusAddress) -> None:
     good = identity()
     queue = ServiceBusQueue(address, credential=good)
     await _round_trip(queue)
@@ -53,7 +53,7 @@ async def test_a_token_opens_the_queue(address: ServiceBusAddress) -> None:
     assert good.scopes == ("https://servicebus.azure.net//.default",)
 
 
-def test_the_sync_sdk_comes_in_too(bed: TlsQueue) -> None:
+def test_sync_sdk_connects_with_token(tls_service: TlsQueue) -> None:
     class Credential:
         def get_token(self, *_: str, **__: Any) -> AccessToken:
             return AccessToken(issue_jwt(JWT_KEY, now=time.time()), int(time.time()) + 3600)
@@ -62,9 +62,9 @@ def test_the_sync_sdk_comes_in_too(bed: TlsQueue) -> None:
         ServiceBusClient(
             NAMESPACE,
             Credential(),
-            custom_endpoint_address=bed.address().endpoint,
+            custom_endpoint_address=tls_service.address().endpoint,
             transport_type=TransportType.Amqp,
-            connection_verify=str(bed.certificates.authority),
+            connection_verify=str(tls_service.certificates.authority),
         ) as client,
         client.get_queue_sender("jobs") as sender,
         client.get_queue_receiver("jobs") as receiver,
@@ -83,7 +83,7 @@ def test_the_sync_sdk_comes_in_too(bed: TlsQueue) -> None:
         pytest.param(identity(roles=["Reader"]), "'Send' claim"),
     ],
 )
-async def test_a_wrong_token_is_refused_with_its_reason_and_the_role(
+async def test_wrong_token_error_names_reason_and_role(
     address: ServiceBusAddress, wrong: GivenToken, reason: str
 ) -> None:
     queue = ServiceBusQueue(replace(address, client_id="0000-1111"), bounds=HASTY, credential=wrong)
@@ -97,8 +97,8 @@ async def test_a_wrong_token_is_refused_with_its_reason_and_the_role(
     assert "eyJ" not in text, "a token is a secret"
 
 
-async def test_a_token_that_ended_on_its_way_is_asked_for_anew(address: ServiceBusAddress) -> None:
-    class StoodStill(GivenToken):
+async def test_requests_new_token_after_expiry(address: ServiceBusAddress) -> None:
+    class ExpiredFirstToken(GivenToken):
         """Credential with a first token that has already expired. Later tokens are valid."""
 
         async def get_token(self, *scopes: str, **_: object) -> AccessToken:
@@ -106,13 +106,13 @@ async def test_a_token_that_ended_on_its_way_is_asked_for_anew(address: ServiceB
             self.token = issue_jwt(JWT_KEY, now=time.time())
             return given
 
-    late = StoodStill(issue_jwt(JWT_KEY, now=time.time() - 7200))
+    late = ExpiredFirstToken(issue_jwt(JWT_KEY, now=time.time() - 7200))
     queue = ServiceBusQueue(address, bounds=HASTY, credential=late)
     await _round_trip(queue)
     await queue.close()
 
 
-async def test_each_role_opens_its_half(address: ServiceBusAddress) -> None:
+async def test_roles_permit_only_sending_or_receiving(address: ServiceBusAddress) -> None:
     roles = [f"Azure Service Bus Data {role}" for role in ("Sender", "Receiver")]
     sender, receiver = (
         ServiceBusQueue(address, bounds=HASTY, credential=identity(roles=[role])) for role in roles
@@ -130,7 +130,7 @@ async def test_each_role_opens_its_half(address: ServiceBusAddress) -> None:
 
 
 @pytest.mark.parametrize("ca_file", [None, Path("no-such-file.pem")])
-async def test_an_authority_that_nobody_vouches_for_is_refused(
+async def test_rejects_unknown_certificate_authority(
     address: ServiceBusAddress, ca_file: Path | None
 ) -> None:
     stranger = replace(address, ca_file=ca_file)

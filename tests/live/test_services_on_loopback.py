@@ -58,8 +58,8 @@ class Pair:
 
         def of_job(record: TestSeconds) -> bool:
             first = record.test.first_data_at
-            near = first is not None and first >= job.planned_start_at
-            return near and record.test.ended_at is not None
+            is_same_burst = first is not None and first >= job.planned_start_at
+            return is_same_burst and record.test.ended_at is not None
 
         return await self.range.tests(self.ports[engine], of_job)
 
@@ -105,7 +105,9 @@ def _received_bytes(engine: EngineReport | None) -> int:
 
 async def _measured_at_both_ends(pair: Pair, engine: str, job: Job, report: JobReport) -> None:
     """Verify the common properties of all download engines."""
-    assert (report.outcome, report.reason) == (Outcome.MEASURED, None), pair.range.words("client-1")
+    assert (report.outcome, report.reason) == (Outcome.MEASURED, None), pair.range.log_text(
+        "client-1"
+    )
     assert report.start_method is StartMethod.TIMED_EXEC
     assert report.start_error_s is not None
     assert 0 <= report.start_error_s < job.late_after_s
@@ -134,13 +136,13 @@ async def _measured_at_both_ends(pair: Pair, engine: str, job: Job, report: JobR
     )
 
 
-async def test_downloads_at_a_rate_of_requests_over_tls(pair: Pair) -> None:
-    """Test HTTPS. The test without TLS is in tests/live/test_traffic.py."""
+async def test_https_downloads_at_the_request_rate(pair: Pair) -> None:
+    """Test HTTPS. See tests/live/test_traffic.py for a test without TLS."""
     options = {"requests_per_second": 20, "body_bytes": 100_000}
     job, report = await pair.fire("https", options=options)
     await _measured_at_both_ends(pair, "https", job, report)
     count = _measures(report)["requests_count"]
-    # Requests that were not sent by the end are dropped.
+    # Requests will be dropped if they were not sent by the end.
     assert 30 <= count <= 40
     assert _measures(report)["success_ratio"] == 1
     assert _received_bytes(report.engine) == count * 100_000
@@ -151,7 +153,7 @@ async def test_downloads_at_a_rate_of_requests_over_tls(pair: Pair) -> None:
     assert len((await pair.range.raw(job)).splitlines()) == count
 
 
-async def test_downloads_of_what_is_not_there_are_errors_by_kind(pair: Pair) -> None:
+async def test_counts_refused_connections_as_errors(pair: Pair) -> None:
     job = await pair.range.launch(
         free_port(),
         duration_s=1,
@@ -167,9 +169,9 @@ async def test_downloads_of_what_is_not_there_are_errors_by_kind(pair: Pair) -> 
 
 
 @pytest.mark.parametrize("segments", [1, 64])
-async def test_a_file_is_fetched_until_the_time_is_over(pair: Pair, segments: int) -> None:
+async def test_ftp_downloads_until_the_end_of_the_burst(pair: Pair, segments: int) -> None:
     pace = {"stream_bits_per_second": 80_000_000} if segments == 1 else {}
-    # The login is part of the measured time and reduces the rate.
+    # The login is part of the measured time, so it reduces the rate.
     duration_s = 6 if pace else 2
     job, report = await pair.fire(
         "ftp", duration_s, streams_count=segments, options={"file_bytes": 20_000_000}, **pace
@@ -182,7 +184,7 @@ async def test_a_file_is_fetched_until_the_time_is_over(pair: Pair, segments: in
     assert (report.ended_at - job.planned_start_at).total_seconds() < job.duration_s + 6
 
 
-async def test_a_cancelled_download_stops_within_five_seconds(pair: Pair) -> None:
+async def test_cancelled_download_stops_within_five_seconds(pair: Pair) -> None:
     job = await pair.range.launch(
         pair.ports["https"], duration_s=30, traffic={"engine": "https", "streams_count": 4}
     )
@@ -201,7 +203,7 @@ async def test_a_cancelled_download_stops_within_five_seconds(pair: Pair) -> Non
     assert _folders("client-1") == []
 
 
-async def test_a_download_that_somebody_else_kills_has_failed(pair: Pair) -> None:
+async def test_killed_download_has_failed(pair: Pair) -> None:
     job = await pair.range.launch(pair.ports["ftp"], duration_s=20, traffic={"engine": "ftp"})
     await pair.range.under_way(job, intervals_count=1)
     (engine,) = pair.client.children()
@@ -211,7 +213,7 @@ async def test_a_download_that_somebody_else_kills_has_failed(pair: Pair) -> Non
     assert "lftp was killed by signal 9" in (report.reason or "")
 
 
-async def test_engines_run_as_nobody_and_listen_at_the_agents_address(pair: Pair) -> None:
+async def test_servers_run_unprivileged_and_listen_on_the_agent_address(pair: Pair) -> None:
     daemons = _descendants(pair.server.process.pid)
     named = {pid: _proc(pid, "comm").strip() for pid in daemons}
     services = [pid for pid, name in named.items() if name in ("nginx", "vsftpd")]
@@ -225,10 +227,10 @@ async def test_engines_run_as_nobody_and_listen_at_the_agents_address(pair: Pair
     assert {listening[port] for port in pair.ports.values()} == {"0100007F"}
 
 
-async def test_nothing_of_a_killed_agent_lives_on(pair: Pair) -> None:
-    """Test as the last one, because it ends the server agent.
+async def test_no_process_survives_killed_agents(pair: Pair) -> None:
+    """Run this test last, because it will end the server agent.
 
-    The next agent with the same name removes its folders.
+    The next agent with the same name should remove the folders.
     """
     job = await pair.range.launch(
         pair.ports["ftp"],
@@ -259,7 +261,10 @@ def _folders(agent_id: str) -> list[Path]:
 
 
 def _descendants(pid: int) -> list[int]:
-    """Return all descendants of a process, including those started by its other threads."""
+    """Return all descendants of a process.
+
+    This includes processes that other threads started.
+    """
     results: list[int] = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         for child in map(int, task.read_text().split()):

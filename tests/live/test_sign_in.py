@@ -1,4 +1,4 @@
-"""Test that every route rejects unauthorized callers with each kind of invalid credential."""
+"""Test that all routes reject unauthorized callers with all kinds of invalid credentials."""
 
 import base64
 from collections.abc import AsyncIterator, Iterator
@@ -64,7 +64,7 @@ class Api:
     async def token(self, name: str, role: Access, expires_at: datetime | None = None) -> str:
         return await self.tokens.add(name, role, by="test", now=NOW, expires_at=expires_at)
 
-    async def ask(
+    async def request(
         self, method: str, path: str, token: str | None = None, **more: Any
     ) -> httpx.Response:
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
@@ -118,21 +118,21 @@ def streams(api: Api, method: str, path: str) -> bool:
 UNLISTED = {("GET", "/openapi.json"), *(("GET", path) for path in PAGE)}
 
 
-async def test_every_route_is_in_the_table_of_rights_and_no_other_is(api: Api) -> None:
+async def test_permission_table_lists_exactly_the_routes(api: Api) -> None:
     listed = {(method, path) for method, path, _ in PERMISSIONS}
     assert listed == set(api.routes()) | UNLISTED
     open_to_all = {path for _, path, access in PERMISSIONS if access is Access.OPEN}
     assert open_to_all == {"/healthz", "/readyz", *PAGE}
 
 
-async def test_only_reads_and_questions_are_for_viewers(api: Api) -> None:
+async def test_viewers_may_only_read_compare_and_estimate(api: Api) -> None:
     questions = {
         path for method, path, access in PERMISSIONS if method != "GET" and access is Access.VIEWER
     }
     assert questions == {"/v1/comparisons", "/v1/estimate"}
 
 
-async def test_every_route_refuses_every_bad_credential(api: Api, keys: KeyServer) -> None:
+async def test_every_route_rejects_invalid_credentials(api: Api, keys: KeyServer) -> None:
     expired = await api.token("old", Access.OPERATOR, NOW - timedelta(seconds=1))
     revoked = await api.token("gone", Access.OPERATOR)
     await api.tokens.revoke("gone", now=NOW)
@@ -169,7 +169,7 @@ async def test_every_route_refuses_every_bad_credential(api: Api, keys: KeyServe
             continue
         for expected, credentials in ((401, bad), (403, forbidden)):
             for why, token in credentials.items():
-                answer = await api.ask(method, concrete(path), token)
+                answer = await api.request(method, concrete(path), token)
                 assert answer.status_code == expected, (method, path, why, answer.text)
                 assert answer.headers["content-type"] == "application/problem+json"
                 assert answer.headers["cache-control"] == "no-store"
@@ -180,42 +180,40 @@ async def test_every_route_refuses_every_bad_credential(api: Api, keys: KeyServe
     assert checked == (len(routes) - 2) * (len(bad) + len(forbidden))
 
 
-async def test_every_route_asks_for_its_role(api: Api, keys: KeyServer) -> None:
+async def test_every_route_requires_its_role(api: Api, keys: KeyServer) -> None:
     viewers = [await api.token("viewer", Access.VIEWER), keys.token(roles=["viewer"])]
     operators = [await api.token("operator", Access.OPERATOR), keys.token()]
     for method, path in api.routes():
         access = needed(method, path)
         for token in viewers:
             if access is Access.OPERATOR or not streams(api, method, path):
-                answer = await api.ask(method, concrete(path), token)
+                answer = await api.request(method, concrete(path), token)
                 refused = answer.status_code == 403
                 assert refused == (access is Access.OPERATOR), (method, path, answer.text)
         for token in operators:
             if not streams(api, method, path):
-                answer = await api.ask(method, concrete(path), token)
+                answer = await api.request(method, concrete(path), token)
                 assert answer.status_code not in (401, 403), (method, path, answer.text)
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])
-async def test_health_needs_no_token(api: Api, path: str) -> None:
-    assert (await api.ask("GET", path)).status_code == 200
+async def test_health_routes_need_no_token(api: Api, path: str) -> None:
+    assert (await api.request("GET", path)).status_code == 200
 
 
-async def test_a_token_of_nothing_but_brackets_is_refused(api: Api) -> None:
+async def test_rejects_token_of_nested_brackets(api: Api) -> None:
     nested = base64.urlsafe_b64encode(b"[" * 9_000).decode()
-    assert (await api.ask("GET", "/v1/runs", f"{nested}.e30.eA")).status_code == 401
+    assert (await api.request("GET", "/v1/runs", f"{nested}.e30.eA")).status_code == 401
 
 
-async def test_a_header_of_another_scheme_is_refused(api: Api) -> None:
+async def test_rejects_other_authorization_schemes(api: Api) -> None:
     for header in ("Basic b3A6b3A=", "Bearer", "Bearer  ", "bearertoken"):
-        answer = await api.ask("GET", "/v1/runs", headers={"Authorization": header})
+        answer = await api.request("GET", "/v1/runs", headers={"Authorization": header})
         assert answer.status_code == 401
         assert 'error="invalid_token"' in answer.headers["www-authenticate"]
 
 
-async def test_keys_that_cannot_be_had_are_503_and_asked_for_once(
-    fabric: Fabric, keys: KeyServer
-) -> None:
+async def test_unavailable_signing_keys_return_503(fabric: Fabric, keys: KeyServer) -> None:
     trust = entra_trust(keys.settings())
     assert trust is not None
     away: EntraTrust = replace(trust, jwks_url="http://127.0.0.1:9/keys")
@@ -229,27 +227,27 @@ async def test_keys_that_cannot_be_had_are_503_and_asked_for_once(
             answer = await http.get("/v1/runs", headers=headers)
             assert answer.status_code == 503
             assert answer.json()["title"] == "Sign-in unavailable"
-        # Tokens of Broadside do not need Entra ID.
+        # Entra ID should not be needed to use tokens of Broadside.
         local = await app.token("own", Access.VIEWER)
         answer = await http.get("/v1/runs", headers={"Authorization": f"Bearer {local}"})
         assert answer.status_code == 200
     await app.http.aclose()
 
 
-async def test_a_rotated_key_is_fetched_and_unknown_ones_not_without_end(
+async def test_fetches_rotated_key_and_limits_fetches(
     fabric: Fabric,
 ) -> None:
     with key_server() as keys:
         async with opened(Api(fabric, keys.settings())) as api:
-            assert (await api.ask("GET", "/v1/runs", keys.token())).status_code == 200
+            assert (await api.request("GET", "/v1/runs", keys.token())).status_code == 200
             for number in range(20):
                 token = keys.token(key=keys.other_key, key_id=f"made-up-{number}")
-                assert (await api.ask("GET", "/v1/runs", token)).status_code == 401
+                assert (await api.request("GET", "/v1/runs", token)).status_code == 401
             assert keys.fetched_count <= 2
 
 
 @pytest.mark.parametrize(
-    ("settings", "words"),
+    ("settings", "variable"),
     [
         ({"entra_tenant_id": TENANT}, "BROADSIDE_ENTRA_AUDIENCE"),
         ({"entra_audience": "api://x"}, "BROADSIDE_ENTRA_TENANT_ID"),
@@ -263,24 +261,24 @@ async def test_a_rotated_key_is_fetched_and_unknown_ones_not_without_end(
         ),
     ],
 )
-def test_half_an_entra_id_is_refused(settings: dict[str, str], words: str) -> None:
-    with pytest.raises(SignInMisconfigured, match=words):
+def test_rejects_incomplete_entra_settings(settings: dict[str, str], variable: str) -> None:
+    with pytest.raises(SignInMisconfigured, match=variable):
         entra_trust(SignInSettings(sign_in="on", **settings))  # type: ignore[arg-type]
 
 
-async def test_writes_are_limited_by_caller(fabric: Fabric) -> None:
+async def test_limits_writes_per_caller(fabric: Fabric) -> None:
     async with opened(Api(fabric, SignInSettings(), writes_per_minute=3)) as api:
         one = await api.token("one", Access.OPERATOR)
         two = await api.token("two", Access.OPERATOR)
-        answers = [await api.ask("POST", "/v1/runs", one, json={}) for _ in range(4)]
+        answers = [await api.request("POST", "/v1/runs", one, json={}) for _ in range(4)]
         assert [answer.status_code for answer in answers] == [422, 422, 422, 429]
         assert 1 <= int(answers[-1].headers["retry-after"]) <= 60
         assert answers[-1].headers["content-type"] == "application/problem+json"
-        assert (await api.ask("POST", "/v1/runs", two, json={})).status_code == 422
-        assert (await api.ask("GET", "/v1/runs", one)).status_code == 200
+        assert (await api.request("POST", "/v1/runs", two, json={})).status_code == 422
+        assert (await api.request("GET", "/v1/runs", one)).status_code == 200
 
 
-async def test_a_body_over_the_limit_is_413_announced_or_not(fabric: Fabric) -> None:
+async def test_too_large_body_returns_413(fabric: Fabric) -> None:
     limits = {"request_max_bytes": 2000, "import_max_bytes": 4000}
     async with opened(Api(fabric, SignInSettings(), **limits)) as api:
         token = await api.token("one", Access.OPERATOR)
@@ -291,27 +289,27 @@ async def test_a_body_over_the_limit_is_413_announced_or_not(fabric: Fabric) -> 
 
         kind = {"Content-Type": "application/json"}
         for body in (b"x" * 3000, in_pieces()):
-            answer = await api.ask("POST", "/v1/runs", token, content=body, headers=kind)
+            answer = await api.request("POST", "/v1/runs", token, content=body, headers=kind)
             assert answer.status_code == 413
             assert answer.headers["content-type"] == "application/problem+json"
         path = "/v1/imports/iperf3"
-        answer = await api.ask("POST", path, token, content=b"x" * 3000, headers=kind)
+        answer = await api.request("POST", path, token, content=b"x" * 3000, headers=kind)
         assert answer.status_code == 422
-        answer = await api.ask("POST", path, token, content=b"x" * 5000, headers=kind)
+        answer = await api.request("POST", path, token, content=b"x" * 5000, headers=kind)
         assert answer.status_code == 413
 
 
-async def test_every_write_leaves_a_row_with_who_what_where_and_how_it_ended(api: Api) -> None:
+async def test_audit_records_every_write(api: Api) -> None:
     operator = await api.token("gunner", Access.OPERATOR)
     viewer = await api.token("guest", Access.VIEWER)
-    await api.ask("POST", "/v1/runs/no-such-run/abort", operator)
-    await api.ask("POST", "/v1/runs", viewer, json={"scenario": "smoke"})
-    # A caller without identity leaves no audit row.
-    await api.ask("POST", "/v1/runs", None, json={"scenario": "smoke"})
-    # Reads leave no audit row.
-    await api.ask("GET", "/v1/runs", operator)
-    await api.ask("POST", "/v1/comparisons", operator, json={})
-    answer = await api.ask("GET", "/v1/audit", operator)
+    await api.request("POST", "/v1/runs/no-such-run/abort", operator)
+    await api.request("POST", "/v1/runs", viewer, json={"scenario": "smoke"})
+    # A caller without identity should not be in the audit log.
+    await api.request("POST", "/v1/runs", None, json={"scenario": "smoke"})
+    # Reads should not be in the audit log.
+    await api.request("GET", "/v1/runs", operator)
+    await api.request("POST", "/v1/comparisons", operator, json={})
+    answer = await api.request("GET", "/v1/audit", operator)
     rows = answer.json()
     shown = [(r["by"], r["role"], r["method"], r["route"], r["status"]) for r in rows]
     assert shown == [
@@ -322,21 +320,21 @@ async def test_every_write_leaves_a_row_with_who_what_where_and_how_it_ended(api
     assert {row["from_address"] for row in rows} == {"192.0.2.7"}
 
 
-async def test_the_audit_pages_to_its_end(api: Api) -> None:
+async def test_audit_is_paged(api: Api) -> None:
     operator = await api.token("gunner", Access.OPERATOR)
     for number in range(7):
-        await api.ask("POST", f"/v1/runs/run-{number}/abort", operator)
+        await api.request("POST", f"/v1/runs/run-{number}/abort", operator)
     seen: list[str] = []
     path: str | None = "/v1/audit?limit=3"
     pages = 0
     while path is not None:
-        answer = await api.ask("GET", path, operator)
+        answer = await api.request("GET", path, operator)
         seen += [row["run_id"] for row in answer.json()]
         pages += 1
         path = answer.links["next"]["url"] if "next" in answer.links else None
     assert sorted(seen) == [f"run-{number}" for number in range(7)]
     assert pages == 3
-    wrong = await api.ask("GET", "/v1/audit?cursor=2026-13~nonsense", operator)
+    wrong = await api.request("GET", "/v1/audit?cursor=2026-13~nonsense", operator)
     assert wrong.status_code == 422
 
 
@@ -350,7 +348,7 @@ async def test_the_audit_pages_to_its_end(api: Api) -> None:
         {"Origin": "null", "Host": "127.0.0.1:8080"},
     ],
 )
-async def test_without_sign_in_pages_of_other_sites_are_refused(
+async def test_rejects_cross_site_requests_without_sign_in(
     fabric: Fabric, headers: dict[str, str]
 ) -> None:
     app = create_app(Coordinator(fabric), tick_s=None, guard=AuthConfig(loopback_only=True))

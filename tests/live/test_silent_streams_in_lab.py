@@ -1,4 +1,7 @@
-"""Test a firewall that drops one of four sessions: the pair continues, the stream is named."""
+"""Test a firewall that drops one of four sessions.
+
+The pair should continue and the stream be named.
+"""
 
 import re
 from datetime import UTC, datetime
@@ -16,11 +19,11 @@ from tests.live.waiting import wait_for
 
 pytestmark = [pytest.mark.live, pytest.mark.needs_root, pytest.mark.timeout(300)]
 
-# Only a data stream has sent so much, not a control connection.
+# Only a data stream can have sent so much, not a control connection.
 STREAM_BYTES = 100_000
 
 
-def test_a_session_that_the_firewall_drops_is_named_by_pair_port_and_seconds(
+def test_finding_names_pair_port_and_time_of_a_dropped_session(
     tmp_path: Path,
 ) -> None:
     spec = LabSpec(pairs_count=2, prefix=new_prefix(), firewall_bits_per_second=400_000_000)
@@ -42,7 +45,7 @@ def test_a_session_that_the_firewall_drops_is_named_by_pair_port_and_seconds(
         wait_for("four streams under way", lambda: len(ports()) == 4)
         port = ports()[2]
         dropped_at = datetime.now(UTC)
-        rules = [f"add rule inet cut f tcp {method} {port} drop" for method in ("sport", "dport")]
+        rules = [f"add rule inet cut f tcp {side} {port} drop" for side in ("sport", "dport")]
         run_batch(
             Batch(
                 namespace=firewall_namespace(spec.prefix),

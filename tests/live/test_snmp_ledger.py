@@ -1,4 +1,4 @@
-"""Test a firewall counter that a restarted coordinator reads live over SNMP."""
+"""Test a firewall counter, using a restarted coordinator to read it live over SNMP."""
 
 import json
 from pathlib import Path
@@ -32,22 +32,22 @@ BODY = {
         "lead_s": 22,
         "traffic.streams_count": 2,
         "traffic.block_bytes": 16384,
-        # net-snmp updates its counters every 3 s, so edges are uncertain.
+        # net-snmp updates its counters every 3 s, so it is not possible to get exact edges.
         "objective.residual_max_ratio": 0.25,
     },
     "by": "tester",
 }
 
 
-def judged(coordinator: Serving) -> Any:
-    """Launch a run and return its summary."""
+def run_to_verdict(coordinator: Serving) -> Any:
+    """Launch a run and wait for its summary."""
     path = f"/v1/runs/{coordinator.launch(BODY)['run_id']}/summary"
     wait_for("a verdict", lambda: coordinator.get(path) is not None, 90)
     return coordinator.get(path)
 
 
-def test_a_run_beside_an_alike_one_of_before_the_restart_is_told_from_it(tmp_path: Path) -> None:
-    """Test two similar runs with a restart between them.
+def test_distinguishes_similar_runs_across_a_restart(tmp_path: Path) -> None:
+    """Test two similar runs and a restart between them.
 
     The counter has no history. Without stored readings the bytes of the second run could be late
     bytes of the first run.
@@ -64,10 +64,10 @@ def test_a_run_beside_an_alike_one_of_before_the_restart_is_told_from_it(tmp_pat
             entry = agent.entry("fw", interfaces=["c0"], byte_counter={})
             ledger = write_telemetry_file(tmp_path / "devices.toml", entry)
             with staged(lab, tmp_path, ledger=ledger) as site:
-                first = judged(site.coordinator)
+                first = run_to_verdict(site.coordinator)
                 site.coordinator.kill()
                 site.coordinator.start()
-                second = judged(site.coordinator)
+                second = run_to_verdict(site.coordinator)
     for summary in (first, second):
         stored = summary["reconciliation"]
         reported = json.dumps([stored, summary["findings"]], indent=1)

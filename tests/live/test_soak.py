@@ -1,4 +1,4 @@
-"""Test long runs in the lab: a short soak with kills and a spare, and an abort of thirty pairs."""
+"""Test long runs in the lab, with killed processes and an abort of thirty pairs."""
 
 import asyncio
 import signal
@@ -28,15 +28,18 @@ pytestmark = [pytest.mark.live, pytest.mark.needs_root]
 
 
 @pytest.mark.alone
-def test_a_soak_outlives_its_coordinators_and_names_the_kill(tmp_path: Path) -> None:
-    """Kill the coordinator twice and a client once. A spare replaces it from the next burst on."""
+def test_soak_continues_after_killed_coordinators_and_client(tmp_path: Path) -> None:
+    """Kill the coordinator twice and a client once.
+
+    A spare should be used instead from the next burst on.
+    """
     options = SoakOptions(
         pairs_count=4,
         bursts_count=5,
         spares_count=1,
         kill_agent_in=2,
         kill_coordinator_at=(0.3, 0.8),
-        # Other tests load the cores.
+        # Allow for delays, because other tests will be using the CPU cores.
         late_after_s=4.0,
     )
     prefix = new_prefix()
@@ -48,7 +51,7 @@ def test_a_soak_outlives_its_coordinators_and_names_the_kill(tmp_path: Path) -> 
     measured = [burst.pairs_measured for burst in soaked.summary.bursts]
     killed_in = 2
     assert measured[:killed_in] == [4] * killed_in, soaked.summary.findings
-    assert measured[killed_in + 1 :] == [4] * 2, "a spare takes the dead client's place"
+    assert measured[killed_in + 1 :] == [4] * 2, "a spare must replace the killed client"
     assert measured[killed_in] >= 3
     trend = soaked.summary.course
     assert trend is not None
@@ -57,7 +60,7 @@ def test_a_soak_outlives_its_coordinators_and_names_the_kill(tmp_path: Path) -> 
 
 
 async def check(data_path: Path, summary: RunSummary) -> list[str]:
-    """Check the invariants of every run and recompute the verdict from the rows."""
+    """Check the invariants of a run and use the rows to recompute the verdict."""
     fabric = open_fabric(FabricSettings(data_dir=data_path))
     try:
         coordinator = Coordinator(fabric)
@@ -90,7 +93,7 @@ def launch(serving: Serving, **overrides: object) -> str:
         "bursts_count": 1,
         "period_s": 70,
         "lead_s": 9,
-        # Other tests load the cores.
+        # Allow for delays, because other tests will be using the CPU cores.
         "late_after_s": 5,
         "align_to_period": False,
         "traffic.streams_count": 1,
@@ -105,7 +108,7 @@ def launch(serving: Serving, **overrides: object) -> str:
         timeout_s=40,
         pause_s=0.3,
     )
-    # The ledger must show this traffic.
+    # The ledger needs to show this traffic.
     time.sleep(2)
     return run_id
 
@@ -116,7 +119,7 @@ def status(serving: Serving, run_id: str) -> dict[str, Any]:
 
 
 def messages_count(data_path: Path) -> int:
-    """Return the number of messages that are receivable now or later."""
+    """Return the number of messages that it is possible to receive now or later."""
 
     async def counted() -> int:
         fabric = open_fabric(FabricSettings(data_dir=data_path))
@@ -130,7 +133,7 @@ def messages_count(data_path: Path) -> int:
 
 
 def wait_for_ledger(lab: Lab, past_s: float) -> None:
-    """Wait until the ledger covers one second after ``past_s`` (epoch s)."""
+    """Wait for the ledger to cover a second after ``past_s`` (epoch s)."""
     assert lab.ledger_path is not None
     path = lab.ledger_path
     wait_for("the ledger", lambda: parse_ledger(path.read_text())[-1].at_s > past_s + 1)
@@ -147,11 +150,11 @@ def last_byte_at_s(lab: Lab, since_s: float) -> float:
         # Eight pairs send 2 MB per second, all pairs 7.5 MB.
         if later.up_bytes - earlier.up_bytes > 20_000
     ]
-    assert loud, "nothing was ever sent"
+    assert loud, "no traffic was recorded"
     return loud[-1]
 
 
-def test_after_an_abort_the_last_byte_leaves_within_five_seconds(
+def test_traffic_stops_within_five_seconds_after_abort(
     thirty: Site,
 ) -> None:
     lab, serving = thirty.lab, thirty.coordinator
@@ -168,13 +171,13 @@ def test_after_an_abort_the_last_byte_leaves_within_five_seconds(
     assert is_up["bursts"][0]["outcomes"] == {"abandoned": 30}
     assert summary["verdict"] != "pass"
     assert 0 < summary["completeness_ratio"] < 0.5
-    assert summary["bursts"][0]["completeness"]["measured_s"] > 30, "what was measured is kept"
+    assert summary["bursts"][0]["completeness"]["measured_s"] > 30, "measured seconds must be kept"
     assert messages_count(Path(serving.environment["BROADSIDE_DATA_DIR"])) == 0, (
-        "the bursts to come left the queue"
+        "the queue must not contain the remaining bursts"
     )
 
 
-def test_a_clock_beyond_the_gate_stands_its_agent_down_and_marks_the_burst(
+def test_burst_names_agent_with_clock_error_above_the_limit(
     thirty: Site,
 ) -> None:
     lab, serving = thirty.lab, thirty.coordinator
@@ -199,11 +202,11 @@ def _bound_s(serving: Serving, agent_id: str) -> float:
     return float((there["clock"] or {}).get("bound_s") or 0.0)
 
 
-def test_agents_stop_when_a_stopped_coordinators_lease_lapses(
+def test_agents_stop_after_the_lease_of_a_stopped_coordinator(
     thirty: Site,
 ) -> None:
     lab, serving = thirty.lab, thirty.coordinator
-    # Only some pairs are needed, because each agent has its own lease.
+    # Only some pairs are needed, because agents have separate leases.
     launch(serving, lease_s=5, pairs_count=8)
     begun_s = time.time() - 2
     serving.signal(signal.SIGSTOP)
@@ -211,6 +214,8 @@ def test_agents_stop_when_a_stopped_coordinators_lease_lapses(
     try:
         wait_for_ledger(lab, stopped_s + 5 + 5)
         assert last_byte_at_s(lab, begun_s) <= stopped_s + 5 + 5
-        assert last_byte_at_s(lab, begun_s) > stopped_s, "the lease held while it was good"
+        assert last_byte_at_s(lab, begun_s) > stopped_s, (
+            "traffic must continue while the lease is valid"
+        )
     finally:
         serving.signal(signal.SIGCONT)

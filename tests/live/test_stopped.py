@@ -1,4 +1,4 @@
-"""Test that stopped commands with a lab leave nothing behind: demo, faults, scenarios."""
+"""Test that stopped commands with a lab leave nothing behind."""
 
 import re
 import signal
@@ -21,24 +21,30 @@ pytestmark = [
 
 
 def parts(prefix: str) -> set[object]:
-    """Return the namespaces and processes of a lab. Another test may reuse the name later."""
+    """Return the namespaces and processes of a lab.
+
+    The name can be used by another test later.
+    """
     return {*list_namespaces(prefix).items(), *(process.pid for process in list_owned(prefix))}
 
 
 def abandoned_demos() -> list[Path]:
-    """Return the folders of demos without a lab. Demos of other tests may be running."""
+    """Return the folders of demos without a lab.
+
+    Other tests may be running a demo.
+    """
     folders = Path("/run/broadside/lab").glob("*/demo")
     return [folder for folder in folders if not list_owned(folder.parent.name)]
 
 
 def take_ctrl_c() -> None:
-    """Restore the default SIGINT handler, because background jobs of a shell inherit SIG_IGN."""
+    """Restore the default SIGINT handler, because background jobs of a shell ignore SIGINT."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
-def test_a_demo_that_is_stopped_leaves_nothing(site: Site, number: signal.Signals) -> None:
-    """Test that SIGTERM and Ctrl-C remove everything, and after SIGKILL `lab down` does."""
+def test_stopped_demo_leaves_nothing_behind(site: Site, number: signal.Signals) -> None:
+    """Test that SIGTERM and Ctrl-C remove everything, and use `lab down` after SIGKILL."""
     process = subprocess.Popen(
         [*BROADSIDE, "demo", "--pairs", "2", "--seconds", "30"],
         env=site.environment | {"TMPDIR": str(site.folder)},
@@ -63,7 +69,7 @@ def test_a_demo_that_is_stopped_leaves_nothing(site: Site, number: signal.Signal
         process.kill()
     assert process.returncode != 0
     if number is signal.SIGKILL:
-        # Agents and coordinator end with their parent. The lab itself continues and counts.
+        # Agents and coordinator will end with the parent. The lab itself should continue to count.
         lab_local = ("chronyd", "broadside.lab.ledger")
         wait_for(
             "the fleet to end",
@@ -73,7 +79,7 @@ def test_a_demo_that_is_stopped_leaves_nothing(site: Site, number: signal.Signal
         assert done.returncode == 0, done.stderr
     assert not running(site)
     assert not was_up & parts(prefix)
-    wait_for("its folder to be removed", lambda: not abandoned_demos())
+    wait_for("the folder to be removed", lambda: not abandoned_demos())
 
 
 def running(site: Site) -> list[str]:
@@ -96,7 +102,7 @@ def running(site: Site) -> list[str]:
         ("tests.scenarios", ("--only", "128 KiB window over the path"), 1),
     ],
 )
-def test_ctrl_c_leaves_no_process_and_no_namespace(
+def test_ctrl_c_removes_processes_and_namespaces(
     module: str, options: tuple[str, ...], processes_count: int
 ) -> None:
     process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Test that all processes end with a reason when the data directory is removed during a run."""
+"""Test that all processes end and print a reason if the data directory is removed."""
 
 import shutil
 
@@ -11,7 +11,7 @@ from tests.live.waiting import wait_for
 pytestmark = pytest.mark.live
 
 
-def test_launch_and_agents_end_at_once_and_no_engine_stays(site: Site) -> None:
+def test_processes_exit_when_the_data_directory_is_removed(site: Site) -> None:
     site.as_users_do = True
     site.start_fleet(1)
     wait_for("both agents", lambda: site.run("agents").stdout.count("idle") == 2)
@@ -21,9 +21,11 @@ def test_launch_and_agents_end_at_once_and_no_engine_stays(site: Site) -> None:
     wait_for("a burst under way", lambda: "running" in log.read_text())
     shutil.rmtree(site.folder / "data", ignore_errors=True)
     ends = {"launch": launch, **site.agents}
-    # Two heartbeats take one second each here. Otherwise they would continue for the two minutes of
+    # Two heartbeats take a second each here. Otherwise they would continue for the two minutes of
     # the burst.
-    wait_for("their ends", lambda: all(p.poll() is not None for p in ends.values()), 45)
+    wait_for(
+        "the end of all processes", lambda: all(p.poll() is not None for p in ends.values()), 45
+    )
     assert {name: process.poll() for name, process in ends.items()} == dict.fromkeys(
         ends, Exit.CANNOT_RUN
     )

@@ -22,7 +22,7 @@ SMALL = [
 
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, str, Path]]:
-    """Run one pair, a coordinator, and a switch that appends its state to a file."""
+    """Run a pair, a coordinator, and a switch to append its state to a file."""
     folder = tmp_path_factory.mktemp("studies")
     state, switches = folder / "state", folder / "switches.toml"
     lines = "\n".join(f'{s} = ["sh", "-c", "echo {s} >> {state}"]' for s in ("off", "deny"))
@@ -34,14 +34,14 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, str,
         yield site, url, state
 
 
-def test_an_ab_study_switches_the_device_and_compares(fleet: tuple[Site, str, Path]) -> None:
+def test_ab_study_switches_the_device_and_compares(fleet: tuple[Site, str, Path]) -> None:
     site, url, state = fleet
     options = ["--a", "off", "--b", "deny", "--switch", "idps"]
     done = site.run("study", "ab", "smoke", *options, *SMALL, "--json", "--api", url, timeout_s=120)
     assert done.returncode == 0, done.stderr
     study = json.loads(done.stdout)
     assert [result["run_id"] is not None for result in study["results"]] == [True] * 4
-    # There is no switch between two trials of the same state.
+    # There should be no switch between two trials of the same state.
     assert state.read_text().split() == ["off", "deny", "off"]
     comparison = study["conclusion"]["comparison"]
     counts = {
@@ -53,7 +53,7 @@ def test_an_ab_study_switches_the_device_and_compares(fleet: tuple[Site, str, Pa
     assert study["conclusion"]["sentence"] in shown.stdout.replace("\n", " ")
 
 
-def test_ctrl_c_says_where_the_study_is(fleet: tuple[Site, str, Path]) -> None:
+def test_ctrl_c_prints_how_to_find_the_study(fleet: tuple[Site, str, Path]) -> None:
     site, url, _ = fleet
     over = ["--over", "traffic.streams_count=1,2"]
     parts = ["study", "sweep", "smoke", *SMALL, *over, "--set=burst_s=60", "--api", url]
@@ -68,7 +68,7 @@ def test_ctrl_c_says_where_the_study_is(fleet: tuple[Site, str, Path]) -> None:
     assert site.run("study", "abort", result[1], "--api", url).returncode == 0
 
 
-def test_an_aborted_study_stops_its_run_and_puts_the_device_to_rest(
+def test_aborted_study_stops_its_run_and_resets_the_device(
     fleet: tuple[Site, str, Path],
 ) -> None:
     site, url, state = fleet
@@ -83,7 +83,7 @@ def test_an_aborted_study_stops_its_run_and_puts_the_device_to_rest(
         shown = site.run("study", "show", study_id, "--json", "--api", url)
         return json.loads(shown.stdout)["ended_at"] is not None
 
-    wait_for("the study's end", ended)
+    wait_for("the end of the study", ended)
     assert state.read_text().split()[-1] == "off"
     run = json.loads(site.run("show", first, "--json", "--api", url).stdout)
     assert run["cancel_reason"] == "enough"

@@ -1,4 +1,4 @@
-"""Test that a connection that is reset during accept leaves no open socket."""
+"""Test that a connection leaves no open socket if it is reset during accept."""
 
 import gc
 import socket
@@ -13,11 +13,11 @@ from tests.live.certificates import make_certificates
 
 pytestmark = pytest.mark.live
 
-# SO_LINGER with zero seconds makes close send a reset.
+# Use SO_LINGER with zero seconds to make close send a reset.
 RESET = struct.pack("ii", 1, 0)
 
 
-def test_a_peer_that_resets_as_it_is_accepted_leaves_nothing_open(tmp_path: Path) -> None:
+def test_reset_during_accept_leaves_no_open_socket(tmp_path: Path) -> None:
     made = make_certificates(tmp_path)
     with (
         socket.create_server(("127.0.0.1", 0)) as plain,

@@ -1,4 +1,4 @@
-"""Test runs with bidirectional TCP and with HTTP over the coordinator."""
+"""Test runs for bidirectional TCP and for HTTP, using the coordinator."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +21,7 @@ SHORT = {
     "burst_s": 3,
     "period_s": 12,
     "lead_s": 6,
-    # Other tests load the cores.
+    # Allow for delays, because other tests will be using the CPU cores.
     "late_after_s": 5,
 }
 
@@ -60,7 +60,7 @@ def run(url: str, **overrides: Any) -> dict[str, Any]:
     return wait_for_summary(url, run_id)
 
 
-def test_both_ways_in_two_processes_with_every_option_and_a_clamped_window(
+def test_bidirectional_run_with_all_options_and_limited_window(
     url: str,
 ) -> None:
     granted = int(Path("/proc/sys/net/core/wmem_max").read_text())
@@ -84,7 +84,7 @@ def test_both_ways_in_two_processes_with_every_option_and_a_clamped_window(
     assert {flow["flow"] for flow in burst["flows"]} == {"up", "down"}
     for flow in burst["flows"]:
         assert flow["received_bits_per_second"] == pytest.approx(40e6, rel=0.1)
-        # A sender that the kernel paces also counts data that is still in its sockets.
+        # If the kernel paces a sender, it also counts data that is still in its sockets.
         assert flow["sent_bits_per_second"] > 0.95 * flow["received_bits_per_second"]
     (pair,) = burst["pairs"]
     assert (pair["basis"], pair["joined_by"]) == ("receiver", "cookie")
@@ -94,7 +94,7 @@ def test_both_ways_in_two_processes_with_every_option_and_a_clamped_window(
     assert "engine-differs" in [finding["id"] for finding in burst["findings"]]
 
 
-def test_datagrams_at_a_rate_have_loss_and_jitter(url: str) -> None:
+def test_udp_run_measures_loss_and_jitter(url: str) -> None:
     summary = run(
         url,
         **{
@@ -115,7 +115,7 @@ def test_datagrams_at_a_rate_have_loss_and_jitter(url: str) -> None:
     assert 0 <= jitter["value"] < 1
 
 
-def test_http_is_judged_by_success_and_latency(url: str) -> None:
+def test_http_run_is_checked_for_success_and_latency(url: str) -> None:
     overrides = {
         "traffic.engine": "http",
         "traffic.streams_count": 4,
@@ -129,7 +129,7 @@ def test_http_is_judged_by_success_and_latency(url: str) -> None:
     assert summary["verdict"] == "pass", summary["findings"]
     measures = {measure["name"]: measure for measure in burst["measures"]}
     count = measures["requests_count"]["value"]
-    # Requests that were not sent by the end are dropped.
+    # Requests will be dropped if they were not sent by the end.
     assert 105 <= count <= 151
     carried = count * 800_000 / 3
     assert summary["fleet_received_bits_per_second"] == pytest.approx(carried, rel=0.1)
@@ -142,10 +142,10 @@ def test_http_is_judged_by_success_and_latency(url: str) -> None:
 
 
 @pytest.mark.needs_root
-def test_the_device_is_pinged_idle_and_loaded_and_each_streams_round_trip_is_told(
+def test_measures_device_pings_and_round_trip_times_of_streams(
     url: str,
 ) -> None:
-    # There is no listener, so connections are refused.
+    # There is no listener, so connections will be refused.
     probe = {"device": "127.0.0.1", "device_tcp_port": 1}
     streams = {"traffic.streams_count": 3, "traffic.stream_bits_per_second": 20_000_000}
     summary = RunSummary.model_validate(run(url, burst_s=8, **streams, **{"traffic.probe": probe}))
@@ -161,7 +161,7 @@ def test_the_device_is_pinged_idle_and_loaded_and_each_streams_round_trip_is_tol
         assert METRIC_BY_NAME[name].of_run(summary) == 0.0, name
 
 
-def test_a_sweep_over_engines_ranks_them(url: str) -> None:
+def test_sweep_compares_engines(url: str) -> None:
     engines = {"field": "traffic.engine", "values": ["iperf3", "http"]}
     overrides = SHORT | {"burst_s": 2, "traffic.window_bytes": 65536}
     body = {"scenario": "smoke", "overrides": overrides}
@@ -169,7 +169,7 @@ def test_a_sweep_over_engines_ranks_them(url: str) -> None:
         url, "POST", "/v1/studies", json=body | {"question": {"kind": "sweep", "axes": [engines]}}
     )
     path = f"/v1/studies/{study['study_id']}"
-    wait_for("the study's end", lambda: call(url, "GET", path)["ended_at"])
+    wait_for("the end of the study", lambda: call(url, "GET", path)["ended_at"])
     study = call(url, "GET", path)
     assert [result["problem"] for result in study["results"]] == [None, None]
     runs = [wait_for_summary(url, result["run_id"]) for result in study["results"]]

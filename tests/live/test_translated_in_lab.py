@@ -1,7 +1,7 @@
 """Test runs through a firewall with address and port translation, other traffic and loss.
 
-The ends of a pair are matched by the content of the test, which is the engine's cookie or the job's
-token. Source addresses and other connections have no influence.
+To match the ends of a pair, the content of the test is used: the engine's cookie or the job's
+token. Source addresses and other connections should have no influence.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ SPEC: dict[str, object] = {
     "burst_s": 5,
     "period_s": 60,
     "lead_s": LEAD_S,
-    # Other tests load the cores.
+    # Allow for delays, because other tests will be using the CPU cores.
     "late_after_s": 5,
     "traffic.probe": "udp",
     "objective.start_spread_max_s": 5,
@@ -69,7 +69,7 @@ RUNS: dict[str, dict[str, object]] = {
 }
 TRANSLATIONS = {
     "masquerade": "masquerade fully-random",
-    # All clients share the address of the first one, with any port.
+    # All clients share the address of the first, with any port.
     "one client's address": "meta l4proto { tcp, udp } snat to 10.1.1.1:1024-65535 fully-random",
 }
 
@@ -87,7 +87,7 @@ class Range:
         return wait_for_summary(self.url, run_id)
 
     def are_free(self) -> bool:
-        """Return whether every service of every server is free."""
+        """Return whether all services of all servers are free."""
         presences = [Presence.model_validate(p) for p in call(self.url, "GET", "/v1/presences")]
         states = [p.engine(name) for p in presences for name in PORTS]
         return sum(bool(state and state.ports) for state in states) == 2 * len(PORTS)
@@ -105,7 +105,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Range]:
 
 @contextlib.contextmanager
 def firewall_rules(lab: Lab, table: str) -> Iterator[None]:
-    """Install an nftables table in the firewall for the duration of the context."""
+    """Install an nftables table in the firewall until the context ends."""
     nft = [find_tool("nft"), "-f", "-"]
     run(nft, namespace=lab.firewall_namespace, text=f"table ip planted {{\n{table}\n}}\n")
     try:
@@ -115,7 +115,7 @@ def firewall_rules(lab: Lab, table: str) -> Iterator[None]:
 
 
 def translating(how: str) -> str:
-    """Return table rules that translate the source of packets to the servers."""
+    """Return table rules to translate the source of packets to the servers."""
     return f"""counter began {{ }}
 chain out {{
  type nat hook postrouting priority srcnat
@@ -130,8 +130,8 @@ def translated_count(lab: Lab) -> int:
     return sum(item["counter"]["packets"] for item in items if "counter" in item)
 
 
-def is_whole(summary: Mapping[str, Any]) -> None:
-    """Verify that each pair was measured at both ends by cookie, and that the run passes."""
+def assert_complete(summary: Mapping[str, Any]) -> None:
+    """Verify that all pairs were measured at both ends by cookie, and that the run passes."""
     (burst,) = summary["bursts"]
     assert burst["pairs"], summary
     lines = [finding["sentence"] for finding in summary["findings"]]
@@ -140,48 +140,47 @@ def is_whole(summary: Mapping[str, Any]) -> None:
     assert burst["strays"] == []
     assert burst["contradictions"] == []
     for flow in burst["flows"]:
-        # The ends of a window may cut off part of a transfer that is recorded only as a total.
+        # Part of a transfer may be cut off at the ends of a window if it is recorded only as a
+        # total.
         assert 0 < flow["received_bits_per_second"] <= 1.1 * flow["sent_bits_per_second"]
     assert summary["verdict"] == "pass", lines
 
 
 @pytest.mark.parametrize("traffic", RUNS)
-def test_a_run_through_a_device_that_translates_is_whole(site: Range, traffic: str) -> None:
+def test_run_through_address_translation_is_complete(site: Range, traffic: str) -> None:
     with firewall_rules(site.lab, translating(TRANSLATIONS["masquerade"])):
         summary = site.carry_out(**RUNS[traffic])
         assert translated_count(site.lab) > 0
-    is_whole(summary)
+    assert_complete(summary)
     (burst,) = summary["bursts"]
     assert burst["latency"]["fleet"]["during"]["answered_count"] > 60
 
 
 @pytest.mark.parametrize("traffic", ["tcp", "udp", "http", "ftp"])
-def test_clients_that_all_have_one_clients_address_are_told_apart(
-    site: Range, traffic: str
-) -> None:
+def test_distinguishes_clients_with_the_same_address(site: Range, traffic: str) -> None:
     with firewall_rules(site.lab, translating(TRANSLATIONS["one client's address"])):
-        is_whole(site.carry_out(**RUNS[traffic]))
+        assert_complete(site.carry_out(**RUNS[traffic]))
 
 
-# Strangers -------------------------------------------------------------------------------------
+# Foreign hosts ---------------------------------------------------------------------------------
 
 
-class Stranger:
-    """Foreign host in the firewall's namespace that uses the services of all servers."""
+class ForeignHost:
+    """Foreign host that uses the services of all servers from the firewall's namespace."""
 
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
         self._over = threading.Event()
 
-    def get(self, server: str, *words: str) -> int:
-        """Send a request with curl and return its exit code."""
+    def get(self, server: str, *arguments: str) -> int:
+        """Use curl to send a request, and return its exit code."""
         argv = ["curl", "--silent", "--insecure", "--max-time", "5", "-o", "/dev/null"]
         argv = ["ip", "netns", "exec", str(self._lab.firewall_namespace), *argv]
-        urls = [part.replace("SERVER", server) for part in words]
+        urls = [part.replace("SERVER", server) for part in arguments]
         return subprocess.run([*argv, *urls], check=False, timeout=30).returncode
 
-    def ask_all(self) -> None:
-        """Download from each service of each server, and send requests like those of a test."""
+    def use_services(self) -> None:
+        """Download from all services of all servers, and send requests like those of a test."""
         for host in self._lab.servers:
             got = [
                 self.get(host.address, "http://SERVER:8080/1000000"),
@@ -194,9 +193,9 @@ class Stranger:
             self.get(host.address, "--user", "anonymous:somebody@", "ftp://SERVER:2121/1000000")
 
     def check_health(self) -> None:
-        """Connect to every service and disconnect, as a load balancer does.
+        """Connect to all services and disconnect, as a load balancer would.
 
-        One connection lasts longer.
+        A single connection lasts longer.
         """
         with inside(self._lab.firewall_namespace):
             for host in self._lab.servers:
@@ -206,7 +205,7 @@ class Stranger:
                 self._over.wait(1)
                 stored.close()
 
-    def __enter__(self) -> "Stranger":
+    def __enter__(self) -> "ForeignHost":
         self._thread = threading.Thread(target=self._use)
         self._thread.start()
         return self
@@ -218,37 +217,33 @@ class Stranger:
     def _use(self) -> None:
         while not self._over.is_set():
             self.check_health()
-            self.ask_all()
+            self.use_services()
 
 
 @pytest.mark.parametrize("traffic", ["http", "https", "ftp"])
-def test_one_request_by_another_host_before_the_burst_changes_nothing(
-    site: Range, traffic: str
-) -> None:
-    """Send requests about 1.5 s before the burst, so that there is no pause before the test."""
-    before = threading.Timer(LEAD_S - 1.5, Stranger(site.lab).ask_all)
+def test_foreign_request_before_the_burst_has_no_effect(site: Range, traffic: str) -> None:
+    """Send requests about 1.5 s before the burst, so that there is no pause."""
+    before = threading.Timer(LEAD_S - 1.5, ForeignHost(site.lab).use_services)
     before.start()
     try:
-        is_whole(site.carry_out(**RUNS[traffic]))
+        assert_complete(site.carry_out(**RUNS[traffic]))
     finally:
         before.join()
 
 
 @pytest.mark.parametrize("traffic", ["http", "https", "ftp"])
-def test_other_hosts_requests_and_health_checks_meanwhile_change_nothing(
-    site: Range, traffic: str
-) -> None:
-    with Stranger(site.lab):
-        is_whole(site.carry_out(**RUNS[traffic]))
+def test_foreign_requests_during_the_burst_have_no_effect(site: Range, traffic: str) -> None:
+    with ForeignHost(site.lab):
+        assert_complete(site.carry_out(**RUNS[traffic]))
 
 
 @pytest.mark.parametrize("traffic", ["http", "https"])
-def test_connections_without_keep_alive_are_one_test(site: Range, traffic: str) -> None:
-    is_whole(site.carry_out(**RUNS[traffic], **{"traffic.options.keepalive": False}))
+def test_connections_without_keep_alive_belong_to_one_test(site: Range, traffic: str) -> None:
+    assert_complete(site.carry_out(**RUNS[traffic], **{"traffic.options.keepalive": False}))
 
 
 @pytest.mark.parametrize("traffic", ["http", "https", "ftp"])
-def test_loss_cuts_no_test_in_two(site: Range, traffic: str) -> None:
+def test_packet_loss_does_not_split_a_test(site: Range, traffic: str) -> None:
     lossy = """chain forward {
  type filter hook forward priority 0
  numgen random mod 100 < 3 drop

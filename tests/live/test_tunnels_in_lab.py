@@ -1,4 +1,4 @@
-"""Test VXLAN bursts in the lab with probes, CPU cost and agents that die during a burst."""
+"""Test VXLAN bursts in the lab with probes, CPU cost and agents that are killed."""
 
 import asyncio
 import contextlib
@@ -35,7 +35,7 @@ pytestmark = [
 
 AGENT = {
     "BROADSIDE_AGENT_ALLOW_TUNNELS": "true",
-    # This is the maximum, because tunnels are requested 12 s ahead.
+    # This is the maximum, because tunnels need to be requested 12 s ahead.
     "BROADSIDE_AGENT_ARM_LEAD_S": "8",
     "BROADSIDE_AGENT_HEARTBEAT_S": "1",
 }
@@ -45,7 +45,7 @@ SPEC = {
     "burst_s": 6,
     "period_s": 60,
     "lead_s": 14,
-    # Other tests load the cores.
+    # Allow for delays, because other tests will be using the CPU cores.
     "late_after_s": 5,
     "traffic.streams_count": 4,
     "traffic.stream_bits_per_second": 10_000_000,
@@ -53,8 +53,8 @@ SPEC = {
     "traffic.probe": "udp",
 }
 
-# With a short burst of two pairs the interval of the residual is wide, so the tests check its
-# midpoint.
+# The interval of the residual will be wide for a short burst of two pairs, so the tests should
+# check its midpoint.
 WIDE = {"objective.residual_max_ratio": 0.5}
 
 OUTER_HEADERS = """
@@ -91,12 +91,14 @@ class Range:
         return run_id
 
     def wait_for_traffic(self, run_id: str) -> None:
-        """Wait until the planned start has passed."""
+        """Wait for the planned start to pass."""
         text = f"/v1/runs/{run_id}"
         wait_for("traffic", lambda: call(self.url, "GET", text)["state"] == "running")
 
     def wait_until_ready(self) -> None:
-        """Wait until every agent has a new heartbeat, can create tunnels and has free servers."""
+        """Wait for all agents to have a new heartbeat, free servers and permission to create
+        tunnels.
+        """
         since_at = datetime.now(UTC)
 
         def all_ready() -> bool:
@@ -104,7 +106,7 @@ class Range:
             ready = [p for p in presences if p.beat_at > since_at and p.tunnels]
             return sum(p.role is Role.CLIENT or bool(p.ports) for p in ready) == 4
 
-        wait_for("agents that are ready", all_ready)
+        wait_for("ready agents", all_ready)
 
     def wait_for_devices(self) -> None:
         wait_for("tunnels", lambda: all(map(devices, self.lab.clients + self.lab.servers)))
@@ -149,7 +151,7 @@ def engines(host: Host, end: str = "--client") -> list[int]:
         # The process may have ended meanwhile.
         with contextlib.suppress(OSError):
             parts = Path("/proc", pid, "cmdline").read_bytes().split(b"\0")
-            # A newer iperf3 runs with its own loader.
+            # A newer iperf3 needs a separate loader to run.
             if any(part.endswith(b"iperf3") for part in parts) and end.encode() in parts:
                 results.append(int(pid))
     return results
@@ -166,7 +168,7 @@ def guardians(name: str) -> list[int]:
     return results
 
 
-def test_a_slow_guardian_leaves_the_next_device_of_that_name_alone(site: Range) -> None:
+def test_slow_guardian_keeps_the_next_device_with_its_name(site: Range) -> None:
     host = site.lab.servers[0]
     tunnel = Tunnel(
         vni=77,
@@ -206,8 +208,8 @@ def test_a_slow_guardian_leaves_the_next_device_of_that_name_alone(site: Range) 
         asyncio.run(close_and_open())
 
 
-def test_both_ways_at_once_reconcile_with_both_columns_of_the_ledger(site: Range) -> None:
-    """Test without tunnels. The acknowledgements of each direction are in the other column."""
+def test_bidirectional_run_reconciles_with_both_ledger_columns(site: Range) -> None:
+    """Test without tunnels, when the acknowledgements of a direction are in the other column."""
     site.wait_until_ready()
     plain = {"traffic.encapsulation": None, "traffic.direction": "bidirectional", "burst_s": 12}
     summary = wait_for_summary(site.url, site.launch(**plain, **WIDE))
@@ -216,7 +218,7 @@ def test_both_ways_at_once_reconcile_with_both_columns_of_the_ledger(site: Range
     assert summary["fleet_received_bits_per_second"] == pytest.approx(160e6, rel=0.15)
 
 
-def test_a_burst_in_tunnels_reconciles_with_their_overhead_and_leaves_nothing(
+def test_tunnel_burst_reconciles_with_overhead_and_removes_devices(
     site: Range, record_property: Callable[[str, object], None]
 ) -> None:
     argv = [find_tool("nft"), "-f", "-"]
@@ -232,8 +234,8 @@ def test_a_burst_in_tunnels_reconciles_with_their_overhead_and_leaves_nothing(
     stored = summary["reconciliation"]
     record_property("residual_ratio", stored["residual_ratio"])
     assert abs(stored["residual_ratio"]) <= 0.01, stored
-    everybody = site.lab.clients + site.lab.servers
-    wait_for("no device after the burst", lambda: not any(map(devices, everybody)), 20)
+    all_hosts = site.lab.clients + site.lab.servers
+    wait_for("no device after the burst", lambda: not any(map(devices, all_hosts)), 20)
     for side in ("client_cpu", "server_cpu"):
         assert burst[side]["pairs_count"] == 2
         assert burst[side]["cpu_s_per_gigabyte"] > 0
@@ -244,8 +246,8 @@ def test_a_burst_in_tunnels_reconciles_with_their_overhead_and_leaves_nothing(
     assert all(pair["latency"]["during"]["sent_count"] > 30 for pair in burst["pairs"])
 
 
-def test_a_burst_keeps_its_tunnel_while_the_next_ones_client_asks_for_it(site: Range) -> None:
-    """Test with a spare client, which requests the tunnel 3 s before the end of this burst."""
+def test_burst_keeps_its_tunnel_while_the_next_client_requests_it(site: Range) -> None:
+    """Test a spare client, which will request the tunnel 3 s before the end of this burst."""
     site.wait_until_ready()
     fields = {"pairs_count": 1, "bursts_count": 3, "period_s": 15, "traffic.probe": "off"}
     summary = wait_for_summary(site.url, site.launch(**fields))
@@ -253,7 +255,7 @@ def test_a_burst_keeps_its_tunnel_while_the_next_ones_client_asks_for_it(site: R
     assert [state for state, _ in graded] == ["measured"] * 3, graded
 
 
-def test_a_tunnel_with_traffic_outlives_its_clients_silence(site: Range) -> None:
+def test_tunnel_with_traffic_remains_while_its_client_is_silent(site: Range) -> None:
     site.wait_until_ready()
     run_id = site.launch(**{"pairs_count": 1, "burst_s": 20, "traffic.probe": "off"})
     wait_for("an armed client", lambda: any(map(engines, site.lab.clients)))
@@ -261,14 +263,14 @@ def test_a_tunnel_with_traffic_outlives_its_clients_silence(site: Range) -> None
     agent = site.agents.states()[client.name].pid
     site.wait_for_traffic(run_id)
     os.kill(agent, signal.SIGSTOP)
-    # The agent must be silent for this time.
+    # The agent should be silent for this time.
     time.sleep(SILENT_S + 4)
     os.kill(agent, signal.SIGCONT)
     [pair] = wait_for_summary(site.url, run_id)["bursts"][0]["pairs"]
     assert pair["state"] == "measured", pair["reason"]
 
 
-def test_what_agents_leave_that_die_in_a_burst_is_gone_within_seconds(site: Range) -> None:
+def test_removes_devices_and_engines_of_killed_agents(site: Range) -> None:
     lab, states = site.lab, site.agents.states()
     site.wait_until_ready()
     run_id = site.launch(burst_s=20)
@@ -279,22 +281,24 @@ def test_what_agents_leave_that_die_in_a_burst_is_gone_within_seconds(site: Rang
     assert engines(server, "--server")
     for host in (client, server):
         os.kill(states[host.name].pid, signal.SIGKILL)
-    wait_for("no device of the dead", lambda: not devices(client) and not devices(server), 20)
+    wait_for(
+        "no device of the killed agents", lambda: not devices(client) and not devices(server), 20
+    )
     dead = ((client, "--client"), (server, "--server"))
-    wait_for("no engine of the dead", lambda: not any(engines(*item) for item in dead), 10)
+    wait_for("no engine of the killed agents", lambda: not any(engines(*item) for item in dead), 10)
     call(site.url, "POST", f"/v1/runs/{run_id}/abort")
-    everybody = lab.clients + lab.servers
-    wait_for("no device at all", lambda: not any(map(devices, everybody)), 30)
+    all_hosts = lab.clients + lab.servers
+    wait_for("no device at all", lambda: not any(map(devices, all_hosts)), 30)
     wait_for("no engine at all", lambda: not any(map(engines, lab.clients)), 30)
     with site.start(client.name, server.name):
         site.wait_until_ready()
         summary = wait_for_summary(site.url, site.launch())
         graded = [(p["state"], p["reason"]) for p in summary["bursts"][0]["pairs"]]
         assert summary["pairs_measured"] == 2, (graded, summary["findings"])
-        wait_for("no device after the next burst", lambda: not any(map(devices, everybody)), 20)
+        wait_for("no device after the next burst", lambda: not any(map(devices, all_hosts)), 20)
 
 
-def test_an_agent_that_may_make_no_tunnels_any_more_still_removes_its_own(site: Range) -> None:
+def test_agent_without_tunnel_permission_removes_its_old_devices(site: Range) -> None:
     client = site.lab.clients[0]
     with contextlib.suppress(ProcessLookupError):
         os.kill(site.agents.states()[client.name].pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Test UDP over a path that loses datagrams, including those that open a stream."""
+"""Test UDP on a path that loses datagrams, even those that open a stream."""
 
 import asyncio
 import time
@@ -28,10 +28,10 @@ def path() -> Iterator[Wire]:
 @pytest.mark.parametrize("streams_count", [16, 64])
 @pytest.mark.parametrize("direction", list(Direction))
 @pytest.mark.parametrize("version", sorted(engines()))
-async def test_a_lost_first_datagram_is_sent_again(
+async def test_repeats_lost_first_datagram(
     version: str, direction: Direction, streams_count: int, path: Wire
 ) -> None:
-    """Test repeated first datagrams. Without them 4 of 5 tests with 16 streams would hang."""
+    """Test with a loss at which most tests with 16 streams would hang without repetition."""
     path.lose(LOSS_RATIO)
     traffic = Traffic(
         protocol=Protocol.UDP,
@@ -73,7 +73,7 @@ async def test_a_lost_first_datagram_is_sent_again(
 
 
 @pytest.mark.parametrize("version", sorted(engines()))
-async def test_a_path_without_udp_is_found_before_the_instant(version: str, path: Wire) -> None:
+async def test_detects_path_without_udp_before_the_start(version: str, path: Wire) -> None:
     path.lose(1.0)
     engine = engines()[version]
     serving = await start_server(engine, PORT, address=path.address, prefix=path.server)

@@ -12,10 +12,10 @@ from tests.live.warm import shell
 pytestmark = pytest.mark.live
 
 
-def test_a_forgotten_process_is_closed_and_no_later_test_is_told(
+def test_garbage_collection_closes_unreferenced_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Test garbage collection of processes in reference cycles, as in a failed test's traceback."""
+    """Test processes in reference cycles, as if a test had failed."""
     with (tmp_path / "output").open("wb") as output:
         process = shell().start(
             "coordinator",
@@ -26,7 +26,7 @@ def test_a_forgotten_process_is_closed_and_no_later_test_is_told(
             stderr=output,
         )
     assert process.wait(60) == 0
-    files = {process._told.fileno(), process._pidfd}
+    files = {process._exit_socket.fileno(), process._pidfd}
     vars(process)["itself"] = process
     reported: list[object] = []
     monkeypatch.setattr(sys, "unraisablehook", reported.append)

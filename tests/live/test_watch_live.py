@@ -1,4 +1,4 @@
-"""Test ``broadside watch`` on a terminal: the final verdict, and leaving without an abort."""
+"""Test ``broadside watch`` on a terminal until the verdict, and leave it without an abort."""
 
 import fcntl
 import os
@@ -38,26 +38,26 @@ class Terminal:
             stdout=slave,
             stderr=slave,
             start_new_session=True,
-            # Background jobs of a shell ignore SIGINT, and child processes inherit that.
+            # Background jobs of a shell ignore SIGINT, and so would child processes.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         os.close(slave)
         os.set_blocking(self._master, False)
         self.text = ""
 
-    def until(self, words: str | None, timeout_s: float = 30) -> str:
-        """Return all output up to ``words``, or up to the end of the command with None."""
+    def until(self, wanted: str | None, timeout_s: float = 30) -> str:
+        """Wait for ``wanted`` and return all output. Use None to wait for the command to end."""
         end_s = time.monotonic() + timeout_s
         while time.monotonic() < end_s:
             try:
                 self.text += os.read(self._master, 65536).decode(errors="replace")
             except (BlockingIOError, OSError):
-                if words is None and self.process.poll() is not None:
+                if wanted is None and self.process.poll() is not None:
                     return self.text
                 time.sleep(0.05)
-            if words is not None and words in self.text:
+            if wanted is not None and wanted in self.text:
                 return self.text
-        raise AssertionError(f"not within {timeout_s:g} s: {words or 'the end'}\n{self.text}")
+        raise AssertionError(f"not within {timeout_s:g} s: {wanted or 'the end'}\n{self.text}")
 
     def press(self, keys: str) -> None:
         os.write(self._master, keys.encode())
@@ -79,7 +79,7 @@ def on_terminal(site: Site, *arguments: str) -> Iterator[Terminal]:
 
 
 async def launched(fabric: Fabric) -> str:
-    """Launch a run on a simulated fleet that starts in ten minutes."""
+    """Launch a run on a simulated fleet, to start in ten minutes."""
     now = datetime.now(UTC)
     for agent in fleet(2):
         clock = agent.clock and agent.clock.model_copy(update={"read_at": now})
@@ -88,14 +88,14 @@ async def launched(fabric: Fabric) -> str:
     return (await Coordinator(fabric).launch(spec, by="me")).run_id
 
 
-async def test_a_run_that_is_over_ends_with_its_verdict(site: Site) -> None:
+async def test_watch_of_a_finished_run_ends_with_its_verdict(site: Site) -> None:
     fabric = open_fabric(FabricSettings(data_dir=site.folder / "data"))
     run_id = await store_run(fabric)
     await fabric.close()
     with on_terminal(site, "watch", run_id) as terminal:
         text = terminal.until(None)
     assert terminal.process.returncode == 2, text
-    # The command switches to the alternate screen and back.
+    # The command should switch to the alternate screen and back.
     assert "\x1b[?1049h" in text
     assert text.index("\x1b[?1049l") < text.index("verdict:")
     plain = site.run("watch", run_id, "--plain")
@@ -103,30 +103,30 @@ async def test_a_run_that_is_over_ends_with_its_verdict(site: Site) -> None:
     assert "\x1b[?1049h" not in plain.stdout + plain.stderr
 
 
-async def test_plain_lines_outlive_a_killed_coordinator(site: Site) -> None:
+async def test_plain_output_continues_after_a_killed_coordinator(site: Site) -> None:
     fabric = open_fabric(FabricSettings(data_dir=site.folder / "data"))
     run_id = await launched(fabric)
     await fabric.close()
     serve, url = site.start_coordinator()
     log = site.folder / "watch.log"
 
-    def says(text: str) -> bool:
+    def has_printed(text: str) -> bool:
         return text in log.read_text()
 
     watch = site.start("watch", "watch", run_id, "--plain", "--api", url)
-    wait_for("a line of the run", lambda: says("starts in"))
+    wait_for("a line of the run", lambda: has_printed("starts in"))
     serve.kill()
     serve.wait()
-    wait_for("a word of the silence", lambda: says("no response"))
+    wait_for("a line about the missing response", lambda: has_printed("no response"))
     port = url.rsplit(":", 1)[1]
     site.start("again", "serve", "--port", port)
     assert site.run("abort", run_id).returncode == 0
     # The run was cancelled before its start, so it is inconclusive.
     assert watch.wait(60) == 2, log.read_text()
-    assert says("verdict:")
+    assert has_printed("verdict:")
 
 
-async def test_leaving_a_run_does_not_abort_it(site: Site) -> None:
+async def test_leaving_watch_does_not_abort_the_run(site: Site) -> None:
     fabric = open_fabric(FabricSettings(data_dir=site.folder / "data"))
     run_id = await launched(fabric)
     for by_key in (True, False):
@@ -139,7 +139,7 @@ async def test_leaving_a_run_does_not_abort_it(site: Site) -> None:
             text = terminal.until(None)
         assert terminal.process.returncode == 130, text
         assert f"left {run_id} without aborting it" in text
-        # No coordinator manages the run, and the output states that.
+        # No coordinator manages the run, and the output should state that.
         assert "broadside serve" in text
         assert "Traceback" not in text
     control = await fabric.records.runs.read_control(run_id)

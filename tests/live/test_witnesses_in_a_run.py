@@ -37,12 +37,12 @@ OVERRIDES = {
 }
 
 
-def test_a_reboot_a_wrap_and_a_dead_agent_are_found_and_nothing_else(tmp_path: Path) -> None:
+def test_finds_only_planted_reboot_wrap_and_dead_agent(tmp_path: Path) -> None:
     planted = {CPU: gauge((0, 37)), MEMORY: gauge((0, 12)), SESSIONS: gauge((0, 4321))}
     names = ("steady", "rebooted", "wrapped", "dead")
     boxes = {name: SnmpAgent(tmp_path / name, figures=dict(planted)) for name in names}
-    still = {"start": 2**32 - RATE, "from_s": time.time()}
-    boxes["wrapped"].figures = planted | dict(interface32("eth0", 1, 0.0, **still))
+    fixed = {"start": 2**32 - RATE, "from_s": time.time()}
+    boxes["wrapped"].figures = planted | dict(interface32("eth0", 1, 0.0, **fixed))
     telemetry = tmp_path / "telemetry.toml"
     with answering(*boxes.values()), Site(tmp_path) as site:
         more: dict[str, dict[str, Any]] = {
@@ -62,7 +62,7 @@ def test_a_reboot_a_wrap_and_a_dead_agent_are_found_and_nothing_else(tmp_path: P
         body = {"scenario": "smoke", "overrides": OVERRIDES, "by": "tester"}
         run_id = call(url, "POST", "/v1/runs", json=body)["run_id"]
         begins_s = time.time() + LEAD_S
-        # The counter wraps after one second.
+        # The counter will wrap after a second.
         moves = {"start": 2**32 - RATE, "from_s": begins_s + MID_S}
         boxes["wrapped"].plant(planted | dict(interface32("eth0", 1, RATE, **moves)))
         time.sleep(max(0.0, begins_s + MID_S - time.time()))
@@ -90,7 +90,7 @@ def test_a_reboot_a_wrap_and_a_dead_agent_are_found_and_nothing_else(tmp_path: P
     stored = [path for path in (tmp_path / "data").rglob("*") if path.is_file()]
     left |= {path.name: path.read_bytes() for path in stored}
     left["summary"] = json.dumps(summary).encode()
-    left["testimony"] = asyncio.run(kept_of(tmp_path / "data", run_id))
+    left["testimony"] = asyncio.run(stored_telemetry(tmp_path / "data", run_id))
     assert b"rebooted" in left["testimony"]
     assert stored
     for box in boxes.values():
@@ -98,7 +98,7 @@ def test_a_reboot_a_wrap_and_a_dead_agent_are_found_and_nothing_else(tmp_path: P
             assert [name for name, current in left.items() if secret.encode() in current] == []
 
 
-async def kept_of(data_dir: Path, run_id: str) -> bytes:
+async def stored_telemetry(data_dir: Path, run_id: str) -> bytes:
     """Return the stored telemetry of a run and its burst, unpacked."""
     fabric = open_fabric(FabricSettings(data_dir=data_dir))
     try:

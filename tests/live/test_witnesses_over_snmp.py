@@ -1,4 +1,4 @@
-"""Test a real snmpd with v2c and v3: dead agent, restart and wrapped counter."""
+"""Test a real snmpd with v2c and v3, with a dead agent, a restart and a wrapped counter."""
 
 import asyncio
 import contextlib
@@ -52,32 +52,30 @@ def opened(folder: Path, entry: str) -> Iterator[PolledSource]:
         source.close()
 
 
-async def heard(source: PolledSource) -> DeviceTelemetry:
+async def query_telemetry(source: PolledSource) -> DeviceTelemetry:
     now = datetime.now(UTC)
     return await source.query(now - timedelta(minutes=5), now + timedelta(seconds=1))
 
 
-async def asked_until(
+async def poll_until(
     source: PolledSource, done: Callable[[DeviceTelemetry], bool]
 ) -> DeviceTelemetry:
-    """Poll until the telemetry satisfies ``done``, for at most 60 s."""
+    """Poll for at most 60 s, until the telemetry satisfies ``done``."""
     end_s = time.monotonic() + 60
     while True:
         await source.poll()
-        reported = await heard(source)
+        reported = await query_telemetry(source)
         if done(reported) or time.monotonic() > end_s:
             return reported
         await asyncio.sleep(0.2)
 
 
-def kinds(told: DeviceTelemetry) -> list[IssueKind]:
-    return [issue.kind for issue in told.issues]
+def kinds(telemetry: DeviceTelemetry) -> list[IssueKind]:
+    return [issue.kind for issue in telemetry.issues]
 
 
 @pytest.mark.parametrize("version", [{}, V3], ids=["v2c", "v3"])
-async def test_both_versions_tell_the_planted_figures(
-    version: dict[str, str], tmp_path: Path
-) -> None:
+async def test_both_versions_report_planted_values(version: dict[str, str], tmp_path: Path) -> None:
     with (
         answering(SnmpAgent(tmp_path / "fw", figures=PLANTED)) as (agent,),
         opened(
@@ -85,8 +83,8 @@ async def test_both_versions_tell_the_planted_figures(
         ) as source,
     ):
         await source.poll()
-        reported = await asked_until(source, lambda reported: bool(reported.of(Quantity.RECEIVED)))
-    figures = {sery.quantity: sery.values[-1] for sery in reported.series}
+        reported = await poll_until(source, lambda reported: bool(reported.of(Quantity.RECEIVED)))
+    figures = {series.quantity: series.values[-1] for series in reported.series}
     assert figures[Quantity.CPU] == pytest.approx(0.37)
     assert figures[Quantity.MEMORY] == pytest.approx(0.12)
     assert figures[Quantity.SESSIONS] == 4321
@@ -97,31 +95,31 @@ async def test_both_versions_tell_the_planted_figures(
 
 
 @pytest.mark.parametrize(
-    ("ways", "privacy"),
+    ("algorithms", "privacy"),
     [
         (("MD5", "AES"), "aes"),
         (("SHA", "AES-192"), "aes192-blumenthal"),
         (("SHA", "AES-256"), "aes256-blumenthal"),
-        # The digest is long enough, so both key extensions are equal.
+        # The digest is long enough for both key extensions to be equal.
         (("SHA-256", "AES-256"), "aes256"),
         (("SHA-512", "AES-256"), "aes256-blumenthal"),
     ],
 )
-async def test_longer_keys_of_version_3_are_as_the_device_makes_them(
-    ways: tuple[str, str], privacy: str, tmp_path: Path
+async def test_v3_privacy_keys_match_those_of_the_device(
+    algorithms: tuple[str, str], privacy: str, tmp_path: Path
 ) -> None:
-    agent = SnmpAgent(tmp_path / "fw", figures=PLANTED, ways=ways)
-    fields = {**V3, "auth": ways[0].lower().replace("-", ""), "profile": "fortinet"}
+    agent = SnmpAgent(tmp_path / "fw", figures=PLANTED, ways=algorithms)
+    fields = {**V3, "auth": algorithms[0].lower().replace("-", ""), "profile": "fortinet"}
     with answering(agent), opened(tmp_path, agent.entry("fw", privacy=privacy, **fields)) as source:
         assert await source.poll()
 
 
-async def test_the_other_way_to_a_longer_key_is_not_answered_and_named(tmp_path: Path) -> None:
+async def test_reports_the_other_key_extension_method(tmp_path: Path) -> None:
     agent = SnmpAgent(tmp_path / "fw", figures=PLANTED, ways=("SHA", "AES-256"))
     fields = {**V3, "auth": "sha", "privacy": "aes256", "profile": "fortinet"}
     with answering(agent), opened(tmp_path, agent.entry("fw", **fields)) as source:
         assert not await source.poll()
-        [issue] = (await heard(source)).issues
+        [issue] = (await query_telemetry(source)).issues
     assert "another privacy than aes256, such as aes256-blumenthal, is not answered" in issue.text
 
 
@@ -157,20 +155,20 @@ MAKERS: dict[str, tuple[dict[str, int], dict[tuple[str, str], float]]] = {
 
 
 @pytest.mark.parametrize("maker", MAKERS)
-async def test_a_makers_figures_are_read_where_its_published_mib_has_them(
-    maker: str, tmp_path: Path
-) -> None:
+async def test_vendor_profiles_read_the_published_mibs(maker: str, tmp_path: Path) -> None:
     figures, planted = MAKERS[maker]
     agent = SnmpAgent(tmp_path / "fw", figures={oid: gauge((0, v)) for oid, v in figures.items()})
     with answering(agent), opened(tmp_path, agent.entry("fw", profile=maker)) as source:
         await source.poll()
-        reported = await heard(source)
-    by_name = {(sery.quantity.value, sery.instance): sery.values[-1] for sery in reported.series}
+        reported = await query_telemetry(source)
+    by_name = {
+        (series.quantity.value, series.instance): series.values[-1] for series in reported.series
+    }
     assert by_name == pytest.approx(planted)
 
 
-async def test_a_profile_of_ones_own_has_counters_with_a_scale(tmp_path: Path) -> None:
-    """Test bytes read as bits through a counter wrap, and CPU ticks read as a ratio."""
+async def test_custom_profile_scales_counters(tmp_path: Path) -> None:
+    """Use a counter wrap to read bytes as bits, and read CPU ticks as a ratio."""
     in_bytes, ticks = "1.3.6.1.4.1.8072.9999.9999.7.0", "1.3.6.1.4.1.8072.9999.9999.8.0"
     now_s = time.time()
     planted = {
@@ -188,21 +186,21 @@ async def test_a_profile_of_ones_own_has_counters_with_a_scale(tmp_path: Path) -
         answering(agent),
         opened(tmp_path, agent.entry("fw", profile="mine", profiles_file="own.toml")) as source,
     ):
-        reported = await asked_until(
+        reported = await poll_until(
             source, lambda reported: bool(reported.series) and reported.series[0].over_s.sum() > 5
         )
-    # The wrap is not seen if the first poll was late.
+    # It is not possible to see the wrap if the first poll was late.
     assert set(kinds(reported)) <= {IssueKind.WRAPPED}
     for quantity, rate in ((Quantity.RECEIVED, 8e6), (Quantity.CPU, 0.4)):
         [series] = reported.of(quantity)
         counted = np.sum(series.values * series.over_s)
-        # The agent of a busy machine reads its clock late. A wrong scale or wrap gives a larger
-        # error.
+        # If the machine is busy, the agent will read its clock late. A wrong scale or wrap would
+        # lead to a larger error.
         assert counted == pytest.approx(rate * series.over_s.sum(), rel=0.3), quantity
 
 
 @pytest.mark.parametrize("version", [{}, V3], ids=["v2c", "v3"])
-async def test_a_wrong_secret_is_a_silence_that_tells_no_secret(
+async def test_wrong_secret_is_reported_without_secrets(
     version: dict[str, str], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -212,7 +210,7 @@ async def test_a_wrong_secret_is_a_silence_that_tells_no_secret(
             (tmp_path / "fw" / name).write_text("not-the-secret-of-it")
         with opened(tmp_path, entry) as source:
             await source.poll()
-            reported = await heard(source)
+            reported = await query_telemetry(source)
     assert kinds(reported) == [IssueKind.SILENT]
     assert not reported.series
     text = f"{reported.issues} {caplog.text}"
@@ -220,7 +218,7 @@ async def test_a_wrong_secret_is_a_silence_that_tells_no_secret(
         assert secret not in text
 
 
-async def test_the_doctor_says_who_answers_and_what_is_wrong_with_who_does_not(
+async def test_doctor_reports_state_of_all_devices(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "telemetry.toml"
@@ -243,20 +241,20 @@ async def test_the_doctor_says_who_answers_and_what_is_wrong_with_who_does_not(
     assert "cpu_ratio: the device has no 1.3.6.1.2.1.25.3.3.1.2" in lacking.detail
 
 
-async def test_a_dead_agent_and_its_restart_are_two_findings_and_no_figure(tmp_path: Path) -> None:
-    """Test v3, which detects restarts by protocol. The test after the next one uses v2c."""
+async def test_dead_agent_and_restart_are_two_issues(tmp_path: Path) -> None:
+    """Test v3, which detects restarts by protocol. Another test uses v2c."""
     agent = SnmpAgent(tmp_path / "fw", figures=PLANTED)
     fields = {**V3, "profile": "fortinet", "interfaces": ["lo"]}
     with answering(agent), opened(tmp_path, agent.entry("fw", **fields)) as source:
-        # The uptime is now large enough that its decrease is visible.
-        await asked_until(
+        # The uptime should now be large enough to see that it decreases.
+        await poll_until(
             source, lambda reported: reported.series[0].at_s[-1] - reported.series[0].at_s[0] > 4
         )
         agent.stop()
-        dead = await asked_until(source, lambda reported: bool(reported.issues))
+        dead = await poll_until(source, lambda reported: bool(reported.issues))
         assert kinds(dead) == [IssueKind.SILENT]
         agent.start()
-        back = await asked_until(source, lambda reported: IssueKind.RESTARTED in kinds(reported))
+        back = await poll_until(source, lambda reported: IssueKind.RESTARTED in kinds(reported))
     assert sorted(kinds(back)) == [IssueKind.RESTARTED, IssueKind.SILENT]
     [received] = back.of(Quantity.RECEIVED)
     # This is the interval across the restart.
@@ -266,7 +264,7 @@ async def test_a_dead_agent_and_its_restart_are_two_findings_and_no_figure(tmp_p
 
 
 async def ledger_until(ledger: DeviceCounter, from_at: datetime, to_s: float) -> FirewallLedger:
-    """Return the bins since ``from_at`` when they reach beyond ``to_s``, within 60 s."""
+    """Wait for at most 60 s for the bins since ``from_at`` to be later than ``to_s``."""
     end_s = time.monotonic() + 60
     while time.monotonic() < end_s:
         with contextlib.suppress(TelemetryError):
@@ -277,7 +275,7 @@ async def ledger_until(ledger: DeviceCounter, from_at: datetime, to_s: float) ->
     raise AssertionError("no bin of the ledger reaches so far")
 
 
-async def test_a_wrapped_32_bit_counter_is_read_through_its_wrap(tmp_path: Path) -> None:
+async def test_reads_32_bit_counter_through_its_wrap(tmp_path: Path) -> None:
     begun_at = datetime.now(UTC)
     # The rates are in bytes per second, the start value in bytes.
     slow, rate, start = 1_000.0, 2_000_000.0, 2**32 - 6_000_000.0
@@ -296,12 +294,12 @@ async def test_a_wrapped_32_bit_counter_is_read_through_its_wrap(tmp_path: Path)
         try:
             await source.poll()
             await ledger_until(ledger, begun_at, begun_s)
-            # The counter becomes fast when its first value was read. It wraps after 3 s,
-            # and the next wrap would be 2,000 s later.
+            # The counter should be fast after its first value was read. It will wrap after 3 s, and
+            # the next wrap would be 2,000 s later.
             from_s = time.time()
             start += slow * (from_s - begun_s)
             agent.plant(interface32("eth0", 1, rate, from_s=from_s, start=start))
-            reported = await asked_until(
+            reported = await poll_until(
                 source,
                 lambda reported: (
                     IssueKind.WRAPPED in kinds(reported)
@@ -314,14 +312,14 @@ async def test_a_wrapped_32_bit_counter_is_read_through_its_wrap(tmp_path: Path)
             await asyncio.gather(watching, return_exceptions=True)
     assert kinds(reported) == [IssueKind.WRAPPED]
     [received] = reported.of(Quantity.RECEIVED)
-    # A poll and one retry take at most one second, so the uncertainty is half of it on each side.
+    # A poll and a retry can take at most a second, so the uncertainty is half of it on each side.
     unsure_bytes = rate * 1.0
     counted_bytes = np.sum(received.values * received.over_s) / 8
     assert counted_bytes == pytest.approx(rate * (received.at_s[-1] - from_s), abs=unsure_bytes)
     assert counts.bytes.sum() == pytest.approx(rate * (counts.end_s[-1] - from_s), abs=unsure_bytes)
 
 
-async def test_an_interface_is_found_by_its_name_where_a_restart_gave_its_index_away(
+async def test_finds_interface_by_name_after_its_index_changed(
     tmp_path: Path,
 ) -> None:
     begun_s = time.time()
@@ -332,13 +330,13 @@ async def test_an_interface_is_found_by_its_name_where_a_restart_gave_its_index_
 
     agent = SnmpAgent(tmp_path / "fw", figures=planted(1, 2))
     with answering(agent), opened(tmp_path, agent.entry("fw", interfaces=["eth0"])) as source:
-        await asked_until(
+        await poll_until(
             source, lambda reported: bool(reported.series) and len(reported.series[0].at_s) > 10
         )
         agent.stop()
         agent.figures = planted(2, 1)
         agent.start()
-        reported = await asked_until(
+        reported = await poll_until(
             source,
             lambda reported: (
                 bool(reported.issues)

@@ -1,4 +1,4 @@
-"""Service Bus over TLS with Azure-like tokens on this host, shared by identity tests."""
+"""Service Bus with TLS and Azure-like tokens on this host, to be used for identity tests."""
 
 import contextlib
 import time
@@ -21,7 +21,7 @@ NAMESPACE: Final = "broadside.servicebus.windows.net"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsQueue:
-    """Service Bus stand-in with one queue named `jobs`."""
+    """Service Bus stub with a queue named `jobs`."""
 
     broker: BrokerProcess
     certificates: Certificates
@@ -37,7 +37,7 @@ class TlsQueue:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Return the environment of a process that uses the queue."""
+        """Return the environment for a process to use the queue."""
         return {
             "BROADSIDE_FABRIC": "azure",
             "BROADSIDE_SERVICEBUS_NAMESPACE": NAMESPACE,
@@ -48,7 +48,7 @@ class TlsQueue:
 
 @contextlib.contextmanager
 def tls_queue(folder: Path, *, lock_s: float) -> Iterator[TlsQueue]:
-    """Run the queue for the duration of the context, with certificates and logs in ``folder``."""
+    """Run the queue until the context ends, using ``folder`` for certificates and logs."""
     certificates = make_certificates(folder)
     (folder / "broker").mkdir()
     broker = BrokerProcess(

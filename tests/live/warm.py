@@ -1,7 +1,7 @@
-"""Processes forked from a process with all imports: ``broadside`` commands and agents.
+"""Processes forked from a process with all imports, for ``broadside`` commands and agents.
 
-Each one is a real process with its own environment, folder, output and exit code. Only the imports,
-which take up to 1.5 s, are done once.
+These are real processes with separate environments, folders, outputs and exit codes. Only the
+imports, which would take up to 1.5 s, are shared.
 """
 
 import atexit
@@ -56,16 +56,17 @@ class Process(Protocol):
 
 
 class WarmProcess:
-    """:class:`Process` with a warm parent process that reaps it and reports its exit code."""
+    """:class:`Process` with a warm parent, which reaps it and reports its exit code."""
 
-    def __init__(self, args: list[str], told: socket.socket) -> None:
+    def __init__(self, args: list[str], exit_socket: socket.socket) -> None:
         self.args = args
         self.returncode: int | None = None
-        self._told = told
-        # A finalizer is needed instead of `__del__`. In a reference cycle, for example of a failed
-        # test's traceback, the socket may be finalized first and would be reported as never closed.
-        weakref.finalize(self, told.close)
-        parts, (self._pidfd,), _, _ = socket.recv_fds(told, 20, 1)
+        self._exit_socket = exit_socket
+        # A finalizer is needed instead of `__del__`. In a reference cycle, for example in the
+        # traceback of a failed test, the socket may be finalized first and would be reported as
+        # never closed.
+        weakref.finalize(self, exit_socket.close)
+        parts, (self._pidfd,), _, _ = socket.recv_fds(exit_socket, 20, 1)
         weakref.finalize(self, os.close, self._pidfd)
         self.pid = int(parts)
 
@@ -76,10 +77,10 @@ class WarmProcess:
 
     def wait(self, timeout: float | None = None) -> int:
         if self.returncode is None:
-            if not select.select([self._told], [], [], timeout)[0]:
+            if not select.select([self._exit_socket], [], [], timeout)[0]:
                 raise subprocess.TimeoutExpired(self.args, timeout or 0)
-            # The message is only peeked, because several threads may wait.
-            self.returncode = int(self._told.recv(20, socket.MSG_PEEK))
+            # Peek the message and leave it for other threads that may be waiting.
+            self.returncode = int(self._exit_socket.recv(20, socket.MSG_PEEK))
         return self.returncode
 
     def send_signal(self, sig: int) -> None:
@@ -105,7 +106,7 @@ class WarmShell:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 cwd=_ROOT,
-                # A process that forks must not have other threads.
+                # To be able to fork, a process should not have other threads.
                 env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
             )
 
@@ -120,7 +121,7 @@ class WarmShell:
         stderr: IO[Any],
         leads_group: bool = False,
     ) -> WarmProcess:
-        """Start ``python -m module arguments`` in this process group or in a new one."""
+        """Start ``python -m module arguments`` in this process group or a new one."""
         request = {
             "module": module,
             "arguments": arguments,
@@ -173,7 +174,7 @@ def shell() -> WarmShell:
 
 
 def _serve(requests: socket.socket) -> Mapping[str, Any]:
-    """Fork one process per request and report its end.
+    """Fork a process for every request and report its exit code.
 
     Return only in the child, with its request.
     """
@@ -184,7 +185,7 @@ def _serve(requests: socket.socket) -> Mapping[str, Any]:
             if ready in running:
                 pid, reported = running.pop(ready)
                 code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-                # The client may have stopped waiting.
+                # The client may have stopped waiting for it.
                 with reported, contextlib.suppress(OSError):
                     reported.send(str(code).encode())
                 os.close(ready)
@@ -232,8 +233,8 @@ def _become(request: Mapping[str, Any]) -> NoReturn:
         code = int(end.code or 0)
     except BaseException:
         sys.excepthook(*sys.exc_info())
-    # This is the normal end of Python, but without freeing memory, which would write to every
-    # shared page.
+    # Use the normal end of Python, but do not free memory, because that would write to all shared
+    # pages.
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     sys.stdout.flush()
@@ -246,10 +247,10 @@ def _main() -> None:
         import_module(f"broadside.coordinator.cli.{module}")
     for module in _LATE:
         import_module(module)
-    # Ctrl-C is for the tested processes only.
+    # Ctrl-C should be used for the tested processes only.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.collect()
-    # Imported objects remain shared, because no collection touches their pages.
+    # Imported objects stay shared, because no collection uses these pages.
     gc.freeze()
     _become(_serve(socket.socket(fileno=int(sys.argv[1]))))
 

@@ -18,8 +18,8 @@ from tests.live.waiting import wait_for
 
 QUEUE_BYTES: Final = 400_000
 SEQUENCES: Final = 2**32
-# Read every received packet with the kernel's timestamp, which the scheduling of a busy core does
-# not change. The exit code is 1 if a packet was missed.
+# Read all received packets with the kernel's timestamp, which does not change if a core is busy.
+# The exit code is 1 if a packet was missed.
 _READ: Final = """
 import signal, socket, struct, sys
 RCVBUFFORCE, TIMESTAMPNS, SOL_PACKET, STATISTICS, IGNORE_OUTGOING = 33, 35, 263, 6, 23
@@ -58,24 +58,24 @@ class Meter:
     """Recorder of the packets that one interface receives, until it is closed."""
 
     def __init__(self, prefix: tuple[str, ...]) -> None:
-        self._said = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the meter
+        self._output = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the meter
         argv = [*prefix, sys.executable, "-c", _READ]
-        self._process = subprocess.Popen(argv, stdout=self._said)
-        wait_for("a first line", lambda: os.fstat(self._said.fileno()).st_size > 0)
+        self._process = subprocess.Popen(argv, stdout=self._output)
+        wait_for("a first line", lambda: os.fstat(self._output.fileno()).st_size > 0)
 
     def close(self) -> None:
         self._process.terminate()
         assert self._process.wait() == 0, "packets were dropped"
-        self._said.seek(0)
-        self._lines = self._said.read().splitlines()[1:]
-        self._said.close()
+        self._output.seek(0)
+        self._lines = self._output.read().splitlines()[1:]
+        self._output.close()
 
     def payload(self, edges: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the payload bytes that a receiver could have read between edges (epoch s).
 
-        For TCP each byte counts once, when it and all bytes before it have arrived. Retransmitted
-        data and data behind a lost segment are on the wire but cannot be read. The result is
-        complete when the meter is closed.
+        For TCP a byte is counted once, when all bytes up to it have arrived. It is not
+        possible to read retransmitted data and data behind a lost segment, even if it is on the
+        wire. Close the meter to get the complete result.
         """
         streams: dict[tuple[str, ...], list[tuple[float, int, int]]] = {}
         for line in self._lines:
@@ -84,13 +84,13 @@ class Meter:
         read = [
             item
             for (protocol, *_), packets in streams.items()
-            for item in (_in_order(packets) if protocol == "6" else _as_it_comes(packets))
+            for item in (_in_order(packets) if protocol == "6" else _in_arrival_order(packets))
         ]
         at_s, sizes = np.array(read, np.float64).T
         return np.histogram(at_s, edges, weights=sizes)[0].astype(np.float64)
 
 
-def _as_it_comes(packets: Iterable[tuple[float, int, int]]) -> Iterator[tuple[float, int]]:
+def _in_arrival_order(packets: Iterable[tuple[float, int, int]]) -> Iterator[tuple[float, int]]:
     for at_s, _, size in packets:
         yield at_s, size
 
@@ -129,7 +129,7 @@ class Wire:
         object.__setattr__(self, "ends", (self.client, self.server))
 
     def limit(self, bits_per_second: int) -> None:
-        """Limit the rate of both ends, with a queue that holds a full window."""
+        """Limit the rate for both ends, with a queue that can hold a full window."""
         for prefix in self.ends:
             shape = f"tbf rate {bits_per_second}bit burst 8kb limit {QUEUE_BYTES}"
             run(*prefix, "tc", "qdisc", "replace", "dev", "veth0", "root", *shape.split())
@@ -145,7 +145,7 @@ class Wire:
             subprocess.run([*prefix, "nft", "-f", "-"], input=lines, text=True, check=True)
 
     def lose(self, ratio: float, protocol: Protocol = Protocol.UDP) -> None:
-        """Drop this ratio of the packets that either end receives, at random."""
+        """Drop this ratio of the packets to either end, at random."""
         some = f"numgen random mod 1000 < {round(ratio * 1000)}" if ratio < 1 else ""
         lines = (
             "table ip loss { chain in { type filter hook input priority 0; "
@@ -156,7 +156,7 @@ class Wire:
 
     @contextmanager
     def meters(self) -> Iterator[tuple[Meter, Meter]]:
-        """Yield the meters of the client (downlink) and of the server (uplink)."""
+        """Yield the meters of the client (downlink) and the server (uplink)."""
         with ExitStack() as stack:
             down, up = (stack.enter_context(closing(Meter(prefix))) for prefix in self.ends)
             yield down, up
