@@ -106,8 +106,9 @@ class Outgoing:
         body: The content.
         message_id: Id for duplicate detection. The queue drops a second message with this id in
             the detection window.
-        expires_at: The message is not delivered after this time.
-        enqueue_at: The message is not delivered before this time. None delivers it immediately.
+        expires_at: The message will not be delivered after this time.
+        enqueue_at: The message will not be delivered before this time. None delivers it
+            immediately.
     """
 
     body: bytes
@@ -182,7 +183,7 @@ class JobQueue(Protocol):
     async def send(self, messages: Sequence[Outgoing]) -> Sequence[int]:
         """Send messages and return their sequence numbers, in order.
 
-        Messages may be split into several batches. If a batch fails, the earlier batches are
+        Messages may be split into several batches. If a batch fails, the earlier batches will be
         stored. Sending all messages again is safe, because ``message_id`` removes duplicates.
 
         Returns:

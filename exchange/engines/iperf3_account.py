@@ -35,7 +35,7 @@ from broadside.exchange.messages import (
 STREAM_RTT: Final = "stream_rtt"
 # Default block size of iperf3, if the output does not contain it.
 BLOCK_BYTES: Final = 131_072
-# If iperf3 dropped less of the warm-up than this, in seconds, it is ignored. It is half of the
+# If iperf3 dropped less of the warm-up than this, in seconds, it will be ignored. It is half of the
 # shortest interval.
 DROPPED_S: Final = 0.05
 
@@ -89,7 +89,7 @@ class Account:
     def of_document(cls, document: dict[str, object], is_complete: bool) -> "Account":
         test = cls()
         test.take("start", document.get("start"), None)
-        # This must precede any error that is detected here.
+        # This should be done before any error is detected here.
         test.take("error", document.get("error"), None)
         for interval in objects_of(document.get("intervals")):
             test.take("interval", interval, None)
@@ -120,7 +120,7 @@ class Account:
     def direction(self) -> Direction | None:
         if not self._requested:
             return None
-        # Before 3.13 only the presence of a second flow indicates a bidirectional test.
+        # Before 3.13, we need to look for a second flow to detect a bidirectional test.
         if self._requested.get("bidir") or len(self.intervals) > 1:
             return Direction.BIDIRECTIONAL
         return Direction.REVERSE if self._requested.get("reverse") else Direction.FORWARD
@@ -276,7 +276,7 @@ class Account:
         direction, side = self.direction, self.side
         if not self.end or direction is None or side is None:
             return
-        # Without an error the two ends have exchanged their results.
+        # If there was no error, the two will end have exchanged their results.
         silences_by_port = side is Side.CLIENT and self.error is None
         bidir = direction is Direction.BIDIRECTIONAL
         ends = objects_of(self.end.get("streams"))

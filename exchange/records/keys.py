@@ -72,7 +72,7 @@ _INVERTED_FROM_MS: Final = 9_999_999_999_999
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 RUNS: Final = "runs"
-# A letter sorts after all digits, so these rows follow the list of runs.
+# This is a letter, so these rows will be sorted after the list of runs.
 OPEN: Final = "open."
 # The end of the range of these rows. "/" is the character after the dot.
 AFTER_OPEN: Final = "open/"
