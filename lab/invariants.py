@@ -1,8 +1,8 @@
 """Rules that must be true for every run, even when processes were killed.
 
 :func:`broken` checks the stored data and returns a line for each violation. Every planned
-pair-second must have exactly one state. Nothing may be counted twice, also when a message was
-delivered twice. Sums must match. No process or namespace may be left over.
+pair-second should have exactly one state. If a message was delivered twice, it should only be
+counted once. Sums should match. There should be no process or namespace left.
 """
 
 import math
@@ -97,7 +97,7 @@ def _burst(plan: Plan, burst: BurstSummary) -> Iterator[str]:
         if availability.up_s > seen_s:
             yield f"{availability.up_s} pair-seconds were up, {seen_s} were seen"
     if not burst.pairs:
-        # A large run stores its pairs in the documents of the bursts.
+        # If the run is large, the pairs will be in the documents of the bursts.
         return
     indices = Counter(pair.pair_index for pair in burst.pairs)
     if indices != Counter(pair.index for pair in plan.pairs):
@@ -105,8 +105,8 @@ def _burst(plan: Plan, burst: BurstSummary) -> Iterator[str]:
     received = [pair.received_bits_per_second for pair in burst.pairs]
     complete = RECEIVED.of_burst(burst)
     if complete is not None:
-        # The rate of the fleet includes all rows. A pair without a second in the window adds
-        # nothing.
+        # The rate of the fleet includes all rows. If a pair has no second in the window, it will
+        # not be added.
         parts = math.fsum(rate for rate in received if rate is not None)
         if not math.isclose(parts, complete, rel_tol=SUM_TOLERANCE_RATIO, abs_tol=1.0):
             yield f"pairs received {parts:.9g} bit/s together, the fleet {complete:.9g}"

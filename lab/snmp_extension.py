@@ -25,7 +25,7 @@ from typing import Any
 
 # Columns in /proc/net/dev.
 SENT = {"bytes": 8, "packets": 9}
-# A request within this time gets the same response as the previous one.
+# If there is another request within this time, we will return the same response again.
 AGAIN_S = 0.3
 # Nanoseconds of CPU time per second that a full core has, and the value to report for it.
 CORE_NS, CORE_WHOLE = 1e9, 10_000

@@ -26,7 +26,8 @@ _REMEDY: Final = (
     "put it back from a backup; or remove that folder, run `broadside enroll new-authority`, and "
     "let every agent join again"
 )
-# Certificates are valid from this time before now, because an agent's clock can be behind.
+# How long before now a certificate should be valid. We need this because the clock of an agent can
+# be behind.
 _BACKDATED: Final = dt.timedelta(days=1)
 
 
@@ -54,7 +55,7 @@ def load_authority(data_dir: Path, now: dt.datetime) -> ServerCertificate:
 
     Args:
         data_dir: The coordinator data folder.
-        now: The current time.
+        now: Current time to use.
 
     Raises:
         OSError: A file cannot be read or written.

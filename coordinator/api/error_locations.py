@@ -36,7 +36,7 @@ class _Takes:
 
 
 _NOTHING: Final = _Takes({}, ())
-# The key is the endpoint, because routes are not hashable.
+# We use the endpoint as the key, because routes are not hashable.
 _taken: Final[dict[Callable[..., Any], _Takes]] = {}
 
 

@@ -121,7 +121,7 @@ def parse_end_time(option: str, text: str, now: datetime, *, zone: tzinfo | None
     Args:
         option: Option name to use in error messages.
         text: A duration such as ``90d`` or ``12h``, a date, or a time.
-        now: The current time.
+        now: Current time to use.
         zone: Time zone of a time without offset. None to reject such a time.
     """
     form = "write a duration such as 12h, or a future time such as 2026-11-23T06:00Z"

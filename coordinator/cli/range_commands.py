@@ -227,7 +227,7 @@ def down(
     if code:
         if not remaining.delete(yes):
             exit_with_error(f"terraform ended with {code}; its changes remain")
-        # The obstacle is deleted. Terraform must update its state too.
+        # The obstacle is deleted. Terraform needs to update its state too.
         tf.run(destroy, dry_run)
     # Resources that were created from a template remain in a group that the range does not own.
     if outputs and not outputs.own_group:
@@ -467,7 +467,8 @@ class RemainingResources:
         """Return the resource ids and the resource group names."""
         resources, groups = tf.call_az_together(*self._queries)
         try:
-            # Every resource to delete must have the tag. Do not rely on the list filter.
+            # We should only delete resources that have the tag. You cannot be sure that the list
+            # has been filtered.
             for resource in (*resources, *groups):
                 if resource["tags"]["broadside"] != self.name:
                     exit_with_error(

@@ -298,7 +298,7 @@ def series(
 ) -> None:
     """Print the seconds of a burst.
 
-    The burst must be over. Unknown values are empty or null, never zero.
+    The burst needs to be over. Unknown values are empty or null, never zero.
 
     Args:
         resolution_s: Seconds of a row.

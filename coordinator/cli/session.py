@@ -109,7 +109,7 @@ class Session(Output):
 
 
 def user_name() -> str:
-    """Return the user name for the audit log. In a container the user can have only a number."""
+    """Return the user name for the audit log. In a container you can have only a number."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -174,7 +174,7 @@ def complete_run(context: typer.Context, incomplete: str) -> Sequence[str]:
             return [header.run_id for header in await client.runs(_COMPLETED_RUNS_COUNT)]
 
     run_ids: list[str] = []
-    # Shell completion must never print a traceback.
+    # Shell completion should never print a traceback.
     with contextlib.suppress(Exception):
         run_ids = asyncio.run(asyncio.wait_for(newest(), _COMPLETION_S))
     return [name for name in (LAST, PREVIOUS, *run_ids) if name.startswith(incomplete)]

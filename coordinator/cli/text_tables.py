@@ -186,7 +186,7 @@ def print_table(
     """
     console = console or open_console()
     rows = [[*row, *([""] * (len(columns) - len(row)))] for row in rows]
-    # Without markup, because the text can come from other users.
+    # We should not use markup, because the text can come from other users.
     texts = [[Text(one_line(value)) for value in row] for row in rows]
     needed = [
         max(_min_width(text) for text in (Text(name), *(row[index] for row in texts)))

@@ -52,7 +52,7 @@ def trend(name: str, at_s: Sequence[float], values: Sequence[float | None]) -> T
         The trend in percent per hour. None if the metric is known for fewer than four bursts, or if
         its median is zero.
     """
-    # Imported here, because stored trends can be read without it.
+    # We import it here, because you do not need it to read stored trends.
     import numpy as np
 
     known = [(at, value) for at, value in zip(at_s, values, strict=True) if value is not None]
@@ -137,7 +137,7 @@ def course(bursts: Iterable[BurstCourse]) -> Course:
 def in_a_row(disruptions: Iterable[Disruption]) -> list[Disruption]:
     """Merge absences of the same pairs for the same causes in consecutive bursts.
 
-    If a client fails, it causes one disruption, however many bursts it misses.
+    If a client fails, it will cause one disruption, however many bursts it misses.
     """
     rows: list[list[Disruption]] = []
     newest: dict[tuple[tuple[str, ...], tuple[str, ...]], list[Disruption]] = {}

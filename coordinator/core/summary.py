@@ -791,7 +791,7 @@ class Reconciliation(Message):
     grain_s: float
     # Full bins in the steady window, or all bins that overlap the burst.
     basis: Literal["rate", "bytes"]
-    # None if the lag cannot be estimated. There is no residual in this case.
+    # None if we cannot estimate the lag. There will be no residual in this case.
     lag_s: float | None = None
     lag_uncertainty_s: float | None = None
     # Change of the lag from the first to the last burst. If it is above 500 ppm of the time between
@@ -855,7 +855,7 @@ class Reconciliation(Message):
     fit_limit_ratio: float | None = None
     # True if the run should not cross the device.
     bypassed: bool = False
-    # Flows that the counter is configured to count. If empty, it counts all flows.
+    # Flows that the counter is configured to count. If empty, it will count all flows.
     counted_flows: tuple[Flow, ...] = ()
     # Other runs with traffic in this ledger.
     neighbours: tuple[str, ...] = ()

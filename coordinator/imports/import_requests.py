@@ -88,7 +88,8 @@ class OriginalTable(_Import):
     engine: Literal["iperf3", "http", "https"] = "iperf3"
     # Time zone for local times in the table.
     timezone: Annotated[str, Field(max_length=64)] = "UTC"
-    # Validation stops at the first wrong row, because 100,000 rows could cause as many errors.
+    # We stop at the first wrong row, because you would get 100,000 errors if each of 100,000 rows
+    # was wrong.
     rows: Annotated[tuple[OriginalRow, ...], FailFast()] = Field(
         min_length=1, max_length=ROWS_MAX_COUNT
     )
@@ -100,7 +101,7 @@ class OriginalTable(_Import):
         default=MetricDeclaration(),
         description="what the metric's figures mean; the defaults are Azure Firewall's Throughput",
     )
-    # If None, the period is inferred from the rows.
+    # If None, the period will be inferred from the rows.
     period_s: Number | None = Field(default=None, ge=1, le=604_800)
     pairs_planned: Integer | None = Field(default=None, ge=1, le=2000)
     # How many rows were skipped because they are not iperf3 results, by kind.

@@ -1,4 +1,4 @@
-// Dialogs to confirm that a run or a study should be stopped. They show the cost up to now.
+// Dialogs to confirm that a run or a study should be stopped. You can see the cost until now.
 
 import { h } from "./dom.js";
 import { dollars, known } from "./format.js";

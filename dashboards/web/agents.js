@@ -69,8 +69,8 @@ function ago(at) {
   return `${span(Math.max(0, Math.round((coordinatorNow() - Date.parse(at)) / 1000)))} ago`;
 }
 
-// Show the state of the webhook and the OTLP collector. If none is configured, the box will be
-// empty.
+// Get the state of the webhook and the OTLP collector. If you do not use any of
+// these services, the box will be empty.
 async function readPlaces(box) {
   const places = await read("/v1/notices");
   if (!places.length) return;

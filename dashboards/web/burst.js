@@ -1,5 +1,5 @@
-// Data of a burst by second, and the state of the pairs. New data is added as the stream delivers
-// it.
+// Data of a burst by second, and the state of the jobs of its pairs. New data will be added when it
+// is received from the stream.
 
 export const NOTHING = 0xffffffff;
 export const [LATE, NULL, OTHER] = [1, 2, 3];
@@ -40,7 +40,7 @@ export class BurstData {
     this.over = false;
   }
 
-  // Text to show if there is no data.
+  // Text to use if there is no data.
   get silence() {
     return this.over ? "No data" : "No data yet";
   }

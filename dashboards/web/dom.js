@@ -35,8 +35,8 @@ export function refill(element, key, children) {
   fill(element, ...children());
 }
 
-// Set the text of an element. If the text is the same, do not change the DOM, because a screen
-// reader would read it again.
+// Set the text of an element. If the text is the same, we should not change the
+// DOM, because a screen reader would read it again.
 export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
@@ -78,11 +78,11 @@ export function table(caption, columns, items, { wide = false } = {}) {
   );
 }
 
-// Show an error that the coordinator returned.
+// Create a message for an error that was returned by the coordinator.
 export const refused = (problem, ...more) => notice("bad", problem.title, problem.message, ...more);
 
-// Wrap a function so that an error from the coordinator is shown in `part`. If the token has
-// expired, the sign-in view will show the error.
+// Wrap a function so that an error from the coordinator is shown in `part`. If the
+// token has expired, the user will have to sign in again.
 export const guarded =
   (part, ask) =>
   (...given) =>

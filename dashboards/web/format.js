@@ -93,14 +93,14 @@ export function span(value) {
 
 export function count(value) {
   if (!known(value)) return UNKNOWN;
-  // If a mean is below ten, show two significant digits.
+  // If a mean is below ten, use two significant digits.
   if (Math.abs(value) < 10 && !Number.isInteger(value)) return String(Number(value.toPrecision(2)));
   return Math.round(value).toLocaleString("en").replaceAll(",", "\u202f");
 }
 
 export const counted = (number, what) => `${count(number)} ${what}${number === 1 ? "" : "s"}`;
 
-// Format a sum in US dollars. From 100 dollars, cents are not shown.
+// Format a sum in US dollars. From 100 dollars, cents are not used.
 export function dollars(usd) {
   if (!known(usd)) return UNKNOWN;
   return `$${usd >= 100 ? Math.round(usd).toLocaleString("en") : usd.toFixed(2)}`;

@@ -14,7 +14,7 @@ import {
 } from "./format.js";
 import { FIGURES, RECEIVED } from "./words.js";
 
-// Metrics that are shown if you open the list of all metrics.
+// Metrics that you can see if you open the list of all metrics.
 const MORE = FIGURES.filter(
   ({ shown, unit, name }) => shown && unit !== "bit/s" && name !== "completeness_ratio",
 );

@@ -1,7 +1,7 @@
 // Heat map of pairs by second on a canvas. When new data is received, only the columns that have
 // changed are drawn again. You do not need to see colours to read the states: late cells have
 // stripes, null cells have crosses, missing cells have dots on grey, and pending cells are empty.
-// If there are more pairs than rows, a row will show the lowest value of its pairs.
+// If there are more pairs than rows, the lowest value of several pairs will be used for a row.
 
 import { LATE, NOTHING, NULL } from "./burst.js";
 import { colours, fit, secondLabel, secondTicks } from "./canvas.js";
@@ -58,7 +58,7 @@ export class HeatMap {
     this.whole = true;
   }
 
-  // Mark the seconds that need to be drawn again, or the complete map.
+  // Mark the seconds that have changed, or the complete map. They will be drawn again.
   touch(seconds, whole = false) {
     this.whole ||= whole;
     this.dirty ??= new Set();
@@ -292,7 +292,7 @@ export class HeatMap {
     this.cursor.set(null);
   }
 
-  // Get the pair to show in a row that is used for several pairs.
+  // Get the pair to use for a row, in case there are several pairs.
   #lowest(row, column) {
     const second = column * this.perColumn;
     const last = Math.min(this.data.pairsCount, (row + 1) * this.perRow);

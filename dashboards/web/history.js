@@ -1,5 +1,5 @@
-// A burst in all recent runs of a scenario, with the 95 % interval of the rate. The view can also
-// show the devices that were tested.
+// A burst in all recent runs of a scenario, with the 95 % interval of the rate. You can also see
+// the devices that have been tested.
 
 import { read } from "./api.js";
 import { ticks } from "./canvas.js";

@@ -219,7 +219,7 @@ export function launchView(main, [wanted], { operator }) {
 
 const newKey = () => crypto.randomUUID?.() ?? String(Math.random()).slice(2);
 
-// Show all fields of the scenario, including those that you cannot change in the form.
+// List all fields of the scenario, including any that you cannot change using the form.
 function everyField(spec) {
   return h(
     "details",

@@ -3,8 +3,8 @@
 import { h, notice } from "./dom.js";
 import { dollars, known } from "./format.js";
 
-// The price can be an estimate (with a bill) or the cost until now (with a projection to the end
-// of the run).
+// The price may be an estimate (with a bill) or the cost until now (with a projection to the end of
+// the run).
 export function priceLines(price) {
   if (!price) return [h("p.quiet", "Unknown: no price table is configured.")];
   const bill = price.spent ?? price.bill;

@@ -1,5 +1,5 @@
-// Show the HTML report of a run or a study. The frame is not allowed to run scripts or to load
-// other resources.
+// Page for the HTML report of a run or a study. The report is in a frame that is not allowed to run
+// any scripts or to load other resources.
 
 import { ask } from "./api.js";
 import { fill, h, notice } from "./dom.js";

@@ -246,8 +246,7 @@ class RunView {
     this.#measure(performance.now() - began + this.#appliedMs);
   }
 
-  // Do not show a card if it has no data. If no more data will be received, show a message
-  // instead.
+  // Hide a card if it has no data. If no more data will be received, use a message instead.
   #sayAbsent({ status, data }) {
     for (const card of this.cards)
       card.hidden = [...card.children].every((child) => child.hidden || !child.hasChildNodes());

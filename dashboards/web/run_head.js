@@ -66,7 +66,7 @@ export class RunHead {
       );
   }
 
-  // Show an error if the run cannot be loaded.
+  // Set an error message, in case the run cannot be loaded.
   refuse(problem) {
     const back = h("p", h("a", { href: "#/runs" }, "All runs"));
     fill(this.problem, refused(problem, back));

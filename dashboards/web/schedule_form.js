@@ -35,8 +35,8 @@ export function scheduleForm(schedule, done) {
 
   read("/v1/scenarios")
     .then((found) => {
-      // The schedule can have a scenario with fields that this form does not show. Do not change
-      // it, unless the user selects another one.
+      // The schedule can have a scenario with fields that are not on this form. We should not
+      // change it unless the user selects another one.
       const kept = schedule
         ? [h("option", { value: "" }, `${schedule.spec.scenario}, unchanged`)]
         : [];
@@ -54,7 +54,7 @@ export function scheduleForm(schedule, done) {
     const what = scenario.value ? { scenario: scenario.value } : { spec: schedule.spec };
     // If both are set, the coordinator will return an error, so we send both.
     const when = { cron: cron.value || null, at: at.value || null };
-    // Fields that this form does not show, or that it shows without seconds.
+    // Fields that are not on this form, or that do not have any seconds on it.
     const kept = {};
     if (schedule) {
       kept.until_at = schedule.until_at;

@@ -5,7 +5,7 @@ import { announce, every, fill, guarded, h, refused } from "./dom.js";
 import { counted, instant, span } from "./format.js";
 import { scheduleForm } from "./schedule_form.js";
 
-// Show the time in the time zone of the schedule if it is not UTC.
+// Get the time in the time zone of the schedule if it is not using UTC.
 function local(at, timeZone) {
   if (!timeZone || timeZone === "UTC") return null;
   const words = {

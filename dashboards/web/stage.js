@@ -1,4 +1,4 @@
-// Text for the current state of a burst, for example to show the time until it will start.
+// Text for the current state of a burst, for example the time until it will start.
 
 import { clock, span } from "./format.js";
 

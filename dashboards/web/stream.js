@@ -4,8 +4,8 @@
 
 import { headers, problemOf } from "./api.js";
 
-// If no data is received for this time, show a warning. The coordinator sends a heartbeat every 5
-// s.
+// If no data has been received for this time, we need to set a warning. The coordinator sends a
+// heartbeat every 5 s.
 const SILENCE_MAX_MS = 12_000;
 const WAIT_MS = [500, 1000, 2000, 4000, 8000];
 // Interval to check the stream. It should be short, because it is also used to update the clock

@@ -106,8 +106,7 @@ function trialColumns(question, knees) {
   ];
 }
 
-// Tables for the events of the device: the steps for scaling, or the time without traffic for
-// each pair.
+// Tables for the events of the device: the steps of the rate, or an outage for each pair.
 const grown = (step) => [step.size_bits_per_second, step.half_width_bits_per_second];
 const STEPS = [
   ["After overload", (step) => seconds(step.after_overload_s), FIGURE],
@@ -141,7 +140,7 @@ export function studyView(main, [studyId], { operator }) {
     trials: h("div"),
   };
   let study = null;
-  // The data that the chart shows now. If it is the same, do not draw it again.
+  // Current data of the chart. If this has not changed, we do not need to draw the chart again.
   let drawn = null;
   main.append(
     h(

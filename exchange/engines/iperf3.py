@@ -180,7 +180,7 @@ def _version(text: str) -> Version:
 def _too_slow(traffic: Traffic) -> Iterator[str]:
     """Yield an error if the rate limit leaves the connection silent for too long.
 
-    All streams send their first blocks at the same time. The other end then will receive nothing
+    All streams send their first blocks at the same time. The other end will then receive nothing
     until the second blocks.
     """
     rate = traffic.stream_bits_per_second

@@ -4,7 +4,7 @@ Only the part that Service Bus uses is implemented (OASIS AMQP 1.0, part 1 types
 part 3.2 messages):
 
 - A value is decoded to plain Python. ``int`` is a *long*, ``str`` a *string* and ``bytes`` a
-  *binary*. A subclass is used when the width is relevant to a peer.
+  *binary*. A subclass will be used when the width is relevant to a peer.
 - The decoder does not trust any length. It raises :class:`WireError` for malformed data.
 """
 

@@ -178,7 +178,7 @@ def aggregate(
         pairs=pairs,
         client=_hosts(aligned.client, [pair.client_nic_ratio for pair in pairs], span),
         server=_hosts(aligned.server, [pair.server_nic_ratio for pair in pairs], span),
-        # When readings are spread over seconds, they do not show when a fall happened.
+        # If readings are spread over seconds, we cannot use them to see when a fall happened.
         cliff=None
         if span is None or not scale.has_seconds
         else _cliff(aligned, filled, measured, span),
@@ -226,7 +226,7 @@ def _covered(aligned: Aligned, rows: Sequence[int], span: slice) -> float:
 def _sent(flow: FlowSeconds, span: slice, ran: NDArray[np.bool_]) -> float | None:
     """Return the bytes sent in the window.
 
-    If a pair was running, its mean is used for unknown seconds.
+    If a pair was running, its mean will be used for unknown seconds.
     """
     cells = flow.sent_bytes[:, span]
     known = ~np.isnan(cells)
@@ -707,7 +707,7 @@ def series_of(burst: Burst, aligned: Aligned, span: slice | None = None) -> Burs
 def _flow_series(flow: FlowSeconds) -> FlowSeries:
     rates = (flow.received_bytes * 8).astype(np.float32)
     rates[flow.coverage <= 0] = np.nan
-    # The bytes are spread evenly, so this is not the real rate for any second.
+    # The bytes are spread evenly, so you will not get the real rate for a second.
     if flow.means_only:
         rates = rates[:0]
     p5, p50, p95 = column_quantiles(rates, (0.05, 0.5, 0.95))

@@ -186,7 +186,7 @@ def judge_levels(
     Args:
         received_bytes: Received bytes, with shape (pairs, seconds).
         coverage: Ratio to which a second is covered, with the same shape.
-        drop_ratio: How far a second must be below the median to be low, as a ratio.
+        drop_ratio: How far a second needs to be below the median to be low, as a ratio.
     """
     seen = coverage >= SEEN_RATIO
     rates: Floats = np.full(seen.shape, np.nan)
@@ -389,7 +389,8 @@ def _reading_bounds(
 ) -> tuple[float, float]:
     """Extend a span of seconds to the bounds of its readings.
 
-    If readings share a second, it is known from both. So a span can end before its reading ends.
+    If readings share a second, it will be known from both. So a span can end before its reading
+    ends.
 
     Args:
         begin: First second.

@@ -59,7 +59,7 @@ def is_heard(presence: Presence, now: datetime) -> bool:
 
     Args:
         presence: The heartbeat of the agent.
-        now: The current time.
+        now: Current time to use.
     """
     return abs((now - presence.beat_at).total_seconds()) <= PRESENCE_STALE_S
 
@@ -69,7 +69,7 @@ def live(presences: Sequence[Presence], now: datetime) -> list[Presence]:
 
     Args:
         presences: Heartbeats of all agents.
-        now: The current time.
+        now: Current time to use.
     """
     return sorted(
         (

@@ -1,7 +1,7 @@
 """Dated Azure price table, and the bill for given quantities. Pure.
 
-If a price or quantity is unknown, it is listed and not included in the total, which is then a lower
-bound. One GB is 10^9 bytes.
+If a price or quantity is unknown, it will be listed and not included in the total, which is then a
+lower bound. One GB is 10^9 bytes.
 """
 
 import operator

@@ -217,7 +217,7 @@ class AzureMonitorSource(ArchiveSource):
 
         Args:
             entry: Configuration of the source.
-            now: Clock. Tests can replace it.
+            now: Clock to use. Tests can replace it.
 
         Raises:
             TelemetryError: The resource id, the grain, the endpoint or the token is invalid, or

@@ -2,7 +2,8 @@
 
 The firewall counts the bytes (IP layer) that it delivered in each direction. Dropped packets are
 not included. Acknowledgements flow against the payload. If a run uses a single direction, only the
-flow with the payload is read. If it uses both, the sum is read, which includes acknowledgements
+flow with the payload is read. If it uses both, the sum will be read, which includes
+acknowledgements
 (:func:`broadside.coordinator.core.measure.formulas.headers.acknowledged_max_ratio`).
 
 If a counter decreases because the reader was restarted, the bin is unknown and not negative. If the

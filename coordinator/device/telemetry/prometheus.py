@@ -74,7 +74,7 @@ class PrometheusEntry(ArchiveEntry):
 class PrometheusSource(ArchiveSource):
     """Range queries over the span of a run.
 
-    For a rate, the entry must set the averaging time in ``over_s``.
+    For a rate, the entry needs to set the averaging time in ``over_s``.
     """
 
     entry: PrometheusEntry
@@ -91,7 +91,7 @@ class PrometheusSource(ArchiveSource):
         Args:
             entry: Configuration of the source.
             transport: Transport for tests.
-            now: Clock. Tests can replace it.
+            now: Clock to use. Tests can replace it.
 
         Raises:
             TelemetryError: The token cannot be read, or the entry has no query.

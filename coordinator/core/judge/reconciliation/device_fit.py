@@ -191,10 +191,10 @@ def _rare(count: int) -> float:
 def relative_noise(bursts: Sequence[BinSums], level: float) -> float:
     """Return an upper bound for the relative standard deviation of a busy bin.
 
-    It is computed from the median difference between neighbouring bins in all bursts. The test must
-    detect steps in the misfit, and these do not change the median. The relative standard error of
-    the estimate is 1.16 / sqrt(count), because the median absolute deviation has an efficiency of
-    37 %.
+    It is computed from the median difference between neighbouring bins in all bursts. The test
+    needs to detect steps in the misfit, and these do not change the median. The relative standard
+    error of the estimate is 1.16 / sqrt(count), because the median absolute deviation has an
+    efficiency of 37 %.
 
     Args:
         bursts: Bins of each burst.
