@@ -358,7 +358,7 @@ def service_states(
 
     Args:
         ports: Ports of all engines.
-        own_certificate: True if the operator has set a certificate.
+        certificate_is_generated: True if the operator has set a certificate.
     """
     by_engine: dict[str, list[DaemonPort]] = {}
     for served in ports:

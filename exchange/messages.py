@@ -307,6 +307,8 @@ def is_empty(value: object) -> bool:
 
 
 class ClockSource(StrEnum):
+    """Source of a clock's error bound."""
+
     CHRONY = "chrony"
     ADJTIMEX = "adjtimex"
     UNKNOWN = "unknown"
@@ -369,6 +371,8 @@ class Direction(StrEnum):
 
 
 class Protocol(StrEnum):
+    """Transport protocol of a stream."""
+
     TCP = "tcp"
     UDP = "udp"
 
@@ -1030,11 +1034,15 @@ class Claim(AgentMessage):
 
 
 class Role(StrEnum):
+    """Role of an agent."""
+
     CLIENT = "client"
     SERVER = "server"
 
 
 class AgentState(StrEnum):
+    """State of an agent."""
+
     IDLE = "idle"
     # The agent has an armed or running job.
     BUSY = "busy"
@@ -1157,6 +1165,8 @@ class Outcome(StrEnum):
 
 
 class StartMethod(StrEnum):
+    """Method to start the traffic at the planned time."""
+
     # Connections are opened early and released at the planned start.
     GATE = "gate"
     # The engine is started at the planned start.

@@ -40,6 +40,7 @@ class WriteRefusals:
 
 
 def utc_now() -> datetime:
+    """Return the current time in UTC."""
     return datetime.now(UTC)
 
 

@@ -40,7 +40,7 @@ async def timed(method: PingMethod) -> float | None:
     On a busy host this process can read a reply late. Such a reply does not count as lost.
 
     Args:
-        way: A function that creates the probe, such as :func:`echo`.
+        method: A function that creates the probe, such as :func:`echo`.
 
     Returns:
         Duration in seconds, or None if the probe was lost.

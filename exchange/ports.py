@@ -284,9 +284,9 @@ class Entity:
 
 
 class Table(Protocol):
-    """Rows by partition key and row key. Writes are durable and visible immediately.
+    r"""Rows by partition key and row key. Writes are durable and visible immediately.
 
-    - Keys have 1 to 512 characters, without ``/ \\ # ?`` and control characters. Property names are
+    - Keys have 1 to 512 characters, without ``/ \ # ?`` and control characters. Property names are
       identifiers, at most 252 per row. ``PartitionKey``, ``RowKey`` and ``Timestamp`` are reserved.
       Other keys and names raise ``ValueError``.
     - A value is read back exactly as it was written. ``int`` has 64 bits. A datetime is UTC with

@@ -20,10 +20,12 @@ _reported: set[str] = set()
 
 
 def make_row(partition: str, key: str, properties: Mapping[str, Value]) -> Entity:
+    """Return a row with the given key and properties."""
     return Entity(partition_key=partition, row_key=key, properties=properties)
 
 
 def message_row(partition: str, key: str, message: Message) -> Entity:
+    """Return a row with a message in its property ``json``."""
     return make_row(partition, key, {"json": message.to_json()})
 
 
@@ -87,6 +89,7 @@ def try_row(model: type[_M], row: Entity) -> _M | None:
 
 
 def row_name(row: Entity) -> str:
+    """Return the key of a row to use in a log."""
     return f"{row.partition_key}|{row.row_key}"
 
 

@@ -31,6 +31,7 @@ PAUSED_RATIO: Final = 0.002
 
 
 def main(folder: Path, name: str) -> None:
+    """Apply a profile until the process is killed."""
     spec = network.read_spec(folder)
     if spec is None:
         raise SystemExit(f"{folder}: no finished lab")

@@ -494,5 +494,6 @@ def start_ledger(lab: Lab) -> None:
 
 
 def is_ledger_running(lab: Lab) -> bool:
+    """Return True if the ledger process of a lab is running."""
     prefix = lab.spec.prefix
     return any(is_module(process, "broadside.lab.ledger", prefix) for process in list_processes())

@@ -36,6 +36,7 @@ _pids: dict[str, str] = {}
 
 
 def value_of(figure: dict[str, Any], now_s: float) -> int | str:
+    """Return the value to report for an entry of the file."""
     if "text" in figure:
         return str(figure["text"])
     if "lines" in figure:
@@ -105,6 +106,7 @@ def _count(lines: dict[str, Any]) -> int:
 
 
 def key_of(oid: str) -> tuple[int, ...]:
+    """Return an OID as a tuple of numbers, to sort it."""
     return tuple(int(part) for part in oid.strip(".").split("."))
 
 
@@ -129,6 +131,7 @@ def answer(verb: str, oid: str, path: str) -> list[str]:
 
 
 def main(path: str) -> None:
+    """Answer the requests of snmpd on standard input."""
     while line := sys.stdin.readline().strip():
         if line == "PING":
             lines = ["PONG"]

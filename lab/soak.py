@@ -199,6 +199,7 @@ def _launch(coordinator: Serving, options: SoakOptions) -> tuple[str, float]:
 
 
 def main() -> int:
+    """Run the soak test and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m broadside.lab.soak", description=__doc__)
     usual = SoakOptions()
     for flag, field_name in (

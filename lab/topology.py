@@ -197,10 +197,12 @@ def host_names(spec: LabSpec, role: Role) -> tuple[str, ...]:
 
 
 def firewall_namespace(prefix: str) -> str:
+    """Return the namespace of the firewall."""
     return prefix + "fw"
 
 
 def switch_namespace(prefix: str, role: Role) -> str:
+    """Return the namespace of the switch for a role."""
     return f"{prefix}{role.value[0]}sw"
 
 

@@ -129,7 +129,7 @@ def json_pointer(error: Mapping[str, Any], body: object) -> str:
     """Return the JSON pointer of a pydantic error.
 
     Args:
-        found: One error of ``ValidationError.errors()``. Its ``loc`` begins with ``body``.
+        error: One error of ``ValidationError.errors()``. Its ``loc`` begins with ``body``.
         body: The parsed body.
     """
     path = _along(error["loc"][1:], body, missing=error["type"] == "missing")

@@ -66,6 +66,7 @@ class Token(Message):
 
 
 def digest(secret: str) -> str:
+    """Return the SHA-256 of a secret in hexadecimal."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 

@@ -29,6 +29,8 @@ enrollment = CommandGroup()
 
 
 class TokenRole(StrEnum):
+    """Role that a new token can have."""
+
     VIEWER = "viewer"
     OPERATOR = "operator"
 

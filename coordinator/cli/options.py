@@ -17,6 +17,7 @@ _UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 def complete_scenario(incomplete: str) -> Sequence[str]:
+    """Return the names of scenarios that start with the given text."""
     from broadside.coordinator import scenarios
 
     return [name for name in scenarios.names() if name.startswith(incomplete)]
@@ -30,6 +31,7 @@ def complete_field(incomplete: str) -> Sequence[str]:
 
 
 def complete_chart(incomplete: str) -> Sequence[str]:
+    """Return the names of charts that start with the given text."""
     from broadside.coordinator.views.charts import CHARTS
 
     return [name for name in CHARTS if name.startswith(incomplete)]

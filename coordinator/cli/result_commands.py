@@ -34,6 +34,8 @@ _BASELINES_MAX_COUNT: Final = 100
 
 
 class SeriesOf(StrEnum):
+    """Rows of a series: the fleet or a single pair."""
+
     FLEET = "fleet"
     PAIR = "pair"
 

@@ -39,6 +39,8 @@ Column = str | Callable[[Any], str]
 
 
 class RowsFormat(StrEnum):
+    """Format for rows that are written to a file or to standard output."""
+
     CSV = "csv"
     JSON = "json"
     ARROW = "arrow"

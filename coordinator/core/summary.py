@@ -14,6 +14,8 @@ from broadside.exchange.messages import Flow, Message, OutageKind, RunId, Side, 
 
 
 class Verdict(StrEnum):
+    """Verdict of a run or of a check."""
+
     PASS = "pass"  # noqa: S105  # a verdict, not a password
     FAIL = "fail"
     INCONCLUSIVE = "inconclusive"
@@ -381,6 +383,8 @@ class CliffSummary(Message):
 
 
 class DisruptionKind(StrEnum):
+    """Kind of a disruption."""
+
     # No bytes for at least one second.
     STALL = "stall"
     # A low rate, but not zero.
@@ -712,6 +716,8 @@ class Latency(Message):
 
 
 class LimiterName(StrEnum):
+    """Name of a possible bottleneck."""
+
     FIREWALL = "firewall"
     CLIENT_NIC = "client-nic"
     SERVER_NIC = "server-nic"

@@ -64,7 +64,7 @@ class MetricPoint(Message):
 
 
 class _Import(Message):
-    """What every import says besides its data."""
+    """Fields of every import, in addition to its data."""
 
     labels: LabelValues = Field(
         default={}, description="kept with the run; groups are told apart by them"
@@ -123,7 +123,7 @@ class OriginalTable(_Import):
 
 
 class RecordingState(StrEnum):
-    """What a recording of iperf3 holds."""
+    """Content of a recording of iperf3."""
 
     # A complete test without an error, with bytes in every flow.
     MEASURED = "measured"

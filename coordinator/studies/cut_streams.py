@@ -47,7 +47,7 @@ def with_cut_streams(
     """Add cut streams to the sessions of a drill.
 
     Args:
-        found: Results of the drill.
+        drilled: Results of the drill.
         cut: The cut streams.
         moved_again: Pairs that have payload in the next burst, or None if there is no next burst.
     """

@@ -13,7 +13,7 @@ def drilled(event: ExecutedEvent | None, result: DrillResult | None) -> Conclusi
 
     Args:
         event: The event of the drill, or None if it was not started.
-        found: Measured effects, or None if there is no data for the burst.
+        result: Measured effects, or None if there is no data for the burst.
     """
     if event is None or event.started_at is None:
         why = "its time was not reached" if event is None else event.problem or "no reason is known"

@@ -147,7 +147,7 @@ def require_single_endpoint(
 
     Args:
         setting: Common prefix of the two setting names.
-        way: Suffix of the setting for ``place``.
+        endpoint_setting: Suffix of the setting for ``place``.
         place: Endpoint or namespace.
         connection_string: Connection string.
     """
@@ -463,7 +463,7 @@ def explain_certificate(
         causes: The error and its causes.
         place: Service name for the message.
         setting: Common prefix of the setting names.
-        said: Error message.
+        text: Error message.
     """
     if not any(
         isinstance(cause, (ssl.SSLCertVerificationError, FileNotFoundError)) for cause in causes

@@ -358,7 +358,7 @@ class Account:
         """Return everything that was read so far.
 
         Args:
-            words: Text outside the JSON, in which an error message is searched.
+            sentence: Text outside the JSON, in which an error message is searched.
             exit_code: The process exit code. None if it is unknown.
             ended_at_s: Arrival of the complete output, in epoch seconds. None if unknown.
             released_at_s: Release time of the start gate, in epoch seconds. None without the gate.
@@ -469,10 +469,12 @@ class Account:
 
 
 def object_of(value: object) -> dict[str, object]:
+    """Return a JSON object, or an empty one if the value is not an object."""
     return value if isinstance(value, dict) else {}
 
 
 def objects_of(value: object) -> list[dict[str, object]]:
+    """Return a list of JSON objects, or an empty list if the value is not a list."""
     return [object_of(item) for item in value] if isinstance(value, list) else []
 
 

@@ -359,8 +359,9 @@ class Process:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """All processes and files of one end. Several processes form one test and their readings are
-    summed.
+    """All processes and files of one end.
+
+    If there are several processes, they form one test, and their readings will be summed.
 
     With the start gate the agent starts all processes before the start time. Without it the agent
     starts all processes at the start time.
@@ -377,8 +378,9 @@ class Launch:
 
     @property
     def texts(self) -> Mapping[str, str]:
-        """Return the content of the files by name, for the record, cut to ``FILE_TEXT_MAX``
-        characters.
+        """Return the content of the files by name, to store it in the record.
+
+        A long text will be cut to ``FILE_TEXT_MAX`` characters.
         """
         return {
             file.name: file.text[:FILE_TEXT_MAX] + ("..." if len(file.text) > FILE_TEXT_MAX else "")
@@ -542,9 +544,7 @@ class Engine(ABC):
         return traffic.stream_bits_per_second * traffic.streams_count * flows_count
 
     def shutdown_grace_s(self, traffic: Traffic) -> float:
-        """Return the seconds after the planned end in which the client can still wait for
-        responses.
-        """
+        """Return how many seconds after the planned end the client can wait for responses."""
         return 0.0
 
     def scaled(self, traffic: Traffic, scale: float) -> Traffic:

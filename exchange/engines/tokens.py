@@ -41,7 +41,8 @@ def token_of(job: Job, shutdown_grace_s: float = 0.0) -> Token:
 
     Args:
         job: The job to run.
-        tail_s: How long the client will wait for the last responses after the test, in seconds.
+        shutdown_grace_s: How long the client will wait for the last responses after the test, in
+            seconds.
     """
     return Token(job_id=job.job_id, lasts_s=job.duration_s + job.traffic.omit_s + shutdown_grace_s)
 

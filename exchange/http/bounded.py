@@ -41,7 +41,7 @@ async def ask(
         url: The URL to request.
         max_bytes: The maximum body size to read after decompression, in bytes. Use None to read
             only status and headers.
-        whole_s: The maximum time to wait for the complete response, in seconds. It will be extended
+        total_s: The maximum time to wait for the complete response, in seconds. It will be extended
             if the request has a body.
         unpacks: True if the response may be gzipped. Otherwise a compressed response is an error,
             because a kilobyte can expand to a gigabyte.
@@ -90,7 +90,7 @@ def ask_now(url: str, max_bytes: int | None, total_s: float, method: str = "GET"
         url: The URL to request.
         max_bytes: The maximum body size to read, in bytes. Use None to read only status and
             headers.
-        whole_s: The maximum time to wait for the response, in seconds.
+        total_s: The maximum time to wait for the response, in seconds.
         method: HTTP method, such as ``GET``.
 
     Raises:

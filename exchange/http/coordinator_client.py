@@ -167,7 +167,7 @@ class CoordinatorClient:
         Args:
             do: The operation name.
             kind: The kind of outage to record if it fails.
-            said: Arguments to send with the operation.
+            message: Arguments to send with the operation.
 
         Returns:
             The result. If the coordinator reports an error, that error is raised.
@@ -593,7 +593,7 @@ def error_of(name: str, message: str) -> ExchangeError:
 
     Args:
         name: Class name of the error. An unknown name results in ``TableError``.
-        said: Message of the error.
+        message: Message of the error.
     """
     return _ERRORS.get(name, TableError)(message)
 

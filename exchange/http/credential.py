@@ -23,6 +23,7 @@ EARLIER_MAX_COUNT: Final = 60
 
 
 def new_secret() -> str:
+    """Return a new random secret for an agent."""
     return f"bsa_{secrets.token_urlsafe(SECRET_BYTES)}"
 
 

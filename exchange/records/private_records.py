@@ -51,7 +51,7 @@ _M = TypeVar("_M", bound=Message)
 
 
 class RunOutcome(Message):
-    """How a run ended, in the few figures that lists and sums over many runs need."""
+    """Outcome of a run, with the metrics that are needed to list and aggregate runs."""
 
     cancelled: bool
     # One of pass, fail, inconclusive, measured.
@@ -100,7 +100,7 @@ class QueuedBurst:
 
 
 class RunHeader(Message):
-    """What a list of runs shows without opening any."""
+    """Entry of a run in the list of runs."""
 
     run_id: RunId
     scenario: str
@@ -224,7 +224,7 @@ class PrivateRecords:
 
         Args:
             job: The job to deliver.
-            who: The agent id.
+            user: The agent id.
         """
         tunnel = job.traffic.encapsulation
         properties: dict[str, Value] = {
@@ -245,7 +245,7 @@ class PrivateRecords:
             run_id: The run id.
             burst_index: The burst index in the run, from 0.
             pair_index: The pair index in the run, from 0.
-            who: The agent id.
+            user: The agent id.
 
         Returns:
             ``planned_start_at``, ``server``, ``ports``, ``tunnel_port`` and ``vni``. Empty if the
@@ -365,7 +365,7 @@ class PrivateRecords:
 
         Args:
             run_id: The run id.
-            hold: The new lease.
+            judging: The new lease.
             now: The current time.
 
         Returns:

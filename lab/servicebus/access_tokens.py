@@ -19,6 +19,8 @@ JWT_AUDIENCE: Final = "https://servicebus.azure.net"
 
 
 class Right(StrEnum):
+    """Right of a caller on a queue."""
+
     SEND = "Send"
     LISTEN = "Listen"
 

@@ -24,6 +24,8 @@ VISIBLE_S: Final = 20.0
 
 
 class RunState(StrEnum):
+    """State of a run."""
+
     # Between bursts, or before the first one.
     WAITING = "waiting"
     ARMING = "arming"
@@ -35,6 +37,8 @@ class RunState(StrEnum):
 
 
 class BurstPhase(StrEnum):
+    """Phase of a burst."""
+
     PLANNED = "planned"
     ARMING = "arming"
     RUNNING = "running"

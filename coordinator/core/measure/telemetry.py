@@ -313,4 +313,5 @@ def _repeated_rows(first: TelemetrySeries, second: TelemetrySeries) -> "np.ndarr
 
 
 def column(values: Iterable[float]) -> Floats:
+    """Return the values as an array of floats."""
     return np.fromiter(values, dtype=float)

@@ -206,6 +206,7 @@ def over_budget_reason(spending: Spend, burst: Burst, prices: Prices) -> str | N
 
 
 def stopped_by_budget(control: Control | None) -> bool:
+    """Return True if the run was cancelled because of its budget."""
     return control is not None and control.cancelled_by == STOPPED_BY
 
 

@@ -126,6 +126,7 @@ class Span:
 
 
 def exactly(value: float | None) -> Span:
+    """Return the span of a value without uncertainty. None is an unknown value."""
     return Span(value=value, low=value, high=value)
 
 

@@ -36,6 +36,8 @@ DROPS_OF_FLOW = {Flow.UP: "up_drops_count", Flow.DOWN: "down_drops_count"}
 
 
 class LabEntry(SourceEntry):
+    """Configuration of a source for the lab's firewall."""
+
     file: Path
     byte_counter: ByteCounter = ByteCounter()
 
@@ -100,4 +102,5 @@ def _readings(text: str, direction: Direction) -> tuple[Floats, Floats, Floats]:
 
 
 def open_source(entry: Mapping[str, Any]) -> LabSource:
+    """Return the source for an entry of the telemetry file."""
     return LabSource(parse_entry(LabEntry, entry))

@@ -44,6 +44,8 @@ Promql = Annotated[str, Field(min_length=1, max_length=4096)]
 
 
 class Query(Read):
+    """Query to read a quantity."""
+
     query: Promql
     # Label with the name of the instance. ``None`` means a single series.
     instance_label: str | None = None
@@ -62,6 +64,8 @@ class PrometheusByteCounter(ByteCounter):
 
 
 class PrometheusEntry(ArchiveEntry):
+    """Configuration of a Prometheus source."""
+
     url: str
     token: Secret | None = None
     ca_file: Path | None = None
@@ -228,4 +232,5 @@ def _labels_of(series: PrometheusSeries) -> frozenset[tuple[str, str]]:
 
 
 def open_source(entry: Mapping[str, Any]) -> PrometheusSource:
+    """Return the source for an entry of the telemetry file."""
     return PrometheusSource(parse_entry(PrometheusEntry, entry))

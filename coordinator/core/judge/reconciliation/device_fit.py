@@ -169,8 +169,10 @@ def _cumulative(
 def _local(
     misfit: Floats, shifts: Floats, sigma: Floats, bent: Floats, idle_bytes: float
 ) -> tuple[Floats, Floats]:
-    """Return the misfits of single bins and their limits, without bytes that moved to a
-    neighbour."""
+    """Return the misfits of single bins and their limits.
+
+    Bytes that moved to a neighbouring bin are not included.
+    """
     count = len(misfit)
     padded = np.pad(misfit, 1)
     traded = np.minimum(np.abs(misfit + padded[:-2]), np.abs(misfit + padded[2:]))

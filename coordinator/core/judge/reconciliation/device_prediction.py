@@ -622,8 +622,10 @@ class DevicePrediction:
 
 
 def _beside_curve(neighbours: Sequence[Neighbour], ratio: float) -> Curve | None:
-    """Return the cumulative bytes of other runs at the counter's layer, or None without other
-    runs."""
+    """Return the cumulative bytes of other runs at the layer of the counter.
+
+    None if there are no other runs.
+    """
     if not neighbours:
         return None
     curve = fleet_curve(neighbours)

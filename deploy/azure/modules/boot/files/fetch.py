@@ -238,6 +238,7 @@ def wait_healthy(service: str) -> None:
 
 
 def main() -> None:
+    """Install the package and publish each step. Exit with 1 if this attempt has failed."""
     os.umask(0o077)
     bundle = json.loads(Path(sys.argv[1]).read_text())
     FOLDER.mkdir(parents=True, exist_ok=True)
