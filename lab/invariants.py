@@ -114,17 +114,13 @@ def _burst(plan: Plan, burst: BurstSummary) -> Iterator[str]:
 
 def _twice(stored: Stored) -> Iterator[str]:
     """Yield pairs with more than one claim, report or engine test in a burst."""
-    cookies: Counter[str] = Counter()
-    for index, reports in stored.reports.items():
-        for pair_index, report in reports.items():
-            text = f"burst {index + 1}, pair {pair_index + 1}"
-            claim = stored.claims.get(index, {}).get(pair_index)
-            if claim is None:
-                yield f"{text}: reported by {report.agent_id}, claimed by nobody"
-            elif claim.agent_id != report.agent_id:
-                yield f"{text}: claimed by {claim.agent_id}, reported by {report.agent_id}"
-            if report.engine is not None and report.engine.cookie is not None:
-                cookies[report.engine.cookie] += 1
+    yield from _wrong_claims(stored)
+    cookies = Counter(
+        report.engine.cookie
+        for reports in stored.reports.values()
+        for report in reports.values()
+        if report.engine is not None and report.engine.cookie is not None
+    )
     for cookie, count in cookies.items():
         if count > 1:
             yield f"test {cookie} is in {count} reports"
@@ -133,6 +129,18 @@ def _twice(stored: Stored) -> Iterator[str]:
         for agent_id, count in holders.items():
             if count > 1:
                 yield f"burst {index + 1}: {agent_id} holds {count} pairs at one instant"
+
+
+def _wrong_claims(stored: Stored) -> Iterator[str]:
+    """Yield reports without a claim, or with a claim of another agent."""
+    for index, reports in stored.reports.items():
+        for pair_index, report in reports.items():
+            text = f"burst {index + 1}, pair {pair_index + 1}"
+            claim = stored.claims.get(index, {}).get(pair_index)
+            if claim is None:
+                yield f"{text}: reported by {report.agent_id}, claimed by nobody"
+            elif claim.agent_id != report.agent_id:
+                yield f"{text}: claimed by {claim.agent_id}, reported by {report.agent_id}"
 
 
 def left_behind(prefix: str) -> list[str]:

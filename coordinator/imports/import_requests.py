@@ -67,7 +67,7 @@ class _Import(Message):
     """Fields of every import, in addition to its data."""
 
     labels: LabelValues = Field(
-        default={}, description="kept with the run; groups are told apart by them"
+        default={}, description="labels to store with the run; you can use them to group runs"
     )
     overrides: Mapping[str, Any] = Field(
         default={},
@@ -75,7 +75,9 @@ class _Import(Message):
         examples=[{"objective.target_bits_per_second": 180e9}],
     )
     notes: Annotated[tuple[Note, ...], FailFast()] = Field(default=(), max_length=100)
-    by: str = Field(default="api", max_length=100, description="who imports; kept with the run")
+    by: str = Field(
+        default="api", max_length=100, description="user who imports the run; stored with the run"
+    )
 
 
 class OriginalTable(_Import):
@@ -99,7 +101,8 @@ class OriginalTable(_Import):
     )
     metric_declaration: MetricDeclaration = Field(
         default=MetricDeclaration(),
-        description="what the metric's figures mean; the defaults are Azure Firewall's Throughput",
+        description="meaning of the values in the metric; the defaults are for the Throughput "
+        "metric of Azure Firewall",
     )
     # If None, the period will be inferred from the rows.
     period_s: Number | None = Field(default=None, ge=1, le=604_800)

@@ -762,6 +762,19 @@ def _is_broken_link(error: Exception) -> bool:
     )
 
 
+def _explain_refusal(address: ServiceBusAddress, role: str, text: str) -> ExchangeRefused:
+    """Return an error with the right or the role that is needed."""
+    fix = f"give it the role '{role}' on the queue"
+    if address.connection_string:
+        right = "Send" if role == _SENDER_ROLE else "Listen"
+        fix = (
+            "copy BROADSIDE_SERVICEBUS_CONNECTION_STRING anew from the portal, of a policy "
+            f"with the right {right}, or use an identity with the role '{role}'"
+        )
+    kind = _TokenOver if "ExpiredToken" in text else ExchangeRefused
+    return kind(f"{address} refuses {address.identity}: {text}; {fix}")
+
+
 def _explain(error: Exception, address: ServiceBusAddress, role: str) -> ExchangeError:
     """Map an SDK error to an error on one line, with the queue and, if known, the fix."""
     if isinstance(error, ExchangeError):
@@ -790,15 +803,7 @@ def _explain(error: Exception, address: ServiceBusAddress, role: str) -> Exchang
     # With a custom endpoint the SDK reports a rejected token as a connection error.
     refused = any(getattr(cause, "status_code", None) in (401, 403) for cause in causes)
     if refused or any_is(ServiceBusAuthenticationError, ServiceBusAuthorizationError):
-        fix = f"give it the role '{role}' on the queue"
-        if address.connection_string:
-            right = "Send" if role == _SENDER_ROLE else "Listen"
-            fix = (
-                "copy BROADSIDE_SERVICEBUS_CONNECTION_STRING anew from the portal, of a policy "
-                f"with the right {right}, or use an identity with the role '{role}'"
-            )
-        kind = _TokenOver if "ExpiredToken" in text else ExchangeRefused
-        return kind(f"{address} refuses {address.identity}: {text}; {fix}")
+        return _explain_refusal(address, role, text)
     if (unproven := explain_certificate(causes, str(address), _SETTING, text)) is not None:
         return unproven
     if any_is(ServiceBusQuotaExceededError):
