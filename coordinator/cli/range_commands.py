@@ -158,7 +158,8 @@ def park(
     and results remain. The variables are those of the last `up`, unless others are given.
     """
     _scale(_require_range(directory), 0, dry_run)
-    _set_parked(directory, variables, settings, yes, dry_run, parked="true")
+    options = _given_or_stored(directory, variables, settings)
+    _set_parked(directory, options, yes, dry_run, parked="true")
     if not dry_run:
         _set_firewall(_outputs(directory), allocated=False)
         typer.echo("the range is parked; to start it again: broadside unpark")
@@ -178,7 +179,8 @@ def unpark(
     _require_range(directory)
     if not dry_run:
         _set_firewall(_outputs(directory), allocated=True)
-    _set_parked(directory, variables, settings, yes, dry_run, parked="false")
+    options = _given_or_stored(directory, variables, settings)
+    _set_parked(directory, options, yes, dry_run, parked="false")
     if not dry_run:
         typer.echo("the range is unparked and has no agents; before a test: broadside scale N")
 
@@ -377,16 +379,15 @@ def _check(directory: Path, options: Sequence[str]) -> None:
 # Parking ------------------------------------------------------------------------------------------
 
 
+def _given_or_stored(
+    directory: Path, variables: Sequence[Path] | None, settings: Sequence[str] | None
+) -> Sequence[str]:
+    return tf.variable_options(directory, variables, settings) or tf.stored_variables(directory)
+
+
 def _set_parked(
-    directory: Path,
-    variables: Sequence[Path] | None,
-    settings: Sequence[str] | None,
-    yes: bool,
-    dry_run: bool,
-    *,
-    parked: str,
+    directory: Path, options: Sequence[str], yes: bool, dry_run: bool, *, parked: str
 ) -> None:
-    options = tf.variable_options(directory, variables, settings) or tf.stored_variables(directory)
     _apply(directory, [*options, f"-var=parked={parked}"], yes, dry_run)
 
 

@@ -211,14 +211,20 @@ def course_findings(said: Course, *, silent_controls_count: int = 0) -> Iterator
             f"planned pair-seconds. {down.down_s} had too little traffic; {down.unknown_s} are "
             "unknown.",
         )
-    for item in (trend for trend in said.trends if trend.moved):
-        yield note(
-            f"drift-{item.name}",
-            41,
-            f"Trend of {item.name}: {formatting.signed(item.percent_per_hour, 3)} % per hour (95 % "
-            f"interval {formatting.signed(item.low_percent_per_hour, 3)} to "
-            f"{formatting.signed(item.high_percent_per_hour, 3)}) over {item.bursts_count} bursts.",
-        )
+    yield from map(_drift, (trend for trend in said.trends if trend.moved))
+
+
+def _drift(trend: Trend) -> Finding:
+    interval = (
+        f"{formatting.signed(trend.low_percent_per_hour, 3)} to "
+        f"{formatting.signed(trend.high_percent_per_hour, 3)}"
+    )
+    return note(
+        f"drift-{trend.name}",
+        41,
+        f"Trend of {trend.name}: {formatting.signed(trend.percent_per_hour, 3)} % per hour (95 % "
+        f"interval {interval}) over {trend.bursts_count} bursts.",
+    )
 
 
 def bursts_of(disruption: Disruption) -> str:

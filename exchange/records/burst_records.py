@@ -328,7 +328,9 @@ class BurstRecords:
             pairs: Range of pair indexes.
             broken: List to which violations are appended. The rows that violate a rule are skipped.
         """
-        return await self._read_pairs(Claim, CLAIM, run_id, burst_index, pairs, broken)
+        return await self._read_pairs(
+            Claim, CLAIM, burst_partition(run_id, burst_index), pairs, broken
+        )
 
     async def read_reports(
         self,
@@ -338,19 +340,20 @@ class BurstRecords:
         broken: list[Violation] | None = None,
     ) -> Mapping[int, JobReport]:
         """Return the reports of some pairs, by pair index. See :meth:`read_claims`."""
-        return await self._read_pairs(JobReport, REPORT, run_id, burst_index, pairs, broken)
+        return await self._read_pairs(
+            JobReport, REPORT, burst_partition(run_id, burst_index), pairs, broken
+        )
 
     async def _read_pairs(
         self,
         kind: type[_M],
         name: str,
-        run_id: str,
-        burst_index: int,
+        partition: str,
         pairs: range,
         broken: list[Violation] | None,
     ) -> Mapping[int, _M]:
         rows = self._table.scan(
-            burst_partition(run_id, burst_index),
+            partition,
             row_from=f"{name}{pairs.start:05d}",
             row_before=f"{name}{pairs.stop:05d}",
         )
