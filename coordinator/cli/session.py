@@ -92,7 +92,13 @@ class Session(Output):
             exit_with_error(str(error), Exit.USAGE if is_usage else Exit.CANNOT_RUN)
 
     def call_run(self, run_id: str, work: IdWork[T], *, drive: bool = False) -> T:
-        """Run ``work`` with a run id; `last` and `previous` are resolved."""
+        """Run a function with the id of a run, and return the result.
+
+        Args:
+            run_id: Id of the run. You can also use `last` and `previous`.
+            work: Function to call with the client and the id.
+            drive: Process unfinished runs meanwhile. Only for the local store.
+        """
 
         async def resolved(client: "Operations") -> T:
             return await work(client, await resolve_run(client, run_id))

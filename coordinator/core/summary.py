@@ -59,7 +59,14 @@ def problem(id: str, weight: float, sentence: str, next_step: str) -> Finding:
 
 
 def warning(id: str, weight: float, sentence: str, next_step: str | None = None) -> Finding:
-    """Create a finding for a possible cause of the result."""
+    """Create a finding for a possible cause of the result.
+
+    Args:
+        id: Id of the finding.
+        weight: Weight to sort the findings by, with the highest first.
+        sentence: Text of the finding: the measurement and its meaning.
+        next_step: Action for the user to take, or None if there is none.
+    """
     return Finding(
         id=id,
         kind="cause",
@@ -71,12 +78,18 @@ def warning(id: str, weight: float, sentence: str, next_step: str | None = None)
 
 
 def caution(id: str, weight: float, sentence: str, next_step: str | None = None) -> Finding:
-    """Create a finding for a problem that is not related to the verdict."""
+    """Create a finding for a problem that is not related to the verdict.
+
+    See :func:`warning` for the arguments.
+    """
     return warning(id, weight, sentence, next_step).model_copy(update={"kind": "context"})
 
 
 def note(id: str, weight: float, sentence: str, next_step: str | None = None) -> Finding:
-    """Create a finding with additional information."""
+    """Create a finding with additional information.
+
+    See :func:`warning` for the arguments.
+    """
     update = {"kind": "context", "severity": "note"}
     return warning(id, weight, sentence, next_step).model_copy(update=update)
 
