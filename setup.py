@@ -27,6 +27,8 @@ def commit() -> str:
 
 
 class BuildPackages(build_py):
+    """Build command that stores the commit id beside the packages."""
+
     def run(self) -> None:
         super().run()
         if not self.editable_mode:  # a checkout asks git
@@ -35,6 +37,8 @@ class BuildPackages(build_py):
 
 
 class BuildSources(sdist):
+    """Source distribution command that stores the commit id in the archive."""
+
     def make_release_tree(self, base_dir: str, files: Any) -> None:
         super().make_release_tree(base_dir, files)
         (Path(base_dir) / WRITTEN).write_text(f"{commit()}\n", "ascii")

@@ -112,20 +112,22 @@ class AgentSettings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="BROADSIDE_AGENT_", frozen=True)
 
-    role: Role = Field(description="client (sends, pulls jobs) or server (listens)")
+    role: Role = Field(description="client (sends traffic and takes jobs) or server (listens)")
     agent_id: Identifier = Field(
         default_factory=socket.gethostname,
         description="name of this agent, unique in the fleet; default: the host name",
     )
     address: IPv4Address | IPv6Address | None = Field(
         None,
-        description="address at which the test traffic leaves or arrives; default: the source "
-        "address of the default route",
+        description="address of this host for the test traffic; default: the source address "
+        "of the default route",
     )
     ports: Annotated[
         tuple[Annotated[int, Field(ge=1, le=65535)], ...], NoDecode, BeforeValidator(parse_ports)
     ] = Field(
-        (5201,), min_length=1, description="server role: endpoint ports, e.g. 5201 or 5201-5204"
+        (5201,),
+        min_length=1,
+        description="server role: ports to listen on, for example 5201 or 5201-5204",
     )
     services: Annotated[
         dict[str, tuple[Annotated[int, Field(ge=1, le=65535)], ...]],
@@ -133,22 +135,27 @@ class AgentSettings(BaseSettings):
         BeforeValidator(parse_services),
     ] = Field(
         {},
-        description="server role: engines served beside iperf3 and their ports, one a pair, e.g. "
-        "http=8080-8083 https=8443-8446 ftp=2121; ftp also needs 50000-59999 to be reachable",
+        description="server role: engines to serve in addition to iperf3 and their ports, one "
+        "port per pair, for example http=8080-8083 https=8443-8446 ftp=2121; ftp also "
+        "requires that 50000-59999 can be reached",
     )
     echo_port: Annotated[int, Field(ge=0, le=65535)] | None = Field(
         5200,
-        description="server role: UDP port that answers probes of allowed networks; 0: any free "
-        "one, told in the presence",
+        description="server role: UDP port that answers probes from allowed networks; 0: any "
+        "free port, which is reported in the presence",
     )
     allow_tunnels: bool = Field(
         False,
-        description="make VXLAN devices for bursts that ask for them; needs CAP_NET_ADMIN",
+        description="allow VXLAN devices for bursts that request them; requires CAP_NET_ADMIN",
     )
     certificate: Path | None = Field(
-        None, description="PEM file that a TLS service shows; default: a self-signed one is made"
+        None,
+        description="PEM file with the certificate for TLS services; default: a self-signed "
+        "certificate is created",
     )
-    certificate_key: Path | None = Field(None, description="PEM file of that certificate's key")
+    certificate_key: Path | None = Field(
+        None, description="PEM file with the key of the certificate"
+    )
     allowed_networks: Annotated[tuple[Network, ...], NoDecode, BeforeValidator(parse_networks)] = (
         Field(
             tuple(ip_network(network) for network in PRIVATE_NETWORKS),
@@ -160,89 +167,96 @@ class AgentSettings(BaseSettings):
         1024,
         ge=1,
         le=65_535,
-        description="lowest port to which traffic is sent: below 1024 are a network's own services",
+        description="lowest port to which traffic is sent; ports below 1024 are used by the "
+        "services of a network",
     )
-    duration_max_s: float = Field(3600, gt=0, description="longest burst accepted, in seconds")
+    duration_max_s: float = Field(
+        3600, gt=0, description="longest burst that is accepted, in seconds"
+    )
     bits_per_second_max: int | None = Field(
         None,
         gt=0,
-        description="largest rate accepted, in bit/s over all streams and both flows; when set, "
-        "jobs without pacing are refused; default: no cap",
+        description="largest rate that is accepted, in bit/s over all streams and both flows; "
+        "if set, jobs without pacing are rejected; default: no limit",
     )
     clock_bound_max_s: float | None = Field(
         None,
         gt=0,
-        description="clock gate of this agent, in seconds; default: the job's own (0.05)",
+        description="clock gate of this agent, in seconds; default: the clock gate of the job "
+        "(0.05)",
     )
     late_after_s: float | None = Field(
         None,
         gt=0,
-        description="seconds after the instant at which data counts as late; default: the job's "
-        "own (1.0)",
+        description="seconds after the planned start after which data is late; default: the "
+        "value of the job (1.0)",
     )
     chronyc_socket: str | None = Field(
         None,
-        description="chronyd's command socket or host, as in chronyc -h; default: chronyc's own "
-        "choice, and the kernel's adjtimex where no chronyd answers",
+        description="command socket or host of chronyd, as in chronyc -h; default: the "
+        "default of chronyc, or adjtimex of the kernel if chronyd does not respond",
     )
-    iperf3: Path | None = Field(None, description="the iperf3 to run; default: found on PATH")
+    iperf3: Path | None = Field(None, description="path of iperf3; default: searched in PATH")
     use_gate: bool = Field(
-        True, description="open all connections early and release them at the instant"
+        True, description="open all connections early and release them at the planned start"
     )
     arm_lead_s: float = Field(
         5.0,
         ge=1.5,
         # A server waits 10 s for the held connection (agent/gate.c).
         le=8,
-        description="seconds before the instant at which the engine is started behind the gate",
+        description="seconds before the planned start at which the engine is started with the "
+        "start gate",
     )
     nic: str | None = Field(
-        None, description="interface that carries the traffic; default: the one with the address"
+        None, description="interface for the test traffic; default: the interface with the address"
     )
     nic_bits_per_second: int | None = Field(
-        None, gt=0, description="bandwidth cap of the interface or VM size, in bit/s"
+        None, gt=0, description="bandwidth limit of the interface or the VM size, in bit/s"
     )
     vm_size: str | None = Field(None, description="VM size, for the report")
     host_alone: bool = Field(
         False,
-        description="this host runs nothing but this agent, as a VM of the range: its CPU counters "
-        "then tell what a payload cost, interrupts included",
+        description="true if only this agent runs on the host, as on the VMs of the range; "
+        "the CPU counters of the host then show the cost of the payload, including interrupts",
     )
     heartbeat_s: float = Field(5.0, ge=1, description="seconds between presence heartbeats")
     control_poll_s: float = Field(
         1.0,
         gt=0,
         le=2.5,
-        description="seconds between readings of the run's control row while a burst runs",
+        description="seconds between two reads of the control row of the run during a burst",
     )
     upload_s: float = Field(
-        3.0, gt=0, description="seconds between uploads of a running burst's seconds"
+        3.0, gt=0, description="seconds between two uploads of measurements during a burst"
     )
     spool_dir: Path | None = Field(
         None,
-        description="folder that keeps unsent results while the table is away; default: "
+        description="folder to store results while the table is not available; default: "
         "broadside/<agent_id>/<role> under $XDG_STATE_HOME",
     )
     spool_max_bytes: int = Field(
         256 * 2**20,
         gt=0,
-        description="largest size of the spool; when it or its disk is full, what was refused "
-        "goes, oldest first, then raw output, newest first, then later results",
+        description="largest size of the spool; if the spool or its disk is full, rejected "
+        "results are deleted first (oldest first), then raw output (newest first), then later "
+        "results",
     )
     raw: RawPolicy = Field(
         RawPolicy.FAILED,
-        description="of which tests a server keeps what its engine printed: `all`, `failed` or "
-        "`none`; of clients the run says it",
+        description="tests for which a server stores the output of the engine: `all`, "
+        "`failed` or `none`; for clients this is set by the run",
     )
     raw_max_bytes: int = Field(
         64 * 2**20,
         ge=2**20,
-        description="largest output kept of one engine; of a longer one the middle is left out",
+        description="largest output to store per engine, in bytes; the middle of a longer "
+        "output is removed",
     )
     join: SecretStr | None = Field(
         None,
-        description="join code of `broadside enroll new`, traded once for a credential of this "
-        "agent's own; not needed once there is one",
+        description="join code from `broadside enroll new`, used once to get a credential for "
+        "this agent; not needed if the agent already has a credential",
     )
     log_json: bool = Field(False, description="write the log as JSON lines")
     log_level: str = Field("INFO", description="DEBUG, INFO, WARNING or ERROR")

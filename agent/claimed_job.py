@@ -161,20 +161,8 @@ class ClaimedJob:
         if self._job.traffic.encapsulation is not None:
             if reason := await self._race(guard, arm_at_s - LEAD_S):
                 return JobOutcome(outcome=Outcome.ABANDONED, reason=reason)
-            try:
-                if not self._tools.tunnels:
-                    raise TunnelFailed("not allowed, or not possible, on this agent")
-                self._tunnel = ClientTunnel(self._job, self._tools)
-                opening = asyncio.create_task(self._tunnel.open())
-                await asyncio.wait({opening, guard}, return_when=asyncio.FIRST_COMPLETED)
-                if guard.done():
-                    opening.cancel()
-                    await asyncio.gather(opening, return_exceptions=True)
-                    return JobOutcome(outcome=Outcome.ABANDONED, reason=guard.result())
-                await opening
-            except TunnelFailed as error:
-                reason = f"traffic.encapsulation: {error}"
-                return JobOutcome(outcome=Outcome.REFUSED, reason=reason)
+            if (outcome := await self._open_tunnel(guard)) is not None:
+                return outcome
         if reason := await self._race(guard, arm_at_s):
             return JobOutcome(outcome=Outcome.ABANDONED, reason=reason)
         self._clock_before = await read_clock(settings.chronyc_socket)
@@ -200,6 +188,24 @@ class ClaimedJob:
             if reason := await self._race(guard, self._instant_s):
                 return JobOutcome(outcome=Outcome.ABANDONED, reason=reason)
         return await self._fire(installed, launch, guard)
+
+    async def _open_tunnel(self, guard: asyncio.Task[str]) -> JobOutcome | None:
+        """Open the tunnel of the job. Return an outcome if this is not possible."""
+        try:
+            if not self._tools.tunnels:
+                raise TunnelFailed("not allowed, or not possible, on this agent")
+            self._tunnel = ClientTunnel(self._job, self._tools)
+            opening = asyncio.create_task(self._tunnel.open())
+            await asyncio.wait({opening, guard}, return_when=asyncio.FIRST_COMPLETED)
+            if guard.done():
+                opening.cancel()
+                await asyncio.gather(opening, return_exceptions=True)
+                return JobOutcome(outcome=Outcome.ABANDONED, reason=guard.result())
+            await opening
+        except TunnelFailed as error:
+            reason = f"traffic.encapsulation: {error}"
+            return JobOutcome(outcome=Outcome.REFUSED, reason=reason)
+        return None
 
     def _env(self, process: Process) -> dict[str, str] | None:
         """Return the environment for a process held at the start gate, or None without a gate."""

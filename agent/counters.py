@@ -261,7 +261,7 @@ class HostLog:
         """Create an empty log.
 
         Args:
-            keep_s: Number of seconds to keep.
+            retention_s: Number of seconds to keep.
             nic: Interface that is returned by default.
         """
         self._nic = nic

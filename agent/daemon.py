@@ -18,7 +18,7 @@ from typing import Final, cast
 from broadside.agent.agent_settings import AgentSettings
 from broadside.agent.attempt import Attempt, known_until_s
 from broadside.agent.cpu import group_cpu_s, with_cpu
-from broadside.agent.engine_process import EngineUnusable, least_privileged
+from broadside.agent.engine_process import EngineUnusable, Exit, least_privileged
 from broadside.agent.service_port import HEALTHY_S, ServedPort
 from broadside.agent.side_tasks import safely
 from broadside.agent.sockets import PortView
@@ -231,20 +231,24 @@ class DaemonPort(ServedPort):
             workspace.close()
             self.tools.changed.set()
         if exit_.stopped is None and exit_.ended_at_s - exit_.started_at_s < HEALTHY_S:
-            error_lines = exit_.stderr.strip().splitlines()
-            fix = (
-                "it runs as nobody: lower net.ipv4.ip_unprivileged_port_start, or take a port "
-                "from there on"
-                if self.port < PRIVILEGED_PORTS
-                else "free the port, or set BROADSIDE_AGENT_SERVICES"
-            )
-            self._set_problem(
-                f"port {self.port}: {self.installed.engine.name} ended at once"
-                f"{': ' + error_lines[-1] if error_lines else ''}; {fix}"
-            )
+            self._set_problem(self._early_end(exit_))
             return False
         self._set_problem(None)
         return True
+
+    def _early_end(self, exit_: Exit) -> str:
+        """Return the problem of a service that ended soon after it was started."""
+        error_lines = exit_.stderr.strip().splitlines()
+        fix = (
+            "it runs as nobody: lower net.ipv4.ip_unprivileged_port_start, or take a port "
+            "from there on"
+            if self.port < PRIVILEGED_PORTS
+            else "free the port, or set BROADSIDE_AGENT_SERVICES"
+        )
+        return (
+            f"port {self.port}: {self.installed.engine.name} ended at once"
+            f"{': ' + error_lines[-1] if error_lines else ''}; {fix}"
+        )
 
     def _stop(self, attempt: Attempt, reason: str) -> None:
         """Stop the daemon, after getting the CPU time for the session that might be running."""
@@ -358,7 +362,7 @@ def service_states(
 
     Args:
         ports: Ports of all engines.
-        own_certificate: True if the operator has set a certificate.
+        certificate_is_generated: True if the operator has set a certificate.
     """
     by_engine: dict[str, list[DaemonPort]] = {}
     for served in ports:

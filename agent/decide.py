@@ -277,7 +277,7 @@ def judge_outcome(
         reading: Data of the engine.
         exit_: How the process ended.
         release: Report of the start gate, or None if there is none.
-        stood_down: Reason if we stopped the engine (cancelled, lease, agent stopping).
+        gate_refusal: Reason if we stopped the engine (cancelled, lease, agent stopping).
         late_after_s: Seconds after the planned start at which data is late.
     """
     if gate_refusal is not None:

@@ -129,7 +129,7 @@ class ScheduledBackups:
     """Background service of the coordinator that takes a backup when one is due.
 
     The backup runs in a separate process with a lower priority. Compression uses one core for the
-    whole backup, and the coordinator must renew its lease every few seconds.
+    whole backup, and the coordinator needs to renew its lease every few seconds.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class ScheduledBackups:
         if record is None:
             return True
         wait = self.interval if record.error is None else min(self.interval, RETRY)
-        # If the clock was set back, the next backup must not be delayed.
+        # If the clock was set back, we should not wait longer for the next backup.
         return not timedelta(0) <= self._now() - record.ended_at < wait
 
     async def _back_up(self) -> None:

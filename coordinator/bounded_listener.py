@@ -41,8 +41,8 @@ class Waiting:
 
     def add(self, taken: socket.socket) -> None:
         number = taken.fileno()
-        # Remove a closed socket with the same file descriptor, so that the new one is the newest
-        # entry.
+        # We need to remove a closed socket with the same file descriptor, so that the new one will
+        # be the newest entry.
         self._sockets.pop(number, None)
         self._sockets[number] = taken
         if len(self._sockets) > self._max_count:
@@ -67,7 +67,7 @@ class Waiting:
 class Listener(socket.socket):
     """Listening socket for uvicorn that registers each accepted connection as idle.
 
-    uvicorn must use :attr:`protocol` to serve the connections.
+    uvicorn needs to use :attr:`protocol` to serve the connections.
     """
 
     def __init__(self, host: str, port: int) -> None:
@@ -87,7 +87,7 @@ class Listener(socket.socket):
         try:
             self.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             # Send the response body directly after its header. asyncio sets TCP_NODELAY only on
-            # sockets that name their protocol. Without it, the body waits 40 ms for the delayed
+            # sockets that name their protocol. Without it, the body will wait 40 ms for the delayed
             # ACK.
             self.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(UNREAD_S * 1000))

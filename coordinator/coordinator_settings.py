@@ -16,67 +16,77 @@ class CoordinatorSettings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="BROADSIDE_", extra="ignore", frozen=True)
 
     host: str = Field(
-        "127.0.0.1", description="address the API listens on; beyond loopback with sign-in only"
+        "127.0.0.1",
+        description="address on which the API listens; any address other than loopback "
+        "requires sign-in",
     )
     port: int = Field(
-        8080, ge=0, le=65535, description="port the API listens on; 0 picks a free one"
+        8080, ge=0, le=65535, description="port on which the API listens; 0 selects a free port"
     )
     hosts_listen: str | None = Field(
         None,
-        description="address and port, such as `[::]:8443`, at which agents of other hosts are "
-        "served over HTTPS; unset: none are. See docs/hosts.md",
+        description="address and port, such as `[::]:8443`, on which agents on other hosts "
+        "connect with HTTPS; default: none. See docs/hosts.md",
     )
     hosts_certificate_file: Path | None = Field(
         None,
-        description="PEM file of the certificate shown there; default: one by the coordinator's "
-        "own authority, made in `BROADSIDE_DATA_DIR`",
+        description="PEM file with the certificate for `hosts_listen`; default: a certificate "
+        "from the coordinator's own authority, created in `BROADSIDE_DATA_DIR`",
     )
-    hosts_key_file: Path | None = Field(None, description="PEM file of that certificate's key")
+    hosts_key_file: Path | None = Field(
+        None, description="PEM file with the key of the certificate"
+    )
     requests_at_once: int = Field(
         128,
         ge=4,
-        description="requests that one credential may have in progress, at the API and, of an "
-        "agent, at the agents' port; more are answered with 429. Health and joining are free",
+        description="largest number of concurrent requests per credential, for the API and "
+        "for agents; more requests get the status 429. Health checks and joining are not "
+        "limited",
     )
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
-        "WARNING", description="how much `broadside serve` says on standard error"
+        "WARNING", description="log level of `broadside serve` on standard error"
     )
-    tick_s: float = Field(1.0, gt=0, le=60, description="seconds between two looks at active runs")
+    tick_s: float = Field(
+        1.0, gt=0, le=60, description="seconds between two passes over the active runs"
+    )
     prices: Path | None = Field(
-        None, description="TOML file of your own prices, over those that come with Broadside"
+        None, description="TOML file with your own prices, which replace the included ones"
     )
     webhook_url: str | None = Field(
         None,
         pattern="^https?://",
-        description="address that is told when a run ends, signed; see docs/pipeline.md",
+        description="URL that receives a signed message when a run ends; see docs/pipeline.md",
     )
     webhook_secret: SecretStr | None = Field(
-        None, description="key of that signature: `whsec_` and 24 to 64 bytes in base64"
+        None, description="key to sign the messages: `whsec_` and 24 to 64 bytes in base64"
     )
     otlp_endpoint: str | None = Field(
         None,
         pattern="^https?://",
-        description="OpenTelemetry collector, such as http://127.0.0.1:4318, that is sent a run's "
-        "figures when it ends",
+        description="OpenTelemetry collector, such as http://127.0.0.1:4318, that receives "
+        "the metrics of a run when it ends",
     )
     retention_days: float = Field(
-        90.0, ge=0, description="age in days from which `broadside prune` forgets a run"
+        90.0, ge=0, description="age in days from which `broadside prune` deletes a run"
     )
     backup_dir: Path | None = Field(
         None,
-        description="folder into which the coordinator writes a backup of an embedded store every "
-        "`BROADSIDE_BACKUP_EVERY_H` hours; unset: it writes none. See docs/hosts.md",
+        description="folder for scheduled backups of the embedded storage, written every "
+        "`BROADSIDE_BACKUP_EVERY_H` hours; default: no backups. See docs/hosts.md",
     )
     backup_every_h: float = Field(
         24.0, ge=0.1, le=8760, description="hours between two scheduled backups"
     )
     backup_keep_count: int = Field(
-        7, ge=1, le=10_000, description="scheduled backups that are kept; older ones are removed"
+        7,
+        ge=1,
+        le=10_000,
+        description="number of scheduled backups to keep; older ones are deleted",
     )
     switches_file: Path | None = Field(
         None,
-        description="TOML file of the commands that put the device into a state; "
-        "see docs/studies.md",
+        description="TOML file with the commands that change the state of the device; see "
+        "docs/studies.md",
     )
     telemetry_file: Path | None = Field(
         None,

@@ -1,8 +1,8 @@
 """Helpers to build the files of a release, such as sources, wheels and archives.
 
-The output has the same bytes for the same commit, in any folder and at any time. Sources are copied
-with fixed modes, all times are set to the time of the commit, and archives have sorted members
-without owners.
+If you build the same commit again, you will get the same bytes, in any folder and at any time.
+Sources should be copied with fixed modes, all times will be set to the time of the commit, and
+archives have sorted members without owners.
 """
 
 import atexit
@@ -26,7 +26,7 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parents[1]
 UV: Final = ROOT / ".tools" / "uv" / "bin" / "uv"
 PIP: Final = ROOT / ".tools" / "uv" / "bin" / "pip"
-# This file is added to every archive.
+# We add this file to every archive.
 NOTICES: Final = "NOTICES.txt"
 _FOLDERS: Final = ("agent", "coordinator", "dashboards", "deploy/azure", "exchange", "lab", "src")
 _FILES: Final = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "THIRD-PARTY-NOTICES.md")
@@ -110,7 +110,7 @@ def normalise_modes(folder: Path) -> None:
 def build_wheel(wheels: Path, work: Path) -> Path:
     """Build the wheel of Broadside, which works with Python 3.11 and later.
 
-    Its C code does not use the Python API.
+    The C code does not use the Python API.
 
     Args:
         wheels: Folder to write to.
@@ -176,7 +176,7 @@ def fetch_wheels(wheels: Path, locks: Sequence[Path], python: str, glibc_minor: 
         wheels: Folder to write to.
         locks: Lock files, created with `make lock`.
         python: Version such as 3.13.
-        glibc_minor: Oldest minor version of glibc 2 on the hosts. Wheels for newer versions are
+        glibc_minor: Oldest minor version of glibc 2 on the hosts. Wheels for newer versions will be
             skipped.
     """
     platforms = [f"manylinux_2_{minor}_x86_64" for minor in range(17, glibc_minor + 1)]

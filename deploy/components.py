@@ -21,7 +21,8 @@ from deploy.build_tools import NOTICES, run_bytes, sha256, version_line
 from deploy.debian_packages import DebianPackage
 
 _LICENCE_FILE: Final = re.compile(r"(?i)(licen[cs]e|copying|copyright|notice)[^/]*$")
-# Maximum number of characters. Some packages have the whole licence text in this field.
+# Maximum number of characters. We need a limit, because some packages use this field for the
+# complete licence text.
 _NAME_MAX: Final = 80
 _COMMON: Final = re.compile(r"/usr/share/common-licenses/([A-Za-z0-9.+-]*[A-Za-z0-9])")
 _RULE: Final = "=" * 100
@@ -112,7 +113,8 @@ def read_debs(
     Args:
         packages: Packages in the lock.
         folder: Folder with their files.
-        common: Texts in /usr/share/common-licenses by name. Copyright files can refer to them.
+        common: Texts in /usr/share/common-licenses by name. You need them if a copyright file
+            refers to them.
     """
     notices = {package.name: _copyright(folder / package.file_name) for package in packages}
     return [_read_deb(package, folder, notices, common) for package in packages]

@@ -1,7 +1,8 @@
 """Debian packages of the Azure bundle and the hosts archive, pinned by hash in ``debian.lock``.
 
-``python -m deploy.debian_packages`` (part of `make lock`) writes the lock anew from what the Debian
-archive has now. apt checks the archive's signatures then; builds check the hashes alone.
+``python -m deploy.debian_packages`` (part of `make lock`) updates the lock to the current packages
+in the Debian archive. apt will check the signatures of the archive when you do this. A build will
+only check the hashes.
 """
 
 import argparse
@@ -22,7 +23,7 @@ PACKAGES: Final = ("iperf3", "chrony", "lftp", "nginx", "vsftpd", "openssl", "ip
 LICENCE_TEXTS: Final = "base-files"
 KEYRING: Final = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 _APT_HELPER: Final = Path("/usr/lib/apt/apt-helper")
-# Errors of apt if a package has been replaced. Other errors are outages.
+# Errors of apt when a package has been replaced. You should try again for any other error.
 _MOVED_ON: Final = ("404 ", "No such file", "Hash Sum mismatch")
 _HEAD: Final = f"""\
 # Debian packages of {SUITE} for amd64: {", ".join(PACKAGES)} and all that they need.

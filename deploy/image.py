@@ -76,7 +76,7 @@ def build(output: Path, base: str | None = None) -> Sequence[Carried]:
 
 
 def _remove(name: str) -> None:
-    """Delete the image from the storage of buildah. The layers of its base are kept."""
+    """Delete the image from the storage of buildah. The layers of the base will be kept."""
     if name.partition("/")[2] in run([BUILDAH, "images", "--format", "{{.Name}}:{{.Tag}}"]):
         run([BUILDAH, "rmi", "--force", name])
 

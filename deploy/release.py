@@ -1,8 +1,8 @@
-"""Builds every file of a release: ``python -m deploy.release`` (`make release`).
+"""Build all files of a release, using ``python -m deploy.release`` (`make release`).
 
 Into ``dist/release-VERSION/``: wheel, source distribution, archive for hosts, Azure bundle,
-container image, a bill of materials beside each, and SHA256SUMS. The same commit gives the same
-bytes, in any folder and at any time, on the same release of Debian.
+container image, a bill of materials beside each, and SHA256SUMS. If you build the same commit on
+the same release of Debian, you will get the same bytes, in any folder and at any time.
 """
 
 import argparse

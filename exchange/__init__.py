@@ -2,6 +2,6 @@
 
 import os
 
-# Without this, pydantic reads the metadata of every installed package to find plugins. That takes a
-# tenth of an agent's start time.
+# If this is not set, pydantic will read the metadata of every installed package to find plugins,
+# and an agent will need more time to start.
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Final
 
-# Pause after an unexpected error in a background task.
+# How long to wait after an unexpected error before we start the task again.
 RESTART_PAUSE_S: Final = 5.0
 
 log = logging.getLogger(__name__)
@@ -14,8 +14,8 @@ log = logging.getLogger(__name__)
 async def restart_on_error(work: Callable[[], Awaitable[None]]) -> None:
     """Run a background task to its end and restart it after an unexpected error.
 
-    A task group cancels all its tasks when one of them raises an exception. This function prevents
-    that. For example, an error in the schedules must not stop the lease renewals.
+    If a task raises an exception, a task group will cancel all its tasks. You can use this function
+    to prevent that. For example, an error in the schedules should not stop the lease renewals.
     """
     while True:
         try:
@@ -44,8 +44,8 @@ class KeyedTaskRunner:
                 longer continues in the background.
 
         Raises:
-            Exception: A task has failed. If it fails after ``within_s``, the next call raises the
-                error.
+            Exception: A task has failed. If it fails after ``within_s``, the next call will raise
+                the error.
         """
         self._clear()
         begun = {

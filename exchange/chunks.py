@@ -41,11 +41,11 @@ from broadside.exchange.strict_json import bounded_json
 _MAGIC: Final = b"BSC"
 _VERSION: Final = 1
 _PREFIX: Final = struct.Struct("<3sBIH")
-# Deflate levels for stored chunks, and for chunks that are soon replaced.
+# Deflate levels for chunks that we store, and for chunks that will be replaced soon.
 SMALLEST, AS_IT_IS = 9, 0
 # Offset of the first byte that the checksum covers.
 _CHECKED_FROM: Final = 8
-# A header above these limits is rejected, because it can be malicious. Our chunks have at most ten
+# We reject a header above these limits, because it can be malicious. Our chunks have at most ten
 # columns. A column needs at most 512 bytes of header: a name, five integers, eight plane lengths.
 _ROWS_MAX_COUNT: Final = 1_000_000
 _COLUMNS_MAX_COUNT: Final = 32
@@ -208,7 +208,7 @@ def _over_rate(direction: str, counted_bytes: Column, packets: Column) -> dict[s
     """
     sums = [sum(cast(Sequence[int], column)) for column in (packets, counted_bytes)]
     rate = (sums[0] << _RATE_BITS) // max(1, sums[1])
-    # A ratio above 1 is invalid, because a packet has at least one byte.
+    # A packet has at least one byte, so the ratio should not be above 1.
     rate = rate if rate <= 1 << _RATE_BITS else 0
     return {
         f"nic_{direction}_packets_rate": [rate] * len(packets),
@@ -252,8 +252,8 @@ def pack(columns: Mapping[str, Column], level: int = SMALLEST) -> bytes:
     return _MAGIC + struct.pack("<BI", _VERSION, zlib.crc32(body)) + body
 
 
-# Not frozen, because a frozen dataclass takes three times as long to create. One live view creates
-# ten thousand.
+# This is not frozen, because we need to create ten thousand of these for a live view. It would take
+# three times as long to create a frozen dataclass.
 @dataclass(slots=True)
 class PackedColumn:
     """Column after inflating and before decoding.
@@ -340,7 +340,7 @@ def _checked(packed: bytes) -> tuple[int, int]:
 def count_rows(packed: bytes) -> int:
     """Return the number of rows in a chunk's header, without creating rows.
 
-    A row needs no bytes if every column has the same value in all rows. The size of a chunk
+    A row will need no bytes if every column has the same value in all rows. The size of a chunk
     therefore does not limit the number of rows.
 
     Raises:
@@ -442,8 +442,8 @@ def _columns(
 ) -> dict[str, PackedColumn]:
     index = operator.index
     rows_count, described = _header(packed, header_at, planes_at)
-    # The lengths need no check here. A wrong length results in a plane of the wrong size, or in
-    # extra bytes at the end.
+    # We do not need to check the lengths here. If a length is wrong, the size of a plane will be
+    # wrong, or there will be extra bytes at the end.
     at = planes_at
     columns: dict[str, PackedColumn] = {}
     for name, *described_column in described:

@@ -16,9 +16,9 @@ from broadside.exchange.rows import cut_properties, integer_of, joined_propertie
 # The limit after inflating. It is four times the largest document that can be imported.
 DOCUMENT_MAX_BYTES: Final = 256 * 1_048_576
 _PIECE_BYTES: Final = 1_048_576
-# With base64, which adds a third, a row must be smaller than 1 MiB.
+# A row must be smaller than 1 MiB after we have encoded it using base64, which adds a third.
 _ROW_BYTES: Final = 11 * PROPERTY_MAX_BYTES
-# This must be less than 1,000, because part numbers have three digits.
+# This should be less than 1,000, because part numbers have three digits.
 _ROWS_MAX_COUNT: Final = DOCUMENT_MAX_BYTES // _ROW_BYTES + 1
 
 
@@ -39,7 +39,7 @@ async def document_rows(partition: str, name: str, document: bytes) -> list[Enti
         name: The name of the document, the first part of every row key.
         document: Text, plain or ``Packed``.
     """
-    # A document can have 40 MB, so do not deflate it on the event loop.
+    # A document can have 40 MB, so we should not deflate it on the event loop.
     deflated = await asyncio.to_thread(packed, document)
     cuts = range(0, len(deflated), _ROW_BYTES)
     rows = [
@@ -131,7 +131,8 @@ def inflated_pieces(
 class TableRaw:
     """Raw store that saves each text as a document in a table.
 
-    Each folder is a partition. ``close`` does not close the table, because the caller owns it.
+    Each folder is a partition. ``close`` will not close the table, because it is being used by the
+    caller.
     """
 
     def __init__(self, table: Table) -> None:
@@ -149,4 +150,4 @@ class TableRaw:
         return sum(key.endswith(".000") for key in rows)
 
     async def close(self) -> None:
-        """Do nothing, because the caller owns the table."""
+        """Do nothing, because the table should be closed by the caller."""

@@ -1,7 +1,7 @@
 """Create the queue, tables and raw store of a deployment from its settings.
 
-Adapters are imported only when they are selected. An agent on the embedded fabric does not load the
-Azure SDK.
+We only import adapters when they are needed. For example, if you use the embedded fabric, the Azure
+SDK will not be loaded.
 """
 
 import asyncio
@@ -64,7 +64,7 @@ class Fabric:
         records = Records(
             control=self.control, results=self.results, private=self.private, raw=self.raw
         )
-        # Create it only once, because it caches the rows that it has read.
+        # We should create it only once, because it caches the rows that it has read.
         object.__setattr__(self, "records", records)
 
     @property
@@ -88,11 +88,11 @@ class Fabric:
 def open_fabric(settings: FabricSettings | None = None) -> Fabric:
     """Create the fabric for the given settings.
 
-    This function opens no file and no connection. The first call on the fabric does, so a process
-    that forks must do so before that call.
+    This function opens no file and no connection. The first call on the fabric does, so if you need
+    to fork, you should do it before that call.
 
     Args:
-        settings: The settings of the fabric. If None, they are read from the environment.
+        settings: The settings of the fabric. If None, they will be read from the environment.
 
     Raises:
         ExchangeMisconfigured: A setting is missing or invalid.
@@ -168,7 +168,8 @@ def _http(settings: FabricSettings, troubles: OutageLog) -> Fabric:
         raw=HttpRaw(link),
         troubles=troubles,
         revoked=link.revoked,
-        # The coordinator pushes jobs, so short waits only cause more requests.
+        # The coordinator pushes jobs, so we do not need short waits. They would only cause more
+        # requests.
         receive_wait_s=30.0,
     )
 

@@ -4,9 +4,9 @@ import ctypes
 from collections.abc import Mapping
 from typing import Final
 
-# Options of ``mallopt`` from glibc's <malloc.h>. By default each thread has a separate heap, and
-# each array above 128 kB is mapped from the kernel, page by page.
-# M_ARENA_MAX, the largest number of heaps.
+# Options of ``mallopt`` from glibc's <malloc.h>. By default each thread will get a separate heap,
+# and an array above 128 kB will be mapped by the kernel, page by page. M_ARENA_MAX, the largest
+# number of heaps.
 HEAPS_MAX_COUNT: Final = -8
 # M_MMAP_THRESHOLD, the size in bytes from which an allocation is mapped from the kernel.
 FRESH_FROM_BYTES: Final = -3

@@ -29,9 +29,9 @@ from broadside.exchange.records.keys import TOKENS
 
 # Partition of the test rows.
 PROBE: Final = "doctor"
-# The test message is scheduled this far ahead and cancelled immediately.
+# We schedule the test message for this time, and then cancel it.
 PROBE_AFTER: Final = timedelta(days=7)
-# A test message that was not cancelled expires after this time.
+# If the test message could not be cancelled, it will expire after this time.
 PROBE_LIFE: Final = timedelta(seconds=1)
 
 

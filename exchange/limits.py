@@ -121,7 +121,7 @@ def entity_bytes(entity: Entity) -> int:
 def batches(entities: Sequence[Entity]) -> Iterator[Sequence[Entity]]:
     """Split rows of one partition into batches within the limits, in order.
 
-    All rows are checked before the first batch is yielded.
+    All rows will be checked before the first batch is yielded.
 
     Raises:
         EntityTooLarge: A row or property is above its limit.

@@ -165,7 +165,8 @@ def peer_address(text: str | None) -> str | None:
     return None
 
 
-# Text for people. Invalid characters do not cause an error. They are replaced.
+# Text for people. If there are invalid characters, they will be replaced and no error will be
+# raised.
 Text = Annotated[str, AfterValidator(plain_text)]
 Lines = Annotated[str, AfterValidator(plain_lines)]
 Short = Annotated[Text, StringConstraints(max_length=500)]
@@ -186,8 +187,8 @@ FieldName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_.]{1,200}$")]
 JobId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,95}$")]
 
 
-# Fields of each model's first version, by module and name of the model. These fields are always
-# written. The file never changes, so models and fields that are not in the file are newer.
+# Fields of each model's first version, by module and name of the model. We always write these
+# fields. You should not change the file. If a model or a field is not in the file, it is newer.
 _FIRST_FIELDS: Final[Mapping[str, str]] = json.loads(
     Path(__file__).with_name("first_fields.json").read_text(encoding="utf-8")
 )
@@ -306,6 +307,8 @@ def is_empty(value: object) -> bool:
 
 
 class ClockSource(StrEnum):
+    """Source of a clock's error bound."""
+
     CHRONY = "chrony"
     ADJTIMEX = "adjtimex"
     UNKNOWN = "unknown"
@@ -326,11 +329,11 @@ class ClockReading(Message):
     offset_s: float | None = None
     # At least 0.
     bound_s: float | None = None
-    # The name or address of the time source.
+    # Name or address of the time source.
     reference: Text | None = None
     stratum: Integer | None = None
-    # Boot id of the kernel that provides the clock. Agents with the same boot id read the same
-    # clock. None if unknown, or if the operator configured a clock other than the kernel's.
+    # Boot id of the kernel that provides the clock. If two agents have the same boot id, they use
+    # the same clock. None if unknown, or if the operator has configured a different clock.
     boot_id: Identifier | None = Field(None, exclude_if=is_none)
 
 
@@ -368,6 +371,8 @@ class Direction(StrEnum):
 
 
 class Protocol(StrEnum):
+    """Transport protocol of a stream."""
+
     TCP = "tcp"
     UDP = "udp"
 
@@ -394,7 +399,7 @@ class Probe(Message):
     after_s: Annotated[float, Field(ge=0, le=5)] = 2.0
     # Address of the device, which is pinged during the burst.
     device: Address | None = Field(None, exclude_if=is_none)
-    # None uses only ICMP.
+    # If None, only ICMP will be used.
     device_tcp_port: Port | None = Field(None, exclude_if=is_none)
 
 
@@ -407,7 +412,7 @@ class Vxlan(Message):
     port: Port = 4789
 
 
-# Keywords for fields of Traffic. A keyword stands for a value with all its defaults.
+# Keywords for fields of Traffic. You can use a keyword to set a value with all its defaults.
 TRAFFIC_WORDS: Final[Mapping[str, Mapping[str, Message | None]]] = {
     "probe": {"udp": Probe(), "off": None},
     "encapsulation": {"vxlan": Vxlan(), "none": None},
@@ -448,7 +453,7 @@ class Traffic(Message):
     protocol: Protocol = Protocol.TCP
     direction: Direction = Direction.FORWARD
     streams_count: Annotated[int, Field(ge=1, le=128)] = 64
-    # Per stream. None disables pacing.
+    # Rate for each stream. If None, pacing will be disabled.
     stream_bits_per_second: Annotated[int, Field(ge=1, lt=2**63)] | None = None
     # The size of one write, per stream.
     block_bytes: Annotated[int, Field(ge=BLOCK_MIN_BYTES, le=1_048_576)] | None = None
@@ -458,11 +463,12 @@ class Traffic(Message):
     mss_bytes: Annotated[int, Field(ge=88, le=9216)] | None = None
     # TCP only.
     congestion: Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]{1,15}$")] | None = None
-    # Component that enforces stream_bits_per_second.
+    # Component to use for stream_bits_per_second.
     pacing: Pacing = Pacing.ENGINE
     # DSCP of every packet sent (RFC 2474).
     dscp: Annotated[int, Field(ge=0, le=63)] | None = None
-    # Engine processes that share the streams of the pair. Each process uses a separate server port.
+    # Number of engine processes to use for the streams of the pair. Each process will use a
+    # separate server port.
     processes_count: Annotated[int, Field(ge=1, le=16)] = 1
     # Warm-up of the engine before the test.
     omit_s: Annotated[int, Field(ge=0, le=60)] = 0
@@ -607,7 +613,7 @@ class EngineReport(Message):
     argv: Annotated[tuple[Text, ...], Field(max_length=256)] = ()
     # Files from the engine's folder that argv refers to, by name. Long files are cut.
     files: Annotated[Mapping[Text, Lines], Field(max_length=4)] = {}
-    # Identifier of the test, used to match its two ends.
+    # Identifier of the test. We use it to match the two ends.
     cookie: Text | None = None
     # This field and the following fields are values reported by the engine.
     protocol: Protocol | None = None
@@ -643,7 +649,7 @@ class EngineReport(Message):
     # Share of samples with packets in the egress queue (qdisc) of the interface, one sample per
     # second.
     egress_queued_ratio: Number | None = None
-    # Error text of the engine. This field decides the outcome, not the exit code.
+    # Error text of the engine. You should use this field to get the outcome, and not the exit code.
     error: Text | None = None
     # The output ended early.
     truncated: StrictBool = False
@@ -751,8 +757,8 @@ class Track:
     intervals: tuple[Interval, ...]
 
 
-# A report contains at most this number of outages, the newest ones. An outage is a failure of the
-# services between coordinator and agents.
+# If there are more outages than this, only the newest ones will be reported. An outage is a failure
+# of the services between coordinator and agents.
 TROUBLES_MAX_COUNT: Final = 16
 
 
@@ -807,7 +813,7 @@ def _over_by(at: datetime, troubles: tuple[ServiceOutage, ...]) -> tuple[Service
     )
 
 
-# Version of the jobs. Increase it when an older agent could misread a job.
+# Version of the jobs. You should increase it if an older agent could misread a job.
 PROTOCOL_VERSION: Final = 2
 
 
@@ -1028,11 +1034,15 @@ class Claim(AgentMessage):
 
 
 class Role(StrEnum):
+    """Role of an agent."""
+
     CLIENT = "client"
     SERVER = "server"
 
 
 class AgentState(StrEnum):
+    """State of an agent."""
+
     IDLE = "idle"
     # The agent has an armed or running job.
     BUSY = "busy"
@@ -1049,7 +1059,7 @@ class EngineState(Message):
     ports: Ports = ()
     # True if the agent created the TLS certificate (server role).
     self_signed: bool | None = None
-    # The reason if the engine is not usable.
+    # Reason if the engine cannot be used.
     problem: Text | None = None
 
 
@@ -1113,7 +1123,8 @@ class Presence(AgentMessage):
     clock: ClockReading | None = None
     # Reason on one line if the agent cannot work.
     problem: Text | None = None
-    # Unreadable properties of the host, with the fix. The agent works without them.
+    # Properties of the host that could not be read, and how to fix this. The agent can be used
+    # without them.
     warnings: Annotated[tuple[Text, ...], Field(max_length=16, exclude_if=is_empty)] = ()
     # Engines other than iperf3.
     engines: Annotated[tuple[EngineState, ...], Field(max_length=16)] = ()
@@ -1122,7 +1133,7 @@ class Presence(AgentMessage):
     # True if the agent may create VXLAN devices and a test succeeded.
     tunnels: bool = False
     passport: HostInfo | None = None
-    # Networks to which the client may send. Empty if unknown.
+    # Networks that the client is allowed to send to. Empty if unknown.
     allowed_networks: Annotated[tuple[Network, ...], Field(max_length=256)] = ()
 
     def engine(self, name: str) -> EngineState | None:
@@ -1154,6 +1165,8 @@ class Outcome(StrEnum):
 
 
 class StartMethod(StrEnum):
+    """Method to start the traffic at the planned time."""
+
     # Connections are opened early and released at the planned start.
     GATE = "gate"
     # The engine is started at the planned start.

@@ -12,7 +12,7 @@ from typing import Final
 
 from broadside.exchange.messages import TROUBLES_MAX_COUNT, OutageKind, ServiceOutage
 
-# A failure within this time after the end of an outage extends the outage.
+# If there is a failure within this time after the end of an outage, the outage will be extended.
 _SAME_S: Final = timedelta(seconds=5)
 
 
@@ -40,6 +40,7 @@ class WriteRefusals:
 
 
 def utc_now() -> datetime:
+    """Return the current time in UTC."""
     return datetime.now(UTC)
 
 

@@ -13,7 +13,7 @@ from zlib import crc32
 # Each pair writes four rows at the end of a burst and also polls. In total this is less than half
 # of the rate that a partition accepts.
 PAIRS_PER_S: Final = 200
-# Jobs are visible 20 s before the planned start, so this delay is not too long.
+# Jobs can be received 20 s before the planned start, so this delay should not be a problem.
 TURN_MAX_S: Final = 8.0
 # The longest delay before an armed pair reports this. It has little time before the planned start.
 ARMED_TURN_MAX_S: Final = 2.0

@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine
 from itertools import count
 from typing import Final
 
-# The time after which a reply counts as lost.
+# If there is no reply within this time, it will be counted as lost.
 WAIT_S: Final = 1.0
 # Additional time in which this process can read a reply that arrived before ``WAIT_S`` ended.
 LOOK_S: Final = 0.05
@@ -40,7 +40,7 @@ async def timed(method: PingMethod) -> float | None:
     On a busy host this process can read a reply late. Such a reply does not count as lost.
 
     Args:
-        way: A function that creates the probe, such as :func:`echo`.
+        method: A function that creates the probe, such as :func:`echo`.
 
     Returns:
         Duration in seconds, or None if the probe was lost.
@@ -97,7 +97,7 @@ async def echo(address: str) -> None:
         packet = _HEADER.pack(request, 0, 0, os.getpid() & 0xFFFF, number) + token
         checked = packet[:2] + struct.pack("!H", _checksum(packet)) + packet[4:]
         await loop.sock_sendto(ping, checked, (address, 0))
-        # A raw socket receives all ICMP packets of the host, so skip other replies.
+        # A raw socket will receive all ICMP packets of the host, so we need to skip other replies.
         while True:
             answer = await loop.sock_recv(ping, 2048)
             if family == socket.AF_INET and answer[0] >> 4 == 4:

@@ -106,8 +106,9 @@ class Outgoing:
         body: The content.
         message_id: Id for duplicate detection. The queue drops a second message with this id in
             the detection window.
-        expires_at: The message is not delivered after this time.
-        enqueue_at: The message is not delivered before this time. None delivers it immediately.
+        expires_at: The message will not be delivered after this time.
+        enqueue_at: The message will not be delivered before this time. None delivers it
+            immediately.
     """
 
     body: bytes
@@ -182,7 +183,7 @@ class JobQueue(Protocol):
     async def send(self, messages: Sequence[Outgoing]) -> Sequence[int]:
         """Send messages and return their sequence numbers, in order.
 
-        Messages may be split into several batches. If a batch fails, the earlier batches are
+        Messages may be split into several batches. If a batch fails, the earlier batches will be
         stored. Sending all messages again is safe, because ``message_id`` removes duplicates.
 
         Returns:
@@ -283,9 +284,9 @@ class Entity:
 
 
 class Table(Protocol):
-    """Rows by partition key and row key. Writes are durable and visible immediately.
+    r"""Rows by partition key and row key. Writes are durable and visible immediately.
 
-    - Keys have 1 to 512 characters, without ``/ \\ # ?`` and control characters. Property names are
+    - Keys have 1 to 512 characters, without ``/ \ # ?`` and control characters. Property names are
       identifiers, at most 252 per row. ``PartitionKey``, ``RowKey`` and ``Timestamp`` are reserved.
       Other keys and names raise ``ValueError``.
     - A value is read back exactly as it was written. ``int`` has 64 bits. A datetime is UTC with

@@ -9,7 +9,7 @@ from typing import Any, Final
 from broadside.exchange.ports import ENTITY_MAX_BYTES, Entity, Value
 from broadside.exchange.strict_json import parse_strict_json
 
-# JSON escapes make a row longer than its size in the table.
+# If a row has to be escaped in JSON, it will be longer than in the table.
 TEXT_MAX_BYTES: Final = 8 * ENTITY_MAX_BYTES
 
 

@@ -12,7 +12,7 @@ from broadside.exchange.strict_json import bounded_json
 
 _M = TypeVar("_M", bound=Message)
 
-# How many unreadable rows this process remembers, so that it logs each of them once.
+# Number of unreadable rows to remember. We use it to log each of them only once.
 _TOLD_MAX_COUNT: Final = 10_000
 
 log = logging.getLogger(__name__)
@@ -20,10 +20,12 @@ _reported: set[str] = set()
 
 
 def make_row(partition: str, key: str, properties: Mapping[str, Value]) -> Entity:
+    """Return a row with the given key and properties."""
     return Entity(partition_key=partition, row_key=key, properties=properties)
 
 
 def message_row(partition: str, key: str, message: Message) -> Entity:
+    """Return a row with a message in its property ``json``."""
     return make_row(partition, key, {"json": message.to_json()})
 
 
@@ -49,7 +51,7 @@ def parse_row(model: type[_M], row: Entity) -> _M:
                 f"({location}: {first['msg']}); was it written by another version?"
             )
         ) from error
-    # An invalid row must not affect other rows, whatever the error is.
+    # An invalid row should not affect other rows, so we need to handle any error.
     except Exception as error:
         raise RecordUnreadable(
             plain_text(f"row {row_name(row)}: not a {model.__name__}: {error!r}")
@@ -87,6 +89,7 @@ def try_row(model: type[_M], row: Entity) -> _M | None:
 
 
 def row_name(row: Entity) -> str:
+    """Return the key of a row to use in a log."""
     return f"{row.partition_key}|{row.row_key}"
 
 

@@ -39,7 +39,8 @@ CHUNK_ROWS_MAX_COUNT: Final = 100_000
 
 # Engine time between two writes of an open chunk.
 TAIL_S: Final = 60
-# A tail repeats this much of the chunk before it, so that a live view only has to read the tail.
+# How much of the chunk before it to repeat in a tail, so that a live view will only need to read
+# the tail.
 TAIL_OVERLAP_S: Final = 15.0
 # Replaces the chunk number in the row key.
 TAIL: Final = "tail"
@@ -82,7 +83,7 @@ class PackedChunk:
         """Return the result of ``reader``, or raise ``RecordUnreadable`` with the row name."""
         try:
             return reader(self.data)
-        # Any error affects only this row.
+        # An error should only affect this row.
         except Exception as error:
             raise RecordUnreadable(f"row {self.row}: {error}") from error
 

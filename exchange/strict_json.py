@@ -15,11 +15,11 @@ from typing import Any, Final, NoReturn, TypeVar
 # The deepest nesting to accept. Our messages have at most a dozen levels.
 DEPTH_MAX_COUNT: Final = 32
 
-# A smaller text is parsed in about a millisecond.
+# It will take about a millisecond to parse a smaller text.
 LARGE_FROM_BYTES: Final = 65_536
 
-# ``finditer`` lets other threads run between two matches. One call for the whole text would block
-# all threads until its end.
+# ``finditer`` lets other threads run between two matches. If we used a single call for the whole
+# text, it would block all threads.
 _STRINGS_AND_BRACKETS: Final = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[\]{}]', re.DOTALL)
 
 _T = TypeVar("_T")
@@ -186,7 +186,7 @@ def _is_encodable(text: str) -> bool:
 
 def _depth(text: str) -> int:
     if text.count("[") + text.count("{") <= DEPTH_MAX_COUNT:
-        # The text has too few brackets to be nested deeper.
+        # The text does not have enough brackets to be nested deeper.
         return 0
     depth = deepest = 0
     for match in _STRINGS_AND_BRACKETS.finditer(text):

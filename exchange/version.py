@@ -52,7 +52,7 @@ def read_commit(root: Path, written: Path) -> str | None:
     """
     if not (root / ".git").exists():
         return written.read_text("ascii").strip() or None if written.is_file() else None
-    # One command returns both id and state. A tag must not replace the id.
+    # We use one command to get both id and state. A tag should not be used in place of the id.
     describe = ("describe", "--always", "--dirty", "--abbrev=8", "--exclude=*")
     try:
         completed = subprocess.run(

@@ -1,8 +1,8 @@
 """Local services that replace those in Azure, for use beside a lab.
 
-These are a Service Bus broker, Azurite and a metrics endpoint. Agents and coordinator use the
-unmodified SDKs to connect to them over real sockets. The agents use the management network of the
-lab. Keys and tokens are created for each lab and are not used again.
+These are a Service Bus broker, Azurite and a metrics endpoint. You can use the unmodified SDKs to
+connect to them using real sockets. The agents use the management network of the lab. Keys and
+tokens will be created for each lab and will not be used again.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ RESOURCE_ID: Final = (
     "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/lab"
     "/providers/Microsoft.Network/azureFirewalls/lab"
 )
-# Azure uses 60 s. A burst in a demo would be shorter than one such point.
+# Azure uses 60 s, but this would be more than the duration of a burst in a demo.
 GRAIN_S: Final = 1
 # The label of a point is this much later than the traffic.
 LAG_S: Final = 2.0
@@ -131,7 +131,7 @@ def monitored(lab: Lab, direction: Direction, folder: Path) -> Iterator[dict[str
         lag_s=LAG_S,
         late_s=LATE_S,
         flows=direction.flows,
-        # A demo must not show values that were not measured.
+        # We should not show values that were not measured.
         plays_healthy=False,
     )
     with MonitorServer(spec) as monitor:
@@ -145,7 +145,7 @@ def monitored(lab: Lab, direction: Direction, folder: Path) -> Iterator[dict[str
                 "settle_s": LAG_S + 2 * LATE_S,
                 "token": {"env": VARIABLE},
                 "byte_counter": {"layer": "ip"},
-                # The lab has no other counters.
+                # There are no other counters in the lab, so we cannot use other metrics.
                 "read": [],
             }
         )

@@ -28,10 +28,10 @@ from broadside.lab.topology import (
     management_network,
 )
 
-# With four readings per second at the start, a host is synchronized in under a second to within 1
-# ms.
+# If we use four readings per second at the start, a host will be synchronized to within 1 ms in
+# less than a second.
 POLLING: Final = "iburst minpoll -2 maxpoll 3 xleave"
-# A host is synchronized when its root distance is below this limit.
+# If the root distance is below this limit, the host will be synchronized.
 DISTANCE_MAX_S: Final = 0.005
 STOP_TIMEOUT_S: Final = 5.0
 POLL_S: Final = 0.2
@@ -69,12 +69,12 @@ def client_directives(spec: LabSpec, host_name: str, offset_s: float = 0.0) -> t
 def _keep_folder(prefix: str) -> None:
     """Create chronyd's folder with a file for this lab.
 
-    Another lab removes the folder on exit when it is empty. It is empty until the first chronyd
-    writes to it.
+    If the folder is empty, it will be removed when another lab is stopped. It will be empty until
+    the first chronyd writes to it.
     """
     while True:
         CHRONY_PATH.mkdir(exist_ok=True)
-        # Another lab may remove the folder at this moment.
+        # The folder might be removed by another lab at this moment.
         with contextlib.suppress(FileNotFoundError):
             pid_path(prefix, "lab").touch()
             return
@@ -83,10 +83,10 @@ def _keep_folder(prefix: str) -> None:
 def start_clocks(lab: Lab) -> str | None:
     """Start every chronyd that is not running.
 
-    A lab can work without clocks. Its agents then use the clock state from the kernel.
+    You can use a lab without clocks. The agents will then use the clock state from the kernel.
 
     Returns:
-        The reason why clocks are missing, or ``None`` when all are running.
+        The reason why clocks are missing, or ``None`` if all are running.
     """
     prefix = lab.spec.prefix
     try:
@@ -158,7 +158,7 @@ def wait_synced(lab: Lab, timeout_s: float) -> tuple[str, ...]:
 def missing_clocks(lab: Lab) -> Sequence[str]:
     """Return the hosts (and ``fw``) without a running chronyd.
 
-    The list is empty when chronyd is not installed.
+    The list is empty if chronyd is not installed.
     """
     try:
         find_tool("chronyd")

@@ -3,8 +3,8 @@
 The switch on the server side is split into two. The firewall's port stays on ``br0`` and the
 servers' ports move to ``br1``. The only connection between them is a tap on each bridge, joined by
 the delay process. Nothing else in the lab changes, so its ledger, addresses and shapers stay the
-same. When the process ends, the taps are removed with it. :mod:`broadside.lab.profiles` then moves
-the ports back.
+same. When the process ends, the taps will be removed with it. :mod:`broadside.lab.profiles` then
+moves the ports back.
 """
 
 import errno
@@ -31,7 +31,7 @@ TUNSETIFF: Final = 0x400454CA
 IFF_TUN: Final = 0x0001
 IFF_TAP: Final = 0x0002
 IFF_NO_PI: Final = 0x1000
-# A killed process closes its files shortly after it ends.
+# If a process was killed, it will take a moment until its files are closed.
 FREE_WITHIN_S: Final = 5.0
 
 
@@ -55,7 +55,7 @@ def start_delay(lab: Lab, delay_s: float) -> None:
         ToolMissing: There is no C compiler.
     """
     switch = topology.switch_namespace(lab.spec.prefix, Role.SERVER)
-    # In this namespace, `lab down` can find the process.
+    # We need to use this namespace, so that `lab down` can find the process.
     with inside(switch):
         start_between(TAPS, IFF_TAP, *delay_argv(lab), str(round(delay_s * 1e6)))
     servers = [port for port in topology.switch_ports(lab.spec)[switch] if port != "fw"]
@@ -71,7 +71,7 @@ def start_delay(lab: Lab, delay_s: float) -> None:
 def start_between(names: Sequence[str], kind: int, program: str, *words: str) -> None:
     """Start the process between two taps or tuns in the namespace of this thread.
 
-    The program is compiled first when it is missing or outdated.
+    The program will be compiled first when it is missing or outdated.
 
     Args:
         names: Names for the two interfaces.

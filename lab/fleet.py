@@ -1,16 +1,16 @@
 """Runs many agents as forks of a single process.
 
 ``start`` runs ``python -m broadside.lab.fleet``. This process imports the agent package once and
-forks a process for each agent. Sixty agents start as fast as one and share its memory. Each agent
-enters its network namespace and gets its own environment, log file and session. It then calls the
-*entry*, a function without arguments that returns an exit code
+forks a process for each agent. Sixty agents will start as fast as one and use the same memory. Each
+agent enters its network namespace and gets its own environment, log file and session. It then calls
+the *entry*, a function without arguments that returns an exit code
 (``broadside.agent.run:run_from_environment``).
 
 Both sides use the standard input and output of the fork server to exchange lines of JSON, one
-request and one response at a time. The fork server is the subreaper for all processes below it. It
-can therefore stop an agent together with its engine. It stops all of them when its input is closed,
-which happens when the process that started it ends. If the fork server is killed, the kernel sends
-SIGTERM to its agents.
+request and one response at a time. The fork server is the subreaper for all processes below it. So
+you can use it to stop an agent and its engine. It will stop all of them when its input is closed,
+which happens when the process that started it ends. If the fork server is killed, the kernel will
+send SIGTERM to its agents.
 """
 
 import argparse
@@ -39,7 +39,8 @@ from broadside.lab.offspring import die_with_parent
 from broadside.lab.topology import Host, Lab
 
 AGENT_ENTRY: Final = "broadside.agent.run:run_from_environment"
-# The agent imports these modules only when its settings require it. Import them before the fork.
+# The agent would only import these modules if they are needed. We should import them before the
+# fork.
 AGENT_IMPORTS: Final = (
     "broadside.exchange.embedded.embedded_queue",
     "broadside.exchange.embedded.embedded_table",
@@ -125,8 +126,8 @@ def _host_environment(lab: Lab, host: Host) -> dict[str, str]:
 class Fleet:
     """Agents that were started with :func:`start`.
 
-    Use :meth:`stop` or a ``with`` block to end them. Methods can be called from any thread. Each
-    call waits for the response from the fork server.
+    Use :meth:`stop` or a ``with`` block to end them. You can call the methods from any thread. Each
+    call will wait for the response from the fork server.
     """
 
     def __init__(self, server: subprocess.Popen[bytes], log_path: Path) -> None:
@@ -179,7 +180,7 @@ class Fleet:
             signal_number: Signal to send.
 
         Returns:
-            False when the agent has already ended.
+            False if the agent has already ended.
 
         Raises:
             FleetError: The agent is not in this fleet.
@@ -194,7 +195,8 @@ class Fleet:
     def stop(self, timeout_s: float = 10.0) -> tuple[str, ...]:
         """Stop every agent with SIGTERM, then use SIGKILL for those still running.
 
-        The call returns at most twenty seconds after ``timeout_s``. It is safe to call it again.
+        The call will return at most twenty seconds after ``timeout_s``. It is safe to call it
+        again.
 
         Args:
             timeout_s: Time to wait before SIGKILL, in seconds.
@@ -255,7 +257,7 @@ def start(
 ) -> Fleet:
     """Start a fork server and its agents, and return without waiting until they are ready.
 
-    If the start fails, no process is left running.
+    If this fails, no process will be left running.
 
     Args:
         plans: Agents to start.
@@ -276,7 +278,7 @@ def start(
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
-            # Ctrl-C should reach only the parent, which then stops its fleet.
+            # Only the parent should get Ctrl-C. It will then stop the fleet.
             start_new_session=True,
         )
     fleet = Fleet(server, log_path)
@@ -352,7 +354,8 @@ class ForkServer:
 
     def _start(self, agents: Sequence[dict[str, Any]]) -> dict[str, Any]:
         gc.collect()
-        # Exclude imported objects from garbage collection, so that their memory pages stay shared.
+        # We exclude imported objects from garbage collection, so that their memory pages will be
+        # shared.
         gc.freeze()
         for agent in agents:
             read, write = os.pipe2(os.O_CLOEXEC)
@@ -362,7 +365,7 @@ class ForkServer:
                 self._be_agent(agent, write)
             os.close(write)
             self._pids[agent["agent_id"]] = pid
-            # The child closes this pipe when it has entered its namespace.
+            # The child will close this pipe when it has entered its namespace.
             with os.fdopen(read, "rb") as pipe:
                 problem = pipe.read().decode()
             if problem:
@@ -371,7 +374,7 @@ class ForkServer:
 
     def _be_agent(self, agent: dict[str, Any], write: int) -> None:
         """Reset the child process, enter the namespace and run the agent. Never returns."""
-        # EX_SOFTWARE is used when the entry raises an exception.
+        # We use EX_SOFTWARE if the entry raises an exception.
         exit_code = 70
         try:
             for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
@@ -420,7 +423,7 @@ class ForkServer:
         for pid in self._running().values():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
-                # A stopped process can only handle SIGTERM after SIGCONT.
+                # A stopped process will not get SIGTERM until we send SIGCONT.
                 os.kill(pid, signal.SIGCONT)
         end_s = time.monotonic() + timeout_s
         while self._running() and time.monotonic() < end_s:
@@ -497,7 +500,7 @@ def main() -> None:
     parser.add_argument("--logs", type=Path, required=True, help="folder of the logs")
     parser.add_argument("--import", action="append", default=[], dest="imports")
     arguments = parser.parse_args()
-    # Output from an import must not be mistaken for a response.
+    # We should not send output from an import as a response.
     answers = FileIO(os.dup(1), "w")
     os.dup2(2, 1)
     module, _, function = arguments.entry.partition(":")
@@ -511,7 +514,8 @@ def main() -> None:
         answers.write(json.dumps({"error": problem}).encode() + b"\n")
         sys.exit(1)
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
-    # A buffered reader is safe with select, because the next request is sent only after a response.
+    # We can use a buffered reader with select, because the next request will only be sent after a
+    # response.
     with os.fdopen(os.dup(0), "rb") as requests:
         ForkServer(entry, arguments.logs).serve(requests, answers)
 

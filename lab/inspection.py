@@ -46,7 +46,7 @@ def start_inspection(lab: Lab, times: Mapping[str, int]) -> None:
                 f"link set {tun} mtu {lab.spec.mtu} txqueuelen 1000 up",
                 f"route add default dev {tun} table {table}",
             )
-            # The rule may exist from an earlier inspection.
+            # The rule might exist, if it was added by an earlier inspection.
             with contextlib.suppress(LabBroken):
                 run_ip(namespaces[letter], f"rule add iif {side} lookup {table}")
         unchecked = {f"ipv4/conf/{name}/rp_filter": "0" for name in ("all", *TUNS.values())}

@@ -31,6 +31,7 @@ PAUSED_RATIO: Final = 0.002
 
 
 def main(folder: Path, name: str) -> None:
+    """Apply a profile until the process is killed."""
     spec = network.read_spec(folder)
     if spec is None:
         raise SystemExit(f"{folder}: no finished lab")
@@ -44,7 +45,7 @@ def main(folder: Path, name: str) -> None:
             apply_growth(lab, profile)
         elif profile.shrink_after_s:
             apply_until_quiet(lab, profile)
-    # The lab was removed while this process was running.
+    # The lab has been removed, so we can stop.
     except LabBroken as error:
         raise SystemExit(str(error)) from error
 
@@ -79,8 +80,8 @@ def apply_cliff(lab: Lab, profile: Profile, cliff_ratio: float) -> None:
 def apply_growth(lab: Lab, profile: Profile) -> None:
     """Raise the firewall's rate in steps under load, and reset it when idle.
 
-    A step follows when the load was above :data:`GROW_LOAD_RATIO` of the current rate for the time
-    in the profile. Azure's firewalls also scale out at 60 %.
+    A step will follow when the load was above :data:`GROW_LOAD_RATIO` of the current rate for the
+    time in the profile. Azure's firewalls also scale out at 60 %.
 
     Args:
         lab: The lab.
@@ -145,7 +146,7 @@ def apply_pauses(lab: Lab, profile: Profile) -> None:
 
 
 def rate_of(lab: Lab) -> int:
-    """Return the firewall's full rate in bit/s. Exits when it is not limited."""
+    """Return the firewall's full rate in bit/s. Exit if it is not limited."""
     if lab.spec.firewall_bits_per_second is None:
         raise SystemExit("the lab's firewall has no rate to lose, to grow or to be held against")
     return lab.spec.firewall_bits_per_second
@@ -169,7 +170,7 @@ def loads(lab: Lab) -> Iterator[float]:
 
 
 def newest(ledger_path: Path) -> LedgerReading | None:
-    """Return the last complete line of the ledger, or ``None`` when there is none."""
+    """Return the last complete line of the ledger, or ``None`` if there is none."""
     try:
         with ledger_path.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))

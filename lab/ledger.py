@@ -243,7 +243,7 @@ class QueueReader:
 
 
 def read_offered(nft: str) -> Mapping[str, int]:
-    """Return the forward counters by name, empty when nftables does not respond."""
+    """Return the forward counters by name, empty if nftables does not respond."""
     try:
         answer = subprocess.run(
             [nft, "-j", "list", "counters", "table", "ip", "broadside"],
@@ -272,7 +272,7 @@ def keep(path: Path, reader: QueueReader) -> None:
     with path.open("a", encoding="utf-8", buffering=1) as file:
         while True:
             time.sleep(1.0 - time.time() % 1.0)
-            # A missing line is enough to show the gap.
+            # We do not need to write anything, because you can see the gap if a line is missing.
             with contextlib.suppress(OSError, KeyError):
                 before_s = time.time()
                 queues = reader.read()

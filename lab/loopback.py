@@ -73,8 +73,8 @@ def up(spec: LabSpec, base_path: Path = DEFAULT_PATH) -> Lab:
 def one_clock(lab: Lab) -> Iterator[Lab]:
     """Yield the lab with a single clock for all agents, so that their clocks agree by definition.
 
-    On a host where the kernel has no time source (most containers), every clock check would fail
-    otherwise. Without chronyd the lab is not changed, and its agents use the kernel.
+    If the kernel has no time source (as in most containers), every clock check would fail. Without
+    chronyd the lab is not changed, and its agents use the kernel.
     """
     with contextlib.ExitStack() as stack:
         try:
@@ -93,16 +93,16 @@ def one_clock(lab: Lab) -> Iterator[Lab]:
 def steady_clock() -> Iterator[str]:
     """Run two chronyd processes and yield the command socket of the synchronized one.
 
-    The second one uses the first as its time source. Neither changes the clock. A single chronyd
-    would be free-running, which an agent does not accept. Both end with the thread that started
-    them.
+    The second one uses the first as its time source. Neither changes the clock. We cannot use just
+    a single chronyd, because it would be free-running, and this will be rejected by an agent. Both
+    end with the thread that started them.
 
     Raises:
         ToolMissing: chronyd or chronyc is not installed.
         LabBroken: A chronyd does not start or does not synchronize.
     """
     chronyd = find_tool("chronyd")
-    # chronyd requires a private folder.
+    # chronyd needs a private folder.
     with (
         tempfile.TemporaryDirectory(prefix="broadside-clock-") as folder,
         contextlib.ExitStack() as started,

@@ -29,8 +29,8 @@ from broadside.lab.relay import Handler
 from broadside.lab.tls_listener import by_tls
 
 STEPS_COUNT: Final = 10
-# Unit and aggregation by name. The last value is used for a healthy device when the lab has no
-# counter.
+# Unit and aggregation by name. If there is no counter in the lab, the last value will be used for a
+# healthy device.
 _METRICS: Final[Mapping[str, tuple[str, str, float | None]]] = {
     "Throughput": ("BitsPerSecond", "average", None),
     "DataProcessed": ("Bytes", "total", None),
@@ -196,7 +196,7 @@ class MonitorServer:
                 continue
             edges = np.array([label, label + grain]) - spec.lag_s
             if not len(at_s) or edges[0] < at_s[0] or edges[0] > at_s[-1]:
-                # The value is null because there is no reading for this time.
+                # There is no reading for this time, so the value should be null.
                 continue
             counted = float(np.diff(np.interp(edges, at_s, total_bytes))[0])
             age_s = now - (label + grain)

@@ -20,7 +20,7 @@ from broadside.lab.topology import Batch, belongs
 
 # sched.h
 CLONE_NEWNET: Final = 0x4000_0000
-# iproute2 uses this folder.
+# This is the folder used by iproute2.
 NAMESPACES_PATH: Final = Path("/var/run/netns")
 CHRONY_PATH: Final = Path("/run/chrony")
 PROC: Final = Path("/proc")
@@ -217,7 +217,7 @@ def list_processes() -> Iterator[NamespaceProcess]:
     """Yield every process with a readable namespace. Zombies have none."""
     for folder in PROC.iterdir():
         if folder.name.isdecimal():
-            # The process has ended, or belongs to another user.
+            # The process has ended, or we are not allowed to see it.
             with contextlib.suppress(OSError):
                 cmdline = (folder / "cmdline").read_text(errors="replace")
                 yield NamespaceProcess(

@@ -69,7 +69,7 @@ class LabStatus:
     """Status of a lab.
 
     Attributes:
-        lab: The lab, or ``None`` when there is no finished lab with this prefix.
+        lab: The lab, or ``None`` if there is no finished lab with this prefix.
         namespaces_count: Number of namespaces found.
         faults: A line for each fault that ``up`` would repair.
     """
@@ -94,8 +94,8 @@ def up(spec: LabSpec, base_path: Path = DEFAULT_PATH) -> Lab:
     """Build the lab, or repair an existing one.
 
     An intact lab with the same specification is reused. If the network is broken or has another
-    specification, it is built again, which ends all processes inside. A missing clock or ledger
-    process is started again. Rates are reset to the specification.
+    specification, it will be built again, which ends all processes inside. A missing clock or
+    ledger process is started again. Rates are reset to the specification.
 
     Args:
         spec: Specification of the lab.
@@ -113,7 +113,7 @@ def up(spec: LabSpec, base_path: Path = DEFAULT_PATH) -> Lab:
     with locked(spec.prefix) as lock:
         standing = read_spec(path)
         if standing == spec and not network_faults(topology.build_lab(standing, path)):
-            # Use the stored specification, which includes the management network.
+            # We should use the stored specification, because it includes the management network.
             spec = standing
         else:
             clear(spec.prefix, lock)
@@ -155,7 +155,7 @@ def down(prefix: str, base_path: Path = DEFAULT_PATH) -> DownReport:
                 shutil.rmtree(path)
         except PermissionError as error:
             raise NoRights(f"{error}: it is another user's lab; run this with sudo") from error
-        # This fails when the folder contains another lab.
+        # This will fail if there is another lab in the folder.
         with contextlib.suppress(OSError):
             path.parent.rmdir()
             if base_path == DEFAULT_PATH:
@@ -291,12 +291,12 @@ def free_slot(prefix: str) -> Iterator[int]:
         with socket.socket(socket.AF_UNIX) as reservation:
             try:
                 reservation.bind(f"\0broadside-management-{slot}")
-            # Another lab is being built on this network.
+            # This network is already being used by another lab.
             except OSError:
                 continue
             network = topology.slot_network(slot)
-            # Read the addresses after the reservation. A previous owner has assigned its address by
-            # now.
+            # We should get the addresses after the reservation, because a previous owner will have
+            # assigned its address by now.
             if not any(address in network for address in _own_addresses()):
                 yield slot
                 return
@@ -332,19 +332,19 @@ def clear(prefix: str, lock: int) -> DownReport:
         names = list_namespaces(prefix)
         namespaces |= names.keys()
         if _has_interface(uplink):
-            # It may have been removed together with its namespace.
+            # It might have been removed with its namespace.
             with contextlib.suppress(LabBroken):
                 run([find_tool("ip"), "link", "delete", uplink], lock=lock)
         if names:
             lines = tuple(f"netns delete {name}" for name in names)
-            # The next pass will try again.
+            # We will try again in the next pass.
             with contextlib.suppress(LabBroken):
                 run_batch(Batch(namespace=None, tool="ip", lines=lines), lock)
         elif not list_owned(prefix):
             break
     for pid_file in CHRONY_PATH.glob(pid_path(prefix, "*").name):
         pid_file.unlink(missing_ok=True)
-    # The folder does not exist, or the host's own chronyd uses it.
+    # The folder does not exist, or it is used by the chronyd of the host.
     with contextlib.suppress(OSError):
         CHRONY_PATH.rmdir()
     left = [f"namespace {name}" for name in list_namespaces(prefix)]
@@ -457,7 +457,7 @@ def network_faults(lab: Lab) -> tuple[str, ...]:
             return ports[name] <= devices
         return {"c0", "s0", "mg0"} <= devices and _has_rules(name)
 
-    # Use other threads, so that this thread does not change its namespace.
+    # We need to use other threads, so that this thread will not change its namespace.
     with ThreadPoolExecutor(WORKERS_COUNT) as pool:
         fine = pool.map(is_fine, names)
     return tuple(
@@ -494,5 +494,6 @@ def start_ledger(lab: Lab) -> None:
 
 
 def is_ledger_running(lab: Lab) -> bool:
+    """Return True if the ledger process of a lab is running."""
     prefix = lab.spec.prefix
     return any(is_module(process, "broadside.lab.ledger", prefix) for process in list_processes())

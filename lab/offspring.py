@@ -32,6 +32,6 @@ def run_to_end(main: Callable[[], int]) -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         sys.exit(main())
-    # All context managers have exited at this point.
+    # All context managers will have exited at this point.
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)

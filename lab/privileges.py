@@ -2,7 +2,7 @@
 
 A user without root access can be root in a *world*. This is a new user, mount, network and process
 namespace with its own ``/run`` and ``/proc``. A lab in it needs no other permissions and cannot
-outlive it. When the first process of the world ends, the kernel ends all others. There is no
+outlive it. When the first process of the world ends, the kernel will end all others. There is no
 network connection between the world and the host.
 
 - :func:`run_inside` executes a program in a new world that ends with it, for ``demo``.
@@ -175,20 +175,20 @@ def join(prefix: str, argv: list[str]) -> NoReturn:
 
 
 def release(prefix: str) -> bool:
-    """End the world and all processes in it. Returns False when there is no world."""
+    """End the world and all processes in it. Returns False if there is no world."""
     pid = find_holder(prefix)
     if pid is None:
         return False
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-    # The kernel ends all other processes first.
+    # The kernel will first end all other processes.
     while find_holder(prefix) == pid:
         time.sleep(0.01)
     return True
 
 
 def find_holder(prefix: str) -> int | None:
-    """Return the first process of a lab's persistent world, or ``None`` when there is none."""
+    """Return the first process of a lab's persistent world, or ``None`` if there is none."""
     parts = f"\0{MODULE}\0hold\0{_holder_mark(prefix)}\0".encode()
     for folder in Path("/proc").iterdir():
         if folder.name.isdecimal():
@@ -245,7 +245,7 @@ def _make_world() -> None:
     flags = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWPID
     _check("new user namespace", _libc.unshare(flags))
     local = Path("/proc/self")
-    # The kernel requires this before it accepts a gid_map.
+    # We need to do this first, so that the kernel will accept a gid_map.
     (local / "setgroups").write_text("deny")
     (local / "uid_map").write_text(f"0 {uid} 1")
     (local / "gid_map").write_text(f"0 {gid} 1")
@@ -255,7 +255,7 @@ def _enter_world(pid: int) -> None:
     """Enter an existing world. Its process namespace is for the children of this process."""
     folder = Path.cwd()
     with contextlib.ExitStack() as opened:
-        # Open all files first. Inside the world, /proc does not show that process.
+        # We need to open all files first. Inside the world, /proc will not show that process.
         descriptors = [
             opened.enter_context((Path("/proc") / str(pid) / "ns" / kind).open("rb"))
             for kind in ("user", "mnt", "net", "pid")
@@ -276,7 +276,7 @@ def _run(start: Callable[[], NoReturn]) -> NoReturn:
         os._exit(126)
     for number in FORWARDED:
         signal.signal(number, lambda number, _: os.kill(child, number))
-    # A terminal also sends SIGINT to the child.
+    # The child will also get SIGINT from the terminal.
     signal.signal(signal.SIGINT, lambda *_: None)
     ended, status = 0, 0
     while ended != child:
@@ -332,7 +332,8 @@ def _furnish() -> None:
     for path in {Path("/run").resolve(), Path("/var/run").resolve()}:
         _mount("tmpfs", path, "tmpfs", MS_NOSUID_NODEV)
     Path("/var/run/netns").mkdir()
-    # SIGCHLD may be ignored here, so the exit code can be unknown. Use the output instead.
+    # SIGCHLD might be ignored here, so we might not get the exit code. We can use the output
+    # instead.
     with subprocess.Popen(
         [find_tool("ip"), "link", "set", "lo", "up"], stderr=subprocess.PIPE, text=True
     ) as ip:

@@ -56,7 +56,7 @@ class Profile:
         nic_ratio: Rate of every host.
         cliff_ratio: Load above which the firewall collapses, relative to its rate.
         cliff_to_ratio: Rate after the collapse.
-        cliff_after_s: Time in seconds that the load must be above the limit.
+        cliff_after_s: Time in seconds that the load needs to be above the limit.
         pause_s: Duration of a pause in seconds, in which almost nothing is forwarded.
         pause_every_s: Seconds from the start of a pause to the next.
         delay_s: Delay to add in each direction, in seconds.
@@ -200,7 +200,7 @@ def apply(lab: Lab, name: str) -> Profile:
         _fail_over(lab, profile)
         return profile
     inspected = _stop(lab)
-    # If only the inspection changes, the two firewalls can be used again.
+    # If only the inspection has changed, we can use the two firewalls again.
     if inspected and profile.inspects:
         start_inspection(lab, profile.inspects)
         return profile
@@ -299,7 +299,7 @@ def _set_twins(lab: Lab, profile: Profile) -> None:
         letters = topology.TWIN_LETTERS
         cables = [f"link delete {side}{letter}" for side in "cs" for letter in letters]
         for line in [*(f"rule delete {rule}" for rule in rules), *cables]:
-            # The setup may be incomplete, so this item may not exist.
+            # This might not exist, if the setup was not completed.
             with contextlib.suppress(LabBroken):
                 run_ip(balancer, line)
         run_ip(None, *(f"netns delete {name}" for name in there))
@@ -310,7 +310,7 @@ def _set_twins(lab: Lab, profile: Profile) -> None:
         write_sysctls(name, topology.sysctls(lab.spec, balancer))
     for batch in topology.twin_batches(lab.spec, _scaled(lab.spec.firewall_bits_per_second, 0.5)):
         run_batch(batch)
-    # Use addresses and ports for the hash.
+    # We use addresses and ports for the hash.
     write_sysctls(balancer, {"ipv4/fib_multipath_hash_policy": "1"})
     run_ip(balancer, *topology.twin_routes(profile.twins), *(f"rule add {rule}" for rule in rules))
 

@@ -72,7 +72,7 @@ class Relay:
                 relay._serve(self)
 
         self._handler = Relayed
-        # Listen now, so that the port is known.
+        # We need to listen now to get the port.
         self._server = _Server((host, 0), Relayed)
         self._thread: threading.Thread | None = None
         self.port: int = self._server.server_address[1]
@@ -191,7 +191,7 @@ class Relay:
         else:
             if fault.reaches_service:
                 self._ask(handler)
-            # The unread body causes a TCP reset.
+            # The body has not been read, so this will cause a TCP reset.
             handler.close_connection = True
 
     def _ask(self, handler: "Handler") -> tuple[int, dict[str, str], bytes]:

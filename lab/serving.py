@@ -24,7 +24,7 @@ from broadside.lab.offspring import die_with_parent
 READY_S: Final = 60.0
 # Maximum agents to list in an error.
 NAMED_MAX: Final = 5
-# Time that an agent may report a problem, for example while its port is still in use.
+# How long to wait if an agent reports a problem, for example if its port is still being used.
 PATIENCE_S: Final = 5.0
 
 
@@ -53,13 +53,13 @@ class Serving:
         Args:
             environment: Variables to add to the environment.
             folder: Folder for the log.
-            port: Port to listen on. If it is 0 or in use, a free port is used.
+            port: Port to listen on. If it is 0 or in use, a free port will be used.
             token: Bearer token for requests from this object.
         """
         self._port = port
         self._token = token
-        # Use a single client. Each new one loads the CA certificates, which takes 50 ms of CPU
-        # time.
+        # We use a single client, because each new one will load the CA certificates. This takes 50
+        # ms of CPU time.
         self._http = httpx.Client(timeout=60, limits=httpx.Limits(max_keepalive_connections=0))
         self.environment = {
             **{name: value for name, value in os.environ.items() if "BROADSIDE" not in name},
@@ -110,10 +110,10 @@ class Serving:
                 self.url = match[1]
                 return
             time.sleep(0.05)
-        # If it starts too late, it must not continue to run unused.
+        # If it starts too late, we should stop it, because it will not be used.
         self.kill()
         text = self.log_path.read_text().strip()[-500:]
-        # If another process took the port during the start, use a free one.
+        # If the port is already used by another process, use a free one.
         if port and "already in use" in text:
             self._port = 0
             self.start()
@@ -145,7 +145,7 @@ class Serving:
 
     def kill(self) -> None:
         assert self._process is not None  # noqa: S101 - started before
-        # This value cannot be read after the process has ended.
+        # We cannot get this value after the process has ended.
         self._peak_bytes = self.peak_bytes
         self._process.send_signal(signal.SIGKILL)
         self._process.wait()
@@ -156,7 +156,7 @@ class Serving:
         self._process.send_signal(number)
 
     def get(self, path: str) -> Any:
-        """Return the JSON response, or ``None`` when it is not available yet (409, 503)."""
+        """Return the JSON response, or ``None`` if it is not available yet (409, 503)."""
         answer = self._ask("GET", path)
         if answer.status_code in (409, 503):
             return None
@@ -231,13 +231,13 @@ def wait_for_agents(
 
     Raises:
         LabBroken: Some agents are not ready. The message has their heartbeat, process status and
-            last log line. If an agent has ended, this is raised at once.
+            last log line. If an agent has ended, this will be raised at once.
     """
     end_s, fewest_count = time.monotonic() + READY_S, len(agent_ids)
     broken_since_s: float | None = None
     while True:
         answer = coordinator.get("/v1/presences?limit=5000")
-        # A killed agent may still be in the list.
+        # An agent that was killed might still be in the list.
         there = {
             p["agent_id"]: p
             for p in answer or ()

@@ -31,7 +31,7 @@ AZURE_NIC_BITS_PER_SECOND: Final = 10e9
 
 @contextlib.contextmanager
 def in_use(prefix: str) -> Iterator[bool]:
-    """Mark a lab as in use by this process. Yields False when another process uses it.
+    """Mark a lab as in use by this process. Yields False if another process uses it.
 
     The mark is an abstract Unix socket, which the kernel removes when the process ends.
     """
@@ -82,7 +82,7 @@ def built(
     """
     with contextlib.ExitStack() as stack:
         path = base_path or network.DEFAULT_PATH
-        # The default folder requires root access.
+        # You need root access to use the default folder.
         if on_loopback and base_path is None:
             path = Path(tempfile.mkdtemp(prefix="broadside-"))
             if not keep:
@@ -146,10 +146,10 @@ def staged(
         ledger: Settings for the ledger. ``None`` uses the lab's ledger, if any.
         coordinator: Settings for the coordinator.
         agents: Settings for each agent.
-        other_hosts: Whether agents must enroll and use HTTPS to reach the coordinator.
+        other_hosts: Whether agents need to enroll and use HTTPS to reach the coordinator.
         spares_count: Number of servers without an agent, so that as many clients are spares.
         entry: Function to run as an agent.
-        port: Port for the coordinator. If it is 0 or in use, a free port is used.
+        port: Port for the coordinator. If it is 0 or in use, a free port will be used.
         token: Token with the viewer role, if the coordinator requires one.
         say: Function to call with progress messages.
 
@@ -179,7 +179,7 @@ def staged(
         plans = hosts.enrolled(plans, Path(fabric["BROADSIDE_DATA_DIR"]), at)
         warmed = ("broadside.exchange.http.http_ports", "broadside.exchange.http.joining")
     with Serving(environment, folder, port=port, token=token) as serving:
-        # The network in a world cannot be reached from outside.
+        # You cannot connect to the network in a world from outside.
         if not privileges.is_inside():
             say(f"the live page: {serving.url}/")
         since_at = datetime.now(UTC)
@@ -203,7 +203,7 @@ def sqlite_fabric(data_dir: Path) -> dict[str, str]:
 
 
 def counter_settings(lab: Lab, folder: Path) -> dict[str, str]:
-    """Return the settings to read the lab's firewall, empty when there is none."""
+    """Return the settings to read the lab's firewall, empty if there is none."""
     if lab.ledger_path is None:
         return {}
     return write_telemetry_file(folder / "telemetry.toml", lab_entry(lab.ledger_path))

@@ -27,7 +27,7 @@ CPU, MEMORY, SESSIONS = (f"{FORTINET}.4.1.{n}.0" for n in (3, 4, 8))
 DESCRIPTION: Final = "1.3.6.1.2.1.2.2.1.2"
 # ifInOctets
 NARROW_IN: Final = "1.3.6.1.2.1.2.2.1.10"
-# On a busy host it can take seconds to start Python.
+# If the host is busy, it can take seconds to start Python.
 READY_S: Final = 30.0
 ASK_S: Final = 1.0
 STOP_S: Final = 5.0
@@ -109,7 +109,7 @@ class SnmpAgent:
         config.chmod(0o600)
         argv = [
             find_tool("snmpd"),
-            # Do not report the counters from the kernel.
+            # We should not report the counters from the kernel.
             *(["-I", "-ifTable"] if self._plants_interfaces else []),
             *("-f", "-C", "-c", str(config), "-Lf", str(self.folder / "snmpd.log")),
             f"udp:{self.address}:{self.port}",
@@ -210,7 +210,7 @@ class SnmpAgent:
             try:
                 asking.send(_get_next(self.community, tree))
                 return bool(asking.recv(65_536))
-            # snmpd is not listening yet, or is busy with its start.
+            # We should try again, because snmpd is not listening yet.
             except OSError:
                 return False
 

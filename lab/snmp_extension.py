@@ -25,7 +25,7 @@ from typing import Any
 
 # Columns in /proc/net/dev.
 SENT = {"bytes": 8, "packets": 9}
-# A request within this time gets the same response as the previous one.
+# If there is another request within this time, we will return the same response again.
 AGAIN_S = 0.3
 # Nanoseconds of CPU time per second that a full core has, and the value to report for it.
 CORE_NS, CORE_WHOLE = 1e9, 10_000
@@ -36,6 +36,7 @@ _pids: dict[str, str] = {}
 
 
 def value_of(figure: dict[str, Any], now_s: float) -> int | str:
+    """Return the value to report for an entry of the file."""
     if "text" in figure:
         return str(figure["text"])
     if "lines" in figure:
@@ -105,6 +106,7 @@ def _count(lines: dict[str, Any]) -> int:
 
 
 def key_of(oid: str) -> tuple[int, ...]:
+    """Return an OID as a tuple of numbers, to sort it."""
     return tuple(int(part) for part in oid.strip(".").split("."))
 
 
@@ -129,6 +131,7 @@ def answer(verb: str, oid: str, path: str) -> list[str]:
 
 
 def main(path: str) -> None:
+    """Answer the requests of snmpd on standard input."""
     while line := sys.stdin.readline().strip():
         if line == "PING":
             lines = ["PONG"]

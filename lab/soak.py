@@ -3,7 +3,7 @@
 ``python -m broadside.lab.soak`` kills the coordinator twice and one client agent
 once, and
 prints what the run says of itself: every burst accounted for, the kill in the ledger of what broke,
-availability and drift. The exit code is 0 when all of that holds, whatever the verdict on rates.
+availability and drift. The exit code is 0 if all of that holds, whatever the verdict on rates.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from broadside.lab.topology import Lab, LabSpec
 
 # Time from the launch to the first burst.
 LEAD_S: Final = 7
-# Time after the last burst until the verdict must be available.
+# How long to wait for the verdict after the last burst.
 AFTER_S: Final = 60.0
 
 
@@ -199,6 +199,7 @@ def _launch(coordinator: Serving, options: SoakOptions) -> tuple[str, float]:
 
 
 def main() -> int:
+    """Run the soak test and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m broadside.lab.soak", description=__doc__)
     usual = SoakOptions()
     for flag, field_name in (

@@ -32,7 +32,7 @@ from broadside.exchange.messages import Role
 from broadside.lab.errors import LabMisconfigured
 
 PAIRS_MAX: Final = 250
-# With "c001" or "mg" appended, a name must fit in IFNAMSIZ.
+# After we add "c001" or "mg", the name should fit in IFNAMSIZ.
 PREFIX_PATTERN: Final = re.compile(r"[a-z][a-z0-9]{0,8}")
 # Qdiscs count these bytes, but they are not part of the IP layer.
 ETHERNET_HEADER_BYTES: Final = 14
@@ -197,10 +197,12 @@ def host_names(spec: LabSpec, role: Role) -> tuple[str, ...]:
 
 
 def firewall_namespace(prefix: str) -> str:
+    """Return the namespace of the firewall."""
     return prefix + "fw"
 
 
 def switch_namespace(prefix: str, role: Role) -> str:
+    """Return the namespace of the switch for a role."""
     return f"{prefix}{role.value[0]}sw"
 
 
@@ -404,7 +406,7 @@ def sysctls(spec: LabSpec, namespace: str) -> dict[str, str]:
         spec: Specification of the lab.
         namespace: Namespace to configure.
     """
-    # This is skipped when the kernel does not support IPv6.
+    # This will be skipped if the kernel does not support IPv6.
     values = {"ipv6/conf/all/disable_ipv6": "1"}
     if namespace == firewall_namespace(spec.prefix):
         return values | {"ipv4/ip_forward": "1"}
@@ -501,8 +503,9 @@ def _firewall_batch(spec: LabSpec) -> Batch:
 
 
 def _host_batch(spec: LabSpec, role: Role, index: int) -> Batch:
-    # Congestion control is set on the route. A namespace cannot use sysctl to select one that the
-    # host does not allow for all users, and would otherwise inherit the host's default.
+    # Congestion control is set on the route. We cannot use sysctl in a namespace to select one that
+    # the host does not allow for all users. If we did not set it, the default of the host would be
+    # used.
     gateway = data_address(role, 0)
     text = f"route add default via {gateway} initcwnd {spec.initcwnd} congctl {spec.congestion}"
     mine = management_address(spec, role, index)
@@ -593,8 +596,8 @@ def shaper(device: str, bits_per_second: int | None, spec: LabSpec) -> str:
     """Return a ``tc`` line for a token bucket with the given rate at the IP layer.
 
     The bucket counts frames with their header. With full frames, ``mtu`` of every ``mtu + 14``
-    bytes belong to the IP layer. Without a rate, a plain queue is used to count packets. Both kinds
-    have different handles, because ``replace`` cannot change the kind for a handle.
+    bytes belong to the IP layer. Without a rate, a plain queue will be used to count packets. Both
+    kinds have different handles, because ``replace`` cannot change the kind for a handle.
 
     Args:
         device: Interface to shape.

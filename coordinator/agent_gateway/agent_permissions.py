@@ -265,7 +265,7 @@ class AgentPermissions:
         return row
 
     async def _facts(self, do: str, place: Place, name: str) -> Mapping[str, Any]:
-        """Return the values that a row or output must have, from its key, credential and job.
+        """Return the values that a row or output needs to have, from its key, credential and job.
 
         Raises:
             EntityRefused: The row or output belongs to another agent.

@@ -26,7 +26,8 @@ _REMEDY: Final = (
     "put it back from a backup; or remove that folder, run `broadside enroll new-authority`, and "
     "let every agent join again"
 )
-# Certificates are valid from this time before now, because an agent's clock can be behind.
+# How long before now a certificate should be valid. We need this because the clock of an agent can
+# be behind.
 _BACKDATED: Final = dt.timedelta(days=1)
 
 
@@ -54,7 +55,7 @@ def load_authority(data_dir: Path, now: dt.datetime) -> ServerCertificate:
 
     Args:
         data_dir: The coordinator data folder.
-        now: The current time.
+        now: Current time to use.
 
     Raises:
         OSError: A file cannot be read or written.
@@ -65,13 +66,13 @@ def load_authority(data_dir: Path, now: dt.datetime) -> ServerCertificate:
     authority, authority_key = folder / "authority.pem", folder / "authority.key"
     certificate, key = folder / "coordinator.pem", folder / "coordinator.key"
     if not has_authority(data_dir):
-        _make(authority, authority_key, "Broadside authority", now, AUTHORITY_LIFE, signer=None)
+        _make(authority, authority_key, now, signer=None)
     signed_by = x509.load_pem_x509_certificate(_read_file(authority))
     if not _lives(certificate, key, signed_by, now):
         signing = serialization.load_pem_private_key(_read_file(authority_key), None)
         if signing.public_key() != signed_by.public_key():
             raise ValueError(f"{authority_key}: not the key of {authority.name}; {_REMEDY}")
-        _make(certificate, key, NAME, now, LIFE, signer=(signed_by, signing))
+        _make(certificate, key, now, signer=(signed_by, signing))
     return ServerCertificate(
         authority=authority.read_text(), certificate_file=certificate, key_file=key
     )
@@ -108,12 +109,12 @@ def _lives(certificate: Path, key: Path, authority: x509.Certificate, now: dt.da
 def _make(
     certificate_file: Path,
     key_file: Path,
-    name: str,
     now: dt.datetime,
-    life: dt.timedelta,
     *,
     signer: "tuple[x509.Certificate, object] | None",
 ) -> None:
+    """Create the authority, or the certificate of the coordinator if there is a signer."""
+    name, life = ("Broadside authority", AUTHORITY_LIFE) if signer is None else (NAME, LIFE)
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     builder = (

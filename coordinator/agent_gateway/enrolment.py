@@ -80,7 +80,7 @@ class Join(Message):
 
         Args:
             role: The agent role.
-            now: The current time.
+            now: Current time to use.
 
         Returns:
             The reason as text, or None if the agent can join.
@@ -157,7 +157,7 @@ class Enrolments:
             role: The agent role.
             count: The number of agents that can join.
             by: The user who creates the code.
-            now: The current time.
+            now: Current time to use.
             expires_at: The expiry time.
         """
         join = Join(
@@ -189,7 +189,7 @@ class Enrolments:
         Args:
             code: The join code.
             requested: The agent to enrol.
-            now: The current time.
+            now: Current time to use.
 
         Raises:
             ExchangeRefused: The code is not valid, or the agent cannot be enrolled.
@@ -258,7 +258,7 @@ class Enrolments:
         Args:
             key: Agent as ``role.id``.
             sha256: The hash of the secret in use.
-            now: The current time.
+            now: Current time to use.
         """
 
         def promoted(agent: Enrolled) -> Enrolled:
@@ -277,7 +277,7 @@ class Enrolments:
 
         Args:
             name: Agent (``id`` or ``role.id``), or name of a join code.
-            now: The current time.
+            now: Current time to use.
 
         Raises:
             UnknownAgent: No agent and no code has this name.

@@ -166,7 +166,8 @@ class ExchangeApp:
 
     async def _respond(self, request: Request) -> Response | None:
         """Return the response, or None if it has been sent as a stream."""
-        # The raw path, because a folder or file name can contain an escaped slash.
+        # We need to use the raw path, because the name of a folder or file can contain an escaped
+        # slash.
         base, _, name = request.scope["raw_path"].decode("ascii", "replace").partition(_BASE)
         if base:
             raise _Rejected(404, "not found")
@@ -228,7 +229,8 @@ class ExchangeApp:
             raise _Rejected(400, "a stream needs a session")
         lines = self._service.stream(client, session)
         first = await anext(lines)
-        # Not a ``StreamingResponse``, because the stream also ends when the credential does.
+        # We cannot use a ``StreamingResponse``, because the stream should also end when the
+        # credential has expired.
         send = request._send
 
         async def write() -> None:
@@ -257,7 +259,7 @@ class ExchangeApp:
                 await self._identify(request)
             except _Rejected:
                 return
-            # The credential cannot be checked now, so the stream continues.
+            # We cannot check the credential now, so the stream will not be closed.
             except ExchangeError:
                 continue
 

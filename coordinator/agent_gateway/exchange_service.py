@@ -67,7 +67,7 @@ WANTS_CACHED_COUNT: Final = 20_000
 BURSTS_CACHED_COUNT: Final = 64
 # Number of rows for which the latest write is cached.
 ROWS_CACHED_COUNT: Final = 50_000
-# A write waits this time per stream for other writes, so that they share one commit.
+# How long a write will wait for other writes for each stream, so that we can use the same commit.
 GATHER_S: Final = 20e-6
 GATHER_MAX_S: Final = 0.02
 PAGE_MAX_COUNT: Final = 256
@@ -98,7 +98,7 @@ class Session:
     streams_count: int = 0
 
     def push(self, line: bytes) -> None:
-        # If the client does not read its stream, the stream ends after its timeout.
+        # If the client does not read its stream, the stream will end after its timeout.
         with suppress(asyncio.QueueFull):
             self.lines.put_nowait(line)
 
@@ -155,7 +155,8 @@ class FairCache(Generic[_K, _V]):
         if self._count <= self._max_count:
             return []
         fullest = max(self._of, key=lambda name: len(self._of[name]))
-        # Remove several entries at once, because finding the client with the most entries is slow.
+        # We should remove several entries at once, because it is slow to find the client with the
+        # most entries.
         count = len(self._of[fullest]) // 2 + 1
         forgotten = [(fullest, oldest) for oldest in list(self._of[fullest])[:count]]
         for place in forgotten:
@@ -219,7 +220,8 @@ class ExchangeService:
         for number, one in enumerate(operations, 1):
             tasks.append(asyncio.create_task(self._answer(client, one, left)))
             if number % STARTED_AT_ONCE == 0:
-                # Let other tasks run, because each operation is decoded at its start.
+                # We should let other tasks run, because each operation will be decoded at the
+                # start.
                 await asyncio.sleep(0)
         return await asyncio.gather(*tasks)
 
@@ -283,7 +285,7 @@ class ExchangeService:
         except BaseException as error:
             if isinstance(error, Exception) and not isinstance(error, ExchangeUnavailable):
                 answer.set_exception(error)
-                # Mark the exception as retrieved, because there may be no other reader.
+                # We need to mark the exception as retrieved, because it might not be read.
                 answer.exception()
             # A retry may succeed.
             else:
@@ -345,7 +347,7 @@ class ExchangeService:
     def _is_late(self, client: ClientPermissions, operation: Mapping[str, Any]) -> bool:
         """Return True if a later operation of the same client has already changed these rows."""
         client_name, _, number = str(operation["id"]).rpartition(".")
-        # This id is not a counter, so the order is unknown.
+        # This id is not a counter, so we do not know the order.
         if not number.isdecimal() or len(number) > 15:
             return False
         if operation["do"] == "delete":
@@ -543,7 +545,7 @@ class ExchangeService:
             client: The client's permissions.
             session_id: Session id that the client chose.
         """
-        # Includes the client's name, so that clients cannot use other sessions.
+        # This includes the name of the client, so that it should not be able to use other sessions.
         key = f"{client.name} {session_id}"
         session = self._sessions.setdefault(key, Session(name=key))
         session.streams_count += 1

@@ -28,8 +28,8 @@ from broadside.exchange.ports import Table
 
 # Idle timeout of a connection, longer than the idle timeout of the agents.
 IDLE_S: Final = 75
-# Time for open requests to complete at shutdown. Streams do not end by themselves, so they are
-# closed after this time.
+# Time for open requests to complete at shutdown. A stream will not end by itself, so we need to
+# close it after this time.
 END_S: Final = 1
 
 
@@ -128,7 +128,7 @@ async def check_authority(
         settings: The coordinator's settings.
         private: The private table with the enrolled agents.
         data_dir: The coordinator's data folder.
-        now: The current time.
+        now: Current time to use.
 
     Raises:
         HostsMisconfigured: The authority was lost. The message contains the fix.

@@ -99,7 +99,7 @@ def create_app(
         # FastAPI's own pages load scripts from other sites and send no token.
         docs_url=None,
         redoc_url=None,
-        # A separate route serves the document, so that it can have an ETag.
+        # We use a separate route for the document, so that it can have an ETag.
         openapi_url=None,
         dependencies=[Depends(reject_unknown_parameters)],
         generate_unique_id_function=lambda route: route.name,
@@ -113,7 +113,7 @@ def create_app(
     app.state.budgets = Budgets(coordinator)
     coordinator.companions.append(app.state.budgets)
     app.state.schedules = Schedules(coordinator.fabric.private, coordinator, now=coordinator.now)
-    # A command that exits after its own run must not launch scheduled runs.
+    # If a command exits after a run, it should not launch scheduled runs.
     if tick_s is not None:
         coordinator.companions.append(app.state.schedules)
     announcer = Announcer(coordinator.fabric.records, places, coordinator.now)

@@ -48,8 +48,8 @@ log = logging.getLogger(__name__)
 
 # Maximum path length in the audit log.
 _PATH_MAX_CHARS: Final = 300
-# By name, because the first two are raised by anyio and the last by Starlette, which are not direct
-# dependencies.
+# We use names, because the first two are raised by anyio and the last by Starlette, and you should
+# not import these as they are not direct dependencies.
 _DISCONNECT_ERRORS: Final = ("BrokenResourceError", "ClosedResourceError", "ClientDisconnect")
 # Maximum number of imports of one caller, because each import has its whole body in memory.
 IMPORTS_AT_ONCE: Final = 2
@@ -207,7 +207,7 @@ class AuthMiddleware:
     async def _audited(self, request: "_Request", receive: Receive, send: Send) -> None:
         """Execute a write between its start and end entries in the audit log.
 
-        If the start entry cannot be stored, the write is not executed.
+        If the start entry cannot be stored, the write will not be executed.
         """
         row = request.audit_row()
         try:

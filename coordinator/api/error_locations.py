@@ -36,7 +36,7 @@ class _Takes:
 
 
 _NOTHING: Final = _Takes({}, ())
-# The key is the endpoint, because routes are not hashable.
+# We use the endpoint as the key, because routes are not hashable.
 _taken: Final[dict[Callable[..., Any], _Takes]] = {}
 
 
@@ -129,7 +129,7 @@ def json_pointer(error: Mapping[str, Any], body: object) -> str:
     """Return the JSON pointer of a pydantic error.
 
     Args:
-        found: One error of ``ValidationError.errors()``. Its ``loc`` begins with ``body``.
+        error: One error of ``ValidationError.errors()``. Its ``loc`` begins with ``body``.
         body: The parsed body.
     """
     path = _along(error["loc"][1:], body, missing=error["type"] == "missing")

@@ -36,7 +36,7 @@ async def _feed(
 async def _is_still_signed_in(request: Request) -> bool:
     """Return False if the token is no longer valid.
 
-    If keys or tokens cannot be read, the stream continues.
+    If keys or tokens cannot be read, the stream will continue.
     """
     sign_in: SignIn | None = request.app.state.sign_in
     if sign_in is None:

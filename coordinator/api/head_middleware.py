@@ -21,7 +21,7 @@ class HeadMethodMiddleware:
             if message["type"] != "http.response.body":
                 await send(message)
             elif not over:
-                # End the response here, because an event stream does not end by itself.
+                # We need to end the response here, because an event stream will not end by itself.
                 over = True
                 await send({"type": "http.response.body", "body": b""})
 

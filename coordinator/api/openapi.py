@@ -97,7 +97,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
         }
     }
     needs_token = getattr(app.state, "needs_token", True)
-    # An empty list if sign-in is off, because tokens are not read then.
+    # If sign-in is off, we do not need to read tokens, so this will be an empty list.
     document["security"] = [{"bearer": []}] if needs_token else []
     document["tags"] = [{"name": name, "description": text} for name, text in _TAGS.items()]
     recorded = answers()
@@ -117,7 +117,7 @@ def _show_examples(
     for parameter in operation.get("parameters", []):
         name = parameter["name"]
         known = PARAMETERS.get(f"{operation['tags'][0]}.{name}") or PARAMETERS.get(name)
-        # A cursor has no example, because it comes from the previous page.
+        # There is no example for a cursor, because you will get it from the previous page.
         if known is not None:
             parameter.setdefault("description", known[0])
             parameter["example"] = known[1]

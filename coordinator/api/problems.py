@@ -89,6 +89,7 @@ KINDS: Final = _kinds()
 
 
 def type_of(title: str) -> str:
+    """Return the URI that identifies a type of problem."""
     return TYPES + title.lower().replace(" ", "-")
 
 

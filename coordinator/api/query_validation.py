@@ -14,7 +14,7 @@ from fastapi.routing import APIRoute
 from broadside.coordinator.api.error_locations import query_parameters
 from broadside.coordinator.api.request_body import DUPLICATE
 
-# The live page is not included, because it reads its own parameters.
+# We do not include the live page, because it has to read its own parameters.
 _CHECKED = ("/v1/", "/metrics", "/healthz", "/readyz", "/openapi.json", "/problems")
 
 

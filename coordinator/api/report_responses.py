@@ -16,6 +16,8 @@ VARY_ACCEPT: Final = {"Vary": "Accept"}
 
 
 class ReportFormat(StrEnum):
+    """Format of a report."""
+
     HTML = "html"
     JSON = "json"
 

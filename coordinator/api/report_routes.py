@@ -29,6 +29,8 @@ router = make_router("reports")
 
 
 class TableName(StrEnum):
+    """Name of a table that can be downloaded."""
+
     SECONDS = "seconds"
     PAIRS = "pairs"
     BURSTS = "bursts"

@@ -23,7 +23,7 @@ router = APIRouter(tags=["service"], route_class=ConditionalRoute)
 account_router = make_router("service")
 audit_router = make_router("audit")
 
-# The last tick must not be older. Closing a large run can delay a tick.
+# The last tick should not be older. A tick can be delayed when we need to close a large run.
 TICKED_WITHIN: Final = timedelta(seconds=60)
 
 

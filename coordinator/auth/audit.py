@@ -62,7 +62,7 @@ class Audit:
         """Return audit rows, newest first.
 
         Args:
-            now: The current time.
+            now: Current time to use.
             limit: The maximum number of rows to return.
             cursor: Cursor from an earlier call. None starts with the newest row.
 

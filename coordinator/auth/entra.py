@@ -26,7 +26,7 @@ from broadside.coordinator.auth.principal import (
 from broadside.coordinator.auth.signin_settings import SignInSettings
 from broadside.exchange.http.bounded import ask
 
-# Accepted algorithms. The header of a token cannot select another one.
+# Algorithms to accept. You cannot use the header of a token to select another one.
 _ALGORITHMS: Final = ("RS256",)
 # Fetched keys are cached for this time.
 _KEYS_S: Final = 3600.0
@@ -45,7 +45,7 @@ _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntraTrust:
-    """Properties that a token must have to be accepted.
+    """Properties that a token needs to have to be accepted.
 
     Attributes:
         tenant_id: Id of the Entra tenant.

@@ -54,7 +54,7 @@ PERMISSIONS: Final[tuple[tuple[str, str, Access], ...]] = (
     ("GET", "/v1/runs/{run_id}/export", VIEWER),
     ("GET", "/v1/runs/{run_id}/charts", VIEWER),
     ("GET", "/v1/runs/{run_id}/charts/{name}", VIEWER),
-    # Reads only. POST is used because the parameters do not fit into a URL.
+    # This will only read data. You need to use POST because the parameters do not fit into a URL.
     ("POST", "/v1/comparisons", VIEWER),
     # Reads only, as above.
     ("POST", "/v1/estimate", VIEWER),

@@ -66,6 +66,7 @@ class Token(Message):
 
 
 def digest(secret: str) -> str:
+    """Return the SHA-256 of a secret in hexadecimal."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
@@ -96,7 +97,7 @@ class Tokens:
             name: The token name.
             role: The access level.
             by: The user who creates the token.
-            now: The current time.
+            now: Current time to use.
             expires_at: The expiry time, or None if the token does not expire.
 
         Raises:
@@ -125,7 +126,7 @@ class Tokens:
 
         Args:
             name: The token name.
-            now: The current time.
+            now: Current time to use.
 
         Raises:
             UnknownToken: There is no token with this name.
@@ -154,7 +155,7 @@ class Tokens:
 
         Args:
             secret: The token.
-            now: The current time.
+            now: Current time to use.
 
         Raises:
             NotSignedIn: The token is unknown, expired or revoked.

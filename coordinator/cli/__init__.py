@@ -127,6 +127,7 @@ def broadside(
         ),
     ] = False,
 ) -> None:
+    """Run a command, or print a welcome text if there is none."""
     if debug:
         os.environ[DEBUG] = "1"
     if context.invoked_subcommand is None:

@@ -29,6 +29,8 @@ enrollment = CommandGroup()
 
 
 class TokenRole(StrEnum):
+    """Role that a new token can have."""
+
     VIEWER = "viewer"
     OPERATOR = "operator"
 
@@ -157,7 +159,7 @@ def new(
 def new_authority() -> None:
     """Create a certificate authority after the old one was lost.
 
-    All agents must enroll again.
+    All agents need to enroll again.
     """
     from broadside.coordinator.agent_gateway.certificate_authority import (
         has_authority,

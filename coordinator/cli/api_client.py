@@ -83,7 +83,6 @@ class ApiClient(Operations):
         Raises:
             ApiError: The coordinator rejects the request or the connection fails.
         """
-
         headers = {"Accept-Encoding": "identity"}
         if last_id is not None:
             headers["Last-Event-ID"] = last_id

@@ -71,7 +71,7 @@ def restore(
 ) -> None:
     """Restore a backup, or test it.
 
-    BROADSIDE_DATA_DIR must be empty or must not exist.
+    BROADSIDE_DATA_DIR needs to be empty or must not exist.
 
     Args:
         file: File of `backup`; default with --drill: the newest in BROADSIDE_BACKUP_DIR.

@@ -57,6 +57,8 @@ VICTIM = "c001"
 
 
 class FabricChoice(StrEnum):
+    """Storage backend to use for a demo."""
+
     # SQLite files.
     EMBEDDED = "embedded"
     # HTTPS to the coordinator, as for agents on other hosts. They enroll with a join code.

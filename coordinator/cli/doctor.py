@@ -155,7 +155,8 @@ async def link_check(settings: FabricSettings) -> Check:
                 detail=f"this host is not enrolled: there is no credential in {path}",
                 fix="run the installer with a join code from `broadside enroll new`",
             )
-        # Without the path, because only the agent, with its own user, may store a changed secret.
+        # We do not use the path, because only the agent should be allowed to store a changed
+        # secret, using its own user.
         credential = replace(credential, path=None)
         if settings.coordinator is not None:
             addresses = coordinator_addresses(settings.coordinator)

@@ -23,7 +23,7 @@ from broadside.coordinator.cli.terminal_text import one_line
 
 # Exit code after Ctrl-C or q, as in shells.
 INTERRUPTED: Final = 130
-# If set, an unexpected error prints its details.
+# If set, an unexpected error will print its details.
 DEBUG: Final = "BROADSIDE_DEBUG"
 # A process that ended by signal N has the exit code 128 + N, as in shells.
 _BY_SIGNAL: Final = 128

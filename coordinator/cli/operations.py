@@ -305,7 +305,7 @@ class Operations:
     ) -> T:
         """Execute a write between its start and end entries in the audit log.
 
-        If the start entry cannot be stored, the write is not executed.
+        If the start entry cannot be stored, the write will not be executed.
         """
         from broadside.coordinator.auth.audit import AuditRow
         from broadside.coordinator.auth.permissions import required_permission
@@ -317,7 +317,7 @@ class Operations:
             at=datetime.now(UTC),
             by=self._name,
             role="unsigned",
-            # None, because the request comes from this process.
+            # This should be None, because the request comes from this process.
             from_address=None,
             method=method,
             path=path,

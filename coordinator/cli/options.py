@@ -17,6 +17,7 @@ _UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 def complete_scenario(incomplete: str) -> Sequence[str]:
+    """Return the names of scenarios that start with the given text."""
     from broadside.coordinator import scenarios
 
     return [name for name in scenarios.names() if name.startswith(incomplete)]
@@ -30,6 +31,7 @@ def complete_field(incomplete: str) -> Sequence[str]:
 
 
 def complete_chart(incomplete: str) -> Sequence[str]:
+    """Return the names of charts that start with the given text."""
     from broadside.coordinator.views.charts import CHARTS
 
     return [name for name in CHARTS if name.startswith(incomplete)]
@@ -121,7 +123,7 @@ def parse_end_time(option: str, text: str, now: datetime, *, zone: tzinfo | None
     Args:
         option: Option name to use in error messages.
         text: A duration such as ``90d`` or ``12h``, a date, or a time.
-        now: The current time.
+        now: Current time to use.
         zone: Time zone of a time without offset. None to reject such a time.
     """
     form = "write a duration such as 12h, or a future time such as 2026-11-23T06:00Z"

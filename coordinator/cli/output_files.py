@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 
 class ReportFormat(StrEnum):
+    """Format of a report file."""
+
     HTML = "html"
     PDF = "pdf"
     JSON = "json"

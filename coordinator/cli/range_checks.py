@@ -3,7 +3,7 @@
 Each VM publishes its boot status as a row of the results table and on its serial console
 (``deploy/azure/modules/boot/files/fetch.py``). An agent is ready when its heartbeat advances
 without a problem. The coordinator is ready when its boot status is ``ready``. If this host cannot
-read the table, as with private endpoints, the serial consoles are used for both.
+read the table, as with private endpoints, the serial consoles will be used for both.
 """
 
 import json
@@ -24,7 +24,7 @@ Record = Mapping[str, Any]
 
 # A VM needs 2 minutes to start, and 1 or 2 minutes to install its package.
 READY_WITHIN_S: Final = 1200.0
-# An agent sends a heartbeat every 5 s, so each check reads a new one.
+# An agent will send a heartbeat every 5 s, so we will get a new one for each check.
 POLL_INTERVAL_S: Final = 10.0
 COMPUTE_API: Final = "2024-11-01"
 SERIAL_LINE: Final = "broadside-boot: "
@@ -269,7 +269,7 @@ def _read_table(table: Mapping[str, str], az_options: Sequence[str], status: Ran
                 status.beating.add(name)
             status.presences[name] = values
         except (ValueError, LookupError, TypeError):
-            # Another version has written this row, so it is not a heartbeat.
+            # This row was written by another version, so we cannot use it as a heartbeat.
             continue
 
 

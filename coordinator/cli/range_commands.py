@@ -158,7 +158,8 @@ def park(
     and results remain. The variables are those of the last `up`, unless others are given.
     """
     _scale(_require_range(directory), 0, dry_run)
-    _set_parked(directory, variables, settings, yes, dry_run, parked="true")
+    options = _given_or_stored(directory, variables, settings)
+    _set_parked(directory, options, yes, dry_run, parked="true")
     if not dry_run:
         _set_firewall(_outputs(directory), allocated=False)
         typer.echo("the range is parked; to start it again: broadside unpark")
@@ -178,7 +179,8 @@ def unpark(
     _require_range(directory)
     if not dry_run:
         _set_firewall(_outputs(directory), allocated=True)
-    _set_parked(directory, variables, settings, yes, dry_run, parked="false")
+    options = _given_or_stored(directory, variables, settings)
+    _set_parked(directory, options, yes, dry_run, parked="false")
     if not dry_run:
         typer.echo("the range is unparked and has no agents; before a test: broadside scale N")
 
@@ -227,7 +229,7 @@ def down(
     if code:
         if not remaining.delete(yes):
             exit_with_error(f"terraform ended with {code}; its changes remain")
-        # The obstacle is deleted. Terraform must update its state too.
+        # The obstacle is deleted. Terraform needs to update its state too.
         tf.run(destroy, dry_run)
     # Resources that were created from a template remain in a group that the range does not own.
     if outputs and not outputs.own_group:
@@ -377,16 +379,15 @@ def _check(directory: Path, options: Sequence[str]) -> None:
 # Parking ------------------------------------------------------------------------------------------
 
 
+def _given_or_stored(
+    directory: Path, variables: Sequence[Path] | None, settings: Sequence[str] | None
+) -> Sequence[str]:
+    return tf.variable_options(directory, variables, settings) or tf.stored_variables(directory)
+
+
 def _set_parked(
-    directory: Path,
-    variables: Sequence[Path] | None,
-    settings: Sequence[str] | None,
-    yes: bool,
-    dry_run: bool,
-    *,
-    parked: str,
+    directory: Path, options: Sequence[str], yes: bool, dry_run: bool, *, parked: str
 ) -> None:
-    options = tf.variable_options(directory, variables, settings) or tf.stored_variables(directory)
     _apply(directory, [*options, f"-var=parked={parked}"], yes, dry_run)
 
 
@@ -467,7 +468,8 @@ class RemainingResources:
         """Return the resource ids and the resource group names."""
         resources, groups = tf.call_az_together(*self._queries)
         try:
-            # Every resource to delete must have the tag. Do not rely on the list filter.
+            # We should only delete resources that have the tag. You cannot be sure that the list
+            # has been filtered.
             for resource in (*resources, *groups):
                 if resource["tags"]["broadside"] != self.name:
                     exit_with_error(

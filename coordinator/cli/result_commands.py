@@ -34,6 +34,8 @@ _BASELINES_MAX_COUNT: Final = 100
 
 
 class SeriesOf(StrEnum):
+    """Rows of a series: the fleet or a single pair."""
+
     FLEET = "fleet"
     PAIR = "pair"
 
@@ -298,7 +300,7 @@ def series(
 ) -> None:
     """Print the seconds of a burst.
 
-    The burst must be over. Unknown values are empty or null, never zero.
+    The burst needs to be over. Unknown values are empty or null, never zero.
 
     Args:
         resolution_s: Seconds of a row.

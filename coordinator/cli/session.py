@@ -92,7 +92,13 @@ class Session(Output):
             exit_with_error(str(error), Exit.USAGE if is_usage else Exit.CANNOT_RUN)
 
     def call_run(self, run_id: str, work: IdWork[T], *, drive: bool = False) -> T:
-        """Run ``work`` with a run id; `last` and `previous` are resolved."""
+        """Run a function with the id of a run, and return the result.
+
+        Args:
+            run_id: Id of the run. You can also use `last` and `previous`.
+            work: Function to call with the client and the id.
+            drive: Process unfinished runs meanwhile. Only for the local store.
+        """
 
         async def resolved(client: "Operations") -> T:
             return await work(client, await resolve_run(client, run_id))
@@ -109,7 +115,7 @@ class Session(Output):
 
 
 def user_name() -> str:
-    """Return the user name for the audit log. In a container the user can have only a number."""
+    """Return the user name for the audit log. In a container you can have only a number."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -174,7 +180,7 @@ def complete_run(context: typer.Context, incomplete: str) -> Sequence[str]:
             return [header.run_id for header in await client.runs(_COMPLETED_RUNS_COUNT)]
 
     run_ids: list[str] = []
-    # Shell completion must never print a traceback.
+    # Shell completion should never print a traceback.
     with contextlib.suppress(Exception):
         run_ids = asyncio.run(asyncio.wait_for(newest(), _COMPLETION_S))
     return [name for name in (LAST, PREVIOUS, *run_ids) if name.startswith(incomplete)]

@@ -151,7 +151,7 @@ async def _query(source: TelemetrySource) -> tuple[DeviceTelemetry, int | None]:
                 break
     finally:
         source.close()
-    # Use a wide period, because device timestamps might be wrong and need to be checked.
+    # We should use a wide period, because device timestamps might be wrong and need to be checked.
     wide = timedelta(days=365)
     telemetry = await source.query(now - wide, now + wide)
     return telemetry, number + 1 - answers_count if answers_count == ANSWERS_COUNT else None

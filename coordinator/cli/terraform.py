@@ -203,7 +203,7 @@ def attempt(argv: Sequence[str], dry_run: bool, *, capture: bool = True) -> tupl
     if dry_run:
         return 0, ""
     if not capture:
-        # Without a time limit, because the operator watches an apply.
+        # We do not need a time limit, because an operator will watch this.
         return _run(argv, within_s=None).returncode, ""
     errors = []
     try:

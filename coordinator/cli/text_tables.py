@@ -39,6 +39,8 @@ Column = str | Callable[[Any], str]
 
 
 class RowsFormat(StrEnum):
+    """Format for rows that are written to a file or to standard output."""
+
     CSV = "csv"
     JSON = "json"
     ARROW = "arrow"
@@ -186,7 +188,7 @@ def print_table(
     """
     console = console or open_console()
     rows = [[*row, *([""] * (len(columns) - len(row)))] for row in rows]
-    # Without markup, because the text can come from other users.
+    # We should not use markup, because the text can come from other users.
     texts = [[Text(one_line(value)) for value in row] for row in rows]
     needed = [
         max(_min_width(text) for text in (Text(name), *(row[index] for row in texts)))

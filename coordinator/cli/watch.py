@@ -33,7 +33,7 @@ async def follow(
 ) -> RunSummary:
     """Show a run until its verdict is stored, and return the summary.
 
-    If the coordinator stops responding, the function waits for it. Leaving (q, Ctrl-C) exits
+    If the coordinator stops responding, the function will wait for it. Leaving (q, Ctrl-C) exits
     without aborting the run.
 
     Args:

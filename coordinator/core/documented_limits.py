@@ -1,6 +1,6 @@
 """Documented limits of firewalls and VM sizes, each with its date and source.
 
-The source pages can change, so the tables must be updated. A documented limit helps to explain a
+The source pages can change, so the tables need to be updated. A documented limit helps to explain a
 constant rate, but it is not needed to detect one.
 """
 

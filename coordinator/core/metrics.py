@@ -1,8 +1,8 @@
 """Registry of all run metrics, with unit, layer, source, aggregation and label.
 
 Summaries, reports, tables, the web page, the Prometheus metrics, exports, comparisons, studies and
-lists all use this registry. If a run summary has no field for a metric, it is computed from the
-bursts. To add a metric for values that bursts already have, it is therefore enough to add one
+lists all use this registry. If a run summary has no field for a metric, it will be computed from
+the bursts. To add a metric for values that bursts already have, it is therefore enough to add one
 entry.
 """
 

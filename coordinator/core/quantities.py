@@ -3,7 +3,8 @@
 import re
 from typing import Final
 
-# Use exponents, so that 9ms is parsed as 9e-3. The product 9 * 1e-3 is a different number.
+# We need to use exponents, so that 9ms will be parsed as 9e-3. You would get a different number if
+# you used 9 * 1e-3.
 _RATES: Final = {"": "", "k": "e3", "m": "e6", "g": "e9", "t": "e12"}
 _SIZES: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _TIMES: Final = {"us": "e-6", "ms": "e-3", "s": ""}

@@ -68,7 +68,7 @@ class RunSpec(Message):
     # Time for agents to continue if there is no coordinator, in seconds.
     lease_s: Annotated[int, Field(ge=5, le=3600)] = 60
     # Hard end for agents that should work with no coordinator, in seconds from launch or as a time.
-    # It can be at most a week from launch. If both are None, the lease is used.
+    # It can be at most a week from launch. If both are None, the lease will be used.
     unattended_s: Annotated[int, Field(ge=60, le=UNATTENDED_MAX_S)] | None = None
     unattended_until_at: UtcDatetime | None = None
     # If the rate of a pair falls below the running median by this ratio, it is a disruption.
@@ -226,8 +226,8 @@ class LedgerPromise(Message):
 class Plan(Message):
     """Run plan with endpoints, start times, traffic and the evidence that is required.
 
-    The plan also sets what the run must prove: the objective with its layer, the clock gate, the
-    counter and the decision rule. The verdict contains the seal of the plan.
+    The plan also sets what the run needs to prove: the objective with its layer, the clock gate,
+    the counter and the decision rule. The verdict contains the seal of the plan.
     """
 
     run_id: RunId

@@ -52,7 +52,7 @@ def trend(name: str, at_s: Sequence[float], values: Sequence[float | None]) -> T
         The trend in percent per hour. None if the metric is known for fewer than four bursts, or if
         its median is zero.
     """
-    # Imported here, because stored trends can be read without it.
+    # We import it here, because you do not need it to read stored trends.
     import numpy as np
 
     known = [(at, value) for at, value in zip(at_s, values, strict=True) if value is not None]
@@ -137,7 +137,7 @@ def course(bursts: Iterable[BurstCourse]) -> Course:
 def in_a_row(disruptions: Iterable[Disruption]) -> list[Disruption]:
     """Merge absences of the same pairs for the same causes in consecutive bursts.
 
-    If a client fails, it causes one disruption, however many bursts it misses.
+    If a client fails, it will cause one disruption, however many bursts it misses.
     """
     rows: list[list[Disruption]] = []
     newest: dict[tuple[tuple[str, ...], tuple[str, ...]], list[Disruption]] = {}
@@ -211,14 +211,20 @@ def course_findings(said: Course, *, silent_controls_count: int = 0) -> Iterator
             f"planned pair-seconds. {down.down_s} had too little traffic; {down.unknown_s} are "
             "unknown.",
         )
-    for item in (trend for trend in said.trends if trend.moved):
-        yield note(
-            f"drift-{item.name}",
-            41,
-            f"Trend of {item.name}: {formatting.signed(item.percent_per_hour, 3)} % per hour (95 % "
-            f"interval {formatting.signed(item.low_percent_per_hour, 3)} to "
-            f"{formatting.signed(item.high_percent_per_hour, 3)}) over {item.bursts_count} bursts.",
-        )
+    yield from map(_drift, (trend for trend in said.trends if trend.moved))
+
+
+def _drift(trend: Trend) -> Finding:
+    interval = (
+        f"{formatting.signed(trend.low_percent_per_hour, 3)} to "
+        f"{formatting.signed(trend.high_percent_per_hour, 3)}"
+    )
+    return note(
+        f"drift-{trend.name}",
+        41,
+        f"Trend of {trend.name}: {formatting.signed(trend.percent_per_hour, 3)} % per hour (95 % "
+        f"interval {interval}) over {trend.bursts_count} bursts.",
+    )
 
 
 def bursts_of(disruption: Disruption) -> str:

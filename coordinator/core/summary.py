@@ -14,6 +14,8 @@ from broadside.exchange.messages import Flow, Message, OutageKind, RunId, Side, 
 
 
 class Verdict(StrEnum):
+    """Verdict of a run or of a check."""
+
     PASS = "pass"  # noqa: S105  # a verdict, not a password
     FAIL = "fail"
     INCONCLUSIVE = "inconclusive"
@@ -57,7 +59,14 @@ def problem(id: str, weight: float, sentence: str, next_step: str) -> Finding:
 
 
 def warning(id: str, weight: float, sentence: str, next_step: str | None = None) -> Finding:
-    """Create a finding for a possible cause of the result."""
+    """Create a finding for a possible cause of the result.
+
+    Args:
+        id: Id of the finding.
+        weight: Weight to sort the findings by, with the highest first.
+        sentence: Text of the finding: the measurement and its meaning.
+        next_step: Action for the user to take, or None if there is none.
+    """
     return Finding(
         id=id,
         kind="cause",
@@ -69,12 +78,18 @@ def warning(id: str, weight: float, sentence: str, next_step: str | None = None)
 
 
 def caution(id: str, weight: float, sentence: str, next_step: str | None = None) -> Finding:
-    """Create a finding for a problem that is not related to the verdict."""
+    """Create a finding for a problem that is not related to the verdict.
+
+    See :func:`warning` for the arguments.
+    """
     return warning(id, weight, sentence, next_step).model_copy(update={"kind": "context"})
 
 
 def note(id: str, weight: float, sentence: str, next_step: str | None = None) -> Finding:
-    """Create a finding with additional information."""
+    """Create a finding with additional information.
+
+    See :func:`warning` for the arguments.
+    """
     update = {"kind": "context", "severity": "note"}
     return warning(id, weight, sentence, next_step).model_copy(update=update)
 
@@ -381,6 +396,8 @@ class CliffSummary(Message):
 
 
 class DisruptionKind(StrEnum):
+    """Kind of a disruption."""
+
     # No bytes for at least one second.
     STALL = "stall"
     # A low rate, but not zero.
@@ -712,6 +729,8 @@ class Latency(Message):
 
 
 class LimiterName(StrEnum):
+    """Name of a possible bottleneck."""
+
     FIREWALL = "firewall"
     CLIENT_NIC = "client-nic"
     SERVER_NIC = "server-nic"
@@ -791,7 +810,7 @@ class Reconciliation(Message):
     grain_s: float
     # Full bins in the steady window, or all bins that overlap the burst.
     basis: Literal["rate", "bytes"]
-    # None if the lag cannot be estimated. There is no residual in this case.
+    # None if we cannot estimate the lag. There will be no residual in this case.
     lag_s: float | None = None
     lag_uncertainty_s: float | None = None
     # Change of the lag from the first to the last burst. If it is above 500 ppm of the time between
@@ -855,7 +874,7 @@ class Reconciliation(Message):
     fit_limit_ratio: float | None = None
     # True if the run should not cross the device.
     bypassed: bool = False
-    # Flows that the counter is configured to count. If empty, it counts all flows.
+    # Flows that the counter is configured to count. If empty, it will count all flows.
     counted_flows: tuple[Flow, ...] = ()
     # Other runs with traffic in this ledger.
     neighbours: tuple[str, ...] = ()

@@ -290,8 +290,8 @@ def raise_capacity(
 ) -> Capacity:
     """Record the current bounds, set ``capacity``, and return the bounds to restore.
 
-    If an error or an interrupt occurs after the firewall may have changed, the previous bounds are
-    restored.
+    If an error or an interrupt occurs after the firewall may have changed, the previous bounds will
+    be restored.
 
     Args:
         firewall: Firewall to change.

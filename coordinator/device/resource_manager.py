@@ -319,9 +319,9 @@ async def identity_token(client_id: str | None, endpoint: str) -> "AccessToken":
 def token_source(settings: CoordinatorSettings) -> Callable[[], str]:
     """Return a function that returns a bearer token.
 
-    It returns the token in the settings, if there is one. Otherwise it requests a token for the
+    It returns the token in the settings, if there is one. Otherwise it will request a token for the
     Azure identity, which is that of ``az login`` or the managed identity of this host. The response
-    must arrive within ten seconds.
+    needs to arrive within ten seconds.
 
     Raises:
         ResourceRefused: The Azure SDK is not installed.

@@ -85,7 +85,7 @@ class Profile(Message):
 
     @property
     def required(self) -> tuple[str, ...]:
-        """Names of the columns that a table must have."""
+        """Names of the columns that a table needs to have."""
         return tuple(column.names[0] for column in self.columns.values() if column.required)
 
     def in_unit(self, field: FieldName, value: Number) -> str:

@@ -94,7 +94,9 @@ class LatePair(Message):
 
 class OriginalBurst(Message):
     """One planned burst of a table. Rates are payload, including pairs that started late.
-    ``completeness_ratio`` counts pair-seconds that were on time."""
+
+    ``completeness_ratio`` counts pair-seconds that were on time.
+    """
 
     index: int
     planned_start_at: UtcDatetime

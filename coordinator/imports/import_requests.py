@@ -64,10 +64,10 @@ class MetricPoint(Message):
 
 
 class _Import(Message):
-    """What every import says besides its data."""
+    """Fields of every import, in addition to its data."""
 
     labels: LabelValues = Field(
-        default={}, description="kept with the run; groups are told apart by them"
+        default={}, description="labels to store with the run; you can use them to group runs"
     )
     overrides: Mapping[str, Any] = Field(
         default={},
@@ -75,7 +75,9 @@ class _Import(Message):
         examples=[{"objective.target_bits_per_second": 180e9}],
     )
     notes: Annotated[tuple[Note, ...], FailFast()] = Field(default=(), max_length=100)
-    by: str = Field(default="api", max_length=100, description="who imports; kept with the run")
+    by: str = Field(
+        default="api", max_length=100, description="user who imports the run; stored with the run"
+    )
 
 
 class OriginalTable(_Import):
@@ -88,7 +90,8 @@ class OriginalTable(_Import):
     engine: Literal["iperf3", "http", "https"] = "iperf3"
     # Time zone for local times in the table.
     timezone: Annotated[str, Field(max_length=64)] = "UTC"
-    # Validation stops at the first wrong row, because 100,000 rows could cause as many errors.
+    # We stop at the first wrong row, because you would get 100,000 errors if each of 100,000 rows
+    # was wrong.
     rows: Annotated[tuple[OriginalRow, ...], FailFast()] = Field(
         min_length=1, max_length=ROWS_MAX_COUNT
     )
@@ -98,9 +101,10 @@ class OriginalTable(_Import):
     )
     metric_declaration: MetricDeclaration = Field(
         default=MetricDeclaration(),
-        description="what the metric's figures mean; the defaults are Azure Firewall's Throughput",
+        description="meaning of the values in the metric; the defaults are for the Throughput "
+        "metric of Azure Firewall",
     )
-    # If None, the period is inferred from the rows.
+    # If None, the period will be inferred from the rows.
     period_s: Number | None = Field(default=None, ge=1, le=604_800)
     pairs_planned: Integer | None = Field(default=None, ge=1, le=2000)
     # How many rows were skipped because they are not iperf3 results, by kind.
@@ -122,7 +126,7 @@ class OriginalTable(_Import):
 
 
 class RecordingState(StrEnum):
-    """What a recording of iperf3 holds."""
+    """Content of a recording of iperf3."""
 
     # A complete test without an error, with bytes in every flow.
     MEASURED = "measured"

@@ -18,7 +18,7 @@ from broadside.coordinator.core.summary import Finding
 from broadside.coordinator.imports.import_requests import Note
 from broadside.exchange.messages import Endpoint, JobReport, Outcome, peer_address
 
-# Default iperf3 port. Recordings and tables do not contain the port.
+# We use the default port of iperf3, because recordings and tables do not contain the port.
 PORT_ASSUMED: Final = 5201
 _SETTABLE: Final = ("objective.", "device.", "traffic.", "scale", "description")
 

@@ -331,7 +331,7 @@ def _traffic(group: _Group) -> Traffic:
         for report in reports
         for total in report.totals
     ]
-    # A UDP sender is not limited by the receiver, so it sent at the requested rate.
+    # A UDP sender is not limited by the receiver, so it will have used the requested rate to send.
     offered = max(1, round(max(rates, default=1.0) / count)) if protocol is Protocol.UDP else None
     return Traffic(
         protocol=protocol,

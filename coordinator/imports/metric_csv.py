@@ -62,7 +62,7 @@ def parse_metric(text: str, name: str) -> tuple[str, tuple[MetricPoint, ...]]:
 
     Args:
         text: The file's content. ``null`` and empty values are unknown.
-        name: File name for error messages.
+        name: File name to use for error messages.
 
     Raises:
         BadFile: The table is invalid.

@@ -25,15 +25,15 @@ PREFIX_FACTORS: Final = {
 class MetricDeclaration(Message):
     """Meaning of a metric's values. The defaults are those of Azure Firewall's Throughput."""
 
-    unit: Literal["bits", "bytes"] = Field(default="bits", description="what is counted")
-    prefix: Prefix = Field(default="", description="of the unit: k is 1000, Ki is 1024")
+    unit: Literal["bits", "bytes"] = Field(default="bits", description="unit of the values")
+    prefix: Prefix = Field(default="", description="prefix of the unit: k is 1000, Ki is 1024")
     aggregation: Aggregation = Field(
         default="average",
-        description="over a bin; bytes follow from `average` and `total`, not from the largest or "
-        "smallest sample of a bin",
+        description="aggregation of the values in a bin; bytes can be computed from `average` "
+        "and `total`, but not from the largest or smallest sample of a bin",
     )
     per: Literal["second", "bin"] | None = Field(
-        default=None, description="null: `bin` for a total, else `second`"
+        default=None, description="null: `bin` for a total, otherwise `second`"
     )
     direction: CounterDirection = Field(
         default="both",
@@ -45,18 +45,20 @@ class MetricDeclaration(Message):
         "check sequence)",
     )
     mss_bytes: Annotated[Integer, Field(ge=88, le=65_535)] | None = Field(
-        default=None, description="TCP payload of a full packet, as `ss -i` gives it"
+        default=None, description="TCP payload of a full packet, as shown by `ss -i`"
     )
     mtu_bytes: Annotated[Integer, Field(ge=576, le=65_535)] | None = Field(
-        default=None, description="of the path, where the segment size is not known"
+        default=None, description="MTU of the path, if the segment size is unknown"
     )
     counts_lost: bool | None = Field(
         default=None,
-        description="whether packets are counted before any of them is dropped, so that bytes sent "
-        "again (TCP) or lost (UDP) are in the figures; null: not known",
+        description="true if packets are counted before drops, so that the values include "
+        "bytes that are sent again (TCP) or lost (UDP); null: unknown",
     )
     lag_s: Annotated[Number, Field(ge=-900, le=900)] | None = Field(
-        default=None, description="by which a label runs behind the traffic; null: fitted"
+        default=None,
+        description="delay of the labels relative to the traffic, in seconds; null: estimated "
+        "from the data",
     )
 
     @model_validator(mode="after")

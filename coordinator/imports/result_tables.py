@@ -31,7 +31,7 @@ class TableOptions:
     """Options for reading a table.
 
     Attributes:
-        now: The current time.
+        now: Current time to use.
         profile: Name or path of a profile. None to try those of the original test.
         zone: Time zone of local times. None for the zone of the profile.
         from_at: Only rows that start at or after this time, local or with an offset.
@@ -82,7 +82,7 @@ def parse_original(text: str, name: str, options: TableOptions) -> OriginalTable
 
     Args:
         text: The file's content.
-        name: File name for error messages.
+        name: File name to use for error messages.
         options: How to read it.
 
     Raises:

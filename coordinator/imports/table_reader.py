@@ -33,7 +33,7 @@ class TableReader:
     """Reader of one table.
 
     Attributes:
-        name: File name for error messages.
+        name: File name to use for error messages.
         profile: Columns of the table.
         zone: Time zone of times without an offset.
         headers: Name in the table of each field that is read. Empty before the header.

@@ -1,7 +1,7 @@
 """Notifications for finished runs, sent once to each configured receiver and recorded.
 
 Receivers are served concurrently, so that a slow one does not delay the others. If a receiver does
-not answer, the notification is sent again for one day with increasing delays, also by the next
+not answer, the notification will be sent again for one day with increasing delays, also by the next
 coordinator. Two coordinators may send the same notification. A receiver can detect this, because
 the id is always the run id. Runs that ended before a receiver was first configured are not sent.
 The time when it was configured is stored too.

@@ -42,7 +42,7 @@ def read(path: Path) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadPrices(f"prices {path}: not valid TOML: {error}; see {NEWEST.name}") from error
     values.setdefault("name", path.stem)
-    # Check the values here, so that the error is reported for this file.
+    # We should check the values here, so that the error will be reported for this file.
     override(values)
     return values
 

@@ -4,8 +4,8 @@ A run is stopped only between two bursts. If the next burst would exceed the bud
 bursts are cancelled with the figures as the reason. Completed bursts are not changed, and the
 verdict covers them.
 
-If a burst is not measured in time, the decision needs to be made shortly before the next burst. It
-will then use the bytes that have been uploaded so far. A burst that has no uploaded data counts
+If a burst is not measured in time, the decision will need to be made shortly before the next burst.
+It will then use the bytes that have been uploaded so far. A burst that has no uploaded data counts
 with the expected bytes.
 """
 
@@ -110,7 +110,7 @@ class Budgets:
             return
         except ExchangeError as error:
             log.warning("budget of %s: %s", run_id, error, extra=extra)
-        # A run that cannot be read must not stop the checks of other runs.
+        # If a run cannot be read, we should still check other runs.
         except Exception:
             log.exception("budget of %s", run_id, extra=extra)
 

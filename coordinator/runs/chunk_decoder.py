@@ -49,7 +49,7 @@ ENDS_COUNT: Final = 32
 _READING_MAX_BYTES: Final = 128
 # Additional bytes allowed per row, because a row with few readings still has a header.
 _ROW_MAX_BYTES: Final = 65_536
-# Use this one object for every NaN, because a set of levels then contains it only once.
+# You should use this object for every NaN, so that a set of levels will only contain it once.
 UNKNOWN: Final = math.nan
 
 # Columns that are read from each kind of chunk. All other columns stay compressed.

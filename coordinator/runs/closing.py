@@ -171,12 +171,12 @@ class Closing:
     async def judge(self, plan: Plan) -> RunSummary | None:
         """Judge a run when all inputs are final.
 
-        The firewall counter must no longer change, and the traffic from other runs must be known.
-        Only one coordinator can judge a run. A stored verdict and the inputs to it will never
-        change.
+        The firewall counter must no longer change, and the traffic from other runs needs to be
+        known. Only one coordinator can judge a run. A stored verdict and the inputs to it will
+        never change.
 
         Returns:
-            The stored summary, or None if the caller must try again later.
+            The stored summary, or None if the caller needs to try again later.
         """
         now = self._now()
         reservation = Judging(by=self._owner, until_at=now + timedelta(seconds=JUDGING_S))
@@ -222,7 +222,8 @@ class Closing:
             if ledger is None:
                 return None
             if reader.counter.is_polled:
-                # Store them again, because a counter may report a while after the traffic.
+                # We need to store them again, because a counter might need some time to report
+                # after the traffic.
                 await self._save_readings(plan, plan.bursts[-1])
                 ledger = await extend_with_stored(
                     self._records, self._read_plan, span, ledger, reader.counter
@@ -269,7 +270,8 @@ class Closing:
                 telemetry = merge_readings(stored, telemetry)
         packed = await asyncio.to_thread(dump_telemetry, drop_invalid(telemetry))
         await self._records.private.save_document(plan.run_id, Document.WITNESSES, packed)
-        # Return the stored form, so that a recomputed verdict is equal byte for byte.
+        # We return the stored form, so that you will get the same bytes if you compute the verdict
+        # again.
         return load_telemetry(packed)
 
     async def judge_again(self, plan: Plan, computed_at: datetime) -> RunSummary:
@@ -347,7 +349,8 @@ async def _read_inputs(records: Records, run_id: str) -> _Inputs:
 
 
 async def _measured(plan: Plan, evidence: BurstEvidence) -> BurstMeasurement:
-    # Use a thread: a thousand pairs take seconds, and the event loop must renew leases.
+    # We use a thread, because it will take seconds to do this for a thousand pairs, and the event
+    # loop needs to renew leases.
     return await asyncio.to_thread(measure_burst, plan.spec, evidence, due_at(evidence.burst))
 
 

@@ -291,7 +291,7 @@ class Coordinator:
             # The run has been removed in the meantime.
             except UnknownRun:
                 await self._records.private.drop_open(run_id)
-            # An error of one run must not stop the other runs.
+            # If there is an error in a run, we should not stop the other runs.
             except Exception as error:
                 self._log_error(run_id, error)
                 if isinstance(error, ExchangeUnavailable):

@@ -52,7 +52,7 @@ class Dispatch:
         Args:
             plan: The plan to use.
             within_s: Time limit in seconds. The call returns after the burst that reaches it, and
-                the next call continues there. With a limit, the call returns at once if another
+                the next call will continue there. With a limit, the call returns at once if another
                 call is active.
         """
         turn = self._turns[plan.run_id]
@@ -100,7 +100,7 @@ class Dispatch:
 
         Args:
             plan: The plan to use.
-            moves: Moves that the messages must contain.
+            moves: Moves that the messages need to contain.
         """
         wanted = frozenset((move.pair_index, move.from_burst_index) for move in moves)
         turn = self._turns[plan.run_id]
@@ -192,7 +192,8 @@ def _is_older(since: int | None, move: Failover | None) -> bool:
 
 def _outgoing(job: Job, now: datetime, move: Failover | None) -> Outgoing:
     visible_at = job.planned_start_at - timedelta(seconds=VISIBLE_S - turn_s(job.pair_index))
-    # The queue drops duplicates by id, so the message of a moved pair needs a new id.
+    # The queue will drop a message if the id has been used before, so we need a new id to move a
+    # pair.
     suffix = "" if move is None else f".{move.from_burst_index}"
     return Outgoing(
         body=job.body,

@@ -191,7 +191,7 @@ async def read_tests(
     """Read the server-side tests on the pairs' endpoints that may belong to a burst.
 
     Args:
-        records: Access to the tables.
+        records: Records to use for access to the tables.
         plan: The run's plan.
         burst: The burst to use.
         planned: Pairs of the burst, with all moves applied.
@@ -288,7 +288,7 @@ async def read_evidence(records: Records, plan: Plan, burst: Burst) -> BurstEvid
     """Read all stored evidence of a burst.
 
     Args:
-        records: Access to the tables.
+        records: Records to use for access to the tables.
         plan: The run's plan.
         burst: The burst to use.
 

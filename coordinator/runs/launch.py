@@ -6,8 +6,8 @@ and control row, lists the run, starts to renew its lease and queues its jobs.
 A request can have an idempotency key, which selects the run id. The key row is created before the
 run is planned. When several requests use the same key, only one can select the id, and the others
 will read it. The row contains a digest of the request, so that the same key with a different
-request can be rejected. If a launch is rejected, the key is released. If a launch is interrupted,
-the row stays, and a retry will use the same id.
+request can be rejected. If a launch is rejected, the key will be released. If a launch is
+interrupted, the row stays, and a retry will use the same id.
 """
 
 import asyncio
@@ -87,7 +87,7 @@ class Launcher:
 
     Attributes:
         private: Private table, with the idempotency keys.
-        records: Access to the tables.
+        records: Records to use for access to the tables.
         read_plan: Returns the plan of a stored run, or raises ``UnknownRun``.
         cache_plan: Adds the plan of a new run to the cache of plans.
         reservations: Endpoints of open runs.
@@ -180,7 +180,7 @@ class Launcher:
             raise
         except EntityExists:
             await self._wait_until_stored(shelf, row, decided)
-        # Another request may have released the key because it was rejected.
+        # The key might have been released by another request that was rejected.
         with contextlib.suppress(EntityExists):
             await shelf.create(row, decided)
         return decided.run_id

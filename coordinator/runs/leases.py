@@ -143,7 +143,7 @@ class Leases:
             log.warning("lease of %s not renewed: its row does not answer", run_id, extra=extra)
         except ExchangeError as error:
             log.warning("lease of %s not renewed: %s", run_id, error, extra=extra)
-        # A row that cannot be read must not stop the renewal of the other leases.
+        # If a row cannot be read, we should still renew the other leases.
         except Exception:
             log.exception("lease of %s not renewed", run_id, extra=extra)
 

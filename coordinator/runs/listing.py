@@ -56,7 +56,7 @@ class RunFilter:
     Attributes:
         scenario: Scenario name.
         by: User who launched the run.
-        labels: Labels that the run must have.
+        labels: Labels that the run needs to have.
         state: State of the run.
         verdict: Verdict of the run.
         from_at: Earliest start of traffic, inclusive.
@@ -147,7 +147,7 @@ async def list_runs(
     of rows.
 
     Args:
-        records: Access to the tables.
+        records: Records to use for access to the tables.
         wanted: The filter.
         limit: Maximum number of runs on the page.
         cursor: Cursor of the page, or None for the first page.
@@ -235,7 +235,8 @@ class RunGroups(Message):
     group_by: str
     timezone: str
     runs_count: int
-    # True if more runs or groups exist than were aggregated. Use a shorter time range.
+    # True if there are more runs or groups than we have aggregated. You can use a shorter time
+    # range to get all of them.
     truncated: bool
     groups: tuple[RunGroup, ...]
 
@@ -246,7 +247,7 @@ async def aggregate_runs(
     """Aggregate the runs that match a filter by group.
 
     Args:
-        records: Access to the tables.
+        records: Records to use for access to the tables.
         wanted: The filter.
         group_by: One of :data:`GROUPINGS`.
         timezone: Time zone for grouping the start of traffic by hour, day, week or month.

@@ -151,7 +151,7 @@ class LiveBurst:
         followed = await asyncio.to_thread(
             self._follow, self._followed or evidence, clients, servers, self._followed is None
         )
-        # Use it only if no full read has finished in the meantime.
+        # We should only use it if no full read has finished in the meantime.
         if self._evidence is evidence:
             self._followed = followed
         return await asyncio.to_thread(

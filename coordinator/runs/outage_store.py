@@ -46,7 +46,7 @@ async def save_outages(
     """Store the outages since a run's launch, only once, so that a recomputed verdict is equal.
 
     Args:
-        records: Access to the tables.
+        records: Records to use for access to the tables.
         plan: The plan to use.
         log: Outages of this process.
         now: The current time to use.

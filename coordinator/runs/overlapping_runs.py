@@ -101,7 +101,7 @@ async def planned_bursts(
     """Return the planned bursts of all runs in a time span. Unreadable runs are skipped.
 
     Args:
-        records: Access to the tables.
+        records: Records to use for access to the tables.
         read_plan: Function to get the plan for a run id.
         from_at: Start of the span.
         before_at: End of the span.
@@ -134,7 +134,7 @@ async def find_overlapping_runs(
     """Find the measured bursts of other runs in the span of a ledger.
 
     Args:
-        records: Access to the tables.
+        records: Records to use for access to the tables.
         read_plan: Function to get the plan for a run id.
         span: Time span of the ledger. Bursts of its own run are not included.
         flows: Flows that the ledger counts.

@@ -25,7 +25,7 @@ async def find_raw_output(
     """Return the raw engine output of one end of a pair in one burst.
 
     Args:
-        records: Access to the tables.
+        records: Records to use for access to the tables.
         plan: The plan to use.
         pair: Name of the pair, or its number from 1.
         burst_index: Index to use, from 0.
@@ -59,7 +59,7 @@ async def read_raw(
     found using the same join as for measuring the burst.
 
     Args:
-        records: Access to the tables.
+        records: Records to use for access to the tables.
         plan: The plan to use.
         burst_index: Index to use, from 0.
         pair_index: Pair index, from 0.

@@ -35,7 +35,7 @@ async def save_readings(
     """Store readings of a burst, merged with those that are already stored.
 
     Args:
-        records: Access to the tables.
+        records: Records to use for access to the tables.
         run_id: The id to look up.
         burst: The burst to use.
         query: Function to get the readings between two times.
@@ -63,7 +63,7 @@ async def extend_with_stored(
     covers enough time directly before the run.
 
     Args:
-        records: Access to the tables.
+        records: Records to use for access to the tables.
         read_plan: Function to get the plan for a run id.
         span: Time span of the record.
         ledger: The record that this process read.

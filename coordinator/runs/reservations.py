@@ -16,7 +16,7 @@ from broadside.exchange.records.keys import RESERVATIONS
 
 
 class EndpointTaken(Exception):
-    """Another run has just reserved an endpoint, so the run must be planned again."""
+    """Another run has just reserved an endpoint, so the run needs to be planned again."""
 
 
 class Reservations:

@@ -75,7 +75,7 @@ async def prune(records: Records, request: PruneRequest, now: datetime) -> Prune
     remaining run can need them. Only hours with stored tests are searched.
 
     Args:
-        records: Access to the tables.
+        records: Records to use for access to the tables.
         request: Age of the runs, and whether it is a dry run.
         now: The current time to use.
     """

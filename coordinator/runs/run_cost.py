@@ -19,7 +19,7 @@ async def cost_of(
     """Return the cost for a run in USD at real scale, from the bytes of its bursts.
 
     Args:
-        records: Access to the tables.
+        records: Records to use for access to the tables.
         plan: The plan to use.
         control: Control row for the run, or None.
         prices: The price list to use.
@@ -43,7 +43,7 @@ async def read_payloads(records: Records, run_id: str, indexes: Sequence[int]) -
     For imports, the bytes are computed from the stored seconds.
 
     Args:
-        records: Access to the tables.
+        records: Records to use for access to the tables.
         run_id: The id to look up.
         indexes: Burst indices in ascending order.
     """

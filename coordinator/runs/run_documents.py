@@ -30,7 +30,7 @@ async def read_rows(
     """Read the claims and reports of a burst.
 
     Args:
-        records: Access to the tables.
+        records: Records to use for access to the tables.
         run_id: The id to look up.
         burst_index: The index to look up.
         pairs: Indices of the pairs. The default is all pairs.
@@ -49,7 +49,7 @@ async def read_measured(
     """Read a measured burst, as it was before it was compared to any ledger.
 
     Args:
-        records: Access to the tables.
+        records: Records to use for access to the tables.
         run_id: The id to look up.
         burst_index: The index to look up.
         with_pairs: False leaves out the matrix of pairs, which needs nearly all of the memory.
@@ -75,7 +75,7 @@ async def read_series(
     """Read the seconds of a burst.
 
     Args:
-        records: Access to the tables.
+        records: Records to use for access to the tables.
         run_id: The id to look up.
         burst_index: The index to look up.
         with_pairs: False leaves out the matrix of pairs.
@@ -107,7 +107,7 @@ async def read_telemetry(
     """Read stored telemetry.
 
     Args:
-        records: Access to the tables.
+        records: Records to use for access to the tables.
         run_id: The id to look up.
         burst_index: Burst index for the polled readings stored at its end. None reads the telemetry
             with which the run was judged.
@@ -123,7 +123,7 @@ async def complete_summary(records: Records, run_id: str, summary: RunSummary) -
     """Return a summary that contains all pairs, even if they have been stored separately.
 
     Args:
-        records: Access to the tables.
+        records: Records to use for access to the tables.
         run_id: The id to look up.
         summary: The stored summary.
     """

@@ -225,7 +225,7 @@ class RunStates:
         if stale and not seen.final and (seen.again is None or seen.again.done()):
             seen.again = asyncio.create_task(self._read_progress(plan, burst))
             seen.again.add_done_callback(_retrieve_error)
-            # The read is cheap, so wait for the newest data.
+            # It does not take long to read this, so we should wait for the newest data.
             if seen.cost_s < FRESH_S / 4:
                 return await asyncio.shield(seen.again)
         return seen.progress

@@ -15,7 +15,8 @@ from broadside.exchange.ports import Entity, ExchangeError, StorageGone, Table
 
 # Time between looks, the same as the heartbeat interval.
 LOOK_S: Final = 2.0
-# Seconds for which a probe result is cached, because any client may request readiness.
+# How long to use a probe result, in seconds. We need this because any client is allowed to request
+# readiness.
 PROBE_S: Final = 5.0
 # The same for cloud services, where each request has a price.
 PROBE_ELSEWHERE_S: Final = 60.0
@@ -99,7 +100,7 @@ class WriteProbe:
 async def _write(table: Table) -> None:
     """Write a row as large as a chunk of seconds, and remove it."""
     key = f"{os.getpid()}.{secrets.token_hex(4)}"
-    # Use random bytes, because a file system might store zeros using no space.
+    # We need to use random bytes, because a file system might not use any space to store zeros.
     blob = os.urandom(PROBE_BYTES)
     await table.insert(Entity(partition_key=PROBE, row_key=key, properties={"blob": blob}))
     await table.delete(PROBE, key)

@@ -135,7 +135,8 @@ class StoredRuns:
         plan = await self.read_plan(run_id)
         document = await self._records.private.read_document(run_id, Document.RUN)
         if document is not None:
-            # Parse only this part, because a whole summary takes far longer.
+            # We should only parse this part, because it would take much longer to parse the
+            # summary.
             stored_trend = json.loads(document).get("course")
             if stored_trend is not None:
                 return Course.model_validate(stored_trend)

@@ -62,7 +62,7 @@ def load(name: str, overrides: Mapping[str, Any] | None = None, *, files: bool =
     Args:
         name: Name of a scenario, or path of a TOML file.
         overrides: Values by dotted field name.
-        files: False to reject paths. It must be False for requests from the network.
+        files: False to reject paths. It needs to be False for requests from the network.
 
     Raises:
         UnknownScenario: There is no such scenario or file.

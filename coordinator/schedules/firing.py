@@ -243,7 +243,7 @@ class Schedules:
                 continue
             except ExchangeError as error:
                 log.warning("schedule %s: %s", schedule.name, error, extra={"action": "schedule"})
-            # An error in one schedule must not stop the others.
+            # If there is an error in a schedule, we should still run the others.
             except Exception:
                 log.exception("schedule %s", schedule.name, extra={"action": "schedule"})
 
@@ -383,8 +383,8 @@ class Schedules:
     async def _step(self, schedule: Schedule, row: Firing, new: Firing) -> Firing:
         """Change a row if it is still the same as when it was read, and return the current row.
 
-        If an earlier coordinator has stored a hidden run that is no longer in the row, this run is
-        dropped. It could not be found later.
+        If an earlier coordinator has stored a hidden run that is no longer in the row, this run
+        will be dropped. It could not be found later.
         """
         current = await self._fired(schedule.name).change(
             _key(row.instant_at), lambda old: new if old == row else old

@@ -71,8 +71,8 @@ def knee_index(
     hide a knee near the end. The linear scale is then used, if the rate does not rise much more
     after that point.
 
-    A curve that does not rise has no knee. The rise from the first point to the maximum must be at
-    least a tenth of the maximum, and larger than the sum of both half widths.
+    A curve that does not rise has no knee. The rise from the first point to the maximum needs to be
+    at least a tenth of the maximum, and larger than the sum of both half widths.
 
     Args:
         values: Values in ascending order.
@@ -98,7 +98,8 @@ def _rises(rates: Sequence[float], half_widths: Sequence[float | None]) -> bool:
 
 
 def _bend(x: NDArray[np.float64], y: NDArray[np.float64]) -> int | None:
-    # Use the curve up to its peak. A fall after the peak is a cliff and not a knee.
+    # We only use the curve up to the peak. If it falls after the peak, this is a cliff and not a
+    # knee.
     end = int(y.argmax())
     if end == 0 or y[end] <= y[0]:
         return None

@@ -1,7 +1,7 @@
 """Detection of single streams that a device has cut while the rest of the pair continues. Pure.
 
-If a data connection of iperf3 is reset but not its control connection, the test continues to its
-end. The pair is then not reported as broken. Only the longest silences in a burst are stored
+If a data connection of iperf3 is reset but not its control connection, the test will continue to
+its end. The pair is then not reported as broken. Only the longest silences in a burst are stored
 (:data:`broadside.exchange.messages.SILENT_STREAMS_MAX_COUNT`). If this number is reached, it is a
 lower limit for the number of cut streams.
 """
@@ -17,7 +17,7 @@ from broadside.coordinator.core.measure.disruptions import HISTORY_LEAST_S
 from broadside.coordinator.core.measure.experiments.drill import DrillResult
 from broadside.coordinator.core.summary import Disruption, DisruptionKind, SilentStream
 
-# Seconds before the burst end until which a silence must last.
+# Seconds before the burst end until which a silence needs to last.
 END_S: Final = 3.0
 # Seconds by which the time of payload can be too early.
 SLACK_S: Final = 1.0
@@ -47,7 +47,7 @@ def with_cut_streams(
     """Add cut streams to the sessions of a drill.
 
     Args:
-        found: Results of the drill.
+        drilled: Results of the drill.
         cut: The cut streams.
         moved_again: Pairs that have payload in the next burst, or None if there is no next burst.
     """

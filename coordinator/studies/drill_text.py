@@ -13,7 +13,7 @@ def drilled(event: ExecutedEvent | None, result: DrillResult | None) -> Conclusi
 
     Args:
         event: The event of the drill, or None if it was not started.
-        found: Measured effects, or None if there is no data for the burst.
+        result: Measured effects, or None if there is no data for the burst.
     """
     if event is None or event.started_at is None:
         why = "its time was not reached" if event is None else event.problem or "no reason is known"
@@ -87,8 +87,8 @@ def _sessions(result: DrillResult) -> Iterator[str]:
     when = f" {' to '.join(dict.fromkeys(after_s))} s after the event began" if after_s else ""
     yield f"{result.cut_count} of {result.sessions_count} sessions were cut{of}{when}{again}"
     for dip in result.flows[:1]:
-        # If all sessions were cut, there are no seconds to compute the ratio from, and it must be
-        # 0.
+        # If all sessions were cut, there are no seconds to compute the ratio from, and it needs to
+        # be 0.
         left = 0.0 if result.cut_count == result.sessions_count > 0 else dip.old_ratio
         old, new = formatting.ratio(left, 0), formatting.ratio(dip.new_ratio, 0)
         yield f"afterwards old sessions carry {old} of the earlier level and new ones {new}"

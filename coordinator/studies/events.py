@@ -130,7 +130,7 @@ class Events:
             return planned.model_copy(update={"problem": problem})
         stored_argv = tuple(redact(argument)[:_SAID_MAX_CHARS] for argument in argv)
         begun = planned.model_copy(update={"argv": stored_argv, "started_at": self._now()})
-        # The time is taken here, so that it does not include the time to write the row.
+        # We get the time here, so that it will not include the time to write the row.
         work = asyncio.create_task(run_argv(argv, timeout_s, "event"))
         try:
             if question.switch is not None:

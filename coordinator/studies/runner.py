@@ -226,7 +226,7 @@ class Studies:
         Returns:
             The studies, and the cursor for the next call or None at the end.
         """
-        # Ids begin with the time of creation, so they can be sorted by time.
+        # Ids begin with the time of creation, so you can use them to sort by time.
         results = [study async for _, study in self._shelf.scan()]
         results = [
             study for study in reversed(results) if cursor is None or study.study_id <= cursor
@@ -306,7 +306,7 @@ class Studies:
                     await self._step(await self.read(study_id))
             except ExchangeError as error:
                 log.warning("study %s waits: %s", study_id, error, extra=extra)
-            # An error in one study must not stop the others.
+            # If there is an error in a study, we should still run the others.
             except Exception:
                 log.exception("study %s", study_id, extra=extra)
 

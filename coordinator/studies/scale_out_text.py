@@ -22,7 +22,7 @@ def scaled_out(question: Staircase, scale_out: ScaleOut | None) -> Conclusion:
 
     Args:
         question: The question of the study.
-        found: Measured steps, or None if there are no seconds.
+        scale_out: Measured steps, or None if there are no seconds.
     """
     if scale_out is None:
         sentence = "the scale-out has no result: no hold has seconds; see the notes"

@@ -80,7 +80,7 @@ class _OfferedTrial:
         """True if the senders did not offer the load for a reason on their own side.
 
         UDP senders do not react to the path, but TCP senders do. For TCP, a low rate is the fault
-        of the generator only in one case. The run must have found its bottleneck there, and the
+        of the generator only in one case. The run needs to have found its bottleneck there, and the
         path must not drop enough to slow TCP down.
         """
         retransmits = self.result.retransmit_ratio or 0.0
@@ -226,8 +226,8 @@ def search_answer(question: Search, spec: RunSpec, results: Sequence[TrialResult
         _search(question, replay)
     most = question.shortfall_max_ratio
     failed = [trial for trial in replay.trials if trial.counted_loss_ratio > most]
-    # A success at a load above one that failed is no proof, because the lower failure is still
-    # valid.
+    # If we were able to use a load above one that failed, this is no proof, because the lower
+    # failure will still be valid.
     failing = min((trial.offered for trial in failed), default=None)
     good = [
         trial

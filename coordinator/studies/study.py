@@ -260,7 +260,7 @@ class StudySpec(Message):
 class StudyRequest(LaunchRequest):
     """Request for a study, with a question and a run given by scenario or in full."""
 
-    # If None, the kind of the question is used.
+    # If None, the kind of the question will be used.
     name: Name | None = None
     question: Question
     # Time between two trials.

@@ -1,8 +1,8 @@
 """Exclusive use of a switch by one study, and a check for traffic from other runs.
 
 A study takes its switch with a row that can only be created once, and uses it until the end. Other
-runs cannot be stopped. Before a trial, the study waits for their end. After a trial, they are
-listed in the result.
+runs cannot be stopped. Before a trial, the study will wait for their end. After a trial, they will
+be listed in the result.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -47,7 +47,7 @@ class SwitchLocks:
         Args:
             switch: Switch name.
             study_id: The study.
-            now: The current time.
+            now: Current time to use.
 
         Returns:
             Id of the study that has the switch now.

@@ -143,8 +143,8 @@ class Feed:
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(beat_s - time.monotonic()):
                             await changed.wait()
-                # A heartbeat is also needed if polls find nothing new, because the viewer's token
-                # is checked at each one.
+                # We should also send a heartbeat if there is no new data, because we use it to
+                # check the token of the viewer.
                 if time.monotonic() >= beat_s:
                     yield Event()
                     beat_s = time.monotonic() + BEAT_S
@@ -328,8 +328,8 @@ class Feed:
     def _head(self, seen: int) -> list[tuple[str, str]]:
         """Return the events that cannot be cached, because they contain the current time."""
         status = self._shown.status
-        # A viewer that starts from the beginning discards its old data. This also happens after a
-        # coordinator restart.
+        # If a viewer has to start from the beginning, it will discard its old data. This can also
+        # happen after a coordinator was restarted.
         events = [("begin", json.dumps({"feed": self._name}))] if seen == 0 else []
         if status is not None and status[0] > seen:
             status_now = status[1].model_copy(update={"now": self._coordinator.now()})

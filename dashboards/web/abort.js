@@ -1,4 +1,4 @@
-// Asks once more, and names what is about to be stopped and what it has cost.
+// Dialogs to confirm that a run or a study should be stopped. You can see the cost until now.
 
 import { h } from "./dom.js";
 import { dollars, known } from "./format.js";
@@ -29,7 +29,7 @@ export function abortStudyDialog(studyId, name) {
   );
 }
 
-// Resolves to the reason; to null when it is to go on.
+// Return a promise for the reason. It resolves to null if the user keeps the run.
 function abortDialog(kind, name, id, means) {
   const reason = h("input", {
     id: "reason",
@@ -64,7 +64,8 @@ function abortDialog(kind, name, id, means) {
         ),
       ),
     );
-    // Enter in the reason must not abort: the first button of the form is the one that keeps it.
+    // The Enter key must not abort, so the first button of the form is the one that cancels the
+    // dialog.
     document.body.append(dialog);
     dialog.showModal();
   });

@@ -1,13 +1,16 @@
-// The fleet: who is there, whose clock is good, what keeps one from working.
+// View of the agents: their state, their clocks and the problems that should be fixed before a
+// run.
 
 import { coordinatorNow, read } from "./api.js";
 import { every, fill, guarded, h, say, table } from "./dom.js";
 import { known, seconds, span } from "./format.js";
 
 const REFRESH_MS = 5000;
-const SILENT_S = 15; // as the planner counts
+// Seconds without a heartbeat. The planner uses the same limit.
+const SILENT_S = 15;
 const WORKS = ["idle", "busy"];
-const GATE_S = 0.05; // s, a job's usual clock gate
+// Clock gate that a job uses by default, in seconds.
+const GATE_S = 0.05;
 
 function clockOf({ clock }) {
   if (!clock || clock.source === "unknown") return "unknown";
@@ -66,7 +69,8 @@ function ago(at) {
   return `${span(Math.max(0, Math.round((coordinatorNow() - Date.parse(at)) / 1000)))} ago`;
 }
 
-// Webhook and OTLP collector: nothing is shown where neither is set.
+// Get the state of the webhook and the OTLP collector. If you do not use any of
+// these services, the box will be empty.
 async function readPlaces(box) {
   const places = await read("/v1/notices");
   if (!places.length) return;

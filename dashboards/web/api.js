@@ -1,4 +1,5 @@
-// Calls this coordinator's API. The token lives in sessionStorage: gone with the tab.
+// Client for the API of this coordinator. The token is stored in sessionStorage, so it will be
+// deleted when the tab is closed.
 
 const KEY = "broadside-token";
 
@@ -18,7 +19,8 @@ export function headers(more = {}) {
   return own ? { Authorization: `Bearer ${own}`, ...more } : more;
 }
 
-// What time it is at the coordinator, to a second or two: this browser's clock may be hours off.
+// The current time of the coordinator, to within about two seconds. The clock of the browser can
+// be wrong by hours, so we do not use it.
 let aheadMs = 0;
 export const coordinatorNow = () => Date.now() + aheadMs;
 
@@ -50,7 +52,7 @@ export async function problemOf(answer) {
   try {
     said = await answer.json();
   } catch {
-    // A proxy answers in its own words.
+    // The response is not JSON. For example, it can be an error page from a proxy.
   }
   if (answer.status === 401) dispatchEvent(new CustomEvent("signed-out", { detail: said.detail }));
   const detail = typeof said.detail === "string" ? said.detail : `HTTP ${answer.status}`;
@@ -60,7 +62,8 @@ export async function problemOf(answer) {
 export const read = async (path, options) => (await ask(path, options)).json();
 export const send = (method, path, body, more) => read(path, { method, body, more });
 
-// What is not there (yet) is null; anything else is still an error.
+// Read a resource that might not exist yet. A 404 response is returned as null, and other errors
+// are raised.
 export async function readIfThere(path, options) {
   try {
     return await read(path, options);

@@ -1,4 +1,4 @@
-// The REST API, read from its own document, with every operation to be tried as who is signed in.
+// Reference of the REST API. You can use it to try the operations with your own role.
 
 import { ask, read } from "./api.js";
 import { fill, h, refused } from "./dom.js";
@@ -24,7 +24,7 @@ function typeOf(document_, schema) {
   return [one.type, one.format].filter(Boolean).join(", ") || "any";
 }
 
-// Words between backticks are code.
+// Show text between backticks as code.
 const prose = (text) => text.split("`").map((part, index) => (index % 2 ? h("code", part) : part));
 
 export function apiView(main, _, { operator }) {
@@ -60,7 +60,7 @@ export function apiView(main, _, { operator }) {
         operation["x-access"] ? h("span.quiet", `, ${operation["x-access"]}`) : null,
       ),
     );
-    // Its form is made when it is opened: there are some sixty.
+    // Create the form when you open the operation, because there are about 60 operations.
     shown.addEventListener("toggle", () => {
       if (shown.open && shown.children.length === 1)
         shown.append(...form(described, method, path, operation));

@@ -1,4 +1,4 @@
-// The frame: who is signed in, which view, which theme.
+// Main module of the page: sign-in, navigation between views, and the theme.
 
 import { dropToken, read, token } from "./api.js";
 import { announce, fill, h, notice, refused } from "./dom.js";
@@ -32,7 +32,8 @@ const main = document.getElementById("main");
 let me = null;
 let close = null;
 let shown = 0;
-let wanted = null; // where to go once signed in
+// The view to open after the user has signed in.
+let wanted = null;
 
 const isOperator = () => me?.role === "operator";
 

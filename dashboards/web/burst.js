@@ -1,4 +1,5 @@
-// One burst's seconds as they come in, and what is known of its pairs.
+// Data of a burst by second, and the state of the jobs of its pairs. New data will be added when it
+// is received from the stream.
 
 export const NOTHING = 0xffffffff;
 export const [LATE, NULL, OTHER] = [1, 2, 3];
@@ -19,25 +20,32 @@ export class BurstData {
   constructor(burstIndex, pairsCount, totalSeconds) {
     this.burstIndex = burstIndex;
     this.pairsCount = pairsCount;
-    this.totalSeconds = totalSeconds; // planned, warm-up included
-    this.rows = new Map(); // by second: figures, and a cell a pair in kbit/s
-    this.stop = 0; // one past the newest second of which anything is known
+    // Planned seconds, including the warm-up.
+    this.totalSeconds = totalSeconds;
+    // Rows by second, with the metrics and a cell in kbit/s for each pair.
+    this.rows = new Map();
+    // First second for which no data is available yet.
+    this.stop = 0;
     this.knownS = 0;
     this.layer = "payload";
-    this.top = 0; // largest cell
-    this.trouble = new Map(); // by pair index
+    // Value of the largest cell. It is used to set the scale.
+    this.top = 0;
+    // Problems by the index of the pair.
+    this.trouble = new Map();
     this.codes = new Uint8Array(pairsCount);
     this.start = null;
-    this.knowsCells = false; // a rate of any pair in any second
-    this.over = false; // nothing more will be reported
+    // True if the rate of at least one pair is available.
+    this.knowsCells = false;
+    // True if no more data will be reported.
+    this.over = false;
   }
 
-  // What to say where nothing is known.
+  // Text to use if there is no data.
   get silence() {
     return this.over ? "No data" : "No data yet";
   }
 
-  // Whether there are seconds of single pairs; an imported table has none.
+  // True if rates of single pairs are available. For an imported table, this can be false.
   get hasPairs() {
     return this.pairsCount > 0 && this.stop > 0;
   }
@@ -64,11 +72,12 @@ export class BurstData {
     return numbers;
   }
 
-  // Returns the pairs whose state has changed.
+  // Set the pairs that have problems, and return those that need to be drawn again.
   setTrouble(list) {
     const before = this.trouble;
     this.trouble = new Map(list.map((each) => [each.pair_index, each]));
-    this.codes = new Uint8Array(this.pairsCount); // what a cell of the pair is at worst
+    // The worst state that a cell of the pair can have.
+    this.codes = new Uint8Array(this.pairsCount);
     for (const each of list)
       this.codes[each.pair_index] = { late: LATE, null: NULL }[each.state] ?? OTHER;
     const changed = new Set();
@@ -91,7 +100,7 @@ export class BurstData {
     return cell === undefined || cell === NOTHING ? null : cell * STEP_BITS_PER_SECOND;
   }
 
-  // What a cell stands for: "value", "late", "null", "missing", "pending".
+  // Return the state of a cell: "value", "late", "null", "missing" or "pending".
   state(pair, second) {
     const known = this.cell(pair, second) !== null;
     const state = this.trouble.get(pair)?.state;

@@ -1,4 +1,4 @@
-// The bursts of a run that is over, one a line.
+// Table of the bursts of a completed run.
 
 import { FIGURE, h, table } from "./dom.js";
 import { count, instant, percent, rate } from "./format.js";

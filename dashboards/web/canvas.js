@@ -1,4 +1,5 @@
-// What both kinds of chart share: crisp canvases, colours of the theme, round ticks.
+// Functions for all charts that use a canvas: size, colours of the theme, and round values for
+// the axes.
 
 export function fit(canvas, width, height) {
   const ratio = Math.min(3, window.devicePixelRatio || 1);
@@ -13,7 +14,7 @@ export function fit(canvas, width, height) {
   return [context, ratio];
 }
 
-// A straight line between two points.
+// Draw a straight line from one point to another.
 export function stroke(context, from, to, { colour, width = 1, dash = [] }) {
   context.strokeStyle = colour;
   context.lineWidth = width;

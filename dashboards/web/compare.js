@@ -1,4 +1,4 @@
-// Two runs side by side.
+// View to compare two runs.
 
 import { send } from "./api.js";
 import { FIGURE, field, fill, guarded, h, notice, refused, table } from "./dom.js";

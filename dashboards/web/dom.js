@@ -1,8 +1,10 @@
-// Makes elements. Text always goes in as text: nothing here parses markup.
+// Functions to create HTML elements. A string is always added as text and not parsed as HTML, so
+// you do not need to escape it.
 
 const isThere = (child) => child !== null && child !== undefined;
 
-// A tag with its classes, as `p.quiet`; then attributes, where it has any; then children.
+// Create an element. The selector is a tag with optional classes, for example `p.quiet`. You can
+// add attributes, and then children.
 export function h(selector, ...rest) {
   const [tag, ...classes] = selector.split(".");
   const attributes = rest[0]?.constructor === Object ? rest.shift() : {};
@@ -25,7 +27,7 @@ export function fill(element, ...children) {
 
 const filledFor = new WeakMap();
 
-// Fills an element anew only when what it is filled for, as JSON, has changed.
+// Replace the children of an element if the key has changed. The key is compared as JSON.
 export function refill(element, key, children) {
   const text = JSON.stringify(key);
   if (filledFor.get(element) === text) return;
@@ -33,7 +35,8 @@ export function refill(element, key, children) {
   fill(element, ...children());
 }
 
-// Writes only what differs, so that a screen reader and the layout are left alone.
+// Set the text of an element. If the text is the same, we should not change the
+// DOM, because a screen reader would read it again.
 export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
@@ -42,19 +45,21 @@ export function announce(text) {
   say(document.getElementById("say"), text);
 }
 
-// An input under its label, which may have a quiet word behind it.
+// Create an input with a label and, if given, a note.
 export const field = (label, input, note = null) =>
   h("div", h("label", { for: input.id }, label, note ? h("span.quiet", note) : null), input);
 
-// A line of a list of facts.
+// Create a name and a value to add to a list of facts.
 export const fact = (name, value, note = null) => [
   h("dt", name, note ? h("span", note) : null),
   h("dd", value),
 ];
 
-export const FIGURE = "number"; // the class of a column of figures
+// Class to use for a column of numbers.
+export const FIGURE = "number";
 
-// A row an item; a column is its name, what it says of an item, and FIGURE where that is one.
+// Create a table with a row for each item. A column has a name, a function to get the text from
+// an item, and the class FIGURE if it is for numbers.
 export function table(caption, columns, items, { wide = false } = {}) {
   const head = columns.map(([name, , kind]) => h("th", { class: kind, scope: "col" }, name));
   const row = (item) => columns.map(([, say, kind]) => h("td", { class: kind }, say(item)));
@@ -73,11 +78,11 @@ export function table(caption, columns, items, { wide = false } = {}) {
   );
 }
 
-// What the coordinator said no with.
+// Create a message for an error that was returned by the coordinator.
 export const refused = (problem, ...more) => notice("bad", problem.title, problem.message, ...more);
 
-// The same function, but what the coordinator refuses is said in `part`; that a token has lapsed is the
-// sign-in's to say.
+// Wrap a function so that an error from the coordinator is shown in `part`. If the
+// token has expired, the user will have to sign in again.
 export const guarded =
   (part, ask) =>
   (...given) =>
@@ -85,7 +90,8 @@ export const guarded =
       if (problem.status !== 401) fill(part, refused(problem));
     });
 
-// Looks now, and every so often while the page is seen; returns what ends it.
+// Call a function now and then at an interval, but only if the page is visible. Use the returned
+// function to stop it.
 export function every(ms, look) {
   look();
   const timer = setInterval(() => document.hidden || look(), ms);

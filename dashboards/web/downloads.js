@@ -1,4 +1,4 @@
-// A run as files. The token goes in a header, so a plain link would not do.
+// Buttons to download the data of a run. The token is sent in a header, so we cannot use a link.
 
 import { ask } from "./api.js";
 import { announce, h, refused } from "./dom.js";

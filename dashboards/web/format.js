@@ -1,5 +1,5 @@
-// Figures as people read them. The rule is the coordinator's (core/words.py), and so are the units,
-// which it serves as words.js: four significant digits in the decimal unit that fits.
+// Functions to format numbers: four significant digits, with the decimal unit that fits. The
+// coordinator uses the same rules and provides the units in words.js.
 
 import { DIGITS, FIGURES, SCALES, UNKNOWN } from "./words.js";
 
@@ -39,7 +39,7 @@ export function percent(ratio, places = 2, signed = false) {
   return `${signed && ratio >= 0 ? "+" : ""}${text} %`;
 }
 
-// A figure of a registered unit, as words.say of the coordinator.
+// Format a value in a registered unit. The coordinator has the same function for its own output.
 export function told(unit, value, places = 2) {
   if (unit === "bit/s") return rate(value);
   if (unit === "s") return seconds(value);
@@ -55,13 +55,15 @@ const FOLDS = {
   min: (values) => Math.min(...values),
 };
 
-// What a value has at a dotted name; of a list every member's, of null nothing.
+// Get the value at a path with dots. For a list, get the values of all members. For null, return
+// nothing.
 const read = (value, path) =>
   path
     .split(".")
     .reduce((found, name) => found.flatMap((each) => each[name] ?? []), [value].flat());
 
-// A registered figure of a run's summary, as it keeps it or folded from its bursts, or of a burst's.
+// Get a registered metric of a run or a burst. If the run does not have the value, compute it
+// from the bursts.
 export function figureOf(figure, summary) {
   const bursts = summary.bursts ?? [summary];
   const [own] = summary.bursts ? read(summary, figure.stored) : [];
@@ -73,7 +75,7 @@ export function figureOf(figure, summary) {
 
 const named = new Map(FIGURES.map((figure) => [figure.called, figure]));
 
-// What a comparison calls a figure: its words, and how it is said.
+// Get the label of a metric and the function to format it in a comparison.
 export function figureCalled(name) {
   const { words, layer, unit, decimals } = named.get(name);
   return [layer ? `${words}, ${layer}` : words, (value) => told(unit, value, decimals)];
@@ -91,14 +93,14 @@ export function span(value) {
 
 export function count(value) {
   if (!known(value)) return UNKNOWN;
-  // A mean below ten keeps what is left of one.
+  // If a mean is below ten, use two significant digits.
   if (Math.abs(value) < 10 && !Number.isInteger(value)) return String(Number(value.toPrecision(2)));
   return Math.round(value).toLocaleString("en").replaceAll(",", "\u202f");
 }
 
 export const counted = (number, what) => `${count(number)} ${what}${number === 1 ? "" : "s"}`;
 
-// A sum in US dollars: whole ones from a hundred on, cents below.
+// Format a sum in US dollars. From 100 dollars, cents are not used.
 export function dollars(usd) {
   if (!known(usd)) return UNKNOWN;
   return `$${usd >= 100 ? Math.round(usd).toLocaleString("en") : usd.toFixed(2)}`;
@@ -113,7 +115,8 @@ export function instant(text) {
 export const clock = (text) =>
   text ? `${new Date(text).toISOString().slice(11, 19)} UTC` : UNKNOWN;
 
-// A round number at or above the value: a scale that moves rarely.
+// Get a round number that is not below the value. It is used for a scale that should not change
+// often.
 export function niceAbove(value) {
   if (!(value > 0)) return 1;
   const power = 10 ** Math.floor(Math.log10(value));
@@ -122,7 +125,8 @@ export function niceAbove(value) {
   );
 }
 
-// Every field of a value by its dotted name, as it is; what is empty or not set is null.
+// Get all fields of a value by their names with dots. A field that is empty or not set will be
+// null.
 export function fieldsOf(value, name = "") {
   if (!value || typeof value !== "object") return [[name, value]];
   const inner = Object.entries(value);

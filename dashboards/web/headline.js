@@ -1,4 +1,4 @@
-// The figures that people come for, each with its unit and layer.
+// The main results of a run, with their units and layers.
 
 import { fact, fill, h, say } from "./dom.js";
 import {
@@ -14,7 +14,7 @@ import {
 } from "./format.js";
 import { FIGURES, RECEIVED } from "./words.js";
 
-// Those that no tile shows.
+// Metrics that you can see if you open the list of all metrics.
 const MORE = FIGURES.filter(
   ({ shown, unit, name }) => shown && unit !== "bit/s" && name !== "completeness_ratio",
 );
@@ -149,7 +149,7 @@ export class Headline {
   }
 }
 
-// Before there are figures: the last whole second.
+// If the run has no result yet, use the last complete second.
 function newest(data) {
   if (!data) return null;
   for (let second = data.knownS - 1; second >= 0; second--) {

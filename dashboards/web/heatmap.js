@@ -1,6 +1,7 @@
-// Pairs by seconds, one cell each, on canvas. Only the columns that changed are painted again.
-// State never rests on colour alone: late is striped, null is crossed, missing is dotted on grey,
-// what is still to come is empty. A fleet that does not fit shows the lowest of several pairs a row.
+// Heat map of pairs by second on a canvas. When new data is received, only the columns that have
+// changed are drawn again. You do not need to see colours to read the states: late cells have
+// stripes, null cells have crosses, missing cells have dots on grey, and pending cells are empty.
+// If there are more pairs than rows, the lowest value of several pairs will be used for a row.
 
 import { LATE, NOTHING, NULL } from "./burst.js";
 import { colours, fit, secondLabel, secondTicks } from "./canvas.js";
@@ -11,7 +12,8 @@ const MARGIN = { left: 52, right: 12, top: 4, bottom: 24 };
 const HEIGHT_MAX = 360;
 const ROW_MAX = 24;
 const LEVELS = 256;
-const STATES = ["pending", "value", "late", "missing", "null"]; // the worst last
+// The states, from the best to the worst.
+const STATES = ["pending", "value", "late", "missing", "null"];
 const [PENDING, VALUE, LATE_VALUE, MISSING, NOUGHT] = [0, 1, 2, 3, 4];
 const SAID = {
   late: "late",
@@ -56,7 +58,7 @@ export class HeatMap {
     this.whole = true;
   }
 
-  // What has changed since the last drawing: seconds by number, or everything.
+  // Mark the seconds that have changed, or the complete map. They will be drawn again.
   touch(seconds, whole = false) {
     this.whole ||= whole;
     this.dirty ??= new Set();
@@ -114,7 +116,8 @@ export class HeatMap {
   #colours() {
     const stops = this.palette.heat.map(rgb);
     this.levels = new Uint32Array(LEVELS);
-    this.inks = new Uint32Array(LEVELS); // of the stripes on each level
+    // The colour of the stripes at each level.
+    this.inks = new Uint32Array(LEVELS);
     for (let level = 0; level < LEVELS; level++) {
       const place = (level / (LEVELS - 1)) * (stops.length - 1);
       const at = Math.min(stops.length - 2, Math.floor(place));
@@ -129,7 +132,8 @@ export class HeatMap {
     this.mark = pixel(rgb(this.palette.ink));
   }
 
-  // The worst state and the lowest value of one display cell, packed into this.cell.
+  // Get the worst state and the lowest value for a cell of the display, and store both in
+  // this.cell.
   #cell(row, columns, knownS) {
     const { data, perRow } = this;
     const [from, to] = [row * perRow, Math.min(data.pairsCount, (row + 1) * perRow)];
@@ -288,7 +292,7 @@ export class HeatMap {
     this.cursor.set(null);
   }
 
-  // Of the pairs that share a row, the one that the cell shows.
+  // Get the pair to use for a row, in case there are several pairs.
   #lowest(row, column) {
     const second = column * this.perColumn;
     const last = Math.min(this.data.pairsCount, (row + 1) * this.perRow);
@@ -370,7 +374,8 @@ export class HeatMap {
   }
 }
 
-// Given a CSS pixel of the whole map, whether it is inked; they read as dashes on rows of a pixel.
+// Functions that return true if a pixel is part of the texture. The position is in CSS pixels
+// from the start of the map. If a row is only one pixel high, the texture will look like dashes.
 const TEXTURES = {
   late: (x, y) => (x + y) % 5 === 0,
   null: (x, y) => (x + y) % 6 === 0 || (x - y + 6000) % 6 === 0,

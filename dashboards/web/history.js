@@ -1,5 +1,5 @@
-// One burst over the newest runs of a scenario: the rate with its 95 % interval; and the devices
-// that were under test.
+// A burst in all recent runs of a scenario, with the 95 % interval of the rate. You can also see
+// the devices that have been tested.
 
 import { read } from "./api.js";
 import { ticks } from "./canvas.js";
@@ -68,13 +68,13 @@ function drawn(points, width) {
   );
 }
 
-// From low to high, with a stroke across each end.
+// Draw a line from the low to the high value, with a bar at both ends.
 function whisker(x, low, high) {
   const across = [low, high].map((y) => ({ x1: x - 6, x2: x + 6, y1: y, y2: y }));
   return [{ x1: x, x2: x, y1: low, y2: high }, ...across].map((ends) => svg("line", ends));
 }
 
-// As wide as what it stands in, also when that changes.
+// Draw a chart that uses the full width of its parent, and draw it again if the width changes.
 function fitted(points) {
   const place = h("div");
   new ResizeObserver(() => {

@@ -1,4 +1,4 @@
-// Choose a scenario, see what it would take and cost, launch it.
+// View to select a scenario, see the estimated cost and launch a run.
 
 import { coordinatorNow, read, send } from "./api.js";
 import { announce, fact, fill, guarded, h, notice, refused } from "./dom.js";
@@ -24,7 +24,8 @@ const FIELDS = [
   ],
 ];
 
-const FIRST = "loopback"; // one client and one server carry it
+// The scenario to select by default, because it needs only one client and one server.
+const FIRST = "loopback";
 
 export function launchView(main, [wanted], { operator }) {
   if (!operator) {
@@ -52,7 +53,8 @@ export function launchView(main, [wanted], { operator }) {
   let fleet = [];
   let timer = null;
   let asked = 0;
-  // One key a visit: a second click, or a retry after a lost answer, is the same launch.
+  // Use the same idempotency key until you open the view again. If a request is sent twice, it
+  // will not start another run.
   let key = newKey();
 
   for (const [name, label, unit] of FIELDS) {
@@ -115,10 +117,11 @@ export function launchView(main, [wanted], { operator }) {
       const text = rest.join("=").trim();
       let value = text;
       try {
-        // Of the device and of labels all is text, and 1.10 stays 1.10.
+        // Fields of the device and labels are always text. For example, 1.10 should not be
+        // changed to 1.1.
         if (!/^(device|labels)\./.test(field.trim())) value = JSON.parse(text);
       } catch {
-        // A bare word is a string, and 30s is read where it is launched.
+        // If this is not JSON, send it as a string. For example, the coordinator can parse 30s.
       }
       changed[field.trim()] = value;
     }
@@ -216,7 +219,7 @@ export function launchView(main, [wanted], { operator }) {
 
 const newKey = () => crypto.randomUUID?.() ?? String(Math.random()).slice(2);
 
-// Whatever the scenario says, also what no field of the form changes.
+// List all fields of the scenario, including any that you cannot change using the form.
 function everyField(spec) {
   return h(
     "details",

@@ -1,5 +1,6 @@
-// A chart of one burst over its seconds, on canvas: 2,000 points take the script a millisecond or two.
-// Gaps stay gaps, and no second is left out where there are more of them than pixels. The same cursor (a second) runs through all charts of a view.
+// Chart of the seconds of a burst on a canvas. It takes a few milliseconds to draw 2,000 points.
+// Missing data is a gap. If there are more points than pixels, the range of the values
+// is drawn. All charts in a view use the same cursor to select a second.
 
 import { colours, fit, secondLabel, secondTicks, stroke, ticks } from "./canvas.js";
 import { FIGURE, h, say, table } from "./dom.js";
@@ -7,14 +8,17 @@ import { digits, known, niceAbove } from "./format.js";
 
 const MARGIN = { left: 52, right: 12, top: 10, bottom: 24 };
 const ROWS_IN_TABLE = 120;
-const MOST_PER_PIXEL = 1.5; // points
+// If there are more points per pixel than this, draw ranges instead of points.
+const MOST_PER_PIXEL = 1.5;
 const TARGET_DASH = [7, 4];
-const LONE_WIDTH = 4; // pixels of a known second between two that are not
+// Width in pixels to use for a second that has no data before or after it.
+const LONE_WIDTH = 4;
 
-// series: [{ name, colour, dash, width, points | bins | low and high }]
+// The format of a series is { name, colour, dash, width, points | bins | low and high }.
 export class LineChart {
   constructor({ title, height = 190, unit, format, cursor, minTop = 0 }) {
-    this.over = false; // nothing more will come; till then a target alone is shown
+    // True if no more data will be received. Until then, we can show a target without data.
+    this.over = false;
     this.silence = "No data yet";
     Object.assign(this, { title, height, unit, format, cursor, minTop });
     this.total = 1;
@@ -30,7 +34,8 @@ export class LineChart {
       onpointerleave: () => cursor.set(null),
       onblur: () => cursor.set(null),
     });
-    this.canvas.style.height = `${height}px`; // also before it is first in sight
+    // Set the height now, because the chart might not be visible yet.
+    this.canvas.style.height = `${height}px`;
     this.legend = h("ul.legend");
     this.readout = h("p.readout");
     this.rows = h("div");
@@ -50,7 +55,7 @@ export class LineChart {
     );
   }
 
-  // Charts out of sight are painted when they come into it; their words are kept up to date.
+  // Draw a chart when it becomes visible. The text for screen readers is always updated.
   observe(observer) {
     observer.observe(this.canvas);
     this.canvas.addEventListener("sight", (event) => {
@@ -75,7 +80,7 @@ export class LineChart {
     return second >= 0 && second < this.total ? second : null;
   }
 
-  // Whether there is anything to show besides the target.
+  // True if the chart has data in addition to the target.
   get hasData() {
     const values = ({ points, low, bins }) => points ?? low ?? bins.map((bin) => bin.value);
     return this.series.some((each) => values(each).some(known));
@@ -171,7 +176,7 @@ export class LineChart {
     stroke(context, [box.left, at], [box.right, at], look);
   }
 
-  // Seconds in which not every pair was seen.
+  // Mark the seconds for which the data of some pairs is missing.
   #marks(context, palette, box, x) {
     if (!this.thin?.length) return;
     context.fillStyle = palette.missing;
@@ -269,8 +274,9 @@ export class LineChart {
   }
 }
 
-// Stretches without a gap, of { from, before, low, high } over at most `size` seconds each: from the
-// lowest to the highest of them, so that no dip is lost.
+// Split the data into parts of at most `size` seconds with the form { from, before, low, high }.
+// A part does not include a gap. Use the low and high values to draw it, so that you can see a
+// short drop of the rate.
 function* stretches(low, high, size) {
   let run = [];
   for (let place = 0; place < low.length;) {
@@ -335,7 +341,7 @@ function tickLabel(value) {
   return value >= 10_000 ? `${digits(value / 1000)} k` : digits(value);
 }
 
-// The second that all charts of a view point at.
+// The second that is selected in all charts of a view.
 export class Cursor {
   constructor(onchange) {
     this.second = null;

@@ -1,4 +1,4 @@
-// Findings, and pairs that were not measured, as list items.
+// Lists of findings, and of pairs for which there is no measurement.
 
 import { h } from "./dom.js";
 import { counted } from "./format.js";

@@ -1,9 +1,10 @@
-// What a run costs, as lines of text.
+// Text for the cost of a run.
 
 import { h, notice } from "./dom.js";
 import { dollars, known } from "./format.js";
 
-// `price` is an estimate (with a bill) or a meter (spent, and projected at the run's end).
+// The price may be an estimate (with a bill) or the cost until now (with a projection to the end of
+// the run).
 export function priceLines(price) {
   if (!price) return [h("p.quiet", "Unknown: no price table is configured.")];
   const bill = price.spent ?? price.bill;

@@ -1,4 +1,5 @@
-// Shows a run's or a study's HTML report in a frame that may run nothing and reach nothing.
+// Page for the HTML report of a run or a study. The report is in a frame that is not allowed to run
+// any scripts or to load other resources.
 
 import { ask } from "./api.js";
 import { fill, h, notice } from "./dom.js";

@@ -23,7 +23,7 @@ async function draw(parent, chart, path, heading) {
   );
 }
 
-// Show one chart in place of the content of the element, if it is available.
+// Replace the content of an element with a chart, if it is available.
 export async function drawOne(element, path) {
   try {
     const chart = await read(path);

@@ -1,4 +1,5 @@
-// One run, live and afterwards: its parts, and what the stream tells each of them.
+// View of a run, during the run and after it. It sends the events from the stream to the parts of
+// the page.
 
 import { readIfThere, send } from "./api.js";
 import { abortRunDialog } from "./abort.js";
@@ -38,9 +39,11 @@ class RunView {
     data: null,
     price: null,
   };
-  #clockShiftMs = 0; // of the coordinator's clock against this one
+  // Time to add to the clock of the browser to get the clock of the coordinator.
+  #clockShiftMs = 0;
   #frame = null;
-  #appliedMs = 0; // spent on events since the last drawing
+  // Time used to process events since the page was last drawn.
+  #appliedMs = 0;
   #reportCharts = null;
 
   constructor(main, { runId, burstIndex, operator }) {
@@ -96,7 +99,7 @@ class RunView {
     );
   }
 
-  // What the view answers to besides the stream: its size, what is in sight, the theme, time.
+  // Draw again if the size, the visible part, the theme or the time has changed.
   #watch(main) {
     this.redraw = () => {
       this.heat.touch([], true);
@@ -117,14 +120,14 @@ class RunView {
       this.#draw();
     };
     addEventListener("beforeprint", this.print);
-    // A run that is not there has no price to ask for.
+    // If the run could not be loaded, do not request a price for it.
     const isGoing = () => this.#state.status !== null && !isOver(this.#state);
     this.pricing = setInterval(() => {
       if (!document.hidden && isGoing()) this.#readPrice();
     }, PRICE_MS);
   }
 
-  // What the stream says ------------------------------------------------------------------------
+  // Events from the stream ----------------------------------------------------------------------
 
   #listen() {
     const query = this.burstIndex === null ? "" : `?burst_index=${this.burstIndex}`;
@@ -168,7 +171,7 @@ class RunView {
       if (data?.burstIndex !== message.burst_index) return;
       const wasKnown = data.knownS;
       this.heat.touch(data.apply(message));
-      // What was still to come may count as missing now.
+      // Cells that were pending can be missing now, so these need to be drawn again.
       for (let second = wasKnown; second < message.known_s; second++) this.heat.touch([second]);
     },
     figures: (message) => {
@@ -243,7 +246,7 @@ class RunView {
     this.#measure(performance.now() - began + this.#appliedMs);
   }
 
-  // Cards that have nothing to show are not there; once nothing more will come, a line says so.
+  // Hide a card if it has no data. If no more data will be received, use a message instead.
   #sayAbsent({ status, data }) {
     for (const card of this.cards)
       card.hidden = [...card.children].every((child) => child.hidden || !child.hasChildNodes());

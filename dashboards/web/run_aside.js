@@ -1,5 +1,5 @@
-// Beside one run's charts: findings, clocks and starts, price; and below the heat map the pairs in
-// trouble.
+// Information about a run: findings, clocks, start times and cost. The pairs that have problems
+// are shown below the heat map.
 
 import { fact, fill, h, refill } from "./dom.js";
 import { clock, instant, known, seconds } from "./format.js";
@@ -7,7 +7,8 @@ import { findingItems, troubleList } from "./lists.js";
 import { priceLines } from "./price.js";
 import { isOver } from "./run_head.js";
 
-const TROUBLE_OPEN_COUNT = 5; // more pairs than that are folded away
+// If there are more pairs than this, you can open the list to see them.
+const TROUBLE_OPEN_COUNT = 5;
 
 const card = (name, ...children) => h("section.card", h("h2", name), ...children);
 

@@ -1,11 +1,12 @@
-// The charts of one run: throughput, spread over pairs, CPU, round-trip time, retransmits.
+// Charts of a run: throughput, range of the pairs, CPU, round-trip time and retransmits.
 
 import { h } from "./dom.js";
 import { count, digits } from "./format.js";
 import { LineChart } from "./lines.js";
 import { throughputSeries, throughputUnit } from "./throughput.js";
 
-const THIN_RATIO = 0.98; // coverage below which a second is marked
+// If the coverage is below this value, the second will be marked.
+const THIN_RATIO = 0.98;
 
 const plain = (value) => digits(value);
 
@@ -37,7 +38,7 @@ export class RunCharts {
     return [this.throughput, this.band, this.cpu, this.rtt, this.retransmits];
   }
 
-  // Those about the hosts and the path, in one card.
+  // Charts of the hosts and the path, which are shown in the same card.
   get small() {
     const charts = [this.cpu, this.rtt, this.retransmits];
     return h("section.card.small", ...charts.map((chart) => chart.element));

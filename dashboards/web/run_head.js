@@ -1,4 +1,4 @@
-// The top of one run's page: what it is, how it stands, what may be done, which burst is shown.
+// Header of a run: name, state, actions, and a list to select a burst.
 
 import { fill, h, notice, refill, refused, say } from "./dom.js";
 import { downloads } from "./downloads.js";
@@ -40,7 +40,8 @@ export class RunHead {
     this.showStage(state, now);
   }
 
-  // Counting down, arming, running: the part that moves with time.
+  // Update the text for the state, for example the time until the start. This is called when the
+  // time has changed.
   showStage(state, now) {
     if (!state.status) return;
     const stage = stageOf(state, now);
@@ -65,7 +66,7 @@ export class RunHead {
       );
   }
 
-  // The run cannot be shown.
+  // Set an error message, in case the run cannot be loaded.
   refuse(problem) {
     const back = h("p", h("a", { href: "#/runs" }, "All runs"));
     fill(this.problem, refused(problem, back));

@@ -1,4 +1,4 @@
-// The list of runs, newest first, as far as one scrolls.
+// List of runs, from new to old. More runs will be loaded when you scroll down.
 
 import { ask, read } from "./api.js";
 import { announce, every, fill, guarded, h } from "./dom.js";

@@ -1,9 +1,9 @@
-// Makes a schedule, or changes one.
+// Form to create a new schedule or to change a schedule.
 
 import { read, send } from "./api.js";
 import { announce, field, fill, h, refused } from "./dom.js";
 
-// An instant as a clock of the zone shows it, in the form of a date's field.
+// Format a time in a given time zone for use in a date field.
 function onClock(at, timeZone) {
   return new Date(at).toLocaleString("sv-SE", { timeZone }).slice(0, 16).replace(" ", "T");
 }
@@ -35,8 +35,8 @@ export function scheduleForm(schedule, done) {
 
   read("/v1/scenarios")
     .then((found) => {
-      // What it runs now may be a scenario with fields of its own: that is kept unless another is
-      // chosen.
+      // The schedule can have a scenario with fields that are not on this form. We should not
+      // change it unless the user selects another one.
       const kept = schedule
         ? [h("option", { value: "" }, `${schedule.spec.scenario}, unchanged`)]
         : [];
@@ -52,9 +52,10 @@ export function scheduleForm(schedule, done) {
     event.preventDefault();
     save.disabled = true;
     const what = scenario.value ? { scenario: scenario.value } : { spec: schedule.spec };
-    // Both given are refused by the coordinator: neither is dropped in silence.
+    // If both are set, the coordinator will return an error, so we send both.
     const when = { cron: cron.value || null, at: at.value || null };
-    const kept = {}; // what the form does not show, or shows to the minute
+    // Fields that are not on this form, or that do not have any seconds on it.
+    const kept = {};
     if (schedule) {
       kept.until_at = schedule.until_at;
       kept.missed_limit_s = schedule.missed_limit_s;

@@ -1,11 +1,11 @@
-// What is launched by the clock, and when next.
+// List of schedules and the time of the next run.
 
 import { read, send } from "./api.js";
 import { announce, every, fill, guarded, h, refused } from "./dom.js";
 import { counted, instant, span } from "./format.js";
 import { scheduleForm } from "./schedule_form.js";
 
-// The same instant by the schedule's own clock, where that is another.
+// Get the time in the time zone of the schedule if it is not using UTC.
 function local(at, timeZone) {
   if (!timeZone || timeZone === "UTC") return null;
   const words = {

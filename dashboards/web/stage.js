@@ -1,8 +1,8 @@
-// Where a burst stands, in words: counting down, arming, running, collecting, over.
+// Text for the current state of a burst, for example the time until it will start.
 
 import { clock, span } from "./format.js";
 
-// What to say, and how far along it is (0 to 1, or null); null once there is a verdict.
+// Get the text and the progress (from 0 to 1, or null). If there is a verdict, return null.
 export function stageOf({ status, summary, data }, now) {
   const { burst } = status;
   const until = (instant) => (new Date(instant) - now) / 1000;

@@ -1,11 +1,16 @@
-// Server-sent events over fetch, for EventSource can carry no bearer token. Reconnects with
-// backoff, takes up where it stopped, and knows since when it has heard nothing.
+// Server-sent events with fetch. We cannot use EventSource, because it does not support a bearer
+// token. If the connection is lost, it will be opened again from the last event, with a delay
+// that increases.
 
 import { headers, problemOf } from "./api.js";
 
-const SILENCE_MAX_MS = 12_000; // the coordinator beats every 5 s
+// If no data has been received for this time, we need to set a warning. The coordinator sends a
+// heartbeat every 5 s.
+const SILENCE_MAX_MS = 12_000;
 const WAIT_MS = [500, 1000, 2000, 4000, 8000];
-const LOOK_MS = 250; // a clock that is shown by it is less than so much behind
+// Interval to check the stream. It should be short, because it is also used to update the clock
+// on the page.
+const LOOK_MS = 250;
 
 export class Stream {
   constructor(path, { onevent, onstate, onend, onproblem }) {
@@ -14,7 +19,8 @@ export class Stream {
     this.heardAt = performance.now();
     this.live = false;
     this.closed = false;
-    this.ending = false; // the summary has come: the line closes because all is said
+    // True if we have received the summary. The server will close the stream after it.
+    this.ending = false;
     this.attempt = 0;
     this.watch = setInterval(() => this.#look(), LOOK_MS);
     this.#run();

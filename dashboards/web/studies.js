@@ -1,4 +1,4 @@
-// Studies: series of runs that answer one question. Their list, and one with its curve.
+// List of studies, and the view of a study. A study uses several runs to answer a question.
 
 import { abortStudyDialog } from "./abort.js";
 import { read, send } from "./api.js";
@@ -17,7 +17,8 @@ const ASKS = {
   scaleout: "Scale-out",
   drill: "Drill",
 };
-const CHARTS = { ab: "modes", matrix: "modes" }; // the others' have the question's own name
+// For these kinds of study, the name of the chart is not the name of the question.
+const CHARTS = { ab: "modes", matrix: "modes" };
 
 function stands(study) {
   if (!study.ended_at && study.cancelled_at) return "being cancelled";
@@ -27,7 +28,7 @@ function stands(study) {
   return "done";
 }
 
-// What is special about a trial. The order of trials is the question's own.
+// Text for the settings of a trial. The order of the trials is given by the question.
 function what(question, { index, offered_bits_per_second: offered }) {
   const { kind, axes, a, b, modes } = question;
   if (kind === "search") return known(offered) ? `offered ${rate(offered)}` : "offered unknown";
@@ -105,7 +106,7 @@ function trialColumns(question, knees) {
   ];
 }
 
-// What the device did within the bursts: its steps, or each pair's outage.
+// Tables for the events of the device: the steps of the rate, or an outage for each pair.
 const grown = (step) => [step.size_bits_per_second, step.half_width_bits_per_second];
 const STEPS = [
   ["After overload", (step) => seconds(step.after_overload_s), FIGURE],
@@ -139,7 +140,8 @@ export function studyView(main, [studyId], { operator }) {
     trials: h("div"),
   };
   let study = null;
-  let drawn = null; // what the chart shows
+  // Current data of the chart. If this has not changed, we do not need to draw the chart again.
+  let drawn = null;
   main.append(
     h(
       "div.title",

@@ -1,4 +1,5 @@
-// Light or dark: what the system prefers, until somebody chooses; on paper light.
+// Light or dark theme. By default we use the setting of the system. If you print a page, the
+// light theme is used.
 
 import { h } from "./dom.js";
 

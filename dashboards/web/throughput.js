@@ -1,9 +1,11 @@
-// The fleet's rate at the objective's layer, beside the target and the firewall's own bins: the
-// live counterpart of the report's chart `throughput`, with the same layers and the same lag.
+// Chart of the throughput: the rate of the fleet, the target and the device counter. It has the
+// same layers and the same lag as the chart `throughput` in the report.
 
 import { LAYERS, known, rateUnit, seconds } from "./format.js";
 
-const SLIVER_S = 0.5; // a bin that reaches no further into the burst would be a line up its edge
+// Do not draw a bin if only a small part of it is in the burst, because it would look like a
+// vertical line.
+const SLIVER_S = 0.5;
 
 export function throughputUnit({ data, status, figures }) {
   const factor = layerFactor(data, status, figures);
@@ -21,7 +23,7 @@ export function throughputUnit({ data, status, figures }) {
   };
 }
 
-// Payload times the burst's header ratio is what crosses at the IP layer.
+// Factor to convert the payload to the IP layer. It includes the headers.
 function layerFactor(data, status, figures) {
   if (data.layer === "link" || status.target_layer === "payload") return 1;
   return figures?.summary.header_ratio ?? 1;

@@ -5,7 +5,8 @@ locked wheel for the image's Python (by hash), the locked Debian packages of chr
 engines with all they need (by hash), as an apt archive, and vegeta, which Debian does not have, as
 deploy/go.sh builds it. Debian 13: Python 3.13, iperf3 3.18, chrony 4.6.
 
-Needs a Debian with apt and a C compiler whose libc is not newer than the image's.
+You need a Debian with apt, and a C compiler with a libc that is not newer than the one on the
+image.
 """
 
 import argparse
@@ -35,7 +36,7 @@ from deploy.debian_packages import own_archive as own_archive
 
 BUNDLE: Final = ROOT / "deploy" / "azure" / "bundle"
 PYTHON: Final = "3.13"
-# Not available in Debian. These are built from source in the checkout.
+# Programs that you cannot get from Debian, so we build them from source.
 PROGRAMS: Final = ("vegeta",)
 # Oldest glibc version on this image, which is part of the names of wheels.
 GLIBC_MINOR: Final = 36
@@ -95,7 +96,8 @@ def add_programs(folder: Path) -> Sequence[Carried]:
     folder.mkdir()
     carried: list[Carried] = []
     for name in PROGRAMS:
-        # Use the pinned version of Go, because another version would build a different program.
+        # We should use the pinned version of Go, because you would get a different program from
+        # another version.
         run(["sh", ROOT / "deploy" / "go.sh", name], {"BROADSIDE_BRING_GO": "1"})
         shutil.copy(ROOT / ".tools" / name / "bin" / name, folder / name)
         carried += read_go_licences(ROOT / ".tools" / name / "licences")

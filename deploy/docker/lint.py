@@ -65,13 +65,7 @@ def _service_faults(service: dict[str, Any], compose: dict[str, Any]) -> Iterato
         for name in service.get(kind, ()):
             if name not in compose.get(top, {}):
                 yield f"{kind}: {name} is not among the {top}"
-    for volume in service.get("volumes", ()):
-        source = volume.split(":")[0]
-        if source.startswith(_HOST_PATH):
-            if not (ROOT / source).exists():
-                yield f"volumes: {source} does not exist"
-        elif source not in compose.get("volumes", {}):
-            yield f"volumes: {source} is not among the volumes"
+    yield from _volume_faults(service, compose)
     paths = [service[key] for key in ("env_file",) if key in service]
     if "build" in service:
         paths.append(f"{service['build']['context']}/{service['build']['dockerfile']}")
@@ -83,6 +77,16 @@ def _service_faults(service: dict[str, Any], compose: dict[str, Any]) -> Iterato
             yield f"ports: {port} is open to the network; begin it with 127.0.0.1:"
     if not ({"build", "image"} & service.keys()):
         yield "neither image nor build"
+
+
+def _volume_faults(service: dict[str, Any], compose: dict[str, Any]) -> Iterator[str]:
+    for volume in service.get("volumes", ()):
+        source = volume.split(":")[0]
+        if source.startswith(_HOST_PATH):
+            if not (ROOT / source).exists():
+                yield f"volumes: {source} does not exist"
+        elif source not in compose.get("volumes", {}):
+            yield f"volumes: {source} is not among the volumes"
 
 
 def _interpolated(value: Any, given: dict[str, str]) -> Any:

@@ -1,6 +1,6 @@
 """:class:`~broadside.exchange.ports.RawStore` on Azure Blob Storage, using the Azure SDK.
 
-Each text is a block blob ``<folder>/<file>.gz`` that a user can also download and open. Blobs are
+Each text is a block blob ``<folder>/<file>.gz`` that you can also download and open. Blobs are
 created but never overwritten, so the first save with a name wins. If the first response was lost, a
 retry finds the same text and succeeds.
 """
@@ -36,7 +36,7 @@ _CONTAINER_NAME: Final = re.compile(r"(?!.*--)[a-z0-9][a-z0-9-]{1,61}[a-z0-9]")
 # Value of ``wbits`` that selects the gzip format in zlib.
 _GZIP_FORM: Final = 16 + zlib.MAX_WBITS
 
-# The SDK is imported later. Report now if it is missing.
+# The SDK will be imported later, but we should report now if it is missing.
 if find_spec("azure.storage.blob") is None:
     raise ModuleNotFoundError("the blobs' SDK is missing", name="azure.storage.blob")
 
@@ -72,7 +72,7 @@ def open_raw(settings: FabricSettings, troubles: OutageLog | None = None) -> "Bl
     address = BlobAddress(container=name, **client_settings("blobs", settings))
     raw = BlobRaw(address, bounds=StorageBounds(call_s=CALL_S), troubles=troubles)
     if address.connection_string:
-        # Detect an invalid connection string now.
+        # This will raise an error now if the connection string is invalid.
         raw.open()
     return raw
 
@@ -80,7 +80,7 @@ def open_raw(settings: FabricSettings, troubles: OutageLog | None = None) -> "Bl
 class BlobRaw(StorageService["ContainerClient"]):
     """One container in a storage account. The first call opens the connections.
 
-    Requires the role *Storage Blob Data Contributor* on the container or the account.
+    You need the role *Storage Blob Data Contributor* on the container or the account.
     """
 
     _setting = "BROADSIDE_BLOBS"
@@ -136,7 +136,7 @@ class BlobRaw(StorageService["ContainerClient"]):
                 try:
                     await client.delete_blob(name)
                 except ResourceNotFoundError as error:
-                    # Another process may delete the same blobs.
+                    # Another process might delete the same blobs.
                     if code_of(error) != "BlobNotFound":
                         raise
             return len(names)

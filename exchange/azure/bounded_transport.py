@@ -11,8 +11,8 @@ class BoundedTransport(AioHttpTransport):  # type: ignore[misc]  # the SDK offer
     """Transport that raises ``AzureError`` for responses that are too large or compressed.
 
     The requests do not accept compression, because a kilobyte can expand to a gigabyte when the SDK
-    decompresses it. The transport can be opened again after it was closed, because all credentials
-    of a chain share one transport and each credential closes it.
+    decompresses it. You can open the transport again after it was closed. This is needed because
+    all credentials in a chain use the same transport, and each credential will close it.
 
     Args:
         max_bytes: The maximum response size to read, in bytes.

@@ -1,12 +1,12 @@
 """Azure credential with a time limit for tokens and with clear error messages.
 
 The SDK's default credential first tries a managed identity from the host's metadata service (IMDS,
-169.254.169.254). This service is unavailable when it is updated, throttled or restarted. The SDK
-then retries for two minutes and raises a generic exception.
+169.254.169.254). This service can be unavailable when it is being updated or restarted. The SDK
+will then retry for two minutes and raise a generic exception.
 
 This module requests one token at a time, within :data:`TOKEN_S`. It caches a failure for a short
-time, so that callers that retry send no more requests. If no new token is available, it returns the
-previous token while that is valid.
+time, so that callers that retry send no more requests. If no new token is available, it will return
+the previous token while that is valid.
 """
 
 import asyncio
@@ -93,7 +93,7 @@ class _Scope:
 
 
 class Credential:
-    """``DefaultAzureCredential`` with time limits. The caller must close it.
+    """``DefaultAzureCredential`` with time limits. You should close it after use.
 
     Args:
         client_id: Client id of a user-assigned identity. None means the system-assigned identity.
@@ -132,7 +132,7 @@ class Credential:
                     scope.token = await self._default.get_token(*scopes, **options)
             except (AzureError, OSError, TimeoutError) as error:
                 message, is_passing = self._why(error)
-                # A token was available before, so the configuration is correct.
+                # We have been able to get a token before, so the configuration should be correct.
                 is_passing |= scope.token is not None
                 scope.failure = NoToken(message, is_passing=is_passing)
                 scope.failed_at_s = time.monotonic()

@@ -2,12 +2,13 @@
 
 Behaviour of the SDK, and additions in this module:
 
-- SDK senders and receivers do not support concurrent calls. A cancelled call leaves them in an
-  unknown state. Therefore a :class:`_Link` runs one call at a time. If the caller is cancelled, the
-  SDK call continues in the background. If this call receives a message, the message is abandoned.
+- SDK senders and receivers do not support concurrent calls, and you cannot use them after a call
+  was cancelled. Therefore a :class:`_Link` will only run one call at a time. If the caller is
+  cancelled, the SDK call continues in the background. If this call receives a message, the message
+  will be abandoned.
 - The SDK reconnects and retries within :class:`~broadside.exchange.azure.wire.Bounds`. If it still
-  raises an error, the link is closed and the next call opens a new connection.
-- A receiver's link credit remains after a call. If a message arrives between two calls, it is
+  raises an error, the link will be closed and the next call will open a new connection.
+- A receiver's link credit remains after a call. If a message arrives between two calls, it will be
   locked until the SDK's keep-alive releases it, within 6 s. To close a link releases its messages.
 """
 
@@ -75,15 +76,15 @@ from broadside.exchange.ports import (
 if TYPE_CHECKING:
     from azure.core.credentials_async import AsyncTokenCredential
 
-# Seconds for one receive call of the SDK. A message can only be settled after it returns.
+# Seconds for one receive call of the SDK. You can only settle a message after it returns.
 _SLICE_S: Final = 1.0
-# With a shorter time the SDK returns before a message can arrive.
+# If you use a shorter time, the SDK will return before a message can be received.
 _SLICE_MIN_S: Final = 0.25
 _CLOSE_S: Final = 5.0
 _BATCH_MAX_COUNT: Final = 100
 # Each number has 8 bytes in a request of at most MESSAGE_MAX_BYTES, and the service accepts at most
-# 4,500 messages per request (github.com/Azure/azure-service-bus, issue 397). The SDK does not split
-# the list.
+# 4,500 messages per request (github.com/Azure/azure-service-bus, issue 397). We need to split the
+# list, because the SDK does not do it.
 _CANCEL_MAX_COUNT: Final = 1_000
 # 49 days, the largest AMQP uint.
 _TTL_MAX_MS: Final = 0xFFFF_FFFF
@@ -91,7 +92,7 @@ _TTL_MAX_MS: Final = 0xFFFF_FFFF
 _BEHIND_ALL: Final = 2**63 - 1
 # Messages per peek. The service returns no more.
 _PAGE_COUNT: Final = 250
-# How long the number of dead letters is cached, in seconds.
+# How long to use the number of dead letters before we count again, in seconds.
 COUNTED_FOR_S: Final = 60.0
 # How many dead letters to lock per request when searching for one message.
 _DEAD_COUNT: Final = 32
@@ -171,17 +172,17 @@ def open_queue(settings: FabricSettings, troubles: OutageLog | None = None) -> "
 class ServiceBusQueue:
     """One queue in a Service Bus namespace. Connections open when they are needed.
 
-    Send, cancel, receive and dead letters have separate connections. Send and cancel require the
-    role *Azure Service Bus Data Sender*. All other calls require *Azure Service Bus Data Receiver*.
-    To cancel many messages also requires this role, if some of them no longer exist. Lock duration,
-    delivery limit and duplicate detection (on, at least 10 minutes) are settings of the queue in
-    Azure.
+    Send, cancel, receive and dead letters have separate connections. You need the role *Azure
+    Service Bus Data Sender* to send and to cancel. For all other calls, you need *Azure Service Bus
+    Data Receiver*. You will also need this role to cancel many messages if some of them no longer
+    exist. Lock duration, delivery limit and duplicate detection (on, at least 10 minutes) are
+    settings of the queue in Azure.
 
     Args:
         address: The queue to use.
         bounds: Retries and time limits. None means the defaults.
-        credential: The credential to use instead of ``DefaultAzureCredential``. The caller has to
-            close it.
+        credential: The credential to use instead of ``DefaultAzureCredential``. You need to close
+            it after use.
         troubles: Log to record outages in.
     """
 
@@ -202,8 +203,8 @@ class ServiceBusQueue:
         self._dead_count: tuple[int, float] | None = None
         name, tries = address.queue, self._bounds.retries_max_count
         self._sender = self._link(_SENDER_ROLE, lambda: self._client(tries).get_queue_sender(name))
-        # The SDK would retry "message not found" until the retries are exhausted. It must not retry
-        # on this link.
+        # The SDK would retry "message not found" until the retries are exhausted. We should not
+        # retry on this link.
         self._canceller = self._link(_SENDER_ROLE, lambda: self._client(0).get_queue_sender(name))
         self._receiver = self._link(
             _RECEIVER_ROLE, lambda: self._client(tries).get_queue_receiver(name)
@@ -249,9 +250,9 @@ class ServiceBusQueue:
     async def _cancel(self, numbers: Sequence[int]) -> int:
         """Cancel messages with one request.
 
-        The service rejects the whole request if one message does not exist. This method then reads
-        from the queue which messages are still scheduled, and cancels these. If all of them seem to
-        be scheduled, it splits the list into halves.
+        The service will reject the whole request if one message does not exist. This method then
+        reads from the queue which messages are still scheduled, and cancels these. If all of them
+        seem to be scheduled, it will split the list into halves.
         """
         try:
             cancel = partial(
@@ -389,7 +390,7 @@ class ServiceBusQueue:
             if not some:
                 break
             for letter in some:
-                # If the lock is lost, the message remains and is received again.
+                # If the lock is lost, the message will remain and is received again.
                 with suppress(LockLost):
                     await self._dead.call(
                         partial(ServiceBusReceiver.complete_message, message=letter)
@@ -436,7 +437,7 @@ class ServiceBusQueue:
             messages.pop()
         finally:
             for message in messages:
-                # If this fails, the lock expires by itself.
+                # If this fails, the lock will expire by itself.
                 with suppress(ExchangeError):
                     await self._dead.call(
                         partial(ServiceBusReceiver.abandon_message, message=message)
@@ -570,7 +571,7 @@ class _Link(Generic[_Handler]):
         task = asyncio.create_task(self._carry_out(work))
         self._calls.add(task)
         task.add_done_callback(self._calls.discard)
-        # Read the exception, so that asyncio does not log it as unhandled.
+        # We need to read the exception, because asyncio would log it as unhandled.
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
         return task
 
@@ -582,7 +583,7 @@ class _Link(Generic[_Handler]):
                 return await self._attempt(work)
             except _TokenOver:
                 # The token expired during the request, for example because this host was
-                # suspended. Retry with a new token.
+                # suspended. We can retry using a new token.
                 return await self._attempt(work)
 
     async def _attempt(self, work: Callable[[_Handler], Awaitable[_T]]) -> _T:
@@ -656,7 +657,7 @@ class _Link(Generic[_Handler]):
     async def _drop(self) -> None:
         handler, self._handler = self._handler, None
         if handler is not None:
-            # The handler is discarded in any case.
+            # We do not use the handler after this, so we can ignore the error.
             with suppress(Exception):
                 await asyncio.wait_for(handler.close(), _CLOSE_S)
 
@@ -761,6 +762,19 @@ def _is_broken_link(error: Exception) -> bool:
     )
 
 
+def _explain_refusal(address: ServiceBusAddress, role: str, text: str) -> ExchangeRefused:
+    """Return an error with the right or the role that is needed."""
+    fix = f"give it the role '{role}' on the queue"
+    if address.connection_string:
+        right = "Send" if role == _SENDER_ROLE else "Listen"
+        fix = (
+            "copy BROADSIDE_SERVICEBUS_CONNECTION_STRING anew from the portal, of a policy "
+            f"with the right {right}, or use an identity with the role '{role}'"
+        )
+    kind = _TokenOver if "ExpiredToken" in text else ExchangeRefused
+    return kind(f"{address} refuses {address.identity}: {text}; {fix}")
+
+
 def _explain(error: Exception, address: ServiceBusAddress, role: str) -> ExchangeError:
     """Map an SDK error to an error on one line, with the queue and, if known, the fix."""
     if isinstance(error, ExchangeError):
@@ -789,15 +803,7 @@ def _explain(error: Exception, address: ServiceBusAddress, role: str) -> Exchang
     # With a custom endpoint the SDK reports a rejected token as a connection error.
     refused = any(getattr(cause, "status_code", None) in (401, 403) for cause in causes)
     if refused or any_is(ServiceBusAuthenticationError, ServiceBusAuthorizationError):
-        fix = f"give it the role '{role}' on the queue"
-        if address.connection_string:
-            right = "Send" if role == _SENDER_ROLE else "Listen"
-            fix = (
-                "copy BROADSIDE_SERVICEBUS_CONNECTION_STRING anew from the portal, of a policy "
-                f"with the right {right}, or use an identity with the role '{role}'"
-            )
-        kind = _TokenOver if "ExpiredToken" in text else ExchangeRefused
-        return kind(f"{address} refuses {address.identity}: {text}; {fix}")
+        return _explain_refusal(address, role, text)
     if (unproven := explain_certificate(causes, str(address), _SETTING, text)) is not None:
         return unproven
     if any_is(ServiceBusQuotaExceededError):

@@ -93,7 +93,7 @@ def open_table(
     address = TableAddress(table=name, **client_settings("tables", settings))
     table = AzureTable(address, troubles=troubles)
     if address.connection_string:
-        # Detect an invalid connection string now.
+        # This will raise an error now if the connection string is invalid.
         table.open()
     return table
 
@@ -233,7 +233,7 @@ class AzureTable(StorageService[TableClient]):
             lambda client: client.delete_entity(partition_key, row_key, **tries.options),
             self._rows(),
         )
-        # The SDK ignores a 404. After a retry the first attempt may have deleted the row.
+        # The SDK will ignore a 404, because the row might have been deleted by the first attempt.
         return tries.repeated or tries.status != _NOT_FOUND
 
     # Many rows ------------------------------------------------------------------------------

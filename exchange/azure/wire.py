@@ -34,7 +34,7 @@ from broadside.exchange.ports import (
 if TYPE_CHECKING:
     from azure.core.credentials_async import AsyncTokenCredential
 
-# The maximum response size to read. A response can contain a page of rows, or a blob.
+# The maximum response size to read. It should be enough for a page of rows, or a blob.
 ANSWER_MAX_BYTES: Final = DOCUMENT_MAX_BYTES
 # Exceptions that the SDK's parsers raise for an invalid response, in addition to SDK errors.
 _UNREADABLE: Final = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
@@ -125,10 +125,10 @@ class Bounds:
 class StorageBounds(Bounds):
     """Retries and time limits for the storage services.
 
-    The first retry has no pause, so ``retries_max_count`` is one higher. The SDK retries when the
-    service throttles (429, 503), fails (500, 502, 504) or times out (408), and when a connection
-    breaks. If the response has a ``Retry-After`` header, it replaces the pause. ``call_s`` limits
-    this pause too.
+    The first retry has no pause, so ``retries_max_count`` is one higher. The SDK will retry when
+    the service throttles (429, 503), fails (500, 502, 504) or times out (408), and when a
+    connection breaks. If the response has a ``Retry-After`` header, it will replace the pause.
+    ``call_s`` limits this pause too.
     """
 
     retries_max_count: int = 4
@@ -147,7 +147,7 @@ def require_single_endpoint(
 
     Args:
         setting: Common prefix of the two setting names.
-        way: Suffix of the setting for ``place``.
+        endpoint_setting: Suffix of the setting for ``place``.
         place: Endpoint or namespace.
         connection_string: Connection string.
     """
@@ -240,7 +240,7 @@ async def _sent_once(
     try:
         return await handler(request)
     except aiohttp.ClientConnectorError:
-        # There was no connection, so nothing was sent. aiohttp does not repeat this error.
+        # There was no connection, so we can retry. aiohttp will not do this for this error.
         raise
     except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
         raise aiohttp.ClientConnectionError(str(error)) from error
@@ -282,8 +282,8 @@ class StorageService(Generic[_Client]):
     Args:
         address: The table or container to connect to.
         bounds: Retries and time limits. None means the defaults.
-        credential: The credential to use instead of ``DefaultAzureCredential``. The caller has to
-            close it.
+        credential: The credential to use instead of ``DefaultAzureCredential``. You need to close
+            it after use.
         troubles: Log to record outages in.
 
     Attributes:
@@ -463,7 +463,7 @@ def explain_certificate(
         causes: The error and its causes.
         place: Service name for the message.
         setting: Common prefix of the setting names.
-        said: Error message.
+        text: Error message.
     """
     if not any(
         isinstance(cause, (ssl.SSLCertVerificationError, FileNotFoundError)) for cause in causes

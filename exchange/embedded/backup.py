@@ -1,9 +1,9 @@
 """Online backup of a coordinator's data directory to one file, and its restore.
 
-The databases are copied one after another, in a fixed order. If a row refers to a row in a database
-that is copied later, that other row was written first. The later copy therefore contains it. For
-example, a run that is marked as queued is in the queue or finished, and a job in the queue is in a
-plan. The copies need no common point in time (:mod:`broadside.exchange.records`).
+The databases will be copied one after another, in a fixed order. If a row refers to a row in a
+database that is copied later, that other row was written first. The later copy therefore contains
+it. For example, a run that is marked as queued is in the queue or finished, and a job in the queue
+is in a plan. The copies need no common point in time (:mod:`broadside.exchange.records`).
 
 The file is a gzipped tar archive. The first member contains the format and the version. The last
 member contains the SHA-256 of all other members, in ``sha256sum`` format. Files from versions
@@ -121,8 +121,8 @@ def restore(file: Path, data_dir: Path) -> list[str]:
 
     Args:
         file: A backup from :func:`back_up`.
-        data_dir: Directory that does not exist or is empty. It is not changed before all files are
-            verified.
+        data_dir: Directory that does not exist or is empty. It will not be changed before all files
+            are verified.
 
     Returns:
         The member names.

@@ -129,8 +129,8 @@ class EmbeddedQueue:
         Args:
             data_dir: The folder for the database file.
             lock_s: How long a received message is locked, in seconds.
-            deliveries_max_count: After this number of deliveries, a message is moved to the dead
-                letters.
+            deliveries_max_count: After this number of deliveries, a message will be moved to the
+                dead letters.
             duplicates_s: How long message ids are stored to detect duplicates, in seconds.
             busy_s: The maximum time to wait for a database lock, in seconds.
             clock: Function that returns the current time in epoch seconds.

@@ -202,7 +202,7 @@ class Database:
         return log.st_ino, log.st_size, log.st_mtime_ns
 
     async def close(self) -> None:
-        """Close the connection. After a fork, the child process leaves it open."""
+        """Close the connection. After a fork, the child process will leave it open."""
         self._closed = True
         worker, self._worker = self._worker, None
         if worker is not None and self._pid == os.getpid():
@@ -251,7 +251,7 @@ class Database:
     def _do_group(self, works: list[_Work]) -> list[_Done]:
         """Run many writes in one transaction. Each write is applied completely or not at all.
 
-        Results are returned after the commit is on disk. If the transaction itself fails (disk
+        Results will be returned after the commit is on disk. If the transaction itself fails (disk
         full), it is rolled back and each write runs by itself.
         """
         try:
@@ -262,7 +262,7 @@ class Database:
             # Do not retry the writes one by one, because each would wait for the same lock again.
             return [_Done(work, error=self._translated(error)) for work in works]
         except BaseException as error:
-            # Every caller must receive a result, whatever the error is.
+            # Every caller should get a result, so we need to handle any error.
             return [_Done(work, error=error) for work in works]
 
     def _do_in_one(self, works: list[_Work]) -> list[_Done]:
@@ -321,7 +321,7 @@ class Database:
             # Text that is not UTF-8.
             translated = RecordUnreadable(f"{self._path}: {error}")
         else:
-            # The Python module reports a programming error, which must not be hidden.
+            # This is a programming error, which should be reported.
             return error
         translated.__cause__ = error
         return translated
@@ -349,10 +349,11 @@ class Database:
             ) from error
         self._refuse_links()
         self._make_private()
-        # Do this before the tables are created, because the file can be removed meanwhile.
+        # We need to do this before the tables are created, because the file can be removed in the
+        # meantime.
         self._inode = self._current_inode()
         connection = sqlite3.connect(self._path, timeout=0, isolation_level=None)
-        # An invalid byte in one row must not stop a scan.
+        # If a row has an invalid byte, the scan should not be stopped.
         connection.text_factory = _REPLACING
         try:
             self._prepare(connection)
@@ -387,7 +388,7 @@ class Database:
         with suppress(OSError):
             os.mknod(self._path, 0o600 | stat.S_IFREG)
         for path in self._files():
-            # The file does not exist or belongs to another user.
+            # The file does not exist, or we are not allowed to read it.
             with suppress(OSError):
                 if path.stat().st_mode & 0o077:
                     path.chmod(0o600)

@@ -73,7 +73,7 @@ def scaled(traffic: Traffic, scale: float) -> Traffic:
     """Return the same traffic with its rate limits divided by ``scale``.
 
     Args:
-        traffic: The traffic. It is returned unchanged if the engine is unknown.
+        traffic: The traffic. It will be returned unchanged if the engine is unknown.
         scale: The scale of a lab, by which the rate limits are divided.
     """
     engine = find(traffic.engine)

@@ -8,7 +8,7 @@ from typing import Final
 from broadside.exchange.messages import BUCKET_RATIO, Distribution
 
 _LOG_RATIO: Final = math.log(BUCKET_RATIO)
-# Smallest value that is counted, in seconds. Shorter values count as this value.
+# Smallest value in seconds. A shorter value will be counted as this value.
 LEAST_S: Final = 1e-6
 
 

@@ -9,7 +9,7 @@
   count, because they were transferred. ``kept_ratio`` is the share of all bytes that lftp wrote
   (``wchar``). It is near 1 if the segments are large compared with the buffers of the path.
 - The server results come from the vsftpd log. If the password of a login is the job token, the log
-  contains the bytes and the rate of each transfer. Timestamps are whole seconds. vsftpd logs a
+  will contain the bytes and the rate of each transfer. Timestamps are whole seconds. vsftpd logs a
   transfer when it ends, so the readings of the server are as long as its transfers.
 - There is no start gate. The agent starts lftp at the start time, and lftp then connects and logs
   in. The start of data is the last sample before the counter increased.
@@ -74,7 +74,7 @@ VSFTPD: Final = Program(
     version_pattern=r"vsftpd: version (\d+\.\d+\.\d+)",
     fix=bring("apt-get install vsftpd", target="tools"),
 )
-# Ports of the data connections. Firewalls must allow them.
+# Ports of the data connections. You need to allow them in firewalls.
 PASSIVE_PORTS: Final = (50_000, 59_999)
 SEGMENT_LEAST_BYTES: Final = 65_536
 # With a rate limit, the transfer of a file must take at least this time, in seconds. The data in
@@ -85,7 +85,8 @@ COMMANDS: Final = "ABOR,EPSV,FEAT,MDTM,NOOP,OPTS,PASV,PWD,QUIT,REST,RETR,SIZE,SY
 COUNTED: Final = "server_transfers_count"
 # Replies to a login and a transfer: ten lines of at most a hundred characters (RFC 959).
 REPLIES_BYTES: Final = 1024
-# If lftp has written more than this, which its commands do not need, data flows.
+# If lftp has written more than this, we know that data is being sent, because commands do not need
+# so much.
 FLOWS_BYTES: Final = 4096
 
 
@@ -323,7 +324,8 @@ class CounterReader(DownloadReader):
         )
 
 
-# A client cannot insert text before a match, because names and passwords follow the verb.
+# A client should not be able to insert text before a match, because names and passwords follow the
+# verb.
 _LINE: Final = (
     r"(?m)^\w{3} (?P<stamp>\w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}) \[pid (?P<pid>\d+)\] \[ftp\] "
 )
@@ -374,7 +376,7 @@ class TransferReader(LogReader):
                 at_s=at_s,
                 error_s=0.0 if event is events[-1] else STAMP_ERROR_S,
             )
-        # The log exists, so reading it once a second is sufficient from now on.
+        # The log exists, so we only need to read it once a second now.
         return (Started(side=Side.SERVER, started_at_s=at_s),)
 
     def _log_in(self, pid: str, token: Token | None, at_s: float) -> None:

@@ -85,8 +85,8 @@ ERROR_KINDS_MAX_COUNT: Final = 8
 LOG_BUFFER_BYTES: Final = 4096
 # If vegeta has read this many bytes between two samples, data flows.
 FLOWS_BYTES: Final = 4096
-# The output has a line for each request. This limit protects the disk, and enough lines remain to
-# inspect.
+# The output has a line for each request. We need this limit to protect the disk. There will be
+# enough lines to look at.
 RAW_MAX_BYTES: Final = 4 * 2**20
 
 
@@ -97,11 +97,11 @@ class Options(Message):
     requests_per_second: Annotated[Number, Field(gt=0, le=100_000)] | None = None
     # Size of each response body.
     body_bytes: Integer = 1_000_000
-    # False opens a connection for each request.
+    # If False, a new connection will be used for each request.
     keepalive: StrictBool = True
     # Seconds until a request counts as failed.
     timeout_s: Annotated[Number, Field(gt=0, le=TIMEOUT_MAX_S)] = 5.0
-    # For https: reject a certificate that the client does not trust.
+    # For https: True to reject a certificate that the client does not trust.
     verify: StrictBool = False
 
 
@@ -208,7 +208,7 @@ class Http(Engine):
             processes=(
                 Process(
                     argv=(*argv, "-c", f"{ask.folder}/nginx.conf"),
-                    # Use SIGTERM, because nginx must stop its workers itself.
+                    # We need to use SIGTERM, so that nginx will stop its workers.
                     end_by=EndBy.TERM,
                 ),
             ),

@@ -37,7 +37,7 @@ UDP_BLOCK_MAX_BYTES: Final = 65_507
 
 MINIMUM_VERSION: Final = Version(3, 9)
 
-# First release that supports each option, from the sources of iperf3. An option is only used if the
+# First release that supports each option, from the sources of iperf3. We only use an option if the
 # version supports it. _RECEIVE_TIMEOUT also applies to ``--idle-timeout``.
 _RECEIVE_TIMEOUT: Final = Version(3, 10)
 _SEND_TIMEOUT: Final = Version(3, 12)
@@ -180,8 +180,8 @@ def _version(text: str) -> Version:
 def _too_slow(traffic: Traffic) -> Iterator[str]:
     """Yield an error if the rate limit leaves the connection silent for too long.
 
-    All streams send their first blocks at the same time. The other end then receives nothing until
-    the second blocks.
+    All streams send their first blocks at the same time. The other end will then receive nothing
+    until the second blocks.
     """
     rate = traffic.stream_bits_per_second
     if traffic.protocol is Protocol.UDP or traffic.pacing is not Pacing.ENGINE or rate is None:
@@ -292,11 +292,11 @@ def server_argv(
         version: iperf3 version.
         binary: The iperf3 command with its leading arguments.
         bind: The local address to bind to, or None for all.
-        max_duration_s: Maximum test duration in seconds. It is omitted if the version has no such
-            option. The supervisor enforces a limit in any case.
+        max_duration_s: Maximum test duration in seconds. It will be omitted if the version has no
+            such option. The supervisor enforces a limit in any case.
         silence_s: iperf3 stops if it receives no data for this time, in seconds.
-        idle_s: The server exits if no client connects for this time, in seconds. It is omitted if
-            the version has no such option.
+        idle_s: The server will exit if no client connects for this time, in seconds. It will be
+            omitted if the version has no such option.
 
     Raises:
         Unsupported: The version is too old.
@@ -328,8 +328,8 @@ def _argv(
         options.append(("--version6" if ":" in address else "--version4", True))
     if version >= _KEEPALIVE:
         # The control connection is idle during the whole test. Cloud firewalls drop idle
-        # connections after four minutes (FACTS, "Azure Firewall"). The idle time must exceed
-        # interval * count.
+        # connections after four minutes (FACTS, "Azure Firewall"). The idle time should be more
+        # than interval * count.
         options.append(("--cntl-ka=60/10/5", True))
     options.append(("--json-stream" if streams_json(version) else "--json", True))
     argv = list(binary)

@@ -35,7 +35,7 @@ from broadside.exchange.messages import (
 STREAM_RTT: Final = "stream_rtt"
 # Default block size of iperf3, if the output does not contain it.
 BLOCK_BYTES: Final = 131_072
-# If iperf3 dropped less of the warm-up than this, in seconds, it is ignored. It is half of the
+# If iperf3 dropped less of the warm-up than this, in seconds, it will be ignored. It is half of the
 # shortest interval.
 DROPPED_S: Final = 0.05
 
@@ -89,7 +89,7 @@ class Account:
     def of_document(cls, document: dict[str, object], is_complete: bool) -> "Account":
         test = cls()
         test.take("start", document.get("start"), None)
-        # This must precede any error that is detected here.
+        # This should be done before any error is detected here.
         test.take("error", document.get("error"), None)
         for interval in objects_of(document.get("intervals")):
             test.take("interval", interval, None)
@@ -120,7 +120,7 @@ class Account:
     def direction(self) -> Direction | None:
         if not self._requested:
             return None
-        # Before 3.13 only the presence of a second flow indicates a bidirectional test.
+        # Before 3.13, we need to look for a second flow to detect a bidirectional test.
         if self._requested.get("bidir") or len(self.intervals) > 1:
             return Direction.BIDIRECTIONAL
         return Direction.REVERSE if self._requested.get("reverse") else Direction.FORWARD
@@ -276,7 +276,7 @@ class Account:
         direction, side = self.direction, self.side
         if not self.end or direction is None or side is None:
             return
-        # Without an error the two ends have exchanged their results.
+        # If there was no error, the two will end have exchanged their results.
         silences_by_port = side is Side.CLIENT and self.error is None
         bidir = direction is Direction.BIDIRECTIONAL
         ends = objects_of(self.end.get("streams"))
@@ -358,7 +358,7 @@ class Account:
         """Return everything that was read so far.
 
         Args:
-            words: Text outside the JSON, in which an error message is searched.
+            sentence: Text outside the JSON, in which an error message is searched.
             exit_code: The process exit code. None if it is unknown.
             ended_at_s: Arrival of the complete output, in epoch seconds. None if unknown.
             released_at_s: Release time of the start gate, in epoch seconds. None without the gate.
@@ -469,10 +469,12 @@ class Account:
 
 
 def object_of(value: object) -> dict[str, object]:
+    """Return a JSON object, or an empty one if the value is not an object."""
     return value if isinstance(value, dict) else {}
 
 
 def objects_of(value: object) -> list[dict[str, object]]:
+    """Return a list of JSON objects, or an empty list if the value is not a list."""
     return [object_of(item) for item in value] if isinstance(value, list) else []
 
 

@@ -93,7 +93,7 @@ def parse_complete(text: str, *, ended_at_s: float | None = None) -> Reading:
     """Parse a ``--json`` document.
 
     Args:
-        text: The document. If it contains several tests, the last one is returned.
+        text: The document. If it contains several tests, the last one will be returned.
         ended_at_s: Time at which the text arrived, in epoch seconds. None if unknown.
     """
     tests = _read_tests(text)

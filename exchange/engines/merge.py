@@ -162,7 +162,7 @@ def _totals(reports: Sequence[EngineReport]) -> tuple[FlowTotals, ...]:
     for flow in Flow:
         flow_totals = [total for report in reports for total in report.totals if total.flow is flow]
         if len(flow_totals) < len(reports):
-            # Without the values of a process the sum is unknown.
+            # If we do not know the values of a process, we cannot compute the sum.
             continue
         totals.append(
             FlowTotals(

@@ -198,7 +198,7 @@ class Program:
     """A program that an engine runs, and the command that prints its version.
 
     Attributes:
-        name: The executable name. The agent searches for it in ``.tools/<name>/bin`` of the
+        name: The executable name. We will look for it in ``.tools/<name>/bin`` of the
             checkout, in PATH and in ``/usr/sbin``.
         version_argv: Arguments that make the program print its version.
         version_pattern: Regular expression with one group, which matches the version.
@@ -248,7 +248,7 @@ class ClientRequest:
     Attributes:
         job: The job to run.
         tools: Programs found on this host, by name.
-        folder: Absolute path of an empty folder for this client. It is deleted after the job.
+        folder: Absolute path of an empty folder for this client. It will be deleted after the job.
         bind: The agent's address to bind to, if it has the same address family as the target.
             Otherwise None.
     """
@@ -267,11 +267,11 @@ class ServerRequest:
         port: The port to listen on.
         address: The address to listen on. None means all addresses.
         tools: Programs found on this host, by name.
-        folder: Absolute path of an empty folder for this server. It is deleted after the server
-            ends.
+        folder: Absolute path of an empty folder for this server. It will be deleted after the
+            server ends.
         duration_max_s: Duration of the longest test that the server allows, in seconds.
-        certificate: The certificate, if the engine needs one. The user provides it, or the agent
-            creates it.
+        certificate: The certificate, if the engine needs one. You can provide it, or it will be
+            created by the agent.
     """
 
     port: int
@@ -289,7 +289,7 @@ class File:
     Attributes:
         name: Path of the file, relative to the folder.
         text: The file content.
-        size_bytes: If set, the agent creates a sparse file of zeros of this size instead.
+        size_bytes: If set, the agent will create a sparse file of zeros of this size instead.
     """
 
     name: str
@@ -329,7 +329,7 @@ class Process:
     """A process to start. The reader receives the lines of its standard output.
 
     The agent starts the process in a new process group. It kills this group by pid at the deadline,
-    on abort and when the agent stops. The kernel kills the process when the agent dies.
+    on abort and when the agent stops. The kernel will kill the process when the agent dies.
 
     Attributes:
         argv: The command line to run.
@@ -337,11 +337,11 @@ class Process:
             through a pipe.
         env: Environment variables to add to the environment of the agent.
         watches: Files to read while the process is running.
-        stop_after_s: For an engine that does not stop by itself. The agent stops the process this
-            time after the start time, in seconds. This is not a failure, but any other end is.
+        stop_after_s: For an engine that does not stop by itself. The agent will stop the process
+            this time after the start time, in seconds. This is not a failure, but any other end is.
         end_by: The signal to send when the agent dies.
         ends_at_alarm: True if SIGALRM ends the process. A kernel timer will then stop it even if
-            the agent hangs. Otherwise the agent starts a watchdog for the process.
+            the agent hangs. Otherwise the agent will start a watchdog for the process.
         raw_max_bytes: The maximum output to store, in bytes. None means the agent's limit.
         streams_count: Number of streams that this process opens. The start gate waits for them.
     """
@@ -359,8 +359,9 @@ class Process:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """All processes and files of one end. Several processes form one test and their readings are
-    summed.
+    """All processes and files of one end.
+
+    If there are several processes, they form one test, and their readings will be summed.
 
     With the start gate the agent starts all processes before the start time. Without it the agent
     starts all processes at the start time.
@@ -377,8 +378,9 @@ class Launch:
 
     @property
     def texts(self) -> Mapping[str, str]:
-        """Return the content of the files by name, for the record, cut to ``FILE_TEXT_MAX``
-        characters.
+        """Return the content of the files by name, to store it in the record.
+
+        A long text will be cut to ``FILE_TEXT_MAX`` characters.
         """
         return {
             file.name: file.text[:FILE_TEXT_MAX] + ("..." if len(file.text) > FILE_TEXT_MAX else "")
@@ -542,9 +544,7 @@ class Engine(ABC):
         return traffic.stream_bits_per_second * traffic.streams_count * flows_count
 
     def shutdown_grace_s(self, traffic: Traffic) -> float:
-        """Return the seconds after the planned end in which the client can still wait for
-        responses.
-        """
+        """Return how many seconds after the planned end the client can wait for responses."""
         return 0.0
 
     def scaled(self, traffic: Traffic, scale: float) -> Traffic:

@@ -2,8 +2,8 @@
 
 A daemon serves any client. Only the token in the log line identifies the test
 (:mod:`broadside.exchange.engines.tokens`). Address, time and number of connections are not used.
-Lines without a valid token are skipped. A line with a time that is impossible for its test is
-counted but not added to the intervals.
+If a line does not have a valid token, it will be skipped. A line with a time that is impossible for
+its test is counted but not added to the intervals.
 """
 
 from collections.abc import Mapping
@@ -60,7 +60,7 @@ class LoggedTest(DownloadReader):
     def quiet_s(self) -> float:
         """Return after how many seconds without a log line the test counts as ended.
 
-        The daemon logs a transfer when it ends. There can be no line for as long as the longest
+        The daemon will log a transfer when it ends. There can be no line for as long as the longest
         transfer takes.
         """
         return min(self._quiet_max_s, max(QUIET_S, self._longest_s))
@@ -121,7 +121,8 @@ class LogReader:
     Args:
         engine: The engine name.
         counted: The measure that counts transfers.
-        quiet_max_s: A test counts as ended after at most this time without a log line, in seconds.
+        quiet_max_s: A test will count as ended after at most this time without a log line, in
+            seconds.
     """
 
     def __init__(self, engine: str, counted: str, quiet_max_s: float = QUIET_S) -> None:

@@ -12,10 +12,10 @@ from broadside.exchange.messages import SILENT_STREAMS_MAX_COUNT, Flow, StreamSi
 # The shortest silence to report, in seconds. The first two retransmission timeouts of TCP take
 # three seconds. This is a little less, because the ends of intervals jitter.
 SILENT_LEAST_S: Final = 2.5
-# The maximum number of stored silences. The longest ones are stored, and only a few are reported.
+# Number of silences to store. If there are more, only the longest ones will be used.
 _KEPT_MAX_COUNT: Final = 2_000
-# Report a silence only if the other streams carried at least this number of blocks meanwhile. With
-# a low rate limit, seconds without data are normal.
+# Report a silence only if the other streams have carried at least this number of blocks in this
+# time. If the rate limit is low, there can be seconds without data.
 BLOCKS_LEAST: Final = 10
 
 
@@ -66,7 +66,8 @@ class StreamSilences:
                 del self._now[flow, socket]
                 if silence.length_s >= SILENT_LEAST_S:
                     self._over.append((flow, socket, silence))
-        # So many silences only occur with a very low rate limit. They are not significant then.
+        # There will only be so many silences if the rate limit is very low. In this case we should
+        # not report them.
         if len(self._over) > _KEPT_MAX_COUNT:
             self._over.sort(key=lambda item: -item[2].length_s)
             del self._over[_KEPT_MAX_COUNT // 2 :]

@@ -1,9 +1,9 @@
 """Tokens in the requests of a test, so that a server log identifies the job of each request.
 
-A token consists of the job id and the maximum duration of the job in seconds, for example
+A token is based on the job id and the maximum duration of the job in seconds, for example
 ``smoke-1.00000.00003.35``. It is sent in the query of a URL, or as the password of an anonymous FTP
-login. A device that translates addresses and ports does not change it there. A token identifies a
-job but grants no access. The network must control who can reach the server.
+login. A device that translates addresses and ports does not change it there. You can use a token to
+identify a job, but not to get access. The network should control who can connect to the server.
 """
 
 import math
@@ -41,7 +41,8 @@ def token_of(job: Job, shutdown_grace_s: float = 0.0) -> Token:
 
     Args:
         job: The job to run.
-        tail_s: How long the client will wait for the last responses after the test, in seconds.
+        shutdown_grace_s: How long the client will wait for the last responses after the test, in
+            seconds.
     """
     return Token(job_id=job.job_id, lasts_s=job.duration_s + job.traffic.omit_s + shutdown_grace_s)
 

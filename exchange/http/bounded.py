@@ -16,7 +16,7 @@ import httpx
 
 # Time limit for a whole request in seconds, including connection, headers and body.
 TOTAL_S: Final = 30.0
-# A request body extends the time limit. A slower upload than this is not accepted.
+# A request body extends the time limit. If an upload is slower than this, it will be rejected.
 SENT_BYTES_PER_S: Final = 16_384
 # Value of ``wbits`` that selects the gzip format in zlib.
 _GZIP_FORM: Final = 16 + zlib.MAX_WBITS
@@ -41,8 +41,8 @@ async def ask(
         url: The URL to request.
         max_bytes: The maximum body size to read after decompression, in bytes. Use None to read
             only status and headers.
-        whole_s: The maximum time to wait for the complete response, in seconds. It is extended if
-            the request has a body.
+        total_s: The maximum time to wait for the complete response, in seconds. It will be extended
+            if the request has a body.
         unpacks: True if the response may be gzipped. Otherwise a compressed response is an error,
             because a kilobyte can expand to a gigabyte.
         options: More arguments for ``client.stream``.
@@ -60,7 +60,7 @@ async def ask(
         raise httpx.ReadTimeout(f"no whole answer within {total_s:g} s") from error
     except httpx.ConnectError as error:
         raise httpx.ConnectError(_reason(error)) from error
-    # Headers are copied as bytes because a header can contain any byte.
+    # We need to copy headers as bytes, because a header can contain any byte.
     headers = [header for header in response.headers.raw if header[0].lower() not in _OF_WIRE]
     return httpx.Response(
         response.status_code, headers=headers, content=body, request=response.request
@@ -90,7 +90,7 @@ def ask_now(url: str, max_bytes: int | None, total_s: float, method: str = "GET"
         url: The URL to request.
         max_bytes: The maximum body size to read, in bytes. Use None to read only status and
             headers.
-        whole_s: The maximum time to wait for the response, in seconds.
+        total_s: The maximum time to wait for the response, in seconds.
         method: HTTP method, such as ``GET``.
 
     Raises:

@@ -42,35 +42,38 @@ from broadside.exchange.ports import (
 )
 from broadside.exchange.row_text import entity_of
 
-# How long an operation is retried, in seconds.
+# How long to retry an operation, in seconds.
 CALL_S: Final = 12.0
 # Time to wait for a read or write in a single attempt, in seconds.
 TRY_S: Final = 6.0
 CONNECT_S: Final = 3.0
-# How long operations are collected before they are sent in one request, in seconds.
+# How long to wait for more operations before we send a request, in seconds.
 LINGER_S: Final = 0.003
 # Maximum operations in one request.
 OPERATIONS_MAX_COUNT: Final = 1_000
-# Maximum bytes of operations in one request. A single larger operation is sent alone.
+# Maximum bytes of operations in one request. If an operation is larger, it will be sent in a
+# separate request.
 REQUEST_BYTES: Final = 4 * 2**20
-# Smaller requests are not compressed.
+# We only compress requests that are larger than this.
 PACKED_FROM_BYTES: Final = 1024
 # Pause before the second attempt and longest pause, in seconds.
 PAUSES_S: Final = (0.1, 2.0)
-# The stream counts as broken if no line arrives for this time. The coordinator sends one every 3 s.
+# If we do not receive a line for this time, the stream should be opened again. The coordinator will
+# send one every 3 s.
 SILENT_S: Final = 9.0
-# Rows from the stream count as current for this time after the last line.
+# We can use rows from the stream for this time after the last line.
 FRESH_S: Final = 6.0
-# A watched row is requested again when the last request is older than this, in seconds.
+# If the last request for a watched row is older than this, in seconds, we will request it again.
 WATCH_S: Final = 60.0
-# A secret is renewed at this age, in seconds.
+# Age of a secret after which we renew it, in seconds.
 RENEW_S: Final = 86_400.0
 RENEW_LOOK_S: Final = 600.0
 # The maximum response size to read. A response can contain one raw output, or many rows.
 ANSWER_MAX_BYTES: Final = 96 * 2**20
 # Maximum size of a line on the stream, which contains a job or a control row.
 LINE_MAX_BYTES: Final = 4 * 2**20
-# A cancelled receive can have locked a message. Wait at most this time for its release, in seconds.
+# If a receive call was cancelled, it can have locked a message. How long to wait until it is
+# released, in seconds.
 GIVE_BACK_S: Final = 2.0
 # X509_V_FLAG_NO_CHECK_TIME. The ssl module of Python has no name for it.
 _NO_CHECK_TIME: Final = 0x200000
@@ -164,7 +167,7 @@ class CoordinatorClient:
         Args:
             do: The operation name.
             kind: The kind of outage to record if it fails.
-            said: Arguments to send with the operation.
+            message: Arguments to send with the operation.
 
         Returns:
             The result. If the coordinator reports an error, that error is raised.
@@ -234,7 +237,7 @@ class CoordinatorClient:
             ):
                 raise ExchangeUnavailable(f"{response.url}: that was no coordinator's answer")
         except BaseException as error:
-            # Every caller must receive a result, whatever the error is.
+            # Every caller should get a result, so we need to handle any error.
             named = error if isinstance(error, ExchangeError) else None
             for request in part:
                 if not request.answer.done():
@@ -286,7 +289,8 @@ class CoordinatorClient:
                 if (refused := refusal(response)) is not None:
                     raise refused
                 why = f"answer {response.status_code}"
-            # The first failure is usually a connection that the server has closed. Do not log it.
+            # We should not log the first failure, because usually the server has just closed the
+            # connection.
             if pause_s > PAUSES_S[0]:
                 self._note(url, why)
             for kind in kinds:
@@ -303,7 +307,7 @@ class CoordinatorClient:
     def _note(self, url: str, why: str) -> None:
         """Log the reason of an outage once.
 
-        It is logged here because the caller may stop before the error is raised.
+        It will be logged here because the caller may stop before the error is raised.
         """
         if why != self._why:
             self._why = why
@@ -349,7 +353,8 @@ class CoordinatorClient:
             with suppress(ExchangeRefused):
                 await self._repeated("POST", "operations", b"[]", {})
                 return True
-            # Try the other coordinators too. A standby coordinator may not know this agent.
+            # We should also try the other coordinators, because this agent might not be known to a
+            # standby coordinator.
             self._base += 1
         for secret in self.credential.earlier:
             try:
@@ -494,7 +499,7 @@ class CoordinatorClient:
                 if not self._broken.is_set():
                     raise ExchangeUnavailable(f"{self._url('stream')}: the coordinator is silent")
         except BaseException:
-            # Release a message that may be locked, also if this call was cancelled.
+            # We need to release a message that may be locked, even if this call was cancelled.
             with suppress(ExchangeError, TimeoutError):
                 async with asyncio.timeout(GIVE_BACK_S):
                     await self.call("unwant", kind=OutageKind.QUEUE_AWAY, want=want)
@@ -588,7 +593,7 @@ def error_of(name: str, message: str) -> ExchangeError:
 
     Args:
         name: Class name of the error. An unknown name results in ``TableError``.
-        said: Message of the error.
+        message: Message of the error.
     """
     return _ERRORS.get(name, TableError)(message)
 

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 
 from broadside.exchange.ports import ExchangeMisconfigured
 
-# Length of a secret. It is random, so a plain SHA-256 is enough, without salt or slow hash.
+# Length of a secret. It is random, so we can use SHA-256 and do not need a salt or a slow hash.
 SECRET_BYTES: Final = 32
 # The maximum number of earlier secrets, one per day. A coordinator can be restored from a backup
 # that is up to this many days old.
@@ -23,6 +23,7 @@ EARLIER_MAX_COUNT: Final = 60
 
 
 def new_secret() -> str:
+    """Return a new random secret for an agent."""
     return f"bsa_{secrets.token_urlsafe(SECRET_BYTES)}"
 
 

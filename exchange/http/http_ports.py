@@ -176,8 +176,8 @@ class HttpTable:
 class WatchedTable(HttpTable):
     """Control table for an agent. The coordinator pushes the control row of a run.
 
-    The row is at most 0.3 s old. If nothing has arrived from the coordinator for 6 s, the row is
-    read again.
+    The row is at most 0.3 s old. If nothing has arrived from the coordinator for 6 s, the row will
+    be read again.
     """
 
     async def get(self, partition_key: str, row_key: str) -> Entity | None:

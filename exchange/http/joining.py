@@ -2,12 +2,12 @@
 
 A code is ``bsj.<fingerprint>.<secret>``. The fingerprint is the SHA-256 of the coordinator's
 certificate authority. The agent first downloads this authority over an untrusted connection and
-compares the fingerprint. It sends the secret of the code only after the comparison succeeds. If the
-code contains ``site`` instead of a fingerprint, the site supplies the certificates. The agent then
-uses the authorities of the system (``SSL_CERT_FILE``).
+compares the fingerprint. It will send the secret of the code only after the comparison succeeds. If
+the code contains ``site`` instead of a fingerprint, the site supplies the certificates. The agent
+then uses the authorities of the system (``SSL_CERT_FILE``).
 
 The agent generates the secret of its credential and sends only the hash. If the response is lost,
-the agent repeats the request. No other party ever receives the secret.
+the agent will repeat the request. No other party ever receives the secret.
 """
 
 import base64
@@ -41,7 +41,8 @@ from broadside.exchange.ports import (
 SITE: Final = "site"
 # Random bytes in a join code.
 CODE_BYTES: Final = 16
-# The maximum response size to read. It is small, because the server is not authenticated yet.
+# The maximum response size to read. It should be small, because we do not know yet if this is the
+# right server.
 ANSWER_MAX_BYTES: Final = 16_384
 
 log = logging.getLogger(__name__)
@@ -68,9 +69,9 @@ async def join(
 ) -> Credential:
     """Return the stored credential, or exchange the join code for a new credential.
 
-    The code is used if ``path`` has no credential, or if the coordinator rejects the stored
-    credential. The new secret is written to disk before the request. If the request is repeated
-    after a lost response, or by another process, it therefore uses the same secret.
+    The code will be used if ``path`` has no credential, or if the coordinator rejects the stored
+    credential. The new secret will be written to disk before the request. If the request is
+    repeated after a lost response, or by another process, it therefore uses the same secret.
 
     Args:
         code: The join code.
@@ -158,7 +159,7 @@ async def _authority(coordinator: str, named: str) -> str:
     """
     unproven = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     unproven.check_hostname = False
-    # The agent sends no secret on this connection. The fingerprint is checked below.
+    # We do not send a secret using this connection. The fingerprint will be checked below.
     unproven.verify_mode = ssl.CERT_NONE
     headers = {"Accept-Encoding": "identity"}
     async with httpx.AsyncClient(verify=unproven, timeout=10, headers=headers) as client:

@@ -22,7 +22,7 @@ A process can end between two writes. The tables then contain the following:
 - During ``create_run``: only the control row, or also the plan, or also the header, but no row in
   ``runs``. The run is never listed, the queue has no message of it, and its id stays reserved.
 - The ``runs`` row and the ``open`` row of a run are written together. If a run has an outcome and
-  still an ``open`` row, its outcome is written again.
+  still an ``open`` row, its outcome will be written again.
 - Between sending the messages of a burst and ``save_queued``: after a restart the coordinator finds
   no such row and sends the messages again. The queue's duplicate detection or the claim row makes
   this harmless.
@@ -81,7 +81,7 @@ class AgentRecords:
         Args:
             control: Table ``control``.
             results: Table ``results``.
-            raw: The store for engine output. If it is None, the results table is used.
+            raw: The store for engine output. If it is None, the results table will be used.
         """
         self.runs = RunRecords(control)
         self.bursts = BurstRecords(results, raw)

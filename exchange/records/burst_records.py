@@ -85,7 +85,8 @@ class BurstRecords:
     def __init__(self, table: Table, raw: RawStore | None = None) -> None:
         self._table = table
         self._raw = raw or TableRaw(table)
-        # Output stored in the table before a blob account was configured can still be read.
+        # You can still read output that was stored in the table before a blob account was
+        # configured.
         self._raw_stores = (self._raw, TableRaw(table)) if raw else (self._raw,)
 
     # Client ends ------------------------------------------------------------------------------
@@ -104,13 +105,13 @@ class BurstRecords:
         try:
             await self._table.insert(row)
         except EntityExists:
-            # If the result of an earlier attempt was lost, the existing row is this claim.
+            # If the result of an earlier attempt was lost, this claim will be in the table.
             there = await self._table.get(row.partition_key, row.row_key)
             if there is None:
                 return False
             try:
                 holder = parse_row(Claim, there)
-            # A claim from another version is unreadable, but it is a claim.
+            # We cannot read a claim from another version, but it should be used as a claim.
             except RecordUnreadable:
                 return False
             return (holder.agent_id, holder.claimed_at) == (claim.agent_id, claim.claimed_at)
@@ -327,7 +328,9 @@ class BurstRecords:
             pairs: Range of pair indexes.
             broken: List to which violations are appended. The rows that violate a rule are skipped.
         """
-        return await self._read_pairs(Claim, CLAIM, run_id, burst_index, pairs, broken)
+        return await self._read_pairs(
+            Claim, CLAIM, burst_partition(run_id, burst_index), pairs, broken
+        )
 
     async def read_reports(
         self,
@@ -337,19 +340,20 @@ class BurstRecords:
         broken: list[Violation] | None = None,
     ) -> Mapping[int, JobReport]:
         """Return the reports of some pairs, by pair index. See :meth:`read_claims`."""
-        return await self._read_pairs(JobReport, REPORT, run_id, burst_index, pairs, broken)
+        return await self._read_pairs(
+            JobReport, REPORT, burst_partition(run_id, burst_index), pairs, broken
+        )
 
     async def _read_pairs(
         self,
         kind: type[_M],
         name: str,
-        run_id: str,
-        burst_index: int,
+        partition: str,
         pairs: range,
         broken: list[Violation] | None,
     ) -> Mapping[int, _M]:
         rows = self._table.scan(
-            burst_partition(run_id, burst_index),
+            partition,
             row_from=f"{name}{pairs.start:05d}",
             row_before=f"{name}{pairs.stop:05d}",
         )
@@ -431,8 +435,8 @@ class BurstRecords:
             host_zero_s=test.started_at.timestamp(),
             from_s=from_s,
         )
-        # Write the seconds first. If a reader finds the end of a test, all its seconds are then
-        # stored.
+        # We should write the seconds first, so that all seconds can be read if the end of a test
+        # has been stored.
         row = message_row(partition, key, test)
         await self._table.batch([row, *rows] if test.ended_at is None else [*rows, row])
 
@@ -542,7 +546,7 @@ def with_delivery_time(row: Entity, at: datetime) -> Entity:
         return row
     try:
         account = parse_row(model, row)
-    # Rows of another version are sent unchanged.
+    # We do not need to change rows of another version.
     except RecordUnreadable:
         return row
     return message_row(row.partition_key, row.row_key, account.delivered(at))

@@ -31,7 +31,7 @@ async def change_row(
         partition: The partition key for all rows.
         key: The row key.
         change: A function that takes the current row and returns the new row. It can be called
-            several times. If it returns the same object, the row is not written.
+            several times. If it returns the same object, the row will not be written.
 
     Returns:
         Row after the change, or None if it does not exist.

@@ -72,7 +72,7 @@ _INVERTED_FROM_MS: Final = 9_999_999_999_999
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 RUNS: Final = "runs"
-# A letter sorts after all digits, so these rows follow the list of runs.
+# This is a letter, so these rows will be sorted after the list of runs.
 OPEN: Final = "open."
 # The end of the range of these rows. "/" is the character after the dot.
 AFTER_OPEN: Final = "open/"
@@ -152,18 +152,22 @@ class Document(StrEnum):
 
 
 def document_key(document: Document, burst_index: int | None) -> str:
+    """Return the row key of a document, without its part number. None is a run document."""
     return f"summary.{document}" + ("" if burst_index is None else f".{burst_index:05d}")
 
 
 def fired_shelf(schedule: str) -> str:
+    """Return the collection with the start times of a schedule."""
     return f"fired.{schedule}"
 
 
 def audit_shelf(month: str) -> str:
+    """Return the collection with the audit log of a month."""
     return f"audit.{month}"
 
 
 def run_partition(run_id: str) -> str:
+    """Return the partition of a run."""
     return f"run.{run_id}"
 
 
@@ -178,14 +182,17 @@ def control_partition(run_id: str, copy: int) -> str:
 
 
 def jobs_key(burst_index: int, part: int) -> str:
+    """Return the key of a row with digests of a burst's jobs."""
     return f"{JOBS}{burst_index:05d}.{part:04d}"
 
 
 def run_key(created_at: datetime, run_id: str) -> str:
+    """Return the key of a run in the list of runs."""
     return f"{newest_first(created_at)}.{run_id}"
 
 
 def burst_partition(run_id: str, burst_index: int) -> str:
+    """Return the partition of a burst."""
     return f"burst.{run_id}.{burst_index:05d}"
 
 
@@ -217,30 +224,37 @@ def _server_tests_share(at: datetime, share: int) -> str:
 
 
 def server_test_key(test: ServerTest) -> str:
+    """Return the row key of a test at a server."""
     return f"{epoch_ms(test.started_at):013d}.{test.agent_id}.{test.endpoint.port}"
 
 
 def tunnels_partition(server_id: str) -> str:
+    """Return the partition of the tunnel requests to a server."""
     return f"tunnel.{server_id}"
 
 
 def tunnel_key(kind: str, tunnel: Tunnel) -> str:
+    """Return the row key of a tunnel request (or of its answer, by ``kind``)."""
     return f"{kind}.{tunnel.vni:08d}.{tunnel.opened_by}"
 
 
 def raw_folder(run_id: str, burst_index: int) -> str:
+    """Return the folder for the raw output of a burst."""
     return f"raw.{run_id}.{burst_index:05d}"
 
 
 def raw_name(run_id: str, burst_index: int, pair_index: int) -> RawName:
+    """Return the name of a client's raw output."""
     return RawName(folder=raw_folder(run_id, burst_index), file=f"client.{pair_index:05d}")
 
 
 def server_raw_folder(at: datetime) -> str:
+    """Return the folder for the raw output of servers in a UTC hour."""
     return f"raw.{_server_tests_share(at, 0)}"
 
 
 def server_raw_name(test: ServerTest) -> RawName:
+    """Return the name of a server's raw output."""
     return RawName(folder=server_raw_folder(test.started_at), file=server_test_key(test))
 
 
@@ -250,4 +264,5 @@ def newest_first(at: datetime) -> str:
 
 
 def epoch_ms(at: datetime) -> int:
+    """Return a time as whole milliseconds since 1970."""
     return (at - _EPOCH) // timedelta(milliseconds=1)

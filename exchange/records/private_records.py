@@ -51,7 +51,7 @@ _M = TypeVar("_M", bound=Message)
 
 
 class RunOutcome(Message):
-    """How a run ended, in the few figures that lists and sums over many runs need."""
+    """Outcome of a run, with the metrics that are needed to list and aggregate runs."""
 
     cancelled: bool
     # One of pass, fail, inconclusive, measured.
@@ -78,7 +78,7 @@ class Judging(Message):
 
     Attributes:
         by: The coordinator that has the lease.
-        until_at: The lease expires at this time unless it is renewed.
+        until_at: The lease will expire at this time unless it is renewed.
     """
 
     by: str
@@ -100,7 +100,7 @@ class QueuedBurst:
 
 
 class RunHeader(Message):
-    """What a list of runs shows without opening any."""
+    """Entry of a run in the list of runs."""
 
     run_id: RunId
     scenario: str
@@ -189,14 +189,14 @@ class PrivateRecords:
             header = try_row(RunHeader, row)
             if header is None:
                 continue
-            # Compare again, because the key has only milliseconds.
+            # We need to compare again, because the key only has milliseconds.
             if before_at is None or header.created_at < before_at:
                 yield row.row_key, header
 
     async def save_outcome(self, run_id: str, outcome: RunOutcome) -> None:
         """Store the outcome in the list of runs and close the run.
 
-        If the run was deleted in the meantime, the list is not changed.
+        If the run was deleted in the meantime, the list will not be changed.
 
         Args:
             run_id: The run id.
@@ -224,7 +224,7 @@ class PrivateRecords:
 
         Args:
             job: The job to deliver.
-            who: The agent id.
+            user: The agent id.
         """
         tunnel = job.traffic.encapsulation
         properties: dict[str, Value] = {
@@ -245,7 +245,7 @@ class PrivateRecords:
             run_id: The run id.
             burst_index: The burst index in the run, from 0.
             pair_index: The pair index in the run, from 0.
-            who: The agent id.
+            user: The agent id.
 
         Returns:
             ``planned_start_at``, ``server``, ``ports``, ``tunnel_port`` and ``vni``. Empty if the
@@ -301,7 +301,7 @@ class PrivateRecords:
     ) -> None:
         """Record new messages for pairs of a queued burst, with optimistic locking.
 
-        If the record already has the message of a later failover, it is not replaced.
+        If the record already has the message of a later failover, it will not be replaced.
 
         Args:
             run_id: The run id.
@@ -320,7 +320,7 @@ class PrivateRecords:
             new = QueuedBurst(numbers=tuple(numbers), moved=tuple(moved))
             return _queued_row(run_id, burst_index, new)
 
-        # The result is None if the run was deleted in the meantime.
+        # This will be None if the run has been deleted in the meantime.
         await change_row(self._table, run_partition(run_id), f"{QUEUED}{burst_index:05d}", changed)
 
     async def read_queued(self, run_id: str) -> Mapping[int, QueuedBurst]:
@@ -365,7 +365,7 @@ class PrivateRecords:
 
         Args:
             run_id: The run id.
-            hold: The new lease.
+            judging: The new lease.
             now: The current time.
 
         Returns:
@@ -381,7 +381,7 @@ class PrivateRecords:
             if other.by != judging.by and other.until_at > now:
                 return False
             await self._table.replace(row, stored.etag or "")
-        # Another coordinator wrote the row first.
+        # The row has already been written by another coordinator.
         except (EntityExists, EntityChanged, EntityNotFound):
             return False
         return True

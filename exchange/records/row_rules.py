@@ -1,15 +1,16 @@
 """Rules for the key, properties and identifying fields of every row that an agent writes.
 
 The key of a row identifies its agent, run, burst, pair or port, but readers join rows by their
-content. Each field that identifies an agent, endpoint, run, pair, burst, test or time therefore has
-a rule here, which compares it with the key. This table has three uses:
+content. Each field that identifies an agent, endpoint, run, pair, burst, test or time should have a
+rule here, so that we can compare it with the key. We use this table for:
 
 - The service for agents on other hosts rejects rows that violate a rule.
 - The readers (:mod:`broadside.exchange.records`) skip such rows on all fabrics, and the coordinator
   reports them as a finding.
 - The page of agent records (tests/docs_build) is generated from the table.
 
-A field without a rule is a number or a text. A test lists these fields and fails for a new one.
+If there is no rule for a field, it should be a number or a text. You need to add a new field to the
+list in the test.
 """
 
 import re
@@ -49,7 +50,7 @@ from broadside.exchange.records.keys import (
 from broadside.exchange.rows import leave_out, row_name
 from broadside.exchange.second_rows import TAIL
 
-# A read operation records at most this number of violations.
+# If there are more violations than this, we will not record them.
 BROKEN_MAX_COUNT: Final = 1_000
 
 
@@ -384,14 +385,14 @@ def place_of(partition: str, key: str) -> Place | None:
     if tunnel := _TUNNEL.fullmatch(partition):
         return _of_tunnel(tunnel[1], key)
     test = _test_place(key)
-    # Earlier versions stored all tests of an hour in one partition.
+    # Earlier versions used one partition for all tests of an hour.
     matches = test and partition in (test.facts["partition"], test.facts["hour"])
     return test if matches else None
 
 
 def _test_place(key: str) -> Place | None:
     """Return the values from the key of a test or of its seconds."""
-    # Test for a chunk first. A chunk key remains one if the agent's name ends like a chunk key.
+    # We should test for a chunk first, because the name of the agent can end like a chunk key.
     if chunk := _CHUNK_ROW.fullmatch(key):
         return _of_test(Kind.TEST_CHUNK, chunk[1])
     return _of_test(Kind.TEST, key)
@@ -525,7 +526,7 @@ def _broken_field(row: Entity, place: Place | None, message: Message | None) -> 
 def keeps_rules(
     row: Entity, message: Message | None, broken: list[Violation] | None = None
 ) -> bool:
-    """Return True if a stored row matches its key. A violation is logged once.
+    """Return True if a stored row matches its key. A violation will only be logged once.
 
     Args:
         row: The row to check.

@@ -46,7 +46,7 @@ from broadside.exchange.records.row_rules import keeps_rules
 from broadside.exchange.rows import make_row, message_row, parse_row, try_row
 
 _M = TypeVar("_M", bound=Message)
-# The time after which an unchanged passport is written again.
+# After this time, we write a passport again even if it has not been changed.
 PASSPORT_AGAIN_S: Final = 300.0
 _CANCEL: Final = ("cancelled_at", "cancelled_by", "cancel_reason")
 
@@ -145,7 +145,7 @@ class RunRecords:
         """Change the control row and its copies. Unchanged rows are not written.
 
         Each copy is in a separate partition. If a copy misses a change because of an error or a
-        restart, the next lease extension applies it.
+        restart, the next lease extension will apply it.
         """
         control = await self._change_copy(run_id, 0, change)
         if control is None:
@@ -275,11 +275,11 @@ class FleetRecords:
             await self._table.delete(partition, f"{role}.{agent_id}")
 
     async def read_presences(self) -> Sequence[Presence]:
-        """Return all presences, including old ones. Check ``beat_at`` for their age.
+        """Return all presences, including old ones. You can use ``beat_at`` to get their age.
 
         An unreadable row, for example from an agent of another version, is logged and skipped. A
-        row that an agent wrote under the name of another agent is skipped too. Such an agent must
-        not affect the rest of the fleet.
+        row that an agent wrote under the name of another agent is skipped too. It should not affect
+        the other agents.
         """
         rows = [row async for row in self._table.scan(PRESENCE)]
         written = {

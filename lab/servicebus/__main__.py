@@ -1,5 +1,7 @@
-"""``python -m broadside.lab.servicebus``: the broker as a process. Prints its port as one line of
-JSON."""
+"""Run the broker as a process, using ``python -m broadside.lab.servicebus``.
+
+It prints its port as a line of JSON.
+"""
 
 import argparse
 import asyncio

@@ -19,6 +19,8 @@ JWT_AUDIENCE: Final = "https://servicebus.azure.net"
 
 
 class Right(StrEnum):
+    """Right of a caller on a queue."""
+
     SEND = "Send"
     LISTEN = "Listen"
 
@@ -73,7 +75,7 @@ class Guard:
         path = _opened(audience)
         if not self.sas_keys and self.jwt_key is None:
             return Grant(path=path, rights=ALL_RIGHTS)
-        # Ignore the declared type, because the SDK also uses "jwt" for shared access signatures.
+        # We ignore the given type, because the SDK also uses "jwt" for shared access signatures.
         if token.startswith("SharedAccessSignature "):
             return _check_sas(token, path, self.sas_keys, now)
         if self.jwt_key is None:

@@ -4,7 +4,7 @@ Only the part that Service Bus uses is implemented (OASIS AMQP 1.0, part 1 types
 part 3.2 messages):
 
 - A value is decoded to plain Python. ``int`` is a *long*, ``str`` a *string* and ``bytes`` a
-  *binary*. A subclass is used when the width is relevant to a peer.
+  *binary*. A subclass will be used when the width is relevant to a peer.
 - The decoder does not trust any length. It raises :class:`WireError` for malformed data.
 """
 
@@ -31,26 +31,38 @@ class WireError(ValueError):
 
 
 class Symbol(str):
+    """AMQP type ``symbol``."""
+
     __slots__ = ()
 
 
 class UByte(int):
+    """AMQP type ``ubyte``."""
+
     __slots__ = ()
 
 
 class UShort(int):
+    """AMQP type ``ushort``."""
+
     __slots__ = ()
 
 
 class UInt(int):
+    """AMQP type ``uint``."""
+
     __slots__ = ()
 
 
 class ULong(int):
+    """AMQP type ``ulong``."""
+
     __slots__ = ()
 
 
 class Int(int):
+    """AMQP type ``int``."""
+
     __slots__ = ()
 
 
@@ -259,6 +271,7 @@ def performative(code: int, fields: Sequence[Value]) -> bytes:
 
 
 def frame(channel: int, body: bytes, payload: bytes = b"", *, sasl: bool = False) -> bytes:
+    """Return an AMQP frame, or a SASL frame if ``sasl`` is True."""
     return (
         struct.pack(">IBBH", 8 + len(body) + len(payload), 2, int(sasl), channel) + body + payload
     )

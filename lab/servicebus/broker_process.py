@@ -18,7 +18,7 @@ POLICY = "RootManageSharedAccessKey"
 class BrokerProcess:
     """Broker process with keys, state and admin socket in a folder.
 
-    After a kill and restart it uses the same port and continues from its journal. The caller must
+    After a kill and restart it uses the same port and continues from its journal. You need to
     remove the folder.
 
     Attributes:

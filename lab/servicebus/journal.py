@@ -1,6 +1,6 @@
 """Append-only log of all queue commands, to restore a killed broker.
 
-It survives a crash of the process, but not of the host. It is written before a command is
+It survives a crash of the process, but not of the host. It will be written before a command is
 acknowledged, but is not flushed to disk. Each record has its length (4 bytes) and an AMQP list with
 queue path, command, time and arguments.
 """
@@ -32,7 +32,7 @@ class Journal:
                 self._replay(*record)
                 complete_bytes = end
         self._file = path.open("ab", buffering=0)
-        # A truncated record was never acknowledged.
+        # We can ignore a truncated record, because it was never acknowledged.
         self._file.truncate(complete_bytes)
 
     def queue(self, path: str, settings: QueueSettings) -> Queue:
@@ -50,7 +50,7 @@ class Journal:
         return self.queues[path]
 
     def flush(self) -> None:
-        """Write pending records. This must be called before commands are acknowledged."""
+        """Write pending records. This needs to be called before commands are acknowledged."""
         if self._pending and self._file:
             self._file.write(b"".join(self._pending))
             self._pending.clear()

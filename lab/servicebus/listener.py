@@ -89,7 +89,7 @@ class Server:
         self._turn = None
         self.broker.advance(time.time())
         if self._journal:
-            # Write the journal before any command is acknowledged.
+            # We need to write the journal before any command is acknowledged.
             self._journal.flush()
         for connection in self.broker.take_touched():
             transport = self._transports.get(connection)

@@ -34,7 +34,7 @@ MAX_FRAME_BYTES: Final = 65_536
 LINK_CREDIT: Final = 1_000
 WINDOW: Final = 0x7FFF_FFFF
 MOVED_TO: Final = "elsewhere.servicebus.windows.net"
-# An idle connection is closed after this time, as in the service.
+# If a connection is idle for this time, it will be closed, as in the service.
 IDLE_S: Final = 240.0
 # Mask to wrap serial numbers (RFC 1982).
 _SERIAL: Final = 0xFFFF_FFFF
@@ -134,7 +134,7 @@ class Broker:
                 link.session.connection.deliver(link, message)
 
     def next_due(self) -> float | None:
-        """Return the time of the next timer in epoch seconds, or ``None`` when there is none."""
+        """Return the time of the next timer in epoch seconds, or ``None`` if there is none."""
         dues = [queue.next_due() for queue in self.queues.values()]
         dues += [connection.token_ends_at_s for connection in self.connections]
         return min((due for due in dues if due is not None), default=None)
@@ -307,7 +307,7 @@ class Connection:
         link.closed = True
         session = link.session
         del session.links[link.handle]
-        # Locked messages stay locked. A settlement that arrives later has no link.
+        # Locked messages stay locked. If a settlement is received later, it will have no link.
         session.unsettled = {
             number: stored for number, stored in session.unsettled.items() if stored[0] is not link
         }
@@ -368,7 +368,7 @@ class Connection:
         self.lost()
 
     def _step(self, now: float) -> bool:
-        """Handle a header or frame from the input. Returns False when it is incomplete."""
+        """Handle a header or frame from the input. Returns False if it is incomplete."""
         if len(self._input) < 8:
             return False
         if self._stage == "header":
@@ -407,7 +407,7 @@ class Connection:
             self.lost()
 
     def _on_sasl_init(self, _: _Frame, now: float) -> None:
-        # A token will identify the peer later.
+        # We will get a token for the peer later.
         self._send(0, Code.SASL_OUTCOME, [UByte(0)], sasl=True)
         self._stage = "header"
 
@@ -500,7 +500,7 @@ class Connection:
             for link in links:
                 left = ((seen_count or 0) + (credit or 0) - link.delivery_count) & _SERIAL
                 link.credit = left if left <= WINDOW else 0
-                # To drain, use all credit and send a flow (part 2.6.7).
+                # To drain, we need to use all credit and send a flow (part 2.6.7).
                 if drain:
                     link.delivery_count = (link.delivery_count + link.credit) & _SERIAL
                     link.credit = 0
@@ -516,7 +516,7 @@ class Connection:
         link = session.links[frame.fields[0]]
         link.first = link.first or frame.fields
         link.parts.append(frame.payload)
-        # Wait until the last frame of this transfer.
+        # We need to wait for the last frame of this transfer.
         if frame.fields[5]:
             return
         first, raw = link.first, b"".join(link.parts)
@@ -544,7 +544,8 @@ class Connection:
         elif len(raw) > limit:
             refusal = dialect.error(dialect.TOO_LARGE, f"The message is over {limit} bytes.")
         else:
-            # Decode all messages before the first is sent, so that a malformed batch has no effect.
+            # We should decode all messages before we send the first one, so that a malformed batch
+            # will have no effect.
             for sent in list(map(dialect.read_message, dialect.split_batch(raw, message_format))):
                 queue.send(sent, now)
                 self._broker.asked["sent"] += 1
@@ -605,7 +606,7 @@ class Connection:
         session = self._sessions.get(frame.channel)
         link = session.links.pop(frame.fields[0], None) if session else None
         if link is None:
-            # The SDK also detaches links of a session that has ended.
+            # The SDK will also detach links of a session that has ended.
             return
         link.closed = True
         if self._answer_links.get(link.path) is link:
@@ -648,7 +649,7 @@ class Connection:
             if isinstance(granted, Grant):
                 self._broker.asked["token"] += 1
                 self._grants = [grant for grant in self._grants if grant.path != granted.path]
-                # A renewed token replaces the previous one.
+                # If we get a new token, it will replace the previous one.
                 self._grants.append(granted)
             reply: dict[str, Value] = {
                 "status-code": amqp.Int(status),

@@ -5,7 +5,7 @@ There is no I/O. Three rules apply:
 - Every command has ``now`` (epoch seconds) and first advances the queue to this time. A timer takes
   effect at its own time, even when the queue handles it later.
 - Every command that changes the queue is logged. A replay of the log results in the same state.
-- A single dictionary has all messages. The heaps with sequence numbers can be stale and must be
+- A single dictionary has all messages. The heaps with sequence numbers can be stale and needs to be
   checked.
 """
 
@@ -130,7 +130,7 @@ class Queue:
         settings: Settings of the queue.
         messages: Messages by sequence number.
         twice: Whether every message is duplicated, to simulate a fault.
-        dead: Dead-letter queue, or ``None`` when this is one.
+        dead: Dead-letter queue, or ``None`` if this is one.
     """
 
     def __init__(
@@ -195,7 +195,7 @@ class Queue:
             now: Current time in epoch seconds.
 
         Returns:
-            False when a message does not exist. In this case, none is removed.
+            False if a message does not exist. In this case, none is removed.
         """
         self.advance(now)
         results = [self.messages.get(number) for number in numbers]
@@ -211,14 +211,14 @@ class Queue:
 
         Args:
             now: Current time in epoch seconds.
-            lock: Whether to lock the message. Otherwise it is removed.
+            lock: Whether to lock the message. Otherwise it will be removed.
             token: Lock token to use, or ``None`` for a new one.
         """
         self.advance(now)
         while self._ready:
             message = self.messages.get(heapq.heappop(self._ready)[1])
             if message is None:
-                # The message was removed while it was waiting.
+                # The message has been removed in the meantime.
                 continue
             token = (token or uuid4()) if lock else None
             self._log("take", now, {"lock": lock, "token": token})
@@ -249,7 +249,7 @@ class Queue:
             description: Description for a dead letter.
 
         Returns:
-            False when the lock has been lost.
+            False if the lock has been lost.
         """
         self.advance(now)
         message = self._locked.pop(token, None)
@@ -277,7 +277,7 @@ class Queue:
             now: Current time in epoch seconds.
 
         Returns:
-            The end of the lock in epoch seconds, or ``None`` when the lock has been lost.
+            The end of the lock in epoch seconds, or ``None`` if the lock has been lost.
         """
         self.advance(now)
         message = self._locked.get(token)
@@ -337,7 +337,7 @@ class Queue:
     # Time -----------------------------------------------------------------------------------
 
     def next_due(self) -> float | None:
-        """Return the time of the next timer in epoch seconds, or ``None`` when there is none."""
+        """Return the time of the next timer in epoch seconds, or ``None`` if there is none."""
         return self._timers[0][0] if self._timers else None
 
     def advance(self, now: float) -> None:
@@ -349,7 +349,7 @@ class Queue:
                 continue
             if message.state is State.SCHEDULED:
                 del self.messages[number]
-                # The service also assigns a new number.
+                # The service will also assign a new number.
                 message.sequence_number = self._next_number(number >> PARTITION_BIT)
                 self._activate(message, due)
             elif message.lock_token is not None:

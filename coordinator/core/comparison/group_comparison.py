@@ -98,8 +98,8 @@ def compare(a: Group, b: Group) -> Comparison:
     """Compare every metric that is known in both groups.
 
     The mean of a group and its error are computed from its bursts. If a group has only one or two
-    bursts, the comparison is marked as thin and no metric is *apart*. The difference has Welch's
-    interval (B. L. Welch, Biometrika 34, 1947).
+    bursts, the comparison will be marked as thin and no metric is *apart*. The difference has
+    Welch's interval (B. L. Welch, Biometrika 34, 1947).
 
     If the bursts of the groups alternated (ABAB, ABBA), all intervals are computed from the
     differences between neighbours. A drift that affects both groups then does not appear as a

@@ -86,7 +86,7 @@ def summarise_run(
     """Compute the summary of a run, with a verdict for the run and for each burst.
 
     The same lag is used for all bursts. The run can pass only if every burst passes. If ``bursts``
-    does not contain a planned burst, its pair-seconds are counted as pending.
+    does not contain a planned burst, its pair-seconds will be counted as pending.
 
     Args:
         plan: Plan for the run.
@@ -303,7 +303,7 @@ def _metric_fields(plan: Plan, judged: Sequence[BurstSummary]) -> dict[str, Any]
     for metric in ALL_METRICS:
         if metric.name in RunSummary.model_fields and metric.aggregation is not None:
             value = metric.of_bursts(judged)
-            # The mean is a new value and not selected from a burst, so it is rounded.
+            # We need to round the mean, because it is a new value and not selected from a burst.
             metrics[metric.name] = (
                 figure(value) if metric.aggregation is Aggregation.MEAN else value
             )

@@ -216,7 +216,7 @@ def live_status(
         plan: The plan.
         status: The current status.
         burst_index: Index of the burst that is shown.
-        now: The current time.
+        now: Current time to use.
         problem: Reason why no new data can be read, or None.
     """
     burst = plan.bursts[burst_index]
@@ -277,7 +277,7 @@ def full_snapshot(
         plan: The plan.
         evidence: Evidence for the burst.
         ledger: Data from the firewall counter, or None.
-        now: The current time.
+        now: Current time to use.
     """
     burst = evidence.burst
     spans = _spans(evidence)
@@ -319,7 +319,7 @@ def incremental_snapshot(
         plan: The plan.
         before: The last snapshot.
         evidence: Evidence with only the tails of the tracks.
-        now: The current time.
+        now: Current time to use.
         known: Selected tracks from earlier calls, updated by :func:`align`.
 
     Returns:
@@ -496,7 +496,8 @@ def make_snapshot(
             known_s=known_s,
             trouble=trouble,
         ),
-        # Findings for a verdict cannot be based on partial data. The page shows the metrics.
+        # We cannot use partial data to get findings for a verdict. You can see the metrics on the
+        # page.
         findings=tuple(f for f in summary.findings if final or f.kind != "verdict"),
     )
 

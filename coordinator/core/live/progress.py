@@ -86,7 +86,7 @@ def progress(
         touched |= covered_s > 0
         pairs_count += complete
         host_count += complete & (not flows)
-    return _progress(run_id, burst, touched, total_bytes, pairs_count, host_count)
+    return _progress(run_id, burst, _seconds(touched, total_bytes, pairs_count, host_count))
 
 
 def progress_of_series(run_id: str, burst: Burst, series: BurstSeries) -> Progress:
@@ -109,28 +109,30 @@ def progress_of_series(run_id: str, burst: Burst, series: BurstSeries) -> Progre
     stop = min(first + count, len(sent))
     span = slice(first, stop)
     none = np.zeros(stop - first, np.intp)
-    return _progress(run_id, burst, seen[span] > 0, sent[span], seen[span], none)
+    return _progress(run_id, burst, _seconds(seen[span] > 0, sent[span], seen[span], none))
 
 
-def _progress(
-    run_id: str,
-    burst: Burst,
-    touched: NDArray[np.bool_],
-    total_bytes: Floats,
-    pairs_count: NDArray[np.intp],
-    host_count: NDArray[np.intp],
-) -> Progress:
+def _progress(run_id: str, burst: Burst, seconds: tuple[ProgressSecond, ...]) -> Progress:
     return Progress(
         run_id=run_id,
         burst_index=burst.index,
         planned_start_at=burst.planned_start_at,
-        seconds=tuple(
-            ProgressSecond(
-                second=second,
-                fleet_bits_per_second=float(total_bytes[second]) * 8,
-                pairs_count=int(pairs_count[second]),
-                from_host_count=int(host_count[second]),
-            )
-            for second in np.flatnonzero(touched).tolist()
-        ),
+        seconds=seconds,
+    )
+
+
+def _seconds(
+    touched: NDArray[np.bool_],
+    total_bytes: Floats,
+    pairs_count: NDArray[np.intp],
+    host_count: NDArray[np.intp],
+) -> tuple[ProgressSecond, ...]:
+    return tuple(
+        ProgressSecond(
+            second=second,
+            fleet_bits_per_second=float(total_bytes[second]) * 8,
+            pairs_count=int(pairs_count[second]),
+            from_host_count=int(host_count[second]),
+        )
+        for second in np.flatnonzero(touched).tolist()
     )

@@ -24,6 +24,8 @@ VISIBLE_S: Final = 20.0
 
 
 class RunState(StrEnum):
+    """State of a run."""
+
     # Between bursts, or before the first one.
     WAITING = "waiting"
     ARMING = "arming"
@@ -35,6 +37,8 @@ class RunState(StrEnum):
 
 
 class BurstPhase(StrEnum):
+    """Phase of a burst."""
+
     PLANNED = "planned"
     ARMING = "arming"
     RUNNING = "running"
@@ -100,7 +104,7 @@ def burst_phase(
         burst: The burst.
         rows: Its stored rows.
         control: Control row for the run, or None.
-        now: The current time.
+        now: Current time to use.
     """
     open_claims = rows.claims.keys() - rows.reports.keys()
     cancelled = control is not None and control.cancelled_at is not None
@@ -130,7 +134,7 @@ def derive(
         plan: The plan.
         control: Control row for the run, or None.
         rows: Rows by burst index. If there is no entry for a burst, it has no reports.
-        now: The current time.
+        now: Current time to use.
         closed: Final status of closed bursts, by burst index.
     """
     known = closed or {}

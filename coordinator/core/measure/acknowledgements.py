@@ -15,8 +15,8 @@ from broadside.coordinator.core.measure.records.evidence import PairEvidence, re
 from broadside.coordinator.core.run_spec import Burst
 from broadside.exchange.messages import Direction, Flow, Protocol, Side
 
-# Share of the pairs' payload. An interface that carried this payload must have counted this much or
-# more. If a counter has less, it belongs to another interface.
+# Share of the pairs' payload. An interface that carried this payload must have counted this
+# much or more. If a counter has less, it belongs to another interface.
 CARRIED_RATIO: Final = 1.0
 
 
@@ -68,7 +68,7 @@ class Acknowledgements:
     def done(self, headers: Headers) -> float | None:
         """Return the upper limit for acknowledgement bytes divided by payload.
 
-        If a pair has no counters to compare, an acknowledgement per segment is assumed.
+        If a pair has no counters to compare, an acknowledgement per segment will be assumed.
 
         Args:
             headers: Header overhead to use.

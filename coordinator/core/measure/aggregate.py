@@ -101,6 +101,23 @@ def common_window(aligned: Aligned, rows: Sequence[int], burst: Burst) -> tuple[
     return (first, stop) if stop > first else None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Scope:
+    """Data and window of a burst, from which its values are computed.
+
+    Attributes:
+        span: Cells of the window, or None if there is no window.
+        bound_s: Mean clock error bound of the pairs, in seconds.
+    """
+
+    aligned: Aligned
+    grades: Sequence[PairGrade]
+    headers: Headers
+    span: slice | None
+    scale: TimeScale
+    bound_s: float
+
+
 def aggregate(
     burst: Burst,
     aligned: Aligned,
@@ -166,26 +183,30 @@ def aggregate(
             reading_s=None if scale.has_seconds else figure(round(scale.receivers_s, 1)),
         )
     bounds = np.nan_to_num(aligned.clock_bound_s[measured or seen], nan=clock_bound_max_s)
-    bound_s = float(bounds.mean()) if len(bounds) else clock_bound_max_s
-    flows = tuple(
-        _flow(flow, cells, aligned, grades, headers, span, bound_s, scale)
-        for flow, cells in zip(aligned.flows, filled, strict=True)
+    scope = _Scope(
+        aligned=aligned,
+        grades=grades,
+        headers=headers,
+        span=span,
+        scale=scale,
+        bound_s=float(bounds.mean()) if len(bounds) else clock_bound_max_s,
     )
-    pairs = _pairs(aligned, filled, grades, headers, span, common, has_seconds=scale.has_seconds)
+    flows = tuple(
+        _flow(flow, cells, scope) for flow, cells in zip(aligned.flows, filled, strict=True)
+    )
+    pairs = _pairs(scope, filled, common)
     return Aggregate(
         window=window,
         flows=flows,
         pairs=pairs,
         client=_hosts(aligned.client, [pair.client_nic_ratio for pair in pairs], span),
         server=_hosts(aligned.server, [pair.server_nic_ratio for pair in pairs], span),
-        # When readings are spread over seconds, they do not show when a fall happened.
+        # If readings are spread over seconds, we cannot use them to see when a fall happened.
         cliff=None
         if span is None or not scale.has_seconds
         else _cliff(aligned, filled, measured, span),
         series=series_of(burst, aligned, span),
-        received_half_width_bits_per_second=_half_width(
-            aligned.flows, filled, span, scale, bound_s, flows
-        ),
+        received_half_width_bits_per_second=_half_width(scope, filled, flows),
         worst_bits_per_second=_worst(burst, aligned, late_after_s),
         peak_pair_bits_per_second=figure(
             float(sum(flow.received_bytes.max(initial=0.0) for flow in aligned.flows)) * 8
@@ -226,7 +247,7 @@ def _covered(aligned: Aligned, rows: Sequence[int], span: slice) -> float:
 def _sent(flow: FlowSeconds, span: slice, ran: NDArray[np.bool_]) -> float | None:
     """Return the bytes sent in the window.
 
-    If a pair was running, its mean is used for unknown seconds.
+    If a pair was running, its mean will be used for unknown seconds.
     """
     cells = flow.sent_bytes[:, span]
     known = ~np.isnan(cells)
@@ -242,16 +263,9 @@ def _sent(flow: FlowSeconds, span: slice, ran: NDArray[np.bool_]) -> float | Non
     return float((sums * np.where(filled, cells.shape[1] / np.maximum(counts, 1), 1.0)).sum())
 
 
-def _flow(
-    flow: FlowSeconds,
-    filled: Floats,
-    aligned: Aligned,
-    grades: Sequence[PairGrade],
-    headers: Headers,
-    span: slice | None,
-    bound_s: float,
-    scale: TimeScale,
-) -> FlowSummary:
+def _flow(flow: FlowSeconds, filled: Floats, scope: _Scope) -> FlowSummary:
+    aligned, grades, headers, scale = scope.aligned, scope.grades, scope.headers, scope.scale
+    span = scope.span
     if span is None:
         return FlowSummary(flow=flow.flow)
     length_s = span.stop - span.start
@@ -261,7 +275,7 @@ def _flow(
     # To see how the load changed, only recorded seconds can be used.
     moving = bytes_in[:, : None if scale.has_seconds else 0]
     seconds = bits[: moving.shape[1]]
-    clock_half = received * _clock_ratio(bound_s, length_s)
+    clock_half = received * _clock_ratio(scope.bound_s, length_s)
     pair_bits = bytes_in.sum(axis=1) * 8 / length_s
     on_time = np.array([grade.measured for grade in grades])
     rates = pair_bits[on_time if on_time.any() else flow.coverage[:, span].any(axis=1)]
@@ -336,23 +350,19 @@ def _senders(aligned: Aligned) -> list[HostSeconds]:
 
 
 def _half_width(
-    flows: Sequence[FlowSeconds],
-    filled: Sequence[Floats],
-    span: slice | None,
-    scale: TimeScale,
-    bound_s: float,
-    summaries: Sequence[FlowSummary],
+    scope: _Scope, filled: Sequence[Floats], summaries: Sequence[FlowSummary]
 ) -> float | None:
     """Return half the 95 % interval for the fleet's rate in bit/s, or ``None`` if unknown.
 
     When there are several flows, their seconds will be added first. A pair uses the same clocks for
     all flows, so clock errors need to be added linearly and not in quadrature.
     """
+    flows, span = scope.aligned.flows, scope.span
     if len(flows) == 1 or span is None or any(flow.means_only for flow in flows):
         return summaries[0].received_half_width_bits_per_second if len(flows) == 1 else None
     rates = [summary.received_bits_per_second or 0.0 for summary in summaries]
-    clock_half = sum(rates) * _clock_ratio(bound_s, span.stop - span.start)
-    return figure(math.hypot(half_width(flows, filled, span, scale), clock_half))
+    clock_half = sum(rates) * _clock_ratio(scope.bound_s, span.stop - span.start)
+    return figure(math.hypot(half_width(flows, filled, span, scope.scale), clock_half))
 
 
 def _known_sum(cells: NDArray[np.floating]) -> float | None:
@@ -488,21 +498,16 @@ def _sums(cells: NDArray[np.floating], axis: int) -> Floats:
 
 
 def _pairs(
-    aligned: Aligned,
-    filled: Sequence[Floats],
-    grades: Sequence[PairGrade],
-    headers: Headers,
-    span: slice | None,
-    common: tuple[int, int] | None,
-    *,
-    has_seconds: bool,
+    scope: _Scope, filled: Sequence[Floats], common: tuple[int, int] | None
 ) -> tuple[PairSummary, ...]:
-    figures = {}
-    if span is not None and common is not None:
-        figures = _pair_figures(aligned, filled, headers, span, has_seconds=has_seconds)
+    aligned, figures = scope.aligned, {}
+    if scope.span is not None and common is not None:
+        figures = _pair_figures(
+            aligned, filled, scope.headers, scope.span, has_seconds=scope.scale.has_seconds
+        )
         figures |= _outside_ratio(aligned, common)
     summaries = []
-    for row, (pair, grade) in enumerate(zip(aligned.pairs, grades, strict=True)):
+    for row, (pair, grade) in enumerate(zip(aligned.pairs, scope.grades, strict=True)):
         test, claim, report = pair.server_test, pair.claim, pair.report
         offset = pair.ends_offset
         summaries.append(
@@ -707,7 +712,7 @@ def series_of(burst: Burst, aligned: Aligned, span: slice | None = None) -> Burs
 def _flow_series(flow: FlowSeconds) -> FlowSeries:
     rates = (flow.received_bytes * 8).astype(np.float32)
     rates[flow.coverage <= 0] = np.nan
-    # The bytes are spread evenly, so this is not the real rate for any second.
+    # The bytes are spread evenly, so you will not get the real rate for a second.
     if flow.means_only:
         rates = rates[:0]
     p5, p50, p95 = column_quantiles(rates, (0.05, 0.5, 0.95))

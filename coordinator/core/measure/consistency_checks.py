@@ -8,8 +8,8 @@ Each source limits the values that you can get from other sources:
 - TCP cannot send more than a congestion window per round trip.
 - Both ends recorded the same start.
 
-If a value is above its limit, it is impossible, and some source must be wrong. These checks do not
-try to find out which source this is. A missing source does not limit any other. There are other
+If a value is above its limit, it is impossible, and some source must be wrong. These checks do
+not try to find out which source this is. A missing source does not limit any other. There are other
 checks to report when a source is missing.
 """
 
@@ -399,8 +399,8 @@ def _counters(pair: _Pair, flow: Flow, received: IntervalColumns) -> Iterator[Co
         counter = host.nic_rx_bytes if side is receiver else host.nic_tx_bytes
         counted = float(np.nansum(counter[inside]))
         overlap_s = np.minimum(host.end_at_s, ended_s) - np.maximum(host.start_at_s, begun_s)
-        # Only the test's own time should be used here. If a counter is unknown, its time is not
-        # covered.
+        # Only the test's own time should be used here. If a counter is unknown, its time will not
+        # be covered.
         covered_s = float(overlap_s.clip(0)[~np.isnan(counter)].sum())
         if counted < HOST_OTHER_RATIO * came or covered_s < HOST_COVERED_RATIO * span_s:
             continue

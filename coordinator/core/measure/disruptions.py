@@ -142,19 +142,16 @@ def find_disruptions(
             continue
         last = int(np.flatnonzero(known[row])[-1]) + 1
         down_s += burst.duration_s - last if ending.broken else 0
+        record = _PairRecord(
+            row=row,
+            ending=ending,
+            zero_s=zero_s + burst.omit_s,
+            last=last,
+            hints="; ".join(_hints(pair, spec, server_only=row in aligned.server_only)) or None,
+            reading_s=reading_s[row],
+        )
         for levels in measured:
-            events += _of_pair(
-                row,
-                pair,
-                levels,
-                ending,
-                zero_s + burst.omit_s,
-                last,
-                over=over,
-                server_only=row in aligned.server_only,
-                spec=spec,
-                reading_s=reading_s[row],
-            )
+            events += _of_pair(record, levels, over=over)
     events += _reconnects(aligned)
     names = [pair_name(pair.pair_index) for pair in aligned.pairs]
     results = [_cluster(burst, names, group) for group in _groups(events)]
@@ -186,7 +183,7 @@ def judge_levels(
     Args:
         received_bytes: Received bytes, with shape (pairs, seconds).
         coverage: Ratio to which a second is covered, with the same shape.
-        drop_ratio: How far a second must be below the median to be low, as a ratio.
+        drop_ratio: How far a second needs to be below the median to be low, as a ratio.
     """
     seen = coverage >= SEEN_RATIO
     rates: Floats = np.full(seen.shape, np.nan)
@@ -329,24 +326,34 @@ def _absence(row: int, burst: Burst, ending: _Ending) -> _Event:
     )
 
 
-def _of_pair(
-    row: int,
-    pair: PairEvidence,
-    levels: Levels,
-    ending: _Ending,
-    zero_s: float,
-    last: int,
-    *,
-    over: bool,
-    server_only: bool,
-    spec: RunSpec,
-    reading_s: float | None,
-) -> Iterator[_Event]:
-    """Yield a pair's events in a flow, where ``last`` is the end of its known seconds."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PairRecord:
+    """Record of a pair in a burst, for all flows.
+
+    Attributes:
+        row: Row of the pair in the grid.
+        ending: End of the record.
+        zero_s: Start of the first cell in epoch seconds.
+        last: End of the known seconds.
+        hints: Possible causes, if there are any.
+        reading_s: Length of a reading in seconds, or None for single seconds.
+    """
+
+    row: int
+    ending: _Ending
+    zero_s: float
+    last: int
+    hints: str | None
+    reading_s: float | None
+
+
+def _of_pair(record: _PairRecord, levels: Levels, *, over: bool) -> Iterator[_Event]:
+    """Yield a pair's events in a flow."""
+    row, ending, last, hints = record.row, record.ending, record.last, record.hints
+    zero_s, reading_s = record.zero_s, record.reading_s
     rates, median = levels.rates[row], levels.median[row]
     count = len(rates)
     unknown = np.isnan(rates)
-    hints = "; ".join(_hints(pair, spec, server_only=server_only)) or None
     tail = last if last < count and (over or ending.kind is not DisruptionKind.GAP) else None
 
     def event(
@@ -389,7 +396,8 @@ def _reading_bounds(
 ) -> tuple[float, float]:
     """Extend a span of seconds to the bounds of its readings.
 
-    If readings share a second, it is known from both. So a span can end before its reading ends.
+    If readings share a second, it will be known from both. So a span can end before its reading
+    ends.
 
     Args:
         begin: First second.

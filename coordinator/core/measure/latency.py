@@ -181,7 +181,7 @@ def _spikes(
 def _bad(index: int, column: ProbeColumn, limit_s: float) -> Iterable[_Bad]:
     """Yield parts of ``SPIKE_S`` or more where all sent probes are lost or above the limit.
 
-    If a single probe was not sent, it will be ignored. If there are two in a row, the part ends
+    If a single probe was not sent, it will be ignored. If there are two in a row, the part will end
     there, because the agent itself has paused.
     """
     (sent,) = np.nonzero(~(column.rtt_s < 0))

@@ -99,7 +99,7 @@ def outages(evidence: BurstEvidence) -> tuple[Outage, ...]:
 
 
 def _touching(spells: Iterable[tuple[ServiceOutage, str]]) -> list[list[tuple[ServiceOutage, str]]]:
-    """Group problems so that there is a pause between groups. They must be sorted by start."""
+    """Group problems so that there is a pause between groups. They need to be sorted by start."""
     groups: list[list[tuple[ServiceOutage, str]]] = []
     reach_at: datetime | None = None
     for spell, agent_id in spells:

@@ -125,7 +125,7 @@ class IssueKind(StrEnum):
     RESTARTED = "restarted"
     # A counter wrapped, and this was corrected.
     WRAPPED = "wrapped"
-    # A counter decreased, and a wrap cannot explain it.
+    # A counter decreased, and this was not because it wrapped.
     WENT_BACK = "went-back"
     # A counter may have wrapped more than once between two readings.
     TOO_SLOW = "too-slow"
@@ -135,7 +135,7 @@ class IssueKind(StrEnum):
     UNREADABLE = "unread"
     # The time stamps had a known offset and were corrected.
     CLOCK = "clock"
-    # The time stamps contradict item other, so they were not used.
+    # The timestamps contradict each other, so we do not use them.
     STAMPS = "stamps"
     # The error of the time stamps is unknown.
     UNPLACED = "unplaced"
@@ -313,4 +313,5 @@ def _repeated_rows(first: TelemetrySeries, second: TelemetrySeries) -> "np.ndarr
 
 
 def column(values: Iterable[float]) -> Floats:
+    """Return the values as an array of floats."""
     return np.fromiter(values, dtype=float)

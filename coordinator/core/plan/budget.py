@@ -146,7 +146,7 @@ def measure(spending: Spend, prices: Prices, now: datetime, control: Control | N
     Args:
         spending: Known traffic of the run.
         prices: The price table to use.
-        now: The current time.
+        now: Current time to use.
         control: Control row for the run, or None.
     """
     plan, spec = spending.plan, spending.plan.spec
@@ -186,7 +186,7 @@ def over_budget_reason(spending: Spend, burst: Burst, prices: Prices) -> str | N
     """Return the reason why a burst must not start because of the budget, or None.
 
     Args:
-        spending: Known traffic. All earlier bursts must be finished.
+        spending: Known traffic. All earlier bursts need to be finished.
         burst: The next burst.
         prices: The price table to use.
     """
@@ -206,14 +206,15 @@ def over_budget_reason(spending: Spend, burst: Burst, prices: Prices) -> str | N
 
 
 def stopped_by_budget(control: Control | None) -> bool:
+    """Return True if the run was cancelled because of its budget."""
     return control is not None and control.cancelled_by == STOPPED_BY
 
 
 def ran(plan: Plan, control: Control | None) -> Plan:
     """Return the plan with only the bursts that ran before the budget stopped the run.
 
-    If the budget did not stop the run, the plan is returned unchanged. The budget can only stop a
-    run between two bursts, so each burst is either complete or did not start.
+    If the budget did not stop the run, the plan will be returned unchanged. The budget can only
+    stop a run between two bursts, so each burst is either complete or did not start.
 
     Args:
         plan: The whole plan.

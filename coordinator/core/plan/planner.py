@@ -59,7 +59,7 @@ def is_heard(presence: Presence, now: datetime) -> bool:
 
     Args:
         presence: The heartbeat of the agent.
-        now: The current time.
+        now: Current time to use.
     """
     return abs((now - presence.beat_at).total_seconds()) <= PRESENCE_STALE_S
 
@@ -69,7 +69,7 @@ def live(presences: Sequence[Presence], now: datetime) -> list[Presence]:
 
     Args:
         presences: Heartbeats of all agents.
-        now: The current time.
+        now: Current time to use.
     """
     return sorted(
         (
@@ -113,16 +113,10 @@ def plan(
     servers = reserved.without(holders)
     clients = [agent for agent in fleet if agent.role is Role.CLIENT]
     pairs = _pairs(servers, clients, spec)
+    unwell = _held(reserved) + _unwell(presences, now)
     problems = [
-        *_shortages(
-            spec,
-            presences,
-            now,
-            servers=servers,
-            clients=clients,
-            pairs=len(pairs),
-            reserved=reserved,
-        ),
+        *_port_shortage(spec, servers, len(pairs), unwell),
+        *_client_shortage(spec, clients, reserved, unwell),
         *_engine_problems(spec, servers=servers, clients=clients),
         *_probe_problems(spec, servers),
         *_tunnel_problems(spec, [*clients, *servers]),
@@ -403,17 +397,9 @@ def _first(said: Sequence[str | None]) -> str:
     return "; ".join(filter(None, said[:3])) + ("; ..." if len(said) > 3 else "")
 
 
-def _shortages(
-    spec: RunSpec,
-    presences: Sequence[Presence],
-    now: datetime,
-    *,
-    servers: Sequence[Presence],
-    clients: Sequence[Presence],
-    pairs: int,
-    reserved: Reserved,
+def _port_shortage(
+    spec: RunSpec, servers: Sequence[Presence], pairs: int, unwell: str
 ) -> Iterator[Problem]:
-    unwell = _held(reserved) + _unwell(presences, now)
     if pairs < spec.pairs_count:
         yield Problem(
             field="pairs_count",
@@ -422,6 +408,11 @@ def _shortages(
             fix="wait until other runs and tests end, start more server agents, give them more "
             "ports, or request fewer pairs",
         )
+
+
+def _client_shortage(
+    spec: RunSpec, clients: Sequence[Presence], reserved: Reserved, unwell: str
+) -> Iterator[Problem]:
     if len(clients) - reserved.clients_count < spec.pairs_count:
         yield Problem(
             field="pairs_count",

@@ -1,7 +1,7 @@
 """Dated Azure price table, and the bill for given quantities. Pure.
 
-If a price or quantity is unknown, it is listed and not included in the total, which is then a lower
-bound. One GB is 10^9 bytes.
+If a price or quantity is unknown, it will be listed and not included in the total, which is then a
+lower bound. One GB is 10^9 bytes.
 """
 
 import operator
@@ -126,6 +126,7 @@ class Span:
 
 
 def exactly(value: float | None) -> Span:
+    """Return the span of a value without uncertainty. None is an unknown value."""
     return Span(value=value, low=value, high=value)
 
 

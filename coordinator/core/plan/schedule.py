@@ -124,7 +124,7 @@ class Schedule(Message):
 
     name: str
     spec: RunSpec
-    # Exactly one of ``cron`` and ``at`` must be set.
+    # You need to set either ``cron`` or ``at``, but not both.
     cron: str | None = None
     at: UtcDatetime | None = None
     # Time zone for the cron expression.
@@ -154,7 +154,7 @@ def check(schedule: Schedule, now: datetime) -> None:
 
     Args:
         schedule: The schedule to check.
-        now: The current time.
+        now: Current time to use.
 
     Raises:
         BadSchedule: The schedule is invalid or will never start a run.
@@ -201,8 +201,8 @@ def localise(wall: datetime, timezone: str, field: str) -> datetime:
     """Convert a local time to UTC.
 
     Args:
-        wall: Local time. If it has an offset, this offset is used. In a fold, the first of the two
-            times is used.
+        wall: Local time. If it has an offset, this offset will be used. In a fold, the first of the
+            two times is used.
         timezone: Time zone name.
         field: Field name, for error messages.
 
@@ -243,7 +243,7 @@ def due(schedule: Schedule, fired: Mapping[datetime, Firing], now: datetime) -> 
     Args:
         schedule: The schedule.
         fired: Rows by start time.
-        now: The current time.
+        now: Current time to use.
     """
     before_at = now if schedule.paused_at is None else min(now, schedule.paused_at)
     after_at = max([schedule.settled_at, *(row.until_at for row in fired.values() if row.until_at)])
@@ -257,7 +257,7 @@ def idle(schedule: Schedule, now: datetime) -> bool:
 
     Args:
         schedule: The schedule.
-        now: The current time.
+        now: Current time to use.
     """
     most = schedule.runs_max_count
     if most is not None and schedule.runs_count >= most:
@@ -271,7 +271,7 @@ def ended(schedule: Schedule, now: datetime) -> bool:
 
     Args:
         schedule: The schedule.
-        now: The current time.
+        now: Current time to use.
     """
     most = schedule.runs_max_count
     return (most is not None and schedule.runs_count >= most) or not next_instants(schedule, now, 1)
@@ -305,7 +305,7 @@ def first_rows(schedule: Schedule, instants: Sequence[datetime], now: datetime) 
     Args:
         schedule: The schedule.
         instants: Due start times in ascending order.
-        now: The current time.
+        now: Current time to use.
     """
     chosen = [at for at in instants if _on_time(at, now)]
     if schedule.missed is MissedPolicy.RUN_LATE and not chosen:
@@ -341,7 +341,7 @@ def too_late(schedule: Schedule, ready_at: datetime, now: datetime) -> str | Non
     Args:
         schedule: The schedule.
         ready_at: Time when it could first be launched.
-        now: The current time.
+        now: Current time to use.
     """
     late = now - ready_at
     if late <= timedelta(seconds=ON_TIME_S):
@@ -435,7 +435,8 @@ def _cron_instants(cron: str, zone: ZoneInfo, after: datetime) -> Iterator[datet
     """Yield start times after a time in ascending order, each once, up to the year 9999."""
     minute, hour = cron.split()[-5:-3]
     repeating = minute.startswith("*") or hour.startswith("*")
-    # A local time before `after` can occur again in a fold, so start before the fold.
+    # We need to start before the fold, because a local time before `after` can be used again in the
+    # fold.
     shifting = (after - _SHIFT_MAX).astimezone(zone).utcoffset() != (after + _SHIFT_MAX).astimezone(
         zone
     ).utcoffset()

@@ -89,7 +89,7 @@ def choose_failovers(
         moves: Moves that were made before.
         presences: Heartbeats of all agents.
         burst_index: The next burst.
-        now: The current time.
+        now: Current time to use.
         reserved: Ports that are used by other runs.
     """
     pairs = pairs_in(plan, moves, burst_index)

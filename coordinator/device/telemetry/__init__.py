@@ -6,8 +6,8 @@ A source has a module with ``open_source`` and one line in :data:`SOURCES`.
 from collections.abc import Mapping
 from typing import Final
 
-# Module of each source by the ``type`` of its entry. Modules are imported when they are used,
-# because some need an optional package.
+# Module of each source by the ``type`` of its entry. We only import a module when it is needed,
+# because you need to install an optional package for some of them.
 SOURCES: Final[Mapping[str, str]] = {
     "azure-monitor": "azure_monitor",
     "csv": "csv_export",

@@ -81,6 +81,8 @@ Aggregation = Literal["Average", "Maximum", "Minimum", "Total", "Count"]
 
 
 class Metric(Read):
+    """Metric to read from Azure Monitor."""
+
     metric: Annotated[str, Field(min_length=1, max_length=200)]
     aggregation: Aggregation = "Average"
     # Each value of this dimension is an instance.
@@ -88,10 +90,14 @@ class Metric(Read):
 
 
 class AzureByteCounter(ByteCounter):
+    """Metric to use as the byte counter."""
+
     metric: Literal["Throughput", "DataProcessed"] = "Throughput"
 
 
 class AzureEntry(ArchiveEntry):
+    """Configuration of an Azure Monitor source."""
+
     resource_id: str
     grain: str = "PT1M"
     endpoint: str = "https://management.azure.com"
@@ -217,7 +223,7 @@ class AzureMonitorSource(ArchiveSource):
 
         Args:
             entry: Configuration of the source.
-            now: Clock. Tests can replace it.
+            now: Clock to use. Tests can replace it.
 
         Raises:
             TelemetryError: The resource id, the grain, the endpoint or the token is invalid, or
@@ -464,4 +470,5 @@ def parse_grain(text: str) -> float:
 
 
 def open_source(entry: Mapping[str, Any]) -> AzureMonitorSource:
+    """Return the source for an entry of the telemetry file."""
     return AzureMonitorSource(parse_entry(AzureEntry, entry))

@@ -52,18 +52,18 @@ class ClockOffset:
 
     @property
     def is_large(self) -> bool:
-        """Return True if the offset must be reported."""
+        """Return True if the offset needs to be reported."""
         return abs(self.offset_s) - self.bound_s > OFFSET_MAX_S
 
 
 def estimate_offset(responses: Sequence[Response]) -> ClockOffset | None:
     """Return the offset that fits all responses, or ``None`` if there are none.
 
-    Each response limits the offset, because the timestamp must be made between request and
+    Each response limits the offset, because the timestamp needs to be made between request and
     response. The result is the intersection of the intervals of all responses. If a device
-    refreshes its values less often than it is polled, it repeats its timestamp. In this case, only
-    responses with a new timestamp are used. It was made after the last request that received the
-    old one.
+    refreshes its values less often than it is polled, it will repeat its timestamp. In this case,
+    only responses with a new timestamp are used. It was made after the last request that received
+    the old one.
     """
     if not responses:
         return None

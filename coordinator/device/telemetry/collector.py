@@ -29,7 +29,7 @@ QUERY_MAX_S: Final = 60.0
 # Minimum time to wait before another attempt.
 AGAIN_S: Final = 5.0
 TRIES_MAX_COUNT: Final = 3
-# Maximum time to block the caller, because it also has to renew leases.
+# How long we are allowed to block the caller, because it also has to renew leases.
 _WAIT_MAX_S: Final = 0.5
 
 
@@ -122,7 +122,7 @@ class TelemetryCollector:
                 pause_s = error.retry_after_s if isinstance(error, TelemetryBusy) else 0.0
                 if attempt + 1 < TRIES_MAX_COUNT:
                     await asyncio.sleep(max(pause_s, AGAIN_S))
-            # An error in a source must not stop the service for all.
+            # If there is an error in a source, we should not stop the service.
             except Exception as error:
                 log.exception("telemetry %s", source.name, extra={"action": "telemetry"})
                 reason = f"its answer makes no sense: {type(error).__name__}"

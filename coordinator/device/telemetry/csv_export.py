@@ -52,6 +52,8 @@ CsvUnit = Literal[
 
 
 class Column(Read):
+    """Column to read from the file."""
+
     column: str
     instance: str = ""
 
@@ -71,6 +73,8 @@ class CsvByteCounter(ByteCounter):
 
 
 class CsvEntry(ArchiveEntry):
+    """Configuration of a CSV source."""
+
     file: Path
     # Column to read times from (ISO 8601 or epoch times).
     time_column: str = "time"
@@ -222,4 +226,5 @@ def _value(text: str) -> float:
 
 
 def open_source(entry: Mapping[str, Any]) -> CsvSource:
+    """Return the source for an entry of the telemetry file."""
     return CsvSource(parse_entry(CsvEntry, entry))

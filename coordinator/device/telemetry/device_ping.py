@@ -27,6 +27,8 @@ from broadside.exchange.ping import PingMethod, echo, handshake, may_echo, timed
 
 
 class PingEntry(PolledEntry):
+    """Configuration of a source that pings the device."""
+
     # Address of the device itself, not of a host behind it.
     address: Address
     icmp: bool = True

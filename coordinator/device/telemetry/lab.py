@@ -2,7 +2,8 @@
 
 The firewall counts the bytes (IP layer) that it delivered in each direction. Dropped packets are
 not included. Acknowledgements flow against the payload. If a run uses a single direction, only the
-flow with the payload is read. If it uses both, the sum is read, which includes acknowledgements
+flow with the payload is read. If it uses both, the sum will be read, which includes
+acknowledgements
 (:func:`broadside.coordinator.core.measure.formulas.headers.acknowledged_max_ratio`).
 
 If a counter decreases because the reader was restarted, the bin is unknown and not negative. If the
@@ -35,6 +36,8 @@ DROPS_OF_FLOW = {Flow.UP: "up_drops_count", Flow.DOWN: "down_drops_count"}
 
 
 class LabEntry(SourceEntry):
+    """Configuration of a source for the lab's firewall."""
+
     file: Path
     byte_counter: ByteCounter = ByteCounter()
 
@@ -99,4 +102,5 @@ def _readings(text: str, direction: Direction) -> tuple[Floats, Floats, Floats]:
 
 
 def open_source(entry: Mapping[str, Any]) -> LabSource:
+    """Return the source for an entry of the telemetry file."""
     return LabSource(parse_entry(LabEntry, entry))

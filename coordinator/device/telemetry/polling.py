@@ -1,6 +1,6 @@
 """Telemetry of devices without history, polled at an interval and stored in memory.
 
-This module converts counters to rates. If a counter wraps, it is corrected. If it decreases
+This module converts counters to rates. If a counter wraps, it will be corrected. If it decreases
 for another reason, or the device was restarted, the value between the two readings is unknown.
 """
 
@@ -41,8 +41,8 @@ READINGS_MAX_COUNT: Final = 100_000
 # Series per device, for example one per core and interface.
 SERIES_MAX_COUNT: Final = 512
 ISSUES_MAX_COUNT: Final = 1_000
-# Random variation of the interval, so that two coordinators and the device's own timer do not run
-# in step.
+# We add a random time to the interval, so that two coordinators and the timer of the device will
+# not run in step.
 JITTER_RATIO: Final = 0.1
 # Time limit in seconds of a round of requests, the same as for a read of a source with history.
 # A source with many requests per round (SNMP tables) limits only each of them.

@@ -44,6 +44,8 @@ Promql = Annotated[str, Field(min_length=1, max_length=4096)]
 
 
 class Query(Read):
+    """Query to read a quantity."""
+
     query: Promql
     # Label with the name of the instance. ``None`` means a single series.
     instance_label: str | None = None
@@ -62,6 +64,8 @@ class PrometheusByteCounter(ByteCounter):
 
 
 class PrometheusEntry(ArchiveEntry):
+    """Configuration of a Prometheus source."""
+
     url: str
     token: Secret | None = None
     ca_file: Path | None = None
@@ -74,7 +78,7 @@ class PrometheusEntry(ArchiveEntry):
 class PrometheusSource(ArchiveSource):
     """Range queries over the span of a run.
 
-    For a rate, the entry must set the averaging time in ``over_s``.
+    For a rate, the entry needs to set the averaging time in ``over_s``.
     """
 
     entry: PrometheusEntry
@@ -91,7 +95,7 @@ class PrometheusSource(ArchiveSource):
         Args:
             entry: Configuration of the source.
             transport: Transport for tests.
-            now: Clock. Tests can replace it.
+            now: Clock to use. Tests can replace it.
 
         Raises:
             TelemetryError: The token cannot be read, or the entry has no query.
@@ -228,4 +232,5 @@ def _labels_of(series: PrometheusSeries) -> frozenset[tuple[str, str]]:
 
 
 def open_source(entry: Mapping[str, Any]) -> PrometheusSource:
+    """Return the source for an entry of the telemetry file."""
     return PrometheusSource(parse_entry(PrometheusEntry, entry))

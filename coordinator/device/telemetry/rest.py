@@ -51,6 +51,8 @@ class JsonRead(Read):
 
 
 class RestEntry(PolledEntry):
+    """Configuration of a source that reads JSON from a URL."""
+
     url: str
     # Header with the secret, such as ``Bearer ...``.
     header: str = "Authorization"

@@ -120,7 +120,7 @@ class SnmpClient:
         self._secrets[field] = secret.read(self._entry.device)
 
     def close(self) -> None:
-        """Close the socket. The next request opens a new one."""
+        """Close the socket. The next request will open a new one."""
         if self._engine is not None:
             self._engine.close_dispatcher()
             self._engine = None
@@ -137,7 +137,7 @@ class SnmpClient:
     async def table(self, oids: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
         """Return the columns of a table, with the value for each row by its index.
 
-        If a column could not be read completely, it is appended to ``truncated``.
+        If a column could not be read completely, it will be appended to ``truncated``.
         """
         columns: dict[str, dict[str, Any]] = {}
         for oid in oids:

@@ -57,6 +57,8 @@ class ProfileRead(BaseModel):
 
 
 class Profile(BaseModel):
+    """OIDs to read from a type of device."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     # Name of the MIB to show to the user.

@@ -34,7 +34,8 @@ from broadside.coordinator.core.measure.telemetry import (
 )
 from broadside.exchange.messages import Direction
 
-# Limit for a wait that a source requests, because its value is external input.
+# We need to limit the time to wait if it is requested by a source, because the value is external
+# input.
 BUSY_MAX_S: Final = 600.0
 SECRET_MAX_BYTES: Final = 4096
 
@@ -197,7 +198,7 @@ class ArchiveEntry(SourceEntry):
 
 
 # Uncertainty of unverified timestamps in seconds. NaN estimates the offset from the rise and fall
-# of the values in the bursts. If this fails, the values are not used as evidence.
+# of the values in the bursts. If this fails, the values will not be used as evidence.
 ClockBound = Annotated[float, Field(ge=0, le=3600)]
 
 

@@ -78,7 +78,7 @@ class StableReader:
 
     Attributes:
         counter: The device counter.
-        now: Clock. Tests can replace it.
+        now: Clock to use. Tests can replace it.
         wait_max_s: Maximum time in seconds to wait for a read. It is short, because the caller also
             has to renew leases.
     """

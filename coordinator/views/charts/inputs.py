@@ -29,6 +29,7 @@ class RunView:
 
 
 def layer_label(layer: Layer) -> str:
+    """Return the name of a layer to use in a chart."""
     return "IP layer" if layer is Layer.IP else "payload"
 
 

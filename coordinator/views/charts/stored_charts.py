@@ -55,6 +55,13 @@ async def read_run_view(records: Records, plan: Plan) -> RunView | None:
 async def draw_stored(records: Records, plan: Plan, name: str, burst_index: int | None) -> Chart:
     """Draw a chart of a stored burst or run.
 
+    Args:
+        records: Records to use for access to the tables.
+        plan: Plan of the run.
+        name: Name of the chart.
+        burst_index: Index of the burst, starting from 0. If None, the first burst will be used for
+            a chart of a burst, and the complete run for other charts.
+
     Raises:
         NoChart: There is no such chart, or it has no data.
         UnknownBurst: The burst does not exist.

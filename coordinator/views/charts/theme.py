@@ -15,6 +15,8 @@ Hatch = Literal["cross", "up", "down", "flat", "tall", "dots"]
 
 
 class Theme(StrEnum):
+    """Light or dark theme of a chart."""
+
     LIGHT = "light"
     DARK = "dark"
 

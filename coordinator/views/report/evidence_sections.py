@@ -23,7 +23,7 @@ from broadside.coordinator.core.summary import Latency, Reconciliation, Spike, T
 from broadside.coordinator.views.report.document import TEXT_ONLY, Section, Table, make_table
 from broadside.coordinator.views.report.stored_source import Source
 
-# Row limit, because a long run can have thousands of spikes.
+# We need to limit the rows, because a long run can have thousands of spikes.
 SPIKES_MAX: Final = 100
 _LATENCY: Final = (
     "Each pair sends small UDP probes beside its traffic, before, during and after the load. The "

@@ -270,7 +270,8 @@ def generators_section(source: Source) -> Section:
                     " ".join(argv) or _UNKNOWN,
                 )
             )
-        # One pair is sufficient, because the files of the others differ only in addresses.
+        # We only need a single pair, because the files of the others should only have different
+        # addresses.
         if not code and engine is not None:
             code = tuple(f"# {pair.name}: {name}\n{text}" for name, text in engine.files.items())
     is_limited = len(source.plan.bursts) > READ_MAX and not source.imported

@@ -59,6 +59,8 @@ class CannotWrite(Exception):
 
 
 class Format(StrEnum):
+    """File format of a table."""
+
     CSV = "csv"
     XLSX = "xlsx"
     PARQUET = "parquet"

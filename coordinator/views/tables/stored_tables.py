@@ -20,7 +20,11 @@ async def export_run(
 ) -> bytes:
     """Return the tables of a stored run as one file.
 
-    Formats with one table contain only the requested table.
+    Args:
+        coordinator: Coordinator to read the run from.
+        run_id: Id of the run to export.
+        format: Format of the file.
+        table: Name of the table to export, if the format can only contain a single table.
 
     Raises:
         UnknownRun: The run does not exist.

@@ -138,8 +138,8 @@ def _named(cause: Cause, evidence: Evidence, given: BottleneckInput) -> Limiter:
 def common_bottleneck(limiters: Sequence[Limiter]) -> Limiter:
     """Return the bottleneck that most bursts have.
 
-    If unknown is as frequent as a known cause, the known cause is used. If two known causes are
-    equally frequent, the result is unknown.
+    If unknown is as frequent as a known cause, the known cause will be used. If two known causes
+    are equally frequent, the result is unknown.
     """
     if not limiters:
         return UNKNOWN

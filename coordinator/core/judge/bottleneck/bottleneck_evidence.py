@@ -30,7 +30,7 @@ class BottleneckInput:
         drops_per_second: Packets/s that the device dropped, in the window and while no burst runs.
             None if the source does not count drops.
         window_s: Length of the window.
-        crosses: True if the traffic must cross the device.
+        crosses: True if the traffic needs to cross the device.
         sku: Name of the firewall in the documented limits.
         snat_utilization_ratio: Share of SNAT ports in use, 0 to 1.
         scale: Documented rates are divided by this factor before they are compared.
@@ -100,7 +100,7 @@ class BottleneckInput:
 EQUAL_COV_RATIO: Final = 0.03
 # A NIC with a lower utilization has room.
 ROOM_RATIO: Final = 0.9
-# A cause must explain at least this share of the traffic.
+# A cause needs to explain at least this share of the traffic.
 HALF: Final = 0.5
 
 
@@ -141,7 +141,7 @@ class Cause:
         id: Stable name of the cause.
         name: Name of the bottleneck in stored results.
         refuted_by: Result that would show that this is not the cause.
-        advice: What the user can do.
+        advice: What you can do.
         evaluate: Pure function that computes the evidence. Its docstring has the required
             measurements, the sources, and the result if they are missing.
         advise: Function that computes advice from the measured values. None to use ``advice``.
@@ -216,7 +216,7 @@ def is_queued(given: BottleneckInput) -> bool | None:
         return None
     if given.share(queued) >= HALF:
         return True
-    # If the pairs without an RTT also had a queue, it could be half of the traffic.
+    # If the pairs without an RTT also had a queue, this could be half of the traffic.
     return None if given.share(queued) + 1 - given.share(known) >= HALF else False
 
 

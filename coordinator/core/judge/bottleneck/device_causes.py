@@ -35,7 +35,7 @@ SNAT_FULL_RATIO: Final = 0.95
 FLAT_COV_RATIO: Final = 0.05
 # Largest relative difference from a documented rate. Documented rates have only one or two digits.
 NEAR_RATIO: Final = 0.1
-# Pings to the device must show at least this share of the streams' queueing delay.
+# Pings to the device need to show at least this share of the streams' queueing delay.
 PING_RATIO: Final = 0.5
 # A device can count a super frame of several segments as one drop. This is its largest size (IP: 64
 # KiB).

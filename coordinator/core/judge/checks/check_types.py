@@ -76,6 +76,6 @@ def inconclusive(id: str, weight: float, sentence: str, next_step: str) -> Resul
         id: Finding id.
         weight: Rank of the finding. Findings with a higher weight are listed first.
         sentence: Finding text.
-        next_step: What the user can do.
+        next_step: What you can do.
     """
     return Result(Verdict.INCONCLUSIVE, (problem(id, weight, sentence, next_step),))

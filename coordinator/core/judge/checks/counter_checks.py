@@ -23,7 +23,7 @@ from broadside.coordinator.core.metrics import RECEIVED
 from broadside.coordinator.core.run_spec import Plan
 from broadside.coordinator.core.summary import Finding, Reconciliation, Verdict, note, problem
 
-# The counter must cover this time or one bin, whichever is longer, before the first burst.
+# The counter needs to cover this time or one bin, whichever is longer, before the first burst.
 COUNTER_LEAD_S: Final = 5.0
 # Largest lag of a metric, in bins. Azure's metrics have bins of 60 s. Their lag is usually 75 s,
 # and 5 min in the worst case.
@@ -272,7 +272,7 @@ def _declared_wrongly(counter: Reconciliation, wrong: DeclarationError, ratio: f
 
 
 def _residual_step(counter: Reconciliation, limit: float) -> str:
-    """Return what the user can do to explain the residual or to reduce its interval."""
+    """Return what you can do to explain the residual or to reduce its interval."""
     if abs(counter.residual_ratio or 0.0) > limit:
         return "Find traffic that only the firewall or only the fleet counted"
     if counter.layer_ratio or counter.overhead_how == "assumed":

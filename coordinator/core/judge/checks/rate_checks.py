@@ -1,8 +1,9 @@
 """Checks that compare the measured rate with the limit of the objective.
 
 The rule is guarded acceptance (JCGM 106:2012, 8.3.2; ILAC-G8:09/2019, 4.2.2). For a *pass* the
-whole 95 % interval must be above the limit. For a *fail* the whole interval must be below it. The
-limit is the target minus its tolerance. See docs/statistics.md for the formulas and an example.
+whole 95 % interval needs to be above the limit. For a *fail* the whole interval needs to be below
+it. The limit is the target minus its tolerance. See docs/statistics.md for the formulas and an
+example.
 """
 
 import math
@@ -161,8 +162,8 @@ def _doubt(
             "Run longer or more bursts, or change the target",
         )
     sent = _sent_rate(burst)
-    # All received bytes must have been sent. The tolerance for the two ends allows a received rate
-    # above the sent rate. But such a rate does not prove that the target was reached.
+    # All received bytes must have been sent. The tolerance for the two ends allows a received
+    # rate above the sent rate. But such a rate does not prove that the target was reached.
     excess = 0.0 if sent is None else fleet.value - sent * factor
     if sent is not None and excess > 0 and fleet.low - excess <= limit:
         return inconclusive(
@@ -323,8 +324,8 @@ def received_rate(
     table of means has no seconds. The scatter ``between`` bursts is then used if the burst is long
     enough.
 
-    If a sender's seconds replace those of a receiver, the upper end is increased. The bytes that
-    are missing there may have been in flight before the window, and not lost.
+    If a sender's seconds replace those of a receiver, the upper end will be increased. The bytes
+    that are missing there may have been in flight before the window, and not lost.
 
     Args:
         spec: Specification for the run.
@@ -472,6 +473,7 @@ def _predict_rate(rates: Sequence[float]) -> float:
         return math.inf
     logs = np.log(rates)
     half = t95(count - 1) * float(logs.std(ddof=1)) * math.sqrt(1 + 1 / count)
-    # Few pairs with very different rates give no useful limit, so this prevents an overflow.
+    # We use this to prevent an overflow. If there are only a few pairs with very different rates,
+    # the limit will not be useful.
     exponent = min(float(logs.mean()) + half, math.log(max(rates)) + 50.0)
     return max(math.exp(exponent), max(rates))

@@ -18,8 +18,8 @@ from broadside.coordinator.core.summary import (
 )
 from broadside.coordinator.core.thresholds import ALL_THRESHOLDS, MetricSource, Threshold
 
-# A device metric must be known for this share of the window. It is below 1, because the first and
-# the last reading can extend beyond the window.
+# A device metric needs to be known for this share of the window. It is below 1, because the first
+# and the last reading can extend beyond the window.
 DEVICE_KNOWN_RATIO: Final = 0.8
 
 
@@ -47,9 +47,10 @@ class _Value:
 def check_thresholds(inputs: BurstInput) -> Result:
     """Check that the thresholds of the objective are met.
 
-    Formula: value <= threshold (or >= threshold for a minimum). The value must be known for every
-        pair (engine, probes) or for 80 % of the window (telemetry). The threshold must be met for
-        every time offset within the clock error of the source.
+    Formula: value <= threshold (or >= threshold for a minimum). The value needs to be known for
+    every
+        pair (engine, probes) or for 80 % of the window (telemetry). The threshold needs to be met
+        for every time offset within the clock error of the source.
     Reads: the metric of each threshold: engine, probes or telemetry.
     If absent: inconclusive.
     """

@@ -23,7 +23,8 @@ from broadside.coordinator.core.measure.grid.series import BurstSeries
 from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.exchange.messages import VXLAN_BYTES, Protocol
 
-# A device cannot have a higher rate in bit/s. A higher value shows that the counter wrapped.
+# A device should not have a higher rate in bit/s. If the value is higher, the counter will have
+# wrapped.
 BITS_PER_SECOND_MAX: Final = 1e15
 
 
@@ -161,7 +162,7 @@ def readable(ledger: FirewallLedger) -> Bins:
     return Bins(start_s=start[known], end_s=end[known], bytes=seen[known], rejected_count=rejected)
 
 
-# If the layer is unknown, the overhead is estimated from this number of bursts or more.
+# If the layer is unknown, the overhead will be estimated from this number of bursts or more.
 FITTED_BURSTS_MIN: Final = 3
 
 
@@ -195,9 +196,9 @@ def counter_factor(
 ) -> CounterFactor:
     """Estimate the counted bytes per payload byte.
 
-    If the layer of the counter is unknown, it counts between payload and frames. With three bursts
-    or more, the median of their ratios is used if it is possible. Differences between bursts are
-    then known better than the total.
+    If the layer of the counter is unknown, it will count between payload and frames. With three
+    bursts or more, the median of their ratios is used if it is possible. Differences between bursts
+    are then known better than the total.
 
     Args:
         ledger: Device counter, with the layer that it counts.

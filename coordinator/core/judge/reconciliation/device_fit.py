@@ -169,8 +169,10 @@ def _cumulative(
 def _local(
     misfit: Floats, shifts: Floats, sigma: Floats, bent: Floats, idle_bytes: float
 ) -> tuple[Floats, Floats]:
-    """Return the misfits of single bins and their limits, without bytes that moved to a
-    neighbour."""
+    """Return the misfits of single bins and their limits.
+
+    Bytes that moved to a neighbouring bin are not included.
+    """
     count = len(misfit)
     padded = np.pad(misfit, 1)
     traded = np.minimum(np.abs(misfit + padded[:-2]), np.abs(misfit + padded[2:]))
@@ -191,10 +193,10 @@ def _rare(count: int) -> float:
 def relative_noise(bursts: Sequence[BinSums], level: float) -> float:
     """Return an upper bound for the relative standard deviation of a busy bin.
 
-    It is computed from the median difference between neighbouring bins in all bursts. The test must
-    detect steps in the misfit, and these do not change the median. The relative standard error of
-    the estimate is 1.16 / sqrt(count), because the median absolute deviation has an efficiency of
-    37 %.
+    It is computed from the median difference between neighbouring bins in all bursts. The test
+    needs to detect steps in the misfit, and these do not change the median. The relative standard
+    error of the estimate is 1.16 / sqrt(count), because the median absolute deviation has an
+    efficiency of 37 %.
 
     Args:
         bursts: Bins of each burst.

@@ -104,8 +104,8 @@ class BurstShare:
     Attributes:
         total_bytes: Fleet payload in the burst, including payload outside known bins.
         fleet_bytes: Fleet payload in the bins that are used.
-        ledger_bytes: Counted bytes in these bins. If bursts share a bin, it is divided by their
-            payload.
+        ledger_bytes: Counted bytes in these bins. If bursts share a bin, it will be divided by
+            their payload.
         beside_bytes: Bytes of other runs that were subtracted from these bins.
         width_s: Total length of these bins.
         bins_count: Number of bins with bytes of the burst.
@@ -338,7 +338,7 @@ class DevicePrediction:
         fleet = self.fleet.between(start, end)
         sound = ~unread
         if self.unrecorded is not None:
-            # If only few pairs are unseen in a burst, the fitted scale includes their traffic.
+            # If only few pairs are unseen in a burst, the fitted scale will include their traffic.
             sound &= self.unrecorded.between(start, end) <= FREE_RATIO * fleet
         moved = self.fleet.between(start - 0.5, end - 0.5) - self.fleet.between(
             start + 0.5, end + 0.5
@@ -622,8 +622,10 @@ class DevicePrediction:
 
 
 def _beside_curve(neighbours: Sequence[Neighbour], ratio: float) -> Curve | None:
-    """Return the cumulative bytes of other runs at the counter's layer, or None without other
-    runs."""
+    """Return the cumulative bytes of other runs at the layer of the counter.
+
+    None if there are no other runs.
+    """
     if not neighbours:
         return None
     curve = fleet_curve(neighbours)

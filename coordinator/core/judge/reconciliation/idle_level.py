@@ -12,7 +12,7 @@ from broadside.coordinator.core.arrays import Floats
 from broadside.coordinator.core.judge.reconciliation.counter_bins import Bins
 from broadside.coordinator.core.measure.formulas.steady import t95
 
-# If there are fewer quiet bins, the level is fitted together with the fleet bytes.
+# If there are fewer quiet bins, the level will be fitted together with the fleet bytes.
 QUIET_BINS_MIN: Final = 3
 # The quiet bins are divided into at least this number of parts. A part is at most as long as a
 # burst.

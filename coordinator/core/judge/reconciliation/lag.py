@@ -15,7 +15,7 @@ Additional bytes have no cost if planned pairs or bursts without a record may ha
 
 The lag may also grow linearly over the run. Growth is accepted only if it improves the fit by
 :data:`EVIDENCE_COST`, and in more than one burst. An error of the device clock can cause growth up
-to :data:`CLOCK_PPM_MAX`. If the growth is larger, the delay itself changes.
+to :data:`CLOCK_PPM_MAX`. If the growth is larger, the delay itself will change.
 """
 
 import math
@@ -82,7 +82,7 @@ DIGITS: Final = 2
 EXPLAINED_RATIO: Final = 0.5
 # Number of constant levels to try for a model without the fleet.
 LEVELS_COUNT: Final = 41
-# If the counter has a smaller share of the fleet bytes, the lag cannot be estimated.
+# If the counter has a smaller share of the fleet bytes, we cannot estimate the lag.
 SCALE_MIN: Final = 0.005
 # A lag with a lower scale, relative to the best fit, is not accepted.
 SCALE_RATIO: Final = 0.5
@@ -91,7 +91,8 @@ NEAR_BINS: Final = 1.25
 MARGIN_S: Final = 2.0
 # Largest lag growth in the run.
 DRIFT_MAX_S: Final = 60.0
-# Growth is searched with this number of bursts or more. Two cannot show that a lag grows steadily.
+# Growth is searched with this number of bursts or more. You cannot use two to see if a lag grows
+# steadily.
 DRIFT_BURSTS_MIN: Final = 3
 # Limit for bins x trials in the search for growth.
 DRIFT_CELLS_MAX: Final = 300_000
@@ -140,7 +141,7 @@ class Lag:
 def is_clock(drift_s: float, over_s: float) -> bool:
     """Return True if a clock error can explain the growth of the lag.
 
-    Otherwise the delay itself changes.
+    Otherwise the delay itself will change.
 
     Args:
         drift_s: Lag growth.
@@ -342,9 +343,9 @@ def _merged(bins: Bins, step_s: float) -> Bins:
 def _explains(view: "_View", best: "_Trials") -> bool:
     """Return True if changes in the fleet's traffic are visible in the counter.
 
-    The fleet must explain half of the changes that it predicts, or more than chance can explain for
-    all trial lags. The second condition is needed for long bursts. A long burst explains its edges
-    well, but only little of the total noise.
+    The fleet needs to explain half of the changes that it predicts, or more than chance can explain
+    for all trial lags. The second condition is needed for long bursts. A long burst explains its
+    edges well, but only little of the total noise.
     """
     sigma, scale = view.sigma(best), float(best.scale[0])
     fleet, seen, free = (part[0] for part in view.parts(best.lag_s, best.drift_s))
@@ -359,9 +360,9 @@ def _explains(view: "_View", best: "_Trials") -> bool:
 def _drift(view: "_View", found: "_Trials", step_s: float) -> tuple["_Trials | None", float]:
     """Search for a lag that grows linearly over the run.
 
-    It must fit better than any constant lag by :data:`EVIDENCE_COST`, even without the burst that
-    gains most. So a single burst with other traffic or a wrong record is not taken for a growing
-    lag.
+    It needs to fit better than any constant lag by :data:`EVIDENCE_COST`, even without the burst
+    that gains most. So a single burst with other traffic or a wrong record is not taken for a
+    growing lag.
 
     Returns:
         The fit, or None if the growth is not certain. The second value is the possible error at

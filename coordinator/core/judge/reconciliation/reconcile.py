@@ -4,7 +4,7 @@ The lag is estimated first (:mod:`broadside.coordinator.core.judge.reconciliatio
 level of other traffic is estimated
 (:mod:`broadside.coordinator.core.judge.reconciliation.idle_level`) and subtracted. The bytes are
 compared in every bin that a burst may have touched. If the bins inside the steady window give a
-more certain result that agrees, it is used instead. The relative difference is the residual.
+more certain result that agrees, it will be used instead. The relative difference is the residual.
 
 The residual has a 95 % interval. It includes the errors from header size, counter noise, idle
 level, lag, clocks and shared bins. If the lag is unknown, the residual is also unknown. There is
@@ -205,7 +205,7 @@ def reconcile_run(
 
     run, parts = compare(ledger)
     if has_unit_error(run) and (scale := scale_of(ledger, run)):
-        # The lag and the idle level cannot be fitted while the counter has the wrong unit.
+        # We cannot fit the lag and the idle level if the counter has the wrong unit.
         scaled_run, scaled_parts = compare(replace(ledger, bytes=ledger.bytes / scale))
         scaled_run = rescaled(scaled_run, scale)
         if certain_declaration_error(scaled_run, summaries) is not None:
@@ -289,7 +289,7 @@ def reconcile(
 ) -> tuple[Reconciliation, tuple[Reconciliation, ...]]:
     """Compare the counter with a run and with each of its bursts, using one lag for all.
 
-    The bytes of ``neighbours`` are subtracted first. If two bursts share a bin, it is divided
+    The bytes of ``neighbours`` are subtracted first. If two bursts share a bin, it will be divided
     between them by the expected bytes. Every sequence except ``neighbours`` and ``absent`` has one
     element per burst.
 
@@ -433,7 +433,7 @@ def _account(
     result = _surest(compare_bytes(held, share, extra, (below, above), scatter_ratio))
     absent = (
         result.residual_ratio + result.uncertainty_ratio < -ABSENT_RATIO
-        # The bytes must not be in other bins of the counter either.
+        # The bytes should not be in other bins of the counter either.
         and held.busy_bytes < ABSENT_RATIO * held.sent_bytes
         and unknown < ABSENT_RATIO
     )
@@ -649,8 +649,8 @@ def scatter_of_bursts(ratios: Sequence[float]) -> tuple[float, float]:
     if count < SCATTER_BURSTS_MIN:
         return math.nan, math.nan
     array = np.array(ratios)
-    # If the device was bypassed, the mean is near 0 and cannot be used as a scale. The scale is
-    # therefore at least 1, because one byte of payload is counted as one byte or more.
+    # If the device was bypassed, the mean will be near 0, and we cannot use it as a scale. So we
+    # use at least 1, because one byte of payload should be counted as one byte or more.
     size = max(1.0, abs(float(array.mean()))) / t95(count - 1)
     spread = float(array.std(ddof=1))
     if count >= ODD_BURSTS_MIN:
@@ -706,7 +706,7 @@ def compare_bytes(
     added to the prediction.
 
     Full bins do not have this error, but there are fewer of them. If the lag changes during the
-    burst, it changes all of them in the same direction. The caller uses them only if they agree
+    burst, it will change all of them in the same direction. The caller uses them only if they agree
     with the comparison of all bins.
 
     Args:
@@ -803,8 +803,8 @@ def _residual(crossed: float, extra: ExtraBytes, *, bypassed: bool) -> tuple[flo
 def _noise(net: Floats, share: BurstShare, scatter_ratio: float, *, rate: bool) -> float:
     """Return the relative half width of the 95 % interval for a sum of bins.
 
-    It is estimated from the scatter between bursts or between bins. If both are unknown, a value is
-    assumed.
+    It is estimated from the scatter between bursts or between bins. If both are unknown, a value
+    will be assumed.
     """
     if not (rate or math.isnan(scatter_ratio)):
         return scatter_ratio

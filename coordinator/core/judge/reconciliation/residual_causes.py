@@ -41,12 +41,12 @@ DOUBT_FACTOR_OF_MANY: Final = 2.0
 BITS_A_BYTE: Final = 8
 # Half the distance between the two nearest factors, 60 / 8 = 7.5 and 8. They differ by 6.5 %.
 NEAR_RATIO: Final = 0.03
-# If the layer and the packet size are unknown, a counter counts between payload and frames. This is
-# 1 to 1.12 times the payload.
+# If the layer and the packet size are unknown, a counter will count between payload and frames.
+# This is 1 to 1.12 times the payload.
 HEADERS_RATIO: Final = 0.12
 # Other traffic or a wrong lag can explain a factor up to this one.
 FAR_FACTOR: Final = 2.0
-# The counted traffic of the fleet must exceed the idle level's uncertainty by this factor.
+# The counted traffic of the fleet needs to exceed the idle level's uncertainty by this factor.
 IDLE_FACTOR: Final = 3.0
 _PREFIXES: Final = ((1e3, "thousand"), (1e6, "million"), (1e9, "billion"))
 _BINARY: Final = (1.024, 1.024**2, 1.024**3)
@@ -359,7 +359,7 @@ def with_declaration(
         share = figure(error.factor - 1) or 0.0
         cause = Cause(id="metric-declaration", share_ratio=share, sentence=error.describe())
         return counter.model_copy(update={"causes": (*counter.causes, cause)})
-    # The values are not bytes, so nothing that is computed from them may be reported.
+    # The values are not bytes, so we should not report any result that is based on them.
     removed = dict.fromkeys(
         (
             "firewall_bits_per_second",
@@ -374,7 +374,7 @@ def with_declaration(
 def counted_flows_only(series: BurstSeries, ledger: FirewallLedger) -> BurstSeries:
     """Return the series without the flows that the counter does not count.
 
-    If the counter counts none of its flows, all flows are included.
+    If the counter counts none of its flows, all flows will be included.
 
     Args:
         series: Burst series.

@@ -209,7 +209,7 @@ def _placed(
         folded = [_figures(item, {}).get(name) for item in grids]
         placed_values = [item for item in folded if item is not None]
         if len(placed_values) < len(folded):
-            # All readings may be outside the window, so there is no value to use.
+            # All readings might be outside the window, so we have no value to use.
             continue
         results[name] = seen.model_copy(
             update={

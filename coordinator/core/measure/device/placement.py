@@ -3,7 +3,7 @@
 A device has more to do during a burst than before or after it. So for every offset, we fit a step
 model to the readings, with a level for bursts and another for any other time. From the likelihood
 of these fits, we get the offset and its interval (Wilks). If no offset is clearly better than a
-constant level, or if offsets that are far apart fit equally well, the offset is not known.
+constant level, or if offsets that are far apart fit equally well, the offset will not be known.
 """
 
 from collections.abc import Iterable, Sequence
@@ -31,7 +31,7 @@ STEP_MIN: Final = 22.9
 # Minimum number of readings. There are two levels and an offset to estimate, and as many readings
 # are needed to see the scatter.
 READINGS_MIN_COUNT: Final = 6
-# Seconds, for half the interval. If it is larger, the offset is not known.
+# Seconds, for half the interval. If it is larger, the offset will not be known.
 INTERVAL_MAX_S: Final = 60.0
 # Minimum noise, as a share of the range. Readings are rounded, so a fit cannot be better than this.
 NOISE_MIN_RATIO: Final = 0.01
@@ -151,7 +151,7 @@ def estimate_offset(told: Sequence[TelemetrySeries], bursts: Spans) -> tuple[flo
             continue
         at_s, over_s = series.at_s[known], series.over_s[known]
         gains = _gains(at_s, over_s, series.values[known], bursts, offsets)
-        # Use the best series only, because a device's cores are not independent.
+        # We should only use the best series, because the cores of a device are not independent.
         if gains.max() > gain.max():
             gain = gains
     if gain.max() < STEP_MIN:

@@ -3,8 +3,8 @@
 During an outage, a path delivers nothing. The outage starts when the last answer arrives before it,
 and ends when the first answer arrives after it. From its arrival time you can see if a probe was
 queued or lost. So if a device queues packets, it will have the same outage as if it drops them. The
-error can be up to a probe interval. If TCP needs more time to get its rate back, this is caused by
-TCP itself. This module does no input or output.
+error can be up to a probe interval. If TCP needs more time to get its rate back, this will be
+caused by TCP itself. This module does no input or output.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ from broadside.coordinator.core.measure.records.evidence import ProbeColumn
 from broadside.coordinator.core.summary import Disruption, DisruptionKind, figure, instant
 from broadside.exchange.messages import Flow, Message, UtcDatetime, pair_name
 
-# How many probe intervals must have no answer to report an outage. A single lost probe is no
+# How many probe intervals need to have no answer to report an outage. A single lost probe is no
 # outage.
 OUTAGE_STEPS: Final = 3
 # How many gaps before the event to use, to get a pair's normal variation.
@@ -39,7 +39,7 @@ BASE_S: Final = 30
 HEAD_S: Final = 3
 # Share of the level. A flow has recovered when it is back at this value.
 BACK_RATIO: Final = 0.95
-# Seconds for which the rate must stay there.
+# Seconds for which the rate needs to stay there.
 BACK_FOR_S: Final = 3
 # Robust standard deviations below the level. If a fall is smaller, it is normal variation.
 FALL_DEVIATIONS: Final = 4.0

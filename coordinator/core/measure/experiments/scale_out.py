@@ -128,7 +128,8 @@ class ScaleOut(Message):
         """Return how many units are needed to carry a rate.
 
         To be safe, the lower bound of the interval for a unit is used. If the number of units at
-        the start is not known from the user or from telemetry, it is computed from the first level.
+        the start is not known from the user or from telemetry, it will be computed from the first
+        level.
 
         Args:
             bits_per_second: Rate to carry.

@@ -47,7 +47,7 @@ OVERHEAD_LESS_WIRE_RATIO: Final = -_beside_assumed(_JUMBO_MSS_BYTES, ETHERNET_BY
 OVERHEAD_MORE_WIRE_RATIO: Final = _beside_assumed(_LEAST_MSS_BYTES, ETHERNET_BYTES)
 
 # A receiver acknowledges at least every second full segment (RFC 9293, section 3.8.6.3). If a
-# segment is out of order, it is acknowledged immediately (RFC 5681, section 4.2). In this case
+# segment is out of order, it will be acknowledged immediately (RFC 5681, section 4.2). In this case
 # there will be a SACK option with 2 bytes plus 8 bytes per block (RFC 2018, section 3), padded to
 # words.
 ACKNOWLEDGED_SEGMENTS: Final = 2
@@ -95,8 +95,8 @@ def headers(
 ) -> Headers:
     """Return the overhead for full-size packets, using the median reported segment size.
 
-    If a size was requested but no pair reported its real size, the requested size is used, or the
-    size that fits into ``mtu_bytes`` if this is smaller.
+    If a size was requested but no pair reported its real size, the requested size will be used, or
+    the size that fits into ``mtu_bytes`` if this is smaller.
 
     For a live connection, Linux reports the segment size without TCP options. So 1448 is a
     1500-byte packet with timestamps. If the size would make a usual MTU without timestamps, we
@@ -162,7 +162,7 @@ def declared_headers(
     default.
 
     Args:
-        mss_bytes: Declared segment size. If it is set, the MTU is not used.
+        mss_bytes: Declared segment size. If it is set, the MTU will not be used.
         mtu_bytes: Declared MTU.
         ipv6: Set to true to use IPv6 headers.
 

@@ -76,7 +76,7 @@ def ramp_s(fleet: Floats) -> int:
 
     - If seconds at its end are like the rest (within 1 % or two standard deviations), they are not
       cut.
-    - If the cut is too long, an overshoot after the ramp is not cut.
+    - If the cut is too long, an overshoot after the ramp will not be cut.
 
     A cut should only remove seconds with a lower mean than the rest. In the first tenth of the
     window, it can also remove seconds with a higher mean, such as the credit from a token bucket.
@@ -188,7 +188,7 @@ def correlated_mean(values: Floats) -> Mean:
 def mean_of_bursts(values: Sequence[float], half_widths: Sequence[float | None]) -> Mean:
     """Return the mean for all bursts in a run, with an error that includes their scatter.
 
-    If there are several bursts, the widest of these intervals is used:
+    If there are several bursts, the widest of these intervals will be used:
 
     - the bursts' own intervals, in quadrature
     - Student's interval for the bursts' rates
@@ -297,7 +297,7 @@ def cliff(fleet: Floats) -> Cliff | None:
     """Split a window into a plateau and a lower rest.
 
     To find the split, a least-squares change point is used (a step of binary segmentation, Scott
-    and Knott, Biometrics 30, 1974). Each part must have 2 seconds or more, and a tenth of the
+    and Knott, Biometrics 30, 1974). Each part needs to have 2 seconds or more, and a tenth of the
     window or more. The fall must not be smaller than :data:`FALL_RATIO` of the plateau, or than
     four times its scatter.
 

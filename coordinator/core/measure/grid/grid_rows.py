@@ -19,7 +19,7 @@ from broadside.coordinator.core.measure.records.columns import HostColumns, Inte
 from broadside.coordinator.core.summary import Basis
 from broadside.exchange.messages import Flow, Side
 
-# To fill in sender's seconds, the sender must have recorded this many seconds more than the
+# To fill in sender's seconds, the sender needs to have recorded this many seconds more than the
 # receiver.
 FILL_LEAST_S: Final = 0.5
 # Share of a cell. The first and last cells can normally differ by this much between both ends.

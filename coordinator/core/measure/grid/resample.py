@@ -15,9 +15,9 @@ TOUCH_S: Final = 1e-6
 class OverlapResampler:
     """Resampler that divides interval values into cells, in proportion to the overlap time.
 
-    Intervals must be sorted and must not overlap. There is one more element in ``edges`` than there
-    are cells. To get the cells, cumulative values are interpolated linearly at the edges and then
-    subtracted. So values within ``edges`` are conserved.
+    Intervals need to be sorted and must not overlap. There is one more element in ``edges`` than
+    there are cells. To get the cells, cumulative values are interpolated linearly at the edges and
+    then subtracted. So values within ``edges`` are conserved.
 
     To process several tracks at once, append their intervals to each other and set ``counts`` to
     the number of intervals in each track. Then the cells have shape (tracks, cells).

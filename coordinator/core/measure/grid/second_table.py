@@ -108,7 +108,7 @@ _SUMS: Final = ("retransmits_count", "known_s")
 def _fleet_columns(
     series: BurstSeries, flow: FlowSeries, recorded: NDArray[np.bool_]
 ) -> list[Column]:
-    """Return the values for a flow. If a second has no record, its sums are set to NaN."""
+    """Return the values for a flow. If a second has no record, its sums will be set to NaN."""
     # No sender has reported.
     unsent = (flow.sent_bytes == 0) & (flow.received_bytes > 0)
 

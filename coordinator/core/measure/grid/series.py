@@ -13,7 +13,7 @@ from broadside.coordinator.core.arrays import Floats
 from broadside.coordinator.core.summary import BurstSummary
 from broadside.exchange.messages import Flow
 
-# This must be changed when there is a new layout.
+# This needs to be changed when there is a new layout.
 _MAGIC: Final = b"BSB1"
 _HEAD: Final = struct.Struct("<4sI")
 # Value to use for unknown cells in the packed pair matrix.

@@ -18,8 +18,8 @@ from broadside.coordinator.core.arrays import Floats
 from broadside.coordinator.core.measure.records.columns import IntervalColumns
 from broadside.exchange.messages import Side
 
-# Seconds. If a control segment is lost, it is sent again after the minimum retransmission timeout
-# (RFC 6298, section 2.4).
+# Seconds. If a control segment is lost, it will be sent again after the minimum retransmission
+# timeout (RFC 6298, section 2.4).
 CONTROL_S: Final = 1.0
 # The maximum rate that chrony uses to slew a clock. By default, ``maxslewrate`` is 83,333 ppm.
 DRIFT_MAX_RATIO: Final = 1 / 12
@@ -260,7 +260,7 @@ def _fit(pieces: Sequence[_Piece], shifts_s: Floats) -> _Fit:
         # If a flow has too few rows, it cannot be used. This should not affect any other flow.
         if not count.any():
             continue
-        # If a shift has fewer rows, its residual needs to be scaled up to all rows.
+        # If a shift has fewer rows, its residual will need to be scaled up to all rows.
         least = len(piece.amount) / np.maximum(1, count)
         left += np.where(count > 0, residual * least, np.inf)
         variance += np.where(count > 0, spread * least, 0.0)
@@ -310,8 +310,8 @@ def _paced(pieces: Sequence[_Piece], drift: float) -> list[_Piece]:
 def _drift(pieces: Sequence[_Piece], reach_s: float, guess: float) -> float:
     """Return how much faster the server's clock runs, or ``guess`` if we cannot improve it.
 
-    To get a better value, both halves of the test must fit at significantly different shifts, on a
-    line from the common start.
+    To get a better value, both halves of the test need to fit at significantly different shifts,
+    on a line from the common start.
     """
     pieces = [_added_up(piece) for piece in _paced(pieces, guess)]
     rows_count = min((len(piece.amount) for piece in pieces), default=0)

@@ -69,8 +69,8 @@ def join_tests(
        addresses. For a daemon, it is the job id, which is available even if the client died.
     2. By endpoint and time (see ``_near``), starting with the nearest test. If a client sent
        nothing, it cannot have a test. If it named its test, it cannot have another. The client
-       address in the test must be that of the agent with the job's claim. If the test has a cookie,
-       this address must be available. If the test names a job, it belongs to this job.
+       address in the test needs to be that of the agent with the job's claim. If the test has a
+       cookie, this address needs to be available. If the test names a job, it belongs to this job.
 
     A test can only be matched once. If there are several records for a test, the most complete will
     be used. When a pair uses several processes, there should be a test on each port, and these
@@ -158,7 +158,7 @@ class _Joining:
                 self._take(pair, min(near)[1], MatchMethod.ENDPOINT)
 
     def done(self) -> Join:
-        """Return the result. If a pair uses several processes, it needs a test for each."""
+        """Return the result. If a pair uses several processes, it will need a test for each."""
         records: dict[int, ServerRecord] = {}
         for pair in self._pairs:
             results = list(self._parts.get(pair.index, {}).values())
@@ -414,8 +414,8 @@ def _summed_tracks(tracks: Sequence[IntervalColumns]) -> IntervalColumns:
 def _near(test: ServerTest, burst: Burst) -> bool:
     """Return true if a test can belong to this burst.
 
-    It must not open more than :data:`HOLD_MAX_S` before the planned start, and there must be no
-    data until then. It must end after the planned start.
+    It must not open more than :data:`HOLD_MAX_S` before the planned start, and there needs to be no
+    data until then. It needs to end after the planned start.
     """
     phase = timedelta(seconds=HOLD_MAX_S)
     slack = timedelta(seconds=CLOCK_SLACK_S)

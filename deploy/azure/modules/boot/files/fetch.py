@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """Install Broadside on this VM and publish each step as the boot status of the VM.
 
-The package is downloaded using the managed identity and checked. Then its installer is run. After
-that the script waits until the service works.
+The package is downloaded using the managed identity and checked. Then its installer will be run.
+After that the script waits until the service works.
 
     fetch.py /etc/broadside/bundle.json
 
 ``broadside-install.service`` runs this script on every boot and starts it again after every
-failure. So each run is a single attempt, and there are no retries in here. A package that has not
-been uploaded yet is a failure as well.
+failure. So each run is a single attempt, and there are no retries in here. If the package has not
+been uploaded yet, this will be a failure as well.
 
 The boot status is a row in the results table (partition ``boot``, name of the host) and a line on
 standard error. The unit also sends this line to the serial console. ``broadside up`` uses both.
@@ -38,7 +38,7 @@ BROADSIDE = os.environ.get("BROADSIDE_COMMAND", "/opt/broadside/venv/bin/broadsi
 DOWNLOAD_S = float(os.environ.get("BROADSIDE_DOWNLOAD_S", "900"))
 HEALTHY_S = float(os.environ.get("BROADSIDE_HEALTHY_S", "120"))
 HEALTHY_PAUSE_S = 2.0
-# A token has about 2 kB.
+# This should be enough, because a token has about 2 kB.
 TOKEN_MAX_BYTES = 1 << 20
 # This is twenty times the size of the largest package.
 BUNDLE_MAX_BYTES = 1 << 30
@@ -238,6 +238,7 @@ def wait_healthy(service: str) -> None:
 
 
 def main() -> None:
+    """Install the package and publish each step. Exit with 1 if this attempt has failed."""
     os.umask(0o077)
     bundle = json.loads(Path(sys.argv[1]).read_text())
     FOLDER.mkdir(parents=True, exist_ok=True)

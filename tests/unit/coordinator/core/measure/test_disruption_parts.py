@@ -16,9 +16,11 @@ from broadside.coordinator.core.measure.disruptions import (
     _ending,
     _Event,
     _groups,
+    _hints,
     _median,
     _moving_median,
     _of_pair,
+    _PairRecord,
     _reading_bounds,
     _spans,
     judge_levels,
@@ -198,18 +200,15 @@ def _events(
         empty=np.isin(np.arange(row.shape[1]), empty)[None, :],
     )
     known = np.flatnonzero(~np.isnan(row[0]))
-    result = _of_pair(
-        0,
-        PairEvidence(pair_index=0),
-        levels,
-        ending,
-        AT_S,
-        int(known[-1]) + 1,
-        over=over,
-        server_only=server_only,
-        spec=SPEC,
+    record = _PairRecord(
+        row=0,
+        ending=ending,
+        zero_s=AT_S,
+        last=int(known[-1]) + 1,
+        hints="; ".join(_hints(PairEvidence(pair_index=0), SPEC, server_only=server_only)) or None,
         reading_s=reading_s,
     )
+    result = _of_pair(record, levels, over=over)
     return [
         (item.kind, item.start_s - AT_S, item.end_s - AT_S, item.short_bytes, item.cause)
         for item in result
