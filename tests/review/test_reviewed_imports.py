@@ -25,7 +25,7 @@ def ids(found: Any) -> set[str]:
 
 
 @pytest.mark.parametrize("reading_s", [30, 60])
-def test_m1_a_slow_third_is_seen_in_the_senders_seconds(
+def test_m1_detects_slow_third_in_senders_readings(
     versions: Versions, tmp_path: Path, reading_s: int
 ) -> None:
     """A server that reports every 30 or 60 s, and a rate that halves for 20 of 60 s.
@@ -47,7 +47,7 @@ def test_m1_a_slow_third_is_seen_in_the_senders_seconds(
 
 
 @pytest.mark.parametrize("off_s", [-20, -5, 20, 3600])
-def test_m2_two_clocks_of_one_test_are_held_together(
+def test_m2_aligns_clocks_of_both_ends(
     versions: Versions, tmp_path: Path, off_s: int
 ) -> None:
     """Both ends of one test, whose first 20 s run at a tenth; the server's clock is off.
@@ -90,7 +90,7 @@ def with_metric(versions: Versions, bursts: list[Floats], folder: Path, factor: 
     )
 
 
-def test_m11_perfect_data_passes(versions: Versions, tmp_path: Path) -> None:
+def test_m11_accurate_data_passes(versions: Versions, tmp_path: Path) -> None:
     """A fleet 38 % above the target, and a metric that has all of its bytes.
 
     At 6cca7b45: inconclusive. The residual was 0.00 % (-11.18 % to +7.20 %) with 5 % allowed.
@@ -105,7 +105,7 @@ def test_m11_perfect_data_passes(versions: Versions, tmp_path: Path) -> None:
     assert today["bursts"][0]["reconciliation"]["residual_low_ratio"] > -0.05
 
 
-def test_m11_bytes_that_were_read_as_bits_are_no_bypass(versions: Versions, tmp_path: Path) -> None:
+def test_m11_bytes_imported_as_bits_are_not_bypass(versions: Versions, tmp_path: Path) -> None:
     """The same metric in byte/s, read as bit/s.
 
     At 6cca7b45: "87.34 % may be bypass: [...] some traffic did not cross it".

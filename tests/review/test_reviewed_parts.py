@@ -13,7 +13,7 @@ MEGABYTES = 50
 OTHERS_RATIO = 0.04  # of a test's bytes: 3 Mbit/s beside 75
 
 
-def test_m4_a_test_between_addresses_of_one_host_is_counted(versions: Versions) -> None:
+def test_m4_counts_test_between_addresses_of_one_host(versions: Versions) -> None:
     """Bytes between two ends on one host, as its agent counts them for the run.
 
     At 6cca7b45: none of 50 MB. The interface that owns the address was counted; the kernel sends
@@ -26,7 +26,7 @@ def test_m4_a_test_between_addresses_of_one_host_is_counted(versions: Versions) 
     assert today["sent_bytes"] >= MEGABYTES * 10**6
 
 
-def test_m4_other_traffic_on_another_interface_accuses_nobody(versions: Versions) -> None:
+def test_m4_ignores_traffic_on_unused_interface(versions: Versions) -> None:
     """3 Mbit/s of others on the interface that the test does not use.
 
     At 6cca7b45: inconclusive, "received 562.5 MB when the client's NIC counted 23.53 MB: the
@@ -48,7 +48,7 @@ def test_m4_other_traffic_on_another_interface_accuses_nobody(versions: Versions
     assert today["verdict"] == "pass"
 
 
-def test_m14_a_clock_that_follows_nobody_is_unknown(versions: Versions) -> None:
+def test_m14_free_running_clock_is_unknown(versions: Versions) -> None:
     """``chronyc`` of a host whose chronyd serves its own clock (``local stratum 10``).
 
     At 6cca7b45: synchronised, bound 0.000 ms, and the start is armed.
@@ -60,7 +60,7 @@ def test_m14_a_clock_that_follows_nobody_is_unknown(versions: Versions) -> None:
     assert "free-running" in today["problem"]
 
 
-def test_m14_an_offset_that_is_being_slewed_is_part_of_the_bound(versions: Versions) -> None:
+def test_m14_clock_bound_includes_slewed_offset(versions: Versions) -> None:
     """The kernel is 20 ms off and corrects that; its error is 1 ms beside it.
 
     At 6cca7b45: bound 1 ms.
@@ -71,7 +71,7 @@ def test_m14_an_offset_that_is_being_slewed_is_part_of_the_bound(versions: Versi
 
 
 @pytest.mark.parametrize("engine", ["http", "https", "ftp"])
-def test_m16_a_server_finds_the_record_of_a_translated_client(
+def test_m16_matches_server_record_after_nat(
     versions: Versions, engine: str
 ) -> None:
     """The device translates the client's address; the server's record is found all the same.
@@ -105,7 +105,7 @@ def test_m16_a_server_finds_the_record_of_a_translated_client(
 
 
 @pytest.mark.parametrize("paced_ratio", [0.997, 1.0])
-def test_m17_a_search_finds_the_rate_whose_sender_paces_low(
+def test_m17_search_finds_rate_with_slow_pacing(
     versions: Versions, paced_ratio: float
 ) -> None:
     """A path of 500 Mbit/s without loss below it; the shortfall may be 0.1 %.

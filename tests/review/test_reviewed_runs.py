@@ -37,14 +37,14 @@ def count_of(run: Run, *parts: tuple[float, Floats]) -> Run:
     return count(run, lambda *_: np.asarray(seen * IP_RATIO))
 
 
-def test_a_sound_run_passes(versions: Versions) -> None:
+def test_correct_run_passes(versions: Versions) -> None:
     """What the other tests spoil. At 6cca7b45: pass."""
     run = fleet([steady(4, 60, 1e9, noise=0.02)] * 2, target_bits_per_second=4e9)
     reviewed, today = versions.ask("judge", run)
     assert reviewed["verdict"] == today["verdict"] == "pass"
 
 
-def test_m1_means_of_a_minute_are_no_seconds(versions: Versions) -> None:
+def test_m1_one_minute_means_are_not_seconds(versions: Versions) -> None:
     """Readings of 60 s at both ends, the rate halves for 20 s, and nothing records seconds.
 
     At 6cca7b45: inconclusive for want of an interval, and nothing said that the shape is unknown.
@@ -69,7 +69,7 @@ def test_m1_means_of_a_minute_are_no_seconds(versions: Versions) -> None:
 
 
 @pytest.mark.parametrize("factor", [2.0, 3.0, 5.0])
-def test_m3_a_large_pair_without_a_record_fails_nothing(versions: Versions, factor: float) -> None:
+def test_m3_large_pair_without_record_does_not_fail_run(versions: Versions, factor: float) -> None:
     """One of 8 pairs left no record; it is larger than the others. The device counted all of it.
 
     At 6cca7b45: fail, "the fleet received 7.246 Gbit/s; the limit is 10.14 Gbit/s" (factor 3).
@@ -85,7 +85,7 @@ def test_m3_a_large_pair_without_a_record_fails_nothing(versions: Versions, fact
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_m5_a_group_of_hosts_that_ran_at_another_time_is_seen(
+def test_m5_detects_hosts_that_ran_later(
     versions: Versions, seed: int
 ) -> None:
     """By the device half of the pairs ran 5 s later; all claim the same instant.
@@ -103,7 +103,7 @@ def test_m5_a_group_of_hosts_that_ran_at_another_time_is_seen(
 
 
 @pytest.mark.parametrize("off_s", [-60, 20])
-def test_m5_a_shift_of_all_hosts_is_only_a_lag(versions: Versions, off_s: int) -> None:
+def test_m5_common_shift_of_all_hosts_is_counter_lag(versions: Versions, off_s: int) -> None:
     """At 6cca7b45: pass, as it is today: this must not cost anything."""
     rates = steady(10, 60, 1e9, noise=0.02)
     run = fleet([rates], target_bits_per_second=9e9)
@@ -112,7 +112,7 @@ def test_m5_a_shift_of_all_hosts_is_only_a_lag(versions: Versions, off_s: int) -
 
 
 @pytest.mark.parametrize("share", [0.06, 0.08, 0.095])
-def test_m6_others_traffic_that_begins_with_the_burst_hides_no_bypass(
+def test_m6_other_traffic_does_not_hide_bypass(
     versions: Versions, share: float
 ) -> None:
     """Some of the bytes do not cross the device; as many of others do, until 30 s after the burst.
@@ -135,7 +135,7 @@ def test_m6_others_traffic_that_begins_with_the_burst_hides_no_bypass(
 
 
 @pytest.mark.parametrize(("bypassed", "again"), [(0.065, 0.02), (0.075, 0.03), (0.085, 0.045)])
-def test_m7_retransmissions_hide_no_bypass(
+def test_m7_retransmissions_do_not_hide_bypass(
     versions: Versions, bypassed: float, again: float
 ) -> None:
     """The device counts before it drops: its surplus covers what did not cross it.
@@ -153,7 +153,7 @@ def test_m7_retransmissions_hide_no_bypass(
     assert lowest == pytest.approx(-bypassed, abs=0.005)
 
 
-def test_m7_retransmissions_alone_are_explained(versions: Versions) -> None:
+def test_m7_explains_retransmissions_without_bypass(versions: Versions) -> None:
     """3 % was sent again, and the device counts that too.
 
     At 6cca7b45: "3.0 % of the fleet's bytes are surplus [...] and nothing explains all of it".
@@ -183,7 +183,7 @@ def by_minutes(
 
 @pytest.mark.parametrize("duration_s", [280, 1740])
 @pytest.mark.parametrize("seed", [0, 1])
-def test_m8_the_lag_is_found_where_bursts_have_no_record(
+def test_m8_estimates_lag_with_unrecorded_bursts(
     versions: Versions, seed: int, duration_s: int
 ) -> None:
     """The counter is 75 s behind; two of six bursts left no record.
@@ -208,7 +208,7 @@ def limiters(versions: Versions, run: Run) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize(("noise", "retransmits"), [(0.12, 20), (0.12, 1), (0.05, 20)])
-def test_m9_policers_and_stray_drops_are_no_nic(
+def test_m9_policers_and_rare_drops_are_not_nic_limit(
     versions: Versions, noise: float, retransmits: int
 ) -> None:
     """12 pairs at 1 Gbit/s, each by itself, on NICs of 10 Gbit/s; some drops.
@@ -220,7 +220,7 @@ def test_m9_policers_and_stray_drops_are_no_nic(
     assert limiters(versions, run) == ("client-nic", "unknown")
 
 
-def test_m9_a_stall_of_all_pairs_is_no_nic(versions: Versions) -> None:
+def test_m9_stall_of_all_pairs_is_not_nic_limit(versions: Versions) -> None:
     """All pairs stand still for 8 s from the 30th second, one after the other by a second.
 
     At 6cca7b45: client-nic.
@@ -232,7 +232,7 @@ def test_m9_a_stall_of_all_pairs_is_no_nic(versions: Versions) -> None:
     assert limiters(versions, run) == ("client-nic", "unknown")
 
 
-def test_m9_a_queue_in_the_path_is_no_window(versions: Versions) -> None:
+def test_m9_path_queue_is_not_window_limit(versions: Versions) -> None:
     """A shaper's queue: the RTT under load is 14 ms, of the idle path 1 ms.
 
     At 6cca7b45: window. The burst's own minimum was taken for the idle RTT.
@@ -246,7 +246,7 @@ def test_m9_a_queue_in_the_path_is_no_window(versions: Versions) -> None:
     assert limiters(versions, run) == ("window", "unknown")
 
 
-def test_m9_a_shared_link_is_no_firewall(versions: Versions) -> None:
+def test_m9_shared_link_is_not_firewall_limit(versions: Versions) -> None:
     """The pairs share 12 Gbit/s of something that nothing says is the device.
 
     At 6cca7b45: firewall.
@@ -260,7 +260,7 @@ def half_width(summary: Mapping[str, Any]) -> float:
     return float(summary["fleet_received_half_width_bits_per_second"])
 
 
-def test_m10_two_directions_that_vary_together_are_twice_as_unsure(versions: Versions) -> None:
+def test_m10_correlated_directions_double_interval(versions: Versions) -> None:
     """Both directions have the same seconds, so that their sum's interval is twice as wide.
 
     At 6cca7b45: 1.41 times, as if they were independent.
@@ -274,7 +274,7 @@ def test_m10_two_directions_that_vary_together_are_twice_as_unsure(versions: Ver
     assert ratios == pytest.approx([np.sqrt(2), 2.0], rel=1e-3)
 
 
-def test_m10_intervals_of_correlated_bursts_hold(versions: Versions) -> None:
+def test_m10_intervals_of_correlated_bursts_cover_mean(versions: Versions) -> None:
     """30 runs of 10 bursts whose levels correlate with 0.7; 95 % of the intervals are to hold.
 
     At 6cca7b45: 23 of 30.
@@ -296,7 +296,7 @@ def test_m10_intervals_of_correlated_bursts_hold(versions: Versions) -> None:
     assert today >= 28
 
 
-def test_m12_forged_rows_within_an_allowance_turn_nothing(versions: Versions) -> None:
+def test_m12_small_forgery_does_not_change_verdict(versions: Versions) -> None:
     """30 pairs of 64 streams at 50 Mbit/s miss the target; servers' rows are raised by 3 %.
 
     At 6cca7b45: pass. A block a stream was allowed at each pair, and the sum of these at the fleet.
@@ -325,7 +325,7 @@ def test_m12_forged_rows_within_an_allowance_turn_nothing(versions: Versions) ->
 
 
 @pytest.mark.parametrize("off_s", [-45, 45])
-def test_m13_a_busy_device_with_a_wrong_clock_fails_its_goal(
+def test_m13_busy_device_with_wrong_clock_fails_cpu_goal(
     versions: Versions, off_s: int
 ) -> None:
     """CPU at 97 % in the burst of 30 s and 4 % beside it; the goal is 80 %.
@@ -387,7 +387,7 @@ def prometheus(run: Run, more: Mapping[str, object]) -> Iterator[str]:
 @pytest.mark.parametrize(
     "more", [{"warnings": ["1 store of 2 did not answer"]}, {"isPartial": True}], ids=str
 )
-def test_m15_an_incomplete_answer_accuses_nobody(
+def test_m15_incomplete_response_is_not_bypass(
     versions: Versions, more: Mapping[str, object]
 ) -> None:
     """One store of two did not answer, so that half of the bytes are missing.
@@ -403,7 +403,7 @@ def test_m15_an_incomplete_answer_accuses_nobody(
     assert not {"bypass", "residual"} & ids(today)
 
 
-def test_m18_no_factor_decides_what_a_pair_without_a_record_sent(versions: Versions) -> None:
+def test_m18_missing_pair_is_inconclusive_at_any_size(versions: Versions) -> None:
     """The same pair as in M3, from as large as the others to five times as large.
 
     At 6cca7b45: a fixed factor of 1.5 (`UNSEEN_FACTOR`), so that the verdict is inconclusive up to
@@ -421,7 +421,7 @@ def test_m18_no_factor_decides_what_a_pair_without_a_record_sent(versions: Versi
     assert today == ["inconclusive"] * 4
 
 
-def test_m19_more_than_was_served_is_no_pass(versions: Versions) -> None:
+def test_m19_client_claim_above_served_bytes_does_not_pass(versions: Versions) -> None:
     """http servers that sent 8 Mbit/s a pair, and clients that claim 40.
 
     At 6cca7b45: pass.
@@ -444,7 +444,7 @@ def test_m19_more_than_was_served_is_no_pass(versions: Versions) -> None:
     assert "contradiction-received-over-sent" in ids(today)
 
 
-def test_m22_acknowledgements_are_explained(versions: Versions) -> None:
+def test_m22_explains_acknowledgements(versions: Versions) -> None:
     """A counter of both directions, and an acknowledgement for every second segment: 1.8 %.
 
     At 6cca7b45: "1.7 % of the fleet's bytes are surplus [...] and nothing explains all of it".
@@ -458,7 +458,7 @@ def test_m22_acknowledgements_are_explained(versions: Versions) -> None:
     assert "unknown" not in ids(today)
 
 
-def test_m22_lost_datagrams_are_named_beside_the_bottleneck(versions: Versions) -> None:
+def test_m22_reports_lost_datagrams_with_bottleneck(versions: Versions) -> None:
     """5 % of the datagrams are lost, and nothing says where.
 
     At 6cca7b45: unknown, without a word of the loss.

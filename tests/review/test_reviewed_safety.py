@@ -90,7 +90,7 @@ def _fill(database: Path) -> None:
         filling.execute("INSERT INTO small VALUES (0)")
 
 
-def test_s1_a_backup_ends_beside_small_writes(
+def test_s1_backup_completes_during_small_writes(
     programs: tuple[Programs, Programs], tmp_path: Path
 ) -> None:
     """A backup of 160 MB beside a process that commits small rows.
@@ -133,7 +133,7 @@ def _joined(served: Served, role: str, *agent_ids: str) -> list[str]:
     return [secret for _, secret in results]
 
 
-def test_s2_an_agent_writes_no_evidence_in_anothers_name(coordinators: list[Served]) -> None:
+def test_s2_rejects_record_with_another_agents_id(coordinators: list[Served]) -> None:
     """A server's record under its own key that names another server as its writer.
 
     At 6cca7b45: accepted and stored. The rights check read the key only.
@@ -149,7 +149,7 @@ def test_s2_an_agent_writes_no_evidence_in_anothers_name(coordinators: list[Serv
         assert served.write(secret, local.row) == "ok"
 
 
-def test_s3_one_address_and_port_have_one_holder(coordinators: list[Served]) -> None:
+def test_s3_assigns_endpoint_to_one_server(coordinators: list[Served]) -> None:
     """Two servers announce one address and port.
 
     At 6cca7b45: both offer it, and the plan uses both.
@@ -173,7 +173,7 @@ def test_s3_one_address_and_port_have_one_holder(coordinators: list[Served]) -> 
         assert ("twin-1 announced first" in str(second["problem"])) == is_stored
 
 
-def test_s5_a_revoked_agent_does_not_join_by_its_old_code(coordinators: list[Served]) -> None:
+def test_s5_rejects_old_join_code_of_revoked_agent(coordinators: list[Served]) -> None:
     """An agent that was revoked asks again by its code, which is for three agents.
 
     At 6cca7b45: it is enrolled again, also under another name.
@@ -188,7 +188,7 @@ def test_s5_a_revoked_agent_does_not_join_by_its_old_code(coordinators: list[Ser
             assert served.join(served.new_code("client"), "client", "gone")[0] == 200
 
 
-def test_s7_half_a_character_in_an_operation_costs_that_operation(
+def test_s7_lone_surrogate_fails_only_its_operation(
     coordinators: list[Served],
 ) -> None:
     """A lone surrogate in a refused operation between two good ones.
@@ -206,7 +206,7 @@ def test_s7_half_a_character_in_an_operation_costs_that_operation(
             assert "half a character" in refused["said"]
 
 
-def test_s7_a_foreign_database_is_not_restored(
+def test_s7_restore_rejects_foreign_database(
     programs: tuple[Programs, Programs], tmp_path: Path
 ) -> None:
     """An archive with another program's database under the name of ours.
@@ -230,7 +230,7 @@ def test_s7_a_foreign_database_is_not_restored(
 # S4, S6, S8 and S9 --------------------------------------------------------------------------------
 
 
-def test_s4_a_slow_place_does_not_silence_another(versions: Versions, tmp_path: Path) -> None:
+def test_s4_slow_webhook_does_not_delay_another(versions: Versions, tmp_path: Path) -> None:
     """A webhook whose answer drips without end, and a place that takes everything at once.
 
     At 6cca7b45: the second place gets nothing while the first one drips, however long.
@@ -260,7 +260,7 @@ def _growth(pid: int) -> Iterator[list[int]]:
     grown.append(status("VmHWM") - before)
 
 
-def test_s6_a_small_import_takes_little_memory(coordinators: list[Served]) -> None:
+def test_s6_small_import_needs_little_memory(coordinators: list[Served]) -> None:
     """An import of some 300 bytes with a chunk that claims 250,000 rows.
 
     At 6cca7b45: every row is built, on the event loop: over 400 bytes a row. The claim of the
@@ -337,7 +337,7 @@ class Agent:
         return [address for address, _ in self._seen]
 
 
-def test_s8_a_new_address_is_found(programs: tuple[Programs, Programs], tmp_path: Path) -> None:
+def test_s8_heartbeat_reports_new_address(programs: tuple[Programs, Programs], tmp_path: Path) -> None:
     """The address of a server's default route changes while the server is idle.
 
     At 6cca7b45: heartbeats go on with the old address, for twice as many as today's version needs.
@@ -365,7 +365,7 @@ def test_s8_a_new_address_is_found(programs: tuple[Programs, Programs], tmp_path
         end(agent.process)
 
 
-def test_s9_a_grain_without_end_is_refused_in_one_line(versions: Versions) -> None:
+def test_s9_rejects_very_long_grain_with_one_line(versions: Versions) -> None:
     """An Azure Monitor grain of 400 digits.
 
     At 6cca7b45: ``OverflowError``, which nobody expects.

@@ -214,7 +214,7 @@ def first_boot(network: HostNetwork, name: str, cloud_config: str, authority: st
     return host
 
 
-def test_vms_install_themselves_and_fire_a_burst(range_: Range, shipped_row: AddRow) -> None:
+def test_vms_install_themselves_and_run_a_burst(range_: Range, shipped_row: AddRow) -> None:
     client, server = range_.hosts["client"], range_.hosts["server"]
     cloud_init_ran(range_)
     shipped_row("Azure bundle", SYSTEM, "cloud-init with the rendered custom data, three VMs")

@@ -300,7 +300,7 @@ def _instants(value: Any) -> Any:
     return value
 
 
-def test_every_operation_is_called_and_parsed(bed: Bed, shipped_row: AddRow) -> None:
+def test_client_calls_and_parses_every_operation(bed: Bed, shipped_row: AddRow) -> None:
     def order(operation: Operation) -> tuple[bool, bool]:
         return ("deadletters" in operation.path, operation.method != "GET")
 
@@ -324,7 +324,7 @@ def test_every_operation_is_called_and_parsed(bed: Bed, shipped_row: AddRow) -> 
     shipped_row("generated client", "this machine", f"{len(called)} operations called and parsed")
 
 
-def test_every_form_of_an_answer_is_sent_as_documented(bed: Bed) -> None:
+def test_every_response_format_is_as_documented(bed: Bed) -> None:
     http = bed.client.get_httpx_client()
     wrong = {}
     for operation in bed.operations:
@@ -345,7 +345,7 @@ def test_every_form_of_an_answer_is_sent_as_documented(bed: Bed) -> None:
     assert wrong == {}
 
 
-def test_what_has_several_forms_is_parsed_in_each(bed: Bed) -> None:
+def test_client_parses_every_response_format(bed: Bed) -> None:
     """Test that the client parses each ``format`` and each engine's output."""
     run_id = bed.names["run_id"]
     for form in bed.models.Format:
@@ -364,7 +364,7 @@ def test_what_has_several_forms_is_parsed_in_each(bed: Bed) -> None:
         assert raw.parsed.payload.read() == raw.content != b""
 
 
-def test_every_refusal_is_parsed_as_a_problem(bed: Bed) -> None:
+def test_client_parses_every_error_as_problem(bed: Bed) -> None:
     unknown: dict[str, Any] = {"run_id": "none", "study_id": "none", "name": "none", "pair": "1"}
     unknown |= {"burst_index": 0, "sequence_number": 999999}
     for operation in bed.operations:

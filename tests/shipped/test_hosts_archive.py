@@ -196,7 +196,7 @@ def export_counter(fleet: Fleet, ended: threading.Event) -> None:
         new.replace(path)
 
 
-def test_from_the_archive_to_a_verdict(
+def test_installs_archive_and_runs_to_verdict(
     fleet: Fleet, hosts_archive: Path, shipped_row: AddRow
 ) -> None:
     for name in ("coordinator", "client", "server"):
@@ -244,7 +244,7 @@ def test_from_the_archive_to_a_verdict(
     shipped_row(ARTEFACT, fleet.system, f"one burst of 30 s: {summary['verdict']}")
 
 
-def test_doctor_names_nothing_that_is_not_there(fleet: Fleet, shipped_row: AddRow) -> None:
+def test_doctor_gives_no_advice_that_needs_a_checkout(fleet: Fleet, shipped_row: AddRow) -> None:
     """Test doctor on a healthy host, which should report no error.
 
     It should give no advice that needs a checkout.
@@ -261,7 +261,7 @@ def test_doctor_names_nothing_that_is_not_there(fleet: Fleet, shipped_row: AddRo
     shipped_row(ARTEFACT, fleet.system, "doctor on each host")
 
 
-def test_a_backup_is_restored_on_an_empty_host(
+def test_backup_is_restored_on_empty_host(
     fleet: Fleet, hosts_archive: Path, shipped_row: AddRow
 ) -> None:
     coordinator = fleet.hosts["coordinator"]
@@ -290,7 +290,7 @@ def test_a_backup_is_restored_on_an_empty_host(
     shipped_row(ARTEFACT, fleet.system, "restore on an empty host, agents find it")
 
 
-def test_upgrade_from_the_previous_archive(
+def test_upgrades_from_previous_archive(
     fleet: Fleet,
     hosts_archive: Path,
     previous_archive: Path,

@@ -151,7 +151,7 @@ def ended(place: Path, commit: str, process: "subprocess.Popen[str]") -> Release
     return Release(folder=place / "dist" / "out", commit=commit, printed=printed)
 
 
-def test_two_builds_of_a_commit_are_the_same(
+def test_two_builds_of_a_commit_are_identical(
     releases: Sequence[Release], shipped_row: AddRow
 ) -> None:
     one, other = (
@@ -162,7 +162,7 @@ def test_two_builds_of_a_commit_are_the_same(
     shipped_row("release", "two folders, two umasks", f"{len(one)} files, the same bytes")
 
 
-def test_the_sums_are_those_of_all_files(releases: Sequence[Release]) -> None:
+def test_checksums_match_all_files(releases: Sequence[Release]) -> None:
     folder = releases[0].folder
     listed = (folder / "SHA256SUMS").read_text().splitlines()
     names = {line.split("  ")[1] for line in listed}
@@ -171,7 +171,7 @@ def test_the_sums_are_those_of_all_files(releases: Sequence[Release]) -> None:
 
 
 @pytest.mark.parametrize("name", ARTEFACTS)
-def test_a_bill_of_materials_is_valid_and_of_its_file(
+def test_bill_of_materials_is_valid_and_matches_its_file(
     releases: Sequence[Release], name: str
 ) -> None:
     path = releases[0].folder / name
@@ -184,7 +184,7 @@ def test_a_bill_of_materials_is_valid_and_of_its_file(
 
 
 @pytest.mark.parametrize("name", [HOSTS, BUNDLE])
-def test_a_bill_of_materials_lists_every_file_of_others(
+def test_bill_of_materials_lists_all_third_party_files(
     releases: Sequence[Release], name: str
 ) -> None:
     """Test that each wheel and each Debian package of an archive is listed by hash."""
@@ -202,7 +202,7 @@ def test_a_bill_of_materials_lists_every_file_of_others(
     assert carried <= described
 
 
-def test_a_bill_of_materials_of_the_wheel_lists_what_it_needs(
+def test_bill_of_materials_of_wheel_lists_dependencies(
     releases: Sequence[Release],
 ) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -211,7 +211,7 @@ def test_a_bill_of_materials_of_the_wheel_lists_what_it_needs(
     assert names <= {component["name"] for component in components}
 
 
-def test_every_artefact_says_one_version(releases: Sequence[Release], tmp_path: Path) -> None:
+def test_all_artefacts_report_one_version(releases: Sequence[Release], tmp_path: Path) -> None:
     folder, commit = releases[0].folder, releases[0].commit
     line = f"broadside {VERSION} ({commit})"
     assert f"Broadside {VERSION} ({commit})" in releases[0].printed
@@ -228,7 +228,7 @@ def test_every_artefact_says_one_version(releases: Sequence[Release], tmp_path: 
         assert archive[f"{top}wheels/{WHEEL}"] == (folder / WHEEL).read_bytes()
 
 
-def test_every_artefact_holds_the_licence(releases: Sequence[Release], tmp_path: Path) -> None:
+def test_every_artefact_contains_the_licence(releases: Sequence[Release], tmp_path: Path) -> None:
     licence = (ROOT / "LICENSE").read_bytes()
     folder = releases[0].folder
     wheel = wheel_members((folder / WHEEL).read_bytes(), tmp_path)
@@ -243,7 +243,7 @@ def test_every_artefact_holds_the_licence(releases: Sequence[Release], tmp_path:
 
 
 @pytest.mark.parametrize(("name", "top"), [(HOSTS, "broadside-hosts/"), (BUNDLE, "")])
-def test_every_carried_package_has_its_licence(
+def test_every_bundled_package_has_its_licence(
     releases: Sequence[Release], name: str, top: str
 ) -> None:
     """Test that each component is in NOTICES.txt with a licence and a licence text."""
@@ -262,7 +262,7 @@ def test_every_carried_package_has_its_licence(
         assert component["licenses"], title
 
 
-def test_licences_of_programs_are_the_ones_they_have(releases: Sequence[Release]) -> None:
+def test_bundled_programs_have_their_own_licences(releases: Sequence[Release]) -> None:
     notices = members(releases[0].folder / BUNDLE)["NOTICES.txt"].decode()
     # This is the licence of iperf3, BSD-3-Clause.
     assert "Lawrence Berkeley National Laboratory" in notices
@@ -274,7 +274,7 @@ def test_licences_of_programs_are_the_ones_they_have(releases: Sequence[Release]
 
 @pytest.mark.needs_root
 @pytest.mark.skipif(os.geteuid() != 0, reason="the base image's root is made as root")
-def test_two_images_of_a_commit_are_the_same(
+def test_two_images_of_a_commit_are_identical(
     images: Sequence[Release], shipped_row: AddRow
 ) -> None:
     one, other = (
