@@ -58,7 +58,7 @@ def _fails(item: pytest.Item, following: pytest.Item | None) -> bool:
 
 
 def _record_calls(items: Sequence[pytest.Item], hashes: dict[Path, str], file: str) -> str:
-    """Run the tests and write, for each test, its file hash, its seconds and the called functions."""
+    """Run the tests and write the file hash, duration and called functions of each test."""
     trampoline.set_mutant_under_test("stats")
     called: set[str] = set()
     trampoline.record_trampoline_hit = lambda name, caller=None: called.add(name)

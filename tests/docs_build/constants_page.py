@@ -71,7 +71,7 @@ def _is_numeric(value: object) -> bool:
 
 
 def _shown(value: object, expression: ast.expr) -> str:
-    """Return a constant as written in the source, or its value if it is computed from other names."""
+    """Return a constant as in the source, or its value if it is computed from other names."""
     if isinstance(value, timedelta):
         return f"{value.total_seconds():g}"
     names = any(isinstance(node, ast.Name) for node in ast.walk(expression))

@@ -283,8 +283,8 @@ _ALL: Final = (
     ),
     Fault(
         name="queue-down",
-        says="the broker is killed, the coordinator is disconnected, or the queue's file is locked; "
-        "restored after 8 s",
+        says="the broker is killed, the coordinator is disconnected, or the queue's file is "
+        "locked; restored after 8 s",
         inject=lambda scene: scene.range.break_queue(),
         heal=lambda scene: scene.range.mend_queue(),
         lasts_s=8,
@@ -311,7 +311,8 @@ _ALL: Final = (
     ),
     Fault(
         name=FULL_DISK,
-        says="the client's disk is full except for 16 KiB, and table and blobs are unavailable, for 20 s",
+        says="the client's disk is full except for 16 KiB, and table and blobs are unavailable, "
+        "for 20 s",
         inject=_fill_disk,
         heal=_free_disk,
         lasts_s=20,

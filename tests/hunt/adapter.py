@@ -809,7 +809,7 @@ def original_table(recording: neutral.Recording) -> OriginalTable:
 
 
 def _metric_declaration(plan: neutral.Plan) -> MetricDeclaration:
-    """Return the operator's declaration of the first device's metric. The unit is already applied."""
+    """Return the declared metric of the first device. The unit is already applied."""
     stated = plan.counters[0] if plan.counters else None
     return MetricDeclaration(
         layer=LAYERS[None if stated is None else stated.layer],

@@ -117,7 +117,7 @@ def run_case(kind: str, seed: int, *, manipulated: bool = False) -> Case:
 
 
 def _covered(world: World, summary: RunSummary) -> Iterator[bool]:
-    """Yield, for each burst with an interval, whether it contains the expected rate of the window."""
+    """Yield, for bursts with an interval, whether it contains the expected rate of the window."""
     plan = world.recording.plan
     if len(summary.bursts) != len(world.truth.bursts):
         return

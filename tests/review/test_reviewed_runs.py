@@ -114,7 +114,8 @@ def test_m5_common_shift_of_all_hosts_is_counter_lag(versions: Versions, off_s: 
 def test_m6_other_traffic_does_not_hide_bypass(versions: Versions, share: float) -> None:
     """Let some bytes bypass the device while other traffic replaces them.
 
-    The other traffic ends 30 s after the burst. At 6cca7b45: pass. With 9.5 % the device carried less than the limit.
+    The other traffic ends 30 s after the burst. At 6cca7b45: pass. With 9.5 % the device carried
+    less than the limit.
     """
     rates = steady(10, 60, 1e9, noise=0.02)
     run = fleet([rates] * 2, target_bits_per_second=10e9)

@@ -336,7 +336,7 @@ CASES: Final = (
         ),
     ),
     Case(
-        name="more sessions than the device has room for",
+        name="more sessions than the device supports",
         scenario="native-64-flows",
         bed="device",
         profile="session-limit",
@@ -359,7 +359,7 @@ CASES: Final = (
         expected=Expected(verdict="inconclusive", completeness=(0.1, 0.94)),
     ),
     Case(
-        name="packets a second, whatever their size",
+        name="packet rate at two packet sizes",
         scenario="native-1-flow",
         bed="device",
         profile="cpu-bound",
