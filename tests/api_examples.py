@@ -137,7 +137,7 @@ def _short(value: Any) -> Any:
     return [_short(item) for item in value[:_ITEMS_MAX_COUNT]] if isinstance(value, list) else value
 
 
-async def _collect_anew() -> Answers:
+async def _collect_examples() -> Answers:
     with tempfile.TemporaryDirectory() as folder:
         fabric = open_fabric(FabricSettings(data_dir=Path(folder)))
         result = await collect(fabric, create_app(Coordinator(fabric), tick_s=None))
@@ -146,7 +146,7 @@ async def _collect_anew() -> Answers:
 
 
 if __name__ == "__main__":
-    told = sorted(asyncio.run(_collect_anew()).items())
-    lines = [f"{json.dumps(name)}: {json.dumps(said)}" for name, said in told]
+    collected = sorted(asyncio.run(_collect_examples()).items())
+    lines = [f"{json.dumps(name)}: {json.dumps(example)}" for name, example in collected]
     text = "{\n" + ",\n".join(lines) + "\n}\n"
     FILE.write_text(text.replace(commit() or UNKNOWN, COMMIT), encoding="utf-8")

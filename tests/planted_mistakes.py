@@ -25,7 +25,7 @@ from tests.deploy_check.schema import Schema
 from tests.deploy_check.tools import AZURE
 
 CAUGHT_MIN_RATIO: Final = 0.9
-CASE: Final = Case(name="scale-180g", words=("--vars", "examples/scale-180g.tfvars"))
+CASE: Final = Case(name="scale-180g", arguments=("--vars", "examples/scale-180g.tfvars"))
 NETWORK, SECURITY = "modules/network/main.tf", "modules/network/security.tf"
 PEERING, EGRESS = "modules/network/peering.tf", "modules/network/egress.tf"
 STORAGE, IDENTITY = "modules/exchange/storage.tf", "modules/identity/main.tf"
@@ -38,7 +38,7 @@ class Mistake:
 
     name: str
     path: str
-    whole: str
+    original: str
     broken: str
 
 
@@ -85,9 +85,9 @@ MISTAKES: Final = (
 def broken(mistake: Mistake) -> dict[str, str]:
     """Return the files with the mistake, by path."""
     files = read_files(AZURE)
-    if mistake.whole not in files[mistake.path]:
-        raise ValueError(f"{mistake.name}: {mistake.path} does not hold {mistake.whole!r}")
-    return files | {mistake.path: files[mistake.path].replace(mistake.whole, mistake.broken, 1)}
+    if mistake.original not in files[mistake.path]:
+        raise ValueError(f"{mistake.name}: {mistake.path} does not hold {mistake.original!r}")
+    return files | {mistake.path: files[mistake.path].replace(mistake.original, mistake.broken, 1)}
 
 
 def caught_by(mistake: Mistake, tools: Tools) -> str | None:
@@ -101,7 +101,7 @@ def caught_by(mistake: Mistake, tools: Tools) -> str | None:
         set_stage(tools, Path(folder)) as stage,
     ):
         (stage.directory / mistake.path).write_text(files[mistake.path])
-        done = stage.broadside("up", *CASE.words, "--yes")
+        done = stage.broadside("up", *CASE.arguments, "--yes")
         if done.returncode:
             lines = re.sub(r"\x1b\[[0-9;]*m", "", done.output).splitlines()
             text = next((line for line in lines if "Error: " in line), lines[-1])

@@ -42,7 +42,7 @@ class Attack:
             return text if isinstance(text, str) else asyncio.run(text)
 
 
-def each(
+def attack_variants(
     name: str,
     boundary: str,
     tried: str | Callable[..., str],

@@ -17,7 +17,7 @@ from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.exchange.http.bounded import ask
 from broadside.exchange.row_text import entity_fields
 from broadside.exchange.second_rows import CHUNK_ROWS_MAX_COUNT
-from tests.attack import Attack, each, memory_within
+from tests.attack import Attack, attack_variants, memory_within
 from tests.attack.on_door import CALLER, site
 from tests.attack.on_hosts import BASE, PORT, Port, at_port, make_row, write
 from tests.attack.unfolding_rows import forged
@@ -175,12 +175,14 @@ async def _drips(name: str) -> str:
 
 
 ATTACKS: Final[tuple[Attack, ...]] = (
-    *each("body: {}", CALLER, "the loop, or memory", _body, BODIES),
-    *each("seconds: {}", PORT, "the coordinator's memory", partial(at_port, _chunk), _CHUNKS),
-    *each(
+    *attack_variants("body: {}", CALLER, "the loop, or memory", _body, BODIES),
+    *attack_variants(
+        "seconds: {}", PORT, "the coordinator's memory", partial(at_port, _chunk), _CHUNKS
+    ),
+    *attack_variants(
         "half a character: {}", PORT, "others' answers", partial(at_port, _refused_text), _HALVES
     ),
     Attack("a thousand large answers", PORT, "memory", partial(at_port, _many_answers)),
     Attack("requests without end", PORT, "others' turn", partial(at_port, _at_once)),
-    *each("drips: {}", OUTWARD, "a place's, or a thread's time", _drips, list(DRIPS)),
+    *attack_variants("drips: {}", OUTWARD, "a place's, or a thread's time", _drips, list(DRIPS)),
 )

@@ -22,7 +22,7 @@ from broadside.exchange.embedded.embedded_table import EmbeddedTable
 from broadside.exchange.engines.port import File, FileWatch, Process
 from broadside.exchange.http.credential import Credential
 from broadside.exchange.ports import Entity, ExchangeError, ExchangeMisconfigured, RawName
-from tests.attack import Attack, each, refusal
+from tests.attack import Attack, attack_variants, refusal
 from tests.unit.agent.doubles import MemoryTable
 
 DISK: Final = "other users of the host"
@@ -34,12 +34,12 @@ async def _modes() -> str:
     before = os.umask(0)
     try:
         with tempfile.TemporaryDirectory() as base:
-            return await _kept_private(Path(base))
+            return await _is_private(Path(base))
     finally:
         os.umask(before)
 
 
-async def _kept_private(root: Path) -> str:
+async def _is_private(root: Path) -> str:
     table = EmbeddedTable(root / "data", "results")
     queue = EmbeddedQueue(root / "data")
     row = Entity(partition_key="p", row_key="r", properties={"json": "{}"})
@@ -202,14 +202,14 @@ _SPOOL_FILES: Final[dict[str, tuple[str, bytes | Callable[[], bytes]]]] = {
 ATTACKS: Final[tuple[Attack, ...]] = (
     Attack("open modes", DISK, "reading data, spool and raw output with umask 0", _modes),
     Attack("a file left open", DISK, "a database file of mode 0644", _opened_before),
-    *each(
+    *attack_variants(
         "a link as results.sqlite3{}",
         DISK,
         "another's file, changed",
         partial(_linked, _database),
         ("", "-wal", "-shm"),
     ),
-    *each(
+    *attack_variants(
         "a link as the spool's {}",
         DISK,
         "another's file, sent",
@@ -222,10 +222,10 @@ ATTACKS: Final[tuple[Attack, ...]] = (
             "000000000008.row-part",
         ),
     ),
-    *each(
+    *attack_variants(
         "in the spool: {}", DISK, "the agent's start", partial(_linked, _spool_file), _SPOOL_FILES
     ),
-    *each(
+    *attack_variants(
         "a link {}",
         DISK,
         "another's file",

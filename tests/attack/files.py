@@ -15,7 +15,7 @@ from broadside.exchange.embedded.backup import BackupUnusable, restore
 from broadside.exchange.embedded.embedded_queue import EmbeddedQueue
 from broadside.exchange.embedded.embedded_table import EmbeddedTable
 from broadside.exchange.ports import Entity, Outgoing
-from tests.attack import Attack, each, memory_within, refusal
+from tests.attack import Attack, attack_variants, memory_within, refusal
 
 FILES: Final = "a file that we are given"
 _MEMORY_MAX_BYTES: Final = 32 * 1_048_576
@@ -190,15 +190,17 @@ _QUEUED: Final = (
     *("dead_us", "reason", "description"),
 )
 ATTACKS: Final[tuple[Attack, ...]] = (
-    *each("a backup with {}", FILES, "other files, memory, the disk", _restored, _BACKUPS),
-    *each(
+    *attack_variants(
+        "a backup with {}", FILES, "other files, memory, the disk", _restored, _BACKUPS
+    ),
+    *attack_variants(
         "a queue's rows: odd {}",
         FILES,
         "a true one's delivery",
         partial(_in_a_folder, _queued),
         _QUEUED,
     ),
-    *each(
+    *attack_variants(
         "a table's rows: odd {}",
         FILES,
         "a true one's reading",

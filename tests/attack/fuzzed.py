@@ -83,10 +83,10 @@ def mangled(text: str, draw: random.Random) -> bytes:
         case 6:
             return (text + " " * 300_000).encode()
         case _:
-            return _with_odd_values(text, draw)
+            return _with_invalid_values(text, draw)
 
 
-def _with_odd_values(text: str, draw: random.Random) -> bytes:
+def _with_invalid_values(text: str, draw: random.Random) -> bytes:
     fields = json.loads(text)
     for _ in range(draw.randrange(1, 4)):
         place = fields
@@ -204,12 +204,12 @@ async def fuzz_rows(count: int, seed: int) -> Counter[str]:
 
 
 @contextmanager
-def _counted(told: Counter[str], name: str) -> Iterator[None]:
+def _counted(counter: Counter[str], name: str) -> Iterator[None]:
     """Count whether a row was valid, or was set aside with a reason."""
     try:
         yield
     except RecordUnreadable as error:
         assert str(error)
-        told[f"{name}: set aside"] += 1
+        counter[f"{name}: set aside"] += 1
     else:
-        told[f"{name}: still one"] += 1
+        counter[f"{name}: still one"] += 1

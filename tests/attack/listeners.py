@@ -26,7 +26,7 @@ from broadside.coordinator.agent_gateway.certificate_authority import load_autho
 from broadside.coordinator.api.app import create_app
 from broadside.coordinator.api.auth_middleware import AuthConfig
 from broadside.coordinator.runs.coordinator import Coordinator
-from tests.attack import Attack, each
+from tests.attack import Attack, attack_variants
 from tests.attack.between import unproven_wire
 from tests.attack.on_door import site
 
@@ -163,7 +163,7 @@ def _connected(at: tuple[str, int]) -> Iterator[list[socket.socket]]:
         ]
 
 
-def _told_until_closed(wire: socket.socket, part: bytes, pause_s: float) -> None:
+def _send_until_closed(wire: socket.socket, part: bytes, pause_s: float) -> None:
     """Send a part at intervals, and raise AssertionError if the connection stays open."""
     end_s = time.monotonic() + PATIENCE_S
     while time.monotonic() < end_s:
@@ -175,13 +175,13 @@ def _told_until_closed(wire: socket.socket, part: bytes, pause_s: float) -> None
     raise AssertionError("it is still held")
 
 
-def _slow(said: bytes, *, drip: bool = False) -> str:
+def _slow(opening: bytes, *, drip: bool = False) -> str:
     """Open many connections that never complete, with ``drip`` one byte at intervals."""
     with _standing(HEAD_S=0.5) as at, _connected(at) as wires:
         for wire in wires:
-            wire.sendall(said)
+            wire.sendall(opening)
         if drip:
-            _told_until_closed(wires[0], b"x", 0.05)
+            _send_until_closed(wires[0], b"x", 0.05)
         for wire in wires:
             _ended(wire)
         _served(at)
@@ -219,16 +219,16 @@ def _unread() -> str:
         wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         wire.connect(at)
         wire.sendall(b"GET /large HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-        _told_until_closed(wire, b"\r\n", 0.2)
+        _send_until_closed(wire, b"\r\n", 0.2)
         _served(at)
     return "the kernel gave the connection up"
 
 
 _DRIP: Final = partial(_slow, drip=True)
 ATTACKS: Final[tuple[Attack, ...]] = (
-    *each("{}", PORTS, "memory", _flood, _FLOODS),
+    *attack_variants("{}", PORTS, "memory", _flood, _FLOODS),
     Attack("a header without end, to a process", PORTS, "its memory", _flood_a_process),
-    *each("slow: {}", PORTS, "every connection there is", _slow, _SLOW),
+    *attack_variants("slow: {}", PORTS, "every connection there is", _slow, _SLOW),
     Attack("slow: a byte at a time", PORTS, "the same, and patience", partial(_DRIP, ASK)),
     Attack(
         "slow: an answer, then a byte at a time", PORTS, "the same", partial(_DRIP, ASK + b"\r\n")

@@ -19,7 +19,7 @@ from broadside.exchange.engines.port import Process
 from broadside.exchange.messages import Control, Job, Tunnel, tunnel_of
 from broadside.exchange.ports import Entity, Outgoing, RecordUnreadable
 from broadside.exchange.rows import parse_row
-from tests.attack import Attack, each, refusal
+from tests.attack import Attack, attack_variants, refusal
 from tests.attack.fuzzed import fuzz_messages, fuzz_rows, planned_job
 from tests.attack.injections import (
     INJECTIONS,
@@ -228,7 +228,7 @@ _KEPT_BACK: Final = {
 }
 
 
-async def _told_to_an_engine() -> str:
+async def _engine_environment() -> str:
     """Check the environment of an engine, which serves strangers and may run as nobody."""
     with mock.patch.dict("os.environ", _KEPT_BACK):
         attempt = await Attempt.spawn(
@@ -283,9 +283,9 @@ _ROWS: Final = {
 }
 
 ATTACKS: Final[tuple[Attack, ...]] = (
-    *each("forged job: {}", QUEUE, "a job like the planned one, but {}", _forge, FORGED),
+    *attack_variants("forged job: {}", QUEUE, "a job like the planned one, but {}", _forge, FORGED),
     Attack("job while control is away", QUEUE, "a job whose plan cannot be read", _without_control),
-    *each("body: {}", QUEUE, "a message of {}", _send_body, BODIES),
+    *attack_variants("body: {}", QUEUE, "a message of {}", _send_body, BODIES),
     Attack(
         "target port 22",
         QUEUE,
@@ -303,15 +303,17 @@ ATTACKS: Final[tuple[Attack, ...]] = (
         "fuzzed messages", QUEUE, "2,000 messages of nobody's", partial(_fuzz, fuzz_messages, 2_000)
     ),
     Attack("fuzzed rows", TABLE, "2,000 rows of nobody's", partial(_fuzz, fuzz_rows, 2_000)),
-    *each(
+    *attack_variants(
         "field {}",
         TABLE,
         "commands, paths and escapes as text",
         _inject_field,
         (field for field, kind in KINDS.items() if kind is not Kind.OWN),
     ),
-    *each("writers: {}", ENGINE, "an unchecked value in argv and scripts", _inject_writer, PLACES),
-    Attack("an engine's environment", ENGINE, "secrets, proxies", _told_to_an_engine),
+    *attack_variants(
+        "writers: {}", ENGINE, "an unchecked value in argv and scripts", _inject_writer, PLACES
+    ),
+    Attack("an engine's environment", ENGINE, "secrets, proxies", _engine_environment),
     *(
         Attack(name, TABLE, tried, partial(_bad_tunnel, **changes))
         for name, (tried, changes) in _TUNNELS.items()

@@ -25,7 +25,7 @@ from broadside.exchange.azure.blob_storage import BlobAddress, BlobRaw
 from broadside.exchange.azure.identity import Credential, NoToken
 from broadside.exchange.azure.table_storage import AzureTable, TableAddress
 from broadside.exchange.ports import ExchangeError, RawName
-from tests.attack import Attack, each, memory_within, refusal, unfolding
+from tests.attack import Attack, attack_variants, memory_within, refusal, unfolding
 from tests.keyserver import TENANT, KeyServer
 from tests.loopback_server import answering
 
@@ -178,7 +178,7 @@ def _fetch(token: str | None, url: str) -> str:
     raise AssertionError("it was installed")
 
 
-def _asked(
+def _call_reader(
     ask: Callable[[str], str], pieces: Callable[[], Iterator[bytes]], headers: Mapping[str, str]
 ) -> str:
     with (
@@ -191,7 +191,7 @@ def _asked(
         return ask(url)
 
 
-_WHO: Final[dict[str, Callable[[str], str]]] = {
+_READERS: Final[dict[str, Callable[[str], str]]] = {
     "Entra's keys": _keys,
     "a collector": _collector,
     "a metadata service": _token,
@@ -205,8 +205,8 @@ _WHO: Final[dict[str, Callable[[str], str]]] = {
 }
 ATTACKS: Final[tuple[Attack, ...]] = tuple(
     attack
-    for who, ask in _WHO.items()
-    for attack in each(
-        f"{who}: an answer {{}}", ASKED, "memory, a crash", partial(_asked, ask), _ANSWERS
+    for reader, ask in _READERS.items()
+    for attack in attack_variants(
+        f"{reader}: an answer {{}}", ASKED, "memory, a crash", partial(_call_reader, ask), _ANSWERS
     )
 )

@@ -35,7 +35,7 @@ from broadside.coordinator.views.charts.svg import standalone
 from broadside.exchange.chunks import pack
 from broadside.exchange.embedded.embedded_queue import EmbeddedQueue
 from broadside.exchange.ports import Outgoing
-from tests.attack import Attack, each
+from tests.attack import Attack, attack_variants
 from tests.attack.fuzzed import planned_job
 from tests.attack.on_door import bearer, site
 from tests.attack.unfolding_rows import forged
@@ -267,17 +267,17 @@ def _packed(seconds: Callable[[], bytes]) -> str:
 # Between callers ---------------------------------------------------------------------------------
 
 
-def _launch(who: str, key: str, **body: Any) -> httpx.Response:
+def _launch(caller: str, key: str, **body: Any) -> httpx.Response:
     return site().signed.post(
         "/v1/runs",
-        headers={**bearer(who), "Idempotency-Key": key},
+        headers={**bearer(caller), "Idempotency-Key": key},
         json={"scenario": "smoke", **body},
     )
 
 
-def _launched(who: str, key: str, **body: Any) -> tuple[int, str]:
+def _launched(caller: str, key: str, **body: Any) -> tuple[int, str]:
     _operators()
-    answer = _launch(who, key, **body)
+    answer = _launch(caller, key, **body)
     response = answer.json()
     return answer.status_code, str(response.get("run_id") or response.get("detail"))
 
@@ -372,20 +372,24 @@ _KEYS: Final = {
     "of nothing": "",
 }
 ATTACKS: Final[tuple[Attack, ...]] = (
-    *each("SVG: {}", BROWSER, str, _drawn, _LABELS),
+    *attack_variants("SVG: {}", BROWSER, str, _drawn, _LABELS),
     Attack("PNG: a label that fetches", BROWSER, "the host that paints it", _painted),
-    *each(
+    *attack_variants(
         "dead letters: {}",
         TERMINAL,
         repr(_ESCAPES),
         _dead_letter,
         ("list", "explain 1", "purge 1", "list --json"),
     ),
-    *each("table: {}", IMPORT, "memory, time, a crash", partial(_imported, _table), _HUGE),
-    *each("iperf3: {}", IMPORT, "memory, time, a crash", partial(_imported, _recordings), _HUGE),
-    *each("seconds over the API: {}", IMPORT, "memory, a crash", _packed, _SECONDS),
+    *attack_variants(
+        "table: {}", IMPORT, "memory, time, a crash", partial(_imported, _table), _HUGE
+    ),
+    *attack_variants(
+        "iperf3: {}", IMPORT, "memory, time, a crash", partial(_imported, _recordings), _HUGE
+    ),
+    *attack_variants("seconds over the API: {}", IMPORT, "memory, a crash", _packed, _SECONDS),
     Attack("another's Idempotency-Key", BETWEEN, "another's run", _same_key),
     Attack("a key with another body", BETWEEN, "a launch in place of another", _reused_key),
-    *each("Idempotency-Key {}", BETWEEN, "another's row", _keys, _KEYS),
+    *attack_variants("Idempotency-Key {}", BETWEEN, "another's row", _keys, _KEYS),
     Attack("two agents, one job", AGENTS, "a pair measured twice", _two_agents),
 )

@@ -15,7 +15,7 @@ from broadside.coordinator.agent_gateway.agent_permissions import AgentPermissio
 from broadside.coordinator.auth.static_tokens import digest
 from broadside.exchange.ports import Delivery, EntityExists, EntityRefused, Outgoing
 from broadside.exchange.row_text import entity_fields
-from tests.attack import Attack, each
+from tests.attack import Attack, attack_variants
 from tests.attack.on_hosts import (
     BASE,
     OWN_RAW,
@@ -262,8 +262,8 @@ async def _raw_bomb(made: Port) -> str:
 
 
 ATTACKS: Final[tuple[Attack, ...]] = (
-    *each("agent: {}", PORT, "what is not its own", partial(at_port, _turned), _TURNED),
-    *each(
+    *attack_variants("agent: {}", PORT, "what is not its own", partial(at_port, _turned), _TURNED),
+    *attack_variants(
         "operation: {}",
         PORT,
         "the end of those beside it",
@@ -285,7 +285,11 @@ ATTACKS: Final[tuple[Attack, ...]] = (
         "another's message", PORT, "settling what it was not handed", partial(at_port, _others_lock)
     ),
     Attack("two claims at once", PORT, "one job carried out twice", partial(at_port, _two_claims)),
-    *each("PUT raw/{}", PORT, "a file, or another's output", partial(at_port, _raw, "PUT"), _RAWS),
-    *each("GET raw/{}", PORT, "a file, or another's output", partial(at_port, _raw, "GET"), _RAWS),
+    *attack_variants(
+        "PUT raw/{}", PORT, "a file, or another's output", partial(at_port, _raw, "PUT"), _RAWS
+    ),
+    *attack_variants(
+        "GET raw/{}", PORT, "a file, or another's output", partial(at_port, _raw, "GET"), _RAWS
+    ),
     Attack("an output that unfolds", PORT, "300 MB from 300 kB", partial(at_port, _raw_bomb)),
 )

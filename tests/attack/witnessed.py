@@ -20,7 +20,7 @@ from broadside.coordinator.cli.session import Session
 from broadside.coordinator.device.telemetry.snmp import SnmpPoller
 from broadside.coordinator.device.telemetry.snmp_client import SnmpClient, SnmpEntry
 from broadside.coordinator.device.telemetry.source import Secret, TelemetryError
-from tests.attack import Attack, each, lasting
+from tests.attack import Attack, attack_variants, lasting
 from tests.attack.injections import INJECTIONS
 
 DEVICE: Final = "witness of the device"
@@ -79,7 +79,7 @@ def _message(
     community: bytes = _COMMUNITY,
 ) -> bytes:
     fields = (request_id, bytes([status]), index)
-    reported = _tlv(pdu, *(_tlv(0x02, each) for each in fields), _tlv(0x30, *bound))
+    reported = _tlv(pdu, *(_tlv(0x02, number) for number in fields), _tlv(0x30, *bound))
     return _tlv(0x30, _tlv(0x02, b"\x01"), _tlv(0x04, community), reported)
 
 
@@ -153,7 +153,7 @@ def _answering(make: _Made) -> Iterator[int]:
                 [(_, message)] = _split(data)
                 (_, pdu) = _split(message)[2]
                 fields = _split(pdu)
-                names = [_split(each)[0][1] for _, each in _split(fields[3][1])]
+                names = [_split(binding)[0][1] for _, binding in _split(fields[3][1])]
                 device.sendto(make(fields[0][1], names), asker)
 
         thread = threading.Thread(target=serve, daemon=True)
@@ -166,7 +166,7 @@ def _answering(make: _Made) -> Iterator[int]:
             thread.join()
 
 
-async def _asked(port: int, folder: Path) -> str:
+async def _read_device(port: int, folder: Path) -> str:
     """Read the device once and return its figures or its ``TelemetryError``."""
     (folder / "community").write_bytes(_COMMUNITY)
     (folder / "community").chmod(0o600)
@@ -200,7 +200,7 @@ async def _witness(make: _Made) -> str:
         mock.patch("broadside.coordinator.device.telemetry.snmp_client.RETRIES_COUNT", 0),
         mock.patch("broadside.coordinator.device.telemetry.snmp_client.ROWS_MAX_COUNT", 20),
     ):
-        return await _asked(port, Path(base))
+        return await _read_device(port, Path(base))
 
 
 # An assistant's tools ----------------------------------------------------------------------------
@@ -246,8 +246,8 @@ async def _tool(name: str, argument: str) -> str:
 
 
 ATTACKS: Final[tuple[Attack, ...]] = (
-    *each("SNMP: {}", DEVICE, "memory, a crash, a figure", _witness, _ANSWERS),
-    *each(
+    *attack_variants("SNMP: {}", DEVICE, "memory, a crash, a figure", _witness, _ANSWERS),
+    *attack_variants(
         "{}",
         ASSISTANT,
         f"{len(_ODD)} odd values",

@@ -68,12 +68,12 @@ def main() -> int:
     measure = quick.rows if arguments.quick else rows
     reported: list[Row] = []
 
-    def kept() -> Iterator[Row]:
+    def collected() -> Iterator[Row]:
         for row in measure():
             reported.append(row)
             yield row
 
-    missed = show(kept(), as_json=arguments.json)
+    missed = show(collected(), as_json=arguments.json)
     known = arguments.machines / f"{machine()}.json" if arguments.machines else arguments.against
     if arguments.machines and not known.exists():
         known.write_text(listed(reported) + "\n")

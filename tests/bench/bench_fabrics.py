@@ -120,14 +120,16 @@ def settings_of(environment: Mapping[str, str], credential: Path | None = None) 
     return FabricSettings.model_validate(fields)
 
 
-async def open_agents(environment: Mapping[str, str], own: Fabric, folder: Path) -> list[Agent]:
+async def open_agents(
+    environment: Mapping[str, str], embedded: Fabric, folder: Path
+) -> list[Agent]:
     names = [f"a{number:02d}" for number in range(AGENTS_COUNT)]
     if (at := environment.get("at")) is None:
         return [Agent(name=name, fabric=open_fabric(settings_of(environment))) for name in names]
     now = datetime.now(UTC)
     code, secret = new_code(load_authority(folder / "data", now).authority)
     until = now + timedelta(hours=1)
-    await Enrolments(own.private).add_code(
+    await Enrolments(embedded.private).add_code(
         secret, Role.CLIENT, AGENTS_COUNT, by="bench", now=now, expires_at=until
     )
     agents = []

@@ -301,11 +301,11 @@ async def measure(folder: Path, agents_count: int, seconds: float) -> list[Row]:
     uploads = [took_s for agent in agents for took_s in agent.uploads_s]
     name = f"{agents_count} agents over HTTPS"
 
-    def p99(told: str, values: list[float], limit: float | None = None) -> Row:
+    def p99(label: str, values: list[float], limit: float | None = None) -> Row:
         # If no request was answered, the whole time is a lower bound.
         known = values or [passed_s]
         p50, p99 = (float(item) for item in np.quantile(known, (0.5, 0.99)))
-        text = f"{name}: {told}, p99"
+        text = f"{name}: {label}, p99"
         return Row(name=text, value=p99, unit="s", limit=limit, peer="p50", peer_value=p50)
 
     return [

@@ -73,7 +73,7 @@ def main() -> None:
             missing=1,
         )
         begin_s = max(1, burst_s - LOOKS)
-        simulation = simulate(plant, look_s=LOOK_S, begin_s=begin_s, stop_s=burst_s)
+        simulation = simulate(plant, snapshot_s=LOOK_S, begin_s=begin_s, stop_s=burst_s)
         print(measure(simulation, chromium), flush=True)
 
 

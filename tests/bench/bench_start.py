@@ -24,7 +24,7 @@ SPREADS: Final = ((8, 45.0), (1, 12.0))
 
 def rows() -> Iterator[Row]:
     """Yield the start error of one pair, then the spreads."""
-    errors_ms = [1e3 * abs(float(item)) for item in _told("start_error_max_s", 1, 1)]
+    errors_ms = [1e3 * abs(float(item)) for item in _reported_values("start_error_max_s", 1, 1)]
     yield Row(
         name="start error of one pair, 1 stream",
         value=min(errors_ms),
@@ -34,7 +34,7 @@ def rows() -> Iterator[Row]:
         peer_value=max(errors_ms),
     )
     for streams, limit_ms in SPREADS:
-        spreads_ms = [1e3 * float(item) for item in _told("start_spread_s", 30, streams)]
+        spreads_ms = [1e3 * float(item) for item in _reported_values("start_spread_s", 30, streams)]
         yield Row(
             name=f"start spread of 30 pairs, {streams} streams",
             value=min(spreads_ms),
@@ -45,7 +45,7 @@ def rows() -> Iterator[Row]:
         )
 
 
-def _told(figure: str, pairs: int, streams: int) -> Iterator[float]:
+def _reported_values(figure: str, pairs: int, streams: int) -> Iterator[float]:
     try:
         for _ in range(ROUNDS_COUNT):
             yield demo(pairs, streams, SECONDS)[figure]

@@ -21,7 +21,7 @@ from broadside.coordinator.views.prometheus_metrics import take_snapshot
 from broadside.exchange.records.keys import RUNS, run_key
 from broadside.exchange.rows import message_row
 from tests.bench.limit_rows import Row, show
-from tests.bench.stored_fleet import embedded, header_of, in_own_process, plan_of
+from tests.bench.stored_fleet import embedded, header_of, plan_of, run_in_process
 from tests.synthetic_runs import create_run
 
 RUNS_COUNT: Final = 100_000
@@ -57,8 +57,8 @@ def rows(count: int = RUNS_COUNT) -> Iterator[Row]:
 
 def _figures(count: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
-        in_own_process(_fill, folder, count)
-        return in_own_process(_measure, folder, count)
+        run_in_process(_fill, folder, count)
+        return run_in_process(_measure, folder, count)
 
 
 async def _fill(folder: str, count: int) -> None:

@@ -297,7 +297,7 @@ def _side(host: str) -> Side:
     return Side.CLIENT if host.startswith("client") else Side.SERVER
 
 
-def _whole(value: float | None) -> int | None:
+def _rounded(value: float | None) -> int | None:
     return None if value is None else round(value)
 
 
@@ -313,14 +313,14 @@ def _totals(ends: Sequence[neutral.EndRecord]) -> tuple[FlowTotals, ...]:
         results.append(
             FlowTotals(
                 flow=flow,
-                sent_bytes=_whole(end.total_bytes) if sends else None,
+                sent_bytes=_rounded(end.total_bytes) if sends else None,
                 sent_s=end.total_s if sends else None,
-                received_bytes=None if sends else _whole(end.total_bytes),
+                received_bytes=None if sends else _rounded(end.total_bytes),
                 received_s=None if sends else end.total_s,
-                retransmits_count=_whole(end.total_retransmits),
+                retransmits_count=_rounded(end.total_retransmits),
                 rtt_mean_s=float(rtt.mean()) if rtt is not None and rtt.size else None,
-                packets_count=_whole(end.total_packets),
-                lost_count=_whole(end.total_lost),
+                packets_count=_rounded(end.total_packets),
+                lost_count=_rounded(end.total_lost),
             )
         )
     return tuple(results)
@@ -347,7 +347,7 @@ def _engine(
         omit_s=0,
         block_bytes=plan.datagram_bytes,
         mss_bytes=segment,
-        window_bytes=_whole(record.window_bytes),
+        window_bytes=_rounded(record.window_bytes),
         totals=_totals(ends),
         error=record.reason or None,
         truncated=any(not end.complete for end in ends),
@@ -754,11 +754,11 @@ def _intervals(end: neutral.EndRecord) -> tuple[Interval, ...]:
             start_s=float(rows.start_s[row]),
             end_s=float(rows.end_s[row]),
             transferred_bytes=round(float(rows.bytes[row])),
-            retransmits_count=_whole(known(rows.retransmits, row)),
+            retransmits_count=_rounded(known(rows.retransmits, row)),
             rtt_s=known(rows.rtt_s, row),
-            cwnd_bytes=_whole(known(rows.cwnd_bytes, row)),
-            packets_count=_whole(known(rows.packets, row)),
-            lost_count=_whole(known(rows.lost, row)),
+            cwnd_bytes=_rounded(known(rows.cwnd_bytes, row)),
+            packets_count=_rounded(known(rows.packets, row)),
+            lost_count=_rounded(known(rows.lost, row)),
         )
         for row in range(rows.bytes.size)
     )

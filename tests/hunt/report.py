@@ -24,8 +24,8 @@ def is_failed(cases: Sequence[Case]) -> bool:
     ) or wrong_fails > WRONG_FAILS_MAX_RATIO * len(cases)
 
 
-def _share(part: int, whole: int) -> str:
-    return f"{100 * part / whole:5.1f}" if whole else "    -"
+def _share(part: int, total: int) -> str:
+    return f"{100 * part / total:5.1f}" if total else "    -"
 
 
 def _row(name: str, cases: Sequence[Case]) -> str:

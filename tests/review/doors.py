@@ -529,8 +529,8 @@ async def _announce(data_dir: str) -> Fields:
 
 
 DOORS: Final[Mapping[str, Callable[..., Any]]] = {
-    door.__name__: door
-    for door in (
+    function.__name__: function
+    for function in (
         *(announce, clock, command, fire, grain, host_counted, join, judge, kernel_clock),
         *(requests, search),
     )

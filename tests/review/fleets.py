@@ -35,7 +35,7 @@ def fleet(
     objective: Mapping[str, object] | None = None,
     traffic: Mapping[str, object] | None = None,
     period_s: int = 120,
-    unheard: Collection[int] = (),
+    unrecorded: Collection[int] = (),
     reading_s: int = 1,
     server_reading_s: int | None = None,
     nic_bits_per_second: float | None = 10e9,
@@ -53,7 +53,7 @@ def fleet(
         objective: Additional fields of the objective.
         traffic: Additional fields of the traffic.
         period_s: Time between the starts of two bursts.
-        unheard: Pairs without a record at either end. The device counted their bytes.
+        unrecorded: Pairs without a record at either end. The device counted their bytes.
         reading_s: Length of a reading at both ends in seconds.
         server_reading_s: The same for servers only.
         nic_bits_per_second: Documented NIC limit of the hosts.
@@ -112,7 +112,7 @@ def fleet(
         "pairs": [
             [
                 {"pair_index": pair}
-                if pair in unheard
+                if pair in unrecorded
                 else _pair(
                     index,
                     pair,

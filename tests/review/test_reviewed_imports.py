@@ -20,8 +20,8 @@ def imported(versions: Versions, *argv: str) -> Answers:
     return Answers(*(printed(answer) for answer in answers))
 
 
-def ids(found: Any) -> set[str]:
-    return {finding["id"] for finding in found["findings"]}
+def ids(summary: Any) -> set[str]:
+    return {finding["id"] for finding in summary["findings"]}
 
 
 @pytest.mark.parametrize("reading_s", [30, 60])

@@ -78,7 +78,7 @@ def test_m3_large_pair_without_record_does_not_fail_run(versions: Versions, fact
     rates[7] *= factor
     # The limit is 2 % below the rate.
     target = rates.sum(axis=0).mean() * IP_RATIO * 1.03
-    run = fleet([rates] * 2, target_bits_per_second=target, unheard=[7])
+    run = fleet([rates] * 2, target_bits_per_second=target, unrecorded=[7])
     reviewed, today = versions.ask("judge", run)
     assert reviewed["verdict"] == "fail"
     assert today["verdict"] == "inconclusive"
@@ -411,7 +411,7 @@ def test_m18_missing_pair_is_inconclusive_at_any_size(versions: Versions) -> Non
         rates = steady(8, 60, 1e9, noise=0.02)
         rates[7] *= factor
         target = rates.sum(axis=0).mean() * IP_RATIO * 1.03
-        run = fleet([rates] * 2, target_bits_per_second=target, unheard=[7])
+        run = fleet([rates] * 2, target_bits_per_second=target, unrecorded=[7])
         verdicts.append([answer["verdict"] for answer in versions.ask("judge", run)])
     reviewed, today = (list(column) for column in zip(*verdicts, strict=True))
     assert reviewed == ["inconclusive", "inconclusive", "fail", "fail"]

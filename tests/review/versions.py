@@ -38,11 +38,11 @@ class Version:
             text=True,
         )
 
-    def ask(self, door: str, *arguments: object) -> Any:
+    def ask(self, function: str, *arguments: object) -> Any:
         """Return the result of a function."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        print(json.dumps([door, *arguments]), file=self._process.stdin, flush=True)
+        print(json.dumps([function, *arguments]), file=self._process.stdin, flush=True)
         answer = json.loads(self._process.stdout.readline())
         assert "error" not in answer, answer["error"]
         return answer["answer"]
@@ -58,9 +58,11 @@ class Versions:
     reviewed: Version
     today: Version
 
-    def ask(self, door: str, *arguments: object) -> Answers:
+    def ask(self, function: str, *arguments: object) -> Answers:
         """Return the results of a function in both versions."""
-        return Answers(self.reviewed.ask(door, *arguments), self.today.ask(door, *arguments))
+        return Answers(
+            self.reviewed.ask(function, *arguments), self.today.ask(function, *arguments)
+        )
 
 
 @contextmanager

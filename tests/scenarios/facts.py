@@ -111,7 +111,7 @@ def faults(case: Case, row: Row, facts: Facts, earlier: Mapping[str, Row]) -> It
     yield from facts.problems
     for trial in row.trials or (row,):
         yield from _unsound(trial, expected)
-        yield from _told(trial, expected.told)
+        yield from _device_faults(trial, expected.told)
     if expected.lost_says is not None and expected.lost_says not in " ".join(row.lost):
         yield f"no pair was lost to {expected.lost_says!r}"
     yield from _modes(expected.modes, row.trials)
@@ -187,7 +187,7 @@ def _unsound(row: Row, expected: Expected) -> Iterator[str]:
         yield f"{name}no rate"
 
 
-def _told(row: Row, planted: Mapping[str, tuple[float, float]]) -> Iterator[str]:
+def _device_faults(row: Row, planted: Mapping[str, tuple[float, float]]) -> Iterator[str]:
     """Yield the device metrics that differ from the planted values."""
     for name, (low, high) in planted.items():
         value = row.device.get(name)

@@ -94,5 +94,5 @@ def _make(folder: Path, suite: str, packages: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    for each in SUITES:
-        sys.stdout.write(f"{debian_root(each)}\n")
+    for release in SUITES:
+        sys.stdout.write(f"{debian_root(release)}\n")

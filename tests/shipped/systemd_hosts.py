@@ -150,7 +150,7 @@ class HostNetwork:
         return host
 
     @property
-    def kept(self) -> Path:
+    def files_path(self) -> Path:
         """Folder of the hosts' files, visible only in the router's mount namespace."""
         return self._kept
 
@@ -220,7 +220,7 @@ class Host:
         """Start systemd, also after :meth:`stop`, and wait until every unit has started."""
         assert self._process is None, f"{self.name} is up already"
         self._cgroup.mkdir()
-        stored = self._network.kept / self.name
+        stored = self._network.files_path / self.name
         namespaces = ("--mount", "--pid", "--cgroup", "--uts", "--ipc", "--fork", "--kill-child")
         entered = self._network.in_mounts(
             "nsenter", f"--net=/proc/{self._network.network_pid(self.name)}/ns/net"

@@ -217,7 +217,7 @@ def test_all_artefacts_report_one_version(releases: Sequence[Release], tmp_path:
     assert f"Broadside {VERSION} ({commit})" in releases[0].printed
     wheel = wheel_members((folder / WHEEL).read_bytes(), tmp_path / "wheel")
     assert wheel["broadside/exchange/commit.txt"] == f"{commit}\n".encode()
-    assert said_by(tmp_path / "wheel") == line
+    assert version_of(tmp_path / "wheel") == line
     sdist = members(folder / SDIST)
     assert sdist[f"broadside-{VERSION}/COMMIT"] == f"{commit}\n".encode()
     assert f"\nVersion: {VERSION}\n".encode() in sdist[f"broadside-{VERSION}/PKG-INFO"]
@@ -354,7 +354,7 @@ def wheel_members(content: bytes, place: Path) -> Mapping[str, bytes]:
         return {name: opened.read(name) for name in opened.namelist()}
 
 
-def said_by(place: Path) -> str:
+def version_of(place: Path) -> str:
     """Return the output of `broadside --version` of the package in ``place``."""
     ran = subprocess.run(
         [sys.executable, "-P", "-c", "from broadside.coordinator.cli import main; main()",
