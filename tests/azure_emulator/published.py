@@ -211,7 +211,8 @@ def _faults(types: Types, kind: Mapping[str, Any], value: Any, position: str) ->
             if isinstance(value, bool) or not isinstance(value, int | float):
                 yield f"{position}: a number is wanted, not {value!r}"
             elif not kind.get("minValue", value) <= value <= kind.get("maxValue", value):
-                yield f"{position}: {value} is not in {kind.get('minValue')}..{kind.get('maxValue')}"
+                bounds = f"{kind.get('minValue')}..{kind.get('maxValue')}"
+                yield f"{position}: {value} is not in {bounds}"
         case "BooleanType":
             if not isinstance(value, bool):
                 yield f"{position}: true or false is wanted, not {value!r}"
