@@ -1,6 +1,6 @@
 """Examples of the OpenAPI document, taken from answers of a real application.
 
-Usage: ``python -m tests.api_examples`` writes the examples again.
+To write the examples again, use ``python -m tests.api_examples``.
 """
 
 import asyncio
@@ -31,12 +31,13 @@ from tests.unit.coordinator.studies.samples import SWEPT
 
 RUN: Final = REQUESTS["POST", "/v1/comparisons"]["a"]["run_ids"][0]
 OPEN: Final = f"{RUN}-open"
-# Fixed value instead of the checkout's commit, which no file in it can contain.
+# Fixed value that is used instead of the checkout's commit, because a file in it cannot contain its
+# commit.
 COMMIT: Final = "3d009671"
 _NAMED: Final = {"burst_index": "0", "pair": "1", "study_id": SWEPT.study_id}
 _TEXT: Final = ("text/", "application/x-ndjson")
 _ITEMS_MAX_COUNT: Final = 2
-# Agents of each role, more than all launches here need.
+# Number of agents per role. It must be larger than all launches here need.
 _AGENTS_COUNT: Final = 40
 _LINES_MAX_COUNT: Final = 4
 _TEXT_MAX_CHARS: Final = 600

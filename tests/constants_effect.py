@@ -1,14 +1,14 @@
-"""Effect of halved and doubled constants on verdicts.
+"""Measure how verdicts change if a constant is halved or doubled.
 
-``python -m tests.constants_effect`` writes ``docs/constants_effect.csv``. Two groups of cases are
-judged with each constant as it is, halved and doubled. *Real* cases are recordings: published
-tables (``tests/data/original``) and runs of real engines that earlier versions stored
-(``tests/data/stored``, ``tests/data/compat``). *Worlds* are one world of every eighth kind of
-``tests/worlds`` with a fixed seed. A line has, for each factor, how many verdicts of either group
-differ, and the checks whose findings differ anywhere.
+To write ``docs/constants_effect.csv``, use ``python -m tests.constants_effect``. Two groups of
+cases are judged with the normal, the halved and the doubled value of a constant. *Real* cases are
+recordings: published tables (``tests/data/original``) and runs of real engines that earlier
+versions stored (``tests/data/stored``, ``tests/data/compat``). *Worlds* are one world of every
+eighth kind of ``tests/worlds`` with a fixed seed. For both factors, a line has the number of
+verdicts that differ in the two groups, and the checks with different findings.
 
-A case is judged again only where a function ran that reads the constant: otherwise nothing can
-change.
+A case is judged again only if it uses a function that reads the constant. Otherwise the result
+cannot change.
 """
 
 import argparse

@@ -1,9 +1,11 @@
-"""API fuzzer that follows and violates the OpenAPI document. Usage: ``python -m tests.fuzz``.
+"""API fuzzer that follows and violates the OpenAPI document.
 
-The application runs in this process with sign-in on, over an embedded fabric with a few runs. Every
-answer must be documented, match its schema, and never be a 500. Half of the requests follow the
-document, and half violate it in one place. Every second path with a run uses a real one, so that
-successful answers are checked too.
+Use ``python -m tests.fuzz`` to run it.
+
+The application runs in this process with sign-in on, on an embedded fabric with a few runs. An
+answer must be documented and match its schema, and must never be a 500. Half of the requests follow
+the document, and the others violate it in one place. Every second path with a run uses a real one,
+so that successful answers will be checked too.
 """
 
 import argparse

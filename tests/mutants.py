@@ -1,6 +1,6 @@
 """Mutation testing of the judgement (`make mutants`).
 
-Usage: `python -m tests.mutants --mutants 300 --seed 1`.
+Run this file using `python -m tests.mutants --mutants 300 --seed 1`.
 
 It draws random mutants of all functions in judge, measure and comparison of coordinator/core. It
 runs the unit tests and the stored verdicts on each one (tests/mutant_runner.py), and prints each

@@ -1,8 +1,8 @@
-"""Thirty-six planted mistakes in the Terraform files, and the check that detects each.
+"""Thirty-six planted mistakes in the Terraform files, and the checks that should detect them.
 
-Usage: ``python -m tests.planted_mistakes``.
+To run it, use ``python -m tests.planted_mistakes``.
 
-The rules of ``make deploy-check`` run first. The Azure emulator tests the mistakes that pass them.
+The rules of ``make deploy-check`` run first. If a mistake passes them, the Azure emulator is used.
 The exit code is 1 if fewer than nine in ten are detected, and 4 if the tools of the emulator are
 missing.
 """

@@ -1,4 +1,4 @@
-"""Table of all attacks with the attempt and the defence. Usage: ``python -m tests.attack``."""
+"""Print the table of all attacks with their attempt and defence. Use ``python -m tests.attack``."""
 
 import argparse
 import asyncio

@@ -1,7 +1,7 @@
-"""Fuzzing of the agents' readers with invalid messages and rows, from a seed.
+"""Fuzzing of the agents' readers with invalid messages and rows from a seed.
 
-Usage: ``python -m tests.attack --fuzz 100000`` for the long round, which includes the coordinator's
-readers. Each message must be set aside with a reason. It must never raise an unexpected exception.
+Use ``python -m tests.attack --fuzz 100000`` to run the long round, which includes the coordinator's
+readers. A message must be set aside with a reason. It must never raise an unexpected exception.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""Benchmark of API reads: 10,000 runs by cursor, and a burst with 30 pairs x 1740 s.
+"""Measure reads of the API with 10,000 runs, and with a burst of 30 pairs x 1740 s.
 
-Usage: ``python -m tests.bench.bench_api``. The application runs in this process on an embedded
-fabric, without a network and with sign-in off.
+To run it, use ``python -m tests.bench.bench_api``. The runs are listed by cursor. The application
+runs in this process on an embedded fabric, without a network and with sign-in off.
 """
 
 import argparse

@@ -1,16 +1,16 @@
-"""Benchmark of three fabrics: SQLite on one host, HTTPS between hosts, and Azure emulators.
+"""Compare the three fabrics SQLite on one host, HTTPS between hosts, and Azure emulators.
 
-Usage: ``python -m tests.bench.bench_fabrics [--demo]``.
+To run it, use ``python -m tests.bench.bench_fabrics [--demo]``.
 
-One process runs twenty agents on each fabric. It measures 1,000 jobs from sending to the last
-settled claim. Then each agent uploads 1.5 kB, eight at a time, for five seconds. The CPU of the
-serving processes is measured too. With SQLite no process serves. If the CPU of the agents' process
-is most of the time, that process is the limit.
+One process runs twenty agents on a fabric. The time of 1,000 jobs is measured from sending to the
+last settled claim. Then all agents upload 1.5 kB, eight at a time, for five seconds. The CPU of the
+serving processes is measured too. SQLite does not need a serving process. If most of the time is
+CPU of the agents' process, that process is the limit.
 
-``--demo`` adds the start spread of a burst of twelve pairs on each fabric, in a lab.
+Use ``--demo`` to add the start spread of a burst of twelve pairs in a lab.
 
-The Azure emulators are a broker in Python and Azurite. Their figures show the cost of our side, not
-the speed of Service Bus or Table Storage.
+The Azure emulators are a broker in Python and Azurite. They can be used to measure the cost of our
+side, but not the speed of Service Bus or Table Storage.
 """
 
 import argparse

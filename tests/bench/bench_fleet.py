@@ -1,8 +1,8 @@
-"""Benchmark of a fleet's payload through Broadside, compared with a bare shell loop.
+"""Compare the payload of a fleet with Broadside and with a bare shell loop.
 
-Usage: ``python -m tests.bench.bench_fleet [--pairs 30] [--streams 8] [--seconds 10] [--rounds 2]``,
-as root. Both run the same iperf3 pairs through the same lab, in turn. The ratio should be at least
-0.99. Payload is the sum per second at the receivers, without the ramp.
+To run it, use ``python -m tests.bench.bench_fleet [--pairs 30] [--streams 8] [--seconds 10]
+[--rounds 2]`` as root. Both use the same iperf3 pairs and the same lab, one after the other. The
+ratio should be at least 0.99. The payload is the sum per second at the receivers, without the ramp.
 """
 
 import argparse

@@ -1,9 +1,9 @@
-"""Benchmark of a live snapshot with 1,000 pairs: CPU seconds and memory.
+"""Measure the CPU seconds and the memory of a live snapshot with 1,000 pairs.
 
-Usage: ``python -m tests.bench.bench_live [pairs] [second]``. A burst is at that second. From then
-on every pair uploads each :data:`UPLOAD_S` seconds, with a share of the pairs in every second, and
-viewers follow the feed. Only the process of the feed is measured. The agents are another process.
-Each snapshot is compared with reading and measuring the whole burst.
+To run it, use ``python -m tests.bench.bench_live [pairs] [second]``. The burst has reached that
+second. After this, all pairs upload every :data:`UPLOAD_S` seconds, a share of them in each second,
+and viewers follow the feed. Only the process of the feed is measured, because the agents are in
+another process. A snapshot is compared with the time to read and measure the whole burst.
 """
 
 import asyncio

@@ -1,9 +1,9 @@
-"""Share of passes of a fleet 2 % above its limit, by the scatter of its rate.
+"""Measure how often a fleet 2 % above its limit passes, by the scatter of its rate.
 
-Usage: ``python -m tests.bench.bench_power [--cases 600] [--seed 7] [--room 0.02]``. The worlds have
-the kind ``clean-30s`` of the hunt: bursts of 30 s with a correlation of up to 0.5 from second to
-second. The target of each world is set so that its slowest burst is above the limit by exactly the
-room.
+To run it, use ``python -m tests.bench.bench_power [--cases 600] [--seed 7] [--room 0.02]``. The
+worlds have the kind ``clean-30s`` of the hunt, with bursts of 30 s that can have a correlation of
+up to 0.5 from second to second. The target of a world is set so that its slowest burst is above the
+limit by exactly this margin.
 """
 
 import argparse
@@ -30,13 +30,13 @@ ERRORS: Final = (0.001, 0.002, 0.003, 0.004, 0.005, math.inf)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedWorld:
-    """One world.
+    """Result of one world.
 
     Attributes:
         error_ratio: Standard error of the mean of 30 s, by the true seconds and the true
             correlation.
-        bursts_count: Bursts of the world. Each has to hold the limit.
-        verdict: The engine's verdict.
+        bursts_count: Number of bursts that must be above the limit.
+        verdict: Verdict of the engine.
     """
 
     error_ratio: float

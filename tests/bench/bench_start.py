@@ -1,9 +1,9 @@
-"""Benchmark of starts: the error of one pair, and the spread of thirty pairs.
+"""Measure the start error of one pair, and the start spread of thirty pairs.
 
-Usage: ``python -m tests.bench.bench_start``, as root, on an idle machine. The result depends on the
-scheduling of cores. Each figure is the minimum over a few bursts of ``broadside demo``. The error
-of one pair applies to a fleet with one core per pair. The spread of thirty pairs on two cores is a
-property of the host. A launch with 64 streams per pair reports it.
+To run it, use ``python -m tests.bench.bench_start`` as root on an idle machine. The result depends
+on the scheduling of cores. The values are the minimum over a few bursts of ``broadside demo``. The
+error of one pair applies to a fleet with one core per pair. The spread of thirty pairs on two cores
+is a property of the host. A launch with 64 streams per pair will report it.
 """
 
 import sys

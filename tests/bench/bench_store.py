@@ -1,9 +1,9 @@
-"""Benchmark of computing the figures of a burst from the store: CPU seconds and memory.
+"""Measure the CPU seconds and memory to compute a burst's figures from the store.
 
-Usage: ``python -m tests.bench.bench_store``. It measures the whole path on the embedded fabric:
-rows, chunks, columns, join of both ends, grid and summary. The peer is the bare sum over the same
-readings in one array, in the same run: numpy, and DuckDB and polars if installed. ``make bench``
-installs them beside the checkout (``peers.lock``).
+To run it, use ``python -m tests.bench.bench_store``. The whole path on the embedded fabric is
+measured: rows, chunks, columns, join of both ends, grid and summary. The peer is the bare sum over
+the same readings in one array, in the same run. It is computed using numpy, and DuckDB and polars
+if they are installed. Use ``make bench`` to install them beside the checkout (``peers.lock``).
 """
 
 import importlib.util

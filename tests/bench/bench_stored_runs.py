@@ -1,8 +1,8 @@
-"""Benchmark of ended runs: start-up, a list, the sums of a month, and a scrape.
+"""Measure start-up, a list, the sums of a month, and a scrape with many ended runs.
 
-Usage: ``python -m tests.bench.bench_stored_runs [runs]``. That many runs of one year are in an
-embedded fabric. The peer of each figure is the same work with a hundredth of the runs. The ratio
-shows costs that grow with the number of stored runs.
+To run it, use ``python -m tests.bench.bench_stored_runs [runs]``. That many runs of one year are in
+an embedded fabric. The peer is the same work with a hundredth of the runs. The ratio shows if a
+cost grows with the number of stored runs.
 """
 
 import resource
@@ -39,7 +39,7 @@ MEMORY_MAX_MB: Final = 200
 
 
 def rows(count: int = RUNS_COUNT) -> Iterator[Row]:
-    """Yield each figure, compared with the same for a hundredth of the runs."""
+    """Yield the figures, compared with those for a hundredth of the runs."""
     many, few = (_figures(item) for item in (count, max(1, count // 100)))
     peer = f"{count // 100} runs"
     for name, limit_s in LIMITS.items():

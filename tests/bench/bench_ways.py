@@ -1,10 +1,10 @@
-"""Report of the files that a launch, a delivery and a close pass through.
+"""Report the files that are used to launch a run, to deliver a job and to close a run.
 
-Usage: ``python -m tests.bench.bench_ways``. Each path runs once under Python's profiler on the
-embedded fabric. The agent's path uses tables in memory. *Files* are our files with a function that
-ran between the two ends. *Stays* is the number of transitions from one file to another. *Climbs*
-are the pairs of files in which a lower layer called a higher one: exchange, core, device, runs, API
-and CLI. The *path* is the files on the stack when the far end is reached.
+To run it, use ``python -m tests.bench.bench_ways``. The paths run once under Python's profiler on
+the embedded fabric. The agent's path uses tables in memory. *Files* are our files with a function
+that was called between the two ends. *Stays* is the number of transitions from one file to another.
+*Climbs* are the pairs of files in which a lower layer called a higher one: exchange, core, device,
+runs, API and CLI. The *path* is the list of files on the stack when the last function is reached.
 """
 
 import asyncio

@@ -1,18 +1,18 @@
-"""Benchmark with thousands of simulated agents on one real coordinator with viewers.
+"""Measure one real coordinator with thousands of simulated agents and with viewers.
 
-Usage: ``python -m tests.bench.swarm [--pairs 1000] [--seconds 30] [--viewers 20] [--fabric
+To run it, use ``python -m tests.bench.swarm [--pairs 1000] [--seconds 30] [--viewers 20] [--fabric
 azure]``.
 
-The agents are simulated by their requests through the real adapters: heartbeats, a job checked
-against the plan, its claim, the control row of the run once a second, the seconds of both ends
-every three seconds, and the last records. :mod:`tests.bench.stored_fleet` replaces iperf3. The
-agents share the machine with the coordinator, so read the figures together with the load that is
-printed.
+The agents are simulated by their requests through the real adapters. They send heartbeats, check a
+job against the plan and claim it. They read the control row of the run once a second, and send the
+seconds of both ends every three seconds, and the last records. :mod:`tests.bench.stored_fleet` is
+used instead of iperf3. The agents share the machine with the coordinator, so the printed load
+should be considered too.
 
-``--fabric azure`` uses the recorded emulators. It prints the rows of the busiest second of each
-partition from their request log, compared with tests/docs_build/azure_limits_page.py. A partition
-above half of the limit of Azure fails. Only the log matters: the speed of the emulators is not the
-speed of Azure.
+Use ``--fabric azure`` to run it with the recorded emulators. It will print the rows of the busiest
+second by partition from their request log, compared with tests/docs_build/azure_limits_page.py. It
+will fail if a partition is above half of the limit of Azure. Only the log is used, because the
+speed of the emulators is not the speed of Azure.
 """
 
 import argparse

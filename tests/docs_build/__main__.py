@@ -1,6 +1,6 @@
 """Write the tables in ``docs/`` that tests compare with the code.
 
-Usage: ``python -m tests.docs_build``. It writes the order of precedence in ``verdict.md`` and the
+Run this file using ``python -m tests.docs_build``. It writes the order of precedence in ``verdict.md`` and the
 imports in ``architecture.md``. Review the difference, because a new import may be a mistake.
 """
 
