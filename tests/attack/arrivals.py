@@ -85,9 +85,9 @@ async def _chunk(made: Port, properties: dict[str, Any]) -> str:
 
 
 async def _refused_text(made: Port, operation: dict[str, Any]) -> str:
-    """Send a lone surrogate in a refused operation.
+    """Send a lone surrogate in an operation, which should be rejected.
 
-    The other operations in the batch still succeed.
+    The other operations in the batch must still succeed.
     """
     refused, ping = await made.do("c1", [operation, {"do": "ping"}])
     assert "error" in refused, refused
@@ -126,7 +126,7 @@ async def _many_answers(made: Port) -> str:
 
 
 async def _at_once(made: Port) -> str:
-    """Send endless requests by one agent. Another agent is still served."""
+    """Send endless requests by one agent. Another agent should still be served."""
     app, most = made.app, 8
     limited = ConcurrencyLimit(most)
     begun, go = asyncio.Semaphore(0), asyncio.Event()
@@ -162,7 +162,7 @@ async def _at_once(made: Port) -> str:
 
 
 async def _drips(name: str) -> str:
-    """Receive a response that sends each byte in time but never ends."""
+    """Receive a response that sends its bytes in time but will never end."""
     with dripping(name) as url:
         began_s = time.monotonic()
         async with httpx.AsyncClient(timeout=30) as client:

@@ -77,7 +77,7 @@ def _opened_before() -> str:
 
 
 def _linked(attack: Callable[..., str], *given: object) -> str:
-    """Run an attack with a folder and another user's file, which must stay unchanged."""
+    """Run an attack with a folder and another user's file, which must not be changed."""
     with tempfile.TemporaryDirectory() as base:
         theirs, folder = Path(base) / "theirs", Path(base) / "ours"
         theirs.write_bytes(SECRET)
@@ -116,7 +116,7 @@ def _drained(table: MemoryTable, spool: Spool) -> None:
 
 
 def _spooled(folder: Path, theirs: Path, name: str) -> str:
-    """Put a symbolic link among the spool's files, to be sent, replaced or followed."""
+    """Put a symbolic link among the spool's files, which must not be sent, replaced or followed."""
     (folder / name).symlink_to(theirs)
     (folder / "000000000007.row").symlink_to(folder / "nowhere")
     table, spool = MemoryTable(), Spool(folder, 10**6)
@@ -160,7 +160,7 @@ def _workspace_file(_folder: Path, theirs: Path) -> str:
 
 
 def _watched_log(folder: Path, theirs: Path) -> str:
-    """Replace a log with a link to another's file. The engine may run as the user nobody."""
+    """Replace a log with a link to another's file. The engine can be run by the user nobody."""
     (folder / "log").symlink_to(theirs)
     reader = mock.Mock()
     reader.sample.return_value = ()

@@ -33,7 +33,7 @@ READER: Final = "Azure's table to reader"
 
 
 class World:
-    """Clients c1 and c2 with one claimed job each, their servers s1 and s2, and all their rows."""
+    """Clients c1 and c2 with one claimed job each, their servers s1 and s2, and all rows."""
 
     def __init__(self, fabric: Fabric) -> None:
         self.fabric = fabric

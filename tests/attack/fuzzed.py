@@ -62,7 +62,7 @@ def planned_job(**changes: Any) -> Job:
 
 
 def mangled(text: str, draw: random.Random) -> bytes:
-    """Damage a valid body in one of many ways, or return a random body."""
+    """Damage a valid body using one of many ways, or return a random body."""
     match draw.randrange(9):
         case 0:
             return draw.randbytes(draw.randrange(300))
@@ -205,7 +205,7 @@ async def fuzz_rows(count: int, seed: int) -> Counter[str]:
 
 @contextmanager
 def _counted(counter: Counter[str], name: str) -> Iterator[None]:
-    """Count whether a row was valid, or was set aside with a reason."""
+    """Count if a row was valid, or if it was set aside with a reason."""
     try:
         yield
     except RecordUnreadable as error:

@@ -1,4 +1,4 @@
-"""Attacks by lone surrogates, which JSON can hold but answers, logs and rows cannot."""
+"""Attacks that use lone surrogates, which can be in JSON but not in answers, logs and rows."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ from tests.attack.on_hosts import BASE, PORT, Port, make_row, port, write
 HALF: Final = "\ud800"
 
 _NAMED: Final = Entity(partition_key="p", row_key="k", properties={HALF: 1})
-# The key is the field that the answer must name. Each is one of three operations.
+# The key is the field that should be in the answer. One of three operations has the value.
 _OPERATIONS: Final[Mapping[str, dict[str, Any]]] = {
     "do": {"do": HALF, "id": "x.1"},
     "table": {"do": "get", "table": HALF, "partition": "p", "key": "k"},
@@ -44,8 +44,8 @@ def _in_a_batch(field: str, operation: dict[str, Any]) -> Coroutine[Any, Any, st
 
 
 async def _batched(target: Port, field: str, operation: dict[str, Any]) -> str:
-    """Check that the operation is refused by field name, others succeed, and the audit has it."""
-    # Each refusal is recorded once in this time.
+    """Check that the operation is rejected with the field name, and others succeed."""
+    # A rejection should be recorded once in this time.
     since = datetime.now(UTC) - timedelta(seconds=REPEAT_S)
     before, answer, after = await target.do("c1", [{"do": "ping"}, operation, {"do": "ping"}])
     assert before == after == {"ok": None}, "its neighbours are done"

@@ -32,7 +32,7 @@ from tests.attack.on_door import site
 
 PORTS: Final = "stranger to listeners"
 ASK: Final = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n"
-# Size of an answer that the client does not read. It is larger than any socket buffer.
+# Size of an answer that the client will not read. It must be larger than any socket buffer.
 LARGE_BYTES: Final = 20_000_000
 # Time limit that ends a hang.
 PATIENCE_S: Final = 30.0
@@ -97,7 +97,7 @@ def _ended(wire: socket.socket) -> bytes:
 
 
 def _served(at: tuple[str, int], scheme: str = "http") -> None:
-    """Check that another client is served in the meantime."""
+    """Check that another client can be served in the meantime."""
     url = f"{scheme}://127.0.0.1:{at[1]}/healthz"
     assert httpx.get(url, verify=False, timeout=PATIENCE_S).status_code == 200  # noqa: S501
 
@@ -141,7 +141,7 @@ def _flood(begin: bytes, part: bytes) -> str:
 
 
 def _flood_a_process() -> str:
-    """Flood the agents' port of a coordinator process, so that its memory stays bounded."""
+    """Flood the agents' port of a coordinator process, which must use bounded memory."""
     with unproven_wire(PATIENCE_S) as wire:
         return _endless(wire, ASK + b"X: ", b"a" * 65_536)
 
@@ -164,7 +164,7 @@ def _connected(at: tuple[str, int]) -> Iterator[list[socket.socket]]:
 
 
 def _send_until_closed(wire: socket.socket, part: bytes, pause_s: float) -> None:
-    """Send a part at intervals, and raise AssertionError if the connection stays open."""
+    """Send a part at intervals, and raise AssertionError if the connection is still open."""
     end_s = time.monotonic() + PATIENCE_S
     while time.monotonic() < end_s:
         time.sleep(pause_s)
@@ -176,7 +176,7 @@ def _send_until_closed(wire: socket.socket, part: bytes, pause_s: float) -> None
 
 
 def _slow(opening: bytes, *, drip: bool = False) -> str:
-    """Open many connections that never complete, with ``drip`` one byte at intervals."""
+    """Open many connections that will never be complete. Use ``drip`` to send single bytes."""
     with _standing(HEAD_S=0.5) as at, _connected(at) as wires:
         for wire in wires:
             wire.sendall(opening)
@@ -214,7 +214,10 @@ def _many(*, tls: bool) -> str:
 
 
 def _unread() -> str:
-    """Read nothing of an answer. The server closes the connection and frees its memory."""
+    """Do not read an answer.
+
+    The server should close the connection and free the memory used for it.
+    """
     with _standing(UNREAD_S=1.0) as at, socket.socket() as wire:
         wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         wire.connect(at)

@@ -38,7 +38,7 @@ from tests.unit.agent.jobs import make_settings
 QUEUE: Final = "queue to client agent"
 TABLE: Final = "table to agents"
 ENGINE: Final = "agent to engine"
-# The worker sets each message aside with its own synced commit.
+# The worker uses a separate synced commit to set a message aside.
 POISON_COUNT: Final = 500
 
 
@@ -85,7 +85,7 @@ async def _forge(changes: dict[str, Any]) -> str:
 
 
 async def _without_control() -> str:
-    """Deliver a job while the plan cannot be read. The job must not run unchecked."""
+    """Deliver a job when the plan cannot be read. The job must not be run without this check."""
     table, queue = MemoryTable(), MemoryQueue()
     soon = planned_job().model_copy(
         update={"planned_start_at": datetime.now(UTC) + timedelta(seconds=0.3)}
@@ -229,7 +229,7 @@ _KEPT_BACK: Final = {
 
 
 async def _engine_environment() -> str:
-    """Check the environment of an engine, which serves strangers and may run as nobody."""
+    """Check the environment of an engine, because it serves strangers and can be run as nobody."""
     with mock.patch.dict("os.environ", _KEPT_BACK):
         attempt = await Attempt.spawn(
             Process(argv=("env",), env={"HOME": "/nowhere"}),

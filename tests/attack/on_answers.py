@@ -47,7 +47,7 @@ def _hostile(
     status: int = 200,
     headers: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
-    """Check that the answer raises ``TelemetryError`` with bounded memory and time."""
+    """Check that the answer will raise ``TelemetryError`` using bounded memory and time."""
     body, now = made(), datetime.now(UTC)
     fields = {"Content-Type": "application/json", "Content-Length": str(len(body)), **headers}
     with answering(lambda: [body], fields, status=status) as url, memory_within(_MEMORY_MAX_BYTES):

@@ -126,7 +126,7 @@ async def _blob(url: str) -> str:
 
 
 def _command(*words_and_url: str) -> str:
-    """Run a command with a hostile API. It must exit with 4 and print one line."""
+    """Run a command with a hostile API. It should exit with 4 and print one line."""
     *parts, url = words_and_url
     text = io.StringIO()
     with (
@@ -144,7 +144,7 @@ def _command(*words_and_url: str) -> str:
 
 
 async def _events(url: str) -> str:
-    """Read an endless stream of events as `watch` does. A single event must have a limit."""
+    """Read an endless stream of events like `watch` does. An event must have a limit."""
     count = 0
     try:
         async with api_client.connect(url) as coordinator:
@@ -157,7 +157,7 @@ async def _events(url: str) -> str:
 
 
 def _fetch(token: str | None, url: str) -> str:
-    """Fetch the token of the identity and then the package, as a new VM does."""
+    """Fetch the token of the identity and then the package, like a new VM would do."""
     spec = importlib.util.spec_from_file_location("fetch", _FETCH)
     assert spec is not None and spec.loader is not None
     with tempfile.TemporaryDirectory() as folder:

@@ -82,7 +82,7 @@ class Site:
 
 @cache
 def site() -> Site:
-    """Create the site once, because it must survive every attack."""
+    """Create the site once, because it should survive all attacks."""
     folder = Path(lasting(tempfile.TemporaryDirectory()))
     keys = lasting(key_server())
     fabric = open_fabric(FabricSettings(data_dir=folder / "data"))
@@ -181,7 +181,7 @@ def _without_role(roles: object) -> str:
 
 
 def _elsewhere(part: str, name: str, text: str) -> str:
-    """Send the token in an unsupported place."""
+    """Send the token in a place that is not supported."""
     fields = {part: {name: text.format(site().tokens["operator"])}}
     return _stopped(site().signed.request("POST", "/v1/runs", json={}, **fields), 401)
 
@@ -294,7 +294,7 @@ def _crossed(method: str = "POST", **headers: str) -> str:
 
 
 def _marked(path: str) -> str:
-    """Check a label with a script wherever a run is rendered."""
+    """Check that a label with a script is safe in all places that render a run."""
     response = site().signed.get(f"/v1/runs/{RUN}{path}", headers=bearer("viewer"))
     assert response.status_code == 200, response.text[:200]
     if "json" not in response.headers["content-type"]:

@@ -234,7 +234,7 @@ async def _join(made: Port, code: str, agent_id: object, role: str, sha256: obje
 
 
 async def _probe_names(made: Port) -> str:
-    """Check that names cannot be probed without a code."""
+    """Check that names cannot be probed if there is no code."""
     reported = {
         (await joined(made, "no code", name, "client", "1" * 64)).text
         for name in ("c1", "c2", "gone", "nobody")
@@ -244,7 +244,7 @@ async def _probe_names(made: Port) -> str:
 
 
 async def _guesses(made: Port) -> str:
-    """Try a thousand codes: random ones, similar ones, and the stored hash of the valid one."""
+    """Try a thousand codes: random ones, similar ones, and the hash of the valid one."""
     true = made.secrets["open"]
     near = [true[:n] + ("A" if true[n] != "A" else "B") + true[n + 1 :] for n in range(22)]
     guesses = [digest(true), true.lower(), f" {true}", "*", "", *near]
@@ -280,7 +280,7 @@ async def _body(made: Port, body: Callable[[], bytes], encoding: str, expected: 
 
 
 async def _slow(made: Port, method: str, path: str, name: str | None) -> str:
-    """Send the first byte of a body and no more."""
+    """Send the first byte of a body and no more. The server should end the request."""
     header = None if name is None else made.bearer(name)
     with mock.patch.object(bounded_listener, "BODY_S", 0.2):
         calls = (made.ask(method, path, b"[", header=header, endless=True) for _ in range(5))

@@ -128,7 +128,7 @@ def _bomb() -> str:
 
 
 def _agents_half() -> str:
-    """Check that an agent's records cannot access the private table or write a plan."""
+    """Check that an agent cannot access the private table or write a plan."""
     records = site().fabric.agent_records
     tables = [
         getattr(part, "_table", None) for part in (records.runs, records.bursts, records.fleet)
@@ -309,7 +309,7 @@ def _log_line(text: str) -> str:
 
 
 def _pipeline(text: str) -> str:
-    """Print text that a CI pipeline would interpret as its own commands."""
+    """Print text that a CI pipeline would use as its own commands."""
     out = io.StringIO()
     message = f"engine error {'x' * 60} {text} {'y ' * 900}{text}\n{text}"
     finding = problem("x", 1.0, message, message)

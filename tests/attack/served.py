@@ -76,7 +76,7 @@ def served() -> Served | None:
 
 
 def _read(path: Callable[[Served], str]) -> str:
-    """Request another's file by several names."""
+    """Request another user's file using several names."""
     if (there := served()) is None:
         return NO_SERVER
     named = path(there)

@@ -113,7 +113,7 @@ def _drawn(label: str) -> str:
 
 
 def _painted() -> str:
-    """Check that the browser that renders a PNG does not fetch an address in a label."""
+    """Check that the browser that is used to render a PNG will not fetch an address in a label."""
     requested: list[str] = []
 
     class Canary(Quiet):
@@ -295,7 +295,7 @@ def _operators() -> tuple[str, str]:
 
 
 def _same_key() -> str:
-    """Use one idempotency key by two callers. Each receives only its own run."""
+    """Use one idempotency key for two callers. They must only get their own run."""
     (mine, theirs), key = _operators(), "nightly"
     first, second = _launched(mine, key), _launched(theirs, key)
     assert (first[0], second[0]) == (202, 202), (first, second)
@@ -339,7 +339,7 @@ async def _delivered_twice(number: int) -> None:
         await queue.send(
             [
                 Outgoing(body=true.body, message_id=f"{true.job_id}.{n}", expires_at=soon)
-                # A queue without duplicate detection delivers both.
+                # If a queue has no duplicate detection, it will deliver both.
                 for n in range(2)
             ]
         )
@@ -358,7 +358,7 @@ async def _delivered_twice(number: int) -> None:
 
 
 async def _two_agents() -> str:
-    """Deliver one job to two agents, twenty times. One of them executes it."""
+    """Deliver one job to two agents, twenty times. It should be executed by one of them."""
     for number in range(20):
         await _delivered_twice(number)
     return "20 jobs delivered twice, 20 claims, 20 reports"

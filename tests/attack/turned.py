@@ -106,7 +106,7 @@ _NO_OPERATIONS: Final[dict[str, Any]] = {
 
 
 async def _no_operation(made: Port, operation: Any) -> str:
-    """Check that an invalid operation fails alone and the others of the request succeed."""
+    """Check that only the invalid operation fails, and that the others of the request succeed."""
     answer, ping = await made.do("c1", [operation, {"do": "ping"}])
     assert "error" in answer, answer
     assert ping == {"ok": None}, ping
@@ -146,7 +146,7 @@ async def _waits_of_no_end(made: Port) -> str:
 async def _hoards(made: Port) -> str:
     """Send thousands of requests before another agent.
 
-    They try to receive all jobs of a burst, or to displace another agent's requests and answers.
+    They try to get all jobs of a burst, or to displace requests and answers of another agent.
     """
     service = exchange_service.ExchangeService(made.fabric)
     rogue, honest = made.rights("c1"), made.rights("c2")

@@ -60,7 +60,7 @@ def _bound(name: bytes, value: bytes) -> bytes:
 
 
 def _answer(*values: bytes, **head: Any) -> _Made:
-    """Return a function that makes answers by RFC 3416 with odd values in turn."""
+    """Return a function that makes answers by RFC 3416, using invalid values in turn."""
 
     def make(request_id: bytes, names: list[bytes]) -> bytes:
         bound = [_bound(name, values[n % len(values)]) for n, name in enumerate(names)]
@@ -227,7 +227,10 @@ def _nowhere() -> str:
 
 
 async def _tool(name: str, argument: str) -> str:
-    """Call a tool with each odd value of one argument. It must answer or refuse with a text."""
+    """Call a tool with all invalid values of one argument.
+
+    It should answer or return an error text.
+    """
     # This import takes a second.
     from mcp.server.mcpserver.exceptions import ToolError
 

@@ -182,7 +182,7 @@ class HostNetwork:
         self._ip("link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", str(pid))
         self._ip("addr", "add", f"{subnet}.1/24", "dev", port)
         _call(*inside, "ip", "addr", "add", f"{subnet}.2/24", "dev", "eth0")
-        # Counters of offloaded segments would not include the headers of each packet.
+        # Without this, counters of offloaded segments would not include the headers of all packets.
         off = ("tso", "off", "gso", "off", "gro", "off", "tx", "off")
         _call(*self.in_router("ethtool", "-K", port, *off))
         _call(*inside, "ethtool", "-K", "eth0", *off)
@@ -299,7 +299,8 @@ class Host:
     def path(self, path: str) -> Path:
         """Return the path of a file of the running host on this machine.
 
-        Symbolic links with absolute targets are resolved on this machine, so they are wrong.
+        If a symbolic link has an absolute target, the result will be wrong, because it is resolved
+        on this machine.
         """
         return Path(f"/proc/{self._init()}/root{path}")
 

@@ -219,7 +219,7 @@ def test_vms_install_themselves_and_run_a_burst(range_: Range, shipped_row: AddR
     cloud_init_ran(range_)
     shipped_row("Azure bundle", SYSTEM, "cloud-init with the rendered custom data, three VMs")
 
-    # The package is late. One VM is restarted meanwhile, like by an operator who sees no agent.
+    # The package is late. One VM is restarted when it has no agent, like an operator would do.
     for name in NAMES:
         range_.wait_for_stage(name, "fetch", "404.*not uploaded yet")
     before = range_.status("client")
@@ -233,7 +233,7 @@ def test_vms_install_themselves_and_run_a_burst(range_: Range, shipped_row: AddR
     assert again["error"].startswith(f"{range_.services.addresses['container']}/")
     shipped_row("Azure bundle", SYSTEM, "package late, VM restarted before it came")
 
-    # The package is available. Two installers are killed, one during dpkg and one during pip.
+    # The package is available. Two installers are killed when they run dpkg and pip.
     range_.services.ask(f"upload {range_.package}")
     kill_installer(client, "pgrep -x dpkg && test -e /usr/bin/iperf3")
     kill_installer(server, "test -e /opt/broadside/venv/bin/python")
@@ -247,7 +247,7 @@ def test_vms_install_themselves_and_run_a_burst(range_: Range, shipped_row: AddR
     fire_a_burst(range_)
     shipped_row("Azure bundle", SYSTEM, "heartbeats with NIC, MTU, host; host settings; one burst")
 
-    # Installed parts are not installed again, and a restarted VM becomes ready by itself.
+    # Installed parts should not be installed again. If a VM is restarted, it should become ready.
     before = range_.status("server")
     made = server.run("stat -c %Y /opt/broadside/venv/pyvenv.cfg").stdout
     server.stop()

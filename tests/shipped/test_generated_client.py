@@ -1,7 +1,7 @@
-"""Test every operation with a client that openapi-python-client generates from the document.
+"""Test that all operations can be used with a client generated from the OpenAPI document.
 
-The coordinator runs as users start it, with sign-in and one pair of agents. Each call must return a
-documented status and a parsed value.
+The coordinator is started like users do it, with sign-in and one pair of agents. The client is
+generated using openapi-python-client. A call must return a documented status and a parsed value.
 """
 
 import asyncio
@@ -260,7 +260,7 @@ async def dead_letter(served: ServedClient) -> int:
 
 
 def problem_of(served: ServedClient, operation: Operation, answer: Any) -> str | None:
-    """Return why a response is not a documented success, or None."""
+    """Return why a response is not a documented success, or None if it is."""
     status = str(int(answer.status_code))
     described = operation.described["responses"].get(status)
     if described is None or not status.startswith("2"):
@@ -290,7 +290,7 @@ def as_json(parsed: Any) -> Any:
 
 
 def _instants(value: Any) -> Any:
-    """Return the value with parsed times, because the models use a numeric offset."""
+    """Return the value with parsed times, because the models will use a numeric offset."""
     if isinstance(value, dict):
         return {name: _instants(item) for name, item in value.items()}
     if isinstance(value, list):

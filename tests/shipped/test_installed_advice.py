@@ -1,4 +1,4 @@
-"""Test that an installation without a checkout names no command of a checkout."""
+"""Test that an installation without a checkout does not name a command that needs one."""
 
 import json
 import os

@@ -34,7 +34,8 @@ IMAGE: Final = f"broadside-image-{VERSION}.oci.tar"
 ARTEFACTS: Final = (WHEEL, SDIST, HOSTS, BUNDLE)
 BUILD_TIMEOUT_S: Final = 1500
 UMASKS: Final = (0o022, 0o077)
-# Commit the current tree, so that both folders have the same commit also with local changes.
+# Commit the current tree, so that both folders will have the same commit if there are local
+# changes.
 COMMIT: Final = {
     f"GIT_{role}_{name}": value
     for role in ("AUTHOR", "COMMITTER")
@@ -62,7 +63,7 @@ class Release:
 @pytest.fixture(scope="module")
 def releases(tmp_path_factory: pytest.TempPathFactory) -> Sequence[Release]:
     """Build the release of one commit in two folders with two umasks."""
-    # Otherwise both builds would create it at the same time in the same place.
+    # If this is not done, both builds would create it at the same time in the same place.
     subprocess.run(
         ["sh", "deploy/go.sh", "vegeta"],
         cwd=ROOT,
@@ -301,7 +302,7 @@ def test_two_images_of_a_commit_are_identical(
         assert written.read().decode().strip() == images[0].commit
     assert any(name.endswith(f"broadside-{VERSION}.dist-info/licenses/LICENSE") for name in names)
     assert any(name.endswith("usr/share/doc/iperf3/copyright") for name in names)
-    # An account contains the day of its password change. There may be a midnight between two
+    # An account contains the day of its password change. There could be a midnight between two
     # builds.
     days = {
         int(line.split(":")[2])

@@ -1,8 +1,8 @@
 """Test the wheel on Debian 12 and 13 with the newest and the oldest dependencies.
 
-Each environment has the system's Python (3.11 and 3.13), a current folder with files named like
-modules, and no checkout. The tests run ``broadside --version``, every module, ``serve``, ``agent``
-and ``launch`` to a verdict, ``doctor``, ``up`` and ``demo``.
+The environments have the system's Python (3.11 and 3.13), a current folder with files named like
+modules, and no checkout. The tests should be able to run ``broadside --version``, all modules,
+``serve``, ``agent`` and ``launch`` to a verdict, ``doctor``, ``up`` and ``demo``.
 """
 
 import os
