@@ -300,7 +300,7 @@ def main() -> None:
     memory_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     print(  # noqa: T201
         f"longest loop lag {tally.lag_s * 1000:.0f} ms ({tally.lag_at}); "
-        f"most memory, with what asks: {memory_bytes / 1e6:.0f} MB"
+        f"peak memory, with the client: {memory_bytes / 1e6:.0f} MB"
     )
     sys.exit(bool(tally.failures) or tally.requests_count < arguments.requests)
 

@@ -24,7 +24,7 @@ from tests.attack.unfolding_rows import forged
 from tests.unit.coordinator.api.test_arrivals import BODIES
 from tests.unit.coordinator.notices.test_slow_places import DRIPS, dripping
 
-OUTWARD: Final = "whom we ask"
+OUTWARD: Final = "servers that we call"
 WHOLE_S: Final = 0.4
 # The body itself is parsed into Python lists.
 _BODY_MEMORY_BYTES: Final = 400 * 1_048_576

@@ -121,7 +121,7 @@ def _false_coordinator() -> str:
             lambda: asyncio.run(_ping(moved)),
             "an agent went over to another coordinator",
         )
-    return f"{stopped}; who is enrolled does not trust it either"
+    return f"{stopped}; enrolled agents do not trust it either"
 
 
 def _flooding(packed: bool) -> str:

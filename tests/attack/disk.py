@@ -85,7 +85,7 @@ def _linked(attack: Callable[..., str], *given: object) -> str:
         folder.mkdir()
         text = attack(folder, theirs, *given)
         assert theirs.read_bytes() == SECRET, "it was written"
-        assert theirs.stat().st_mode & 0o777 == 0o644, "who may read it was changed"
+        assert theirs.stat().st_mode & 0o777 == 0o644, "its read permissions were changed"
         return text
 
 
@@ -189,7 +189,7 @@ def _foreign_rows(folder: Path, _theirs: Path) -> str:
 _DEEP: Final = b"[" * 100_000
 _SPOOL_FILES: Final[dict[str, tuple[str, bytes | Callable[[], bytes]]]] = {
     "a deep row": ("000000000001.row", _DEEP),
-    "a row of nothing": ("000000000001.row", b""),
+    "an empty row": ("000000000001.row", b""),
     "a row of 5,000 digits": ("000000000001.row", b'["p","r",{"n":' + b"9" * 5_000 + b"}]"),
     "output under a deep name": ("000000000001.raw", _DEEP + b"\nx"),
     "output that is not packed": ("000000000001.raw", json.dumps(["f", "x"]).encode() + b"\nx"),

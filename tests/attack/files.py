@@ -194,14 +194,14 @@ ATTACKS: Final[tuple[Attack, ...]] = (
         "a backup with {}", FILES, "other files, memory, the disk", _restored, _BACKUPS
     ),
     *attack_variants(
-        "a queue's rows: odd {}",
+        "rows of a queue: invalid {}",
         FILES,
         "a true one's delivery",
         partial(_in_a_folder, _queued),
         _QUEUED,
     ),
     *attack_variants(
-        "a table's rows: odd {}",
+        "rows of a table: invalid {}",
         FILES,
         "a true one's reading",
         partial(_in_a_folder, _stored),

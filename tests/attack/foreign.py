@@ -120,7 +120,7 @@ async def _try_reader(made: World, name: str) -> str:
         for item in written(1).values():
             await made.fabric.results.upsert(item.row)
     assert told(evidence, 0) == before, "it is evidence"
-    assert evidence.foreign_rows, "nobody is told"
+    assert evidence.foreign_rows, "it is not reported"
     return evidence.foreign_rows[0].said
 
 

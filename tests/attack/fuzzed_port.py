@@ -192,7 +192,5 @@ def fuzz_port(count: int, seed: int, *, settles: bool = False) -> PortTally:
 
 
 ATTACKS: Final = (
-    Attack(
-        "fuzzed operations", WIRE, "1,000 operations of nobody's", lambda: str(fuzz_port(1_000, 1))
-    ),
+    Attack("fuzzed operations", WIRE, "1,000 random operations", lambda: str(fuzz_port(1_000, 1))),
 )

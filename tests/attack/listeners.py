@@ -147,7 +147,7 @@ def _flood_a_process() -> str:
 
 
 _SLOW: Final = {
-    "nothing is said": b"",
+    "no bytes": b"",
     "half a head": ASK + b"X: a",
     "an empty line": b"\r\n",
     "an answer, then half a head": ASK + b"\r\n" + b"GET / HTTP/1.1\r\n",
@@ -172,7 +172,7 @@ def _send_until_closed(wire: socket.socket, part: bytes, pause_s: float) -> None
             wire.sendall(part)
         except ConnectionError:
             return
-    raise AssertionError("it is still held")
+    raise AssertionError("it is still open")
 
 
 def _slow(opening: bytes, *, drip: bool = False) -> str:
@@ -210,7 +210,7 @@ def _many(*, tls: bool) -> str:
         for wire in wires[: MANY_COUNT // 2]:
             assert _ended(wire) == b""
         _served(at, scheme)
-    return f"of {MANY_COUNT} who waited longest were closed; others are served"
+    return f"of {MANY_COUNT} idle longest were closed; others are served"
 
 
 def _unread() -> str:
@@ -237,7 +237,7 @@ ATTACKS: Final[tuple[Attack, ...]] = (
         "slow: an answer, then a byte at a time", PORTS, "the same", partial(_DRIP, ASK + b"\r\n")
     ),
     Attack("slow: a body", PORTS, "the same", _slow_body),
-    Attack("many that say nothing", PORTS, "the next one's turn", partial(_many, tls=False)),
+    Attack("many without data", PORTS, "the next one's turn", partial(_many, tls=False)),
     Attack("many that begin no TLS", PORTS, "the next one's turn", partial(_many, tls=True)),
-    Attack("an answer that nobody reads", PORTS, "memory", _unread),
+    Attack("an unread answer", PORTS, "memory", _unread),
 )

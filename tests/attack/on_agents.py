@@ -175,7 +175,7 @@ async def _poisoned_queue(count: int = POISON_COUNT) -> str:
         counts = await queue.counts()
         await queue.close()
         assert counts.dead_count == count, f"{counts.dead_count} of {count} set aside"
-        assert running.longest_s < 1.0, f"the loop stood still for {running.longest_s:.2f} s"
+        assert running.longest_s < 1.0, f"the loop was blocked for {running.longest_s:.2f} s"
         return (
             f"{count} set aside with a reason, then the true job was carried out; what ran "
             f"beside it waited {running.longest_s * 1000:.0f} ms at most"
@@ -214,7 +214,7 @@ def _inject_writer(place: str) -> str:
         if MARK in written(engine, place, text)
     ]
     assert not reached, f"{place} reaches {reached[0]}"
-    return f"no word of {len(INJECTIONS)} in what {len(engines())} engines and ip are given"
+    return f"no trace of {len(INJECTIONS)} in what {len(engines())} engines and ip are given"
 
 
 _KEPT_BACK: Final = {
@@ -264,7 +264,7 @@ async def _fuzz(fuzz: Callable[[int, int], Coroutine[Any, Any, Counter[str]]], c
 
 
 _TUNNELS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
-    "tunnel to itself": (
+    "tunnel to its own address": (
         "inner addresses of somebody's network",
         {"inner_server_address": "10.0.0.1"},
     ),
@@ -284,7 +284,7 @@ _ROWS: Final = {
 
 ATTACKS: Final[tuple[Attack, ...]] = (
     *attack_variants("forged job: {}", QUEUE, "a job like the planned one, but {}", _forge, FORGED),
-    Attack("job while control is away", QUEUE, "a job whose plan cannot be read", _without_control),
+    Attack("job while control is away", QUEUE, "a job with an unreadable plan", _without_control),
     *attack_variants("body: {}", QUEUE, "a message of {}", _send_body, BODIES),
     Attack(
         "target port 22",
@@ -299,10 +299,8 @@ ATTACKS: Final[tuple[Attack, ...]] = (
         partial(_target, "8.8.8.8", 5201),
     ),
     Attack("poisoned queue", QUEUE, f"{POISON_COUNT} messages before a true one", _poisoned_queue),
-    Attack(
-        "fuzzed messages", QUEUE, "2,000 messages of nobody's", partial(_fuzz, fuzz_messages, 2_000)
-    ),
-    Attack("fuzzed rows", TABLE, "2,000 rows of nobody's", partial(_fuzz, fuzz_rows, 2_000)),
+    Attack("fuzzed messages", QUEUE, "2,000 random messages", partial(_fuzz, fuzz_messages, 2_000)),
+    Attack("fuzzed rows", TABLE, "2,000 random rows", partial(_fuzz, fuzz_rows, 2_000)),
     *attack_variants(
         "field {}",
         TABLE,

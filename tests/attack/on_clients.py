@@ -29,7 +29,7 @@ from tests.attack import Attack, attack_variants, memory_within, refusal, unfold
 from tests.keyserver import TENANT, KeyServer
 from tests.loopback_server import answering
 
-ASKED: Final = "whom we ask"
+ASKED: Final = "servers that we call"
 # Limit for answers of storage and the API, smaller than the real one for speed.
 _ANSWER_MAX_BYTES: Final = 8 * 1_048_576
 _MEMORY_MAX_BYTES: Final = 64 * 1_048_576

@@ -170,7 +170,7 @@ _HEADERS: Final[dict[str, Callable[[], str]]] = {
     "of another issuer": lambda: f"Bearer {site().keys.token(iss='https://x.example')}",
     "of another tenant": lambda: f"Bearer {site().keys.token(tid='other')}",
     "without an end": lambda: f"Bearer {site().keys.token(exp=None)}",
-    "whose nobody is": lambda: f"Bearer {site().keys.token(oid=None)}",
+    "that match no caller": lambda: f"Bearer {site().keys.token(oid=None)}",
     "three dots": lambda: "Bearer a.b.c",
     "a header of brackets": lambda: "Bearer " + "W1tb" * 2000 + ".e30.x",
 }
@@ -310,7 +310,7 @@ def _policy() -> str:
         assert "default-src 'none'" in headers["content-security-policy"]
         assert "frame-ancestors 'none'" in headers["content-security-policy"]
         assert headers["x-content-type-options"] == "nosniff"
-    return "Content-Security-Policy: nothing but our own files, in nobody's frame"
+    return "Content-Security-Policy: only our own files, and no frames"
 
 
 _EVIL: Final = "https://evil.example"
@@ -328,7 +328,7 @@ _CROSSED: Final = {
 }
 ATTACKS: Final[tuple[Attack, ...]] = (
     *attack_variants(
-        "nobody: {}",
+        "anonymous: {}",
         CALLER,
         "without a token",
         partial(_route, dict, 401),
@@ -376,9 +376,9 @@ ATTACKS: Final[tuple[Attack, ...]] = (
         partial(_as, "viewer", "GET", "/v1/audit", 403, headers={"X-HTTP-Method-Override": "POST"}),
     ),
     *attack_variants(
-        "door: {}",
+        "middleware: {}",
         VIEWER,
-        "round the door's table",
+        "around the permission table",
         lambda path: _as("viewer", "POST", path, 403, json={}),
         ("/v1//runs", "/v1/runs/", "/V1/RUNS", "/v1/runs%2f", "/web/../v1/runs", "/x/v1/runs"),
     ),

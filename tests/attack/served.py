@@ -159,5 +159,5 @@ _COMMANDS: Final = {
 ATTACKS: Final = (
     *attack_variants("FTP: a file {}", SERVED, "another's file", _read, _PATHS),
     *attack_variants("FTP: {}", SERVED, lambda *commands: "; ".join(commands), _command, _COMMANDS),
-    Attack("FTP: transfers in a log", SERVED, "bytes that nobody sent", _forged_transfer),
+    Attack("FTP: transfers in a log", SERVED, "bytes that were not sent", _forged_transfer),
 )

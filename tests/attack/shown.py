@@ -109,7 +109,7 @@ def _drawn(label: str) -> str:
                 plain = attribute.rpartition("}")[2]
                 assert not plain.startswith("on"), (name, attribute)
                 assert plain not in _ADDRESSES or label not in element.attrib[attribute]
-    return f"text, and nothing but text, in {len(_figures())} drawings"
+    return f"only text in {len(_figures())} drawings"
 
 
 def _painted() -> str:
@@ -244,7 +244,7 @@ _SECONDS: Final[dict[str, Callable[[], bytes]]] = {
     "a billion rows": lambda: forged([10**9, [["start_us"]]]),
     "100,000 brackets": lambda: forged(b"[" * 100_000),
     "noise": lambda: b"BSC" + bytes(range(256)) * 40,
-    "a million seconds of nothing": lambda: pack({"other": [1] * 10**6}),
+    "a million empty seconds": lambda: pack({"other": [1] * 10**6}),
 }
 
 

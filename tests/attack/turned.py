@@ -43,7 +43,7 @@ _TURNED: Final[dict[str, dict[str, Any]]] = {
     },
     "another's presence": write("upsert", make_row("client.c2", "presence", json="{}")),
     "another's passport": write("upsert", make_row("client.c2", "passport", json="{}")),
-    "a job that nobody handed it": write("insert", claim(2, "c1")),
+    "a job that it did not receive": write("insert", claim(2, "c1")),
     "a server's test": write("upsert", make_row("1700000000000.s1.5201", "tests.2026-11-22T12")),
     "a plan": write("upsert", make_row("plan", "run.run-1", json="{}")) | {"table": "control"},
     "a token": write("upsert", make_row("rogue", "tokens", json="{}")) | {"table": "private"},
@@ -81,7 +81,7 @@ _NO_OPERATIONS: Final[dict[str, Any]] = {
     "a number": 7,
     "no object": [],
     "a table's name as a list": {"id": "1", "do": "upsert", "table": ["results"], "row": []},
-    "a row of nothing": write("upsert", make_row("claim.00000")) | {"row": []},
+    "an empty row": write("upsert", make_row("claim.00000")) | {"row": []},
     "a row of 20,000 brackets": write("upsert", make_row("report.00000", json="[" * 20_000)),
     "half a character": write("upsert", make_row("report.00000", json='{"agent_id":"\ud800"}')),
     "an instant of text": {"id": "i", "do": "want", "session": "x", "want": "w", "wait_s": "long"},
@@ -140,7 +140,7 @@ async def _waits_of_no_end(made: Port) -> str:
     assert len(service._waiting) <= 50, len(service._waiting)
     until_s = [want.until_s for want in service._waiting.values()]
     assert max(until_s) <= time.monotonic() + exchange_service.WANT_MAX_S
-    return f"{len(until_s)} of {len(wants)} are kept, each to its end"
+    return f"{len(until_s)} of {len(wants)} remain until their end"
 
 
 async def _hoards(made: Port) -> str:
@@ -179,7 +179,7 @@ async def _hoards(made: Port) -> str:
         await made.fabric.queue.complete(delivery)
     for stream in streams:
         await stream.aclose()
-    return "25,000 wishes: one of two jobs, and the other's is kept"
+    return "25,000 requests: one of two jobs, and the other agent's request remains"
 
 
 async def _others_lock(made: Port) -> str:

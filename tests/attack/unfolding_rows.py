@@ -49,7 +49,7 @@ _HEADERS: Final[dict[str, Any]] = {
     "a billion rows": [10**9, [["gap_us"]]],
     "a number of 5,000 digits": b"[" + b"9" * 5_000 + b", []]",
     "columns of a number": [3, 7],
-    "a column of nothing": [3, [[]]],
+    "an empty column": [3, [[]]],
     "a column named by a list": [3, [[["a"]]]],
     "a plane behind the end": [3, [["gap_us", 0, 0, 0, 0, 1, [10**12]]]],
     "a plane before the start": [3, [["gap_us", -5, 0, 0, 0, 1, [-5]]]],

@@ -109,7 +109,7 @@ _ANSWERS: Final[dict[str, _Made]] = {
     "an integer of 50,000 octets": _answer(_tlv(_INTEGER, b"\x7f" * 50_000)),
     "a counter of 1,000 octets": _answer(_tlv(_COUNTER_64, b"\x7f" * 1_000)),
     "a counter below zero": _answer(_tlv(_COUNTER_64, b"\xff")),
-    "a counter of nothing": _answer(_tlv(_COUNTER_64)),
+    "an empty counter": _answer(_tlv(_COUNTER_64)),
     "ticks beyond theirs": _answer(_tlv(_TICKS, b"\x7f" * 9)),
     "text of 5,000 digits": _answer(_tlv(_STRING, b"9" * 5_000)),
     "text that is infinite": _answer(_tlv(_STRING, b"inf")),
@@ -121,7 +121,7 @@ _ANSWERS: Final[dict[str, _Made]] = {
     "a name without end": lambda i, n: _message(
         i, [_bound(b"\xff" * 5_000, _tlv(_INTEGER, b"\1"))]
     ),
-    "names that nobody asked": lambda i, n: _message(
+    "names that were not requested": lambda i, n: _message(
         i, [_bound(b"\x2b\x06\x01\x7f", _tlv(_INTEGER, b"\1"))] * 300
     ),
     "no name": lambda i, n: _message(i, []),
@@ -133,7 +133,7 @@ _ANSWERS: Final[dict[str, _Made]] = {
     "a trap": _answer(_tlv(_INTEGER, b"\1"), pdu=0xA7),
     "another's community": _answer(_tlv(_INTEGER, b"\1"), community=b"public"),
     "another's request": lambda i, n: _answer(_tlv(_INTEGER, b"\1"))(b"\x7f\1\2\3", n),
-    "a table that goes back": lambda i, n: _message(
+    "a table with decreasing names": lambda i, n: _message(
         i, [_bound(n[0] + b"\1", _tlv(_STRING, b"eth0"))] * 25
     ),
 }
@@ -253,7 +253,7 @@ ATTACKS: Final[tuple[Attack, ...]] = (
     *attack_variants(
         "{}",
         ASSISTANT,
-        f"{len(_ODD)} odd values",
+        f"{len(_ODD)} invalid values",
         _tool,
         {
             f"{tool}: {argument}": (tool, argument)

@@ -49,7 +49,7 @@ class Report:
         steps = ", ".join(f"{name} {took_s:.0f} s" for name, took_s in self.steps_s.items())
         return (
             f"{self.name}: {self.resources_count} resources; {steps}; {self.published_count} of "
-            f"{self.bodies_count} bodies held against published types"
+            f"{self.bodies_count} bodies valid by published types"
         )
 
 
@@ -199,7 +199,7 @@ def all_ready(stage: Stage, up: Done) -> None:
     )
     wanted = f"{agents_count} of {agents_count} agents and the coordinator ready\n"
     if not agents_count or wanted not in up.output:
-        raise Fault(f"up does not say {wanted!r}\n{up.output[-2000:]}")
+        raise Fault(f"up does not report {wanted!r}\n{up.output[-2000:]}")
 
 
 def plan_again(stage: Stage, case: Case) -> Done:
@@ -316,7 +316,7 @@ def failed_up(stage: Stage, case: Case) -> Report:
         must(stage.broadside("down", *case.arguments, "--yes", "--patience-s", "20"), "down")
         nothing_left(stage, before)
     stage.subscription.failing["natgateways"] = 3
-    must(stage.broadside("up", *case.arguments, "--yes"), "up, nothing goes", code=4)
+    must(stage.broadside("up", *case.arguments, "--yes"), "up, all operations fail", code=4)
     done = must(
         stage.broadside("down", *case.arguments, "--yes", "--patience-s", "20"), "down of it"
     )
@@ -334,7 +334,7 @@ def healed(stage: Stage, case: Case) -> Report:
     must(stage.broadside("up", *case.arguments, "--yes"), "up, the upload refused", code=4)
     kinds = {item["type"].lower().rsplit("/", 1)[1] for item in stage.subscription.store.values()}
     if not {"virtualmachinescalesets", "virtualmachines"} <= kinds:
-        raise Fault(f"the refused upload left no VM behind, so nothing is healed: {kinds}")
+        raise Fault(f"the rejected upload left no VM, so nothing can be repaired: {kinds}")
     stage.data.uploads_refused = False
     troubles = stage.data.troubles
     troubles.failing["client000001"] = "install.sh ended with 100: no space left on device"
@@ -349,7 +349,7 @@ def healed(stage: Stage, case: Case) -> Report:
         "not ready: server000000: it was ready at ",
     ):
         if wanted not in done.output or agents_count != 2:
-            raise Fault(f"up does not say {wanted!r} of 2 VMs\n{done.output[-2000:]}")
+            raise Fault(f"up does not report {wanted!r} of 2 VMs\n{done.output[-2000:]}")
     troubles.failing.clear()
     troubles.silent.clear()
     troubles.dead.clear()

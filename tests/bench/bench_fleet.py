@@ -35,7 +35,7 @@ def main() -> None:
                 f"{summary['start_error_p99_s'] * 1e3:.0f} ms"
             )
             lab = network.status(PREFIX).lab
-            assert lab is not None, "the demo kept another lab; is another demo running?"
+            assert lab is not None, "the demo left another lab; is another demo running?"
             outputs = bare_loop(lab, options.streams, options.seconds)
             bare.append(sum(received_rate(output) for output in outputs))
             print(f"bare loop: {bare[-1] / 1e6:.1f} Mbit/s")

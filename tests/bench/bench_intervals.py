@@ -115,7 +115,7 @@ def of_runs(draws: int) -> Iterator[str]:
 
 
 def of_differences(draws: int) -> Iterator[str]:
-    yield "== Difference of two groups, alike: coverage, and how often they were called apart"
+    yield "== Difference of two equal groups: coverage, and how often a difference was reported"
     for count, other in ((2, 2), (3, 3), (3, 8), (5, 5), (12, 12)):
         rng = np.random.default_rng([count, other])
         stored = gap = 0

@@ -239,9 +239,7 @@ async def fill(fabric: Fabric, plan: Plan, clock: Clock, coordinator: Coordinato
     summary_of_run = summarise_run(plan, measured, None, clock.at)
     document = canonical(summary_of_run)
     await fabric.records.private.save_document(plan.run_id, Document.RUN, document)
-    print(
-        f"run judged: {time.perf_counter() - began_s:.1f} s, summary {len(document) / 1e6:.2f} MB"
-    )
+    print(f"verdict: {time.perf_counter() - began_s:.1f} s, summary {len(document) / 1e6:.2f} MB")
     for index in range(OLD_RUNS_COUNT):
         created_at = plan.created_at - timedelta(days=1, seconds=index)
         old = plan.model_copy(update={"run_id": f"old-{index}", "created_at": created_at})

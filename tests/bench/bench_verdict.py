@@ -61,7 +61,7 @@ def rows() -> Iterator[Row]:
         with tempfile.TemporaryDirectory() as folder:
             took_s, work_s = asyncio.run(verdict_after_s(Path(folder), pairs))
         yield Row(
-            name=f"{pairs} pairs: last word to verdict",
+            name=f"{pairs} pairs: last record to verdict",
             value=took_s,
             unit="s",
             limit=limit_s,

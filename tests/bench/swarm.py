@@ -345,7 +345,7 @@ def rows(
     claimed_s = max(waits.claimed_at_s) - min(waits.claimed_at_s)
     yield Row(name=f"{name}: first claim to last", value=claimed_s, unit="s")
     last_s = seen.verdict_at_s - max(waits.last_record_at_s)
-    yield Row(name=f"{name}: last word to verdict", value=last_s, unit="s")
+    yield Row(name=f"{name}: last record to verdict", value=last_s, unit="s")
     yield Row(name=f"{name}: end to verdict", value=seen.verdict_at_s - seen.ended_at_s, unit="s")
     yield Row(name=f"{name}: coordinator, of a core", value=seen.core, unit="")
     yield Row(name=f"{name}: coordinator, memory", value=peak_mb, unit="MB")

@@ -483,7 +483,7 @@ def write(version: str, checkout: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.compat.write", description=__doc__)
     parser.add_argument("version", help="of the fixtures' folder, such as 0.9.0")
-    parser.add_argument("--checkout", type=Path, default=ROOT, help="whose programs write them")
+    parser.add_argument("--checkout", type=Path, default=ROOT, help="of the programs to use")
     arguments = parser.parse_args()
     write(arguments.version, arguments.checkout)
 

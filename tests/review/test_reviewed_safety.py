@@ -119,7 +119,7 @@ def test_s1_backup_completes_during_small_writes(
             assert writer.commits_count > 100
         try:
             assert with_writer == (0 if is_today else None)
-            assert process.wait(60) == 0, "the writer was what held it up"
+            assert process.wait(60) == 0, "the writer delayed it"
         finally:
             end(process)
 

@@ -205,7 +205,7 @@ def _shares(facts: Facts, within: float) -> Iterator[str]:
             yield f"{device} has {facts.shares[device]:.3f} of all, counted {counted:.3f}"
     ratio = facts.devices_ratio
     if ratio is None or not SUM_LOW <= ratio <= SUM_HIGH:
-        yield f"the devices say {ratio} of the payload, planted {SUM_LOW:g} to {SUM_HIGH:g}"
+        yield f"the devices report {ratio} of the payload, planted {SUM_LOW:g} to {SUM_HIGH:g}"
 
 
 def _limited_by(name: str, trials: Sequence[Row]) -> Iterator[str]:

@@ -154,7 +154,7 @@ class Compose:
     ) -> "Container":
         service = self.services[name]
         unknown = service.keys() - APPLIED - NOT_APPLIED
-        assert not unknown, f"{name}: nothing here applies {sorted(unknown)}"
+        assert not unknown, f"{name}: unsupported keys: {sorted(unknown)}"
         image = self._images[service["image"]]
         given = service.get("command", image.command) if command is None else command
         variables = {
