@@ -81,7 +81,7 @@ def main() -> int:
     known = arguments.machines / f"{machine()}.json" if arguments.machines else arguments.against
     if arguments.machines and not known.exists():
         known.write_text(listed(reported) + "\n")
-        print(f"no values of this machine to compare with: wrote {known}", file=sys.stderr)
+        print(f"no values of this machine to compare with: kept {known}", file=sys.stderr)
     least = {row.name: row.ratio for row in reported if row.ratio is not None}
     before = _ratios(known) if known else {}
     for _ in range(AGAIN_COUNT if arguments.quick else 0):

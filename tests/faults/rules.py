@@ -152,7 +152,7 @@ def _fires_once(evidence: Evidence) -> Iterator[str]:
                 yield f"burst {index + 1}: {source} saw {count} tests {which}, not one"
     measured = any(b.completeness.measured_s for b in evidence.stored.summary.bursts)
     if evidence.watched and measured and not fired:
-        yield "the run was measured, but the firewall saw no test, so the rule was not checked"
+        yield "the run was measured, and the firewall saw no test: the rule had nothing to look at"
 
 
 def _bytes(evidence: Evidence, fault: Fault) -> Iterator[str]:
