@@ -12,7 +12,7 @@ import pytest
 from broadside.lab import profiles
 from broadside.lab.site import free_prefix
 from tests.live.taken import Taken
-from tests.scenarios.cases import CASES, Case, Expected, Testbed
+from tests.scenarios.cases import CASES, Case, Expected, LabTestbed
 from tests.scenarios.scenario_range import Range, standing
 
 pytestmark = [
@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.timeout(200),
 ]
 
-BED = Testbed(
+TESTBED = LabTestbed(
     pairs_count=4, scale=100, nic_bits_per_second=100_000_000, firewall_bits_per_second=320_000_000
 )
 QUICK = {
@@ -36,7 +36,7 @@ QUICK = {
 
 @pytest.fixture(scope="module")
 def place() -> Iterator[Range]:
-    with free_prefix() as prefix, standing(BED, prefix) as place:
+    with free_prefix() as prefix, standing(TESTBED, prefix) as place:
         yield place
 
 

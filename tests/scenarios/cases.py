@@ -8,7 +8,7 @@ from broadside.lab.profiles import SERVICES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Testbed:
+class LabTestbed:
     """Lab that several cases share.
 
     The default is 1:100 of eight 10 Gbit/s VMs behind a 48 Gbit/s device. Four pairs are below its
@@ -29,19 +29,19 @@ class Testbed:
     profile: str = "plain"
 
 
-TESTBEDS: Final[Mapping[str, Testbed]] = {
-    "range": Testbed(services="http=8080 https=8443 ftp=2121"),
+TESTBEDS: Final[Mapping[str, LabTestbed]] = {
+    "range": LabTestbed(services="http=8080 https=8443 ftp=2121"),
     # With telemetry from an snmpd in the firewall's namespace.
-    "device": Testbed(devices={"fw": ("c0", "s0")}),
+    "device": LabTestbed(devices={"fw": ("c0", "s0")}),
     # Two firewalls behind a balancer, with telemetry for each link.
-    "links": Testbed(
+    "links": LabTestbed(
         nic_bits_per_second=40_000_000,
         firewall_bits_per_second=800_000_000,
         devices={"fw-a": ("sa",), "fw-b": ("sb",)},
         profile="two-links",
     ),
     # Two firewalls with processes that read all forwarded packets, like a service.
-    "boxes": Testbed(
+    "boxes": LabTestbed(
         pairs_count=4,
         nic_bits_per_second=10_000_000,
         firewall_bits_per_second=200_000_000,
@@ -49,10 +49,10 @@ TESTBEDS: Final[Mapping[str, Testbed]] = {
         profile="service-cef",
     ),
     # Another VM size with half the NIC rate, which its agents know.
-    "small": Testbed(pairs_count=4, nic_bits_per_second=50_000_000, services="ftp=2121"),
+    "small": LabTestbed(pairs_count=4, nic_bits_per_second=50_000_000, services="ftp=2121"),
     # One pair, 1:10 of a 5 Gbit/s VM. Its path has 20 ms, ten times the real 2 ms. So a window of
     # 128 KiB has the same effect at the lab's rate as at the real rate over 2 ms.
-    "path": Testbed(
+    "path": LabTestbed(
         pairs_count=1,
         scale=10,
         nic_bits_per_second=500_000_000,

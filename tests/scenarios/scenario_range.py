@@ -28,7 +28,7 @@ from broadside.lab.site import built, free_prefix, staged
 from broadside.lab.snmp_agent import SnmpAgent, answering
 from broadside.lab.telemetry_file import lab_entry, write_telemetry_file
 from broadside.lab.topology import Lab, LabSpec
-from tests.scenarios.cases import CASES, TESTBEDS, Case, Testbed
+from tests.scenarios.cases import CASES, TESTBEDS, Case, LabTestbed
 from tests.scenarios.facts import Facts, faults
 from tests.scenarios.scenario_table import Row, failed, run_row, study_row
 
@@ -143,7 +143,7 @@ class Range:
     """Running bed with its fleet and coordinator."""
 
     def __init__(
-        self, testbed: Testbed, lab: Lab, coordinator: Serving, agent: SnmpAgent | None = None
+        self, testbed: LabTestbed, lab: Lab, coordinator: Serving, agent: SnmpAgent | None = None
     ) -> None:
         self.testbed, self.lab, self.coordinator, self.agent = testbed, lab, coordinator, agent
 
@@ -264,7 +264,7 @@ class Range:
 
 
 @contextlib.contextmanager
-def standing(testbed: Testbed, prefix: str) -> Iterator[Range]:
+def standing(testbed: LabTestbed, prefix: str) -> Iterator[Range]:
     """Run a bed with fleet and coordinator, and remove it afterwards."""
     spec = LabSpec(
         pairs_count=testbed.pairs_count,
