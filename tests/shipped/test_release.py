@@ -263,7 +263,7 @@ def test_every_bundled_package_has_its_licence(
         assert component["licenses"], title
 
 
-def test_bundled_programs_have_their_own_licences(releases: Sequence[Release]) -> None:
+def test_bundled_programs_have_expected_licences(releases: Sequence[Release]) -> None:
     notices = members(releases[0].folder / BUNDLE)["NOTICES.txt"].decode()
     # This is the licence of iperf3, BSD-3-Clause.
     assert "Lawrence Berkeley National Laboratory" in notices
