@@ -1,6 +1,6 @@
 """Examples of the OpenAPI document, taken from answers of a real application.
 
-Usage: ``python -m tests.api_examples`` writes the examples again.
+To write the examples again, use ``python -m tests.api_examples``.
 """
 
 import asyncio
@@ -31,12 +31,13 @@ from tests.unit.coordinator.studies.samples import SWEPT
 
 RUN: Final = REQUESTS["POST", "/v1/comparisons"]["a"]["run_ids"][0]
 OPEN: Final = f"{RUN}-open"
-# Fixed value instead of the checkout's commit, which no file in it can contain.
+# Fixed value that is used instead of the checkout's commit, because a file in it cannot contain its
+# commit.
 COMMIT: Final = "3d009671"
 _NAMED: Final = {"burst_index": "0", "pair": "1", "study_id": SWEPT.study_id}
 _TEXT: Final = ("text/", "application/x-ndjson")
 _ITEMS_MAX_COUNT: Final = 2
-# Agents of each role, more than all launches here need.
+# Number of agents per role. It must be larger than all launches here need.
 _AGENTS_COUNT: Final = 40
 _LINES_MAX_COUNT: Final = 4
 _TEXT_MAX_CHARS: Final = 600
@@ -137,7 +138,7 @@ def _short(value: Any) -> Any:
     return [_short(item) for item in value[:_ITEMS_MAX_COUNT]] if isinstance(value, list) else value
 
 
-async def _collect_anew() -> Answers:
+async def _collect_examples() -> Answers:
     with tempfile.TemporaryDirectory() as folder:
         fabric = open_fabric(FabricSettings(data_dir=Path(folder)))
         result = await collect(fabric, create_app(Coordinator(fabric), tick_s=None))
@@ -146,7 +147,7 @@ async def _collect_anew() -> Answers:
 
 
 if __name__ == "__main__":
-    told = sorted(asyncio.run(_collect_anew()).items())
-    lines = [f"{json.dumps(name)}: {json.dumps(said)}" for name, said in told]
+    collected = sorted(asyncio.run(_collect_examples()).items())
+    lines = [f"{json.dumps(name)}: {json.dumps(example)}" for name, example in collected]
     text = "{\n" + ",\n".join(lines) + "\n}\n"
     FILE.write_text(text.replace(commit() or UNKNOWN, COMMIT), encoding="utf-8")

@@ -8,15 +8,16 @@ from hypothesis import HealthCheck, settings
 
 from broadside.coordinator.process_memory import collect_rarely
 
-# A test never asserts an absolute time. On shared cores a slow example does not mean slow code.
+# A test must not assert an absolute time. If an example is slow on shared cores, this does not mean
+# that the code is slow.
 settings.register_profile(
     "shared-cores", deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("shared-cores")
 
-# Live tests wait and unit tests compute. Long files start first, so that all workers end at about
-# the same time. A worker takes its next file when two tests or fewer remain. The next file then
-# waits for a file with one long test.
+# Live tests wait and unit tests compute. Long files should start first, so that all workers will
+# end at about the same time. A worker takes its next file when it has two tests or fewer to run.
+# The next file then has to wait for a file with one long test.
 FIRST: Final = (
     *("hunted", "tunnels_in_lab", "fault_core", "hosts", "servicebus_faults", "queue"),
     *("hosts_archive", "pipeline"),
@@ -28,15 +29,15 @@ FIRST: Final = (
     *("lab_network", "assistant", "poisoned_queue", "imports", "schedules", "coordinators_die"),
     *("witnesses_in_a_run", "lab_profiles", "stopped"),
 )
-# Order of the tests that run alone. The README's first run and one of the demos each need both
-# cores. A worker that reaches one of them while the other runs only waits.
+# Order of the tests that run alone. The README's first run and one of the demos need both cores. If
+# a worker reached one of them while the other is running, it would only wait.
 ALONE: Final = (
     *("readme", "snmp_ledger", "soak", "scale_in_lab", "drill_in_lab", "demo", "planted_causes"),
 )
 
 
 def pytest_collection_finish() -> None:
-    # Garbage collection takes a twentieth of the tests' CPU time.
+    # Garbage collection would take a twentieth of the tests' CPU time.
     collect_rarely()
 
 

@@ -1,14 +1,14 @@
-"""Effect of halved and doubled constants on verdicts.
+"""Measure how verdicts change if a constant is halved or doubled.
 
-``python -m tests.constants_effect`` writes ``docs/constants_effect.csv``. Two groups of cases are
-judged with each constant as it is, halved and doubled. *Real* cases are recordings: published
-tables (``tests/data/original``) and runs of real engines that earlier versions stored
-(``tests/data/stored``, ``tests/data/compat``). *Worlds* are one world of every eighth kind of
-``tests/worlds`` with a fixed seed. A line has, for each factor, how many verdicts of either group
-differ, and the checks whose findings differ anywhere.
+To write ``docs/constants_effect.csv``, use ``python -m tests.constants_effect``. Two groups of
+cases are judged with the normal, the halved and the doubled value of a constant. *Real* cases are
+recordings: published tables (``tests/data/original``) and runs of real engines that earlier
+versions stored (``tests/data/stored``, ``tests/data/compat``). *Worlds* are one world of every
+eighth kind of ``tests/worlds`` with a fixed seed. For both factors, a line has the number of
+verdicts that differ in the two groups, and the checks with different findings.
 
-A case is judged again only where a function ran that reads the constant: otherwise nothing can
-change.
+A case is judged again only if it uses a function that reads the constant. Otherwise the result
+cannot change.
 """
 
 import argparse
@@ -101,7 +101,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedCase:
     """A case with the constants as they are, and the global names that its functions read."""
 
     case: Case
@@ -149,8 +149,8 @@ def _table(name: str, metric: bool, target: float, floor: float, residual: float
     return read.model_copy(update=update)
 
 
-def _judge_table(asked: OriginalTable) -> RunSummary:
-    return made(asked)[1]
+def _judge_table(table: OriginalTable) -> RunSummary:
+    return made(table)[1]
 
 
 @dataclass(frozen=True)
@@ -364,7 +364,7 @@ def judge(case: Case, evidence: Any) -> Result:
     return Result(verdicts, frozenset(finding.id for finding in findings))
 
 
-def judge_as_is(case: Case) -> Judged:
+def judge_as_is(case: Case) -> JudgedCase:
     """Judge a case with the constants as they are."""
     _forget()
     with names_read() as to_read:
@@ -372,23 +372,23 @@ def judge_as_is(case: Case) -> Judged:
     _forget()
     with names_read() as to_judge:
         result = judge(case, evidence)
-    return Judged(case, evidence, result, frozenset(to_read), frozenset(to_judge))
+    return JudgedCase(case, evidence, result, frozenset(to_read), frozenset(to_judge))
 
 
-def judge_again(judged: Judged, constant: str) -> Result:
+def judge_again(usual_case: JudgedCase, constant: str) -> Result:
     """Judge a case with a constant that was changed."""
-    evidence = judged.evidence
-    if constant in judged.names_to_read:
+    evidence = usual_case.evidence
+    if constant in usual_case.names_to_read:
         try:
-            evidence = judged.case.read()
+            evidence = usual_case.case.read()
         except Exception as error:
             return Result((type(error).__name__,))
-    elif constant not in judged.names_to_judge:
-        return judged.result
-    return judge(judged.case, evidence)
+    elif constant not in usual_case.names_to_judge:
+        return usual_case.result
+    return judge(usual_case.case, evidence)
 
 
-def effect(name: str, usual: Sequence[Judged]) -> Mapping[str, str]:
+def effect(name: str, usual: Sequence[JudgedCase]) -> Mapping[str, str]:
     """Return one constant's line."""
     line: dict[str, str] = {"name": name}
     checks: set[str] = set()

@@ -1,9 +1,11 @@
-"""API fuzzer that follows and violates the OpenAPI document. Usage: ``python -m tests.fuzz``.
+"""API fuzzer that follows and violates the OpenAPI document.
 
-The application runs in this process with sign-in on, over an embedded fabric with a few runs. Every
-answer must be documented, match its schema, and never be a 500. Half of the requests follow the
-document, and half violate it in one place. Every second path with a run uses a real one, so that
-successful answers are checked too.
+Use ``python -m tests.fuzz`` to run it.
+
+The application runs in this process with sign-in on, on an embedded fabric with a few runs. An
+answer must be documented and match its schema, and must never be a 500. Half of the requests follow
+the document, and the others violate it in one place. Every second path with a run uses a real one,
+so that successful answers will be checked too.
 """
 
 import argparse
@@ -94,7 +96,7 @@ class Tally:
 
     requests_count: int = 0
     statuses: Counter[int] = field(default_factory=Counter)
-    asked: set[str] = field(default_factory=set)
+    sent: set[str] = field(default_factory=set)
     answered: Counter[str] = field(default_factory=Counter)
     failures: dict[str, str] = field(default_factory=dict)
     lag_s: float = 0.0
@@ -129,13 +131,13 @@ class Watched:
             gc.enable()
             watching.cancel()
 
-    async def _watch(self, asked: str) -> None:
+    async def _watch(self, sent: str) -> None:
         while True:
             began_s = time.monotonic()
             await asyncio.sleep(LOOK_S)
             lag_s = time.monotonic() - began_s - LOOK_S
             if lag_s > self.longest_s:
-                self.longest_s, self.longest_at = lag_s, asked
+                self.longest_s, self.longest_at = lag_s, sent
 
 
 @contextlib.contextmanager
@@ -237,12 +239,12 @@ def _ask(
         if time.monotonic() > end_s:
             raise _TimeIsUp
         tally.requests_count += 1
-        tally.asked.add(name)
+        tally.sent.add(name)
         try:
             response = case.call(headers=headers)
         # A server would answer 500, because no handler caught the exception.
         except Exception as error:
-            tally.failures.setdefault(f"{name}: {type(error).__name__}", _said(error))
+            tally.failures.setdefault(f"{name}: {type(error).__name__}", _error_text(error))
             return
         tally.statuses[response.status_code] += 1
         if response.status_code < 300:
@@ -253,7 +255,7 @@ def _ask(
             for failure in getattr(error, "exceptions", [error]):
                 title = getattr(failure, "title", type(failure).__name__)
                 kind = f"{name}: {response.status_code}: {title}"
-                tally.failures.setdefault(kind, _said(error))
+                tally.failures.setdefault(kind, _error_text(error))
 
     # ``Unsatisfiable`` means that the operation cannot be violated.
     with contextlib.suppress(_TimeIsUp, Unsatisfiable):
@@ -266,7 +268,7 @@ def _pointed(example: Any) -> Any:
     return json.loads(text.replace('"nightly"', f'"night-{secrets.token_hex(4)}"'))
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     notes = "".join(getattr(error, "__notes__", ()))
     return f"{error}\n{notes}"[:3000]
 
@@ -288,7 +290,7 @@ def main() -> None:
         )
     for kind, text in tally.failures.items():
         print(f"--- {kind}\n{text}\n")  # noqa: T201
-    for name in sorted(tally.asked - tally.answered.keys()):
+    for name in sorted(tally.sent - tally.answered.keys()):
         print(f"never answered with 2xx: {name}")  # noqa: T201
     statuses = ", ".join(f"{count} x {status}" for status, count in sorted(tally.statuses.items()))
     print(  # noqa: T201
@@ -298,7 +300,7 @@ def main() -> None:
     memory_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     print(  # noqa: T201
         f"longest loop lag {tally.lag_s * 1000:.0f} ms ({tally.lag_at}); "
-        f"most memory, with what asks: {memory_bytes / 1e6:.0f} MB"
+        f"peak memory, with the client: {memory_bytes / 1e6:.0f} MB"
     )
     sys.exit(bool(tally.failures) or tally.requests_count < arguments.requests)
 

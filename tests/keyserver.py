@@ -97,10 +97,10 @@ def key_server() -> Iterator[KeyServer]:
     """Serve the keys on loopback."""
     keys = KeyServer()
 
-    def told() -> Iterator[bytes]:
+    def response() -> Iterator[bytes]:
         keys.fetched_count += 1
         yield keys.key_set()
 
-    with answering(told, {}) as url:
+    with answering(response, {}) as url:
         keys.url = f"{url}/keys"
         yield keys

@@ -1,10 +1,10 @@
-"""pytest plugin of tests/mutants.py: runs the tests on one mutant after the other.
+"""pytest plugin of tests/mutants.py that runs the tests on one mutant after the other.
 
-The tests are collected once. Each mutant is a fork, in which the tests that call its function run:
-first the one that noticed it before, then those of files of the module's name, then stored runs,
-then the rest, quick ones first, until one fails or `seconds` of them have run. A mutant that takes
-ten times as long as the code is noticed too. Which test calls what, and for how long, is recorded
-once for each file of tests; an outdated record can only make a mutant survive.
+The tests are collected once. Each mutant runs in a fork with the tests that call its function. The
+order is: the test that detected it before, the test files named like its module, stored runs, and
+other tests, quick ones first. The run ends at the first failure or after `seconds` of tests. A
+mutant that takes ten times as long as the original is detected too. Functions and duration of a
+test are recorded once per test file. An outdated record can only cause a mutant to survive.
 """
 
 import hashlib
@@ -30,14 +30,17 @@ settings.register_profile(
     derandomize=True,
     database=None,
 )
-PATIENCE_S = 5.0  # of the CPU, beside ten times what a test takes
-HUNG_S = 120  # a test that waits for something that a mutant never sends uses no CPU
+# CPU seconds that are added to ten times the duration of a test.
+PATIENCE_S = 5.0
+# Time limit for a test that waits for data that a mutant never sends. It uses no CPU.
+HUNG_S = 120
 MEMORY_BYTES = 3 << 30
-EXACT = "/test_stored_verdicts.py::"  # every figure of whole runs
+# This test compares all figures of complete runs.
+EXACT = "/test_stored_verdicts.py::"
 
 
 def _fork(work: Any, *args: Any) -> tuple[str, int]:
-    """What the work, done in a fork, returned, and the fork's exit status."""
+    """Run a function in a fork and return its result and the exit status of the fork."""
     reader, writer = os.pipe()
     child = os.fork()
     if not child:
@@ -55,11 +58,12 @@ def _fails(item: pytest.Item, following: pytest.Item | None) -> bool:
 
 
 def _record_calls(items: Sequence[pytest.Item], hashes: dict[Path, str], file: str) -> str:
-    """Run the tests; write for each its file's hash, its seconds and the functions it called."""
+    """Run the tests and write the file hash, duration and called functions of each test."""
     trampoline.set_mutant_under_test("stats")
     called: set[str] = set()
     trampoline.record_trampoline_hit = lambda name, caller=None: called.add(name)
-    shared: dict[Path, set[str]] = {}  # what fixtures of a whole file called
+    # Functions called by fixtures of a whole file.
+    shared: dict[Path, set[str]] = {}
     with Path(file).open("a") as out:
         for item, following in zip(items, [*items[1:], None], strict=True):
             called.clear()
@@ -77,9 +81,10 @@ def _record_calls(items: Sequence[pytest.Item], hashes: dict[Path, str], file: s
 
 
 def _order(mutant: str, killer: str | None, rows: dict[str, Any], seconds: float) -> list[str]:
-    """Tests to run on a mutant, the most promising first."""
+    """Return the tests to run on a mutant, with the most promising first."""
     function = mutant.rpartition("__mutmut_")[0]
-    text = f"/test_{mutant.split('.')[-2]}"  # and test_lag_parts.py of lag.py
+    # Also match test_lag_parts.py for lag.py.
+    text = f"/test_{mutant.split('.')[-2]}"
     mapped = [test for test, (_, _, calls) in rows.items() if function in calls]
     mapped.sort(
         key=lambda test: (test != killer, text not in test, EXACT not in test, rows[test][1])
@@ -93,7 +98,7 @@ def _order(mutant: str, killer: str | None, rows: dict[str, Any], seconds: float
 
 
 def _try(mutant: str, tests: Sequence[pytest.Item], rows: dict[str, Any]) -> str | None:
-    """The test that noticed the mutant."""
+    """Return the test that detects the mutant."""
     trampoline.set_mutant_under_test(mutant)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     for item, following in zip(tests, [*tests[1:], None], strict=False):
@@ -109,7 +114,7 @@ def _rows(file: Path) -> Iterator[Any]:
 
 
 def pytest_runtestloop(session: pytest.Session) -> bool:
-    """Record calls where that is not done yet, then try each mutant."""
+    """Record calls if necessary, then run the tests on each mutant."""
     job = json.loads(Path("mutants.json").read_text())
     stored = Path(job["kept"])
     hashes = {
@@ -137,7 +142,8 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
             tests = _order(mutant, killer, known, job["seconds"])
             start = time.monotonic()
             text, status = _fork(_try, mutant, [items[test] for test in tests], known)
-            if status > 0:  # no test's doing
+            # A signal, so no test caused it.
+            if status > 0:
                 raise pytest.UsageError(f"{mutant}: the fork ended with {status}")
             row = {
                 "mutant": mutant,

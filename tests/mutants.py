@@ -1,6 +1,6 @@
 """Mutation testing of the judgement (`make mutants`).
 
-Usage: `python -m tests.mutants --mutants 300 --seed 1`.
+Run this file using `python -m tests.mutants --mutants 300 --seed 1`.
 
 It draws random mutants of all functions in judge, measure and comparison of coordinator/core. It
 runs the unit tests and the stored verdicts on each one (tests/mutant_runner.py), and prints each
@@ -42,7 +42,8 @@ TESTS = (
     *(f"{UNIT}/core/test_{part}.py" for part in ("figures", "engines", "tunnels")),
     f"{UNIT}/runs/test_stored_verdicts.py",
 )
-MOST_SURVIVORS = 0.05  # issue 31
+# Limit from issue 31.
+MOST_SURVIVORS = 0.05
 # Match a mutated function, or its line in the table of its original.
 _MUTANT = re.compile(r"( *)(?:def (\w+__mutmut_\d+)\(|mutants_\w+\['(\w+__mutmut_\d+)'\] = )")
 

@@ -173,12 +173,12 @@ def scores(seeds: range, kinds: Iterable[str] = EXPECTED) -> Iterator[Score]:
             yield score(kind, seed)
 
 
-def table(found: list[Score]) -> str:
+def table(results: list[Score]) -> str:
     """Return the score table with one line per kind."""
     head = ("cases", "named first", "lag known", "lag error p95", "total error max", "wrong pass")
     lines = [f"{'kind':14} " + " ".join(head)]
     for kind in EXPECTED:
-        rows = [row for row in found if row.kind == kind]
+        rows = [row for row in results if row.kind == kind]
         if not rows:
             continue
         lags = [abs(row.lag_error_s) for row in rows if row.lag_error_s is not None]

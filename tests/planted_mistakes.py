@@ -1,8 +1,8 @@
-"""Thirty-six planted mistakes in the Terraform files, and the check that detects each.
+"""Thirty-six planted mistakes in the Terraform files, and the checks that should detect them.
 
-Usage: ``python -m tests.planted_mistakes``.
+To run it, use ``python -m tests.planted_mistakes``.
 
-The rules of ``make deploy-check`` run first. The Azure emulator tests the mistakes that pass them.
+The rules of ``make deploy-check`` run first. If a mistake passes them, the Azure emulator is used.
 The exit code is 1 if fewer than nine in ten are detected, and 4 if the tools of the emulator are
 missing.
 """
@@ -25,7 +25,7 @@ from tests.deploy_check.schema import Schema
 from tests.deploy_check.tools import AZURE
 
 CAUGHT_MIN_RATIO: Final = 0.9
-CASE: Final = Case(name="scale-180g", words=("--vars", "examples/scale-180g.tfvars"))
+CASE: Final = Case(name="scale-180g", arguments=("--vars", "examples/scale-180g.tfvars"))
 NETWORK, SECURITY = "modules/network/main.tf", "modules/network/security.tf"
 PEERING, EGRESS = "modules/network/peering.tf", "modules/network/egress.tf"
 STORAGE, IDENTITY = "modules/exchange/storage.tf", "modules/identity/main.tf"
@@ -38,46 +38,46 @@ class Mistake:
 
     name: str
     path: str
-    whole: str
+    original: str
     broken: str
 
 
 MISTAKES: Final = (
-    Mistake("a group of Debian's as the login", "variables.tf", '"rangeadmin"', '"operator"'),
-    Mistake("a firewall's subnet by another name", NETWORK, '"AzureFirewallSubnet"', '"Firewall"'),
-    Mistake("an argument of an older provider", FLEET, "accelerated_networking_enabled =", "enable_accelerated_networking ="),
-    Mistake("no tags on the networks", NETWORK, "  address_space       = [var.cidrs.hub]\n  tags                = var.context.tags\n", "  address_space       = [var.cidrs.hub]\n"),
+    Mistake("name of a Debian group as login", "variables.tf", '"rangeadmin"', '"operator"'),
+    Mistake("wrong name of a firewall subnet", NETWORK, '"AzureFirewallSubnet"', '"Firewall"'),
+    Mistake("argument of an older provider", FLEET, "accelerated_networking_enabled =", "enable_accelerated_networking ="),
+    Mistake("networks without tags", NETWORK, "  address_space       = [var.cidrs.hub]\n  tags                = var.context.tags\n", "  address_space       = [var.cidrs.hub]\n"),
     Mistake("a queue without duplicate detection", "modules/exchange/service_bus.tf", "requires_duplicate_detection            = true", "requires_duplicate_detection            = false"),
-    Mistake("every port through the firewall", "modules/rules/main.tf", "destination_ports     = rule.value.ports", 'destination_ports     = ["*"]'),
+    Mistake("all ports through the firewall", "modules/rules/main.tf", "destination_ports     = rule.value.ports", 'destination_ports     = ["*"]'),
     Mistake("a public address on the coordinator", COORDINATOR, '    private_ip_address_allocation = "Dynamic"', '    private_ip_address_allocation = "Dynamic"\n    public_ip_address_id          = azurerm_public_ip.bastion[0].id'),
     Mistake("a table by the provider's own resource", STORAGE, 'resource "azurerm_storage_container"', 'resource "azurerm_storage_table" "t" {\n  name               = "more"\n  storage_account_id = azurerm_storage_account.this.id\n}\n\nresource "azurerm_storage_container"'),
     Mistake("two subnets that overlap", NETWORK, "address_prefixes                = [cidrsubnet(var.cidrs.hub, 10, 4)]", "address_prefixes                = [cidrsubnet(var.cidrs.hub, 10, 3)]"),
-    Mistake("one priority for every rule", SECURITY, "priority = 100 + 10 * index", "priority = 100"),
-    Mistake("a service tag as people write it", SECURITY, '"Storage.${var.context.location}"', '"Storage.East US"'),
-    Mistake("a resource provider forgotten", "clouds.tf", '    "Microsoft.DevTestLab",\n', ""),
-    Mistake("a role that is none", IDENTITY, 'role = "Storage Table Data Reader"', 'role = "Storage Table Data Viewer"'),
-    Mistake("a role on a table that is none", "modules/exchange/outputs.tf", "/tables/${name}", "/tables/x${name}"),
-    Mistake("agents that may not read their package", IDENTITY, 'resource "azurerm_role_assignment" "package" {\n  for_each = azurerm_user_assigned_identity.this', 'resource "azurerm_role_assignment" "package" {\n  for_each = { for role, it in azurerm_user_assigned_identity.this : role => it if role == "coordinator" }'),
-    Mistake("a peering one way only", PEERING, '"hub_to_servers" {\n  count = local.peered ? 1 : 0', '"hub_to_servers" {\n  count = 0'),
-    Mistake("a next hop that is nobody", "main.tf", "  next_hop_address = local.next_hop_address\n", '  next_hop_address = "10.70.0.99"\n'),
-    Mistake("no way out to Service Bus", EGRESS, "  subnet_id      = each.value\n", "  subnet_id      = values(local.nat)[0]\n"),
+    Mistake("same priority for all rules", SECURITY, "priority = 100 + 10 * index", "priority = 100"),
+    Mistake("display name in a service tag", SECURITY, '"Storage.${var.context.location}"', '"Storage.East US"'),
+    Mistake("missing resource provider", "clouds.tf", '    "Microsoft.DevTestLab",\n', ""),
+    Mistake("unknown role", IDENTITY, 'role = "Storage Table Data Reader"', 'role = "Storage Table Data Viewer"'),
+    Mistake("role on an unknown table", "modules/exchange/outputs.tf", "/tables/${name}", "/tables/x${name}"),
+    Mistake("agents without read access to the package", IDENTITY, 'resource "azurerm_role_assignment" "package" {\n  for_each = azurerm_user_assigned_identity.this', 'resource "azurerm_role_assignment" "package" {\n  for_each = { for role, it in azurerm_user_assigned_identity.this : role => it if role == "coordinator" }'),
+    Mistake("peering in one direction only", PEERING, '"hub_to_servers" {\n  count = local.peered ? 1 : 0', '"hub_to_servers" {\n  count = 0'),
+    Mistake("next hop without a device", "main.tf", "  next_hop_address = local.next_hop_address\n", '  next_hop_address = "10.70.0.99"\n'),
+    Mistake("no egress to Service Bus", EGRESS, "  subnet_id      = each.value\n", "  subnet_id      = values(local.nat)[0]\n"),
     Mistake("a package in another container", "modules/exchange/outputs.tf", "${azurerm_storage_container.agent.name}/", "packages/"),
-    Mistake("a shutdown with room for none", "modules/fleet/shutdown.tf", "        minimum = 0\n", "        minimum = 1\n"),
-    Mistake("forwarded traffic refused by a spoke", PEERING, '  remote_virtual_network_id = azurerm_virtual_network.hub[0].id\n  allow_forwarded_traffic   = true', '  remote_virtual_network_id = azurerm_virtual_network.hub[0].id\n  allow_forwarded_traffic   = false'),
-    Mistake("the coordinator may not read the firewall's metrics", IDENTITY, 'count = var.metrics_granted ? 1 : 0', 'count = 0'),
-    Mistake("storage that lets no agent in", STORAGE, "virtual_network_subnet_ids = concat(var.subnet_ids, var.operators.subnet_ids)", "virtual_network_subnet_ids = var.operators.subnet_ids"),
+    Mistake("shutdown profile with a minimum of one VM", "modules/fleet/shutdown.tf", "        minimum = 0\n", "        minimum = 1\n"),
+    Mistake("spoke that rejects forwarded traffic", PEERING, '  remote_virtual_network_id = azurerm_virtual_network.hub[0].id\n  allow_forwarded_traffic   = true', '  remote_virtual_network_id = azurerm_virtual_network.hub[0].id\n  allow_forwarded_traffic   = false'),
+    Mistake("coordinator without access to the firewall's metrics", IDENTITY, 'count = var.metrics_granted ? 1 : 0', 'count = 0'),
+    Mistake("storage that rejects the agents", STORAGE, "virtual_network_subnet_ids = concat(var.subnet_ids, var.operators.subnet_ids)", "virtual_network_subnet_ids = var.operators.subnet_ids"),
     Mistake("a NAT gateway without an address", EGRESS, 'resource "azurerm_nat_gateway_public_ip_association" "this" {\n  for_each = local.nat', 'resource "azurerm_nat_gateway_public_ip_association" "this" {\n  for_each = {}'),
-    Mistake("firewall rules the wrong way round", "modules/rules/main.tf", "source_addresses      = [rule.value.from]\n        destination_addresses = [rule.value.to]", "source_addresses      = [rule.value.to]\n        destination_addresses = [rule.value.from]"),
-    Mistake("a fleet without its identity", FLEET, '  identity {\n    type         = "UserAssigned"\n    identity_ids = [var.identity.id]\n  }\n', ""),
-    Mistake("an image that is not there", "variables_fleet.tf", '"13-gen2"', '"13-gen3"'),
-    Mistake("a scale that the next plan takes back", FLEET, 'ignore_changes = [instances]', 'ignore_changes = [tags]'),
+    Mistake("firewall rules in the wrong direction", "modules/rules/main.tf", "source_addresses      = [rule.value.from]\n        destination_addresses = [rule.value.to]", "source_addresses      = [rule.value.to]\n        destination_addresses = [rule.value.from]"),
+    Mistake("fleet without its identity", FLEET, '  identity {\n    type         = "UserAssigned"\n    identity_ids = [var.identity.id]\n  }\n', ""),
+    Mistake("unknown image", "variables_fleet.tf", '"13-gen2"', '"13-gen3"'),
+    Mistake("scale that the next plan reverts", FLEET, 'ignore_changes = [instances]', 'ignore_changes = [tags]'),
     Mistake("a spoke without its route table", "modules/routes/main.tf", 'resource "azurerm_subnet_route_table_association" "this" {\n  for_each = var.spokes', 'resource "azurerm_subnet_route_table_association" "this" {\n  for_each = { clients = var.spokes["clients"] }'),
-    Mistake("SSH from nowhere", SECURITY, 'ports = ["22"], from = local.prefixes.bastion', 'ports = ["22"], from = local.prefixes.endpoints'),
+    Mistake("SSH from the wrong subnet", SECURITY, 'ports = ["22"], from = local.prefixes.bastion', 'ports = ["22"], from = local.prefixes.endpoints'),
     Mistake("a Bastion that cannot tunnel", "modules/coordinator/bastion.tf", 'tunneling_enabled   = true', 'tunneling_enabled   = false'),
-    Mistake("each fleet allowed to meet itself", "main.tf", 'target_prefix                  = each.key == "client" ? module.network.prefixes.servers : module.network.prefixes.clients', 'target_prefix                  = each.key == "client" ? module.network.prefixes.clients : module.network.prefixes.servers'),
-    Mistake("an upload before its role counts", STORAGE, '  depends_on = [terraform_data.role_settles]\n', ''),
-    Mistake("a budget that begins in mid-month", "modules/budget/main.tf", 'YYYY-MM-01', 'YYYY-MM-15'),
-    Mistake("the coordinator's queue by another name", "main.tf", 'BROADSIDE_SERVICEBUS_QUEUE     = module.exchange.queue_name', 'BROADSIDE_SERVICEBUS_QUEUE     = "job"'),
+    Mistake("fleets with their own network as target", "main.tf", 'target_prefix                  = each.key == "client" ? module.network.prefixes.servers : module.network.prefixes.clients', 'target_prefix                  = each.key == "client" ? module.network.prefixes.clients : module.network.prefixes.servers'),
+    Mistake("upload before its role is effective", STORAGE, '  depends_on = [terraform_data.role_settles]\n', ''),
+    Mistake("budget that begins in the middle of a month", "modules/budget/main.tf", 'YYYY-MM-01', 'YYYY-MM-15'),
+    Mistake("wrong name of the coordinator's queue", "main.tf", 'BROADSIDE_SERVICEBUS_QUEUE     = module.exchange.queue_name', 'BROADSIDE_SERVICEBUS_QUEUE     = "job"'),
     Mistake("public storage", STORAGE, 'default_action             = "Deny"', 'default_action             = "Allow"'),
 )  # fmt: skip
 
@@ -85,9 +85,9 @@ MISTAKES: Final = (
 def broken(mistake: Mistake) -> dict[str, str]:
     """Return the files with the mistake, by path."""
     files = read_files(AZURE)
-    if mistake.whole not in files[mistake.path]:
-        raise ValueError(f"{mistake.name}: {mistake.path} does not hold {mistake.whole!r}")
-    return files | {mistake.path: files[mistake.path].replace(mistake.whole, mistake.broken, 1)}
+    if mistake.original not in files[mistake.path]:
+        raise ValueError(f"{mistake.name}: {mistake.path} does not contain {mistake.original!r}")
+    return files | {mistake.path: files[mistake.path].replace(mistake.original, mistake.broken, 1)}
 
 
 def caught_by(mistake: Mistake, tools: Tools) -> str | None:
@@ -101,7 +101,7 @@ def caught_by(mistake: Mistake, tools: Tools) -> str | None:
         set_stage(tools, Path(folder)) as stage,
     ):
         (stage.directory / mistake.path).write_text(files[mistake.path])
-        done = stage.broadside("up", *CASE.words, "--yes")
+        done = stage.broadside("up", *CASE.arguments, "--yes")
         if done.returncode:
             lines = re.sub(r"\x1b\[[0-9;]*m", "", done.output).splitlines()
             text = next((line for line in lines if "Error: " in line), lines[-1])

@@ -1,6 +1,6 @@
-"""Attacks on every trust boundary.
+"""Attacks on all trust boundaries.
 
-``make attack`` prints each one and the check that stopped it.
+Use ``make attack`` to print them with the check that stopped them.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ class Attack:
             return text if isinstance(text, str) else asyncio.run(text)
 
 
-def each(
+def attack_variants(
     name: str,
     boundary: str,
     tried: str | Callable[..., str],
@@ -51,9 +51,9 @@ def each(
 ) -> Iterator[Attack]:
     """Yield one attack for each given value.
 
-    ``{}`` in the name and in the attempt is replaced by the key. ``how`` receives the value, and
-    all parts of a tuple. A callable ``tried`` receives the same. Values without keys are their own
-    keys.
+    ``{}`` in the name and in the attempt is replaced by the key. If the value is a tuple, ``how``
+    gets all its parts as arguments, else the value. If ``tried`` can be called, it gets the same.
+    If there are no keys, the values are used as keys.
     """
     cases = given if isinstance(given, Mapping) else {one: one for one in given}
     for key, value in cases.items():
@@ -109,7 +109,7 @@ def memory_within(max_bytes: int) -> Iterator[None]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Disable logging, because an attack writes thousands of lines."""
+    """Disable logging, because an attack would write thousands of lines."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

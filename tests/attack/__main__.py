@@ -1,4 +1,4 @@
-"""Table of all attacks with the attempt and the defence. Usage: ``python -m tests.attack``."""
+"""Print the table of all attacks with their attempt and defence. Use ``python -m tests.attack``."""
 
 import argparse
 import asyncio
@@ -30,7 +30,7 @@ def fight(attack: Attack) -> tuple[bool, str]:
         return True, attack.run()
     except Exception as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
-        return False, f"NOTHING: {type(error).__name__} {error} ({place.name}:{place.lineno})"
+        return False, f"NOT STOPPED: {type(error).__name__} {error} ({place.name}:{place.lineno})"
 
 
 def fuzz(count: int, seed: int) -> None:
@@ -55,8 +55,10 @@ def fuzz(count: int, seed: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--only", default="", help="attacks whose name or boundary holds this")
-    parser.add_argument("--fuzz", type=int, metavar="N", help="N odd operations, messages and rows")
+    parser.add_argument("--only", default="", help="attacks with this text in name or boundary")
+    parser.add_argument(
+        "--fuzz", type=int, metavar="N", help="N invalid operations, messages and rows"
+    )
     parser.add_argument("--seed", type=int, default=20261122)
     given = parser.parse_args()
     if given.fuzz is not None:

@@ -17,14 +17,14 @@ from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.exchange.http.bounded import ask
 from broadside.exchange.row_text import entity_fields
 from broadside.exchange.second_rows import CHUNK_ROWS_MAX_COUNT
-from tests.attack import Attack, each, memory_within
+from tests.attack import Attack, attack_variants, memory_within
 from tests.attack.on_door import CALLER, site
 from tests.attack.on_hosts import BASE, PORT, Port, at_port, make_row, write
 from tests.attack.unfolding_rows import forged
 from tests.unit.coordinator.api.test_arrivals import BODIES
 from tests.unit.coordinator.notices.test_slow_places import DRIPS, dripping
 
-OUTWARD: Final = "whom we ask"
+OUTWARD: Final = "servers that we call"
 WHOLE_S: Final = 0.4
 # The body itself is parsed into Python lists.
 _BODY_MEMORY_BYTES: Final = 400 * 1_048_576
@@ -85,9 +85,9 @@ async def _chunk(made: Port, properties: dict[str, Any]) -> str:
 
 
 async def _refused_text(made: Port, operation: dict[str, Any]) -> str:
-    """Send a lone surrogate in a refused operation.
+    """Send a lone surrogate in an operation, which should be rejected.
 
-    The other operations in the batch still succeed.
+    The other operations in the batch must still succeed.
     """
     refused, ping = await made.do("c1", [operation, {"do": "ping"}])
     assert "error" in refused, refused
@@ -126,7 +126,7 @@ async def _many_answers(made: Port) -> str:
 
 
 async def _at_once(made: Port) -> str:
-    """Send endless requests by one agent. Another agent is still served."""
+    """Send endless requests by one agent. Another agent should still be served."""
     app, most = made.app, 8
     limited = ConcurrencyLimit(most)
     begun, go = asyncio.Semaphore(0), asyncio.Event()
@@ -162,7 +162,7 @@ async def _at_once(made: Port) -> str:
 
 
 async def _drips(name: str) -> str:
-    """Receive a response that sends each byte in time but never ends."""
+    """Receive a response that sends its bytes in time but will never end."""
     with dripping(name) as url:
         began_s = time.monotonic()
         async with httpx.AsyncClient(timeout=30) as client:
@@ -175,12 +175,14 @@ async def _drips(name: str) -> str:
 
 
 ATTACKS: Final[tuple[Attack, ...]] = (
-    *each("body: {}", CALLER, "the loop, or memory", _body, BODIES),
-    *each("seconds: {}", PORT, "the coordinator's memory", partial(at_port, _chunk), _CHUNKS),
-    *each(
+    *attack_variants("body: {}", CALLER, "the loop, or memory", _body, BODIES),
+    *attack_variants(
+        "seconds: {}", PORT, "the coordinator's memory", partial(at_port, _chunk), _CHUNKS
+    ),
+    *attack_variants(
         "half a character: {}", PORT, "others' answers", partial(at_port, _refused_text), _HALVES
     ),
     Attack("a thousand large answers", PORT, "memory", partial(at_port, _many_answers)),
     Attack("requests without end", PORT, "others' turn", partial(at_port, _at_once)),
-    *each("drips: {}", OUTWARD, "a place's, or a thread's time", _drips, list(DRIPS)),
+    *attack_variants("drips: {}", OUTWARD, "a place's, or a thread's time", _drips, list(DRIPS)),
 )

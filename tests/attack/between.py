@@ -106,7 +106,7 @@ async def _ping(credential: Credential) -> None:
 
 
 def _false_coordinator() -> str:
-    """Listen with another authority at the address of a coordinator."""
+    """Listen at the address of a coordinator using another certificate authority."""
     true = true_one()
     agent = true.join(true.code(), "c1")
     with listening() as false:
@@ -121,7 +121,7 @@ def _false_coordinator() -> str:
             lambda: asyncio.run(_ping(moved)),
             "an agent went over to another coordinator",
         )
-    return f"{stopped}; who is enrolled does not trust it either"
+    return f"{stopped}; enrolled agents do not trust it either"
 
 
 def _flooding(packed: bool) -> str:
@@ -149,7 +149,7 @@ def _flooding(packed: bool) -> str:
 
 
 def _two_in_one() -> str:
-    """Send a request in the body of another, where HTTP readers may disagree (RFC 9112, 11.2)."""
+    """Send a request in the body of another, because HTTP readers can disagree (RFC 9112, 11.2)."""
     hidden = b"GET /v1/exchange/authority HTTP/1.1\r\nHost: x\r\n\r\n"
     outer = (
         b"POST /v1/exchange/operations HTTP/1.1\r\nHost: x\r\nContent-Length: "

@@ -22,7 +22,7 @@ from broadside.exchange.embedded.embedded_table import EmbeddedTable
 from broadside.exchange.engines.port import File, FileWatch, Process
 from broadside.exchange.http.credential import Credential
 from broadside.exchange.ports import Entity, ExchangeError, ExchangeMisconfigured, RawName
-from tests.attack import Attack, each, refusal
+from tests.attack import Attack, attack_variants, refusal
 from tests.unit.agent.doubles import MemoryTable
 
 DISK: Final = "other users of the host"
@@ -34,12 +34,12 @@ async def _modes() -> str:
     before = os.umask(0)
     try:
         with tempfile.TemporaryDirectory() as base:
-            return await _kept_private(Path(base))
+            return await _is_private(Path(base))
     finally:
         os.umask(before)
 
 
-async def _kept_private(root: Path) -> str:
+async def _is_private(root: Path) -> str:
     table = EmbeddedTable(root / "data", "results")
     queue = EmbeddedQueue(root / "data")
     row = Entity(partition_key="p", row_key="r", properties={"json": "{}"})
@@ -77,7 +77,7 @@ def _opened_before() -> str:
 
 
 def _linked(attack: Callable[..., str], *given: object) -> str:
-    """Run an attack with a folder and another user's file, which must stay unchanged."""
+    """Run an attack with a folder and another user's file, which must not be changed."""
     with tempfile.TemporaryDirectory() as base:
         theirs, folder = Path(base) / "theirs", Path(base) / "ours"
         theirs.write_bytes(SECRET)
@@ -85,7 +85,7 @@ def _linked(attack: Callable[..., str], *given: object) -> str:
         folder.mkdir()
         text = attack(folder, theirs, *given)
         assert theirs.read_bytes() == SECRET, "it was written"
-        assert theirs.stat().st_mode & 0o777 == 0o644, "who may read it was changed"
+        assert theirs.stat().st_mode & 0o777 == 0o644, "its read permissions were changed"
         return text
 
 
@@ -116,7 +116,7 @@ def _drained(table: MemoryTable, spool: Spool) -> None:
 
 
 def _spooled(folder: Path, theirs: Path, name: str) -> str:
-    """Put a symbolic link among the spool's files, to be sent, replaced or followed."""
+    """Put a symbolic link among the spool's files, which must not be sent, replaced or followed."""
     (folder / name).symlink_to(theirs)
     (folder / "000000000007.row").symlink_to(folder / "nowhere")
     table, spool = MemoryTable(), Spool(folder, 10**6)
@@ -160,7 +160,7 @@ def _workspace_file(_folder: Path, theirs: Path) -> str:
 
 
 def _watched_log(folder: Path, theirs: Path) -> str:
-    """Replace a log with a link to another's file. The engine may run as the user nobody."""
+    """Replace a log with a link to another's file. The engine can be run by the user nobody."""
     (folder / "log").symlink_to(theirs)
     reader = mock.Mock()
     reader.sample.return_value = ()
@@ -189,7 +189,7 @@ def _foreign_rows(folder: Path, _theirs: Path) -> str:
 _DEEP: Final = b"[" * 100_000
 _SPOOL_FILES: Final[dict[str, tuple[str, bytes | Callable[[], bytes]]]] = {
     "a deep row": ("000000000001.row", _DEEP),
-    "a row of nothing": ("000000000001.row", b""),
+    "an empty row": ("000000000001.row", b""),
     "a row of 5,000 digits": ("000000000001.row", b'["p","r",{"n":' + b"9" * 5_000 + b"}]"),
     "output under a deep name": ("000000000001.raw", _DEEP + b"\nx"),
     "output that is not packed": ("000000000001.raw", json.dumps(["f", "x"]).encode() + b"\nx"),
@@ -202,14 +202,14 @@ _SPOOL_FILES: Final[dict[str, tuple[str, bytes | Callable[[], bytes]]]] = {
 ATTACKS: Final[tuple[Attack, ...]] = (
     Attack("open modes", DISK, "reading data, spool and raw output with umask 0", _modes),
     Attack("a file left open", DISK, "a database file of mode 0644", _opened_before),
-    *each(
+    *attack_variants(
         "a link as results.sqlite3{}",
         DISK,
         "another's file, changed",
         partial(_linked, _database),
         ("", "-wal", "-shm"),
     ),
-    *each(
+    *attack_variants(
         "a link as the spool's {}",
         DISK,
         "another's file, sent",
@@ -222,10 +222,10 @@ ATTACKS: Final[tuple[Attack, ...]] = (
             "000000000008.row-part",
         ),
     ),
-    *each(
+    *attack_variants(
         "in the spool: {}", DISK, "the agent's start", partial(_linked, _spool_file), _SPOOL_FILES
     ),
-    *each(
+    *attack_variants(
         "a link {}",
         DISK,
         "another's file",

@@ -15,7 +15,7 @@ from broadside.exchange.embedded.backup import BackupUnusable, restore
 from broadside.exchange.embedded.embedded_queue import EmbeddedQueue
 from broadside.exchange.embedded.embedded_table import EmbeddedTable
 from broadside.exchange.ports import Entity, Outgoing
-from tests.attack import Attack, each, memory_within, refusal
+from tests.attack import Attack, attack_variants, memory_within, refusal
 
 FILES: Final = "a file that we are given"
 _MEMORY_MAX_BYTES: Final = 32 * 1_048_576
@@ -103,7 +103,7 @@ _BACKUPS: Final[dict[str, Callable[[], bytes]]] = {
 
 
 def _restored(made: Callable[[], bytes]) -> str:
-    """Check that the backup is rejected and no file is created."""
+    """Check that the backup is rejected and that no file was created."""
     with tempfile.TemporaryDirectory() as base:
         file, data = Path(base) / "given.tar.gz", Path(base) / "in" / "data"
         data.parent.mkdir()
@@ -133,7 +133,7 @@ _ODD: Final[dict[str, Any]] = {
 
 
 def _spoil(path: Path, table: str, column: str, also: str = "") -> None:
-    """Write each odd value into a row of its own, in the order of the rows."""
+    """Write one row per invalid value, in the order of the rows."""
     with sqlite3.connect(path) as other:
         for number, (name, value) in enumerate(_ODD.items(), 1):
             invalid = "CAST(? AS TEXT)" if "UTF-8" in name else "?"
@@ -143,7 +143,7 @@ def _spoil(path: Path, table: str, column: str, also: str = "") -> None:
 
 
 async def _queued(folder: Path, column: str) -> str:
-    """Queue messages with odd values before a valid one, which must be delivered."""
+    """Queue messages with invalid values before a valid one, which must still be delivered."""
     queue = EmbeddedQueue(folder, lock_s=0.01, deliveries_max_count=2)
     until = datetime.now(UTC) + timedelta(minutes=5)
     names = [f"odd-{number}" for number in range(len(_ODD))]
@@ -166,7 +166,7 @@ async def _queued(folder: Path, column: str) -> str:
 
 
 async def _stored(folder: Path, column: str) -> str:
-    """Store rows with odd values beside a valid one, which must be read."""
+    """Store rows with invalid values and a valid one, which must still be read."""
     table = EmbeddedTable(folder, "results")
     for name in (*(f"row-{number}" for number in range(len(_ODD))), "true"):
         await table.upsert(Entity(partition_key="p", row_key=name, properties={"n": 1}))
@@ -190,16 +190,18 @@ _QUEUED: Final = (
     *("dead_us", "reason", "description"),
 )
 ATTACKS: Final[tuple[Attack, ...]] = (
-    *each("a backup with {}", FILES, "other files, memory, the disk", _restored, _BACKUPS),
-    *each(
-        "a queue's rows: odd {}",
+    *attack_variants(
+        "a backup with {}", FILES, "other files, memory, the disk", _restored, _BACKUPS
+    ),
+    *attack_variants(
+        "rows of a queue: invalid {}",
         FILES,
         "a true one's delivery",
         partial(_in_a_folder, _queued),
         _QUEUED,
     ),
-    *each(
-        "a table's rows: odd {}",
+    *attack_variants(
+        "rows of a table: invalid {}",
         FILES,
         "a true one's reading",
         partial(_in_a_folder, _stored),

@@ -14,7 +14,7 @@ from broadside.exchange.messages import Presence, Role
 from broadside.exchange.ports import Entity
 from broadside.exchange.records.row_rules import Kind
 from broadside.exchange.row_text import entity_fields
-from tests.attack import Attack, each, lasting
+from tests.attack import Attack, attack_variants, lasting
 from tests.contract.test_foreign_rows import PLAN, hostile_rows, told
 from tests.written_rows import (
     CLIENTS,
@@ -33,7 +33,7 @@ READER: Final = "Azure's table to reader"
 
 
 class World:
-    """Clients c1 and c2 with one claimed job each, their servers s1 and s2, and all their rows."""
+    """Clients c1 and c2 with one claimed job each, their servers s1 and s2, and all rows."""
 
     def __init__(self, fabric: Fabric) -> None:
         self.fabric = fabric
@@ -58,8 +58,8 @@ class World:
                 told = presence(role, index)
                 await self.beat(told.agent_id, told)
         for index in (0, 1):
-            for own in written(index).values():
-                answer = await self.do(own.writer, "upsert", own.row)
+            for item in written(index).values():
+                answer = await self.do(item.writer, "upsert", item.row)
                 assert "ok" in answer, answer
 
     async def beat(self, agent: str, told: Presence) -> None:
@@ -82,13 +82,13 @@ def _case(case: Case) -> str:
 
 
 async def _try_case(made: World, case: Case) -> str:
-    own = written()[case.kind]
+    item = written()[case.kind]
     # A live server owns its endpoints.
     await made.beat("s2", presence(Role.SERVER, 1))
-    before = await made.fabric.results.get(own.row.partition_key, own.row.row_key)
-    answer = await made.do(own.writer, "upsert", case.written.row)
+    before = await made.fabric.results.get(item.row.partition_key, item.row.row_key)
+    answer = await made.do(item.writer, "upsert", case.written.row)
     assert answer.get("error") == "EntityRefused", answer
-    after = await made.fabric.results.get(own.row.partition_key, own.row.row_key)
+    after = await made.fabric.results.get(item.row.partition_key, item.row.row_key)
     assert before == after, "the row changed"
     return str(answer["said"])
 
@@ -102,7 +102,7 @@ async def _try_other(made: World, kind: Kind, other: str) -> str:
 async def _try_endpoint(made: World, field: str) -> str:
     await made.beat("s2", presence(Role.SERVER, 1))
     await made.beat("s1", held_cases()[field])
-    stored = {each.agent_id: each for each in await made.fabric.records.fleet.read_presences()}
+    stored = {item.agent_id: item for item in await made.fabric.records.fleet.read_presences()}
     await made.beat("s1", presence(Role.SERVER, 0))
     assert stored["s1"].ports == () and stored["s2"].ports == (5201,), stored
     return str(stored["s1"].problem)
@@ -117,10 +117,10 @@ async def _try_reader(made: World, name: str) -> str:
         evidence = await read_evidence(made.fabric.records, PLAN, burst)
     finally:
         await made.fabric.results.delete(row.partition_key, row.row_key)
-        for own in written(1).values():
-            await made.fabric.results.upsert(own.row)
+        for item in written(1).values():
+            await made.fabric.results.upsert(item.row)
     assert told(evidence, 0) == before, "it is evidence"
-    assert evidence.foreign_rows, "nobody is told"
+    assert evidence.foreign_rows, "it is not reported"
     return evidence.foreign_rows[0].said
 
 
@@ -129,7 +129,7 @@ def _in_world(attack: Any, *given: Any) -> str:
 
 
 ATTACKS: Final[tuple[Attack, ...]] = (
-    *each(
+    *attack_variants(
         "{}",
         FIELD,
         "a row in another's name",
@@ -143,17 +143,17 @@ ATTACKS: Final[tuple[Attack, ...]] = (
             "another's row",
             partial(_in_world, _try_other, kind, other),
         )
-        for kind, own in written().items()
-        for other in sorted({*CLIENTS, *SERVERS} - {own.writer})
+        for kind, item in written().items()
+        for other in sorted({*CLIENTS, *SERVERS} - {item.writer})
     ),
-    *each(
+    *attack_variants(
         "heartbeat: {}",
         FIELD,
         "an endpoint that another holds",
         partial(_in_world, _try_endpoint),
         held_cases().keys(),
     ),
-    *each(
+    *attack_variants(
         "{}",
         READER,
         "evidence of an honest pair, made or taken",

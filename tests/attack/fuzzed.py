@@ -1,7 +1,7 @@
-"""Fuzzing of the agents' readers with invalid messages and rows, from a seed.
+"""Fuzzing of the agents' readers with invalid messages and rows from a seed.
 
-Usage: ``python -m tests.attack --fuzz 100000`` for the long round, which includes the coordinator's
-readers. Each message must be set aside with a reason. It must never raise an unexpected exception.
+Use ``python -m tests.attack --fuzz 100000`` to run the long round, which includes the coordinator's
+readers. A message must be set aside with a reason. It must never raise an unexpected exception.
 """
 
 import asyncio
@@ -62,7 +62,7 @@ def planned_job(**changes: Any) -> Job:
 
 
 def mangled(text: str, draw: random.Random) -> bytes:
-    """Damage a valid body in one of many ways, or return a random body."""
+    """Damage a valid body using one of many ways, or return a random body."""
     match draw.randrange(9):
         case 0:
             return draw.randbytes(draw.randrange(300))
@@ -83,10 +83,10 @@ def mangled(text: str, draw: random.Random) -> bytes:
         case 6:
             return (text + " " * 300_000).encode()
         case _:
-            return _with_odd_values(text, draw)
+            return _with_invalid_values(text, draw)
 
 
-def _with_odd_values(text: str, draw: random.Random) -> bytes:
+def _with_invalid_values(text: str, draw: random.Random) -> bytes:
     fields = json.loads(text)
     for _ in range(draw.randrange(1, 4)):
         place = fields
@@ -204,12 +204,12 @@ async def fuzz_rows(count: int, seed: int) -> Counter[str]:
 
 
 @contextmanager
-def _counted(told: Counter[str], name: str) -> Iterator[None]:
-    """Count whether a row was valid, or was set aside with a reason."""
+def _counted(counter: Counter[str], name: str) -> Iterator[None]:
+    """Count if a row was valid, or if it was set aside with a reason."""
     try:
         yield
     except RecordUnreadable as error:
         assert str(error)
-        told[f"{name}: set aside"] += 1
+        counter[f"{name}: set aside"] += 1
     else:
-        told[f"{name}: still one"] += 1
+        counter[f"{name}: still one"] += 1

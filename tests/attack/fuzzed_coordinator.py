@@ -1,8 +1,8 @@
-"""Fuzzing of the coordinator's readers with invalid rows and dead letters, from a seed.
+"""Fuzzing of the coordinator's readers with invalid rows and dead letters from a seed.
 
-It covers all rows that agents may write (claims, reports, seconds, probes, server tests, presences,
-raw output), collections of the private table, and dead letters. An invalid row never stops a
-reader. Each row is read, or named in the log with a reason.
+It uses all rows that agents can write (claims, reports, seconds, probes, server tests, presences,
+raw output), collections of the private table, and dead letters. An invalid row must never stop a
+reader. A row should be read, or be named in the log with a reason.
 """
 
 import asyncio
@@ -151,7 +151,7 @@ async def _read_all(records: Records, table: EmbeddedTable, plan: Plan, burst: B
 
 
 async def _became(records: Records, row: Entity, why: dict[str, str]) -> str:
-    """Return whether a row was read or skipped with a reason.
+    """Return if a row was read, or if it was skipped with a reason.
 
     Raises:
         AssertionError: It was skipped without a reason.
@@ -174,7 +174,7 @@ async def _became(records: Records, row: Entity, why: dict[str, str]) -> str:
     elif partition.startswith("tests."):
         model = ServerTest if "json" in row.properties else None
     if model is not None:
-        # This call raises if the row was dropped without a reason.
+        # This call will raise if the row was dropped without a reason.
         parse_row(model, row)
     return "read"
 
@@ -239,7 +239,7 @@ def _letter(draw: random.Random, good: str, number: int) -> str:
 
 
 def fuzz_coordinator(count: int, seed: int) -> Counter[str]:
-    """Read ``count`` rows and dead letters, each of which is read or named with a reason."""
-    # The site must start before the event loop runs.
+    """Read ``count`` rows and dead letters, which must be read or named with a reason."""
+    # The site has to be started before the event loop.
     site()
     return asyncio.run(_feed(count, seed))

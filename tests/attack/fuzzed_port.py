@@ -1,7 +1,7 @@
-"""Fuzzing of a real coordinator's agents' port with invalid operations, from a seed.
+"""Fuzzing of a real coordinator's agents' port with invalid operations from a seed.
 
-A separate ``broadside serve`` receives them over TLS from agents that joined. No operation may stop
-it or return 500. Its loop lag and memory are printed.
+A separate ``broadside serve`` will receive them over TLS from agents that joined. An operation must
+not stop it or get a 500. To compare, its loop lag and memory are printed.
 """
 
 import asyncio
@@ -105,7 +105,7 @@ def _text(draw: random.Random) -> str:
 
 
 def _request(draw: random.Random, agent: str, left: int) -> tuple[bytes, dict[str, str], int]:
-    """Return a body, its headers and the number of its operations."""
+    """Return a body, its headers and the number of operations in it."""
     count = min(left, 1_000 if draw.random() < 0.1 else draw.randrange(1, _MOST))
     body = json.dumps([_operation(draw, agent) for _ in range(count)]).encode()
     match draw.randrange(12):
@@ -159,7 +159,7 @@ async def _watch(at: Listening, tally: PortTally) -> None:
 async def _fuzz(at: Listening, count: int, seed: int, settles: bool) -> PortTally:
     tally = PortTally()
     if settles:
-        # The figure no longer includes the start-up after this time.
+        # The figure will not include the start-up after this time.
         await asyncio.sleep(KEPT_S + 5)
         async with httpx.AsyncClient(timeout=60) as client:
             tally.idle_lag_s = await _shown_lag_s(client, at)
@@ -192,7 +192,5 @@ def fuzz_port(count: int, seed: int, *, settles: bool = False) -> PortTally:
 
 
 ATTACKS: Final = (
-    Attack(
-        "fuzzed operations", WIRE, "1,000 operations of nobody's", lambda: str(fuzz_port(1_000, 1))
-    ),
+    Attack("fuzzed operations", WIRE, "1,000 random operations", lambda: str(fuzz_port(1_000, 1))),
 )

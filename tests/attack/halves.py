@@ -1,4 +1,4 @@
-"""Attacks by lone surrogates, which JSON can hold but answers, logs and rows cannot."""
+"""Attacks that use lone surrogates, which can be in JSON but not in answers, logs and rows."""
 
 import asyncio
 import json
@@ -12,13 +12,13 @@ from broadside.coordinator.agent_gateway.enrolment import REPEAT_S
 from broadside.coordinator.auth.audit import Audit
 from broadside.exchange.messages import Role
 from broadside.exchange.ports import Entity
-from tests.attack import Attack, each
+from tests.attack import Attack, attack_variants
 from tests.attack.on_hosts import BASE, PORT, Port, make_row, port, write
 
 HALF: Final = "\ud800"
 
 _NAMED: Final = Entity(partition_key="p", row_key="k", properties={HALF: 1})
-# The key is the field that the answer must name. Each is one of three operations.
+# The key is the field that should be in the answer. One of three operations has the value.
 _OPERATIONS: Final[Mapping[str, dict[str, Any]]] = {
     "do": {"do": HALF, "id": "x.1"},
     "table": {"do": "get", "table": HALF, "partition": "p", "key": "k"},
@@ -43,17 +43,17 @@ def _in_a_batch(field: str, operation: dict[str, Any]) -> Coroutine[Any, Any, st
     return _batched(port(), field, operation)
 
 
-async def _batched(own: Port, field: str, operation: dict[str, Any]) -> str:
-    """Check that the operation is refused by field name, others succeed, and the audit has it."""
-    # Each refusal is recorded once in this time.
+async def _batched(target: Port, field: str, operation: dict[str, Any]) -> str:
+    """Check that the operation is rejected with the field name, and others succeed."""
+    # A rejection should be recorded once in this time.
     since = datetime.now(UTC) - timedelta(seconds=REPEAT_S)
-    before, answer, after = await own.do("c1", [{"do": "ping"}, operation, {"do": "ping"}])
+    before, answer, after = await target.do("c1", [{"do": "ping"}, operation, {"do": "ping"}])
     assert before == after == {"ok": None}, "its neighbours are done"
     assert answer["said"].startswith(f"{field}: half a character"), answer
     async with asyncio.timeout(30):
         # The audit row is written concurrently with the answer.
         while True:
-            rows, _ = await Audit(own.fabric.private).read(datetime.now(UTC), limit=100)
+            rows, _ = await Audit(target.fabric.private).read(datetime.now(UTC), limit=100)
             stored = [row.path for row in rows if row.at >= since and row.by == "client.c1"]
             if any(quote(f"{field}: half") in path for path in stored):
                 return str(answer["said"])
@@ -61,12 +61,12 @@ async def _batched(own: Port, field: str, operation: dict[str, Any]) -> str:
 
 
 def _alone(path: str, body: dict[str, Any]) -> Coroutine[Any, Any, str]:
-    return _asked(port(), path, body)
+    return _send(port(), path, body)
 
 
-async def _asked(own: Port, path: str, body: dict[str, Any]) -> str:
+async def _send(target: Port, path: str, body: dict[str, Any]) -> str:
     text = json.dumps(body).encode()
-    reported = await own.ask("POST", f"{BASE}{path}", text, header=own.bearer("c1"))
+    reported = await target.ask("POST", f"{BASE}{path}", text, header=target.bearer("c1"))
     assert reported.status_code == 400, reported.text
     assert "half a character" in reported.text
     return reported.text
@@ -83,7 +83,7 @@ ATTACKS: Final[tuple[Attack, ...]] = (
         )
         for field, operation in _OPERATIONS.items()
     ),
-    *each(
+    *attack_variants(
         "half a character in a request to join: {}",
         PORT,
         "an answer of 500",

@@ -28,7 +28,7 @@ from broadside.exchange.engines.port import (
 )
 from broadside.exchange.messages import TEXT_MAX_CHARS, Endpoint, Job, Message, Tunnel, tunnel_of
 
-# Marker that is in every injected text and in no text of ours.
+# Marker that is in every injected text and that we never use.
 MARK: Final = "bsinject"
 INJECTIONS: Final = (
     f"10.1.1.1\n{MARK}",
@@ -150,7 +150,7 @@ def _takes_text(kind: Any) -> bool:
 
 
 def taken(kind: Any, text: str) -> list[str]:
-    """Return the values of a field of that type for the given text, in each accepted form."""
+    """Return the values to use for a field of that type, in all accepted forms."""
     adapter = TypeAdapter(kind)
     stored: list[str] = []
     for given in (text, [text], {text: text}, {text: 1}, {"a": text}):

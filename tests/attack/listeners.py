@@ -26,13 +26,13 @@ from broadside.coordinator.agent_gateway.certificate_authority import load_autho
 from broadside.coordinator.api.app import create_app
 from broadside.coordinator.api.auth_middleware import AuthConfig
 from broadside.coordinator.runs.coordinator import Coordinator
-from tests.attack import Attack, each
+from tests.attack import Attack, attack_variants
 from tests.attack.between import unproven_wire
 from tests.attack.on_door import site
 
 PORTS: Final = "stranger to listeners"
 ASK: Final = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n"
-# Size of an answer that the client does not read. It is larger than any socket buffer.
+# Size of an answer that the client will not read. It must be larger than any socket buffer.
 LARGE_BYTES: Final = 20_000_000
 # Time limit that ends a hang.
 PATIENCE_S: Final = 30.0
@@ -97,7 +97,7 @@ def _ended(wire: socket.socket) -> bytes:
 
 
 def _served(at: tuple[str, int], scheme: str = "http") -> None:
-    """Check that another client is served in the meantime."""
+    """Check that another client can be served in the meantime."""
     url = f"{scheme}://127.0.0.1:{at[1]}/healthz"
     assert httpx.get(url, verify=False, timeout=PATIENCE_S).status_code == 200  # noqa: S501
 
@@ -141,13 +141,13 @@ def _flood(begin: bytes, part: bytes) -> str:
 
 
 def _flood_a_process() -> str:
-    """Flood the agents' port of a coordinator process, so that its memory stays bounded."""
+    """Flood the agents' port of a coordinator process, which must use bounded memory."""
     with unproven_wire(PATIENCE_S) as wire:
         return _endless(wire, ASK + b"X: ", b"a" * 65_536)
 
 
 _SLOW: Final = {
-    "nothing is said": b"",
+    "no bytes": b"",
     "half a head": ASK + b"X: a",
     "an empty line": b"\r\n",
     "an answer, then half a head": ASK + b"\r\n" + b"GET / HTTP/1.1\r\n",
@@ -163,8 +163,8 @@ def _connected(at: tuple[str, int]) -> Iterator[list[socket.socket]]:
         ]
 
 
-def _told_until_closed(wire: socket.socket, part: bytes, pause_s: float) -> None:
-    """Send a part at intervals, and raise AssertionError if the connection stays open."""
+def _send_until_closed(wire: socket.socket, part: bytes, pause_s: float) -> None:
+    """Send a part at intervals, and raise AssertionError if the connection is still open."""
     end_s = time.monotonic() + PATIENCE_S
     while time.monotonic() < end_s:
         time.sleep(pause_s)
@@ -172,16 +172,16 @@ def _told_until_closed(wire: socket.socket, part: bytes, pause_s: float) -> None
             wire.sendall(part)
         except ConnectionError:
             return
-    raise AssertionError("it is still held")
+    raise AssertionError("it is still open")
 
 
-def _slow(said: bytes, *, drip: bool = False) -> str:
-    """Open many connections that never complete, with ``drip`` one byte at intervals."""
+def _slow(opening: bytes, *, drip: bool = False) -> str:
+    """Open many connections that will never be complete. Use ``drip`` to send single bytes."""
     with _standing(HEAD_S=0.5) as at, _connected(at) as wires:
         for wire in wires:
-            wire.sendall(said)
+            wire.sendall(opening)
         if drip:
-            _told_until_closed(wires[0], b"x", 0.05)
+            _send_until_closed(wires[0], b"x", 0.05)
         for wire in wires:
             _ended(wire)
         _served(at)
@@ -210,31 +210,34 @@ def _many(*, tls: bool) -> str:
         for wire in wires[: MANY_COUNT // 2]:
             assert _ended(wire) == b""
         _served(at, scheme)
-    return f"of {MANY_COUNT} who waited longest were closed; others are served"
+    return f"of {MANY_COUNT} idle longest were closed; others are served"
 
 
 def _unread() -> str:
-    """Read nothing of an answer. The server closes the connection and frees its memory."""
+    """Do not read an answer.
+
+    The server should close the connection and free the memory used for it.
+    """
     with _standing(UNREAD_S=1.0) as at, socket.socket() as wire:
         wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         wire.connect(at)
         wire.sendall(b"GET /large HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-        _told_until_closed(wire, b"\r\n", 0.2)
+        _send_until_closed(wire, b"\r\n", 0.2)
         _served(at)
     return "the kernel gave the connection up"
 
 
 _DRIP: Final = partial(_slow, drip=True)
 ATTACKS: Final[tuple[Attack, ...]] = (
-    *each("{}", PORTS, "memory", _flood, _FLOODS),
+    *attack_variants("{}", PORTS, "memory", _flood, _FLOODS),
     Attack("a header without end, to a process", PORTS, "its memory", _flood_a_process),
-    *each("slow: {}", PORTS, "every connection there is", _slow, _SLOW),
+    *attack_variants("slow: {}", PORTS, "every connection there is", _slow, _SLOW),
     Attack("slow: a byte at a time", PORTS, "the same, and patience", partial(_DRIP, ASK)),
     Attack(
         "slow: an answer, then a byte at a time", PORTS, "the same", partial(_DRIP, ASK + b"\r\n")
     ),
     Attack("slow: a body", PORTS, "the same", _slow_body),
-    Attack("many that say nothing", PORTS, "the next one's turn", partial(_many, tls=False)),
+    Attack("many without data", PORTS, "the next one's turn", partial(_many, tls=False)),
     Attack("many that begin no TLS", PORTS, "the next one's turn", partial(_many, tls=True)),
-    Attack("an answer that nobody reads", PORTS, "memory", _unread),
+    Attack("an unread answer", PORTS, "memory", _unread),
 )

@@ -163,6 +163,6 @@ _READERS: Final[dict[str, Callable[[], str]]] = {
     "the API's bodies": _bodies,
 }
 ATTACKS: Final[tuple[Attack, ...]] = tuple(
-    Attack(f"odd JSON to {who}", JSON, f"{len(TEXTS)} texts, each alone and inside", read)
-    for who, read in _READERS.items()
+    Attack(f"invalid JSON to {reader}", JSON, f"{len(TEXTS)} texts, each alone and inside", read)
+    for reader, read in _READERS.items()
 )

@@ -19,7 +19,7 @@ from broadside.exchange.engines.port import Process
 from broadside.exchange.messages import Control, Job, Tunnel, tunnel_of
 from broadside.exchange.ports import Entity, Outgoing, RecordUnreadable
 from broadside.exchange.rows import parse_row
-from tests.attack import Attack, each, refusal
+from tests.attack import Attack, attack_variants, refusal
 from tests.attack.fuzzed import fuzz_messages, fuzz_rows, planned_job
 from tests.attack.injections import (
     INJECTIONS,
@@ -38,7 +38,7 @@ from tests.unit.agent.jobs import make_settings
 QUEUE: Final = "queue to client agent"
 TABLE: Final = "table to agents"
 ENGINE: Final = "agent to engine"
-# The worker sets each message aside with its own synced commit.
+# The worker uses a separate synced commit to set a message aside.
 POISON_COUNT: Final = 500
 
 
@@ -85,7 +85,7 @@ async def _forge(changes: dict[str, Any]) -> str:
 
 
 async def _without_control() -> str:
-    """Deliver a job while the plan cannot be read. The job must not run unchecked."""
+    """Deliver a job when the plan cannot be read. The job must not be run without this check."""
     table, queue = MemoryTable(), MemoryQueue()
     soon = planned_job().model_copy(
         update={"planned_start_at": datetime.now(UTC) + timedelta(seconds=0.3)}
@@ -175,7 +175,7 @@ async def _poisoned_queue(count: int = POISON_COUNT) -> str:
         counts = await queue.counts()
         await queue.close()
         assert counts.dead_count == count, f"{counts.dead_count} of {count} set aside"
-        assert running.longest_s < 1.0, f"the loop stood still for {running.longest_s:.2f} s"
+        assert running.longest_s < 1.0, f"the loop was blocked for {running.longest_s:.2f} s"
         return (
             f"{count} set aside with a reason, then the true job was carried out; what ran "
             f"beside it waited {running.longest_s * 1000:.0f} ms at most"
@@ -214,7 +214,7 @@ def _inject_writer(place: str) -> str:
         if MARK in written(engine, place, text)
     ]
     assert not reached, f"{place} reaches {reached[0]}"
-    return f"no word of {len(INJECTIONS)} in what {len(engines())} engines and ip are given"
+    return f"no trace of {len(INJECTIONS)} in what {len(engines())} engines and ip are given"
 
 
 _KEPT_BACK: Final = {
@@ -228,8 +228,8 @@ _KEPT_BACK: Final = {
 }
 
 
-async def _told_to_an_engine() -> str:
-    """Check the environment of an engine, which serves strangers and may run as nobody."""
+async def _engine_environment() -> str:
+    """Check the environment of an engine, because it serves strangers and can be run as nobody."""
     with mock.patch.dict("os.environ", _KEPT_BACK):
         attempt = await Attempt.spawn(
             Process(argv=("env",), env={"HOME": "/nowhere"}),
@@ -264,7 +264,7 @@ async def _fuzz(fuzz: Callable[[int, int], Coroutine[Any, Any, Counter[str]]], c
 
 
 _TUNNELS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
-    "tunnel to itself": (
+    "tunnel to its own address": (
         "inner addresses of somebody's network",
         {"inner_server_address": "10.0.0.1"},
     ),
@@ -283,9 +283,9 @@ _ROWS: Final = {
 }
 
 ATTACKS: Final[tuple[Attack, ...]] = (
-    *each("forged job: {}", QUEUE, "a job like the planned one, but {}", _forge, FORGED),
-    Attack("job while control is away", QUEUE, "a job whose plan cannot be read", _without_control),
-    *each("body: {}", QUEUE, "a message of {}", _send_body, BODIES),
+    *attack_variants("forged job: {}", QUEUE, "a job like the planned one, but {}", _forge, FORGED),
+    Attack("job while control is away", QUEUE, "a job with an unreadable plan", _without_control),
+    *attack_variants("body: {}", QUEUE, "a message of {}", _send_body, BODIES),
     Attack(
         "target port 22",
         QUEUE,
@@ -299,19 +299,19 @@ ATTACKS: Final[tuple[Attack, ...]] = (
         partial(_target, "8.8.8.8", 5201),
     ),
     Attack("poisoned queue", QUEUE, f"{POISON_COUNT} messages before a true one", _poisoned_queue),
-    Attack(
-        "fuzzed messages", QUEUE, "2,000 messages of nobody's", partial(_fuzz, fuzz_messages, 2_000)
-    ),
-    Attack("fuzzed rows", TABLE, "2,000 rows of nobody's", partial(_fuzz, fuzz_rows, 2_000)),
-    *each(
+    Attack("fuzzed messages", QUEUE, "2,000 random messages", partial(_fuzz, fuzz_messages, 2_000)),
+    Attack("fuzzed rows", TABLE, "2,000 random rows", partial(_fuzz, fuzz_rows, 2_000)),
+    *attack_variants(
         "field {}",
         TABLE,
         "commands, paths and escapes as text",
         _inject_field,
         (field for field, kind in KINDS.items() if kind is not Kind.OWN),
     ),
-    *each("writers: {}", ENGINE, "an unchecked value in argv and scripts", _inject_writer, PLACES),
-    Attack("an engine's environment", ENGINE, "secrets, proxies", _told_to_an_engine),
+    *attack_variants(
+        "writers: {}", ENGINE, "an unchecked value in argv and scripts", _inject_writer, PLACES
+    ),
+    Attack("an engine's environment", ENGINE, "secrets, proxies", _engine_environment),
     *(
         Attack(name, TABLE, tried, partial(_bad_tunnel, **changes))
         for name, (tried, changes) in _TUNNELS.items()

@@ -20,7 +20,7 @@ from broadside.coordinator.device.telemetry.source import (
     TelemetryError,
 )
 from broadside.exchange.messages import Direction
-from tests.attack import Attack, each, memory_within
+from tests.attack import Attack, attack_variants, memory_within
 from tests.loopback_server import answering
 
 SOURCE: Final = "metric source"
@@ -47,7 +47,7 @@ def _hostile(
     status: int = 200,
     headers: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
-    """Check that the answer raises ``TelemetryError`` with bounded memory and time."""
+    """Check that the answer will raise ``TelemetryError`` using bounded memory and time."""
     body, now = made(), datetime.now(UTC)
     fields = {"Content-Type": "application/json", "Content-Length": str(len(body)), **headers}
     with answering(lambda: [body], fields, status=status) as url, memory_within(_MEMORY_MAX_BYTES):
@@ -117,20 +117,22 @@ _PACKED: Final = {
     for times in (1, 2)
 }
 _COME_BACK: Final = {
-    f"{name}: come back in {said[:12]}": (opened, lambda: b"{}", 429, {"Retry-After": said})
+    f"{name}: come back in {delay[:12]}": (opened, lambda: b"{}", 429, {"Retry-After": delay})
     for name, opened in (("Azure Monitor", _monitor), ("Prometheus", _prometheus))
-    for said in ("9" * 400, "inf", "nan", "-5", "\xb2", "tomorrow")
+    for delay in ("9" * 400, "inf", "nan", "-5", "\xb2", "tomorrow")
 }
 
 ATTACKS: Final[tuple[Attack, ...]] = (
-    *each("Azure Monitor: {}", SOURCE, "figures or a crash", partial(_hostile, _monitor), _MONITOR),
-    *each(
+    *attack_variants(
+        "Azure Monitor: {}", SOURCE, "figures or a crash", partial(_hostile, _monitor), _MONITOR
+    ),
+    *attack_variants(
         "served Prometheus: {}",
         SOURCE,
         "memory or a crash",
         partial(_hostile, _prometheus),
         _BODIES,
     ),
-    *each("{}", SOURCE, "200 MB in a few bytes", _hostile, _PACKED),
-    *each("{}", SOURCE, "to be waited for without end", _hostile, _COME_BACK),
+    *attack_variants("{}", SOURCE, "200 MB in a few bytes", _hostile, _PACKED),
+    *attack_variants("{}", SOURCE, "to be waited for without end", _hostile, _COME_BACK),
 )

@@ -25,11 +25,11 @@ from broadside.exchange.azure.blob_storage import BlobAddress, BlobRaw
 from broadside.exchange.azure.identity import Credential, NoToken
 from broadside.exchange.azure.table_storage import AzureTable, TableAddress
 from broadside.exchange.ports import ExchangeError, RawName
-from tests.attack import Attack, each, memory_within, refusal, unfolding
+from tests.attack import Attack, attack_variants, memory_within, refusal, unfolding
 from tests.keyserver import TENANT, KeyServer
 from tests.loopback_server import answering
 
-ASKED: Final = "whom we ask"
+ASKED: Final = "servers that we call"
 # Limit for answers of storage and the API, smaller than the real one for speed.
 _ANSWER_MAX_BYTES: Final = 8 * 1_048_576
 _MEMORY_MAX_BYTES: Final = 64 * 1_048_576
@@ -126,7 +126,7 @@ async def _blob(url: str) -> str:
 
 
 def _command(*words_and_url: str) -> str:
-    """Run a command with a hostile API. It must exit with 4 and print one line."""
+    """Run a command with a hostile API. It should exit with 4 and print one line."""
     *parts, url = words_and_url
     text = io.StringIO()
     with (
@@ -144,7 +144,7 @@ def _command(*words_and_url: str) -> str:
 
 
 async def _events(url: str) -> str:
-    """Read an endless stream of events as `watch` does. A single event must have a limit."""
+    """Read an endless stream of events like `watch` does. An event must have a limit."""
     count = 0
     try:
         async with api_client.connect(url) as coordinator:
@@ -157,7 +157,7 @@ async def _events(url: str) -> str:
 
 
 def _fetch(token: str | None, url: str) -> str:
-    """Fetch the token of the identity and then the package, as a new VM does."""
+    """Fetch the token of the identity and then the package, like a new VM would do."""
     spec = importlib.util.spec_from_file_location("fetch", _FETCH)
     assert spec is not None and spec.loader is not None
     with tempfile.TemporaryDirectory() as folder:
@@ -178,7 +178,7 @@ def _fetch(token: str | None, url: str) -> str:
     raise AssertionError("it was installed")
 
 
-def _asked(
+def _call_reader(
     ask: Callable[[str], str], pieces: Callable[[], Iterator[bytes]], headers: Mapping[str, str]
 ) -> str:
     with (
@@ -191,7 +191,7 @@ def _asked(
         return ask(url)
 
 
-_WHO: Final[dict[str, Callable[[str], str]]] = {
+_READERS: Final[dict[str, Callable[[str], str]]] = {
     "Entra's keys": _keys,
     "a collector": _collector,
     "a metadata service": _token,
@@ -205,8 +205,8 @@ _WHO: Final[dict[str, Callable[[str], str]]] = {
 }
 ATTACKS: Final[tuple[Attack, ...]] = tuple(
     attack
-    for who, ask in _WHO.items()
-    for attack in each(
-        f"{who}: an answer {{}}", ASKED, "memory, a crash", partial(_asked, ask), _ANSWERS
+    for reader, ask in _READERS.items()
+    for attack in attack_variants(
+        f"{reader}: an answer {{}}", ASKED, "memory, a crash", partial(_call_reader, ask), _ANSWERS
     )
 )

@@ -21,7 +21,7 @@ from broadside.coordinator.auth.signin import SignIn
 from broadside.coordinator.auth.static_tokens import Tokens
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
-from tests.attack import Attack, each, lasting
+from tests.attack import Attack, attack_variants, lasting
 from tests.keyserver import KeyServer, key_server
 from tests.synthetic_runs import store_run
 
@@ -49,19 +49,19 @@ class Caller:
     app: FastAPI
     base_url: str
 
-    def request(self, method: str, path: str, **asked: Any) -> httpx.Response:
+    def request(self, method: str, path: str, **options: Any) -> httpx.Response:
         async def ask() -> httpx.Response:
             transport = httpx.ASGITransport(app=self.app, raise_app_exceptions=False)
             async with httpx.AsyncClient(transport=transport, base_url=self.base_url) as client:
-                return await client.request(method, path, **asked)
+                return await client.request(method, path, **options)
 
         return asyncio.run(ask())
 
-    def get(self, path: str, **asked: Any) -> httpx.Response:
-        return self.request("GET", path, **asked)
+    def get(self, path: str, **options: Any) -> httpx.Response:
+        return self.request("GET", path, **options)
 
-    def post(self, path: str, **asked: Any) -> httpx.Response:
-        return self.request("POST", path, **asked)
+    def post(self, path: str, **options: Any) -> httpx.Response:
+        return self.request("POST", path, **options)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +82,7 @@ class Site:
 
 @cache
 def site() -> Site:
-    """Create the site once, because it must survive every attack."""
+    """Create the site once, because it should survive all attacks."""
     folder = Path(lasting(tempfile.TemporaryDirectory()))
     keys = lasting(key_server())
     fabric = open_fabric(FabricSettings(data_dir=folder / "data"))
@@ -132,8 +132,8 @@ def _stopped(response: Any, *expected: int) -> str:
 # Who asks ----------------------------------------------------------------------------------------
 
 
-def bearer(who: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer {site().tokens[who]}"}
+def bearer(role: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {site().tokens[role]}"}
 
 
 def _route(
@@ -170,7 +170,7 @@ _HEADERS: Final[dict[str, Callable[[], str]]] = {
     "of another issuer": lambda: f"Bearer {site().keys.token(iss='https://x.example')}",
     "of another tenant": lambda: f"Bearer {site().keys.token(tid='other')}",
     "without an end": lambda: f"Bearer {site().keys.token(exp=None)}",
-    "whose nobody is": lambda: f"Bearer {site().keys.token(oid=None)}",
+    "that match no caller": lambda: f"Bearer {site().keys.token(oid=None)}",
     "three dots": lambda: "Bearer a.b.c",
     "a header of brackets": lambda: "Bearer " + "W1tb" * 2000 + ".e30.x",
 }
@@ -180,17 +180,17 @@ def _without_role(roles: object) -> str:
     return _launch(lambda: f"Bearer {site().keys.token(roles=roles)}", 403)
 
 
-def _elsewhere(where: str, name: str, text: str) -> str:
-    """Send the token in an unsupported place."""
-    fields = {where: {name: text.format(site().tokens["operator"])}}
+def _elsewhere(part: str, name: str, text: str) -> str:
+    """Send the token in a place that is not supported."""
+    fields = {part: {name: text.format(site().tokens["operator"])}}
     return _stopped(site().signed.request("POST", "/v1/runs", json={}, **fields), 401)
 
 
 # What is asked -----------------------------------------------------------------------------------
 
 
-def _as(who: str, method: str, path: str, *expected: int, **asked: Any) -> str:
-    given = {**asked, "headers": {**bearer(who), **asked.get("headers", {})}}
+def _as(role: str, method: str, path: str, *expected: int, **options: Any) -> str:
+    given = {**options, "headers": {**bearer(role), **options.get("headers", {})}}
     response = site().signed.request(method, path, **given)
     assert "root:" not in response.text
     assert response.headers.get("Set-Cookie") is None
@@ -277,8 +277,8 @@ def _path(path: str) -> str:
     return _as("operator", "GET", path, *_REFUSED)
 
 
-def _body(path: str, asked: dict[str, Any]) -> str:
-    given = {key: value() if callable(value) else value for key, value in asked.items()}
+def _body(path: str, options: dict[str, Any]) -> str:
+    given = {key: value() if callable(value) else value for key, value in options.items()}
     if "content" in given:
         given["headers"] = {"Content-Type": "application/json"}
     return _as("operator", "POST", path, *_REFUSED, **given)
@@ -294,7 +294,7 @@ def _crossed(method: str = "POST", **headers: str) -> str:
 
 
 def _marked(path: str) -> str:
-    """Check a label with a script wherever a run is rendered."""
+    """Check that a label with a script is safe in all places that render a run."""
     response = site().signed.get(f"/v1/runs/{RUN}{path}", headers=bearer("viewer"))
     assert response.status_code == 200, response.text[:200]
     if "json" not in response.headers["content-type"]:
@@ -310,7 +310,7 @@ def _policy() -> str:
         assert "default-src 'none'" in headers["content-security-policy"]
         assert "frame-ancestors 'none'" in headers["content-security-policy"]
         assert headers["x-content-type-options"] == "nosniff"
-    return "Content-Security-Policy: nothing but our own files, in nobody's frame"
+    return "Content-Security-Policy: only our own files, and no frames"
 
 
 _EVIL: Final = "https://evil.example"
@@ -327,8 +327,8 @@ _CROSSED: Final = {
     "a half host": ("Host: [::1", partial(_crossed, Host="[::1")),
 }
 ATTACKS: Final[tuple[Attack, ...]] = (
-    *each(
-        "nobody: {}",
+    *attack_variants(
+        "anonymous: {}",
         CALLER,
         "without a token",
         partial(_route, dict, 401),
@@ -338,7 +338,7 @@ ATTACKS: Final[tuple[Attack, ...]] = (
             if access is not Access.OPEN
         },
     ),
-    *each(
+    *attack_variants(
         "viewer: {}",
         VIEWER,
         "what operators do",
@@ -349,8 +349,8 @@ ATTACKS: Final[tuple[Attack, ...]] = (
             if access is Access.OPERATOR
         },
     ),
-    *each("token: {}", CALLER, "a launch", _launch, _HEADERS),
-    *each(
+    *attack_variants("token: {}", CALLER, "a launch", _launch, _HEADERS),
+    *attack_variants(
         "roles {}",
         CALLER,
         "a launch without the role",
@@ -375,20 +375,22 @@ ATTACKS: Final[tuple[Attack, ...]] = (
         "X-HTTP-Method-Override: POST",
         partial(_as, "viewer", "GET", "/v1/audit", 403, headers={"X-HTTP-Method-Override": "POST"}),
     ),
-    *each(
-        "door: {}",
+    *attack_variants(
+        "middleware: {}",
         VIEWER,
-        "round the door's table",
+        "around the permission table",
         lambda path: _as("viewer", "POST", path, 403, json={}),
         ("/v1//runs", "/v1/runs/", "/V1/RUNS", "/v1/runs%2f", "/web/../v1/runs", "/x/v1/runs"),
     ),
-    *each(
+    *attack_variants(
         "path: {}", CALLER, "a file or another's row", _path, {path[:50]: path for path in _PATHS}
     ),
-    *each("body: {}", CALLER, lambda path, _: path, _body, _BODIES),
-    *each("schedule: {}", CALLER, lambda asked: str(asked)[:60], _schedule, _SCHEDULES),
+    *attack_variants("body: {}", CALLER, lambda path, _: path, _body, _BODIES),
+    *attack_variants(
+        "schedule: {}", CALLER, lambda options: str(options)[:60], _schedule, _SCHEDULES
+    ),
     *(Attack(name, BROWSER, tried, ask) for name, (tried, ask) in _CROSSED.items()),
-    *each(
+    *attack_variants(
         "script: {}",
         BROWSER,
         MARK,

@@ -26,7 +26,7 @@ from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
 from broadside.exchange.messages import Claim, Job, Phase, Role
 from broadside.exchange.ports import Entity, Value
 from broadside.exchange.row_text import entity_fields
-from tests.attack import Attack, each, lasting
+from tests.attack import Attack, attack_variants, lasting
 from tests.unit.agent.jobs import make_job
 
 PORT: Final = "other hosts to coordinator"
@@ -152,8 +152,8 @@ def _later(now: datetime, hours: float) -> datetime:
 async def joined(
     made: Port, code: str, agent_id: object, role: str, sha256: object
 ) -> httpx.Response:
-    asked = {"code": code, "agent_id": agent_id, "role": role, "sha256": sha256}
-    return await made.ask("POST", f"{BASE}join", json.dumps(asked).encode())
+    identity = {"code": code, "agent_id": agent_id, "role": role, "sha256": sha256}
+    return await made.ask("POST", f"{BASE}join", json.dumps(identity).encode())
 
 
 def write(do: str, row: Entity) -> dict[str, Any]:
@@ -190,10 +190,10 @@ _FORGED: Final[dict[str, Callable[[Port], str]]] = {
 }
 
 
-def refused(told: httpx.Response, *expected: int) -> str:
-    assert told.status_code in expected, told
-    assert "Traceback" not in told.text
-    return f"{told.status_code} {told.text[:80]}"
+def refused(response: httpx.Response, *expected: int) -> str:
+    assert response.status_code in expected, response
+    assert "Traceback" not in response.text
+    return f"{response.status_code} {response.text[:80]}"
 
 
 def at_port(attack: Callable[..., Coroutine[Any, Any, str]], *given: object) -> str:
@@ -205,8 +205,8 @@ async def _stranger(made: Port, method: str, path: str, expected: int) -> str:
 
 
 async def _forged(made: Port, header: Callable[[Port], str]) -> str:
-    asked = (f"{BASE}operations", b'[{"do":"ping"}]')
-    return refused(await made.ask("POST", *asked, header=header(made)), 401)
+    call = (f"{BASE}operations", b'[{"do":"ping"}]')
+    return refused(await made.ask("POST", *call, header=header(made)), 401)
 
 
 # Values are the name of the code, the id, the role and the hash.
@@ -233,8 +233,8 @@ async def _join(made: Port, code: str, agent_id: object, role: str, sha256: obje
     return refused(reported, 403)
 
 
-async def _who_is_there(made: Port) -> str:
-    """Check that names cannot be probed without a code."""
+async def _probe_names(made: Port) -> str:
+    """Check that names cannot be probed if there is no code."""
     reported = {
         (await joined(made, "no code", name, "client", "1" * 64)).text
         for name in ("c1", "c2", "gone", "nobody")
@@ -244,7 +244,7 @@ async def _who_is_there(made: Port) -> str:
 
 
 async def _guesses(made: Port) -> str:
-    """Try a thousand codes: random ones, similar ones, and the stored hash of the valid one."""
+    """Try a thousand codes: random ones, similar ones, and the hash of the valid one."""
     true = made.secrets["open"]
     near = [true[:n] + ("A" if true[n] != "A" else "B") + true[n + 1 :] for n in range(22)]
     guesses = [digest(true), true.lower(), f" {true}", "*", "", *near]
@@ -274,37 +274,39 @@ _BODIES: Final[dict[str, tuple[Callable[[], bytes], str, int]]] = {
 
 
 async def _body(made: Port, body: Callable[[], bytes], encoding: str, expected: int) -> str:
-    asked = (f"{BASE}operations", body())
-    reported = await made.ask("POST", *asked, header=made.bearer("c1"), encoding=encoding)
+    call = (f"{BASE}operations", body())
+    reported = await made.ask("POST", *call, header=made.bearer("c1"), encoding=encoding)
     return refused(reported, expected)
 
 
 async def _slow(made: Port, method: str, path: str, name: str | None) -> str:
-    """Send the first byte of a body and no more."""
+    """Send the first byte of a body and no more. The server should end the request."""
     header = None if name is None else made.bearer(name)
     with mock.patch.object(bounded_listener, "BODY_S", 0.2):
-        asked = (made.ask(method, path, b"[", header=header, endless=True) for _ in range(5))
-        reported = await asyncio.gather(*asked)
+        calls = (made.ask(method, path, b"[", header=header, endless=True) for _ in range(5))
+        reported = await asyncio.gather(*calls)
     assert {one.status_code for one in reported} == {408}, reported
     return f"5 of them: {reported[0].status_code} {reported[0].text}, and the next are served"
 
 
 ATTACKS: Final[tuple[Attack, ...]] = (
-    *each(
+    *attack_variants(
         "stranger: {}",
         PORT,
         lambda method, path, _: f"{method} {path}",
         partial(at_port, _stranger),
         _PATHS,
     ),
-    *each("credential: {}", PORT, "an agent's place", partial(at_port, _forged), _FORGED),
-    *each("join: {}", PORT, "a credential", partial(at_port, _join), _JOINS),
-    Attack("names without a code", PORT, "which agents there are", partial(at_port, _who_is_there)),
+    *attack_variants(
+        "credential: {}", PORT, "an agent's place", partial(at_port, _forged), _FORGED
+    ),
+    *attack_variants("join: {}", PORT, "a credential", partial(at_port, _join), _JOINS),
+    Attack("names without a code", PORT, "which agents there are", partial(at_port, _probe_names)),
     Attack("join codes guessed", PORT, "327 of them, near and far", partial(at_port, _guesses)),
-    *each("body: {}", PORT, "memory, or the loop", partial(at_port, _body), _BODIES),
+    *attack_variants("body: {}", PORT, "memory, or the loop", partial(at_port, _body), _BODIES),
     *(
-        Attack(f"slow {name}", PORT, tried, partial(at_port, _slow, *asked))
-        for name, tried, *asked in (
+        Attack(f"slow {name}", PORT, tried, partial(at_port, _slow, *call))
+        for name, tried, *call in (
             ("join", "connections that never end", "POST", f"{BASE}join", None),
             ("operations", "the same", "POST", f"{BASE}operations", "c1"),
             ("output", "both places for output, for ever", "PUT", OWN_RAW, "c1"),

@@ -40,7 +40,7 @@ from broadside.exchange.messages import Direction
 from broadside.exchange.ports import EntityExists, RecordUnreadable
 from broadside.exchange.records.keys import burst_partition
 from broadside.exchange.rows import make_row
-from tests.attack import Attack, each, refusal, unfolding
+from tests.attack import Attack, attack_variants, refusal, unfolding
 from tests.attack.disk import touch
 from tests.attack.fuzzed_coordinator import fuzz_coordinator
 from tests.attack.injections import SHOWN_UNSEEN
@@ -128,7 +128,7 @@ def _bomb() -> str:
 
 
 def _agents_half() -> str:
-    """Check that an agent's records cannot access the private table or write a plan."""
+    """Check that an agent cannot access the private table or write a plan."""
     records = site().fabric.agent_records
     tables = [
         getattr(part, "_table", None) for part in (records.runs, records.bursts, records.fleet)
@@ -309,7 +309,7 @@ def _log_line(text: str) -> str:
 
 
 def _pipeline(text: str) -> str:
-    """Print text that a CI pipeline would interpret as its own commands."""
+    """Print text that a CI pipeline would use as its own commands."""
     out = io.StringIO()
     message = f"engine error {'x' * 60} {text} {'y ' * 900}{text}\n{text}"
     finding = problem("x", 1.0, message, message)
@@ -350,7 +350,7 @@ def _database() -> str:
 
 
 ATTACKS: Final[tuple[Attack, ...]] = (
-    *each(
+    *attack_variants(
         "{}",
         ROW,
         "one row spoiled, to stop the rest",
@@ -383,19 +383,19 @@ ATTACKS: Final[tuple[Attack, ...]] = (
     Attack("a token beside the others", ROW, "a token row where agents write", _second_token),
     Attack("a plan over another", ROW, "creating a run that is there", _same_run),
     Attack("a foreign database", ROW, "another program's file", _database),
-    *each("Prometheus: {}", SOURCE, "figures or a crash", _answers, _ANSWERS),
-    *each("CSV: {}", SOURCE, "figures or a crash", _file, _FILES),
-    *each("terminal: {}", TERMINAL, repr, _shown, _ESCAPES),
-    *each(
+    *attack_variants("Prometheus: {}", SOURCE, "figures or a crash", _answers, _ANSWERS),
+    *attack_variants("CSV: {}", SOURCE, "figures or a crash", _file, _FILES),
+    *attack_variants("terminal: {}", TERMINAL, repr, _shown, _ESCAPES),
+    *attack_variants(
         "formula {}",
         TERMINAL,
         "a label that calculates",
         _cell,
         {repr(text[:12]): text for text in _FORMULAS},
     ),
-    *each("log: {}", TERMINAL, "a secret in an error", _logged, _SECRETS),
-    *each("pipeline: {}", TERMINAL, str, _pipeline, _PIPELINE),
-    *each(
+    *attack_variants("log: {}", TERMINAL, "a secret in an error", _logged, _SECRETS),
+    *attack_variants("pipeline: {}", TERMINAL, str, _pipeline, _PIPELINE),
+    *attack_variants(
         "log: {}",
         TERMINAL,
         "a line of one's own",

@@ -18,7 +18,7 @@ from broadside.agent.workspace import Workspace
 from broadside.exchange.engines import engines
 from broadside.exchange.engines.port import DaemonReader, ServerRequest, Tool
 from broadside.exchange.programs import program_environment, program_path
-from tests.attack import Attack, each, refusal
+from tests.attack import Attack, attack_variants, refusal
 
 SERVED: Final = "stranger to served port"
 NO_SERVER: Final = "not tried: no vsftpd here"
@@ -76,17 +76,19 @@ def served() -> Served | None:
 
 
 def _read(path: Callable[[Served], str]) -> str:
-    """Request another's file by several names."""
+    """Request another user's file using several names."""
     if (there := served()) is None:
         return NO_SERVER
     named = path(there)
     with there.open() as ftp:
         return refusal(
-            ftplib.error_perm, lambda: ftp.retrbinary(f"RETR {named}", _told), f"{named} was sent"
+            ftplib.error_perm,
+            lambda: ftp.retrbinary(f"RETR {named}", _fail_on_data),
+            f"{named} was sent",
         )
 
 
-def _told(part: bytes) -> None:
+def _fail_on_data(part: bytes) -> None:
     raise AssertionError(repr(part[:80]))
 
 
@@ -155,7 +157,7 @@ _COMMANDS: Final = {
 }
 
 ATTACKS: Final = (
-    *each("FTP: a file {}", SERVED, "another's file", _read, _PATHS),
-    *each("FTP: {}", SERVED, lambda *commands: "; ".join(commands), _command, _COMMANDS),
-    Attack("FTP: transfers in a log", SERVED, "bytes that nobody sent", _forged_transfer),
+    *attack_variants("FTP: a file {}", SERVED, "another's file", _read, _PATHS),
+    *attack_variants("FTP: {}", SERVED, lambda *commands: "; ".join(commands), _command, _COMMANDS),
+    Attack("FTP: transfers in a log", SERVED, "bytes that were not sent", _forged_transfer),
 )

@@ -35,7 +35,7 @@ from broadside.coordinator.views.charts.svg import standalone
 from broadside.exchange.chunks import pack
 from broadside.exchange.embedded.embedded_queue import EmbeddedQueue
 from broadside.exchange.ports import Outgoing
-from tests.attack import Attack, each
+from tests.attack import Attack, attack_variants
 from tests.attack.fuzzed import planned_job
 from tests.attack.on_door import bearer, site
 from tests.attack.unfolding_rows import forged
@@ -109,11 +109,11 @@ def _drawn(label: str) -> str:
                 plain = attribute.rpartition("}")[2]
                 assert not plain.startswith("on"), (name, attribute)
                 assert plain not in _ADDRESSES or label not in element.attrib[attribute]
-    return f"text, and nothing but text, in {len(_figures())} drawings"
+    return f"only text in {len(_figures())} drawings"
 
 
 def _painted() -> str:
-    """Check that the browser that renders a PNG does not fetch an address in a label."""
+    """Check that the browser that is used to render a PNG will not fetch an address in a label."""
     requested: list[str] = []
 
     class Canary(Quiet):
@@ -244,7 +244,7 @@ _SECONDS: Final[dict[str, Callable[[], bytes]]] = {
     "a billion rows": lambda: forged([10**9, [["start_us"]]]),
     "100,000 brackets": lambda: forged(b"[" * 100_000),
     "noise": lambda: b"BSC" + bytes(range(256)) * 40,
-    "a million seconds of nothing": lambda: pack({"other": [1] * 10**6}),
+    "a million empty seconds": lambda: pack({"other": [1] * 10**6}),
 }
 
 
@@ -267,17 +267,17 @@ def _packed(seconds: Callable[[], bytes]) -> str:
 # Between callers ---------------------------------------------------------------------------------
 
 
-def _launch(who: str, key: str, **body: Any) -> httpx.Response:
+def _launch(caller: str, key: str, **body: Any) -> httpx.Response:
     return site().signed.post(
         "/v1/runs",
-        headers={**bearer(who), "Idempotency-Key": key},
+        headers={**bearer(caller), "Idempotency-Key": key},
         json={"scenario": "smoke", **body},
     )
 
 
-def _launched(who: str, key: str, **body: Any) -> tuple[int, str]:
+def _launched(caller: str, key: str, **body: Any) -> tuple[int, str]:
     _operators()
-    answer = _launch(who, key, **body)
+    answer = _launch(caller, key, **body)
     response = answer.json()
     return answer.status_code, str(response.get("run_id") or response.get("detail"))
 
@@ -295,7 +295,7 @@ def _operators() -> tuple[str, str]:
 
 
 def _same_key() -> str:
-    """Use one idempotency key by two callers. Each receives only its own run."""
+    """Use one idempotency key for two callers. They must only get their own run."""
     (mine, theirs), key = _operators(), "nightly"
     first, second = _launched(mine, key), _launched(theirs, key)
     assert (first[0], second[0]) == (202, 202), (first, second)
@@ -339,7 +339,7 @@ async def _delivered_twice(number: int) -> None:
         await queue.send(
             [
                 Outgoing(body=true.body, message_id=f"{true.job_id}.{n}", expires_at=soon)
-                # A queue without duplicate detection delivers both.
+                # If a queue has no duplicate detection, it will deliver both.
                 for n in range(2)
             ]
         )
@@ -358,7 +358,7 @@ async def _delivered_twice(number: int) -> None:
 
 
 async def _two_agents() -> str:
-    """Deliver one job to two agents, twenty times. One of them executes it."""
+    """Deliver one job to two agents, twenty times. It should be executed by one of them."""
     for number in range(20):
         await _delivered_twice(number)
     return "20 jobs delivered twice, 20 claims, 20 reports"
@@ -372,20 +372,24 @@ _KEYS: Final = {
     "of nothing": "",
 }
 ATTACKS: Final[tuple[Attack, ...]] = (
-    *each("SVG: {}", BROWSER, str, _drawn, _LABELS),
+    *attack_variants("SVG: {}", BROWSER, str, _drawn, _LABELS),
     Attack("PNG: a label that fetches", BROWSER, "the host that paints it", _painted),
-    *each(
+    *attack_variants(
         "dead letters: {}",
         TERMINAL,
         repr(_ESCAPES),
         _dead_letter,
         ("list", "explain 1", "purge 1", "list --json"),
     ),
-    *each("table: {}", IMPORT, "memory, time, a crash", partial(_imported, _table), _HUGE),
-    *each("iperf3: {}", IMPORT, "memory, time, a crash", partial(_imported, _recordings), _HUGE),
-    *each("seconds over the API: {}", IMPORT, "memory, a crash", _packed, _SECONDS),
+    *attack_variants(
+        "table: {}", IMPORT, "memory, time, a crash", partial(_imported, _table), _HUGE
+    ),
+    *attack_variants(
+        "iperf3: {}", IMPORT, "memory, time, a crash", partial(_imported, _recordings), _HUGE
+    ),
+    *attack_variants("seconds over the API: {}", IMPORT, "memory, a crash", _packed, _SECONDS),
     Attack("another's Idempotency-Key", BETWEEN, "another's run", _same_key),
     Attack("a key with another body", BETWEEN, "a launch in place of another", _reused_key),
-    *each("Idempotency-Key {}", BETWEEN, "another's row", _keys, _KEYS),
+    *attack_variants("Idempotency-Key {}", BETWEEN, "another's row", _keys, _KEYS),
     Attack("two agents, one job", AGENTS, "a pair measured twice", _two_agents),
 )

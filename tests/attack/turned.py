@@ -15,7 +15,7 @@ from broadside.coordinator.agent_gateway.agent_permissions import AgentPermissio
 from broadside.coordinator.auth.static_tokens import digest
 from broadside.exchange.ports import Delivery, EntityExists, EntityRefused, Outgoing
 from broadside.exchange.row_text import entity_fields
-from tests.attack import Attack, each
+from tests.attack import Attack, attack_variants
 from tests.attack.on_hosts import (
     BASE,
     OWN_RAW,
@@ -43,7 +43,7 @@ _TURNED: Final[dict[str, dict[str, Any]]] = {
     },
     "another's presence": write("upsert", make_row("client.c2", "presence", json="{}")),
     "another's passport": write("upsert", make_row("client.c2", "passport", json="{}")),
-    "a job that nobody handed it": write("insert", claim(2, "c1")),
+    "a job that it did not receive": write("insert", claim(2, "c1")),
     "a server's test": write("upsert", make_row("1700000000000.s1.5201", "tests.2026-11-22T12")),
     "a plan": write("upsert", make_row("plan", "run.run-1", json="{}")) | {"table": "control"},
     "a token": write("upsert", make_row("rogue", "tokens", json="{}")) | {"table": "private"},
@@ -81,7 +81,7 @@ _NO_OPERATIONS: Final[dict[str, Any]] = {
     "a number": 7,
     "no object": [],
     "a table's name as a list": {"id": "1", "do": "upsert", "table": ["results"], "row": []},
-    "a row of nothing": write("upsert", make_row("claim.00000")) | {"row": []},
+    "an empty row": write("upsert", make_row("claim.00000")) | {"row": []},
     "a row of 20,000 brackets": write("upsert", make_row("report.00000", json="[" * 20_000)),
     "half a character": write("upsert", make_row("report.00000", json='{"agent_id":"\ud800"}')),
     "an instant of text": {"id": "i", "do": "want", "session": "x", "want": "w", "wait_s": "long"},
@@ -106,7 +106,7 @@ _NO_OPERATIONS: Final[dict[str, Any]] = {
 
 
 async def _no_operation(made: Port, operation: Any) -> str:
-    """Check that an invalid operation fails alone and the others of the request succeed."""
+    """Check that only the invalid operation fails, and that the others of the request succeed."""
     answer, ping = await made.do("c1", [operation, {"do": "ping"}])
     assert "error" in answer, answer
     assert ping == {"ok": None}, ping
@@ -140,13 +140,13 @@ async def _waits_of_no_end(made: Port) -> str:
     assert len(service._waiting) <= 50, len(service._waiting)
     until_s = [want.until_s for want in service._waiting.values()]
     assert max(until_s) <= time.monotonic() + exchange_service.WANT_MAX_S
-    return f"{len(until_s)} of {len(wants)} are kept, each to its end"
+    return f"{len(until_s)} of {len(wants)} remain until their end"
 
 
 async def _hoards(made: Port) -> str:
     """Send thousands of requests before another agent.
 
-    They try to receive all jobs of a burst, or to displace another agent's requests and answers.
+    They try to get all jobs of a burst, or to displace requests and answers of another agent.
     """
     service = exchange_service.ExchangeService(made.fabric)
     rogue, honest = made.rights("c1"), made.rights("c2")
@@ -179,7 +179,7 @@ async def _hoards(made: Port) -> str:
         await made.fabric.queue.complete(delivery)
     for stream in streams:
         await stream.aclose()
-    return "25,000 wishes: one of two jobs, and the other's is kept"
+    return "25,000 requests: one of two jobs, and the other agent's request remains"
 
 
 async def _others_lock(made: Port) -> str:
@@ -262,8 +262,8 @@ async def _raw_bomb(made: Port) -> str:
 
 
 ATTACKS: Final[tuple[Attack, ...]] = (
-    *each("agent: {}", PORT, "what is not its own", partial(at_port, _turned), _TURNED),
-    *each(
+    *attack_variants("agent: {}", PORT, "what is not its own", partial(at_port, _turned), _TURNED),
+    *attack_variants(
         "operation: {}",
         PORT,
         "the end of those beside it",
@@ -285,7 +285,11 @@ ATTACKS: Final[tuple[Attack, ...]] = (
         "another's message", PORT, "settling what it was not handed", partial(at_port, _others_lock)
     ),
     Attack("two claims at once", PORT, "one job carried out twice", partial(at_port, _two_claims)),
-    *each("PUT raw/{}", PORT, "a file, or another's output", partial(at_port, _raw, "PUT"), _RAWS),
-    *each("GET raw/{}", PORT, "a file, or another's output", partial(at_port, _raw, "GET"), _RAWS),
+    *attack_variants(
+        "PUT raw/{}", PORT, "a file, or another's output", partial(at_port, _raw, "PUT"), _RAWS
+    ),
+    *attack_variants(
+        "GET raw/{}", PORT, "a file, or another's output", partial(at_port, _raw, "GET"), _RAWS
+    ),
     Attack("an output that unfolds", PORT, "300 MB from 300 kB", partial(at_port, _raw_bomb)),
 )

@@ -20,7 +20,7 @@ from broadside.exchange.records import Records
 from broadside.exchange.records.keys import burst_partition
 from broadside.exchange.rows import make_row, parse_row
 from broadside.exchange.second_rows import packed_end
-from tests.attack import Attack, each, refusal
+from tests.attack import Attack, attack_variants, refusal
 from tests.attack.on_door import RUN, site
 
 ROW: Final = "table to coordinator"
@@ -49,7 +49,7 @@ _HEADERS: Final[dict[str, Any]] = {
     "a billion rows": [10**9, [["gap_us"]]],
     "a number of 5,000 digits": b"[" + b"9" * 5_000 + b", []]",
     "columns of a number": [3, 7],
-    "a column of nothing": [3, [[]]],
+    "an empty column": [3, [[]]],
     "a column named by a list": [3, [[["a"]]]],
     "a plane behind the end": [3, [["gap_us", 0, 0, 0, 0, 1, [10**12]]]],
     "a plane before the start": [3, [["gap_us", -5, 0, 0, 0, 1, [-5]]]],
@@ -140,7 +140,7 @@ def _endless_message() -> str:
 
 
 ATTACKS: Final[tuple[Attack, ...]] = (
-    *each("seconds: {}", ROW, "memory, or a crash of the reader", _header, _HEADERS),
+    *attack_variants("seconds: {}", ROW, "memory, or a crash of the reader", _header, _HEADERS),
     Attack("a pair without end", ROW, "80 GB of columns from 10 MB of rows", _endless_pair),
     Attack("a pair's rows without end", ROW, "all of a pair's rows in memory", _endless_rows),
     Attack("tests without end", ROW, "an endpoint's tests in memory", _endless_tests),

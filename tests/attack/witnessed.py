@@ -20,7 +20,7 @@ from broadside.coordinator.cli.session import Session
 from broadside.coordinator.device.telemetry.snmp import SnmpPoller
 from broadside.coordinator.device.telemetry.snmp_client import SnmpClient, SnmpEntry
 from broadside.coordinator.device.telemetry.source import Secret, TelemetryError
-from tests.attack import Attack, each, lasting
+from tests.attack import Attack, attack_variants, lasting
 from tests.attack.injections import INJECTIONS
 
 DEVICE: Final = "witness of the device"
@@ -60,7 +60,7 @@ def _bound(name: bytes, value: bytes) -> bytes:
 
 
 def _answer(*values: bytes, **head: Any) -> _Made:
-    """Return a function that makes answers by RFC 3416 with odd values in turn."""
+    """Return a function that makes answers by RFC 3416, using invalid values in turn."""
 
     def make(request_id: bytes, names: list[bytes]) -> bytes:
         bound = [_bound(name, values[n % len(values)]) for n, name in enumerate(names)]
@@ -79,7 +79,7 @@ def _message(
     community: bytes = _COMMUNITY,
 ) -> bytes:
     fields = (request_id, bytes([status]), index)
-    reported = _tlv(pdu, *(_tlv(0x02, each) for each in fields), _tlv(0x30, *bound))
+    reported = _tlv(pdu, *(_tlv(0x02, number) for number in fields), _tlv(0x30, *bound))
     return _tlv(0x30, _tlv(0x02, b"\x01"), _tlv(0x04, community), reported)
 
 
@@ -109,7 +109,7 @@ _ANSWERS: Final[dict[str, _Made]] = {
     "an integer of 50,000 octets": _answer(_tlv(_INTEGER, b"\x7f" * 50_000)),
     "a counter of 1,000 octets": _answer(_tlv(_COUNTER_64, b"\x7f" * 1_000)),
     "a counter below zero": _answer(_tlv(_COUNTER_64, b"\xff")),
-    "a counter of nothing": _answer(_tlv(_COUNTER_64)),
+    "an empty counter": _answer(_tlv(_COUNTER_64)),
     "ticks beyond theirs": _answer(_tlv(_TICKS, b"\x7f" * 9)),
     "text of 5,000 digits": _answer(_tlv(_STRING, b"9" * 5_000)),
     "text that is infinite": _answer(_tlv(_STRING, b"inf")),
@@ -121,7 +121,7 @@ _ANSWERS: Final[dict[str, _Made]] = {
     "a name without end": lambda i, n: _message(
         i, [_bound(b"\xff" * 5_000, _tlv(_INTEGER, b"\1"))]
     ),
-    "names that nobody asked": lambda i, n: _message(
+    "names that were not requested": lambda i, n: _message(
         i, [_bound(b"\x2b\x06\x01\x7f", _tlv(_INTEGER, b"\1"))] * 300
     ),
     "no name": lambda i, n: _message(i, []),
@@ -133,7 +133,7 @@ _ANSWERS: Final[dict[str, _Made]] = {
     "a trap": _answer(_tlv(_INTEGER, b"\1"), pdu=0xA7),
     "another's community": _answer(_tlv(_INTEGER, b"\1"), community=b"public"),
     "another's request": lambda i, n: _answer(_tlv(_INTEGER, b"\1"))(b"\x7f\1\2\3", n),
-    "a table that goes back": lambda i, n: _message(
+    "a table with decreasing names": lambda i, n: _message(
         i, [_bound(n[0] + b"\1", _tlv(_STRING, b"eth0"))] * 25
     ),
 }
@@ -153,7 +153,7 @@ def _answering(make: _Made) -> Iterator[int]:
                 [(_, message)] = _split(data)
                 (_, pdu) = _split(message)[2]
                 fields = _split(pdu)
-                names = [_split(each)[0][1] for _, each in _split(fields[3][1])]
+                names = [_split(binding)[0][1] for _, binding in _split(fields[3][1])]
                 device.sendto(make(fields[0][1], names), asker)
 
         thread = threading.Thread(target=serve, daemon=True)
@@ -166,7 +166,7 @@ def _answering(make: _Made) -> Iterator[int]:
             thread.join()
 
 
-async def _asked(port: int, folder: Path) -> str:
+async def _read_device(port: int, folder: Path) -> str:
     """Read the device once and return its figures or its ``TelemetryError``."""
     (folder / "community").write_bytes(_COMMUNITY)
     (folder / "community").chmod(0o600)
@@ -200,7 +200,7 @@ async def _witness(make: _Made) -> str:
         mock.patch("broadside.coordinator.device.telemetry.snmp_client.RETRIES_COUNT", 0),
         mock.patch("broadside.coordinator.device.telemetry.snmp_client.ROWS_MAX_COUNT", 20),
     ):
-        return await _asked(port, Path(base))
+        return await _read_device(port, Path(base))
 
 
 # An assistant's tools ----------------------------------------------------------------------------
@@ -227,7 +227,10 @@ def _nowhere() -> str:
 
 
 async def _tool(name: str, argument: str) -> str:
-    """Call a tool with each odd value of one argument. It must answer or refuse with a text."""
+    """Call a tool with all invalid values of one argument.
+
+    It should answer or return an error text.
+    """
     # This import takes a second.
     from mcp.server.mcpserver.exceptions import ToolError
 
@@ -246,11 +249,11 @@ async def _tool(name: str, argument: str) -> str:
 
 
 ATTACKS: Final[tuple[Attack, ...]] = (
-    *each("SNMP: {}", DEVICE, "memory, a crash, a figure", _witness, _ANSWERS),
-    *each(
+    *attack_variants("SNMP: {}", DEVICE, "memory, a crash, a figure", _witness, _ANSWERS),
+    *attack_variants(
         "{}",
         ASSISTANT,
-        f"{len(_ODD)} odd values",
+        f"{len(_ODD)} invalid values",
         _tool,
         {
             f"{tool}: {argument}": (tool, argument)

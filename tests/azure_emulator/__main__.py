@@ -38,7 +38,7 @@ PASSED, FAULTY, CANNOT_RUN = 0, 1, 4
 _ENDS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-def say(text: str) -> None:
+def print_line(text: str) -> None:
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
@@ -63,23 +63,23 @@ def day_one_existing(stage: Stage) -> Report:
     return follow(stage, "From a production firewall")
 
 
-def play(name: str, act: Callable[[Stage], Report], tools: Tools, keep: Path | None) -> bool:
+def play(name: str, act: Callable[[Stage], Report], tools: Tools, kept_folder: Path | None) -> bool:
     """Run one case on its own stage and return whether it passed."""
     with tempfile.TemporaryDirectory(prefix="rehearsal-") as temporary:
-        folder = keep / name if keep else Path(temporary)
+        folder = kept_folder / name if kept_folder else Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         with set_stage(tools, folder) as stage:
             try:
                 report = act(stage)
             except Fault as fault:
                 notes = [f"         {note}" for note in stage.subscription.notes]
-                say("\n".join([f"FAULTY   {name}: {fault}", *notes]))
+                print_line("\n".join([f"FAULTY   {name}: {fault}", *notes]))
                 return False
             finally:
-                if keep:
+                if kept_folder:
                     _write_log(folder / "log", stage)
     unknown = [f"         not among the types given: {it}" for it in sorted(report.unpublished)]
-    say("\n".join([f"ok       {report.line()}", *unknown]))
+    print_line("\n".join([f"ok       {report.line()}", *unknown]))
     return True
 
 
@@ -111,14 +111,14 @@ def main() -> int:
     try:
         tools = find_tools()
     except Missing as missing:
-        say(f"rehearsal: not run: {missing}")
+        print_line(f"rehearsal: not run: {missing}")
         return CANNOT_RUN
     chosen = [item for item in plays(arguments) if not arguments.only or item[0] in arguments.only]
     if not chosen:
         parser.error(
             f"--only {arguments.only}: must be of {[name for name, _ in plays(arguments)]}"
         )
-    say(f"rehearsal: seed {arguments.seed}, {len(chosen)} cases, {arguments.jobs} at a time")
+    print_line(f"rehearsal: seed {arguments.seed}, {len(chosen)} cases, {arguments.jobs} at a time")
     began_s = time.monotonic()
     for number in _ENDS:
         signal.signal(number, _end)
@@ -131,9 +131,11 @@ def main() -> int:
         except Stopped as stopped:
             pool.shutdown(wait=False, cancel_futures=True)
             COMMANDS.stop()
-            say(f"rehearsal: stopped by {stopped}; every command on a stage was killed")
+            print_line(f"rehearsal: stopped by {stopped}; every command on a stage was killed")
             return 128 + signal.Signals[str(stopped)]
-    say(f"rehearsal: {len(chosen)} cases, {failed} faulty, {time.monotonic() - began_s:.0f} s")
+    print_line(
+        f"rehearsal: {len(chosen)} cases, {failed} faulty, {time.monotonic() - began_s:.0f} s"
+    )
     return FAULTY if failed else PASSED
 
 

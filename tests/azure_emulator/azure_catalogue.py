@@ -42,15 +42,15 @@ SIZES: Final[Mapping[str, tuple[str, int]]] = {
 }  # fmt: skip
 
 
-def vcpus_of(each: Resource) -> int:
-    sku = each.get("sku") or {}
+def vcpus_of(machine: Resource) -> int:
+    sku = machine.get("sku") or {}
     size = SIZES.get(sku.get("name", ""))
     return size[1] * int(sku.get("capacity") or 0) if size else 0
 
 
-def usage_shown(name: str, told: str, used: int, limit: int) -> Resource:
+def usage_shown(name: str, label: str, used: int, limit: int) -> Resource:
     return {
-        "name": {"value": name, "localizedValue": told}, "currentValue": used, "limit": limit,
+        "name": {"value": name, "localizedValue": label}, "currentValue": used, "limit": limit,
         "unit": "Count",
     }  # fmt: skip
 

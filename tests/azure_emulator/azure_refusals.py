@@ -325,7 +325,7 @@ def _machine(store: Store, path: str, body: Resource) -> None:
     profile = body["properties"].get("virtualMachineProfile") or body["properties"]
     _login(path, profile.get("osProfile") or {})
     _image(path, (profile.get("storageProfile") or {}).get("imageReference") or {})
-    _room(store, path, profile, body)
+    _check_free_addresses(store, path, profile, body)
     plan = body.get("plan")
     if plan and not any(
         "/microsoft.marketplaceordering/" in key and f"/plans/{plan['name'].lower()}" in key
@@ -345,7 +345,9 @@ def _image(path: str, image: Mapping[str, Any]) -> None:
         raise Refused(404, "PlatformImageNotFound", f"{path}: {':'.join(named)} was not found")
 
 
-def _room(store: Store, path: str, profile: Mapping[str, Any], body: Resource) -> None:
+def _check_free_addresses(
+    store: Store, path: str, profile: Mapping[str, Any], body: Resource
+) -> None:
     """Check free addresses: one for each VM of a scale set. Azure reserves five of a subnet."""
     networks = (profile.get("networkProfile") or {}).get("networkInterfaceConfigurations") or ()
     for nic in networks:

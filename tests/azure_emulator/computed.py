@@ -29,9 +29,9 @@ def _identities(store: Store, me: Resource) -> None:
             given[key] = {name: answer["properties"][name] for name in ("clientId", "principalId")}
 
 
-def _public_ip(_store: Store, me: Resource, told: dict[str, Any]) -> None:
+def _public_ip(_store: Store, me: Resource, properties: dict[str, Any]) -> None:
     digits = guid(me["id"])
-    told.setdefault("ipAddress", f"20.{int(digits[:2], 16)}.{int(digits[2:4], 16)}.7")
+    properties.setdefault("ipAddress", f"20.{int(digits[:2], 16)}.{int(digits[2:4], 16)}.7")
 
 
 def _free_address(store: Store, subnet_id: str) -> str:
@@ -58,34 +58,38 @@ def _configurations(
         reported["provisioningState"] = "Succeeded"
 
 
-def _firewall(store: Store, me: Resource, told: dict[str, Any]) -> None:
+def _firewall(store: Store, me: Resource, properties: dict[str, Any]) -> None:
     _configurations(store, me, name="azureFirewallIpConfigurations")
-    if management := told.get("managementIpConfiguration"):
+    if management := properties.get("managementIpConfiguration"):
         management["id"] = f"{me['id']}/azureFirewallIpConfigurations/{management['name']}"
 
 
-def _interfaces(store: Store, me: Resource, told: dict[str, Any]) -> None:
+def _interfaces(store: Store, me: Resource, properties: dict[str, Any]) -> None:
     _configurations(store, me)
-    for item in told.get("ipConfigurations") or ():
+    for item in properties.get("ipConfigurations") or ():
         item["properties"].setdefault("primary", True)
 
 
-def _load_balancer(store: Store, me: Resource, told: dict[str, Any]) -> None:
+def _load_balancer(store: Store, me: Resource, properties: dict[str, Any]) -> None:
     _configurations(store, me, "frontendIPConfigurations", "frontendIPConfigurations")
     for key in ("backendAddressPools", "probes", "loadBalancingRules", "inboundNatRules",
                 "inboundNatPools", "outboundRules"):  # fmt: skip
-        told[key] = told.get(key) or []
-        for item in told[key]:
+        properties[key] = properties.get(key) or []
+        for item in properties[key]:
             item["id"] = f"{me['id']}/{key}/{item['name']}"
 
 
-def _identity(_store: Store, me: Resource, told: dict[str, Any]) -> None:
-    told |= {"tenantId": TENANT, "principalId": guid("p" + me["id"]), "clientId": guid(me["id"])}
+def _identity(_store: Store, me: Resource, properties: dict[str, Any]) -> None:
+    properties |= {
+        "tenantId": TENANT,
+        "principalId": guid("p" + me["id"]),
+        "clientId": guid(me["id"]),
+    }
 
 
-def _account(_store: Store, me: Resource, told: dict[str, Any]) -> None:
+def _account(_store: Store, me: Resource, properties: dict[str, Any]) -> None:
     services = ("blob", "table", "queue", "file", "dfs", "web")
-    told |= {
+    properties |= {
         "primaryLocation": me.get("location"),
         "statusOfPrimary": "available",
         "creationTime": "2026-11-22T00:00:00Z",
@@ -95,13 +99,13 @@ def _account(_store: Store, me: Resource, told: dict[str, Any]) -> None:
     }  # fmt: skip
 
 
-def _namespace(store: Store, me: Resource, told: dict[str, Any]) -> None:
-    told |= {
+def _namespace(store: Store, me: Resource, properties: dict[str, Any]) -> None:
+    properties |= {
         "serviceBusEndpoint": f"https://{me['name']}.servicebus.windows.net:443/",
         "status": "Active",
     }
     if me["sku"].get("name") == "Standard":
-        told["premiumMessagingPartitions"] = 0
+        properties["premiumMessagingPartitions"] = 0
     me["sku"].setdefault("capacity", 0)
     root = f"{me['id']}/authorizationRules/RootManageSharedAccessKey"
     store[root.lower()] = {
@@ -111,33 +115,33 @@ def _namespace(store: Store, me: Resource, told: dict[str, Any]) -> None:
     }  # fmt: skip
 
 
-def _queue(_store: Store, _me: Resource, told: dict[str, Any]) -> None:
-    told |= {"status": told.get("status", "Active"), "maxMessageSizeInKilobytes": 256}
-    told["countDetails"] = {}
+def _queue(_store: Store, _me: Resource, properties: dict[str, Any]) -> None:
+    properties |= {"status": properties.get("status", "Active"), "maxMessageSizeInKilobytes": 256}
+    properties["countDetails"] = {}
 
 
-def _workspace(_store: Store, me: Resource, told: dict[str, Any]) -> None:
-    told["customerId"] = guid(me["id"])
-    told.setdefault("workspaceCapping", {})
+def _workspace(_store: Store, me: Resource, properties: dict[str, Any]) -> None:
+    properties["customerId"] = guid(me["id"])
+    properties.setdefault("workspaceCapping", {})
 
 
-def _insights(_store: Store, me: Resource, told: dict[str, Any]) -> None:
+def _insights(_store: Store, me: Resource, properties: dict[str, Any]) -> None:
     key = guid(me["id"])
-    told |= {
+    properties |= {
         "AppId": guid("a" + key), "InstrumentationKey": key, "ApplicationId": me["name"],
         "Name": me["name"], "ConnectionString": f"InstrumentationKey={key};IngestionEndpoint=https://x/",
     }  # fmt: skip
 
 
-def _budget(_store: Store, me: Resource, told: dict[str, Any]) -> None:
+def _budget(_store: Store, me: Resource, properties: dict[str, Any]) -> None:
     me["eTag"] = '"1"'
-    told["currentSpend"] = {"amount": 0, "unit": "USD"}
+    properties["currentSpend"] = {"amount": 0, "unit": "USD"}
 
 
-def _machine(store: Store, me: Resource, told: dict[str, Any]) -> None:
-    _drop_what_is_off(told)
-    told["vmId"] = guid(me["id"])
-    disk = told["storageProfile"]["osDisk"]
+def _machine(store: Store, me: Resource, properties: dict[str, Any]) -> None:
+    _drop_disabled(properties)
+    properties["vmId"] = guid(me["id"])
+    disk = properties["storageProfile"]["osDisk"]
     disk.setdefault("name", f"{me['name']}_OsDisk")
     disk.setdefault("diskSizeGB", 30)
     disk.setdefault("osType", "Linux")
@@ -151,66 +155,68 @@ def _machine(store: Store, me: Resource, told: dict[str, Any]) -> None:
     }  # fmt: skip
 
 
-def _scale_set(_store: Store, me: Resource, told: dict[str, Any]) -> None:
-    _drop_what_is_off(told)
-    profile = told.get("virtualMachineProfile") or {}
-    _drop_what_is_off(profile)
+def _scale_set(_store: Store, me: Resource, properties: dict[str, Any]) -> None:
+    _drop_disabled(properties)
+    profile = properties.get("virtualMachineProfile") or {}
+    _drop_disabled(profile)
     if profile:
         # The OS type comes from the image.
         profile["storageProfile"]["osDisk"].setdefault("osType", "Linux")
-    told["uniqueId"] = guid(me["id"])
+    properties["uniqueId"] = guid(me["id"])
 
 
-def _drop_what_is_off(told: dict[str, Any]) -> None:
+def _drop_disabled(properties: dict[str, Any]) -> None:
     """Remove capabilities that are all off, which Azure does not return."""
-    if not any((told.get("additionalCapabilities") or {}).values()):
-        told.pop("additionalCapabilities", None)
+    if not any((properties.get("additionalCapabilities") or {}).values()):
+        properties.pop("additionalCapabilities", None)
 
 
-def _role_assignment(_store: Store, me: Resource, told: dict[str, Any]) -> None:
-    told.setdefault("scope", me["id"].split("/providers/Microsoft.Authorization")[0])
-    told.setdefault("principalType", "ServicePrincipal")
+def _role_assignment(_store: Store, me: Resource, properties: dict[str, Any]) -> None:
+    properties.setdefault("scope", me["id"].split("/providers/Microsoft.Authorization")[0])
+    properties.setdefault("principalType", "ServicePrincipal")
 
 
-def _role_definition(_store: Store, _me: Resource, told: dict[str, Any]) -> None:
-    told.setdefault("type", "CustomRole")
+def _role_definition(_store: Store, _me: Resource, properties: dict[str, Any]) -> None:
+    properties.setdefault("type", "CustomRole")
 
 
-def _endpoint(_store: Store, _me: Resource, told: dict[str, Any]) -> None:
-    told.setdefault("networkInterfaces", [])
-    told["customDnsConfigs"] = []
-    for item in told.get("privateLinkServiceConnections") or ():
+def _endpoint(_store: Store, _me: Resource, properties: dict[str, Any]) -> None:
+    properties.setdefault("networkInterfaces", [])
+    properties["customDnsConfigs"] = []
+    for item in properties.get("privateLinkServiceConnections") or ():
         item["properties"]["privateLinkServiceConnectionState"] = {"status": "Approved"}
 
 
-def _peering(store: Store, me: Resource, told: dict[str, Any]) -> None:
+def _peering(store: Store, me: Resource, properties: dict[str, Any]) -> None:
     """Set a peering to connected once both directions exist."""
     near = me["id"].lower().rsplit("/", 2)[0]
-    told["peeringState"] = "Initiated"
+    properties["peeringState"] = "Initiated"
     for key, other in store.items():
         if "/virtualnetworkpeerings/" not in key or key.rsplit("/", 2)[0] == near:
             continue
-        if key.rsplit("/", 2)[0] == told["remoteVirtualNetwork"]["id"].lower() and (
+        if key.rsplit("/", 2)[0] == properties["remoteVirtualNetwork"]["id"].lower() and (
             other["properties"]["remoteVirtualNetwork"]["id"].lower() == near
         ):
-            told["peeringState"] = other["properties"]["peeringState"] = "Connected"
+            properties["peeringState"] = other["properties"]["peeringState"] = "Connected"
 
 
-def _subnet(_store: Store, _me: Resource, told: dict[str, Any]) -> None:
-    if not told.get("addressPrefix") and len(told.get("addressPrefixes") or ()) == 1:
-        told["addressPrefix"] = told["addressPrefixes"][0]
-    told.setdefault("privateEndpointNetworkPolicies", "Disabled")
-    told.setdefault("privateLinkServiceNetworkPolicies", "Enabled")
-    told.setdefault("defaultOutboundAccess", True)
-    told.setdefault("delegations", [])
-    for item in told.setdefault("serviceEndpoints", []) or ():
+def _subnet(_store: Store, _me: Resource, properties: dict[str, Any]) -> None:
+    if not properties.get("addressPrefix") and len(properties.get("addressPrefixes") or ()) == 1:
+        properties["addressPrefix"] = properties["addressPrefixes"][0]
+    properties.setdefault("privateEndpointNetworkPolicies", "Disabled")
+    properties.setdefault("privateLinkServiceNetworkPolicies", "Enabled")
+    properties.setdefault("defaultOutboundAccess", True)
+    properties.setdefault("delegations", [])
+    for item in properties.setdefault("serviceEndpoints", []) or ():
         item["provisioningState"] = "Succeeded"
 
 
-def _workflow(_store: Store, me: Resource, told: dict[str, Any]) -> None:
-    told.setdefault("state", "Enabled")
-    told["accessEndpoint"] = f"https://prod-00.eastus.logic.azure.com/workflows/{guid(me['id'])}"
-    told["version"] = "1"
+def _workflow(_store: Store, me: Resource, properties: dict[str, Any]) -> None:
+    properties.setdefault("state", "Enabled")
+    properties["accessEndpoint"] = (
+        f"https://prod-00.eastus.logic.azure.com/workflows/{guid(me['id'])}"
+    )
+    properties["version"] = "1"
 
 
 _ADDERS: Final[Mapping[str, Callable[[Store, Resource, dict[str, Any]], None]]] = {

@@ -30,7 +30,7 @@ APPLICATION: Final = "33333333-3333-3333-3333-333333333333"
 _NAMES: Final = (
     "management.azure.com", "login.microsoftonline.com", "graph.microsoft.com",
     CONSOLES,
-    *(f"*.{each}.core.windows.net" for each in ("blob", "table", "queue", "file", "dfs", "web")),
+    *(f"*.{part}.core.windows.net" for part in ("blob", "table", "queue", "file", "dfs", "web")),
 )  # fmt: skip
 _log = logging.getLogger(__name__)
 
@@ -121,25 +121,25 @@ class _Handler(BaseHTTPRequestHandler):
         self.rfile.readline()
         return out
 
-    def _send(self, told: Answer, data: bytes | None) -> None:
+    def _send(self, reply: Answer, data: bytes | None) -> None:
         if data is None:
-            content = b"" if told.body is None else json.dumps(told.body).encode()
+            content = b"" if reply.body is None else json.dumps(reply.body).encode()
         else:
             content = data
-        self.send_response(told.status)
+        self.send_response(reply.status)
         headers = {
             # The emulator does not reproduce Azure's polling delay.
             "X-Go-Azure-Sdk-Skip-Polling-Delay": "true",
-            **({"Retry-After": "0"} if told.status < 400 else {}),
+            **({"Retry-After": "0"} if reply.status < 400 else {}),
             **({"Content-Type": "application/json; charset=utf-8"} if data is None else {}),
-            **told.headers,
+            **reply.headers,
         }
         for name, value in headers.items():
             self.send_header(name, value)
-        if told.status != 204:
+        if reply.status != 204:
             self.send_header("Content-Length", str(len(content)))
         self.end_headers()
-        if content and self.command != "HEAD" and told.status != 204:
+        if content and self.command != "HEAD" and reply.status != 204:
             self.wfile.write(content)
 
     def log_message(self, *_: object) -> None:
@@ -165,8 +165,8 @@ def _sign_in(path: str) -> dict[str, Any]:
             "aud": "https://management.azure.com/", "iss": f"https://sts.windows.net/{TENANT}/",
         }  # fmt: skip
         parts = ({"alg": "none", "typ": "JWT"}, claims)
-        encoded = [base64.urlsafe_b64encode(json.dumps(each).encode()) for each in parts]
-        token = ".".join([*(each.rstrip(b"=").decode() for each in encoded), "x"])
+        encoded = [base64.urlsafe_b64encode(json.dumps(part).encode()) for part in parts]
+        token = ".".join([*(part.rstrip(b"=").decode() for part in encoded), "x"])
         return {"token_type": "Bearer", "expires_in": 86399, "ext_expires_in": 86399,
                 "access_token": token}  # fmt: skip
     stem = f"https://login.microsoftonline.com/{TENANT}"

@@ -32,7 +32,7 @@ def _object(extra: int | None = None, /, **members: tuple[int, int]) -> Mapping[
     return {"$type": "ObjectType", "properties": fields, **more}
 
 
-def _each(names: str, index: int, flags: int = 0) -> Mapping[str, tuple[int, int]]:
+def _members(names: str, index: int, flags: int = 0) -> Mapping[str, tuple[int, int]]:
     """Return members of one type from a list separated by spaces."""
     return dict.fromkeys(names.split(), (index, flags))
 
@@ -53,8 +53,8 @@ SPECIFIED: Final[Mapping[str, Types]] = {
         *_PLAIN,
         _list(_TEXT),
         _object(
-            **_each("Cap WarningThreshold", _NUMBER),
-            **_each("ResetTime MaxHistoryCap", _NUMBER, READ_ONLY),
+            **_members("Cap WarningThreshold", _NUMBER),
+            **_members("ResetTime MaxHistoryCap", _NUMBER, READ_ONLY),
             StopSendNotificationWhenHitThreshold=(_FLAG, 0),
             StopSendNotificationWhenHitCap=(_FLAG, 0),
         ),
@@ -65,36 +65,38 @@ SPECIFIED: Final[Mapping[str, Types]] = {
     "microsoft.logic/workflows@2019-05-01": (
         *_PLAIN,
         _object(_TEXT),
-        _object(**_each("principalId clientId", _TEXT, READ_ONLY)),
+        _object(**_members("principalId clientId", _TEXT, READ_ONLY)),
         _object(5),
         _object(
             type=(_TEXT, REQUIRED),
-            **_each("tenantId principalId", _TEXT, READ_ONLY),
+            **_members("tenantId principalId", _TEXT, READ_ONLY),
             userAssignedIdentities=(6, 0),
         ),
         _object(
-            **_each(
+            **_members(
                 "provisioningState createdTime changedTime version accessEndpoint", _TEXT, READ_ONLY
             ),
             state=(_TEXT, 0),
-            **_each("definition parameters", _ANY),
+            **_members("definition parameters", _ANY),
         ),
-        _object(**_each("name location", _TEXT), tags=(4, 0), identity=(7, 0), properties=(8, 0)),
+        _object(
+            **_members("name location", _TEXT), tags=(4, 0), identity=(7, 0), properties=(8, 0)
+        ),
     ),
     # The next three: generated/<provider>/<namespace>/<version>/types.md of Azure/bicep-types-az.
     "microsoft.authorization/roledefinitions@2022-05-01-preview": (
         *_PLAIN,
         _list(_TEXT),
         _object(
-            **_each("actions notActions dataActions notDataActions", 4),
-            **_each("condition conditionVersion", _TEXT, READ_ONLY),
+            **_members("actions notActions dataActions notDataActions", 4),
+            **_members("condition conditionVersion", _TEXT, READ_ONLY),
         ),
         _list(5),
         _object(
-            **_each("roleName description type", _TEXT),
+            **_members("roleName description type", _TEXT),
             permissions=(6, 0),
             assignableScopes=(4, 0),
-            **_each("createdBy createdOn updatedBy updatedOn", _TEXT, READ_ONLY),
+            **_members("createdBy createdOn updatedBy updatedOn", _TEXT, READ_ONLY),
         ),
         _object(name=(_TEXT, REQUIRED), properties=(7, 0)),
     ),
@@ -102,8 +104,8 @@ SPECIFIED: Final[Mapping[str, Types]] = {
         *_PLAIN,
         _object(
             accepted=(_FLAG, 0),
-            **_each("licenseTextLink marketplaceTermsLink privacyPolicyLink signature", _TEXT),
-            **_each("plan product publisher retrieveDatetime", _TEXT),
+            **_members("licenseTextLink marketplaceTermsLink privacyPolicyLink signature", _TEXT),
+            **_members("plan product publisher retrieveDatetime", _TEXT),
         ),
         _object(name=(_TEXT, REQUIRED), properties=(4, 0), systemData=(_ANY, READ_ONLY)),
     ),
@@ -113,14 +115,16 @@ SPECIFIED: Final[Mapping[str, Types]] = {
         _object(addressPrefixes=(4, 0)),
         _object(id=(_TEXT, 0)),
         _object(
-            **_each("allowForwardedTraffic allowGatewayTransit allowVirtualNetworkAccess", _FLAG),
-            **_each("doNotVerifyRemoteGateways enableOnlyIPv6Peering", _FLAG),
-            **_each("peerCompleteVnets useRemoteGateways", _FLAG),
-            **_each("localAddressSpace localVirtualNetworkAddressSpace", 5),
-            **_each("remoteAddressSpace remoteVirtualNetworkAddressSpace", 5),
-            **_each("localSubnetNames remoteSubnetNames", 4),
-            **_each("peeringState peeringSyncLevel", _TEXT),
-            **_each("provisioningState resourceGuid", _TEXT, READ_ONLY),
+            **_members(
+                "allowForwardedTraffic allowGatewayTransit allowVirtualNetworkAccess", _FLAG
+            ),
+            **_members("doNotVerifyRemoteGateways enableOnlyIPv6Peering", _FLAG),
+            **_members("peerCompleteVnets useRemoteGateways", _FLAG),
+            **_members("localAddressSpace localVirtualNetworkAddressSpace", 5),
+            **_members("remoteAddressSpace remoteVirtualNetworkAddressSpace", 5),
+            **_members("localSubnetNames remoteSubnetNames", 4),
+            **_members("peeringState peeringSyncLevel", _TEXT),
+            **_members("provisioningState resourceGuid", _TEXT, READ_ONLY),
             remoteBgpCommunities=(_ANY, 0),
             remoteVirtualNetwork=(6, 0),
             remoteVirtualNetworkEncryption=(_ANY, READ_ONLY),
@@ -193,70 +197,73 @@ def _follow(types: Types, reference: Mapping[str, str]) -> Mapping[str, Any]:
     return types[int(reference["$ref"].rsplit("/", 1)[-1])]
 
 
-def _faults(types: Types, kind: Mapping[str, Any], value: Any, where: str) -> Iterator[str]:
+def _faults(types: Types, kind: Mapping[str, Any], value: Any, position: str) -> Iterator[str]:
     """Yield the faults of a value for a type. The service accepts null everywhere."""
     if value is None:
         return
     match kind["$type"]:
         case "StringType":
-            yield from _string_faults(kind, value, where)
+            yield from _string_faults(kind, value, position)
         case "StringLiteralType":
             if not (isinstance(value, str) and value.lower() == kind["value"].lower()):
-                yield f"{where}: {value!r} is not {kind['value']!r}"
+                yield f"{position}: {value!r} is not {kind['value']!r}"
         case "IntegerType":
             if isinstance(value, bool) or not isinstance(value, int | float):
-                yield f"{where}: a number is wanted, not {value!r}"
+                yield f"{position}: a number is wanted, not {value!r}"
             elif not kind.get("minValue", value) <= value <= kind.get("maxValue", value):
-                yield f"{where}: {value} is not in {kind.get('minValue')}..{kind.get('maxValue')}"
+                bounds = f"{kind.get('minValue')}..{kind.get('maxValue')}"
+                yield f"{position}: {value} is not in {bounds}"
         case "BooleanType":
             if not isinstance(value, bool):
-                yield f"{where}: true or false is wanted, not {value!r}"
+                yield f"{position}: true or false is wanted, not {value!r}"
         case "UnionType":
             options = [_follow(types, item) for item in kind["elements"]]
-            if all(any(_faults(types, item, value, where)) for item in options):
+            if all(any(_faults(types, item, value, position)) for item in options):
                 reported = [item.get("value", item["$type"]) for item in options]
-                yield f"{where}: {json.dumps(value)[:60]} is none of {reported[:12]}"
+                yield f"{position}: {json.dumps(value)[:60]} is none of {reported[:12]}"
         case "ArrayType":
-            yield from _array_faults(types, kind, value, where)
+            yield from _array_faults(types, kind, value, position)
         case "ObjectType" if isinstance(value, dict):
             extra = kind.get("additionalProperties")
-            yield from _member_faults(types, kind["properties"], extra, value, where)
+            yield from _member_faults(types, kind["properties"], extra, value, position)
         case "DiscriminatedObjectType" if isinstance(value, dict):
-            yield from _variant_faults(types, kind, value, where)
+            yield from _variant_faults(types, kind, value, position)
         case "ObjectType" | "DiscriminatedObjectType":
-            yield f"{where}: an object is wanted, not {json.dumps(value)[:60]}"
+            yield f"{position}: an object is wanted, not {json.dumps(value)[:60]}"
 
 
-def _string_faults(kind: Mapping[str, Any], value: Any, where: str) -> Iterator[str]:
+def _string_faults(kind: Mapping[str, Any], value: Any, position: str) -> Iterator[str]:
     if not isinstance(value, str):
-        yield f"{where}: a string is wanted, not {json.dumps(value)[:60]}"
+        yield f"{position}: a string is wanted, not {json.dumps(value)[:60]}"
         return
     least, most = kind.get("minLength", 0), kind.get("maxLength", len(value))
     if not least <= len(value) <= most:
-        yield f"{where}: {value[:60]!r} is not of length {least}..{most}"
+        yield f"{position}: {value[:60]!r} is not of length {least}..{most}"
     try:
         fits = "pattern" not in kind or re.search(kind["pattern"], value)
     # The pattern has another dialect of regular expressions.
     except re.error:
         fits = True
     if not fits:
-        yield f"{where}: {value[:60]!r} does not match {kind['pattern']}"
+        yield f"{position}: {value[:60]!r} does not match {kind['pattern']}"
 
 
-def _array_faults(types: Types, kind: Mapping[str, Any], value: Any, where: str) -> Iterator[str]:
+def _array_faults(
+    types: Types, kind: Mapping[str, Any], value: Any, position: str
+) -> Iterator[str]:
     if not isinstance(value, list):
-        yield f"{where}: a list is wanted"
+        yield f"{position}: a list is wanted"
         return
     least, most = kind.get("minLength", 0), kind.get("maxLength", len(value))
     if not least <= len(value) <= most:
-        yield f"{where}: {len(value)} entries, not {least}..{most}"
+        yield f"{position}: {len(value)} entries, not {least}..{most}"
     item = _follow(types, kind["itemType"])
     for index, entry in enumerate(value):
-        yield from _faults(types, item, entry, f"{where}[{index}]")
+        yield from _faults(types, item, entry, f"{position}[{index}]")
 
 
 def _variant_faults(
-    types: Types, kind: Mapping[str, Any], value: dict[str, Any], where: str
+    types: Types, kind: Mapping[str, Any], value: dict[str, Any], position: str
 ) -> Iterator[str]:
     answer = value.get(kind["discriminator"])
     variants = {key.lower(): variant for key, variant in kind["elements"].items()}
@@ -264,8 +271,8 @@ def _variant_faults(
     if variant := variants.get(str(answer).lower()):
         properties |= _follow(types, variant).get("properties", {})
     else:
-        yield f"{where}.{kind['discriminator']}: {answer!r} is none of {list(kind['elements'])}"
-    yield from _member_faults(types, properties, None, value, where)
+        yield f"{position}.{kind['discriminator']}: {answer!r} is none of {list(kind['elements'])}"
+    yield from _member_faults(types, properties, None, value, position)
 
 
 def _member_faults(
@@ -273,7 +280,7 @@ def _member_faults(
     properties: Mapping[str, Any],
     extra: Mapping[str, str] | None,
     value: dict[str, Any],
-    where: str,
+    position: str,
 ) -> Iterator[str]:
     known = {name.lower(): (name, reported) for name, reported in properties.items()}
     given = {name.lower() for name, inner in value.items() if inner is not None}
@@ -283,17 +290,17 @@ def _member_faults(
             and not reported["flags"] & READ_ONLY
             and lower not in given
         ):
-            yield f"{where}.{name}: required and missing"
+            yield f"{position}.{name}: required and missing"
     for text, inner in value.items():
         if text.lower() in known:
             name, reported = known[text.lower()]
             if reported["flags"] & READ_ONLY and inner not in (None, "", [], {}):
-                yield f"{where}.{name}: read-only, and sent: {json.dumps(inner)[:60]}"
+                yield f"{position}.{name}: read-only, and sent: {json.dumps(inner)[:60]}"
             else:
                 yield from _faults(
-                    types, _follow(types, reported["type"]), inner, f"{where}.{name}"
+                    types, _follow(types, reported["type"]), inner, f"{position}.{name}"
                 )
         elif extra is not None:
-            yield from _faults(types, _follow(types, extra), inner, f"{where}.{text}")
+            yield from _faults(types, _follow(types, extra), inner, f"{position}.{text}")
         else:
-            yield f"{where}.{text}: no such property"
+            yield f"{position}.{text}: no such property"

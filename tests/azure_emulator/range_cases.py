@@ -23,12 +23,12 @@ class Case:
     """One range: variables of `up`, and the resources before it.
 
     Attributes:
-        words: Arguments of up and down.
+        arguments: Arguments of up and down.
         inspect: Check while the range exists.
     """
 
     name: str
-    words: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
     prepare: Callable[[Stage], None] | None = None
     inspect: Callable[[Stage], None] | None = None
     instances: int = 5
@@ -49,7 +49,7 @@ class Report:
         steps = ", ".join(f"{name} {took_s:.0f} s" for name, took_s in self.steps_s.items())
         return (
             f"{self.name}: {self.resources_count} resources; {steps}; {self.published_count} of "
-            f"{self.bodies_count} bodies held against published types"
+            f"{self.bodies_count} bodies valid by published types"
         )
 
 
@@ -58,7 +58,7 @@ def examples() -> Iterator[Case]:
     for path in sorted((AZURE / "examples").glob("*.tfvars")):
         yield Case(
             name=path.stem,
-            words=("--vars", f"examples/{path.name}"),
+            arguments=("--vars", f"examples/{path.name}"),
             prepare=PREPARED.get(path.stem),
             inspect=INSPECTED.get(path.stem),
         )
@@ -70,13 +70,13 @@ def variants() -> Iterator[Case]:
     small = ("--vars", "examples/soak.tfvars")
     yield Case(
         name="may-change",
-        words=(*existing, "--set", 'may_change=["peerings","rules","metrics"]'),
+        arguments=(*existing, "--set", 'may_change=["peerings","rules","metrics"]'),
         prepare=platform.plant_hub,
         inspect=is_done,
     )
     yield Case(
         name="landing-zone",
-        words=(
+        arguments=(
             *existing,
             "--set", "existing_resource_group_name=rg-load",
             "--set", f"existing_subnet_ids={json.dumps(platform.SUBNETS)}",
@@ -87,12 +87,12 @@ def variants() -> Iterator[Case]:
     )  # fmt: skip
     yield Case(
         name="private",
-        words=(*small, "--set", "private_endpoints=true", "--set", "name_prefix=contoso"),
+        arguments=(*small, "--set", "private_endpoints=true", "--set", "name_prefix=contoso"),
         inspect=is_private,
     )
     yield Case(
         name="no-zones",
-        words=(*small, "--set", "location=westus", "--set", "auto_shutdown_time=null"),
+        arguments=(*small, "--set", "location=westus", "--set", "auto_shutdown_time=null"),
     )
 
 
@@ -172,7 +172,7 @@ def live(stage: Stage, case: Case) -> Report:
     if case.prepare:
         case.prepare(stage)
     before = stage.subscription.snapshot()
-    up = stage.broadside("up", *case.words, "--yes")
+    up = stage.broadside("up", *case.arguments, "--yes")
     step("up", up)
     all_ready(stage, up)
     report.resources_count = len(stage.subscription.snapshot()) - len(before)
@@ -184,7 +184,7 @@ def live(stage: Stage, case: Case) -> Report:
     step("plan", plan_again(stage, case))
     if case.inspect:
         case.inspect(stage)
-    step("down", stage.broadside("down", *case.words, "--yes", "--patience-s", "20"))
+    step("down", stage.broadside("down", *case.arguments, "--yes", "--patience-s", "20"))
     nothing_left(stage, before)
     bodies_must_be_sound(stage, report)
     return report
@@ -199,18 +199,18 @@ def all_ready(stage: Stage, up: Done) -> None:
     )
     wanted = f"{agents_count} of {agents_count} agents and the coordinator ready\n"
     if not agents_count or wanted not in up.output:
-        raise Fault(f"up does not say {wanted!r}\n{up.output[-2000:]}")
+        raise Fault(f"up does not report {wanted!r}\n{up.output[-2000:]}")
 
 
 def plan_again(stage: Stage, case: Case) -> Done:
     """Run Terraform's plan. Exit code 0 means *no changes*."""
     parts = [
         f"-var-file={stage.directory / part}" if name == "--vars" else f"-var={part}"
-        for name, part in zip(case.words[::2], case.words[1::2], strict=True)
+        for name, part in zip(case.arguments[::2], case.arguments[1::2], strict=True)
         if not part.endswith("=null")
     ]
     # `up` passes null values in this file.
-    if any(part.endswith("=null") for part in case.words):
+    if any(part.endswith("=null") for part in case.arguments):
         parts.append(f"-var-file={stage.directory / '.terraform' / 'null.tfvars.json'}")
     return stage.terraform("plan", "-input=false", "-no-color", "-detailed-exitcode", *parts)
 
@@ -250,7 +250,7 @@ def parked(stage: Stage, case: Case) -> Report:
     """Check that park removes firewall and Bastion, keeps the rest, and unpark restores them."""
     report = Report(name=f"{case.name}, parked")
     before = stage.subscription.snapshot()
-    must(stage.broadside("up", *case.words, "--yes"), "up")
+    must(stage.broadside("up", *case.arguments, "--yes"), "up")
     standing = stage.subscription.snapshot()
     report.resources_count = len(standing) - len(before)
     report.steps_s["park"] = must(stage.broadside("park", "--yes"), "park").took_s
@@ -279,9 +279,9 @@ def killed(stage: Stage, case: Case, kills_count: int, seed: int) -> Report:
     before = stage.subscription.snapshot()
     usual_s = {"up": 110.0, "scale": 4.0, "down": 100.0}
     parts = {
-        "up": (*case.words, "--yes"),
+        "up": (*case.arguments, "--yes"),
         "scale": (str(case.instances),),
-        "down": (*case.words, "--yes", "--patience-s", "20"),
+        "down": (*case.arguments, "--yes", "--patience-s", "20"),
     }
     for round_ in range(kills_count):
         for verb in ("up", "scale", "down"):
@@ -308,16 +308,18 @@ def failed_up(stage: Stage, case: Case) -> Report:
     before = stage.subscription.snapshot()
     for kind in ("virtualmachinescalesets", "azurefirewalls"):
         stage.subscription.failing[kind] = 1
-        must(stage.broadside("up", *case.words, "--yes"), f"up, {kind} fails", code=4)
-        done = must(stage.broadside("up", *case.words, "--yes"), "the next up")
+        must(stage.broadside("up", *case.arguments, "--yes"), f"up, {kind} fails", code=4)
+        done = must(stage.broadside("up", *case.arguments, "--yes"), "the next up")
         report.steps_s[f"up after a failed {kind}"] = done.took_s
         report.resources_count = len(stage.subscription.snapshot()) - len(before)
         must(plan_again(stage, case), "plan")
-        must(stage.broadside("down", *case.words, "--yes", "--patience-s", "20"), "down")
+        must(stage.broadside("down", *case.arguments, "--yes", "--patience-s", "20"), "down")
         nothing_left(stage, before)
     stage.subscription.failing["natgateways"] = 3
-    must(stage.broadside("up", *case.words, "--yes"), "up, nothing goes", code=4)
-    done = must(stage.broadside("down", *case.words, "--yes", "--patience-s", "20"), "down of it")
+    must(stage.broadside("up", *case.arguments, "--yes"), "up, all operations fail", code=4)
+    done = must(
+        stage.broadside("down", *case.arguments, "--yes", "--patience-s", "20"), "down of it"
+    )
     report.steps_s["down of a failed up"] = done.took_s
     nothing_left(stage, before)
     bodies_must_be_sound(stage, report)
@@ -329,16 +331,16 @@ def healed(stage: Stage, case: Case) -> Report:
     report = Report(name=f"{case.name}, healed")
     before = stage.subscription.snapshot()
     stage.data.uploads_refused = True
-    must(stage.broadside("up", *case.words, "--yes"), "up, the upload refused", code=4)
+    must(stage.broadside("up", *case.arguments, "--yes"), "up, the upload refused", code=4)
     kinds = {item["type"].lower().rsplit("/", 1)[1] for item in stage.subscription.store.values()}
     if not {"virtualmachinescalesets", "virtualmachines"} <= kinds:
-        raise Fault(f"the refused upload left no VM behind, so nothing is healed: {kinds}")
+        raise Fault(f"the rejected upload left no VM, so nothing can be repaired: {kinds}")
     stage.data.uploads_refused = False
     troubles = stage.data.troubles
     troubles.failing["client000001"] = "install.sh ended with 100: no space left on device"
     troubles.silent.add("client000001")
     troubles.dead.add("server000000")
-    short = (*case.words, "--yes", "--ready-within-s", "25")
+    short = (*case.arguments, "--yes", "--ready-within-s", "25")
     done = must(stage.broadside("up", *short), "up with two VMs in trouble", code=4)
     agents_count = done.output.count("not ready: ")
     for wanted in (
@@ -347,7 +349,7 @@ def healed(stage: Stage, case: Case) -> Report:
         "not ready: server000000: it was ready at ",
     ):
         if wanted not in done.output or agents_count != 2:
-            raise Fault(f"up does not say {wanted!r} of 2 VMs\n{done.output[-2000:]}")
+            raise Fault(f"up does not report {wanted!r} of 2 VMs\n{done.output[-2000:]}")
     troubles.failing.clear()
     troubles.silent.clear()
     troubles.dead.clear()
@@ -355,7 +357,7 @@ def healed(stage: Stage, case: Case) -> Report:
     report.steps_s["up, healed"] = done.took_s
     all_ready(stage, done)
     report.resources_count = len(stage.subscription.snapshot()) - len(before)
-    must(stage.broadside("down", *case.words, "--yes", "--patience-s", "20"), "down")
+    must(stage.broadside("down", *case.arguments, "--yes", "--patience-s", "20"), "down")
     nothing_left(stage, before)
     bodies_must_be_sound(stage, report)
     return report

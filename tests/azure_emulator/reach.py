@@ -163,7 +163,7 @@ def _exchange(store: Store, mine: Store, role: str, subnet: Resource) -> Iterato
     gate = (reported.get("natGateway") or {}).get("id", "none").lower()
     has_gate = bool(store.get(gate, {}).get("properties", {}).get("publicIpAddresses"))
     if _hop(store, subnet, "Internet") is not None:
-        yield f"{subnet['id']}: what goes to Azure's services is routed to the appliance"
+        yield f"{subnet['id']}: traffic to Azure's services is routed to the appliance"
     for service, port in EXCHANGE[role]:
         private = endpoints and service in PRIVATE
         target = (

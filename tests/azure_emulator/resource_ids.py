@@ -42,19 +42,19 @@ def group_of(path: str) -> str | None:
     return match[0] if match else None
 
 
-def references(value: Any, where: str = "") -> Iterator[tuple[str, str]]:
+def references(value: Any, position: str = "") -> Iterator[tuple[str, str]]:
     """Yield every resource id in a body with its position."""
     match value:
         case dict():
             for key, inner in value.items():
                 if key.lower().startswith("/subscriptions/"):
-                    yield where, key
-                yield from references(inner, f"{where}.{key}")
+                    yield position, key
+                yield from references(inner, f"{position}.{key}")
         case list():
             for inner in value:
-                yield from references(inner, where)
+                yield from references(inner, position)
         case str() if value.lower().startswith("/subscriptions/") and "\n" not in value:
-            yield where, value
+            yield position, value
 
 
 def guid(text: str) -> str:

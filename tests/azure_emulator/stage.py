@@ -21,7 +21,7 @@ from tests.azure_emulator.data_plane import DataPlane
 from tests.azure_emulator.proxy import APPLICATION, make_authority, serving
 from tests.azure_emulator.published import Published
 from tests.azure_emulator.subscription import Subscription
-from tests.deploy_check.tools import AZURE, ROOT, install_apart
+from tests.deploy_check.tools import AZURE, ROOT, install_in_venv
 
 AZ_VERSION: Final = "2.91.0"
 TERRAFORM_HINT: Final = "terraform is missing: install Terraform 1.9 or newer"
@@ -87,7 +87,7 @@ def _find_az() -> Path:
     """Return the Azure CLI in its own virtual environment, because its pins conflict."""
     home = Path(os.environ.get("BROADSIDE_AZ_HOME") or ROOT / ".tools" / "az")
     if not (home / "bin" / "az").exists() and (
-        fault := install_apart(home, "install", f"azure-cli=={AZ_VERSION}")
+        fault := install_in_venv(home, "install", f"azure-cli=={AZ_VERSION}")
     ):
         raise Missing(f"the Azure CLI could not be installed: {fault}")
     return home / "bin" / "az"

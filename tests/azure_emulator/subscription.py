@@ -576,8 +576,8 @@ class Subscription:
             ),
         ]
 
-    def _role_definitions(self, said: str) -> list[Resource]:
-        wanted = re.search(r"roleName eq '([^']+)'", said)
+    def _role_definitions(self, filter_text: str) -> list[Resource]:
+        wanted = re.search(r"roleName eq '([^']+)'", filter_text)
         local = [
             self._shown(item) for key, item in self.store.items() if "/roledefinitions/" in key
         ]
@@ -636,8 +636,8 @@ def _merged(before: Resource | None, body: Resource, *, patch: bool) -> Resource
     return me
 
 
-def _has_tag(each: Resource, query: Mapping[str, list[str]]) -> bool:
+def _has_tag(resource: Resource, query: Mapping[str, list[str]]) -> bool:
     """Return whether a resource has the tag of the list filter, True without a filter."""
     text = (query.get("$filter") or [""])[0]
     tag = re.search(r"tagname eq '([^']+)' and tagvalue eq '([^']+)'", text, re.IGNORECASE)
-    return tag is None or (each.get("tags") or {}).get(tag[1]) == tag[2]
+    return tag is None or (resource.get("tags") or {}).get(tag[1]) == tag[2]

@@ -1,16 +1,20 @@
-"""Table of ``make bench``: the cost of Broadside at 1,000 pairs and 100,000 stored runs.
+"""Print the table of ``make bench``, which shows the cost of Broadside at a large scale.
 
-Usage: ``python -m tests.bench [--quick] [--json] [--against FILE | --machines FOLDER]``.
+Run this file using ``python -m tests.bench [--quick] [--json] [--against FILE | --machines
+FOLDER]``. The scale is 1,000 pairs and 100,000 stored runs.
 
-Each row has its limit. Beside it is a figure from the same run: a peer, or the bare work.
+A row shows its limit and a value from the same run to compare it with: a peer, or the work without
+Broadside.
 
-``--against`` compares with the JSON in FILE. It prints each row that has a ratio to its peer more
-than a fifth higher, and exits with 1. The ratio cancels out the speed of the machine.
+If ``--against`` is given, the results are compared with the JSON in FILE. Rows that have a ratio to
+their peer more than a fifth higher are printed, and the exit code is 1. The ratio does not depend
+on the speed of the machine.
 
-``--machines`` uses the file of this machine in FOLDER, or creates it.
+If ``--machines`` is given, the file of this machine in FOLDER is used. It will be created if it
+does not exist.
 
-``--quick`` runs the rows of ``make test`` in about a minute. It measures a row again if its ratio
-grew.
+Use ``--quick`` to run the rows of ``make test`` in about a minute. A row is measured again if its
+ratio is higher than before.
 """
 
 import argparse
@@ -38,8 +42,8 @@ from tests.bench import (
 from tests.bench.limit_rows import Row, listed, show
 
 GROWN_RATIO: Final = 1.2
-# Repeat measurements of a quick row with a higher ratio. A short load by another process can raise
-# it.
+# A quick row with a higher ratio is measured again this many times, because another process can
+# raise it for a short time.
 AGAIN_COUNT: Final = 3
 
 
@@ -68,16 +72,16 @@ def main() -> int:
     measure = quick.rows if arguments.quick else rows
     reported: list[Row] = []
 
-    def kept() -> Iterator[Row]:
+    def collected() -> Iterator[Row]:
         for row in measure():
             reported.append(row)
             yield row
 
-    missed = show(kept(), as_json=arguments.json)
+    missed = show(collected(), as_json=arguments.json)
     known = arguments.machines / f"{machine()}.json" if arguments.machines else arguments.against
     if arguments.machines and not known.exists():
         known.write_text(listed(reported) + "\n")
-        print(f"nothing to hold this machine against: kept {known}", file=sys.stderr)
+        print(f"no values of this machine to compare with: kept {known}", file=sys.stderr)
     least = {row.name: row.ratio for row in reported if row.ratio is not None}
     before = _ratios(known) if known else {}
     for _ in range(AGAIN_COUNT if arguments.quick else 0):

@@ -1,13 +1,14 @@
-"""Benchmark of one pair of real agents in one burst: memory over time and CPU.
+"""Measure the memory and CPU of one pair of real agents in one burst.
 
-Usage: ``python -m tests.bench.bench_agent [--seconds 1740] [--streams 64] [--fabric azure]
+To run it, use ``python -m tests.bench.bench_agent [--seconds 1740] [--streams 64] [--fabric azure]
 [--bits-per-second 50000]``.
 
 Both agents and a coordinator are processes of this machine and use loopback. Memory is the resident
 set size that the kernel reports. A part of it is shared with other processes.
 
-The CPU of the agent is compared with the CPU of its iperf3. A paced stream makes little work for
-iperf3. For the ratio, run without ``--bits-per-second``, so that iperf3 uses a full core.
+The CPU of the agent is compared with the CPU of its iperf3. If the stream is paced, iperf3 has
+little to do. To get the ratio, run it without ``--bits-per-second``, so that iperf3 will use a full
+core.
 """
 
 import argparse
@@ -30,7 +31,7 @@ from tests.bench.swarm import fabric_of
 from tests.live.free_ports import free_port
 
 MEMORY_MAX_MB: Final = {"embedded": 70, "azure": 110}
-# Limit on the growth of memory after the first minute.
+# Memory must not grow by more than this after the first minute.
 GROWN_MAX_MB: Final = 3
 # Limit on the CPU of agent and engine together, divided by the CPU of the engine.
 CPU_MAX_RATIO: Final = 1.03

@@ -1,7 +1,7 @@
-"""Benchmark of API reads: 10,000 runs by cursor, and a burst with 30 pairs x 1740 s.
+"""Measure reads of the API with 10,000 runs, and with a burst of 30 pairs x 1740 s.
 
-Usage: ``python -m tests.bench.bench_api``. The application runs in this process on an embedded
-fabric, without a network and with sign-in off.
+To run it, use ``python -m tests.bench.bench_api``. The runs are listed by cursor. The application
+runs in this process on an embedded fabric, without a network and with sign-in off.
 """
 
 import argparse
@@ -74,7 +74,7 @@ async def list_all(http: httpx.AsyncClient, count: int) -> None:
         seen += len(answer.json())
         path = answer.links["next"]["url"] if "next" in answer.links else None
     assert seen == count, seen
-    say(f"list {count} runs, a page of {PAGE}", took_s)
+    print_times(f"list {count} runs, a page of {PAGE}", took_s)
     print(f"{'all pages':<44} {sum(took_s):8.2f} s")
 
 
@@ -93,10 +93,10 @@ async def read(
         took_s.append(time.perf_counter() - began_s)
         assert answer.status_code == 200, answer.text
         size = len(answer.content)
-    say(f"{what} ({size / 1000:.0f} kB)", took_s)
+    print_times(f"{what} ({size / 1000:.0f} kB)", took_s)
 
 
-def say(what: str, took_s: list[float]) -> None:
+def print_times(what: str, took_s: list[float]) -> None:
     p50, p99 = np.percentile(took_s, [50, 99]) * 1e3
     print(f"{what:<60} p50 {p50:7.1f} ms  p99 {p99:7.1f} ms  ({len(took_s)} times)")
 

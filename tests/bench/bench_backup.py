@@ -1,11 +1,11 @@
-"""Benchmark of a backup beside a busy fleet: its duration and the longest wait of a writer.
+"""Measure how long a backup takes while a fleet is busy, and how long a writer has to wait.
 
-Usage: ``python -m tests.bench.bench_backup [--megabytes 2000] [--agents 60] [--rounds 3]``.
+To run it, use ``python -m tests.bench.bench_backup [--megabytes 2000] [--agents 60] [--rounds 3]``.
 
-A separate process writes to the store like a coordinator with a fleet during a burst. Each agent
-sends a heartbeat every 5 s and its seconds every 3 s. Each round measures the writer alone, the
-backup alone, and both. The writer alone is the reference: on a shared machine most of its longest
-wait is caused by other processes.
+A separate process writes to the store like a coordinator with a fleet during a burst. An agent
+sends a heartbeat every 5 s and its seconds every 3 s. A round measures the writer alone, the backup
+alone, and both. The writer alone is the reference, because other processes can cause most of its
+longest wait if the machine is shared.
 """
 
 import argparse
@@ -37,7 +37,7 @@ WAIT_MAX_S: Final = 0.1
 
 
 def rows(megabytes: int, agents: int, rounds: int) -> Iterator[Row]:
-    """Yield the median of the rounds for each duration, and the longest wait of all rounds."""
+    """Yield the median of the rounds for the durations, and the longest wait of all rounds."""
     with tempfile.TemporaryDirectory() as base:
         data = Path(base) / "data"
         asyncio.run(_fill(data, megabytes))

@@ -1,7 +1,7 @@
-"""Benchmark of the start-up of commands: CPU seconds, compared with a bare import.
+"""Measure the CPU seconds to start a command, and compare them with a bare import.
 
-Usage: ``python -m tests.bench.bench_commands``. Each figure is the minimum over a few runs in
-separate processes. The commands read one stored run of 30 pairs and four bursts on the embedded
+To run it, use ``python -m tests.bench.bench_commands``. The values are the minimum over a few runs
+in separate processes. The commands read one stored run of 30 pairs and four bursts on the embedded
 fabric.
 """
 

@@ -1,6 +1,6 @@
-"""Benchmark of the accuracy of the core on planted truth. :mod:`.bench_store` measures its cost.
+"""Measure the accuracy of the core on planted truth. Use :mod:`.bench_store` to measure its cost.
 
-Usage: ``.venv/bin/python -m tests.bench.bench_core [cases a kind]``.
+To run it, use ``.venv/bin/python -m tests.bench.bench_core [cases per kind]``.
 """
 
 import sys

@@ -1,10 +1,10 @@
-"""Benchmark of the exchange with many real processes: queues, table and packed seconds.
+"""Measure queues, table and packed seconds of the exchange with many real processes.
 
-Usage: ``python -m tests.bench.bench_exchange``. The embedded adapters use a temporary directory.
-Ratios compare with a bound of the same machine.
+To run it, use ``python -m tests.bench.bench_exchange``. The embedded adapters use a temporary
+directory. The ratios compare a value with a bound of the same machine.
 
-Service Bus is the real SDK with the broker of the lab on the same machine. Its figures include the
-cost of SDK and broker, but no network.
+Service Bus is the real SDK with the broker of the lab on the same machine. The values include the
+cost of SDK and broker, but not that of a network.
 """
 
 import asyncio

@@ -1,16 +1,16 @@
-"""Benchmark of three fabrics: SQLite on one host, HTTPS between hosts, and Azure emulators.
+"""Compare the three fabrics SQLite on one host, HTTPS between hosts, and Azure emulators.
 
-Usage: ``python -m tests.bench.bench_fabrics [--demo]``.
+To run it, use ``python -m tests.bench.bench_fabrics [--demo]``.
 
-One process runs twenty agents on each fabric. It measures 1,000 jobs from sending to the last
-settled claim. Then each agent uploads 1.5 kB, eight at a time, for five seconds. The CPU of the
-serving processes is measured too. With SQLite no process serves. If the CPU of the agents' process
-is most of the time, that process is the limit.
+One process runs twenty agents on a fabric. The time of 1,000 jobs is measured from sending to the
+last settled claim. Then all agents upload 1.5 kB, eight at a time, for five seconds. The CPU of the
+serving processes is measured too. SQLite does not need a serving process. If most of the time is
+CPU of the agents' process, that process is the limit.
 
-``--demo`` adds the start spread of a burst of twelve pairs on each fabric, in a lab.
+Use ``--demo`` to add the start spread of a burst of twelve pairs in a lab.
 
-The Azure emulators are a broker in Python and Azurite. Their figures show the cost of our side, not
-the speed of Service Bus or Table Storage.
+The Azure emulators are a broker in Python and Azurite. They can be used to measure the cost of our
+side, but not the speed of Service Bus or Table Storage.
 """
 
 import argparse
@@ -120,14 +120,16 @@ def settings_of(environment: Mapping[str, str], credential: Path | None = None) 
     return FabricSettings.model_validate(fields)
 
 
-async def open_agents(environment: Mapping[str, str], own: Fabric, folder: Path) -> list[Agent]:
+async def open_agents(
+    environment: Mapping[str, str], embedded: Fabric, folder: Path
+) -> list[Agent]:
     names = [f"a{number:02d}" for number in range(AGENTS_COUNT)]
     if (at := environment.get("at")) is None:
         return [Agent(name=name, fabric=open_fabric(settings_of(environment))) for name in names]
     now = datetime.now(UTC)
     code, secret = new_code(load_authority(folder / "data", now).authority)
     until = now + timedelta(hours=1)
-    await Enrolments(own.private).add_code(
+    await Enrolments(embedded.private).add_code(
         secret, Role.CLIENT, AGENTS_COUNT, by="bench", now=now, expires_at=until
     )
     agents = []

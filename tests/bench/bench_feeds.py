@@ -1,9 +1,9 @@
-"""Comparison of every residual that a live page showed with the final residual of its run.
+"""Compare the residuals that a live page showed with the final residual of the run.
 
-Usage: ``python -m tests.bench.bench_feeds [N]``, as root. It runs N demos (default 20) of different
-sizes and lengths. A client is killed in a fifth of them. The event stream is read as the page reads
-it. A shown residual with an interval that excludes the final value is printed, and the exit code is
-1.
+To run it, use ``python -m tests.bench.bench_feeds [N]`` as root. It will run N demos (default 20)
+of different sizes and lengths. A client is killed in a fifth of them. The event stream is read like
+the page reads it. If the interval of a shown residual does not contain the final value, it is
+printed and the exit code is 1.
 """
 
 import asyncio
@@ -78,7 +78,7 @@ async def _follow(url: str, run_id: str) -> dict[int, list[Shown]]:
 
 
 def main() -> int:
-    """Print each demo's worst residual and return 1 if an interval excluded the final one."""
+    """Print the worst residual of all demos, and return 1 if an interval excluded the final one."""
     count = int(sys.argv[1]) if len(sys.argv) > 1 else DEMOS_COUNT
     shown_count = missed_count = 0
     for number in range(count):

@@ -1,8 +1,8 @@
-"""Benchmark of a fleet's payload through Broadside, compared with a bare shell loop.
+"""Compare the payload of a fleet with Broadside and with a bare shell loop.
 
-Usage: ``python -m tests.bench.bench_fleet [--pairs 30] [--streams 8] [--seconds 10] [--rounds 2]``,
-as root. Both run the same iperf3 pairs through the same lab, in turn. The ratio should be at least
-0.99. Payload is the sum per second at the receivers, without the ramp.
+To run it, use ``python -m tests.bench.bench_fleet [--pairs 30] [--streams 8] [--seconds 10]
+[--rounds 2]`` as root. Both use the same iperf3 pairs and the same lab, one after the other. The
+ratio should be at least 0.99. The payload is the sum per second at the receivers, without the ramp.
 """
 
 import argparse
@@ -35,7 +35,7 @@ def main() -> None:
                 f"{summary['start_error_p99_s'] * 1e3:.0f} ms"
             )
             lab = network.status(PREFIX).lab
-            assert lab is not None, "the demo kept another lab; is another demo running?"
+            assert lab is not None, "the demo left another lab; is another demo running?"
             outputs = bare_loop(lab, options.streams, options.seconds)
             bare.append(sum(received_rate(output) for output in outputs))
             print(f"bare loop: {bare[-1] / 1e6:.1f} Mbit/s")

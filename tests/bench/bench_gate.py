@@ -1,8 +1,8 @@
-"""Benchmark of start errors: with the start gate, and with a plain exec at the instant.
+"""Measure the start error with the start gate, and with a plain exec at the start time.
 
-Usage: ``python -m tests.bench.bench_gate [--pairs 30] [--streams 8] [--rounds 3] [--lead 4]``, on
-loopback. Both ends of all pairs share the cores of this machine. It needs an idle machine and an
-iperf3 that streams its JSON.
+To run it on loopback, use ``python -m tests.bench.bench_gate [--pairs 30] [--streams 8] [--rounds
+3] [--lead 4]``. Both ends of all pairs share the cores of this machine. The machine should be idle,
+and iperf3 must be able to stream its JSON.
 """
 
 import argparse

@@ -1,12 +1,13 @@
-"""Benchmark of one coordinator with 1,000 remote agents: its CPU and the agents' waits.
+"""Measure the CPU of a coordinator with 1,000 remote agents, and the waits of the agents.
 
-Usage: ``python -m tests.bench.bench_hosts``. It starts a real coordinator with its own HTTPS
-listener. The agents are simulated by their requests: a stream each, a heartbeat every 5 s, an
-upload of seconds every 3 s, and a watch of the run's control row. Twenty agents send heartbeats and
-uploads through the real adapter. For all agents the adapter would use too much CPU in this process.
+To run it, use ``python -m tests.bench.bench_hosts``. It will start a real coordinator with its
+HTTPS listener. The agents are simulated by their requests. An agent has a stream, sends a heartbeat
+every 5 s, uploads its seconds every 3 s, and watches the control row of the run. Twenty agents use
+the real adapter to send heartbeats and uploads. The adapter would use too much CPU in this process
+if all agents used it.
 
-First all agents receive one job each at the same time and claim it. The agents share the machine
-with the coordinator, so read the figures together with the load that is printed.
+First all agents receive one job at the same time and claim it. The agents share the machine with
+the coordinator, so the printed load should be considered too.
 """
 
 import argparse
@@ -301,11 +302,11 @@ async def measure(folder: Path, agents_count: int, seconds: float) -> list[Row]:
     uploads = [took_s for agent in agents for took_s in agent.uploads_s]
     name = f"{agents_count} agents over HTTPS"
 
-    def p99(told: str, values: list[float], limit: float | None = None) -> Row:
+    def p99(label: str, values: list[float], limit: float | None = None) -> Row:
         # If no request was answered, the whole time is a lower bound.
         known = values or [passed_s]
         p50, p99 = (float(item) for item in np.quantile(known, (0.5, 0.99)))
-        text = f"{name}: {told}, p99"
+        text = f"{name}: {label}, p99"
         return Row(name=text, value=p99, unit="s", limit=limit, peer="p50", peer_value=p50)
 
     return [

@@ -1,8 +1,9 @@
-"""Coverage of stated 95 % intervals.
+"""Measure how often 95 % intervals contain the true value.
 
-Usage: ``python -m tests.bench.bench_intervals``. It prints the tables in docs/validation.md: the
-mean of a correlated series by length and correlation, the mean of a run by bursts and their
-scatter, the difference of two groups, and the residual and lag of a device counter by bin length.
+To run it, use ``python -m tests.bench.bench_intervals``. It will print the tables in
+docs/validation.md: the mean of a correlated series by length and correlation, the mean of a run by
+bursts and their scatter, the difference of two groups, and the residual and lag of a device counter
+by bin length.
 """
 
 import argparse
@@ -114,7 +115,7 @@ def of_runs(draws: int) -> Iterator[str]:
 
 
 def of_differences(draws: int) -> Iterator[str]:
-    yield "== Difference of two groups, alike: coverage, and how often they were called apart"
+    yield "== Difference of two equal groups: coverage, and how often a difference was reported"
     for count, other in ((2, 2), (3, 3), (3, 8), (5, 5), (12, 12)):
         rng = np.random.default_rng([count, other])
         stored = gap = 0

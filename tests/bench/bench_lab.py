@@ -1,7 +1,7 @@
-"""Benchmark of the lab: time to build and remove it, and accuracy of its device counter.
+"""Measure the time to build and remove the lab, and the accuracy of its device counter.
 
-Usage: ``python -m tests.bench.bench_lab [--pairs 30] [--streams 8] [--seconds 10] [--skip-100]``,
-as root. Traffic is iperf3 from a bare shell loop, without Broadside.
+To run it, use ``python -m tests.bench.bench_lab [--pairs 30] [--streams 8] [--seconds 10]
+[--skip-100]`` as root. The traffic is iperf3 from a bare shell loop, without Broadside.
 """
 
 import argparse

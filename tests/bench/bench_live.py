@@ -1,9 +1,9 @@
-"""Benchmark of a live snapshot with 1,000 pairs: CPU seconds and memory.
+"""Measure the CPU seconds and the memory of a live snapshot with 1,000 pairs.
 
-Usage: ``python -m tests.bench.bench_live [pairs] [second]``. A burst is at that second. From then
-on every pair uploads each :data:`UPLOAD_S` seconds, with a share of the pairs in every second, and
-viewers follow the feed. Only the process of the feed is measured. The agents are another process.
-Each snapshot is compared with reading and measuring the whole burst.
+To run it, use ``python -m tests.bench.bench_live [pairs] [second]``. The burst has reached that
+second. After this, all pairs upload every :data:`UPLOAD_S` seconds, a share of them in each second,
+and viewers follow the feed. Only the process of the feed is measured, because the agents are in
+another process. A snapshot is compared with the time to read and measure the whole burst.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.live_burst import LiveBurst
 from broadside.coordinator.views.feeds import Feeds
 from tests.bench.limit_rows import Row, show
-from tests.bench.stored_fleet import START, embedded, in_own_process, plan_of, store, upload
+from tests.bench.stored_fleet import START, embedded, plan_of, run_in_process, store, upload
 
 PAIRS: Final = 1000
 SECOND: Final = 1700
@@ -36,8 +36,8 @@ LOOKS_COUNT: Final = 9
 def rows(pairs: int = PAIRS, second: int = SECOND) -> Iterator[Row]:
     """Yield the cost of one snapshot, and of a coordinator with viewers."""
     with tempfile.TemporaryDirectory() as folder:
-        in_own_process(_fill, folder, pairs, second)
-        check_s, total_s = in_own_process(_looks, folder, pairs, second)
+        run_in_process(_fill, folder, pairs, second)
+        check_s, total_s = run_in_process(_snapshots, folder, pairs, second)
     name = f"{pairs} pairs at second {second}"
     yield Row(
         name=f"{name}: a live look",
@@ -48,13 +48,13 @@ def rows(pairs: int = PAIRS, second: int = SECOND) -> Iterator[Row]:
         peer_value=total_s,
     )
     with tempfile.TemporaryDirectory() as folder:
-        in_own_process(_fill, folder, pairs, second)
+        run_in_process(_fill, folder, pairs, second)
         context = multiprocessing.get_context("spawn")
         ready = context.Event()
         agents = context.Process(target=_agents, args=(folder, pairs, second, ready))
         agents.start()
         try:
-            with context.Pool(1, initializer=_keep, initargs=(ready,)) as pool:
+            with context.Pool(1, initializer=_set_event, initargs=(ready,)) as pool:
                 core, updates, peak_mb = pool.apply(_watched, (folder, pairs, second))
         finally:
             agents.terminate()
@@ -80,7 +80,7 @@ async def _upload_turn(folder: str, pairs: int, until_s: int) -> None:
     await fabric.close()
 
 
-async def _looks(folder: str, pairs: int, second: int) -> tuple[float, float]:
+async def _snapshots(folder: str, pairs: int, second: int) -> tuple[float, float]:
     """Return CPU seconds of a snapshot (median) and of the first one, which reads everything."""
     keep_one_heap()
     collect_rarely()
@@ -111,7 +111,7 @@ def _agents(folder: str, pairs: int, second: int, ready: Event) -> None:
 _READY: Event
 
 
-def _keep(ready: Event) -> None:
+def _set_event(ready: Event) -> None:
     global _READY
     _READY = ready
 

@@ -1,9 +1,9 @@
-"""Benchmark of a live update in Chromium, with 30 and with 1,000 pairs.
+"""Measure a live update in Chromium with 30 and with 1,000 pairs.
 
-Usage: ``.venv/bin/python -m tests.bench.bench_page [chromium]``. The limit is 50 ms per update with
-1,000 pairs. The page measures an update as ``live-update``: it parses and applies the events of a
-snapshot, and draws all charts. Long tasks take 50 ms or more after the page has loaded. They
-include layout and painting of the browser.
+To run it, use ``.venv/bin/python -m tests.bench.bench_page [chromium]``. The limit is 50 ms per
+update with 1,000 pairs. The page measures an update as ``live-update``. To update, it parses and
+applies the events of a snapshot, and draws all charts. Long tasks take 50 ms or more after the page
+has loaded. They include layout and painting of the browser.
 """
 
 import sys
@@ -73,7 +73,7 @@ def main() -> None:
             missing=1,
         )
         begin_s = max(1, burst_s - LOOKS)
-        simulation = simulate(plant, look_s=LOOK_S, begin_s=begin_s, stop_s=burst_s)
+        simulation = simulate(plant, snapshot_s=LOOK_S, begin_s=begin_s, stop_s=burst_s)
         print(measure(simulation, chromium), flush=True)
 
 

@@ -1,9 +1,9 @@
-"""Share of passes of a fleet 2 % above its limit, by the scatter of its rate.
+"""Measure how often a fleet 2 % above its limit passes, by the scatter of its rate.
 
-Usage: ``python -m tests.bench.bench_power [--cases 600] [--seed 7] [--room 0.02]``. The worlds have
-the kind ``clean-30s`` of the hunt: bursts of 30 s with a correlation of up to 0.5 from second to
-second. The target of each world is set so that its slowest burst is above the limit by exactly the
-room.
+To run it, use ``python -m tests.bench.bench_power [--cases 600] [--seed 7] [--room 0.02]``. The
+worlds have the kind ``clean-30s`` of the hunt, with bursts of 30 s that can have a correlation of
+up to 0.5 from second to second. The target of a world is set so that its slowest burst is above the
+limit by exactly this margin.
 """
 
 import argparse
@@ -29,14 +29,14 @@ ERRORS: Final = (0.001, 0.002, 0.003, 0.004, 0.005, math.inf)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
-    """One world.
+class JudgedWorld:
+    """Result of one world.
 
     Attributes:
         error_ratio: Standard error of the mean of 30 s, by the true seconds and the true
             correlation.
-        bursts_count: Bursts of the world. Each has to hold the limit.
-        verdict: The engine's verdict.
+        bursts_count: Number of bursts that must be above the limit.
+        verdict: Verdict of the engine.
     """
 
     error_ratio: float
@@ -44,16 +44,16 @@ class Judged:
     verdict: str
 
 
-def judged(seed: int, room_ratio: float) -> Judged:
+def judge_world(seed: int, margin_ratio: float) -> JudgedWorld:
     """Judge one world with the given room above the limit."""
     world = generate(KIND, seed)
     bursts, plan, rho = world.truth.bursts, world.recording.plan, world.spec.noise.rho
     slowest = min(burst.low_bits_per_second for burst in bursts)
-    factor = slowest / ((1 + room_ratio) * world.truth.limit_bits_per_second)
+    factor = slowest / ((1 + margin_ratio) * world.truth.limit_bits_per_second)
     moved = replace(plan, target_bits_per_second=plan.target_bits_per_second * factor)
     steady = [burst.seconds[EDGE_S:-EDGE_S] for burst in bursts]
     scatter = float(np.concatenate([item / item.mean() for item in steady]).std())
-    return Judged(
+    return JudgedWorld(
         error_ratio=scatter * math.sqrt((1 + rho) / (1 - rho) / world.spec.duration_s),
         bursts_count=len(bursts),
         verdict=conclude(replace(world.recording, plan=moved)).verdict.value,
@@ -68,7 +68,9 @@ def main() -> None:
     arguments = parser.parse_args()
     seeds = range(arguments.seed * 1_000_000, arguments.seed * 1_000_000 + arguments.cases)
     with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
-        cases = list(pool.map(partial(judged, room_ratio=arguments.room), seeds, chunksize=8))
+        cases = list(
+            pool.map(partial(judge_world, margin_ratio=arguments.room), seeds, chunksize=8)
+        )
     out = sys.stdout
     out.write("| standard error of the mean | worlds | pass | fail | pass, of one burst |\n")
     out.write("| --- | --- | --- | --- | --- |\n")

@@ -1,9 +1,10 @@
-"""Benchmark of a coordinator in a soak of one day with 1,000 pairs.
+"""Measure a coordinator in a soak of one day with 1,000 pairs.
 
-Usage: ``.venv/bin/python -m tests.bench.bench_soak [pairs] [bursts]``. The limits: planning 24 h
-with 1,000 agents a side takes under 2 s, and every status and API read at the end takes under 200
-ms. Meanwhile a schedule becomes due at intervals and logs on standard error. The exit code is 1 if
-a limit is missed. The fabric is the embedded one. Claims, reports and seconds are simulated.
+To run it, use ``.venv/bin/python -m tests.bench.bench_soak [pairs] [bursts]``. If a limit is
+missed, the exit code is 1. It should take less than 2 s to plan 24 h with 1,000 agents per side,
+and less than 200 ms to read a status or the API at the end. Meanwhile a schedule becomes due at
+intervals and logs on standard error. The fabric is the embedded one. Claims, reports and seconds
+are simulated.
 """
 
 import asyncio
@@ -238,9 +239,7 @@ async def fill(fabric: Fabric, plan: Plan, clock: Clock, coordinator: Coordinato
     summary_of_run = summarise_run(plan, measured, None, clock.at)
     document = canonical(summary_of_run)
     await fabric.records.private.save_document(plan.run_id, Document.RUN, document)
-    print(
-        f"run judged: {time.perf_counter() - began_s:.1f} s, summary {len(document) / 1e6:.2f} MB"
-    )
+    print(f"verdict: {time.perf_counter() - began_s:.1f} s, summary {len(document) / 1e6:.2f} MB")
     for index in range(OLD_RUNS_COUNT):
         created_at = plan.created_at - timedelta(days=1, seconds=index)
         old = plan.model_copy(update={"run_id": f"old-{index}", "created_at": created_at})

@@ -1,9 +1,9 @@
-"""Benchmark of starts: the error of one pair, and the spread of thirty pairs.
+"""Measure the start error of one pair, and the start spread of thirty pairs.
 
-Usage: ``python -m tests.bench.bench_start``, as root, on an idle machine. The result depends on the
-scheduling of cores. Each figure is the minimum over a few bursts of ``broadside demo``. The error
-of one pair applies to a fleet with one core per pair. The spread of thirty pairs on two cores is a
-property of the host. A launch with 64 streams per pair reports it.
+To run it, use ``python -m tests.bench.bench_start`` as root on an idle machine. The result depends
+on the scheduling of cores. The values are the minimum over a few bursts of ``broadside demo``. The
+error of one pair applies to a fleet with one core per pair. The spread of thirty pairs on two cores
+is a property of the host. A launch with 64 streams per pair will report it.
 """
 
 import sys
@@ -24,7 +24,7 @@ SPREADS: Final = ((8, 45.0), (1, 12.0))
 
 def rows() -> Iterator[Row]:
     """Yield the start error of one pair, then the spreads."""
-    errors_ms = [1e3 * abs(float(item)) for item in _told("start_error_max_s", 1, 1)]
+    errors_ms = [1e3 * abs(float(item)) for item in _reported_values("start_error_max_s", 1, 1)]
     yield Row(
         name="start error of one pair, 1 stream",
         value=min(errors_ms),
@@ -34,7 +34,7 @@ def rows() -> Iterator[Row]:
         peer_value=max(errors_ms),
     )
     for streams, limit_ms in SPREADS:
-        spreads_ms = [1e3 * float(item) for item in _told("start_spread_s", 30, streams)]
+        spreads_ms = [1e3 * float(item) for item in _reported_values("start_spread_s", 30, streams)]
         yield Row(
             name=f"start spread of 30 pairs, {streams} streams",
             value=min(spreads_ms),
@@ -45,7 +45,7 @@ def rows() -> Iterator[Row]:
         )
 
 
-def _told(figure: str, pairs: int, streams: int) -> Iterator[float]:
+def _reported_values(figure: str, pairs: int, streams: int) -> Iterator[float]:
     try:
         for _ in range(ROUNDS_COUNT):
             yield demo(pairs, streams, SECONDS)[figure]

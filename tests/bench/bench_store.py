@@ -1,9 +1,9 @@
-"""Benchmark of computing the figures of a burst from the store: CPU seconds and memory.
+"""Measure the CPU seconds and memory to compute a burst's figures from the store.
 
-Usage: ``python -m tests.bench.bench_store``. It measures the whole path on the embedded fabric:
-rows, chunks, columns, join of both ends, grid and summary. The peer is the bare sum over the same
-readings in one array, in the same run: numpy, and DuckDB and polars if installed. ``make bench``
-installs them beside the checkout (``peers.lock``).
+To run it, use ``python -m tests.bench.bench_store``. The whole path on the embedded fabric is
+measured: rows, chunks, columns, join of both ends, grid and summary. The peer is the bare sum over
+the same readings in one array, in the same run. It is computed using numpy, and DuckDB and polars
+if they are installed. Use ``make bench`` to install them beside the checkout (``peers.lock``).
 """
 
 import importlib.util
@@ -23,7 +23,7 @@ from broadside.coordinator.core.summary import canonical
 from broadside.coordinator.process_memory import collect_rarely, keep_one_heap
 from broadside.coordinator.runs.evidence_loader import read_evidence
 from tests.bench.limit_rows import Row, show
-from tests.bench.stored_fleet import embedded, in_own_process, plan_of, rows_of, store
+from tests.bench.stored_fleet import embedded, plan_of, rows_of, run_in_process, store
 
 # Pairs, s, limit in CPU seconds, limit in MB.
 CASES: Final = ((30, 1740, 0.15, 300), (1000, 1800, 2.5, 300))
@@ -33,8 +33,8 @@ def rows() -> Iterator[Row]:
     """Yield cost, memory and stored bytes of each case, compared with the bare sums."""
     for pairs, seconds, limit_s, limit_mb in CASES:
         with tempfile.TemporaryDirectory() as folder:
-            entities, stored_bytes = in_own_process(_fill, folder, pairs, seconds)
-            took_s, read_s, peak_mb, summary_bytes, series_bytes = in_own_process(
+            entities, stored_bytes = run_in_process(_fill, folder, pairs, seconds)
+            took_s, read_s, peak_mb, summary_bytes, series_bytes = run_in_process(
                 _summarise, folder, pairs, seconds
             )
         name = f"{pairs} x {seconds} s from the store"

@@ -1,8 +1,8 @@
-"""Benchmark of ended runs: start-up, a list, the sums of a month, and a scrape.
+"""Measure start-up, a list, the sums of a month, and a scrape with many ended runs.
 
-Usage: ``python -m tests.bench.bench_stored_runs [runs]``. That many runs of one year are in an
-embedded fabric. The peer of each figure is the same work with a hundredth of the runs. The ratio
-shows costs that grow with the number of stored runs.
+To run it, use ``python -m tests.bench.bench_stored_runs [runs]``. That many runs of one year are in
+an embedded fabric. The peer is the same work with a hundredth of the runs. The ratio shows if a
+cost grows with the number of stored runs.
 """
 
 import resource
@@ -21,7 +21,7 @@ from broadside.coordinator.views.prometheus_metrics import take_snapshot
 from broadside.exchange.records.keys import RUNS, run_key
 from broadside.exchange.rows import message_row
 from tests.bench.limit_rows import Row, show
-from tests.bench.stored_fleet import embedded, header_of, in_own_process, plan_of
+from tests.bench.stored_fleet import embedded, header_of, plan_of, run_in_process
 from tests.synthetic_runs import create_run
 
 RUNS_COUNT: Final = 100_000
@@ -39,7 +39,7 @@ MEMORY_MAX_MB: Final = 200
 
 
 def rows(count: int = RUNS_COUNT) -> Iterator[Row]:
-    """Yield each figure, compared with the same for a hundredth of the runs."""
+    """Yield the figures, compared with those for a hundredth of the runs."""
     many, few = (_figures(item) for item in (count, max(1, count // 100)))
     peer = f"{count // 100} runs"
     for name, limit_s in LIMITS.items():
@@ -57,8 +57,8 @@ def rows(count: int = RUNS_COUNT) -> Iterator[Row]:
 
 def _figures(count: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
-        in_own_process(_fill, folder, count)
-        return in_own_process(_measure, folder, count)
+        run_in_process(_fill, folder, count)
+        return run_in_process(_measure, folder, count)
 
 
 async def _fill(folder: str, count: int) -> None:

@@ -1,10 +1,10 @@
-"""Report of the longest import chain of the packages, or of an import cycle.
+"""Report the longest import chain of the packages, or an import cycle.
 
-Usage: ``python -m tests.bench.bench_structure [ROOT]``. It needs only the standard library. An edge
-leads from a module to each module of ours in its import statements. A package is its own
-``__init__``. Importing a module does not count as importing the packages above it. The report has
-two parts: imports at import time, and the same with imports in functions and under ``if
-TYPE_CHECKING``.
+To run it, use ``python -m tests.bench.bench_structure [ROOT]``. It needs only the standard library.
+There is an edge from a module to a module of ours if it is in an import statement. A package is its
+own ``__init__``. If a module is imported, this does not count as an import of the packages above
+it. The report has two parts: imports at import time, and the same with imports in functions and
+under ``if TYPE_CHECKING``.
 """
 
 import ast

@@ -1,8 +1,9 @@
-"""Benchmark of the time from the last record of a run to its verdict, without a device counter.
+"""Measure the time from the last record of a run to its verdict.
 
-Usage: ``python -m tests.bench.bench_verdict``. All ends store their last records half a second
-after the end of the burst, in the embedded fabric. From then on the loop of the coordinator is
-timed. The peer is the CPU time to read and measure the same rows once, which is a lower bound.
+To run it, use ``python -m tests.bench.bench_verdict``. The run has no device counter. All ends
+store their last records in the embedded fabric half a second after the end of the burst. The loop
+of the coordinator is timed from then on. The peer is the CPU time to read and measure the same rows
+once, which is a lower bound.
 """
 
 import asyncio
@@ -60,7 +61,7 @@ def rows() -> Iterator[Row]:
         with tempfile.TemporaryDirectory() as folder:
             took_s, work_s = asyncio.run(verdict_after_s(Path(folder), pairs))
         yield Row(
-            name=f"{pairs} pairs: last word to verdict",
+            name=f"{pairs} pairs: last record to verdict",
             value=took_s,
             unit="s",
             limit=limit_s,

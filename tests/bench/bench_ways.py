@@ -1,10 +1,10 @@
-"""Report of the files that a launch, a delivery and a close pass through.
+"""Report the files that are used to launch a run, to deliver a job and to close a run.
 
-Usage: ``python -m tests.bench.bench_ways``. Each path runs once under Python's profiler on the
-embedded fabric. The agent's path uses tables in memory. *Files* are our files with a function that
-ran between the two ends. *Stays* is the number of transitions from one file to another. *Climbs*
-are the pairs of files in which a lower layer called a higher one: exchange, core, device, runs, API
-and CLI. The *path* is the files on the stack when the far end is reached.
+To run it, use ``python -m tests.bench.bench_ways``. The paths run once under Python's profiler on
+the embedded fabric. The agent's path uses tables in memory. *Files* are our files with a function
+that was called between the two ends. *Stays* is the number of transitions from one file to another.
+*Climbs* are the pairs of files in which a lower layer called a higher one: exchange, core, device,
+runs, API and CLI. The *path* is the list of files on the stack when the last function is reached.
 """
 
 import asyncio
@@ -79,7 +79,7 @@ class PingMethod:
             frame = frame.f_back
         return [*reversed(by_name)]
 
-    async def walk(self, work: Callable[[], Awaitable[object]]) -> None:
+    async def trace(self, work: Callable[[], Awaitable[object]]) -> None:
         # The profiler applies to threads that start later.
         threading.setprofile(self.see)
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor())
@@ -111,7 +111,7 @@ async def main() -> None:
             await fabric.records.fleet.beat(agent)
         spec = RunSpec(scenario="smoke", pairs_count=2, burst_s=10, lead_s=30)
         coordinator = Coordinator(fabric, now=lambda: NOW)
-        await PingMethod("launch to the queue", "send").walk(
+        await PingMethod("launch to the queue", "send").trace(
             lambda: coordinator.launch(spec, by="bench")
         )
 
@@ -123,13 +123,13 @@ async def main() -> None:
             await store_server(fabric, pair)
         over_at = due_at(plan.bursts[0]) + timedelta(seconds=1)
         coordinator = Coordinator(fabric, now=lambda: over_at)
-        await PingMethod("a burst's end to its verdict", "save_outcome").walk(
+        await PingMethod("a burst's end to its verdict", "save_outcome").trace(
             lambda: coordinator.advance(plan.run_id)
         )
         await fabric.close()
     bench = Bench()
     body = due_in(-2).model_dump_json().encode()
-    await PingMethod("a delivery to the table (of a job that came late)", "save_report").walk(
+    await PingMethod("a delivery to the table (of a job that came late)", "save_report").trace(
         lambda: bench.take(body)
     )
 

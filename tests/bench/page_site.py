@@ -40,7 +40,7 @@ UPLOAD_LAG_S = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Simulation:
-    """Replay of one burst with a snapshot every ``look_s`` seconds.
+    """Replay of one burst with a snapshot every ``snapshot_s`` seconds.
 
     Attributes:
         begin_s: Seconds of the burst in the first snapshot.
@@ -49,8 +49,8 @@ class Simulation:
 
     made: Fleet
     measured: BurstMeasurement
-    judged: RunSummary
-    look_s: float
+    run_summary: RunSummary
+    snapshot_s: float
     begin_s: int = 0
     stop_s: int | None = None
 
@@ -59,17 +59,19 @@ class Simulation:
         return self.made.plan.bursts[0].duration_s
 
 
-def simulate(plant: Plant, *, look_s: float, **span: Any) -> Simulation:
+def simulate(plant: Plant, *, snapshot_s: float, **span: Any) -> Simulation:
     """Simulate and measure a synthetic fleet with a firewall."""
     made = fleet(plant, target_bits_per_second=180e9)
     measured = measure_burst(made.plan.spec, made.evidence[0], made.now)
     summary = summarise_run(made.plan, [measured], made.ledger, made.now)
-    return Simulation(made=made, measured=measured, judged=summary, look_s=look_s, **span)
+    return Simulation(
+        made=made, measured=measured, run_summary=summary, snapshot_s=snapshot_s, **span
+    )
 
 
 def _shown(simulation: Simulation, second: int) -> LiveSnapshot:
     """Return the snapshot at a second, in which some pairs are one or two seconds late."""
-    series, summary = simulation.measured.series, simulation.judged.bursts[0]
+    series, summary = simulation.measured.series, simulation.run_summary.bursts[0]
     known_s = max(0, second - UPLOAD_LAG_S)
     offset = int(series.planned_start_s) - series.start_s
     behind = np.arange(len(summary.pairs)) % UPLOAD_LAG_S
@@ -90,9 +92,12 @@ def _shown(simulation: Simulation, second: int) -> LiveSnapshot:
 
 
 def _ledger_until(ledger: FirewallLedger, until_s: float) -> FirewallLedger:
-    keep = ledger.end_s <= until_s
+    included = ledger.end_s <= until_s
     return replace(
-        ledger, start_s=ledger.start_s[keep], end_s=ledger.end_s[keep], bytes=ledger.bytes[keep]
+        ledger,
+        start_s=ledger.start_s[included],
+        end_s=ledger.end_s[included],
+        bytes=ledger.bytes[included],
     )
 
 
@@ -166,10 +171,10 @@ def create_app(simulation: Simulation) -> FastAPI:
                     ledger = ledger_message(_ledger_until(simulation.made.ledger, until_s), burst)
                     yield ServerSentEvent(event="ledger", raw_data=ledger.model_dump_json())
                 before = now
-            await asyncio.sleep(simulation.look_s)
+            await asyncio.sleep(simulation.snapshot_s)
         if simulation.stop_s is not None:
             await asyncio.sleep(3600)
-        summary = simulation.judged.model_copy(update={"run_id": RUN_ID})
+        summary = simulation.run_summary.model_copy(update={"run_id": RUN_ID})
         yield ServerSentEvent(event="summary", raw_data=summary.model_dump_json())
 
     app.include_router(web.router)

@@ -48,7 +48,7 @@ def rows() -> Iterator[Row]:
     collect_rarely()
     for name, turns in (
         ("{} x {} s: summary from the store", _summaries(*SUMMARY)),
-        ("{} pairs at second {}: a live look", _looks(*LOOK)),
+        ("{} pairs at second {}: a live look", _snapshots(*LOOK)),
     ):
         took_s, bare_s = (min(item) for item in zip(*asyncio.run(turns), strict=True))
         text = name.format(*(SUMMARY if "summary" in name else LOOK))
@@ -94,7 +94,7 @@ async def _summaries(pairs: int, seconds: int) -> list[tuple[float, float]]:
     return turns
 
 
-async def _looks(pairs: int, second: int) -> list[tuple[float, float]]:
+async def _snapshots(pairs: int, second: int) -> list[tuple[float, float]]:
     with tempfile.TemporaryDirectory() as folder:
         fabric = embedded(folder)
         plan = plan_of(pairs, 2 * second)

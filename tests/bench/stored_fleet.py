@@ -66,7 +66,7 @@ _CLOCK: Final = ClockReading(
 )
 
 
-def in_own_process(work: Callable[..., Coroutine[Any, Any, T]], *given: object) -> T:
+def run_in_process(work: Callable[..., Coroutine[Any, Any, T]], *given: object) -> T:
     """Run a module's coroutine function in a separate process and return its result."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         reported: T = pool.apply(_carry_out, (work, given))

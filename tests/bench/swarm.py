@@ -1,18 +1,18 @@
-"""Benchmark with thousands of simulated agents on one real coordinator with viewers.
+"""Measure one real coordinator with thousands of simulated agents and with viewers.
 
-Usage: ``python -m tests.bench.swarm [--pairs 1000] [--seconds 30] [--viewers 20] [--fabric
+To run it, use ``python -m tests.bench.swarm [--pairs 1000] [--seconds 30] [--viewers 20] [--fabric
 azure]``.
 
-The agents are simulated by their requests through the real adapters: heartbeats, a job checked
-against the plan, its claim, the control row of the run once a second, the seconds of both ends
-every three seconds, and the last records. :mod:`tests.bench.stored_fleet` replaces iperf3. The
-agents share the machine with the coordinator, so read the figures together with the load that is
-printed.
+The agents are simulated by their requests through the real adapters. They send heartbeats, check a
+job against the plan and claim it. They read the control row of the run once a second, and send the
+seconds of both ends every three seconds, and the last records. :mod:`tests.bench.stored_fleet` is
+used instead of iperf3. The agents share the machine with the coordinator, so the printed load
+should be considered too.
 
-``--fabric azure`` uses the recorded emulators. It prints the rows of the busiest second of each
-partition from their request log, compared with tests/docs_build/azure_limits_page.py. A partition
-above half of the limit of Azure fails. Only the log matters: the speed of the emulators is not the
-speed of Azure.
+Use ``--fabric azure`` to run it with the recorded emulators. It will print the rows of the busiest
+second by partition from their request log, compared with tests/docs_build/azure_limits_page.py. It
+will fail if a partition is above half of the limit of Azure. Only the log is used, because the
+speed of the emulators is not the speed of Azure.
 """
 
 import argparse
@@ -72,14 +72,14 @@ class Waits:
 
     Attributes:
         claimed_at_s: Epoch seconds of each claim.
-        said_at_s: Epoch seconds of the last record of each pair.
+        last_record_at_s: Epoch seconds of the last record of each pair.
     """
 
     beats_s: list[float] = field(default_factory=list)
     polls_s: list[float] = field(default_factory=list)
     uploads_s: list[float] = field(default_factory=list)
     claimed_at_s: list[float] = field(default_factory=list)
-    said_at_s: list[float] = field(default_factory=list)
+    last_record_at_s: list[float] = field(default_factory=list)
 
     def add(self, other: "Waits") -> None:
         for name in self.__dataclass_fields__:
@@ -98,11 +98,11 @@ class Agents:
         await asking
         took_s.append(time.monotonic() - began_s)
 
-    async def beat_forever(self, told: Presence) -> None:
+    async def beat_forever(self, label: Presence) -> None:
         await asyncio.sleep(random.random() * BEAT_S)
         while True:
             began_s = time.monotonic()
-            row = told.model_copy(update={"beat_at": datetime.now(UTC)})
+            row = label.model_copy(update={"beat_at": datetime.now(UTC)})
             await self.timed(self.waits.beats_s, self.fabric.agent_records.fleet.beat(row))
             await asyncio.sleep(max(0.0, began_s + BEAT_S - time.monotonic()))
 
@@ -128,13 +128,13 @@ class Agents:
         end_s, sent_s = begin_s + job.duration_s, UNTOLD_S
         await _until(begin_s + UPLOAD_S + turn_s(job.pair_index, UPLOAD_S))
         while (now_s := time.time()) < end_s:
-            await self._tell(job, int(now_s - begin_s), sent_s)
+            await self._store_records(job, int(now_s - begin_s), sent_s)
             sent_s = float(int(now_s - begin_s))
             await _until(now_s + UPLOAD_S)
         polling.cancel()
         await _until(end_s + turn_s(job.pair_index))
-        await self._tell(job, None, 0.0)
-        self.waits.said_at_s.append(time.time())
+        await self._store_records(job, None, 0.0)
+        self.waits.last_record_at_s.append(time.time())
 
     async def _poll_forever(self, job: Job) -> None:
         read = self.fabric.agent_records.runs.read_control
@@ -142,7 +142,7 @@ class Agents:
             await self.timed(self.waits.polls_s, read(job.run_id, job.pair_index))
             await asyncio.sleep(POLL_S)
 
-    async def _tell(self, job: Job, until_s: int | None, from_s: float) -> None:
+    async def _store_records(self, job: Job, until_s: int | None, from_s: float) -> None:
         """Store the records of both ends so far.
 
         An ``until_s`` of None stores all and ends the test.
@@ -208,15 +208,15 @@ class Watched:
     """Record of a run as its operators saw it.
 
     Attributes:
-        looks_count: Snapshots of all viewers together.
+        snapshots_count: Snapshots of all viewers together.
         ended_at_s: Epoch seconds of the end of the burst.
         core: Share of one core, from the start to the end of the burst.
     """
 
-    looks_count: int = 0
+    snapshots_count: int = 0
     status_s: list[float] = field(default_factory=list)
     ended_at_s: float = 0.0
-    judged_at_s: float = 0.0
+    verdict_at_s: float = 0.0
     summary: dict[str, Any] = field(default_factory=dict)
     core: float = 0.0
 
@@ -242,7 +242,7 @@ async def watch(serving: Serving, pairs: int, seconds: int, viewers: int) -> Wat
         before_s = cpu_s(serving.pid)
         try:
             async with asyncio.timeout(seconds + PATIENCE_S):
-                await _look(client, run_id, serving, seen, before_s, seconds)
+                await _poll(client, run_id, serving, seen, before_s, seconds)
         finally:
             for task in following:
                 task.cancel()
@@ -250,7 +250,7 @@ async def watch(serving: Serving, pairs: int, seconds: int, viewers: int) -> Wat
     return seen
 
 
-async def _look(
+async def _poll(
     client: httpx.AsyncClient,
     run_id: str,
     serving: Serving,
@@ -266,7 +266,7 @@ async def _look(
             seen.core = (cpu_s(serving.pid) - before_s) / seconds
         answer = await client.get(f"/v1/runs/{run_id}/summary")
         if answer.status_code == 200:
-            seen.judged_at_s, seen.summary = time.time(), answer.json()
+            seen.verdict_at_s, seen.summary = time.time(), answer.json()
             return
         await asyncio.sleep(0.5)
 
@@ -274,7 +274,7 @@ async def _look(
 async def _follow(client: httpx.AsyncClient, run_id: str, seen: Watched) -> None:
     async with client.stream("GET", f"/v1/runs/{run_id}/events", timeout=None) as stream:
         async for line in stream.aiter_lines():
-            seen.looks_count += line == "event: seconds" and time.time() < seen.ended_at_s
+            seen.snapshots_count += line == "event: seconds" and time.time() < seen.ended_at_s
 
 
 @contextlib.contextmanager
@@ -325,17 +325,17 @@ def rows(
         for item in carried:
             waits.add(item.get(PATIENCE_S))
         requested = tuple(azure.asked) if azure else ()
-        told = Path(f"/proc/{serving.pid}/status").read_text()
-        peak_mb = int(told.split("VmHWM:")[1].split()[0]) / 1024
+        label = Path(f"/proc/{serving.pid}/status").read_text()
+        peak_mb = int(label.split("VmHWM:")[1].split()[0]) / 1024
     name = f"swarm of {pairs} pairs, {kind}"
     load = os.getloadavg()[0]
     measured = seen.summary["bursts"][0]["pairs_measured"]
     yield Row(name=f"{name}: load average of {os.cpu_count()} cores", value=load, unit="")
     yield Row(name=f"{name}: pairs not measured", value=pairs - measured, unit="pairs", limit=0)
 
-    def p99(told: str, values: list[float], limit: float | None = None) -> Row:
+    def p99(label: str, values: list[float], limit: float | None = None) -> Row:
         p50, p99 = (float(item) for item in np.quantile(values, (0.5, 0.99)))
-        text = f"{name}: {told}, p99"
+        text = f"{name}: {label}, p99"
         return Row(name=text, value=p99, unit="s", limit=limit, peer="p50", peer_value=p50)
 
     yield p99("a heartbeat", waits.beats_s, BEAT_P99_MAX_S if kind == "embedded" else None)
@@ -344,26 +344,26 @@ def rows(
     yield p99("a status over the API", seen.status_s)
     claimed_s = max(waits.claimed_at_s) - min(waits.claimed_at_s)
     yield Row(name=f"{name}: first claim to last", value=claimed_s, unit="s")
-    last_s = seen.judged_at_s - max(waits.said_at_s)
-    yield Row(name=f"{name}: last word to verdict", value=last_s, unit="s")
-    yield Row(name=f"{name}: end to verdict", value=seen.judged_at_s - seen.ended_at_s, unit="s")
+    last_s = seen.verdict_at_s - max(waits.last_record_at_s)
+    yield Row(name=f"{name}: last record to verdict", value=last_s, unit="s")
+    yield Row(name=f"{name}: end to verdict", value=seen.verdict_at_s - seen.ended_at_s, unit="s")
     yield Row(name=f"{name}: coordinator, of a core", value=seen.core, unit="")
     yield Row(name=f"{name}: coordinator, memory", value=peak_mb, unit="MB")
     if viewers:
-        pace_s = seconds * viewers / max(1, seen.looks_count)
+        pace_s = seconds * viewers / max(1, seen.snapshots_count)
         yield Row(name=f"{name}: seconds a look, {viewers} viewers", value=pace_s, unit="s")
     if requested:
         yield from worst_seconds(requested, pairs, name)
 
 
-def worst_seconds(asked: Sequence[Asked], pairs: int, name: str) -> Iterator[Row]:
+def worst_seconds(requests: Sequence[Asked], pairs: int, name: str) -> Iterator[Row]:
     """Yield the busiest second of each kind of partition, compared with the documented figure.
 
     An emulator on two cores that is slower than 1,000 agents receives delayed requests at once. A
     row may then be above the documented figure. No row may use half of the partition's limit.
     """
     counts: Counter[tuple[str, str, int]] = Counter()
-    for one in asked:
+    for one in requests:
         if one.what in LIMITED and one.partition is not None:
             counts[one.what, one.partition, int(one.at_s)] += max(1, one.rows_count)
     worst: dict[str, int] = {}

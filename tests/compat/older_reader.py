@@ -1,7 +1,7 @@
-"""Reader of current messages with an earlier version, which is on PYTHONPATH.
+"""Reader of current messages that uses an earlier version on PYTHONPATH.
 
-Standard input is a JSON list of pairs of model name and text. Standard output is a list of results:
-an empty text, or the reason why it cannot be read.
+Standard input is a JSON list of pairs of model name and text. Standard output is a list of results.
+A result is an empty text, or the reason of the error.
 """
 
 import importlib
@@ -14,7 +14,7 @@ FORMER = {"HostInfo": "Passport"}
 
 
 def main() -> None:
-    # The packages of the oldest version have no prefix. Today's version is installed beside it.
+    # The oldest version has packages without a prefix, and today's version is installed beside it.
     prefix = "" if importlib.util.find_spec("agent") else "broadside."
     decide = importlib.import_module(f"{prefix}agent.decide")
     messages = importlib.import_module(f"{prefix}exchange.messages")

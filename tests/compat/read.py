@@ -1,7 +1,7 @@
-"""Read the fixtures of an earlier version with this checkout's code, and print what it says.
+"""Read the fixtures of an earlier version with the code of this checkout and print the results.
 
-``python -m tests.compat.read VERSION`` prints a JSON object a run: its verdict as stored and as
-judged anew, and what its seal says; and how many rows of each kind it read.
+``python -m tests.compat.read VERSION`` prints a JSON object with the verdict of each run, stored
+and computed again, the state of its seal, and the number of rows by kind.
 """
 
 import asyncio
@@ -52,13 +52,13 @@ FIXTURES: Final = Path(__file__).parents[1] / "data" / "compat"
 
 
 def _age(version: str) -> tuple[int, ...]:
-    """Return a sort key of a version, oldest first. Commits are older than every release."""
+    """Return a sort key of a version, oldest first. Commits are older than all releases."""
     parts = version.split(".")
     return tuple(map(int, parts)) if len(parts) > 1 else ()
 
 
 VERSIONS: Final = sorted((path.name for path in FIXTURES.iterdir() if path.is_dir()), key=_age)
-# The packages of the newest version before this one.
+# Packages of the newest version before this one.
 PREVIOUS: Final = max(
     (path for path in FIXTURES.glob("*/source.tar.xz") if path.parent.name != version_number()),
     key=lambda path: _age(path.parent.name),
@@ -92,7 +92,7 @@ MODELS: Final[tuple[tuple[str, str, str, type[Message]], ...]] = (
 
 
 def laid_out(version: str, folder: Path) -> Path:
-    """Restore a version's backup and return the data directory."""
+    """Restore the backup of a version and return the data directory."""
     restore(FIXTURES / version / "backup.tar.gz", folder / "data")
     return folder / "data"
 
@@ -115,7 +115,7 @@ async def rows_of(fabric: Fabric, data_dir: Path, table: str) -> AsyncIterator[E
 
 
 async def messages_of(fabric: Fabric, data_dir: Path) -> AsyncIterator[tuple[Message, str]]:
-    """Yield every row with a message and its stored text. Each must be readable."""
+    """Yield all rows with a message and the stored text. They must be readable."""
     for table in ("control", "results", "private"):
         async for row in rows_of(fabric, data_dir, table):
             for place, partition, key, model in MODELS:
@@ -140,7 +140,7 @@ def queued_bodies(data_dir: Path) -> list[bytes]:
 
 
 async def read_runs(fabric: Fabric) -> dict[str, dict[str, Any]]:
-    """Return the verdict and the seal of each judged run."""
+    """Return the verdict and the seal of all judged runs."""
     coordinator = Coordinator(fabric)
     by_name = {}
     async for header in fabric.records.private.list_runs(limit=1_000):
@@ -164,7 +164,7 @@ async def read_runs(fabric: Fabric) -> dict[str, dict[str, Any]]:
 
 
 async def jobs_again(fabric: Fabric) -> dict[str, bool]:
-    """Return whether each run's jobs, created again from its plan, equal the queued bytes."""
+    """Return, for each run, whether jobs created from its plan are equal to the queued bytes."""
     coordinator = Coordinator(fabric)
     by_name = {}
     async for header in fabric.records.private.list_runs(limit=1_000):

@@ -1,6 +1,7 @@
-"""Print the JSON schema of every message, and every setting, of the checkout in which this runs.
+"""Print the JSON schemas of all messages, and all settings, of the current checkout.
 
-``tests/compat/write.py`` runs it with that checkout's Python, whatever its packages are called.
+``tests/compat/write.py`` runs this file with the Python of that checkout, independent of the names
+of its packages.
 """
 
 import importlib

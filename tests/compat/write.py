@@ -1,8 +1,8 @@
-"""Write the compatibility fixtures of one version, by running that version's own programs.
+"""Write the compatibility fixtures of one version with the programs of that version.
 
-``make compat-fixtures VERSION=0.9.0`` runs it on this checkout. ``--checkout`` names another one,
-which was set up with its own ``make setup``. Only commands of that checkout are used, so the
-names of its packages do not matter. Needs root: two runs are fired in the lab.
+``make compat-fixtures VERSION=0.9.0`` uses this checkout. The option ``--checkout`` selects another
+one, after its own ``make setup``. Only commands of that checkout are used, so the names of its
+packages do not matter. The program needs root, because two runs use the lab.
 """
 
 import argparse
@@ -82,7 +82,7 @@ class Writer:
     """Programs of one version and their working folder.
 
     Attributes:
-        facts: Results of each run by that version.
+        facts: Results of the runs by that version.
     """
 
     checkout: Path
@@ -103,7 +103,7 @@ class Writer:
         return fields | {name: str(value) for name, value in chosen.items()}
 
     def run(self, *words: object, allowed: Sequence[int] = (0,)) -> str:
-        """Run a command to its end and return its standard output."""
+        """Run a command and return its standard output."""
         done = subprocess.run(
             [self.command, *map(str, words)],
             env=self.environment(),
@@ -165,7 +165,7 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def steady_clock() -> Iterator[Path]:
-    """Start a chronyd that reports a correct clock and yield its command socket."""
+    """Start a chronyd that reports a correct clock, and yield its command socket."""
     chronyd = shutil.which("chronyd", path=f"{os.environ['PATH']}:/usr/sbin")
     if chronyd is None:
         raise SystemExit("chronyd: not installed; apt-get install chrony")
@@ -263,7 +263,7 @@ def toml(values: Mapping[str, object]) -> str:
 
 
 def on_loopback(writer: Writer, clock: Path, at: Path) -> None:
-    """Run everything that needs no lab, and leave one run with queued bursts."""
+    """Run everything that does not need a lab, and leave one run with queued bursts."""
     listen = f"127.0.0.1:{free_port()}"
     coordinator: dict[str, object] = {
         "BROADSIDE_TELEMETRY_FILE": at / "telemetry.toml",
@@ -394,7 +394,7 @@ def over_https(writer: Writer, clock: Path, listen: str, paced: Mapping[str, obj
 
 
 def ask(writer: Writer) -> None:
-    """Store the verdict and the seal of each run by this version."""
+    """Store the verdict and the seal of all runs by this version."""
     for run in json.loads(writer.run("runs", "--json", "--limit", "100")):
         run_id = run["run_id"]
         text = writer.run("verdict", run_id, "--json", allowed=(0, 1, 2, 4))
@@ -414,7 +414,7 @@ def ask(writer: Writer) -> None:
 
 
 def hide_place(writer: Writer) -> None:
-    """Replace the path of the checkout, which is in the engines' arguments."""
+    """Replace the path of the checkout, which is in the arguments of the engines."""
     for path in (writer.folder / "data").glob("*.sqlite3"):
         with contextlib.closing(sqlite3.connect(path)) as database, database:
             tables = [name for (name,) in database.execute("SELECT name FROM sqlite_master")]
@@ -483,7 +483,7 @@ def write(version: str, checkout: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.compat.write", description=__doc__)
     parser.add_argument("version", help="of the fixtures' folder, such as 0.9.0")
-    parser.add_argument("--checkout", type=Path, default=ROOT, help="whose programs write them")
+    parser.add_argument("--checkout", type=Path, default=ROOT, help="of the programs to use")
     arguments = parser.parse_args()
     write(arguments.version, arguments.checkout)
 

@@ -79,14 +79,14 @@ def checks() -> Iterator[tuple[str, Ran]]:
     yield "terraform validate and test", tools.terraform_test()
 
 
-def _terraform_faults(found: Iterator[str]) -> Ran:
+def _terraform_faults(lines: Iterator[str]) -> Ran:
     try:
-        return Ran(faults=tuple(found))
+        return Ran(faults=tuple(lines))
     except hcl.Unreadable as error:
         return Ran(faults=(str(error),))
 
 
-def say(text: str) -> None:
+def print_line(text: str) -> None:
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
@@ -108,8 +108,8 @@ def main() -> int:
     for name, ran in checks():
         failed += bool(ran.faults)
         unrun += ran.unrun is not None
-        say("\n         ".join(_lines(name, ran)))
-    say(f"deploy-check: {failed} faulty, {unrun} not run")
+        print_line("\n         ".join(_lines(name, ran)))
+    print_line(f"deploy-check: {failed} faulty, {unrun} not run")
     return 1 if failed or (required and unrun) else 0
 
 

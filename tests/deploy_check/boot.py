@@ -85,11 +85,11 @@ def fill(template: str, values: Mapping[str, str]) -> str:
         KeyError: A name has no value.
     """
 
-    def filled(found: "re.Match[str]") -> str:
-        value = values[found[2] or found[3]]
-        return value.replace("\n", "\n" + " " * int(found[1])) if found[1] else value
+    def filled(hit: "re.Match[str]") -> str:
+        value = values[hit[2] or hit[3]]
+        return value.replace("\n", "\n" + " " * int(hit[1])) if hit[1] else value
 
-    stored = _CONDITION.sub(lambda found: found[2] if values[found[1]] else "", template)
+    stored = _CONDITION.sub(lambda hit: hit[2] if values[hit[1]] else "", template)
     return _TEMPLATE.sub(filled, stored)
 
 

@@ -28,11 +28,11 @@ class Block:
     arguments: Mapping[str, Any]
     blocks: Mapping[str, "tuple[Block, ...]"]
     # The ``for_each`` of a `dynamic` block, which creates zero or more blocks.
-    each: Any = None
+    for_each: Any = None
 
     @property
     def dynamic(self) -> bool:
-        return self.each is not None
+        return self.for_each is not None
 
     def literal(self, name: str) -> Any:
         """Return an argument with a literal value, else None."""
@@ -100,7 +100,7 @@ def expressions(value: Any) -> Iterator[str]:
         case str() if is_expression(value):
             yield value
         case Block():
-            yield from expressions(value.each)
+            yield from expressions(value.for_each)
             yield from expressions(value.arguments)
             yield from expressions(value.blocks)
         case Mapping():
@@ -122,11 +122,11 @@ def _parse(text: str, path: str) -> dict[str, Any]:
         raise Unreadable(f"{path}: {' '.join(str(error).split())[:200]}") from error
 
 
-def _module(folder: str, found: Mapping[str, list[Any]]) -> Module:
+def _module(folder: str, parsed: Mapping[str, list[Any]]) -> Module:
     one_label = {
         kind: {
             _aliased(_bare(label), body): _block(body)
-            for entry in found.get(kind, ())
+            for entry in parsed.get(kind, ())
             for label, body in _labels(entry)
         }
         for kind in ("variable", "output", "module", "provider")
@@ -134,7 +134,7 @@ def _module(folder: str, found: Mapping[str, list[Any]]) -> Module:
     two_labels = {
         kind: {
             (_bare(outer), _bare(label)): _block(body)
-            for entry in found.get(kind, ())
+            for entry in parsed.get(kind, ())
             for outer, inner in _labels(entry)
             for label, body in _labels(inner)
         }
@@ -150,7 +150,7 @@ def _module(folder: str, found: Mapping[str, list[Any]]) -> Module:
         data=two_labels["data"],
         locals={
             name: _clean(value)
-            for entry in found.get("locals", ())
+            for entry in parsed.get("locals", ())
             for name, value in entry.items()
             if name != _MARK
         },
@@ -166,7 +166,7 @@ def _labels(entry: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     return ((label, body) for label, body in entry.items() if label != _MARK)
 
 
-def _block(body: Mapping[str, Any], each: Any = None) -> Block:
+def _block(body: Mapping[str, Any], for_each: Any = None) -> Block:
     arguments: dict[str, Any] = {}
     blocks: dict[str, list[Block]] = {}
     for name, value in body.items():
@@ -181,12 +181,12 @@ def _block(body: Mapping[str, Any], each: Any = None) -> Block:
                 continue
             for label, inner in _labels(nested):
                 for content in inner["content"]:
-                    made = _block(content, each=_clean(inner["for_each"]))
+                    made = _block(content, for_each=_clean(inner["for_each"]))
                     blocks.setdefault(_bare(label), []).append(made)
     return Block(
         arguments=arguments,
         blocks={name: tuple(result) for name, result in blocks.items()},
-        each=each,
+        for_each=for_each,
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from tests.deploy_check.hcl import ROOT, Block, Module, called_folder, expressions
 from tests.deploy_check.schema import Schema
-from tests.deploy_check.values import UNKNOWN, Found, Values
+from tests.deploy_check.values import UNKNOWN, Target, Values
 
 # The keys are folders.
 Modules = Mapping[str, Module]
@@ -93,7 +93,7 @@ class Range:
     values: Values
     schema: Schema
 
-    def each(self, kind: str) -> Iterator[tuple[str, Module, Block]]:
+    def resources_of(self, kind: str) -> Iterator[tuple[str, Module, Block]]:
         """Yield every resource of a type with its position."""
         for module in self.modules.values():
             for (result, name), block in module.resources.items():
@@ -127,7 +127,7 @@ def seconds(duration: object) -> float | None:
 
 def _texts(range_: Range) -> Iterator[str]:
     for (kind, argument), taken in TAKEN.items():
-        for place, module, block in range_.each(kind):
+        for place, module, block in range_.resources_of(kind):
             value = range_.values.of(module, block.arguments.get(argument))
             if isinstance(value, str) and value not in taken:
                 yield f"{place}: {argument} {value!r}: must be {', '.join(sorted(taken))}"
@@ -135,10 +135,10 @@ def _texts(range_: Range) -> Iterator[str]:
 
 def _subnets(range_: Range) -> Iterator[str]:
     for (kind, block_name, argument), name in SUBNETS.items():
-        for place, module, block in range_.each(kind):
+        for place, module, block in range_.resources_of(kind):
             for inner in block.blocks.get(block_name, ()):
                 subnet = range_.values.of(module, inner.arguments.get(argument))
-                if isinstance(subnet, Found) and subnet.kind == "azurerm_subnet":
+                if isinstance(subnet, Target) and subnet.kind == "azurerm_subnet":
                     result = range_.values.of(subnet.module, subnet.block.arguments.get("name"))
                     if result != name:
                         yield f"{place}.{block_name}: subnet {result!r}: must be named {name}"
@@ -146,9 +146,9 @@ def _subnets(range_: Range) -> Iterator[str]:
                     yield f"{place}.{block_name}: {argument} names no subnet"
 
 
-def _doors(range_: Range) -> Iterator[str]:
+def _public_access(range_: Range) -> Iterator[str]:
     for (kind, argument), must in SHUT.items():
-        for place, module, block in range_.each(kind):
+        for place, module, block in range_.resources_of(kind):
             value = range_.values.of(module, block.arguments.get(argument))
             if value != must:
                 shown = "not said" if argument not in block.arguments else repr(value)
@@ -156,28 +156,28 @@ def _doors(range_: Range) -> Iterator[str]:
 
 
 def _queue(range_: Range) -> Iterator[str]:
-    for place, module, block in range_.each("azurerm_servicebus_queue"):
+    for place, module, block in range_.resources_of("azurerm_servicebus_queue"):
 
-        def said(name: str, module: Module = module, block: Block = block) -> Any:
+        def setting(name: str, module: Module = module, block: Block = block) -> Any:
             return range_.values.of(module, block.arguments.get(name))
 
-        lock_s = seconds(said("lock_duration"))
+        lock_s = seconds(setting("lock_duration"))
         if lock_s is None or not 5 <= lock_s <= LOCK_MAX_S:
-            yield f"{place}: lock_duration {said('lock_duration')!r}: must be PT5S to PT5M"
-        window_s = seconds(said("duplicate_detection_history_time_window"))
+            yield f"{place}: lock_duration {setting('lock_duration')!r}: must be PT5S to PT5M"
+        window_s = seconds(setting("duplicate_detection_history_time_window"))
         least_s, most_s = DUPLICATES_S
-        if said("requires_duplicate_detection") is not True:
+        if setting("requires_duplicate_detection") is not True:
             yield f"{place}: requires_duplicate_detection: must be true; jobs are sent again"
         elif window_s is None or not least_s <= window_s <= most_s:
             yield f"{place}: duplicate_detection_history_time_window: must be PT10M to P7D"
-        if said("dead_lettering_on_message_expiration") is not False:
+        if setting("dead_lettering_on_message_expiration") is not False:
             yield f"{place}: dead_lettering_on_message_expiration: must be false; late is not dead"
-        if said("requires_session") is True:
+        if setting("requires_session") is True:
             yield f"{place}: requires_session: must be false; agents compete for jobs"
 
 
 def _public_addresses(range_: Range) -> Iterator[str]:
-    for place, _, block in range_.each("azurerm_network_interface"):
+    for place, _, block in range_.resources_of("azurerm_network_interface"):
         for inner in block.blocks.get("ip_configuration", ()):
             if inner.arguments.get("public_ip_address_id") is not None:
                 yield f"{place}: public_ip_address_id: no VM has a public address"
@@ -185,7 +185,7 @@ def _public_addresses(range_: Range) -> Iterator[str]:
         "azurerm_linux_virtual_machine_scale_set",
         "azurerm_orchestrated_virtual_machine_scale_set",
     ):
-        for place, _, block in range_.each(kind):
+        for place, _, block in range_.resources_of(kind):
             for interface in block.blocks.get("network_interface", ()):
                 for inner in interface.blocks.get("ip_configuration", ()):
                     if "public_ip_address" in inner.blocks:
@@ -194,11 +194,11 @@ def _public_addresses(range_: Range) -> Iterator[str]:
 
 def _security_groups(range_: Range) -> Iterator[str]:
     """Check that no rule allows traffic to any destination."""
-    for place, module, block in range_.each("azurerm_network_security_rule"):
+    for place, module, block in range_.resources_of("azurerm_network_security_rule"):
         fields = {name: range_.values.of(module, value) for name, value in block.arguments.items()}
         if fields.get("access") == "Allow":
             yield from _too_wide(place, fields)
-    for place, _, block in range_.each("azurerm_network_security_group"):
+    for place, _, block in range_.resources_of("azurerm_network_security_group"):
         for rule in block.arguments.get("security_rule") or ():
             if isinstance(rule, dict) and rule.get("access") == "Allow":
                 yield from _too_wide(place, rule)
@@ -211,16 +211,18 @@ def _security_groups(range_: Range) -> Iterator[str]:
                     yield f"{module}: local.{name}: a rule for every port: name the traffic's"
 
 
-def _too_wide(where: str, told: Mapping[str, Any]) -> Iterator[str]:
-    to = told.get("destination_address_prefix")
-    if to in ANYWHERE or ANYWHERE & set(_listed(told.get("destination_address_prefixes"))):
-        yield f"{where}: allows everything to {to or 'anywhere'}: name the destination"
-    if told.get("source_address_prefix") in ANYWHERE and told.get("direction") == "Inbound":
-        yield f"{where}: lets anybody in: name the source"
+def _too_wide(prefix: str, fields: Mapping[str, Any]) -> Iterator[str]:
+    to = fields.get("destination_address_prefix")
+    if to in ANYWHERE or ANYWHERE & set(_listed(fields.get("destination_address_prefixes"))):
+        yield f"{prefix}: allows everything to {to or 'anywhere'}: name the destination"
+    if fields.get("source_address_prefix") in ANYWHERE and fields.get("direction") == "Inbound":
+        yield f"{prefix}: lets anybody in: name the source"
 
 
 def _firewall_rules(range_: Range) -> Iterator[str]:
-    for place, module, block in range_.each("azurerm_firewall_policy_rule_collection_group"):
+    for place, module, block in range_.resources_of(
+        "azurerm_firewall_policy_rule_collection_group"
+    ):
         for collection in block.blocks.get("network_rule_collection", ()):
             if collection.arguments.get("action") != "Allow":
                 continue
@@ -255,20 +257,20 @@ def _tunnels(range_: Range) -> Iterator[str]:
                 (f"local.allowed.{source}.Outbound", allowed.get(source, {}).get("Outbound")),
                 (f"local.allowed.{target}.Inbound", allowed.get(target, {}).get("Inbound")),
             ):
-                if (source, target) not in _vxlan_ways(module, str(text)):
+                if (source, target) not in _vxlan_directions(module, str(text)):
                     yield f"{module}: {place}: no rule for VXLAN from {source} to {target}"
     if VXLAN_PORT in _listed(range_.values.of(range_.modules[ROOT], "${var.extra_udp_ports}")):
         yield f"extra_udp_ports {VXLAN_PORT!r}: is let through one way only; set vxlan_port"
 
 
-def _vxlan_ways(module: Module, said: str) -> set[tuple[str, str]]:
+def _vxlan_directions(module: Module, setting: str) -> set[tuple[str, str]]:
     """Return the directions in which the named lists of rules allow tunnels."""
-    named = [str(module.locals.get(name)) for name in _LOCAL.findall(said)]
+    named = [str(module.locals.get(name)) for name in _LOCAL.findall(setting)]
     return {method for text in named if "vxlan_port" in text for method in _WAY.findall(text)}
 
 
 def _intrusion_detection(range_: Range) -> Iterator[str]:
-    for place, module, block in range_.each("azurerm_firewall_policy"):
+    for place, module, block in range_.resources_of("azurerm_firewall_policy"):
         tier = range_.values.of(module, block.arguments.get("sku"))
         for inner in block.blocks.get("intrusion_detection", ()):
             mode = range_.values.of(module, inner.arguments.get("mode"))
@@ -293,9 +295,9 @@ def _tags(range_: Range) -> Iterator[str]:
 
 def _tables(range_: Range) -> Iterator[str]:
     """Check tables. A table of the provider needs the account's shared key for its ACL."""
-    accounts = [block for _, _, block in range_.each("azurerm_storage_account")]
+    accounts = [block for _, _, block in range_.resources_of("azurerm_storage_account")]
     if any(block.literal("shared_access_key_enabled") is False for block in accounts):
-        for place, _, _ in range_.each("azurerm_storage_table"):
+        for place, _, _ in range_.resources_of("azurerm_storage_table"):
             yield (
                 f"{place}: cannot be made, for shared_access_key_enabled is false and the provider "
                 "sets a table's ACL with the key; make it by the Resource Manager"
@@ -304,7 +306,7 @@ def _tables(range_: Range) -> Iterator[str]:
 
 def _logins(range_: Range) -> Iterator[str]:
     for kind in ("azurerm_linux_virtual_machine", "azurerm_linux_virtual_machine_scale_set"):
-        for place, module, block in range_.each(kind):
+        for place, module, block in range_.resources_of(kind):
             name = range_.values.of(module, block.arguments.get("admin_username"))
             if name in TAKEN_LOGINS:
                 yield f"{place}: admin_username {name!r}: Debian or Azure has taken that name"
@@ -361,8 +363,8 @@ def _members(variable: Block) -> set[str]:
     return set(re.findall(r"(\w+) =", inner))
 
 
-def _dangling(range_: Range, module: Module, found: "re.Match[str]") -> str | None:
-    kind, name, called, output, resource, resource_name = found.groups()
+def _dangling(range_: Range, module: Module, reference: "re.Match[str]") -> str | None:
+    kind, name, called, output, resource, resource_name = reference.groups()
     if kind == "var" and name not in module.variables:
         return f"var.{name} is not declared"
     if kind == "local" and name not in module.locals:
@@ -397,7 +399,7 @@ def _call_faults(range_: Range, module: Module, name: str, call: Block) -> Itera
 RULES: Final[tuple[Callable[[Range], Iterator[str]], ...]] = (
     _texts,
     _subnets,
-    _doors,
+    _public_access,
     _queue,
     _public_addresses,
     _security_groups,
@@ -418,17 +420,17 @@ NAME_RULES: Final[tuple[Callable[[Range], Iterator[str]], ...]] = (
 # Variables ---------------------------------------------------------------------------------------
 
 
-def variable_faults(root: Module, given: Mapping[str, Any], where: str) -> Iterator[str]:
+def variable_faults(root: Module, given: Mapping[str, Any], prefix: str) -> Iterator[str]:
     """Yield faults of values for root variables: unknown names and invalid texts."""
     for name in sorted(given.keys() - root.variables.keys()):
-        yield f"{where}: there is no variable {name}"
+        yield f"{prefix}: there is no variable {name}"
     for name, block in root.variables.items():
         value = given.get(name, block.arguments.get("default"))
         for validation in block.blocks.get("validation", ()):
             for result in _ONE_OF.finditer(validation.arguments["condition"]):
                 taken = re.findall(r'"([^"]*)"', result[1])
                 if result[2] == name and value is not None and value not in taken:
-                    yield f"{where}: {name} {value!r}: must be {', '.join(taken)}"
+                    yield f"{prefix}: {name} {value!r}: must be {', '.join(taken)}"
 
 
 def _listed(value: Any) -> list[str]:

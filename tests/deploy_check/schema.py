@@ -52,7 +52,7 @@ class Schema:
 
 
 def _block_faults(
-    block: Block, schema: Mapping[str, Any], where: str, *, top: bool = False
+    block: Block, schema: Mapping[str, Any], place: str, *, top: bool = False
 ) -> Iterator[str]:
     attributes: Mapping[str, Any] = schema.get("attributes", {})
     nested: Mapping[str, Any] = schema.get("block_types", {})
@@ -60,34 +60,34 @@ def _block_faults(
         if top and name in _META:
             continue
         if name in nested:
-            yield f"{where}: {name} is a block, not an argument"
+            yield f"{place}: {name} is a block, not an argument"
         elif name not in attributes:
-            yield f"{where}: has no argument {name}"
+            yield f"{place}: has no argument {name}"
         elif not (attributes[name].get("required") or attributes[name].get("optional")):
-            yield f"{where}: {name} is the provider's to set"
+            yield f"{place}: {name} is the provider's to set"
         elif not _fits(value, attributes[name].get("type")):
-            yield f"{where}: {name} = {value!r} is no {attributes[name]['type']}"
+            yield f"{place}: {name} = {value!r} is no {attributes[name]['type']}"
     for name, attribute in attributes.items():
         if attribute.get("required") and name not in block.arguments:
-            yield f"{where}: {name} is missing"
+            yield f"{place}: {name} is missing"
     for name, blocks in block.blocks.items():
         if top and name in _META_BLOCKS:
             continue
         if name not in nested:
-            yield f"{where}: has no block {name}"
+            yield f"{place}: has no block {name}"
             continue
         for inner in blocks:
-            yield from _block_faults(inner, nested[name]["block"], f"{where}.{name}")
+            yield from _block_faults(inner, nested[name]["block"], f"{place}.{name}")
     for name, kind in nested.items():
-        yield from _count_faults(block.blocks.get(name, ()), kind, f"{where}.{name}")
+        yield from _count_faults(block.blocks.get(name, ()), kind, f"{place}.{name}")
 
 
-def _count_faults(blocks: tuple[Block, ...], kind: Mapping[str, Any], where: str) -> Iterator[str]:
+def _count_faults(blocks: tuple[Block, ...], kind: Mapping[str, Any], place: str) -> Iterator[str]:
     sure = sum(not block.dynamic for block in blocks)
     if (least := kind.get("min_items", 0)) > len(blocks):
-        yield f"{where}: {least} at least, not {len(blocks)}"
+        yield f"{place}: {least} at least, not {len(blocks)}"
     if (most := kind.get("max_items", 0)) and sure > most:
-        yield f"{where}: {most} at most, not {sure}"
+        yield f"{place}: {most} at most, not {sure}"
 
 
 def _fits(value: Any, kind: Any) -> bool:

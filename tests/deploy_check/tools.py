@@ -71,7 +71,7 @@ def systemd_exposure(name: str, unit: str, most: float) -> Ran:
                 "--no-pager",
                 str(path),
             ],
-            keep=r"Overall exposure",
+            pattern=r"Overall exposure",
         )
 
 
@@ -134,7 +134,7 @@ def checkov() -> Ran:
     """Run checkov on Terraform and Dockerfile from its own virtual environment."""
     lock = str(ROOT / "deploy" / "checkov.lock")
     if not CHECKOV.exists() and (
-        fault := install_apart(CHECKOV.parents[1], "sync", "--require-hashes", lock)
+        fault := install_in_venv(CHECKOV.parents[1], "sync", "--require-hashes", lock)
     ):
         return Ran(faults=(f"checkov could not be installed: {fault}",))
     return _run(
@@ -142,11 +142,11 @@ def checkov() -> Ran:
             str(CHECKOV), "--directory", str(ROOT / "deploy"), "--framework", "terraform",
             "dockerfile", "--config-file", str(ROOT / "deploy" / "checkov.yaml"),
         ],
-        keep=r"^Check:|^\s*(FAILED|File:)",
+        pattern=r"^Check:|^\s*(FAILED|File:)",
     )  # fmt: skip
 
 
-def install_apart(home: Path, how: str, *what: str) -> str | None:
+def install_in_venv(home: Path, how: str, *what: str) -> str | None:
     """Install a tool with conflicting pins by ``uv pip`` in its own virtual environment.
 
     Return the error text, or None.
@@ -174,10 +174,10 @@ def terraform_test() -> Ran:
         shutil.copytree(AZURE, copy, ignore=shutil.ignore_patterns(".terraform*", "*.tfstate*"))
         for command in (["init", "-backend=false"], ["validate"], ["test"]):
             argv = ["terraform", f"-chdir={copy}", *command, "-no-color"]
-            keep = r"Error:|fail$|error_message|│" if command == ["test"] else r"Error:|│"
+            pattern = r"Error:|fail$|error_message|│" if command == ["test"] else r"Error:|│"
             ran = _run(
                 argv,
-                keep=keep,
+                pattern=pattern,
                 TF_CLI_CONFIG_FILE=built.stdout.strip(),
                 CHECKPOINT_DISABLE="1",
             )
@@ -186,8 +186,10 @@ def terraform_test() -> Ran:
     return Ran()
 
 
-def _run(argv: Sequence[str], *, keep: str = ".", silent: bool = False, **environment: str) -> Ran:
-    """Run a tool. If it fails, its faults are the lines that match ``keep``, or all lines.
+def _run(
+    argv: Sequence[str], *, pattern: str = ".", silent: bool = False, **environment: str
+) -> Ran:
+    """Run a tool. If it fails, its faults are the lines that match ``pattern``, or all lines.
 
     A ``silent`` tool must print nothing either.
     """
@@ -206,5 +208,5 @@ def _run(argv: Sequence[str], *, keep: str = ".", silent: bool = False, **enviro
     lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
     if done.returncode == 0 and not (silent and lines):
         return Ran()
-    stored = tuple(line for line in lines if re.search(keep, line)) or tuple(lines)
+    stored = tuple(line for line in lines if re.search(pattern, line)) or tuple(lines)
     return Ran(faults=stored or (f"{Path(argv[0]).name} exited with {done.returncode}",))

@@ -20,7 +20,7 @@ _INDEX: Final = re.compile(r"\[[^\]]*\]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class Target:
     """Resource at the end of a reference."""
 
     module: Module
@@ -54,7 +54,7 @@ class Values:
             if plain is None:
                 return UNKNOWN
             step = self._step(module, _INDEX.sub("", plain[1]).split("."))
-            if step is UNKNOWN or isinstance(step, Found):
+            if step is UNKNOWN or isinstance(step, Target):
                 return step
             module, value, more = step
             within = [*more, *within]
@@ -80,7 +80,7 @@ class Values:
                 if called is not None and output in called.outputs:
                     return called, called.outputs[output].arguments.get("value"), more
             case [kind, name, *rest] if (kind, name) in module.resources:
-                return Found(module=module, kind=kind, name=name, attribute=".".join(rest))
+                return Target(module=module, kind=kind, name=name, attribute=".".join(rest))
         return UNKNOWN
 
     def _callers(self, module: Module) -> Iterator[tuple[Module, Block]]:

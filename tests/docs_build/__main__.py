@@ -1,7 +1,8 @@
-"""Write the tables of pages in ``docs/`` that tests compare with the code.
+"""Write the tables in ``docs/`` that tests compare with the code.
 
-Usage: ``python -m tests.docs_build``. It writes the order of precedence in ``verdict.md`` and the
-imports in ``architecture.md``. Look at the difference: an import that is new may be a mistake.
+To run it, use ``python -m tests.docs_build``. It writes the order of precedence in ``verdict.md``
+and the imports in ``architecture.md``. The difference should be reviewed, because a new import can
+be a mistake.
 """
 
 import re

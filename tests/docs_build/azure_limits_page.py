@@ -27,8 +27,9 @@ BURST_S, BURSTS_A_DAY = 280, 96
 SECONDS_ROWS = math.ceil(BURST_S / CHUNK_S) + 1
 # Rows of a test in one write: its row, its open chunk and its tail.
 SERVER_ROWS = 1 + SECONDS_ROWS
-UPLOAD_ROWS = 2  # of a client end at once: once a minute its open chunk beside the tail, and at
-# first its claim
+# Rows that a client end writes at once. Once a minute these are its open chunk and its tail. The
+# first write contains the claim.
+UPLOAD_ROWS = 2
 
 # Documented limits (2026-11): rows per second of a partition and of an account, and Service Bus
 # credits.
@@ -45,7 +46,7 @@ IDLE_PER_S = 5
 RUN_PER_S = {"private": 15, "results": 5, "control": 1}
 # Requests to one partition in the second of a launch or a verdict.
 LAUNCH_PER_S = 30
-# Sequential requests. The SDK uses 1.25 ms of a fast core for each.
+# Sequential requests. The SDK uses 1.25 ms of a fast core for a request.
 IN_TURN_PER_S = 800
 # Rows of a query page.
 PAGE_ROWS = 1_000
@@ -77,7 +78,7 @@ def job_bytes() -> int:
 def loads(pairs: int) -> Mapping[str, tuple[float, float]]:
     """Return rows per second in the busiest second by partition, with the limits."""
     turns_per_s = min(pairs, PAIRS_PER_S)
-    # Pairs beyond the length of a turn start again beside the first ones.
+    # If there are more pairs than start slots, several pairs start together.
     rounds = math.ceil(pairs / (PAIRS_PER_S * TURN_MAX_S))
     # Report and probes are one row each.
     end_rows = 1 + 1 + SECONDS_ROWS
@@ -126,7 +127,7 @@ def loads(pairs: int) -> Mapping[str, tuple[float, float]]:
 
 
 def most_of(pairs: int, kind: str) -> float:
-    """Return the highest figure of the partitions of one kind, such as ``results: burst``."""
+    """Return the highest value of the partitions of one kind, for example ``results: burst``."""
     prefixes = {
         "control: run": ("control: one copy of the control row", "control: jobs' digests"),
         "results: burst": ("results: the burst", "results: the coordinator's looks"),
@@ -158,7 +159,7 @@ def cost(pairs: int) -> tuple[float, float]:
 
 
 def first_limit(pairs: int) -> tuple[str, float]:
-    """Return the partition nearest to its limit, and the share used."""
+    """Return the partition with the highest share of its limit, and this share."""
     taken = {place: requested / limit for place, (requested, limit) in loads(pairs).items()}
     place = max(taken, key=lambda name: taken[name])
     return place, taken[place]

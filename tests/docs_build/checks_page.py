@@ -1,8 +1,8 @@
 """Reference pages of all checks and of all findings.
 
-``docs/findings.csv`` has one line per finding: id, effect on the verdict, meaning and next step.
-Findings of thresholds come from the registry of thresholds. The constants of a check are found by
-following its functions through the sources.
+``docs/findings.csv`` has one line per finding with id, effect on the verdict, meaning and next
+step. Findings of thresholds come from the registry of thresholds. The constants of a check are
+determined by following its functions through the sources.
 """
 
 import ast
@@ -19,8 +19,8 @@ from tests.docs_build import constants_page
 from tests.docs_build.constants_page import CORE, DOCS
 
 VALUE_MAX_LENGTH: Final = 12
-# Functions that compute the measured values of a check, besides the check's own function. They may
-# be in any module.
+# Functions, in any module, that compute the measured values of a check in addition to its own
+# function.
 COMPUTED_BY: Final[Mapping[str, Sequence[str]]] = {
     "rate": ("ramp_s", "correlated_mean"),
     "shape": ("slowest_stretch",),
@@ -60,7 +60,7 @@ FOLDERS: Final = ("judge", "measure")
 
 @dataclass(frozen=True)
 class Source:
-    """One module: its top-level definitions, and the module of each imported name."""
+    """One module with its top-level definitions and the module for each imported name."""
 
     definitions: dict[str, ast.AST] = field(default_factory=dict)
     imports: dict[str, str] = field(default_factory=dict)
@@ -91,7 +91,7 @@ def _load(path: Path) -> Source:
 
 
 def used_by(starts: Sequence[tuple[str, str]], sources: Mapping[str, Source]) -> set[str]:
-    """Return the names, as ``module.NAME``, that functions reach.
+    """Return the names, as ``module.NAME``, that functions use.
 
     Args:
         starts: Module below the core, such as ``judge.checks.rate_checks``, and function.
@@ -125,7 +125,7 @@ def _references(module: str, name: str, sources: Mapping[str, Source]) -> Iterat
 
 
 def precedence_rows() -> list[tuple[str, str, str]]:
-    """Return the order of precedence: situation, verdict and checks of each row."""
+    """Return the order of precedence with situation, verdict and checks for each row."""
     checks: list[Any] = [*BURST_CHECKS, *RUN_CHECKS]
     return [
         (
@@ -152,8 +152,9 @@ def checks_page() -> str:
 
 
 def _values(numbers: Mapping[str, str], supports: Mapping[str, Any]) -> dict[str, str]:
-    """Return the constants that checks list: single public numbers that decide something, without
-    sizes of headers."""
+    """Return the single public numbers that affect a result, without header
+    sizes.
+    """
     return {
         name: f"{value} {_unit(supports, name)}".strip()
         for name, value in numbers.items()
@@ -172,7 +173,7 @@ def _unit(supports: Mapping[str, Any], name: str) -> str:
 def statement(check: Any) -> list[str]:
     """Return question, formula or evidence, sources and result without them.
 
-    They are fields of a check or cause, or parts of the docstring of its function.
+    They are fields of a check or a cause, or sections in the docstring of its function.
     """
     if hasattr(check, "question"):
         evidence = getattr(check, "formula", None) or check.evidence
@@ -234,7 +235,7 @@ def findings_page() -> str:
 
 
 def _findings() -> Iterator[tuple[str, str, str, str]]:
-    """Yield each finding's id, effect, meaning and next step."""
+    """Yield the id, effect, meaning and next step of all findings."""
     with (DOCS / "findings.csv").open(encoding="utf-8", newline="") as file:
         for line in csv.DictReader(file):
             yield line["id"], line["effect"], line["meaning"], line["next_step"]

@@ -1,8 +1,8 @@
 """Reference page of all constants of the measuring and judging core.
 
-``docs/constants.csv`` has one line per constant: name (``module.NAME``), unit, kind of support, and
-the support. A new constant needs a line there. ``python -m tests.constants_effect`` writes
-``docs/constants_effect.csv``.
+``docs/constants.csv`` has one line per constant with its name (``module.NAME``), unit, kind of
+support, and the support. New constants need a line there. ``python -m tests.constants_effect``
+writes ``docs/constants_effect.csv``.
 """
 
 import ast
@@ -41,9 +41,9 @@ class Row:
 
 @cache
 def numbers() -> Mapping[str, str]:
-    """Return every module-level constant that is a number or a tuple of numbers, by its name.
+    """Return all module-level constants that are a number or a tuple of numbers, by name.
 
-    Computed ones count: what is in an expression was chosen, too.
+    Computed constants are included, because the numbers in an expression were chosen too.
     """
     by_name = {}
     for pattern in ("measure/**/*.py", "judge/**/*.py", "comparison/*.py", "run_trends.py"):
@@ -71,7 +71,7 @@ def _is_numeric(value: object) -> bool:
 
 
 def _shown(value: object, expression: ast.expr) -> str:
-    """Return a constant as it is written; its value where that is computed from other names."""
+    """Return a constant as in the source, or its value if it is computed from other names."""
     if isinstance(value, timedelta):
         return f"{value.total_seconds():g}"
     names = any(isinstance(node, ast.Name) for node in ast.walk(expression))

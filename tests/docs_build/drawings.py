@@ -1,4 +1,4 @@
-"""Drawings of the documentation: the folders with their imports, and the time line of a burst."""
+"""Drawings of the documentation: folders with their imports, and the timeline of a burst."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -36,9 +36,9 @@ def _head(height: int, title: str) -> str:
 
 
 def _layers(table: Mapping[str, Sequence[str]]) -> dict[str, int]:
-    """Return the layer of each folder: one above the highest folder that it imports.
+    """Return the layer of each folder, which is one above the highest imported folder.
 
-    Only imports of folders that are listed earlier count, so a circle cannot change the layers.
+    Only imports of folders that are listed earlier are counted, so cycles do not change the layers.
     """
     layers: dict[str, int] = {}
     for folder, allowed in table.items():
@@ -60,7 +60,7 @@ def _direct(table: Mapping[str, Sequence[str]]) -> dict[str, set[str]]:
 
 
 def architecture_svg() -> str:
-    """Return the drawing of the folders. An arrow leads to a folder that is imported."""
+    """Return the drawing of the folders. An arrow points to an imported folder."""
     table = read_import_table()
     layers = _layers(table)
     top = max(layers.values())
@@ -96,12 +96,12 @@ def architecture_svg() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One bar of the time line.
+    """One bar of the timeline.
 
     Attributes:
         row: Row of the bar.
-        from_s: Start, in seconds after the planned start.
-        to_s: End.
+        from_s: Start in seconds after the planned start.
+        to_s: End in seconds after the planned start.
         label: Text beside the bar.
         kind: Style class.
     """
@@ -130,7 +130,7 @@ BURST_FROM_S, BURST_TO_S, BURST_LEFT, BURST_ROW = -22.0, 50.0, 120, 52
 
 
 def burst_svg() -> str:
-    """Return the time line of a burst of 30 s."""
+    """Return the timeline of a burst of 30 s."""
 
     def x_of(second: float) -> float:
         span = BURST_TO_S - BURST_FROM_S
@@ -167,7 +167,7 @@ def burst_svg() -> str:
 
 
 def precedence_svg() -> str:
-    """Return the order of precedence as a chain of questions, each with its verdict."""
+    """Return the order of precedence as a chain of questions with their verdicts."""
     rows = precedence_rows()
     height = len(rows) * PRECEDENCE_ROW + 10
     parts = [_head(height, "Order of precedence")]

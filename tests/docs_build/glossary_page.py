@@ -1,7 +1,7 @@
 """Reference page of all terms.
 
-``docs/glossary.csv`` has one line per term: term, meaning, and where it is used. A test compares
-the terms with the names of API fields, CLI options, page labels and metrics.
+``docs/glossary.csv`` has one line per term with the term, its meaning and its places of use. A test
+compares the terms with the names of API fields, CLI options, page labels and metrics.
 """
 
 import csv

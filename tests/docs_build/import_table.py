@@ -17,7 +17,7 @@ def read_import_table() -> dict[str, tuple[str, ...]]:
 
 
 def used_imports(folders: Iterable[str]) -> Mapping[str, set[str]]:
-    """Return the folders that each folder imports, with imports in functions.
+    """Return the imported folders by folder, including imports in functions.
 
     Args:
         folders: Folders of the table. A module belongs to the longest one that contains it.
@@ -32,7 +32,7 @@ def used_imports(folders: Iterable[str]) -> Mapping[str, set[str]]:
 
 
 def write_import_table() -> None:
-    """Replace the last column of the table by the imports that are used."""
+    """Replace the last column of the table with the actual imports."""
     used = used_imports(read_import_table())
     order = list(used)
 

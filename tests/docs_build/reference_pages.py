@@ -204,7 +204,7 @@ def metrics_page() -> str:
 
 
 def bottleneck_page() -> str:
-    """Return the causes of a bottleneck, and the next run where it is unknown, as Markdown."""
+    """Return the causes of a bottleneck, and the next run if it is unknown, as Markdown."""
     parts = [BOTTLENECK]
     for number, cause in enumerate(CAUSES, 1):
         question, evidence, reads, absent = statement(cause)

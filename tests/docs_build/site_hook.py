@@ -1,6 +1,6 @@
 """Hook of MkDocs that adds generated pages and drawings to the pages of ``docs/``.
 
-``mkdocs.yml`` names this file. MkDocs calls the functions by their names.
+``mkdocs.yml`` contains the name of this file. MkDocs calls the functions by name.
 """
 
 import re
@@ -16,14 +16,14 @@ from tests.docs_build.reference_pages import PAGES
 ROOT: Final = Path(__file__).parents[2]
 # Pages of the root folder that are part of the site.
 ROOT_PAGES: Final = ("CONTRIBUTING.md", "DECISIONS.md", "CHANGELOG.md")
-# Files of the theme that no browser of today requests.
+# Theme files that current browsers do not request.
 _UNUSED: Final = (
     *("*.map", "404.html", "sitemap.xml*"),
     *("webfonts/*.ttf", "webfonts/*brands*"),
 )
 _INLINE_SCRIPT: Final = re.compile(r"<script>(.*?)</script>", re.S)
-# The coordinator's policy for content security does not allow inline scripts. All pages have the
-# same one, because all of them are in one folder.
+# The content security policy of the coordinator does not allow inline scripts. All pages have the
+# same script, because they are in one folder.
 _SCRIPT: Final = "js/site.js"
 
 

@@ -99,9 +99,7 @@ def chapter(document: str, results: Sequence[Result], when: str) -> str:
             stored = rest.partition("\n### ")[0].partition(LEGEND)[0]
             parts.append(f"### {title}\n{stored.rstrip()}\n")
     legend = [f"| {fault.name} | {fault.says} |" for fault in FAULTS.values()]
-    parts.append(
-        "\n".join([f"{LEGEND}\n| fault | what is done |", "| --- | --- |", *legend]) + "\n"
-    )
+    parts.append("\n".join([f"{LEGEND}\n| fault | action |", "| --- | --- |", *legend]) + "\n")
     return "\n".join(parts)
 
 
@@ -279,8 +277,8 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
     parser.add_argument("--only", help="FAULT/PHASE, FAULT or /PHASE, several by commas")
     parser.add_argument("--random", type=int, metavar="N", help="N rounds of luck a fabric instead")
-    parser.add_argument("--seed", type=int, help="of the rounds; without one it is drawn, and told")
-    parser.add_argument("--labs", type=int, default=LABS_COUNT, help="labs side by side")
+    parser.add_argument("--seed", type=int, help="of the rounds; default: random, and printed")
+    parser.add_argument("--labs", type=int, default=LABS_COUNT, help="labs in parallel")
     parser.add_argument("--json", action="store_true", help="one document in place of the table")
     parser.add_argument(
         "--write", action="store_true", help="write the table in tests/faults/README.md"
@@ -326,7 +324,7 @@ def main() -> int:
     if given.write:
         when = (
             f"{datetime.now(UTC):%Y-%m-%d}, {len(results)} cells of {len(cells)} fabrics in "
-            f"{took_s / 60:.0f} minutes, {given.labs} labs side by side on {os.cpu_count()} cores."
+            f"{took_s / 60:.0f} minutes, {given.labs} labs in parallel on {os.cpu_count()} cores."
         )
         DOCUMENT.write_text(chapter(DOCUMENT.read_text(), results, when))
     broken = sum(bool(result.broken) for result in results)

@@ -120,10 +120,12 @@ def _carry_out(site: Range, cell: Cell) -> Result:
         if fault.backs_up and site.data_dir is not None:
             folder = Path(stack.enter_context(private_folder()))
             saver = BackupBeside(site.data_dir, folder, verdicts_of(site.coordinator))
-        return _strike_and_look(site, fault, phase, saver)
+        return _inject_and_observe(site, fault, phase, saver)
 
 
-def _strike_and_look(site: Range, fault: Fault, phase: Phase, saver: BackupBeside | None) -> Result:
+def _inject_and_observe(
+    site: Range, fault: Fault, phase: Phase, saver: BackupBeside | None
+) -> Result:
     plan = _launch(site, fault, phase)
     scene = _await_phase(site, plan, phase, early_s=fault.early_s)
     struck_at_s = time.time()

@@ -52,7 +52,7 @@ class Services:
     blobs: Relay
 
 
-class Held:
+class StoreLocks:
     """Lock holder that blocks all writes to files of the embedded store."""
 
     def __init__(self, data_dir: Path) -> None:
@@ -81,7 +81,7 @@ class Range:
 
     Attributes:
         beside: Azure services, or None with another fabric.
-        hold: Lock holder, or None if agents do not share the store's files.
+        store_locks: Lock holder, or None if agents do not share the store's files.
         data_dir: Store of the coordinator, or None if it is in Azure.
         fabric: Connection that bypasses the relays, to read the records of a run.
     """
@@ -91,7 +91,7 @@ class Range:
     agents: fleet.Fleet
     coordinator: Serving
     beside: Services | None
-    hold: Held | None
+    store_locks: StoreLocks | None
     data_dir: Path | None
     wire: Wire
     fabric: Fabric
@@ -167,42 +167,42 @@ class Range:
 
     def break_queue(self) -> None:
         """Stop the delivery of all jobs."""
-        if self.hold is not None:
-            self.hold.lock("queue")
+        if self.store_locks is not None:
+            self.store_locks.lock("queue")
         elif self.beside is None:
-            self._set_ways(up=False)
+            self._set_links(up=False)
         else:
             self.beside.broker.kill()
 
     def mend_queue(self) -> None:
         """Restore the queue. Repeated calls have no effect."""
-        if self.hold is not None:
-            self.hold.free("queue")
+        if self.store_locks is not None:
+            self.store_locks.free("queue")
         elif self.beside is None:
-            self._set_ways(up=True)
+            self._set_links(up=True)
         else:
             self.beside.broker.revive()
 
     def break_storage(self) -> None:
         """Block all writes of rows and outputs."""
-        if self.hold is not None:
-            self.hold.lock(*STORES)
+        if self.store_locks is not None:
+            self.store_locks.lock(*STORES)
         elif self.beside is None:
-            self._set_ways(up=False)
+            self._set_links(up=False)
         else:
             self.beside.blobs.refuse(503)
             self.beside.tables.refuse(503)
 
     def mend_storage(self) -> None:
-        if self.hold is not None:
-            self.hold.free(*STORES)
+        if self.store_locks is not None:
+            self.store_locks.free(*STORES)
         elif self.beside is None:
-            self._set_ways(up=True)
+            self._set_links(up=True)
         else:
             self.beside.blobs.heal()
             self.beside.tables.heal()
 
-    def _set_ways(self, *, up: bool) -> None:
+    def _set_links(self, *, up: bool) -> None:
         """Connect or disconnect every agent from the coordinator."""
         for agent_id in self.plans:
             self.set_cables(agent_id, data=False, management=True, up=up)
@@ -304,7 +304,7 @@ def standing(prefix: str, fabric: RangeFabric = "azure") -> Iterator[Range]:
             agents=site.agents,
             coordinator=site.coordinator,
             beside=beside,
-            hold=Held(folder / "data") if fabric == "embedded" else None,
+            store_locks=StoreLocks(folder / "data") if fabric == "embedded" else None,
             data_dir=data_dir,
             wire=stack.enter_context(watched(lab.firewall_namespace)),
             fabric=opened,

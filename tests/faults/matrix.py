@@ -213,26 +213,26 @@ def _poison(scene: Scene) -> None:
 _ALL: Final = (
     Fault(
         name=NOTHING,
-        says="no fault: what the other rows are held against",
+        says="no fault; the reference for the other rows",
         backs_up=True,
     ),
     Fault(
         name="sigkill",
-        says="client agent and its engine killed; started again after 6 s",
+        says="client agent and its engine are killed, and restarted after 6 s",
         inject=_agents(signal.SIGKILL),
         heal=lambda scene: scene.range.revive(),
         lasts_s=6,
     ),
     Fault(
         name="sigkill-server",
-        says="server agent and its engines killed; started again after 3 s",
+        says="server agent and its engines are killed, and restarted after 3 s",
         inject=_agents(signal.SIGKILL, server=True),
         heal=lambda scene: scene.range.revive(),
         lasts_s=3,
     ),
     Fault(
         name="sigkill-coordinator",
-        says="coordinator killed; started again after 3 s",
+        says="coordinator is killed, and restarted after 3 s",
         backs_up=True,
         inject=lambda scene: scene.range.coordinator.kill(),
         heal=lambda scene: scene.range.coordinator.start(),
@@ -240,7 +240,7 @@ _ALL: Final = (
     ),
     Fault(
         name="sigstop",
-        says="client agent and its engine stopped for 20 s",
+        says="client agent and its engine are stopped for 20 s",
         inject=_agents(signal.SIGSTOP),
         heal=_agents(signal.SIGCONT),
         lasts_s=20,
@@ -249,7 +249,7 @@ _ALL: Final = (
     ),
     Fault(
         name="sigstop-coordinator",
-        says="coordinator stopped for 20 s, lease 5 s",
+        says="coordinator is stopped for 20 s, with a lease of 5 s",
         inject=lambda scene: scene.range.coordinator.signal(signal.SIGSTOP),
         heal=lambda scene: scene.range.coordinator.signal(signal.SIGCONT),
         lasts_s=20,
@@ -259,7 +259,7 @@ _ALL: Final = (
     ),
     Fault(
         name="network-cut",
-        says="both cables of the client out for 10 s",
+        says="both cables of the client are disconnected for 10 s",
         inject=_cables(data=True, up=False),
         heal=_cables(data=True, up=True),
         cuts_cables=True,
@@ -271,7 +271,8 @@ _ALL: Final = (
         name="control-cut",
         # Agents that share the store's files have no such network link.
         fabrics=("http", "azure"),
-        says="the client's way to queue and table cut for 20 s, lease 5 s; traffic could go on",
+        says="the client is disconnected from queue and table for 20 s, with a lease of 5 s; "
+        "traffic is not affected",
         inject=_cables(data=False, up=False),
         heal=_cables(data=False, up=True),
         cuts_cables=True,
@@ -282,8 +283,8 @@ _ALL: Final = (
     ),
     Fault(
         name="queue-down",
-        says="the broker killed, every way to the coordinator cut, or the queue's file locked; "
-        "there again after 8 s",
+        says="the broker is killed, the coordinator is disconnected, or the queue's file is "
+        "locked; restored after 8 s",
         inject=lambda scene: scene.range.break_queue(),
         heal=lambda scene: scene.range.mend_queue(),
         lasts_s=8,
@@ -291,7 +292,7 @@ _ALL: Final = (
     Fault(
         name="table-503",
         fabrics=("azure",),
-        says="the table answers 503 for 20 s, before the claim until 4 s before the instant",
+        says="the table returns 503 for 20 s; before the claim until 4 s before the start",
         inject=lambda scene: scene.range.services.tables.refuse(503),
         heal=lambda scene: scene.range.services.tables.heal(),
         lasts_s=20,
@@ -302,7 +303,7 @@ _ALL: Final = (
     Fault(
         name="table-down",
         fabrics=("azure",),
-        says="every connection to the table refused for 10 s, those that stand broken",
+        says="the table rejects new connections for 10 s and closes existing ones",
         inject=lambda scene: scene.range.services.tables.stop(),
         heal=lambda scene: scene.range.services.tables.start(),
         lasts_s=10,
@@ -310,7 +311,8 @@ _ALL: Final = (
     ),
     Fault(
         name=FULL_DISK,
-        says="the client's disk full but for 16 KiB, table and blobs away, all for 20 s",
+        says="the client's disk is full except for 16 KiB, and table and blobs are unavailable, "
+        "for 20 s",
         inject=_fill_disk,
         heal=_free_disk,
         lasts_s=20,
@@ -318,8 +320,8 @@ _ALL: Final = (
     ),
     Fault(
         name="clock-step",
-        says=f"the client's clock {CLOCK_STEP_S:g} s off for 12 s, or until its job is armed; "
-        "the gate is 0.05 s",
+        says=f"the client's clock is {CLOCK_STEP_S:g} s off for 12 s, or until its job is armed; "
+        "the clock gate is 0.05 s",
         inject=_clock(CLOCK_STEP_S),
         heal=_clock(0.0),
         lasts_s=12,
@@ -329,19 +331,19 @@ _ALL: Final = (
     Fault(
         name="delivered-twice",
         fabrics=("azure",),
-        says="every message delivered twice, those already taken sent again",
+        says="all messages are delivered twice, including those already received",
         inject=_deliver_twice,
         heal=_deliver_once,
         lasts_s=15,
     ),
     Fault(
         name="poison",
-        says="three messages that are no jobs",
+        says="three messages that are not jobs are sent",
         inject=_poison,
     ),
     Fault(
         name="server-stuck",
-        says="the server's iperf3 stopped for 12 s",
+        says="the server's iperf3 is stopped for 12 s",
         inject=_engines(signal.SIGSTOP, server=True),
         heal=_engines(signal.SIGCONT, server=True),
         lasts_s=12,
@@ -351,20 +353,20 @@ _ALL: Final = (
     ),
     Fault(
         name="server-dead",
-        says="the server's iperf3 killed",
+        says="the server's iperf3 is killed",
         inject=_engines(signal.SIGKILL, server=True),
         early_s=EARLY_S,
     ),
     Fault(
         name="client-dead",
-        says="the client's iperf3 killed, as soon as there is one",
+        says="the client's iperf3 is killed as soon as it runs",
         inject=_engines(signal.SIGKILL),
         early_s=EARLY_S,
     ),
     Fault(
         name="slow-table",
         fabrics=("azure",),
-        says=f"every request to the table waits {SLOW_S:g} s, for 10 s",
+        says=f"requests to the table are delayed by {SLOW_S:g} s, for 10 s",
         inject=lambda scene: scene.range.services.tables.slow(SLOW_S),
         heal=lambda scene: scene.range.services.tables.heal(),
         lasts_s=10,

@@ -97,7 +97,7 @@ def _round(name: str) -> Fault:
 
     return Fault(
         name=name,
-        says="several of all that there is killed or stopped together, by luck",
+        says="several random targets are killed or stopped together",
         inject=inject,
         heal=lambda scene: _mend_all(scene.range),
         gap_s=GAP_S,

@@ -1,4 +1,5 @@
-"""Independent hunt: judges the worlds of `tests.worlds` with the engine and counts what is wrong.
+"""Search for wrong verdicts, which judges the worlds of `tests.worlds` and counts the errors.
 
-Only this package knows both sides. `adapter.py` turns neutral recordings into evidence.
+Only this package imports both the engine and the worlds. `adapter.py` converts neutral recordings
+to evidence.
 """

@@ -1,7 +1,7 @@
-"""Hunts for wrong verdicts: `python -m tests.hunt --cases 3000 --seed 1`.
+"""Search for wrong verdicts: `python -m tests.hunt --cases 3000 --seed 1`.
 
-Exits 1 on a wrong pass, on a flip by a manipulation, on an exception, and on more wrong fails than
-0.5 %. The same cases and seed give the same report.
+The exit code is 1 after a wrong pass, a flip by a manipulation, an exception, or more than 0.5 %
+wrong fails. The same cases and seed produce the same report.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from tests.worlds import KINDS, generate, judge
 
 
 def _show(name: str) -> int:
-    """Print everything about one world, named `kind:seed`."""
+    """Print all data of one world, named `kind:seed`."""
     kind, _, seed = name.partition(":")
     world = generate(kind, int(seed))
     out = sys.stdout
@@ -39,7 +39,7 @@ def _show(name: str) -> int:
 
 
 def main() -> int:
-    """Run the hunt and print its report."""
+    """Run the search and print its report."""
     parser = argparse.ArgumentParser(prog="python -m tests.hunt", description=__doc__)
     parser.add_argument("--cases", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)

@@ -1,8 +1,8 @@
-"""Neutral recordings of `tests.worlds` as the evidence that the engine reads.
+"""Conversion of neutral recordings from `tests.worlds` to evidence for the engine.
 
-The adapter stands in for agents and device sources. It states what they state of a record, and no
-more: a clock that follows nobody has no bound, a bin or a reading that its source marks as partial
-is unknown, and a reading is placed by when it was asked, where that is on record.
+The adapter replaces agents and device sources and returns only data that they would have. A
+free-running clock has no bound. A bin or a reading that its source marks as partial is unknown. If
+the time of a request is recorded, it is the time of the reading.
 """
 
 import math
@@ -114,7 +114,7 @@ BOTTLENECKS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerRecord:
-    """One test as a server recorded it."""
+    """Server record of one test."""
 
     test: ServerTest
     tracks: tuple[IntervalColumns, ...]
@@ -123,7 +123,7 @@ class ServerRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """A launched run, as the coordinator would have it on record."""
+    """Evidence of a launched run, as recorded by the coordinator."""
 
     plan: Plan
     bursts: tuple[BurstEvidence, ...]
@@ -136,7 +136,7 @@ def conclude(recording: neutral.Recording) -> RunSummary:
     """Return the engine's summary of a recorded run.
 
     Args:
-        recording: What hosts, devices and engines left behind.
+        recording: Records of hosts, devices and engines.
     """
     if recording.plan.origin == "recordings":
         files = engine_files(recording)
@@ -175,7 +175,7 @@ def evidence_of(recording: neutral.Recording) -> Evidence:
 
 
 def _last_s(recording: neutral.Recording) -> float:
-    """Return an instant at which everything is read."""
+    """Return a time at which all data has been read."""
     last = max(burst.start_s + burst.duration_s for burst in recording.plan.bursts)
     ends = [float(device.end_s[-1]) for device in recording.devices if device.end_s.size]
     return max([last, *ends]) + 600.0
@@ -185,7 +185,7 @@ def _at(plan: neutral.Plan, at_s: float) -> datetime:
     return datetime.fromtimestamp(plan.epoch_unix_s + at_s, UTC)
 
 
-# The plan ----------------------------------------------------------------------------------------
+# Plan ---------------------------------------------------------------------------------------------
 
 
 def _traffic(plan: neutral.Plan) -> Traffic:
@@ -262,11 +262,11 @@ def plan_of(recording: neutral.Recording) -> Plan:
     ).sealed()
 
 
-# What agents record ------------------------------------------------------------------------------
+# Records of agents --------------------------------------------------------------------------------
 
 
 def track_of(plan: neutral.Plan, end: neutral.EndRecord) -> IntervalColumns | None:
-    """Return the rows of an end; `None` where nobody stamped them."""
+    """Return the rows of an end, or `None` if they have no timestamps."""
     if end.began_at_s is None:
         return None
     rows = end.rows
@@ -297,12 +297,12 @@ def _side(host: str) -> Side:
     return Side.CLIENT if host.startswith("client") else Side.SERVER
 
 
-def _whole(value: float | None) -> int | None:
+def _rounded(value: float | None) -> int | None:
     return None if value is None else round(value)
 
 
 def _totals(ends: Sequence[neutral.EndRecord]) -> tuple[FlowTotals, ...]:
-    """Return what one host's engine says of its own ends."""
+    """Return the totals of one host's engine for its ends."""
     results = []
     for end in ends:
         if end.total_bytes is None:
@@ -313,14 +313,14 @@ def _totals(ends: Sequence[neutral.EndRecord]) -> tuple[FlowTotals, ...]:
         results.append(
             FlowTotals(
                 flow=flow,
-                sent_bytes=_whole(end.total_bytes) if sends else None,
+                sent_bytes=_rounded(end.total_bytes) if sends else None,
                 sent_s=end.total_s if sends else None,
-                received_bytes=None if sends else _whole(end.total_bytes),
+                received_bytes=None if sends else _rounded(end.total_bytes),
                 received_s=None if sends else end.total_s,
-                retransmits_count=_whole(end.total_retransmits),
+                retransmits_count=_rounded(end.total_retransmits),
                 rtt_mean_s=float(rtt.mean()) if rtt is not None and rtt.size else None,
-                packets_count=_whole(end.total_packets),
-                lost_count=_whole(end.total_lost),
+                packets_count=_rounded(end.total_packets),
+                lost_count=_rounded(end.total_lost),
             )
         )
     return tuple(results)
@@ -347,7 +347,7 @@ def _engine(
         omit_s=0,
         block_bytes=plan.datagram_bytes,
         mss_bytes=segment,
-        window_bytes=_whole(record.window_bytes),
+        window_bytes=_rounded(record.window_bytes),
         totals=_totals(ends),
         error=record.reason or None,
         truncated=any(not end.complete for end in ends),
@@ -355,10 +355,10 @@ def _engine(
 
 
 def clock_of(plan: neutral.Plan, reading: neutral.ClockReading) -> ClockReading:
-    """Return a reading as an agent states it (docs/evidence.md, clocks).
+    """Return a reading in the form of an agent (docs/evidence.md, clocks).
 
-    A clock that follows nobody has no known bound. The bound holds the offset that the daemon
-    knows of and the part that is still being slewed.
+    A free-running clock has no known bound. The bound includes the offset reported by the daemon
+    and the part that is still being slewed.
     """
     synchronised = reading.synchronised and reading.reference_id != LOCAL_REFERENCE
     bound_s = abs(reading.offset_s) + abs(reading.slewing_s) + reading.bound_s
@@ -374,10 +374,10 @@ def clock_of(plan: neutral.Plan, reading: neutral.ClockReading) -> ClockReading:
 
 
 def host_of(plan: neutral.Plan, counters: neutral.HostCounters | None) -> HostColumns:
-    """Return a host's counters.
+    """Return the counters of a host.
 
-    Agents count the interface that the kernel routes the test through: where a recording has
-    another one, or does not know it, its bytes are unknown.
+    Agents count the interface to which the kernel routes the test. If a recording has another
+    interface or an unknown one, its bytes are unknown.
     """
     if counters is None or counters.at_s.size < 2:
         return NO_HOST
@@ -398,7 +398,7 @@ def host_of(plan: neutral.Plan, counters: neutral.HostCounters | None) -> HostCo
 
 
 class _Burst:
-    """Everything that is on record of one burst."""
+    """All records of one burst."""
 
     def __init__(self, recording: neutral.Recording, plan: Plan, burst: Burst) -> None:
         self._recording, self._plan, self._burst = recording, plan, burst
@@ -412,7 +412,7 @@ class _Burst:
         }
 
     def evidence(self) -> BurstEvidence:
-        """Return the burst as the coordinator joins it."""
+        """Return the burst in the form that the coordinator creates."""
         claims: dict[int, Claim] = {}
         reports: dict[int, JobReport] = {}
         tests: list[ServerRecord] = []
@@ -562,7 +562,7 @@ class _Burst:
         return ServerRecord(test=test, tracks=(track,), host=NO_HOST)
 
     def _probes(self, record: neutral.PairRecord) -> ProbeColumn | None:
-        """Return probes beside the traffic: before the burst on an idle path, then loaded."""
+        """Return the probes of a burst: on the idle path before it, then under load."""
         if record.idle_rtt_s is None or record.loaded_rtt_s is None:
             return None
         before = round(PROBE_BEFORE_S / PROBE_EVERY_S)
@@ -576,11 +576,11 @@ class _Burst:
         )
 
 
-# What devices record -----------------------------------------------------------------------------
+# Records of devices -------------------------------------------------------------------------------
 
 
 def _bins(plan: neutral.Plan, record: neutral.DeviceRecord) -> tuple[Floats, Floats, Floats]:
-    """Return start, end (epoch) and bytes of a counter's bins; what is partial is unknown."""
+    """Return start, end (epoch s) and bytes of a counter's bins. Partial bins are unknown."""
     length_s = record.end_s - record.start_s
     amount = record.value / (8.0 if record.unit == "bits" else 1.0)
     if record.aggregation == "average":
@@ -594,7 +594,7 @@ def _bins(plan: neutral.Plan, record: neutral.DeviceRecord) -> tuple[Floats, Flo
 
 
 def _resampled(start_s: Floats, end_s: Floats, other: tuple[Floats, Floats, Floats]) -> Floats:
-    """Return another counter's bytes in these bins; unknown where a bin of it is unknown."""
+    """Return the bytes of another counter in these bins, unknown if one of its bins is unknown."""
     edges = np.append(other[0], other[1][-1])
     known = np.isfinite(other[2])
     reached = np.append(0.0, np.cumsum(np.where(known, other[2], 0.0)))
@@ -608,11 +608,11 @@ def _resampled(start_s: Floats, end_s: Floats, other: tuple[Floats, Floats, Floa
 
 
 def ledger_of(recording: neutral.Recording, now: datetime) -> FirewallLedger | None:
-    """Return the device counter; several devices are added up on the coarsest one's bins.
+    """Return the device counter. Several devices are added on the bins of the coarsest one.
 
     Args:
-        recording: The recorded run.
-        now: When it was read.
+        recording: Recorded run.
+        now: Time at which it was read.
     """
     if not recording.devices:
         return None
@@ -642,7 +642,7 @@ def ledger_of(recording: neutral.Recording, now: datetime) -> FirewallLedger | N
 
 
 def testimony_of(recording: neutral.Recording, now: datetime) -> DeviceTelemetry | None:
-    """Return telemetry and pings of the devices; `None` where nothing was read."""
+    """Return telemetry and pings of the devices, or `None` without any reading."""
     series = [*_telemetry(recording), *_pings(recording)]
     if not series:
         return None
@@ -655,7 +655,7 @@ def testimony_of(recording: neutral.Recording, now: datetime) -> DeviceTelemetry
 
 def _telemetry(recording: neutral.Recording) -> Iterator[TelemetrySeries]:
     for record in recording.telemetry:
-        # Stamps that nobody asked for are of a clock that is not known.
+        # The clock of timestamps without a request time is unknown.
         at_s, bound_s = record.own_stamp_s, np.full(record.value.size, np.nan)
         if record.asked_at_s is not None and record.answered_at_s is not None:
             at_s = (record.asked_at_s + record.answered_at_s) / 2
@@ -674,7 +674,7 @@ def _telemetry(recording: neutral.Recording) -> Iterator[TelemetrySeries]:
 
 
 def _pings(recording: neutral.Recording) -> Iterator[TelemetrySeries]:
-    """Return pings to the device itself: one a second before and in each burst."""
+    """Return pings to the device at a rate of one per second before and in each burst."""
     if not recording.plan.counters:
         return
     at_s: list[Floats] = []
@@ -704,7 +704,7 @@ def _pings(recording: neutral.Recording) -> Iterator[TelemetrySeries]:
     )
 
 
-# Imports -----------------------------------------------------------------------------------------
+# Imports ------------------------------------------------------------------------------------------
 
 
 def _overrides(plan: neutral.Plan) -> Mapping[str, object]:
@@ -713,7 +713,7 @@ def _overrides(plan: neutral.Plan) -> Mapping[str, object]:
 
 
 def engine_files(recording: neutral.Recording) -> Recordings:
-    """Return both ends' recordings as an import of engine files takes them."""
+    """Return the recordings of both ends for an import of engine files."""
     plan = recording.plan
     files = []
     for record in recording.pairs:
@@ -754,18 +754,18 @@ def _intervals(end: neutral.EndRecord) -> tuple[Interval, ...]:
             start_s=float(rows.start_s[row]),
             end_s=float(rows.end_s[row]),
             transferred_bytes=round(float(rows.bytes[row])),
-            retransmits_count=_whole(known(rows.retransmits, row)),
+            retransmits_count=_rounded(known(rows.retransmits, row)),
             rtt_s=known(rows.rtt_s, row),
-            cwnd_bytes=_whole(known(rows.cwnd_bytes, row)),
-            packets_count=_whole(known(rows.packets, row)),
-            lost_count=_whole(known(rows.lost, row)),
+            cwnd_bytes=_rounded(known(rows.cwnd_bytes, row)),
+            packets_count=_rounded(known(rows.packets, row)),
+            lost_count=_rounded(known(rows.lost, row)),
         )
         for row in range(rows.bytes.size)
     )
 
 
 def original_table(recording: neutral.Recording) -> OriginalTable:
-    """Return a table of means with the device's metric beside it, as an import takes them."""
+    """Return a table of means with the metric of the device for an import."""
     plan = recording.plan
     rows: list[OriginalRow] = []
     for record in recording.pairs:
@@ -809,7 +809,7 @@ def original_table(recording: neutral.Recording) -> OriginalTable:
 
 
 def _metric_declaration(plan: neutral.Plan) -> MetricDeclaration:
-    """Return what the operator stated of the first device's metric, whose unit is applied above."""
+    """Return the declared metric of the first device. The unit is already applied."""
     stated = plan.counters[0] if plan.counters else None
     return MetricDeclaration(
         layer=LAYERS[None if stated is None else stated.layer],

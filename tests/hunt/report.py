@@ -1,4 +1,4 @@
-"""Counts of a hunt, by kind of world."""
+"""Report of a search for wrong verdicts, by kind of world."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -7,24 +7,25 @@ from typing import Final
 from tests.hunt.world_cases import ERROR, FAIL, INCONCLUSIVE, PASS, Case
 from tests.worlds import KINDS
 
-# A wrong fail has no cause that can be excluded for good; issue 31 allows fewer than this.
+# A wrong fail does not always have an avoidable cause. Issue 31 permits fewer than this.
 WRONG_FAILS_MAX_RATIO: Final = 0.005
 HEAD: Final = (
     f"{'kind':24} cases  pass  fail incon error !pass !fail  needless  cover   r/unknown/w flips"
 )
-EXAMPLES: Final = 3  # seeds of each kind of fault
+# Number of seeds for a kind of fault.
+EXAMPLES: Final = 3
 
 
 def is_failed(cases: Sequence[Case]) -> bool:
-    """Return whether a wrong pass, an exception or too many wrong fails were found."""
+    """Return whether there is a wrong pass, an exception or too many wrong fails."""
     wrong_fails = sum(case.wrong_fail for case in cases)
     return any(
         case.wrong_pass or case.verdict == ERROR or case.flip for case in cases
     ) or wrong_fails > WRONG_FAILS_MAX_RATIO * len(cases)
 
 
-def _share(part: int, whole: int) -> str:
-    return f"{100 * part / whole:5.1f}" if whole else "    -"
+def _share(part: int, total: int) -> str:
+    return f"{100 * part / total:5.1f}" if total else "    -"
 
 
 def _row(name: str, cases: Sequence[Case]) -> str:
@@ -51,7 +52,7 @@ def _row(name: str, cases: Sequence[Case]) -> str:
 
 
 def _examples(cases: Iterable[Case]) -> Iterator[str]:
-    """Yield the first seeds of each fault of each kind."""
+    """Yield the first seeds for the faults of a kind."""
     seen: Counter[tuple[str, str]] = Counter()
     for case in cases:
         faults = []
@@ -76,7 +77,7 @@ def report(cases: Sequence[Case]) -> list[str]:
     """Return the lines of a report.
 
     Args:
-        cases: All cases of a hunt.
+        cases: All cases of a search.
     """
     by_kind: dict[str, list[Case]] = {}
     for case in cases:

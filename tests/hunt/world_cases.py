@@ -1,4 +1,4 @@
-"""Runs worlds through the engine and compares its conclusions with what is permitted."""
+"""Judgement of worlds by the engine, compared with the permitted verdicts."""
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -20,25 +20,26 @@ PASS: Final = Verdict.PASS.value
 FAIL: Final = Verdict.FAIL.value
 INCONCLUSIVE: Final = Verdict.INCONCLUSIVE.value
 ERROR: Final = "error"
-CHUNK: Final = 8  # cases that a worker takes at a time
+# Number of cases that a worker receives at once.
+CHUNK: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One world and what the engine concluded.
+    """One world and the result of the engine.
 
     Attributes:
         kind: Kind of the world.
         seed: Seed of the world.
-        verdict: The engine's verdict, or `error`.
+        verdict: Verdict of the engine, or `error`.
         why: Ids of problems and warnings, or the exception.
-        wrong: Why this verdict is wrong; empty if it is not.
-        unseen: Violations that no recorded source shows.
-        should_pass: Any other verdict than a pass is needless.
+        wrong: Reason that the verdict is wrong, or an empty text.
+        unseen: Violations that are not visible in a recorded source.
+        should_pass: True if only a pass is useful for this world.
         bottleneck: `right`, `unknown` or `wrong`.
-        named: The bottleneck that the engine names, and the true one.
-        covered: By burst: the interval holds the rate that was to be expected in its window.
-        flip: The manipulation that makes a wrong pass of another verdict; `None` if none does.
+        named: Bottleneck reported by the engine, and the true one.
+        covered: For each burst, whether the interval contains the expected rate of its window.
+        flip: Manipulation that changes another verdict to a wrong pass, or `None`.
     """
 
     kind: str
@@ -55,36 +56,36 @@ class Case:
 
     @property
     def wrong_pass(self) -> bool:
-        """A pass although a recorded source shows what is not met."""
+        """Return whether the verdict is pass although a recorded source shows a violation."""
         return self.verdict == PASS and bool(self.wrong)
 
     @property
     def wrong_fail(self) -> bool:
-        """A fail although everything is met with room."""
+        """Return whether the verdict is fail although all requirements are clearly met."""
         return self.verdict == FAIL and bool(self.wrong)
 
     @property
     def needless(self) -> bool:
-        """No pass of a world that owes one."""
+        """Return whether a world that should pass has another verdict."""
         return self.should_pass and self.verdict != PASS
 
 
 def problems_of(summary: RunSummary) -> tuple[str, ...]:
-    """Return the ids of the summary's problems and warnings."""
+    """Return the ids of problems and warnings in a summary."""
     ids = [f.id for f in summary.findings if f.severity in ("problem", "warning")]
     return tuple(dict.fromkeys(ids))
 
 
 def run_case(kind: str, seed: int, *, manipulated: bool = False) -> Case:
-    """Generate a world, judge it, and compare.
+    """Generate a world, judge it, and compare the verdict with the permitted ones.
 
     Args:
         kind: Kind of the world.
         seed: Seed of the world.
-        manipulated: Also apply one manipulation at random, and look for a flip to a pass.
+        manipulated: Apply a random manipulation and check for a change to pass.
 
     Returns:
-        The case. An exception of the engine is the verdict `error`.
+        The case. After an exception of the engine the verdict is `error`.
     """
     world = generate(kind, seed)
     permitted = judge(world)
@@ -116,7 +117,7 @@ def run_case(kind: str, seed: int, *, manipulated: bool = False) -> Case:
 
 
 def _covered(world: World, summary: RunSummary) -> Iterator[bool]:
-    """Yield, for each burst with an interval, whether it holds the window's expected rate."""
+    """Yield, for bursts with an interval, whether it contains the expected rate of the window."""
     plan = world.recording.plan
     if len(summary.bursts) != len(world.truth.bursts):
         return
@@ -125,7 +126,8 @@ def _covered(world: World, summary: RunSummary) -> Iterator[bool]:
         half = burst.fleet_received_half_width_bits_per_second
         if rate is None or half is None or burst.window is None:
             continue
-        # The window is by the hosts' clocks; what most of them have in common moves the truth.
+        # The window depends on the clocks of the hosts. A common offset of most hosts shifts the
+        # true rate.
         moved_s = truth.window_start_s - plan.bursts[truth.index].start_s - plan.epoch_unix_s
         edges_s = np.array([burst.window.start_at.timestamp(), burst.window.end_at.timestamp()])
         expected = _expected_bytes(world, truth.index, edges_s + moved_s)
@@ -133,7 +135,7 @@ def _covered(world: World, summary: RunSummary) -> Iterator[bool]:
 
 
 def _expected_bytes(world: World, index: int, edges_s: Floats) -> float:
-    """Return the payload bytes that are expected to be received between two instants."""
+    """Return the expected number of received payload bytes between two times."""
     total = 0.0
     for flow in world.physics.flows:
         if flow.burst.index != index:
@@ -159,11 +161,11 @@ def _flip(world: World, before: str) -> str | None:
 
 
 def numbered(count: int, seed: int, kinds: Sequence[str]) -> list[tuple[str, int]]:
-    """Return kinds and seeds of cases, spread evenly over the kinds.
+    """Return kinds and seeds of cases, with an equal number for the kinds.
 
     Args:
-        count: How many.
-        seed: Seed of the hunt; hunts of different seeds share no world.
+        count: Number of cases.
+        seed: Seed of the search. Different seeds have no world in common.
         kinds: Names of kinds, in order.
     """
     return [
@@ -180,14 +182,14 @@ def hunt(
     manipulated: bool,
     workers: int = 1,
 ) -> list[Case]:
-    """Run cases, in the order of :func:`numbered` whatever the number of workers.
+    """Run cases and return them in the order of :func:`numbered` for any number of workers.
 
     Args:
-        count: How many.
-        seed: Seed of the hunt.
-        kinds: Names of kinds; empty means all.
-        manipulated: Also look for flips.
-        workers: Processes.
+        count: Number of cases.
+        seed: Seed of the search.
+        kinds: Names of kinds. An empty list means all.
+        manipulated: Check for flips too.
+        workers: Number of processes.
     """
     requested = numbered(count, seed, tuple(kinds) or tuple(KINDS))
     run = partial(_run_numbered, manipulated=manipulated)

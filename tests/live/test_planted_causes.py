@@ -12,7 +12,7 @@ import pytest
 from broadside.lab import profiles
 from broadside.lab.site import free_prefix
 from tests.live.taken import Taken
-from tests.scenarios.cases import CASES, Bed, Case, Expected
+from tests.scenarios.cases import CASES, Case, Expected, LabTestbed
 from tests.scenarios.scenario_range import Range, standing
 
 pytestmark = [
@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.timeout(200),
 ]
 
-BED = Bed(
+TESTBED = LabTestbed(
     pairs_count=4, scale=100, nic_bits_per_second=100_000_000, firewall_bits_per_second=320_000_000
 )
 QUICK = {
@@ -36,7 +36,7 @@ QUICK = {
 
 @pytest.fixture(scope="module")
 def place() -> Iterator[Range]:
-    with free_prefix() as prefix, standing(BED, prefix) as place:
+    with free_prefix() as prefix, standing(TESTBED, prefix) as place:
         yield place
 
 
@@ -44,7 +44,7 @@ def quick(name: str, **changes: Any) -> Case:
     """Return a case of ``make scenarios``, to be used with fewer pairs and without probes."""
     (case,) = (case for case in CASES if case.name == name)
     overrides = {**case.overrides, **QUICK, **changes.pop("overrides", {})}
-    return dataclasses.replace(case, bed="small", overrides=overrides, **changes)
+    return dataclasses.replace(case, testbed="small", overrides=overrides, **changes)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Fixtures of these tests."""
+"""Fixtures of the review tests."""
 
 from collections.abc import Iterator
 

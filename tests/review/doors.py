@@ -1,7 +1,7 @@
-"""Entry points that the reviewed version and today's have in common, in a process of their own.
+"""Functions that the reviewed version and today's version have in common, in a separate process.
 
-The packages of the version are on ``PYTHONPATH``. Each line of standard input is a JSON list of a
-door's name and its arguments. Each line of standard output is the answer as JSON.
+The packages of the version are on ``PYTHONPATH``. A line of standard input is a JSON list with the
+name of a function and its arguments. A line of standard output is the result as JSON.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import numpy as np
 
-# The packages stood by themselves before they moved below one.
+# The packages of the reviewed version are top-level packages.
 PREFIX: Final = "" if importlib.util.find_spec("coordinator") else "broadside."
 
 IS_REVIEWED: Final = importlib.util.find_spec(f"{PREFIX}coordinator.device.telemetry") is None
@@ -48,7 +48,7 @@ def at(epoch_s: float) -> datetime:
 
 
 def command(*argv: str) -> Fields:
-    """Run a command of ``broadside``; return its exit code, its output and its errors."""
+    """Run a command of ``broadside`` and return the exit code, the output and the errors."""
     output, errors = io.StringIO(), io.StringIO()
     before, sys.argv = sys.argv, ["broadside", *argv]
     code: object = 0
@@ -66,7 +66,7 @@ def command(*argv: str) -> Fields:
 
 
 def judge(run: Fields) -> Fields:
-    """Return the summary of a run from what its agents and its device recorded.
+    """Return the summary of a run from the records of its agents and its device.
 
     Args:
         run: Fields of `tests.review.fleets`.
@@ -119,7 +119,7 @@ def _pair(pair: Fields) -> Any:
 
 
 def _message(kind: Any, fields: Fields | None) -> Any:
-    """Return a message; fields that came later are left out for an earlier version."""
+    """Return a message without the fields that an earlier version does not have."""
     if fields is None:
         return None
     return kind.model_validate(
@@ -204,7 +204,7 @@ async def _prometheus(source: Fields) -> Any:
 
 
 async def _telemetry(witness: Fields | None) -> Any:
-    """Poll a device whose answers have its own time stamps, by a clock that is played."""
+    """Poll a device that sends its own timestamps, with a simulated clock."""
     if witness is None:
         return None
     if IS_REVIEWED:
@@ -241,7 +241,7 @@ async def _telemetry(witness: Fields | None) -> Any:
 
 
 def clock(text: str, now_s: float) -> Fields:
-    """Return a host's clock by ``chronyc -c tracking``, and why it may not start a burst."""
+    """Return the clock state from ``chronyc -c tracking``, and the reason that blocks a burst."""
     clocks = module("agent.clock")
     reading = clocks.parse_tracking(text, at(now_s))
     return {
@@ -252,12 +252,12 @@ def clock(text: str, now_s: float) -> Fields:
 
 
 def kernel_clock(status: int, offset_us: int, error_us: int) -> Fields:
-    """Return a host's clock from the answer of ``adjtimex``."""
+    """Return the clock state of a host from the result of ``adjtimex``."""
     return _json(module("agent.clock").judge_timex(0, status, offset_us, error_us, at(0.0)))
 
 
 def search(question: Fields, capacity: float, paced_ratio: float) -> Fields:
-    """Search a path's capacity with a sender that paces a little off; return what was found."""
+    """Search the capacity of a path with an inaccurate sender and return the result."""
     searches, studies = module("coordinator.studies.search"), module("coordinator.studies.study")
     requested = studies.Search.model_validate(question)
     spec = module("coordinator.core.plan.spec").RunSpec(scenario="review")
@@ -281,7 +281,7 @@ def search(question: Fields, capacity: float, paced_ratio: float) -> Fields:
 
 
 def join(plan: Fields, claim: Fields, report: Fields, tests: Sequence[Fields]) -> Fields:
-    """Return which server-side tests belong to a run's only pair, and which to nobody."""
+    """Return the server records that match the only pair of a run, and the unmatched ones."""
     evidence, messages = module("coordinator.core.measure.evidence"), module("exchange.messages")
     read = module("coordinator.core.plan.spec").Plan.model_validate(plan)
     records = [
@@ -311,7 +311,7 @@ class _Record:
 
 
 async def _host_seconds(address: str, size_bytes: int) -> Any:
-    """Send bytes to an address of this host, and return what its agent's counters say of it."""
+    """Send bytes to an address of this host and return the counters of its agent."""
     hosts, counters = module("agent.host"), module("agent.counters")
     host = hosts.find_host(
         module("agent.agent_settings").AgentSettings(
@@ -319,7 +319,8 @@ async def _host_seconds(address: str, size_bytes: int) -> Any:
         )
     )
     log = counters.HostLog(60)
-    # As `agent_context.AgentContext` asks; the reviewed version has the host's own interface only.
+    # This is the request of `agent_context.AgentContext`. The reviewed version has only the host's
+    # interface.
     route: Fields = {}
     if PREFIX:
         route = {"nic": module("agent.interfaces").route_interface(address, address)}
@@ -346,7 +347,7 @@ async def _host_seconds(address: str, size_bytes: int) -> Any:
 
 
 def host_counted(size_bytes: int) -> Fields | None:
-    """Return what an agent counts of a test between two ends on one host; None without address."""
+    """Return the counters of an agent for a test within one host, or None without an address."""
     hosts = module("agent.host")
     try:
         address = hosts.find_address()
@@ -357,7 +358,7 @@ def host_counted(size_bytes: int) -> Fields | None:
 
 
 def requests(engine: str, job: Fields) -> str:
-    """Return what a client of a daemon engine asks its server for: arguments and files."""
+    """Return the requests that a client sends to its server as arguments and files."""
     ports, engines = module("exchange.engines.port"), module("exchange.engines").engines()
     names = [program.name for program in engines[engine].client_programs]
     launch = engines[engine].client(
@@ -373,14 +374,14 @@ def requests(engine: str, job: Fields) -> str:
 
 
 def fire(test: Fields) -> Fields:
-    """Run both ends of an iperf3 test behind the start gate, as agents do.
+    """Run both ends of an iperf3 test behind the start gate, like agents.
 
     Args:
-        test: Binary, argv prefixes of the two ends, address, traffic, instant and duration.
+        test: Binary, argv prefixes of the two ends, address, traffic, start time and duration.
 
     Returns:
-        By end: whether it is usable, the engine's error, and by flow the start and end (epoch s)
-        and the bytes of each reading.
+        A dict for each end with its usability, the error of the engine, and the readings by flow:
+        start and end (epoch s) and bytes.
     """
     return asyncio.run(_fire(test))
 
@@ -407,16 +408,17 @@ async def _fire(test: Fields) -> Fields:
         silence_s=15.0,
     )
     client = arguments.client_argv(job, engine.version, binary=(*test["client"], *engine.binary))
-    # The reviewed version has no gate in its servers.
+    # Servers of the reviewed version have no gate.
     serves = {"env": gates.serving_env(gate)} if hasattr(gates, "serving_env") else {}
     serving = asyncio.create_task(_end("server", server, test, **serves))
-    await asyncio.sleep(1)  # a server listens within milliseconds
+    # A server listens within milliseconds.
+    await asyncio.sleep(1)
     fired = await _end("client", client, test, env=gates.gate_env(gate, test["at_s"], traffic))
     return {"client": fired, "server": await serving}
 
 
 async def _end(end: str, argv: Sequence[str], test: Fields, **options: Any) -> Fields:
-    """Run one end and read its output."""
+    """Run one end and parse its output."""
     reader = module("exchange.engines.iperf3_text").StreamReader()
     process = await module("agent.engine_process").EngineProcess.spawn(
         argv, on_line=reader.feed, deadline_at_s=test["at_s"] + test["duration_s"] + 8, **options
@@ -446,7 +448,7 @@ async def _end(end: str, argv: Sequence[str], test: Fields, **options: Any) -> F
 
 
 def grain(text: str) -> Fields:
-    """Parse a grain of Azure Monitor; return its seconds, or the error's name and text."""
+    """Parse a time grain of Azure Monitor and return its seconds, or the error's name and text."""
     folder = "ledgers.azure_monitor_source" if IS_REVIEWED else "telemetry.azure_monitor"
     source = module(f"coordinator.device.{folder}")
     try:
@@ -455,12 +457,15 @@ def grain(text: str) -> Fields:
         return {"error": type(error).__name__, "said": str(error)}
 
 
-DRIPS_COUNT: Final = 60  # pieces of an answer in which a place that is not slow gets its notice
+# A fast receiver gets its notice before so many pieces of a slow response.
+DRIPS_COUNT: Final = 60
 
 
 def announce(data_dir: str) -> Fields:
-    """Announce a run to a webhook that drips and to a place that takes all; return how often the
-    second one was told while the first one dripped, and in the end."""
+    """Announce a run to a slow webhook and to a fast one.
+
+    Return the number of notices to the fast one during the slow response and in total.
+    """
     return asyncio.run(_announce(data_dir))
 
 
@@ -475,7 +480,7 @@ class _Quick:
         self.told.add(notice.header.run_id)
         self.is_told.set()
 
-    # The name in this version.
+    # This is the name in today's version.
     deliver = tell
 
 
@@ -501,7 +506,8 @@ async def _announce(data_dir: str) -> Fields:
     server = await asyncio.start_server(drip, "127.0.0.1", 0)
     url = "http://127.0.0.1:{1}/".format(*server.sockets[0].getsockname()[:2])
     slow = module("coordinator.notices.webhook").Webhook(url, "whsec_" + "QUFB" * 11)
-    # One run: the newest that ended and was not imported. Both places were set before its end.
+    # The run is the newest one that ended and was not imported. Both receivers were configured
+    # before its end.
     headers = [
         header
         async for _, header in fabric.records.private.scan_runs()
@@ -530,8 +536,8 @@ async def _announce(data_dir: str) -> Fields:
 
 
 DOORS: Final[Mapping[str, Callable[..., Any]]] = {
-    door.__name__: door
-    for door in (
+    function.__name__: function
+    for function in (
         *(announce, clock, command, fire, grain, host_counted, join, judge, kernel_clock),
         *(requests, search),
     )

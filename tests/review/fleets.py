@@ -1,7 +1,7 @@
-"""Runs as agents and a device record them, as the fields that `doors.judge` reads.
+"""Runs as recorded by agents and a device, with the fields that `doors.judge` reads.
 
-A fleet is built from the payload that each pair moved in each second. It is exact: what a test
-wants to be noisy or wrong it changes itself.
+A fleet is created from the payload of its pairs per second, without errors. Tests add noise and
+faults.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -15,14 +15,15 @@ from tests.review.doors import at
 Floats = NDArray[np.float64]
 
 START_S: Final = 1_763_640_000.0
-IP_RATIO: Final = 1500 / 1448  # IPv4 and TCP with time stamps on an MTU of 1500
+# Ratio for IPv4 and TCP with timestamps at an MTU of 1500.
+IP_RATIO: Final = 1500 / 1448
 FRAME_RATIO: Final = 1514 / 1448
 
 
 def steady(
     pairs: int, seconds: int, bits_per_second: float, noise: float = 0.0, seed: int = 0
 ) -> Floats:
-    """Return payload in bit/s by pair and second; the noise is relative and white."""
+    """Return the payload in bit/s by pair and second, with white relative noise."""
     draw = np.random.default_rng(seed)
     return bits_per_second * (1 + noise * draw.standard_normal((pairs, seconds)))
 
@@ -34,7 +35,7 @@ def fleet(
     objective: Mapping[str, object] | None = None,
     traffic: Mapping[str, object] | None = None,
     period_s: int = 120,
-    unheard: Collection[int] = (),
+    unrecorded: Collection[int] = (),
     reading_s: int = 1,
     server_reading_s: int | None = None,
     nic_bits_per_second: float | None = 10e9,
@@ -47,20 +48,20 @@ def fleet(
     """Return a run.
 
     Args:
-        bursts: Payload in bit/s by pair and second, of each burst, from clients to servers.
-        target_bits_per_second: The objective, at the IP layer.
-        objective: More of it.
-        traffic: More fields of the traffic.
-        period_s: From one burst's start to the next.
-        unheard: Pairs that left no record at either end; their bytes crossed the device.
-        reading_s: Seconds of each reading of both ends.
-        server_reading_s: The same of the servers alone.
-        nic_bits_per_second: The hosts' documented cap.
-        bin_s: Of the device's counter at the IP layer; None: there is no counter.
-        down: As `bursts`, from servers to clients: the traffic is bidirectional.
-        retransmits: Of each pair and second.
-        rtt_s: Of each pair and second.
-        cpu_ratio: Of the hosts.
+        bursts: Payload of all bursts in bit/s by pair and second, from clients to servers.
+        target_bits_per_second: Target rate at the IP layer.
+        objective: Additional fields of the objective.
+        traffic: Additional fields of the traffic.
+        period_s: Time between the starts of two bursts.
+        unrecorded: Pairs without a record at either end. The device counted their bytes.
+        reading_s: Length of a reading at both ends in seconds.
+        server_reading_s: The same for servers only.
+        nic_bits_per_second: Documented NIC limit of the hosts.
+        bin_s: Bin length of the device counter at the IP layer, or None without a counter.
+        down: Payload like `bursts`, from servers to clients. The traffic is then bidirectional.
+        retransmits: Retransmitted segments by pair and second.
+        rtt_s: Round-trip time by pair and second.
+        cpu_ratio: CPU use of the hosts.
     """
     pairs_count, duration_s = bursts[0].shape
     starts_s = [START_S + index * period_s for index in range(len(bursts))]
@@ -111,7 +112,7 @@ def fleet(
         "pairs": [
             [
                 {"pair_index": pair}
-                if pair in unheard
+                if pair in unrecorded
                 else _pair(
                     index,
                     pair,
@@ -137,7 +138,7 @@ def fleet(
 
 
 def counted(starts_s: Sequence[float], bursts: Sequence[Floats], edges_s: Floats) -> Floats:
-    """Return the payload bytes that a counter in the path sees between edges."""
+    """Return the payload bytes that a counter in the path has between edges."""
     seen = np.zeros(len(edges_s) - 1)
     for start_s, rates in zip(starts_s, bursts, strict=True):
         crossed = np.append(0.0, np.cumsum(rates.sum(axis=0) / 8))
@@ -162,7 +163,7 @@ def _clock(at_s: float) -> dict[str, Any]:
 def _pair(
     burst: int, pair: int, start_s: float, rates: Mapping[str, Floats], common: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return all that is recorded of one pair in one burst."""
+    """Return the records of one pair for one burst."""
     duration_s = int(common["burst_s"])
     job, cookie = f"reviewed.{burst:05d}.{pair:05d}", f"cookie-{burst}-{pair}"
     clocks = {"clock_before": _clock(start_s - 5), "clock_after": _clock(start_s + duration_s)}

@@ -1,4 +1,4 @@
-"""Coordinators and agents of either version, as processes with real ports."""
+"""Coordinators and agents of both versions as processes with real ports."""
 
 import hashlib
 import json
@@ -21,7 +21,7 @@ from broadside.exchange.row_text import entity_fields
 from tests.live.free_ports import free_port
 from tests.live.waiting import wait_for
 
-# The packages are top-level at the reviewed version.
+# The reviewed version has top-level packages.
 _COMMAND: Final = """
 import importlib.util
 prefix = "" if importlib.util.find_spec("coordinator") else "broadside."
@@ -31,7 +31,7 @@ importlib.import_module(prefix + "coordinator.cli").main()
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """The programs of one version, with a folder for their data."""
+    """Programs of one version with a data folder."""
 
     packages: Path
     folder: Path
@@ -46,7 +46,7 @@ class Programs:
         return fields | chosen | variables
 
     def start(self, *words: str, code: str = _COMMAND, **variables: str) -> subprocess.Popen[bytes]:
-        """Start a command of ``broadside``, or other code; its output goes to ``log``."""
+        """Start a command of ``broadside`` or other code, with the output in ``log``."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / "log").open("ab") as log:
             return subprocess.Popen(
@@ -58,7 +58,7 @@ class Programs:
             )
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Run a command of ``broadside`` to its end."""
+        """Run a command of ``broadside`` and wait for its end."""
         self.folder.mkdir(parents=True, exist_ok=True)
         return subprocess.run(
             [sys.executable, "-c", _COMMAND, *words],
@@ -73,7 +73,7 @@ class Programs:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A coordinator that runs, with its API and its HTTPS port for agents."""
+    """Running coordinator with an API and an HTTPS port for agents."""
 
     programs: Programs
     pid: int
@@ -81,14 +81,14 @@ class Served:
     agents: str
 
     def new_code(self, role: str, count: int = 1) -> str:
-        """Return the secret of a new join code."""
+        """Create a join code and return its secret."""
         parts = ("enroll", "new", "--role", role, "--count", str(count), "--json")
         done = self.programs.run(*parts)
         assert done.returncode == 0, done.stderr
         return str(json.loads(done.stdout)["code"]).rpartition(".")[2]
 
     def join(self, code: str, role: str, agent_id: str) -> tuple[int, str]:
-        """Enrol an agent; return the status, and the secret of its credential."""
+        """Enroll an agent and return the status and the secret of the credential."""
         secret = secrets.token_urlsafe(32)
         sha256 = hashlib.sha256(secret.encode()).hexdigest()
         fields = {"code": code, "agent_id": agent_id, "role": role, "sha256": sha256}
@@ -106,7 +106,7 @@ class Served:
         )
 
     def write(self, secret: str, row: Entity) -> str:
-        """Write a row of results as an agent; return ``ok`` or the error's name."""
+        """Write a result row as an agent and return ``ok`` or the name of the error."""
         operation = {
             "do": "upsert",
             "table": "results",
@@ -119,9 +119,9 @@ class Served:
         return "ok" if "ok" in reported else str(reported["error"])
 
     def stored(self, row: Entity) -> str | None:
-        """Return the JSON of a stored row of results; None: there is none."""
+        """Return the JSON of a stored result row, or None if there is no such row."""
         database = sqlite3.connect(self.programs.data / "results.sqlite3", timeout=30)
-        # A table is created with its first row.
+        # The first row creates the table.
         with closing(database), suppress(sqlite3.OperationalError):
             for (properties,) in database.execute(
                 "SELECT properties FROM entity WHERE partition_key = ? AND row_key = ?",
@@ -132,7 +132,7 @@ class Served:
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """Stop a process, by force if it does not stop by itself."""
+    """Terminate a process, and kill it if it does not end."""
     process.terminate()
     try:
         process.wait(20)
@@ -143,7 +143,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 @contextmanager
 def serving(*versions: Programs) -> Iterator[list[Served]]:
-    """Run a coordinator of each version."""
+    """Run a coordinator of both versions."""
     with ExitStack() as stack:
         started = []
         for programs in versions:

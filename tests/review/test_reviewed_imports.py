@@ -1,4 +1,4 @@
-"""Findings that show in imports of a user's files, through the command line."""
+"""Findings about imports of user files through the command line."""
 
 from pathlib import Path
 from typing import Any
@@ -15,22 +15,22 @@ PERIOD_S = 300
 
 
 def imported(versions: Versions, *argv: str) -> Answers:
-    """Return what either version prints of an import."""
+    """Return the output of an import in both versions."""
     answers = versions.ask("command", "import", *argv, "--json")
     return Answers(*(printed(answer) for answer in answers))
 
 
-def ids(found: Any) -> set[str]:
-    return {finding["id"] for finding in found["findings"]}
+def ids(summary: Any) -> set[str]:
+    return {finding["id"] for finding in summary["findings"]}
 
 
 @pytest.mark.parametrize("reading_s", [30, 60])
-def test_m1_a_slow_third_is_seen_in_the_senders_seconds(
+def test_m1_detects_slow_third_in_senders_readings(
     versions: Versions, tmp_path: Path, reading_s: int
 ) -> None:
-    """A server that reports every 30 or 60 s, and a rate that halves for 20 of 60 s.
+    """Import server readings of 30 or 60 s at a rate that is halved for 20 of 60 s.
 
-    At 6cca7b45: pass. The means of the server's readings were taken for seconds.
+    At 6cca7b45: pass. It treated the means of the readings as seconds.
     """
     rate = steady(1, 60, 10e6, noise=0.01)[0]
     rate[20:40] *= 0.5
@@ -47,13 +47,11 @@ def test_m1_a_slow_third_is_seen_in_the_senders_seconds(
 
 
 @pytest.mark.parametrize("off_s", [-20, -5, 20, 3600])
-def test_m2_two_clocks_of_one_test_are_held_together(
-    versions: Versions, tmp_path: Path, off_s: int
-) -> None:
-    """Both ends of one test, whose first 20 s run at a tenth; the server's clock is off.
+def test_m2_aligns_clocks_of_both_ends(versions: Versions, tmp_path: Path, off_s: int) -> None:
+    """Import both ends of one test with a wrong server clock and a slow start of 20 s.
 
-    At 6cca7b45, 20 s behind: pass, 10 Mbit/s received of 5.5 Mbit/s sent. 5 s behind: 7.5 of 6.7
-    Mbit/s. An hour ahead: no rate at all. In none is the difference of the clocks mentioned.
+    At 6cca7b45, 20 s behind: pass, 10 Mbit/s received and 5.5 Mbit/s sent. 5 s behind: 7.5 and 6.7
+    Mbit/s. One hour ahead: no rate. It never reported the difference of the clocks.
     """
     rate = np.full(60, 10e6)
     rate[:20] = 1e6
@@ -76,7 +74,7 @@ def test_m2_two_clocks_of_one_test_are_held_together(
 
 
 def with_metric(versions: Versions, bursts: list[Floats], folder: Path, factor: float) -> Answers:
-    """Import a table of means with a device's metric by minutes, 75 s behind."""
+    """Import a table of means with a device metric in bins of a minute, 75 s behind."""
     return imported(
         versions,
         "original",
@@ -90,10 +88,10 @@ def with_metric(versions: Versions, bursts: list[Floats], folder: Path, factor: 
     )
 
 
-def test_m11_perfect_data_passes(versions: Versions, tmp_path: Path) -> None:
-    """A fleet 38 % above the target, and a metric that has all of its bytes.
+def test_m11_accurate_data_passes(versions: Versions, tmp_path: Path) -> None:
+    """Import a fleet 38 % above the target with a complete metric.
 
-    At 6cca7b45: inconclusive. The residual was 0.00 % (-11.18 % to +7.20 %) with 5 % allowed.
+    At 6cca7b45: inconclusive. The residual was 0.00 % (-11.18 % to +7.20 %) and the limit 5 %.
     """
     bursts = [steady(10, 280, 1e9, noise=0.02, seed=seed) for seed in range(6)]
     reviewed, today = with_metric(versions, bursts, tmp_path, IP_RATIO)
@@ -105,8 +103,8 @@ def test_m11_perfect_data_passes(versions: Versions, tmp_path: Path) -> None:
     assert today["bursts"][0]["reconciliation"]["residual_low_ratio"] > -0.05
 
 
-def test_m11_bytes_that_were_read_as_bits_are_no_bypass(versions: Versions, tmp_path: Path) -> None:
-    """The same metric in byte/s, read as bit/s.
+def test_m11_bytes_imported_as_bits_are_not_bypass(versions: Versions, tmp_path: Path) -> None:
+    """Import the same metric in byte/s as bit/s.
 
     At 6cca7b45: "87.34 % may be bypass: [...] some traffic did not cross it".
     """

@@ -1,4 +1,4 @@
-"""Findings that show in one part: a host's clock and counters, the join of two ends, a search."""
+"""Findings about single components, such as clocks, counters, record matching and search."""
 
 from typing import Any
 
@@ -10,14 +10,15 @@ from tests.review.versions import Versions
 
 LOCAL = "7F7F0101,,10,{now_s},0.0,0.0,0.0,-12.500,0.000,0.000,0.0,0.0,0.0,Normal"
 MEGABYTES = 50
-OTHERS_RATIO = 0.04  # of a test's bytes: 3 Mbit/s beside 75
+# Share of the bytes of a test. This is 3 Mbit/s compared with 75.
+OTHERS_RATIO = 0.04
 
 
-def test_m4_a_test_between_addresses_of_one_host_is_counted(versions: Versions) -> None:
-    """Bytes between two ends on one host, as its agent counts them for the run.
+def test_m4_counts_test_between_addresses_of_one_host(versions: Versions) -> None:
+    """Count the bytes between two ends on one host for the run.
 
-    At 6cca7b45: none of 50 MB. The interface that owns the address was counted; the kernel sends
-    by the loopback.
+    At 6cca7b45: 0 of 50 MB. It counted the interface with the address, but the kernel uses the
+    loopback.
     """
     reviewed, today = versions.ask("host_counted", MEGABYTES * 10**6)
     if today is None:
@@ -26,11 +27,12 @@ def test_m4_a_test_between_addresses_of_one_host_is_counted(versions: Versions) 
     assert today["sent_bytes"] >= MEGABYTES * 10**6
 
 
-def test_m4_other_traffic_on_another_interface_accuses_nobody(versions: Versions) -> None:
-    """3 Mbit/s of others on the interface that the test does not use.
+def test_m4_ignores_traffic_on_unused_interface(versions: Versions) -> None:
+    """Send other traffic of 3 Mbit/s through an interface that the test does not use.
 
     At 6cca7b45: inconclusive, "received 562.5 MB when the client's NIC counted 23.53 MB: the
-    records cannot all be true". Today agents do not send that interface's counters for this test.
+    records cannot all be true". Today's agents do not send the counters of that interface for this
+    test.
     """
 
     def run(counted_ratio: float) -> dict[str, Any]:
@@ -48,8 +50,8 @@ def test_m4_other_traffic_on_another_interface_accuses_nobody(versions: Versions
     assert today["verdict"] == "pass"
 
 
-def test_m14_a_clock_that_follows_nobody_is_unknown(versions: Versions) -> None:
-    """``chronyc`` of a host whose chronyd serves its own clock (``local stratum 10``).
+def test_m14_free_running_clock_is_unknown(versions: Versions) -> None:
+    """Read ``chronyc`` of a host with a free-running chronyd (``local stratum 10``).
 
     At 6cca7b45: synchronised, bound 0.000 ms, and the start is armed.
     """
@@ -60,8 +62,8 @@ def test_m14_a_clock_that_follows_nobody_is_unknown(versions: Versions) -> None:
     assert "free-running" in today["problem"]
 
 
-def test_m14_an_offset_that_is_being_slewed_is_part_of_the_bound(versions: Versions) -> None:
-    """The kernel is 20 ms off and corrects that; its error is 1 ms beside it.
+def test_m14_clock_bound_includes_slewed_offset(versions: Versions) -> None:
+    """Slew a kernel clock that is 20 ms off, with an additional error of 1 ms.
 
     At 6cca7b45: bound 1 ms.
     """
@@ -71,13 +73,11 @@ def test_m14_an_offset_that_is_being_slewed_is_part_of_the_bound(versions: Versi
 
 
 @pytest.mark.parametrize("engine", ["http", "https", "ftp"])
-def test_m16_a_server_finds_the_record_of_a_translated_client(
-    versions: Versions, engine: str
-) -> None:
-    """The device translates the client's address; the server's record is found all the same.
+def test_m16_matches_server_record_after_nat(versions: Versions, engine: str) -> None:
+    """Translate the address of the client in the device and match the record of the server.
 
-    At 6cca7b45: the test is a stranger's. Requests did not name their job, so that an address was
-    all that a server could record.
+    At 6cca7b45: the record belongs to no pair. Requests did not contain their job, so the server
+    could only record an address.
     """
     traffic = {"engine": engine, "direction": "reverse", "streams_count": 1}
     run = fleet([steady(1, 30, 1e8)], target_bits_per_second=1e8, traffic=traffic)
@@ -105,12 +105,10 @@ def test_m16_a_server_finds_the_record_of_a_translated_client(
 
 
 @pytest.mark.parametrize("paced_ratio", [0.997, 1.0])
-def test_m17_a_search_finds_the_rate_whose_sender_paces_low(
-    versions: Versions, paced_ratio: float
-) -> None:
-    """A path of 500 Mbit/s without loss below it; the shortfall may be 0.1 %.
+def test_m17_search_finds_rate_with_slow_pacing(versions: Versions, paced_ratio: float) -> None:
+    """Search a path of 500 Mbit/s without loss below this rate. The accepted shortfall is 0.1 %.
 
-    At 6cca7b45, with a sender 0.3 % low: no rate at all.
+    At 6cca7b45, with a sender that is 0.3 % slow: no rate.
     """
     question = {
         "min_bits_per_second": 1e8,

@@ -1,4 +1,4 @@
-"""Findings that show in the judgement of a launched run's records."""
+"""Findings about the verdict of a launched run."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,30 +25,30 @@ def edges(run: Run) -> Floats:
 
 
 def count(run: Run, change: Callable[[Floats, Floats], Floats]) -> Run:
-    """Change what the device counted, by its bytes and the bins' starts."""
+    """Change the counter of the device, using its bytes and the starts of its bins."""
     seen = np.array(run["ledger"]["bytes"])
     run["ledger"]["bytes"] = change(seen, edges(run)[:-1]).tolist()
     return run
 
 
 def count_of(run: Run, *parts: tuple[float, Floats]) -> Run:
-    """Have the device count parts of the fleet, each from its own instant."""
+    """Return a counter that has parts of the fleet at different times."""
     seen = sum(counted([start_s], [rates], edges(run)) for start_s, rates in parts)
     return count(run, lambda *_: np.asarray(seen * IP_RATIO))
 
 
-def test_a_sound_run_passes(versions: Versions) -> None:
-    """What the other tests spoil. At 6cca7b45: pass."""
+def test_correct_run_passes(versions: Versions) -> None:
+    """Judge the run that the other tests modify. At 6cca7b45: pass."""
     run = fleet([steady(4, 60, 1e9, noise=0.02)] * 2, target_bits_per_second=4e9)
     reviewed, today = versions.ask("judge", run)
     assert reviewed["verdict"] == today["verdict"] == "pass"
 
 
-def test_m1_means_of_a_minute_are_no_seconds(versions: Versions) -> None:
-    """Readings of 60 s at both ends, the rate halves for 20 s, and nothing records seconds.
+def test_m1_one_minute_means_are_not_seconds(versions: Versions) -> None:
+    """Use readings of 60 s at both ends, with a rate that is halved for 20 s.
 
-    At 6cca7b45: inconclusive for want of an interval, and nothing said that the shape is unknown.
-    With senders' seconds on record: pass.
+    At 6cca7b45: inconclusive because there was no interval. It did not report that the shape is
+    unknown. If the senders recorded seconds: pass.
     """
     rates = steady(4, 60, 1e9)
     rates[:, 20:40] *= 0.5
@@ -69,15 +69,16 @@ def test_m1_means_of_a_minute_are_no_seconds(versions: Versions) -> None:
 
 
 @pytest.mark.parametrize("factor", [2.0, 3.0, 5.0])
-def test_m3_a_large_pair_without_a_record_fails_nothing(versions: Versions, factor: float) -> None:
-    """One of 8 pairs left no record; it is larger than the others. The device counted all of it.
+def test_m3_large_pair_without_record_does_not_fail_run(versions: Versions, factor: float) -> None:
+    """Remove the record of one large pair of eight. The device counted all of its traffic.
 
     At 6cca7b45: fail, "the fleet received 7.246 Gbit/s; the limit is 10.14 Gbit/s" (factor 3).
     """
     rates = steady(8, 60, 1e9, noise=0.02)
     rates[7] *= factor
-    target = rates.sum(axis=0).mean() * IP_RATIO * 1.03  # the limit is 2 % below the rate
-    run = fleet([rates] * 2, target_bits_per_second=target, unheard=[7])
+    # The limit is 2 % below the rate.
+    target = rates.sum(axis=0).mean() * IP_RATIO * 1.03
+    run = fleet([rates] * 2, target_bits_per_second=target, unrecorded=[7])
     reviewed, today = versions.ask("judge", run)
     assert reviewed["verdict"] == "fail"
     assert today["verdict"] == "inconclusive"
@@ -85,12 +86,10 @@ def test_m3_a_large_pair_without_a_record_fails_nothing(versions: Versions, fact
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_m5_a_group_of_hosts_that_ran_at_another_time_is_seen(
-    versions: Versions, seed: int
-) -> None:
-    """By the device half of the pairs ran 5 s later; all claim the same instant.
+def test_m5_detects_hosts_that_ran_later(versions: Versions, seed: int) -> None:
+    """Shift half of the pairs by 5 s in the device counter, but not in their records.
 
-    At 6cca7b45: pass. The counter's shape was compared with nothing.
+    At 6cca7b45: pass. It did not check the shape of the counter.
     """
     rates = steady(10, 60, 1e9, noise=0.02, seed=seed)
     run = fleet([rates], target_bits_per_second=9e9)
@@ -103,8 +102,8 @@ def test_m5_a_group_of_hosts_that_ran_at_another_time_is_seen(
 
 
 @pytest.mark.parametrize("off_s", [-60, 20])
-def test_m5_a_shift_of_all_hosts_is_only_a_lag(versions: Versions, off_s: int) -> None:
-    """At 6cca7b45: pass, as it is today: this must not cost anything."""
+def test_m5_common_shift_of_all_hosts_is_counter_lag(versions: Versions, off_s: int) -> None:
+    """Shift all pairs. At 6cca7b45 and today: pass. A common shift must not cause a problem."""
     rates = steady(10, 60, 1e9, noise=0.02)
     run = fleet([rates], target_bits_per_second=9e9)
     reviewed, today = versions.ask("judge", count_of(run, (START_S + off_s, rates)))
@@ -112,12 +111,11 @@ def test_m5_a_shift_of_all_hosts_is_only_a_lag(versions: Versions, off_s: int) -
 
 
 @pytest.mark.parametrize("share", [0.06, 0.08, 0.095])
-def test_m6_others_traffic_that_begins_with_the_burst_hides_no_bypass(
-    versions: Versions, share: float
-) -> None:
-    """Some of the bytes do not cross the device; as many of others do, until 30 s after the burst.
+def test_m6_other_traffic_does_not_hide_bypass(versions: Versions, share: float) -> None:
+    """Let some bytes bypass the device while other traffic replaces them.
 
-    At 6cca7b45: pass. At 9.5 % the device carried less than the limit.
+    The other traffic ends 30 s after the burst. At 6cca7b45: pass. With 9.5 % the device carried
+    less than the limit.
     """
     rates = steady(10, 60, 1e9, noise=0.02)
     run = fleet([rates] * 2, target_bits_per_second=10e9)
@@ -135,12 +133,12 @@ def test_m6_others_traffic_that_begins_with_the_burst_hides_no_bypass(
 
 
 @pytest.mark.parametrize(("bypassed", "again"), [(0.065, 0.02), (0.075, 0.03), (0.085, 0.045)])
-def test_m7_retransmissions_hide_no_bypass(
+def test_m7_retransmissions_do_not_hide_bypass(
     versions: Versions, bypassed: float, again: float
 ) -> None:
-    """The device counts before it drops: its surplus covers what did not cross it.
+    """Count bytes before the device drops them, so that the surplus covers the bypass.
 
-    At 6cca7b45: pass, with a residual of -4.4 to -4.7 %; 6.5 to 8.5 % had bypassed the device.
+    At 6cca7b45: pass with a residual of -4.4 to -4.7 %. The real bypass was 6.5 to 8.5 %.
     """
     rates = steady(10, 60, 1e9, noise=0.02)
     segments = round(1e9 / 8 / 1448 * again)
@@ -153,8 +151,8 @@ def test_m7_retransmissions_hide_no_bypass(
     assert lowest == pytest.approx(-bypassed, abs=0.005)
 
 
-def test_m7_retransmissions_alone_are_explained(versions: Versions) -> None:
-    """3 % was sent again, and the device counts that too.
+def test_m7_explains_retransmissions_without_bypass(versions: Versions) -> None:
+    """Retransmit 3 %, which the device counts too.
 
     At 6cca7b45: "3.0 % of the fleet's bytes are surplus [...] and nothing explains all of it".
     """
@@ -168,7 +166,7 @@ def test_m7_retransmissions_alone_are_explained(versions: Versions) -> None:
 def by_minutes(
     seed: int, duration_s: int, period_s: int, lag_s: float
 ) -> tuple[Run, Sequence[float], Sequence[Floats]]:
-    """Six bursts that differ by 3 %, and a counter with bins of a minute, behind by a lag."""
+    """Return six bursts with differences of 3 %, and a delayed counter with bins of a minute."""
     draw = np.random.default_rng(seed)
     bursts = [
         steady(1, duration_s, 4e9, noise=0.02, seed=index) * (1 + 0.03 * draw.standard_normal())
@@ -183,12 +181,12 @@ def by_minutes(
 
 @pytest.mark.parametrize("duration_s", [280, 1740])
 @pytest.mark.parametrize("seed", [0, 1])
-def test_m8_the_lag_is_found_where_bursts_have_no_record(
+def test_m8_estimates_lag_with_unrecorded_bursts(
     versions: Versions, seed: int, duration_s: int
 ) -> None:
-    """The counter is 75 s behind; two of six bursts left no record.
+    """Delay the counter by 75 s and remove the records of two of six bursts.
 
-    At 6cca7b45, 280 s in 300 s: 83.2 +- 13.4 s and 90.0 +- 5.7 s; 1740 s in 1800 s: unknown.
+    At 6cca7b45, 280 s in 300 s: 83.2 +- 13.4 s and 90.0 +- 5.7 s. 1740 s in 1800 s: unknown.
     """
     run, *_ = by_minutes(seed, duration_s, duration_s + 60 if duration_s > 300 else 300, 75.0)
     for burst in (seed, seed + 2):
@@ -208,10 +206,10 @@ def limiters(versions: Versions, run: Run) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize(("noise", "retransmits"), [(0.12, 20), (0.12, 1), (0.05, 20)])
-def test_m9_policers_and_stray_drops_are_no_nic(
+def test_m9_policers_and_rare_drops_are_not_nic_limit(
     versions: Versions, noise: float, retransmits: int
 ) -> None:
-    """12 pairs at 1 Gbit/s, each by itself, on NICs of 10 Gbit/s; some drops.
+    """Limit 12 pairs to 1 Gbit/s separately, on NICs of 10 Gbit/s, with rare drops.
 
     At 6cca7b45: client-nic.
     """
@@ -220,8 +218,8 @@ def test_m9_policers_and_stray_drops_are_no_nic(
     assert limiters(versions, run) == ("client-nic", "unknown")
 
 
-def test_m9_a_stall_of_all_pairs_is_no_nic(versions: Versions) -> None:
-    """All pairs stand still for 8 s from the 30th second, one after the other by a second.
+def test_m9_stall_of_all_pairs_is_not_nic_limit(versions: Versions) -> None:
+    """Stall all pairs for 8 s after 30 s, with a delay of one second from pair to pair.
 
     At 6cca7b45: client-nic.
     """
@@ -232,10 +230,10 @@ def test_m9_a_stall_of_all_pairs_is_no_nic(versions: Versions) -> None:
     assert limiters(versions, run) == ("client-nic", "unknown")
 
 
-def test_m9_a_queue_in_the_path_is_no_window(versions: Versions) -> None:
-    """A shaper's queue: the RTT under load is 14 ms, of the idle path 1 ms.
+def test_m9_path_queue_is_not_window_limit(versions: Versions) -> None:
+    """Use a shaper with a queue: the RTT is 14 ms under load and 1 ms on the idle path.
 
-    At 6cca7b45: window. The burst's own minimum was taken for the idle RTT.
+    At 6cca7b45: window. It used the minimum of the burst as the idle RTT.
     """
     rates = steady(12, 60, 1e9, noise=0.02, seed=5)
     run = fleet([rates] * 2, target_bits_per_second=11e9, rtt_s=0.014)
@@ -246,8 +244,8 @@ def test_m9_a_queue_in_the_path_is_no_window(versions: Versions) -> None:
     assert limiters(versions, run) == ("window", "unknown")
 
 
-def test_m9_a_shared_link_is_no_firewall(versions: Versions) -> None:
-    """The pairs share 12 Gbit/s of something that nothing says is the device.
+def test_m9_shared_link_is_not_firewall_limit(versions: Versions) -> None:
+    """Share 12 Gbit/s between the pairs without evidence that the device is the limit.
 
     At 6cca7b45: firewall.
     """
@@ -260,10 +258,10 @@ def half_width(summary: Mapping[str, Any]) -> float:
     return float(summary["fleet_received_half_width_bits_per_second"])
 
 
-def test_m10_two_directions_that_vary_together_are_twice_as_unsure(versions: Versions) -> None:
-    """Both directions have the same seconds, so that their sum's interval is twice as wide.
+def test_m10_correlated_directions_double_interval(versions: Versions) -> None:
+    """Use equal seconds in both directions, so that the interval of the sum is twice as wide.
 
-    At 6cca7b45: 1.41 times, as if they were independent.
+    At 6cca7b45: 1.41 times, as for independent directions.
     """
     rates = steady(4, 60, 1e9, noise=0.02)
     one = versions.ask("judge", fleet([rates], target_bits_per_second=4e9, bin_s=None))
@@ -274,8 +272,8 @@ def test_m10_two_directions_that_vary_together_are_twice_as_unsure(versions: Ver
     assert ratios == pytest.approx([np.sqrt(2), 2.0], rel=1e-3)
 
 
-def test_m10_intervals_of_correlated_bursts_hold(versions: Versions) -> None:
-    """30 runs of 10 bursts whose levels correlate with 0.7; 95 % of the intervals are to hold.
+def test_m10_intervals_of_correlated_bursts_cover_mean(versions: Versions) -> None:
+    """Judge 30 runs of 10 bursts with a correlation of 0.7. 95 % of the intervals must be right.
 
     At 6cca7b45: 23 of 30.
     """
@@ -296,10 +294,11 @@ def test_m10_intervals_of_correlated_bursts_hold(versions: Versions) -> None:
     assert today >= 28
 
 
-def test_m12_forged_rows_within_an_allowance_turn_nothing(versions: Versions) -> None:
-    """30 pairs of 64 streams at 50 Mbit/s miss the target; servers' rows are raised by 3 %.
+def test_m12_small_forgery_does_not_change_verdict(versions: Versions) -> None:
+    """Raise server rows by 3 % in a fleet of 30 pairs that misses its target.
 
-    At 6cca7b45: pass. A block a stream was allowed at each pair, and the sum of these at the fleet.
+    A pair has 64 streams and 50 Mbit/s. At 6cca7b45: pass. It allowed one block per stream for a
+    pair, and the sum of these for the fleet.
     """
     rates = steady(30, 30, 50e6, noise=0.02)
 
@@ -325,12 +324,10 @@ def test_m12_forged_rows_within_an_allowance_turn_nothing(versions: Versions) ->
 
 
 @pytest.mark.parametrize("off_s", [-45, 45])
-def test_m13_a_busy_device_with_a_wrong_clock_fails_its_goal(
-    versions: Versions, off_s: int
-) -> None:
-    """CPU at 97 % in the burst of 30 s and 4 % beside it; the goal is 80 %.
+def test_m13_busy_device_with_wrong_clock_fails_cpu_goal(versions: Versions, off_s: int) -> None:
+    """Report a CPU of 97 % in a burst of 30 s and 4 % outside. The goal is 80 %.
 
-    At 6cca7b45: pass, "CPU 4 %". The device's own stamps were believed.
+    At 6cca7b45: pass, "CPU 4 %". It used the wrong timestamps of the device.
     """
     run = fleet(
         [steady(4, 30, 1e9, noise=0.02)],
@@ -357,7 +354,7 @@ def test_m13_a_busy_device_with_a_wrong_clock_fails_its_goal(
 
 @contextmanager
 def prometheus(run: Run, more: Mapping[str, object]) -> Iterator[str]:
-    """Serve the run's counter as a series of samples 15 s apart, with half of its bytes."""
+    """Serve the counter of the run as samples every 15 s with half of its bytes."""
     total = np.append(0.0, np.cumsum(run["ledger"]["bytes"])) / 2
     at_s = np.arange(START_S - 300, edges(run)[-1], 15)
     read = np.interp(at_s, edges(run), total)
@@ -387,10 +384,10 @@ def prometheus(run: Run, more: Mapping[str, object]) -> Iterator[str]:
 @pytest.mark.parametrize(
     "more", [{"warnings": ["1 store of 2 did not answer"]}, {"isPartial": True}], ids=str
 )
-def test_m15_an_incomplete_answer_accuses_nobody(
+def test_m15_incomplete_response_is_not_bypass(
     versions: Versions, more: Mapping[str, object]
 ) -> None:
-    """One store of two did not answer, so that half of the bytes are missing.
+    """Query two stores, one of which did not respond, so that half of the bytes are missing.
 
     At 6cca7b45: "-50.00 % may be bypass: [...] some traffic did not cross it".
     """
@@ -403,26 +400,26 @@ def test_m15_an_incomplete_answer_accuses_nobody(
     assert not {"bypass", "residual"} & ids(today)
 
 
-def test_m18_no_factor_decides_what_a_pair_without_a_record_sent(versions: Versions) -> None:
-    """The same pair as in M3, from as large as the others to five times as large.
+def test_m18_missing_pair_is_inconclusive_at_any_size(versions: Versions) -> None:
+    """Remove the pair of M3 at one to five times the size of the others.
 
-    At 6cca7b45: a fixed factor of 1.5 (`UNSEEN_FACTOR`), so that the verdict is inconclusive up to
-    about that size and fail above it.
+    At 6cca7b45: a fixed factor of 1.5 (`UNSEEN_FACTOR`). The verdict is inconclusive up to about
+    that size and fail above it.
     """
     verdicts = []
     for factor in (1.0, 1.4, 2.0, 5.0):
         rates = steady(8, 60, 1e9, noise=0.02)
         rates[7] *= factor
         target = rates.sum(axis=0).mean() * IP_RATIO * 1.03
-        run = fleet([rates] * 2, target_bits_per_second=target, unheard=[7])
+        run = fleet([rates] * 2, target_bits_per_second=target, unrecorded=[7])
         verdicts.append([answer["verdict"] for answer in versions.ask("judge", run)])
     reviewed, today = (list(column) for column in zip(*verdicts, strict=True))
     assert reviewed == ["inconclusive", "inconclusive", "fail", "fail"]
     assert today == ["inconclusive"] * 4
 
 
-def test_m19_more_than_was_served_is_no_pass(versions: Versions) -> None:
-    """http servers that sent 8 Mbit/s a pair, and clients that claim 40.
+def test_m19_client_claim_above_served_bytes_does_not_pass(versions: Versions) -> None:
+    """Serve 8 Mbit/s per pair over HTTP while the clients claim 40.
 
     At 6cca7b45: pass.
     """
@@ -444,8 +441,8 @@ def test_m19_more_than_was_served_is_no_pass(versions: Versions) -> None:
     assert "contradiction-received-over-sent" in ids(today)
 
 
-def test_m22_acknowledgements_are_explained(versions: Versions) -> None:
-    """A counter of both directions, and an acknowledgement for every second segment: 1.8 %.
+def test_m22_explains_acknowledgements(versions: Versions) -> None:
+    """Count both directions with an acknowledgement for every second segment (1.8 %).
 
     At 6cca7b45: "1.7 % of the fleet's bytes are surplus [...] and nothing explains all of it".
     """
@@ -458,10 +455,10 @@ def test_m22_acknowledgements_are_explained(versions: Versions) -> None:
     assert "unknown" not in ids(today)
 
 
-def test_m22_lost_datagrams_are_named_beside_the_bottleneck(versions: Versions) -> None:
-    """5 % of the datagrams are lost, and nothing says where.
+def test_m22_reports_lost_datagrams_with_bottleneck(versions: Versions) -> None:
+    """Lose 5 % of the datagrams without a record of the location.
 
-    At 6cca7b45: unknown, without a word of the loss.
+    At 6cca7b45: unknown, and the loss is not reported.
     """
     rates = steady(4, 60, 0.95e9, noise=0.02)
     traffic = {"protocol": "udp", "stream_bits_per_second": 125_000_000, "block_bytes": 1448}

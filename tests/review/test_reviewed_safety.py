@@ -1,4 +1,4 @@
-"""The safety findings S1 to S9, shown at the version that was reviewed and today."""
+"""Safety findings S1 to S9 in the reviewed version and today's."""
 
 import io
 import json
@@ -29,7 +29,8 @@ from tests.unit.coordinator.api.test_arrivals import claiming, recordings
 from tests.written_rows import presence, written
 
 HALF: Final = "\ud800"
-QUIET_TIMES: Final = 10  # of a backup without writers: what the reviewed version does not end in
+# Limit in the reviewed version, as a multiple of the time of a backup without writers.
+QUIET_TIMES: Final = 10
 CLAIMED_COUNT: Final = 250_000
 BEATS_COUNT: Final = 5
 
@@ -38,7 +39,7 @@ BEATS_COUNT: Final = 5
 def programs(
     versions: Versions, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Programs, Programs]:
-    """The programs of the reviewed version and of today's."""
+    """Return the programs of both versions."""
     folder = tmp_path_factory.mktemp("safety")
     return (
         Programs(versions.reviewed.packages, folder / "reviewed"),
@@ -48,7 +49,7 @@ def programs(
 
 @pytest.fixture(scope="module")
 def coordinators(programs: tuple[Programs, Programs]) -> Iterator[list[Served]]:
-    """A coordinator of the reviewed version and one of today's, on loopback."""
+    """Run a coordinator of both versions on loopback."""
     with serving(*programs) as served:
         yield served
 
@@ -57,7 +58,7 @@ def coordinators(programs: tuple[Programs, Programs]) -> Iterator[list[Served]]:
 
 
 class Writer:
-    """Commits small rows to a database without pause, as a busy fleet does."""
+    """Process that commits small rows continuously, like a busy fleet."""
 
     def __init__(self, database: Path) -> None:
         self._database = database
@@ -90,13 +91,13 @@ def _fill(database: Path) -> None:
         filling.execute("INSERT INTO small VALUES (0)")
 
 
-def test_s1_a_backup_ends_beside_small_writes(
+def test_s1_backup_completes_during_small_writes(
     programs: tuple[Programs, Programs], tmp_path: Path
 ) -> None:
-    """A backup of 160 MB beside a process that commits small rows.
+    """Back up 160 MB while a process commits small rows.
 
-    At 6cca7b45: not done in ten times the time that it takes without the writer. It ends as soon
-    as the writer does.
+    At 6cca7b45: not complete after ten times the duration without the writer. It completes when the
+    writer ends.
     """
     for version, is_today in zip(programs, (False, True), strict=True):
         folder = tmp_path / str(is_today)
@@ -118,7 +119,7 @@ def test_s1_a_backup_ends_beside_small_writes(
             assert writer.commits_count > 100
         try:
             assert with_writer == (0 if is_today else None)
-            assert process.wait(60) == 0, "the writer was what held it up"
+            assert process.wait(60) == 0, "the writer delayed it"
         finally:
             end(process)
 
@@ -133,10 +134,10 @@ def _joined(served: Served, role: str, *agent_ids: str) -> list[str]:
     return [secret for _, secret in results]
 
 
-def test_s2_an_agent_writes_no_evidence_in_anothers_name(coordinators: list[Served]) -> None:
-    """A server's record under its own key that names another server as its writer.
+def test_s2_rejects_record_with_another_agents_id(coordinators: list[Served]) -> None:
+    """Write a server record under its own key with the id of another server.
 
-    At 6cca7b45: accepted and stored. The rights check read the key only.
+    At 6cca7b45: accepted and stored. The permission check used only the key.
     """
     local = written()[Kind.TEST]
     forged = local.changed("agent_id", "s2").changed("endpoint.agent_id", "s2")
@@ -149,10 +150,10 @@ def test_s2_an_agent_writes_no_evidence_in_anothers_name(coordinators: list[Serv
         assert served.write(secret, local.row) == "ok"
 
 
-def test_s3_one_address_and_port_have_one_holder(coordinators: list[Served]) -> None:
-    """Two servers announce one address and port.
+def test_s3_assigns_endpoint_to_one_server(coordinators: list[Served]) -> None:
+    """Announce one address and port by two servers.
 
-    At 6cca7b45: both offer it, and the plan uses both.
+    At 6cca7b45: both have it, and the plan uses both.
     """
     for served, is_stored in zip(coordinators, (False, True), strict=True):
         names = ("twin-1", "twin-2")
@@ -173,10 +174,10 @@ def test_s3_one_address_and_port_have_one_holder(coordinators: list[Served]) -> 
         assert ("twin-1 announced first" in str(second["problem"])) == is_stored
 
 
-def test_s5_a_revoked_agent_does_not_join_by_its_old_code(coordinators: list[Served]) -> None:
-    """An agent that was revoked asks again by its code, which is for three agents.
+def test_s5_rejects_old_join_code_of_revoked_agent(coordinators: list[Served]) -> None:
+    """Join again as a revoked agent with the old code, which is valid for three agents.
 
-    At 6cca7b45: it is enrolled again, also under another name.
+    At 6cca7b45: accepted, also under another name.
     """
     for served, status in zip(coordinators, (200, 403), strict=True):
         code = served.new_code("client", 3)
@@ -188,12 +189,12 @@ def test_s5_a_revoked_agent_does_not_join_by_its_old_code(coordinators: list[Ser
             assert served.join(served.new_code("client"), "client", "gone")[0] == 200
 
 
-def test_s7_half_a_character_in_an_operation_costs_that_operation(
+def test_s7_lone_surrogate_fails_only_its_operation(
     coordinators: list[Served],
 ) -> None:
-    """A lone surrogate in a refused operation between two good ones.
+    """Send a lone surrogate in a rejected operation between two valid ones.
 
-    At 6cca7b45: status 500, and no answer to any of the three.
+    At 6cca7b45: status 500, and no result for any of them.
     """
     wrong = {"do": "get", "table": "results", "partition": HALF, "key": "k"}
     for served, status in zip(coordinators, (500, 200), strict=True):
@@ -206,10 +207,10 @@ def test_s7_half_a_character_in_an_operation_costs_that_operation(
             assert "half a character" in refused["said"]
 
 
-def test_s7_a_foreign_database_is_not_restored(
+def test_s7_restore_rejects_foreign_database(
     programs: tuple[Programs, Programs], tmp_path: Path
 ) -> None:
-    """An archive with another program's database under the name of ours.
+    """Restore an archive that contains a database of another program.
 
     At 6cca7b45: restored.
     """
@@ -230,10 +231,10 @@ def test_s7_a_foreign_database_is_not_restored(
 # S4, S6, S8 and S9 --------------------------------------------------------------------------------
 
 
-def test_s4_a_slow_place_does_not_silence_another(versions: Versions, tmp_path: Path) -> None:
-    """A webhook whose answer drips without end, and a place that takes everything at once.
+def test_s4_slow_webhook_does_not_delay_another(versions: Versions, tmp_path: Path) -> None:
+    """Announce a run to a webhook with an endless slow response, and to a fast one.
 
-    At 6cca7b45: the second place gets nothing while the first one drips, however long.
+    At 6cca7b45: the fast one receives no notice during the slow response.
     """
     answers = [
         version.ask("announce", str(laid_out(REVIEWED, tmp_path / name)))
@@ -247,24 +248,25 @@ def test_s4_a_slow_place_does_not_silence_another(versions: Versions, tmp_path: 
 
 @contextmanager
 def _growth(pid: int) -> Iterator[list[int]]:
-    """Memory in bytes by which a process grew at most while the context was active."""
+    """Return the largest growth of a process's memory while the context is active (bytes)."""
 
     def status(name: str) -> int:
         text = Path(f"/proc/{pid}/status").read_text()
         return int(text.partition(f"{name}:")[2].split()[0]) * 1024
 
-    Path(f"/proc/{pid}/clear_refs").write_text("5")  # forget the peak so far
+    # Reset the peak.
+    Path(f"/proc/{pid}/clear_refs").write_text("5")
     before = status("VmRSS")
     grown: list[int] = []
     yield grown
     grown.append(status("VmHWM") - before)
 
 
-def test_s6_a_small_import_takes_little_memory(coordinators: list[Served]) -> None:
-    """An import of some 300 bytes with a chunk that claims 250,000 rows.
+def test_s6_small_import_needs_little_memory(coordinators: list[Served]) -> None:
+    """Import about 300 bytes with a chunk that claims 250,000 rows.
 
-    At 6cca7b45: every row is built, on the event loop: over 400 bytes a row. The claim of the
-    finding, a million rows, took 595 MB. Today the count is refused before a row is built.
+    At 6cca7b45: the event loop creates all rows with over 400 bytes per row. The million rows of
+    the finding used 595 MB. Today's version rejects the count first.
     """
     body = recordings(claiming(CLAIMED_COUNT))
     answers, grown = [], []
@@ -279,7 +281,7 @@ def test_s6_a_small_import_takes_little_memory(coordinators: list[Served]) -> No
     assert today < reviewed / 3
 
 
-# What the default route says is read from a file: no interface of this host changes.
+# The default route comes from a file, so the interfaces of this host do not change.
 AGENT: Final = """
 import importlib, importlib.util, sys
 from pathlib import Path
@@ -292,7 +294,7 @@ sys.exit(run.run_from_environment())
 
 
 def _offer(data: Path) -> tuple[str, str] | None:
-    """Return the address and the instant of the newest heartbeat."""
+    """Return the address and the time of the newest heartbeat."""
     if not (data / "results.sqlite3").exists():
         return None
     with closing(sqlite3.connect(data / "results.sqlite3", timeout=30)) as database:
@@ -309,7 +311,7 @@ def _offer(data: Path) -> tuple[str, str] | None:
 
 
 class Agent:
-    """A server agent on loopback, and the heartbeats that it wrote."""
+    """Server agent on loopback, with the heartbeats that it wrote."""
 
     def __init__(self, programs: Programs) -> None:
         self._data = programs.data
@@ -330,17 +332,19 @@ class Agent:
         self._seen: list[tuple[str, str]] = []
 
     def offered(self) -> list[str]:
-        """Return the address of each heartbeat that was seen."""
+        """Return the addresses of all observed heartbeats."""
         result = _offer(self._data)
         if result is not None and result not in self._seen:
             self._seen.append(result)
         return [address for address, _ in self._seen]
 
 
-def test_s8_a_new_address_is_found(programs: tuple[Programs, Programs], tmp_path: Path) -> None:
-    """The address of a server's default route changes while the server is idle.
+def test_s8_heartbeat_reports_new_address(
+    programs: tuple[Programs, Programs], tmp_path: Path
+) -> None:
+    """Change the address of the default route while the server is idle.
 
-    At 6cca7b45: heartbeats go on with the old address, for twice as many as today's version needs.
+    At 6cca7b45: heartbeats contain the old address, for twice the time that today's version needs.
     """
     before, after = "127.0.0.1", "127.0.0.2"
     reviewed, today = (
@@ -365,10 +369,10 @@ def test_s8_a_new_address_is_found(programs: tuple[Programs, Programs], tmp_path
         end(agent.process)
 
 
-def test_s9_a_grain_without_end_is_refused_in_one_line(versions: Versions) -> None:
-    """An Azure Monitor grain of 400 digits.
+def test_s9_rejects_very_long_grain_with_one_line(versions: Versions) -> None:
+    """Configure an Azure Monitor grain of 400 digits.
 
-    At 6cca7b45: ``OverflowError``, which nobody expects.
+    At 6cca7b45: ``OverflowError``, which is not handled.
     """
     reviewed, today = versions.ask("grain", f"PT{'9' * 400}M")
     assert reviewed["error"] == "OverflowError"

@@ -1,4 +1,4 @@
-"""Files that a user has: output of iperf3, tables of means, and a device's metric."""
+"""User files: output of iperf3, tables of means, and a device metric."""
 
 import csv
 import itertools
@@ -12,7 +12,7 @@ import numpy as np
 from tests.review.doors import at
 from tests.review.fleets import START_S, Floats, counted
 
-# The columns of the original's tables.
+# Columns of the original tables.
 TABLE: Final = (
     *("PartitionKey", "RowKey", "sent_throughput", "received_throughput"),
     *("server", "duration"),
@@ -22,14 +22,14 @@ TABLE: Final = (
 def iperf3_file(
     path: Path, rate: Floats, *, sends: bool, began_at_s: float = START_S, reading_s: int = 1
 ) -> str:
-    """Write what one end of a TCP test prints with ``--json``; return the file's name.
+    """Write the ``--json`` output of one end of a TCP test and return the file name.
 
     Args:
-        path: The file.
-        rate: Payload in bit/s, by second.
-        sends: It is the client's, which sends; else the server's.
-        began_at_s: When the test began, by the clock of this end's host.
-        reading_s: The value of ``--interval``.
+        path: Path of the file.
+        rate: Payload in bit/s per second.
+        sends: True for the client, which sends.
+        began_at_s: Start of the test by the clock of this host.
+        reading_s: Value of ``--interval``.
     """
     edges = range(0, len(rate) + 1, reading_s)
     total_bytes = round(rate.sum() / 8)
@@ -101,7 +101,7 @@ def iperf3_file(
 
 
 def table_of_means(path: Path, bursts: Sequence[Floats], period_s: int) -> str:
-    """Write a table of the original test, in UTC: a row a client a burst."""
+    """Write a table of the original test in UTC with one row per client and burst."""
     with path.open("w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file)
         rows.writerow(TABLE)
@@ -123,7 +123,7 @@ def metric(
     bin_s: float = 60.0,
     lag_s: float = 0.0,
 ) -> str:
-    """Write a device's mean rate by bin, `factor` times the payload in bit/s."""
+    """Write the mean rate of a device per bin, which is `factor` times the payload in bit/s."""
     starts_s = [START_S + index * period_s for index in range(len(bursts))]
     edges_s = np.arange(START_S - 600, starts_s[-1] + period_s + 600, bin_s)
     seen = counted(starts_s, bursts, edges_s - lag_s) * 8 / bin_s * factor
@@ -138,7 +138,7 @@ def metric(
 
 
 def printed(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the JSON that a command printed."""
+    """Return the JSON output of a command."""
     assert answer["output"], answer["errors"]
     document: dict[str, Any] = json.loads(answer["output"])
     return document

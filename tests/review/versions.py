@@ -1,4 +1,4 @@
-"""The reviewed version and today's, each as a process that answers (`doors`)."""
+"""Processes of the reviewed version and today's version that run functions of `doors`."""
 
 import json
 import os
@@ -17,14 +17,14 @@ REVIEWED: Final = "6cca7b45"
 
 
 class Answers(NamedTuple):
-    """What either version answers."""
+    """Results of both versions."""
 
     reviewed: Any
     today: Any
 
 
 class Version:
-    """A version's process."""
+    """Process of one version."""
 
     def __init__(self, packages: Path, data: Path) -> None:
         self.packages = packages
@@ -38,11 +38,11 @@ class Version:
             text=True,
         )
 
-    def ask(self, door: str, *arguments: object) -> Any:
-        """Return a door's answer."""
+    def ask(self, function: str, *arguments: object) -> Any:
+        """Return the result of a function."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        print(json.dumps([door, *arguments]), file=self._process.stdin, flush=True)
+        print(json.dumps([function, *arguments]), file=self._process.stdin, flush=True)
         answer = json.loads(self._process.stdout.readline())
         assert "error" not in answer, answer["error"]
         return answer["answer"]
@@ -58,14 +58,16 @@ class Versions:
     reviewed: Version
     today: Version
 
-    def ask(self, door: str, *arguments: object) -> Answers:
-        """Return what either version's door answers."""
-        return Answers(self.reviewed.ask(door, *arguments), self.today.ask(door, *arguments))
+    def ask(self, function: str, *arguments: object) -> Answers:
+        """Return the results of a function in both versions."""
+        return Answers(
+            self.reviewed.ask(function, *arguments), self.today.ask(function, *arguments)
+        )
 
 
 @contextmanager
 def both(folder: Path) -> Iterator[Versions]:
-    """Start both versions, with their data below a folder."""
+    """Start both versions with data folders below a folder."""
     packages = unpack_source(FIXTURES / REVIEWED / "source.tar.xz", folder / "packages")
     reviewed = Version(packages, folder / "reviewed")
     today = Version(ROOT / "src", folder / "today")
@@ -77,7 +79,7 @@ def both(folder: Path) -> Iterator[Versions]:
 
 
 def build_gate(versions: Versions) -> None:
-    """Build the reviewed version's start gate, as its setup did; today's is built already."""
+    """Build the start gate of the reviewed version. Today's gate is already built."""
     folder = versions.reviewed.packages / "agent"
     target = folder / "libgate.abi3.so"
     build = ["cc", "-shared", "-fPIC", "-o", str(target), str(folder / "gate.c"), "-ldl"]

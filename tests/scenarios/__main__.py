@@ -29,7 +29,9 @@ DOCUMENT: Final = Path(__file__).parent / "README.md"
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.scenarios", description=__doc__)
     parser.add_argument(
-        "--only", action="append", help="a case whose name holds this, and what it is held against"
+        "--only",
+        action="append",
+        help="a case with this text in its name, and the cases it refers to",
     )
     parser.add_argument("--json", action="store_true", help="one JSON array on standard output")
     parser.add_argument(

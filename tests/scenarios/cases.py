@@ -8,7 +8,7 @@ from broadside.lab.profiles import SERVICES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bed:
+class LabTestbed:
     """Lab that several cases share.
 
     The default is 1:100 of eight 10 Gbit/s VMs behind a 48 Gbit/s device. Four pairs are below its
@@ -29,19 +29,19 @@ class Bed:
     profile: str = "plain"
 
 
-BEDS: Final[Mapping[str, Bed]] = {
-    "range": Bed(services="http=8080 https=8443 ftp=2121"),
+TESTBEDS: Final[Mapping[str, LabTestbed]] = {
+    "range": LabTestbed(services="http=8080 https=8443 ftp=2121"),
     # With telemetry from an snmpd in the firewall's namespace.
-    "device": Bed(devices={"fw": ("c0", "s0")}),
+    "device": LabTestbed(devices={"fw": ("c0", "s0")}),
     # Two firewalls behind a balancer, with telemetry for each link.
-    "links": Bed(
+    "links": LabTestbed(
         nic_bits_per_second=40_000_000,
         firewall_bits_per_second=800_000_000,
         devices={"fw-a": ("sa",), "fw-b": ("sb",)},
         profile="two-links",
     ),
     # Two firewalls with processes that read all forwarded packets, like a service.
-    "boxes": Bed(
+    "boxes": LabTestbed(
         pairs_count=4,
         nic_bits_per_second=10_000_000,
         firewall_bits_per_second=200_000_000,
@@ -49,10 +49,10 @@ BEDS: Final[Mapping[str, Bed]] = {
         profile="service-cef",
     ),
     # Another VM size with half the NIC rate, which its agents know.
-    "small": Bed(pairs_count=4, nic_bits_per_second=50_000_000, services="ftp=2121"),
+    "small": LabTestbed(pairs_count=4, nic_bits_per_second=50_000_000, services="ftp=2121"),
     # One pair, 1:10 of a 5 Gbit/s VM. Its path has 20 ms, ten times the real 2 ms. So a window of
     # 128 KiB has the same effect at the lab's rate as at the real rate over 2 ms.
-    "path": Bed(
+    "path": LabTestbed(
         pairs_count=1,
         scale=10,
         nic_bits_per_second=500_000_000,
@@ -120,7 +120,7 @@ class Case:
 
     name: str
     scenario: str
-    bed: str = "range"
+    testbed: str = "range"
     profile: str = "plain"
     overrides: Mapping[str, Any] = field(default_factory=dict)
     question: Mapping[str, Any] | None = None
@@ -180,7 +180,7 @@ def _at_half_the_nic(case: Case) -> Case:
         expected = replace(expected, rate_ratio_of=(f"{base}{HALF}", low, high))
     elif expected.limiter == "client-nic":
         expected = replace(expected, rate_ratio_of=(case.name, 0.45, 0.55))
-    return replace(case, name=f"{case.name}{HALF}", bed="small", expected=expected)
+    return replace(case, name=f"{case.name}{HALF}", testbed="small", expected=expected)
 
 
 CASES: Final = (
@@ -260,14 +260,14 @@ CASES: Final = (
     Case(
         name="128 KiB window over the path",
         scenario="window-sessions",
-        bed="path",
+        testbed="path",
         profile="path-20ms",
         expected=Expected(limiter="window", product_megabytes=500 * 0.02 / 8),
     ),
     Case(
         name="sessions 1..16 of a 128 KiB window",
         scenario="window-sessions",
-        bed="path",
+        testbed="path",
         question={
             "kind": "sweep",
             "axes": [{"field": "traffic.streams_count", "values": [1, 2, 4, 8, 16]}],
@@ -293,7 +293,7 @@ CASES: Final = (
     Case(
         name="scale-out in five steps",
         scenario="native-64-flows",
-        bed="device",
+        testbed="device",
         profile="scale-out",
         overrides={"pairs_count": 6, "traffic.streams_count": 8},
         question={"kind": "scaleout", "hold_s": 75, "settle_s": 15},
@@ -336,9 +336,9 @@ CASES: Final = (
         ),
     ),
     Case(
-        name="more sessions than the device has room for",
+        name="more sessions than the device supports",
         scenario="native-64-flows",
-        bed="device",
+        testbed="device",
         profile="session-limit",
         overrides={"pairs_count": 8, "traffic.streams_count": 8},
         burst_s=10,
@@ -352,16 +352,16 @@ CASES: Final = (
     Case(
         name="more connections a second than the device opens",
         scenario="native-64-flows",
-        bed="device",
+        testbed="device",
         profile="connection-rate-limit",
         overrides={"pairs_count": 8, "traffic.streams_count": 8},
         burst_s=10,
         expected=Expected(verdict="inconclusive", completeness=(0.1, 0.94)),
     ),
     Case(
-        name="packets a second, whatever their size",
+        name="packet rate at two packet sizes",
         scenario="native-1-flow",
-        bed="device",
+        testbed="device",
         profile="cpu-bound",
         burst_s=10,
         overrides={
@@ -382,7 +382,7 @@ CASES: Final = (
         name="CPU of two devices in four services",
         burst_s=40,
         scenario="native-64-flows",
-        bed="boxes",
+        testbed="boxes",
         profile="service-cef",
         overrides={
             "bursts_count": 1,
@@ -403,7 +403,7 @@ CASES: Final = (
         # Both devices use one snmpd with counters up to one second old.
         burst_s=48,
         scenario="native-64-flows",
-        bed="links",
+        testbed="links",
         profile="two-links",
         overrides={"pairs_count": 8, "traffic.streams_count": 16},
         expected=Expected(limiter="client-nic", shares_within=0.02),

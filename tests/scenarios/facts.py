@@ -9,7 +9,7 @@ from typing import Final
 from broadside.coordinator.core.metrics import RECEIVED
 from broadside.coordinator.core.summary import RunSummary
 from broadside.coordinator.studies.study import Study
-from tests.scenarios.cases import BEDS, Case, Expected
+from tests.scenarios.cases import TESTBEDS, Case, Expected
 from tests.scenarios.scenario_table import Row
 
 # MB per unit of bytes.
@@ -111,7 +111,7 @@ def faults(case: Case, row: Row, facts: Facts, earlier: Mapping[str, Row]) -> It
     yield from facts.problems
     for trial in row.trials or (row,):
         yield from _unsound(trial, expected)
-        yield from _told(trial, expected.told)
+        yield from _device_faults(trial, expected.told)
     if expected.lost_says is not None and expected.lost_says not in " ".join(row.lost):
         yield f"no pair was lost to {expected.lost_says!r}"
     yield from _modes(expected.modes, row.trials)
@@ -119,7 +119,7 @@ def faults(case: Case, row: Row, facts: Facts, earlier: Mapping[str, Row]) -> It
         yield from _cpu(row.trials, expected.cpu_within)
     if expected.share is not None and row.payload_bits_per_second is not None:
         low, high = expected.share
-        most = row.pairs_count * BEDS[case.bed].nic_bits_per_second
+        most = row.pairs_count * TESTBEDS[case.testbed].nic_bits_per_second
         share = row.payload_bits_per_second / most
         if not low <= share <= high:
             yield f"{share:.2f} of the NICs' rate, planted {low:g} to {high:g}"
@@ -151,7 +151,7 @@ def faults(case: Case, row: Row, facts: Facts, earlier: Mapping[str, Row]) -> It
     if expected.steps_within_s is not None:
         yield from _steps(facts, expected.steps_within_s)
     if expected.step_ratio is not None:
-        planted = expected.step_ratio * BEDS[case.bed].firewall_bits_per_second / HEADERS
+        planted = expected.step_ratio * TESTBEDS[case.testbed].firewall_bits_per_second / HEADERS
         unit = facts.unit_bits_per_second
         if unit is None or abs(unit / planted - 1) > 0.05:
             yield f"a step adds {unit} bit/s, planted {planted:g}"
@@ -187,7 +187,7 @@ def _unsound(row: Row, expected: Expected) -> Iterator[str]:
         yield f"{name}no rate"
 
 
-def _told(row: Row, planted: Mapping[str, tuple[float, float]]) -> Iterator[str]:
+def _device_faults(row: Row, planted: Mapping[str, tuple[float, float]]) -> Iterator[str]:
     """Yield the device metrics that differ from the planted values."""
     for name, (low, high) in planted.items():
         value = row.device.get(name)
@@ -205,7 +205,7 @@ def _shares(facts: Facts, within: float) -> Iterator[str]:
             yield f"{device} has {facts.shares[device]:.3f} of all, counted {counted:.3f}"
     ratio = facts.devices_ratio
     if ratio is None or not SUM_LOW <= ratio <= SUM_HIGH:
-        yield f"the devices say {ratio} of the payload, planted {SUM_LOW:g} to {SUM_HIGH:g}"
+        yield f"the devices report {ratio} of the payload, planted {SUM_LOW:g} to {SUM_HIGH:g}"
 
 
 def _limited_by(name: str, trials: Sequence[Row]) -> Iterator[str]:

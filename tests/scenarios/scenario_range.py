@@ -28,7 +28,7 @@ from broadside.lab.site import built, free_prefix, staged
 from broadside.lab.snmp_agent import SnmpAgent, answering
 from broadside.lab.telemetry_file import lab_entry, write_telemetry_file
 from broadside.lab.topology import Lab, LabSpec
-from tests.scenarios.cases import BEDS, CASES, Bed, Case
+from tests.scenarios.cases import CASES, TESTBEDS, Case, LabTestbed
 from tests.scenarios.facts import Facts, faults
 from tests.scenarios.scenario_table import Row, failed, run_row, study_row
 
@@ -143,9 +143,9 @@ class Range:
     """Running bed with its fleet and coordinator."""
 
     def __init__(
-        self, bed: Bed, lab: Lab, coordinator: Serving, agent: SnmpAgent | None = None
+        self, testbed: LabTestbed, lab: Lab, coordinator: Serving, agent: SnmpAgent | None = None
     ) -> None:
-        self.bed, self.lab, self.coordinator, self.agent = bed, lab, coordinator, agent
+        self.testbed, self.lab, self.coordinator, self.agent = testbed, lab, coordinator, agent
 
     def carry_out(self, case: Case, earlier: Mapping[str, Row]) -> Row:
         """Execute one case and compare the results with the expected ones."""
@@ -158,7 +158,7 @@ class Range:
         traffic = scenarios.load(case.scenario).traffic
         in_tunnels = traffic.encapsulation is not None
         overrides = {
-            "scale": self.bed.scale,
+            "scale": self.testbed.scale,
             "burst_s": burst_s,
             "period_s": burst_s + 10,
             "lead_s": LEAD_S + (TUNNELS_LEAD_S if in_tunnels else 0),
@@ -192,21 +192,21 @@ class Range:
 
     def _carried(self) -> Mapping[str, int]:
         """Return the bytes that each device sent, as counted by the kernel in its namespace."""
-        if len(self.bed.devices) < 2:
+        if len(self.testbed.devices) < 2:
             return {}
         twins = topology.twin_namespaces(self.lab.spec.prefix)
         return {
             device: sent_bytes(namespace)
-            for device, namespace in zip(self.bed.devices, twins, strict=True)
+            for device, namespace in zip(self.testbed.devices, twins, strict=True)
         }
 
     def _worked(self) -> Mapping[str, float]:
         """Return the CPU seconds of each device's process from the kernel's ticks."""
-        if not profiles.PROFILES[self.bed.profile].inspects:
+        if not profiles.PROFILES[self.testbed.profile].inspects:
             return {}
         programs = {
             inspector_argv(self.lab, letter)[0]: device
-            for letter, device in zip(topology.TWIN_LETTERS, self.bed.devices, strict=True)
+            for letter, device in zip(topology.TWIN_LETTERS, self.testbed.devices, strict=True)
         }
         return {
             programs[list_process.arguments[0]]: parse_process_time(
@@ -264,33 +264,33 @@ class Range:
 
 
 @contextlib.contextmanager
-def standing(bed: Bed, prefix: str) -> Iterator[Range]:
+def standing(testbed: LabTestbed, prefix: str) -> Iterator[Range]:
     """Run a bed with fleet and coordinator, and remove it afterwards."""
     spec = LabSpec(
-        pairs_count=bed.pairs_count,
+        pairs_count=testbed.pairs_count,
         prefix=prefix,
-        scale=bed.scale,
-        nic_bits_per_second=bed.nic_bits_per_second,
-        firewall_bits_per_second=bed.firewall_bits_per_second,
+        scale=testbed.scale,
+        nic_bits_per_second=testbed.nic_bits_per_second,
+        firewall_bits_per_second=testbed.firewall_bits_per_second,
     )
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="broadside-")))
         lab = stack.enter_context(built(spec))
         allowed = {"BROADSIDE_AGENT_ALLOW_TUNNELS": "true"}
-        if bed.services is not None:
-            allowed["BROADSIDE_AGENT_SERVICES"] = bed.services
+        if testbed.services is not None:
+            allowed["BROADSIDE_AGENT_SERVICES"] = testbed.services
         fields = {"BROADSIDE_SWITCHES_FILE": str(write_switches(prefix, folder))}
-        profiles.apply(lab, bed.profile)
+        profiles.apply(lab, testbed.profile)
         agent = None
-        if bed.devices:
-            agent = firewall_agent(lab, folder / "snmpd", bed.profile)
+        if testbed.devices:
+            agent = firewall_agent(lab, folder / "snmpd", testbed.profile)
             stack.enter_context(answering(agent))
-            entries = telemetry_entries(agent, bed.devices, folder)
+            entries = telemetry_entries(agent, testbed.devices, folder)
             if lab.ledger_path is not None:
                 entries.append(lab_entry(lab.ledger_path))
             fields |= write_telemetry_file(folder / "devices.toml", *entries)
         site = stack.enter_context(staged(lab, folder, agents=allowed, coordinator=fields))
-        yield Range(bed, lab, site.coordinator, agent)
+        yield Range(testbed, lab, site.coordinator, agent)
 
 
 def sent_bytes(namespace: str) -> int:
@@ -321,8 +321,8 @@ def write_switches(prefix: str, folder: Path) -> Path:
 def carry_out(cases: Sequence[Case]) -> Iterator[Row]:
     """Execute all cases by bed, and in order within a bed."""
     rows: dict[str, Row] = {}
-    for name, lab in BEDS.items():
-        here = [case for case in cases if case.bed == name]
+    for name, lab in TESTBEDS.items():
+        here = [case for case in cases if case.testbed == name]
         if not here:
             continue
         with free_prefix() as prefix, standing(lab, prefix) as range_:

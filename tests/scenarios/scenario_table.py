@@ -57,13 +57,13 @@ class Row:
     problems: tuple[str, ...] = ()
 
 
-def run_row(name: str, summary: RunSummary, spec: RunSpec, says: str | None = None) -> Row:
-    """Return the row of a run. A finding that contains ``says`` is shown first."""
+def run_row(name: str, summary: RunSummary, spec: RunSpec, phrase: str | None = None) -> Row:
+    """Return the row of a run. A finding that contains ``phrase`` is shown first."""
     traffic = spec.traffic
     sentences = sorted(
         summary.findings,
         key=lambda finding: (
-            says is None or says not in f"{finding.id} {finding.sentence}",
+            phrase is None or phrase not in f"{finding.id} {finding.sentence}",
             not finding.id.startswith(TELLING),
         ),
     )
@@ -153,7 +153,7 @@ HEADINGS: Final = (
 def cells(row: Row) -> tuple[str, ...]:
     """Return a row as text, with a dash for unknown values."""
 
-    def said(value: float | None, factor: float, form: str) -> str:
+    def shown(value: float | None, factor: float, form: str) -> str:
         return "-" if value is None else format(value * factor, form)
 
     outcome = row.problem or row.outcome
@@ -169,9 +169,9 @@ def cells(row: Row) -> tuple[str, ...]:
         str(row.flows_count),
         row.encapsulation,
         row.engine,
-        said(row.payload_bits_per_second, 1e-6, ".1f"),
-        f"{said(row.latency_p50_s, 1e3, '.2f')} / {said(row.latency_p99_s, 1e3, '.2f')}",
-        said(row.cpu_s_per_gigabyte, 1, ".2f"),
+        shown(row.payload_bits_per_second, 1e-6, ".1f"),
+        f"{shown(row.latency_p50_s, 1e3, '.2f')} / {shown(row.latency_p99_s, 1e3, '.2f')}",
+        shown(row.cpu_s_per_gigabyte, 1, ".2f"),
         outcome,
     )
 

@@ -1,1 +1,1 @@
-"""Tests of the shipped artefacts, executed as users do."""
+"""Tests that use the shipped artefacts like users do."""

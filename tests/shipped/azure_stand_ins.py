@@ -102,13 +102,13 @@ def report(line: str) -> None:
     sys.stdout.flush()
 
 
-def answer_metadata(asked: Asked) -> Answer:
+def answer_metadata(request: Asked) -> Answer:
     """Return a token like the instance metadata service, if the required header is present."""
-    if asked.headers["Metadata"] != "true" or "resource" not in asked.query:
+    if request.headers["Metadata"] != "true" or "resource" not in request.query:
         return Answer(status=400, body={"error": "invalid_request"})
-    if not asked.query.get("client_id"):
+    if not request.query.get("client_id"):
         return Answer(status=400, body={"error_description": "Identity not found"})
-    resource, now = asked.query["resource"][0], time.time()
+    resource, now = request.query["resource"][0], time.time()
     claims = {"iss": ISSUER, "nbf": int(now - 60), "iat": int(now - 60)}
     token = issue_jwt(JWT_KEY, now=now, ttl_s=TOKEN_S, audience=resource.rstrip("/"), **claims)
     body = {"access_token": token, "expires_on": str(int(now + TOKEN_S)), "resource": resource}

@@ -50,8 +50,8 @@ def build_once(
 ) -> Callable[[str, Callable[[Path], object]], Path]:
     """Return a function that builds a file once for all pytest processes, and returns its path.
 
-    ``build_once("hosts.tar.gz", build)`` calls ``build(path)`` in the first process. The other
-    processes wait. No process may change the file.
+    ``build_once("hosts.tar.gz", build)`` will call ``build(path)`` in the first process. The other
+    processes have to wait. The file must not be changed.
     """
     base = tmp_path_factory.getbasetemp()
     folder = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
@@ -73,7 +73,7 @@ def build_once(
 def hosts_archive(build_once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
     """Return the archive of this checkout for the Python versions of Debian 12 and 13.
 
-    The environment variable ``SHIPPED_HOSTS_ARCHIVE`` selects another archive.
+    To use another archive, set the environment variable ``SHIPPED_HOSTS_ARCHIVE``.
     """
     given = os.environ.get("SHIPPED_HOSTS_ARCHIVE")
     if given:

@@ -154,7 +154,7 @@ class Compose:
     ) -> "Container":
         service = self.services[name]
         unknown = service.keys() - APPLIED - NOT_APPLIED
-        assert not unknown, f"{name}: nothing here applies {sorted(unknown)}"
+        assert not unknown, f"{name}: unsupported keys: {sorted(unknown)}"
         image = self._images[service["image"]]
         given = service.get("command", image.command) if command is None else command
         variables = {
@@ -236,7 +236,7 @@ class Container:
     def _started(self) -> int:
         """Return the service's process id when it runs as the image's user, else 0."""
         assert self._process.poll() is None, f"{self._name} ended: {self.tail()}"
-        # The first process remains root and waits, so the service ends with it.
+        # The first process should be root and wait, so that the service will end with it.
         child = _child(self._first)
         if not child:
             return 0
@@ -273,10 +273,11 @@ class Container:
         script.append('mount -o remount,bind,ro "$root" "$root"')
         assert service["cap_drop"] == ["ALL"]
         assert service["security_opt"] == ["no-new-privileges:true"]
-        # A machine that is itself a container may not raise limits. Agents also work without them.
+        # If the machine is itself a container, it may not be able to raise limits. Agents can also
+        # work without them.
         script += [f"prlimit --pid $$ {limit} 2>/dev/null || :" for limit in self._limits()]
-        # It runs in the background, because `exec` would clear the setting that ends this process
-        # with the test.
+        # It has to run in the background, because `exec` would clear the setting that ends this
+        # process with the test.
         script.append(
             f"{shlex.join(['chroot', str(root), *self._become(), *self._argv])} & wait $!"
         )
@@ -349,7 +350,7 @@ class Container:
         return self._process.wait(STOP_TIMEOUT_S)
 
     def wait(self, timeout_s: float = EXEC_TIMEOUT_S) -> int:
-        """Wait until the service ends, and return its exit code."""
+        """Wait until the service has ended, and return its exit code."""
         return self._process.wait(timeout_s)
 
     def kill(self) -> None:

@@ -1,13 +1,14 @@
-"""Cached root file systems of Debian releases for hosts that tests boot.
+"""Cached root file systems of Debian releases for hosts that are booted by tests.
 
-``debian_root("bookworm")`` returns a folder with Debian 12, created by mmdebstrap from the mirror
-that apt of this machine uses. A root contains the parts of Debian's images that Broadside's
-documents assume, and nothing of Broadside. Tests never write to a root but use an overlay.
+Use ``debian_root("bookworm")`` to get a folder with Debian 12. It will be created using mmdebstrap
+and the mirror that apt of this machine uses. A root contains the parts of Debian's images that are
+required by Broadside's documents, and nothing of Broadside. Tests use an overlay and must never
+write to a root.
 
-Roots are cached in ``.tools/roots`` of the checkout, or in the folder of the environment variable
-``SHIPPED_ROOTS``. To renew a root, remove its folder.
+Roots are cached in ``.tools/roots`` of the checkout, or in the folder given by the environment
+variable ``SHIPPED_ROOTS``. To renew a root, remove this folder.
 
-Run ``python -m tests.shipped.debian_roots`` to create the roots of both releases.
+To create the roots of both releases, run ``python -m tests.shipped.debian_roots``.
 """
 
 import fcntl
@@ -40,9 +41,9 @@ def roots_folder() -> Path:
 
 
 def debian_root(suite: str, packages: Sequence[str] = HOST_PACKAGES) -> Path:
-    """Return the root file system of a Debian release, and create it if it is not cached.
+    """Return the root file system of a Debian release, which will be created if it is not cached.
 
-    Processes that need the same root at the same time wait for the first one.
+    If processes need the same root at the same time, they will wait for the first one.
 
     Args:
         suite: Code name of the release, for example ``bookworm``.
@@ -94,5 +95,5 @@ def _make(folder: Path, suite: str, packages: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    for each in SUITES:
-        sys.stdout.write(f"{debian_root(each)}\n")
+    for release in SUITES:
+        sys.stdout.write(f"{debian_root(release)}\n")

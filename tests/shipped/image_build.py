@@ -220,7 +220,7 @@ class _Store:
             if _bytes_under(root) > STORE_MAX_BYTES:
                 self.buildah("rmi", "--all", "--force")
         else:
-            # Some file systems do not support overlays. In that case vfs copies everything.
+            # If a file system does not support overlays, use vfs, which will copy everything.
             self._driver = next(filter(self._works, ("overlay", "vfs")))
             chosen.write_text(self._driver)
         if not self.buildah("images", "--quiet", BASE, fails=False):
@@ -245,7 +245,7 @@ class _Store:
         self.buildah("commit", "--quiet", "--rm", container, BASE)
 
     def build(self, stage: str, tag: str, context: Path) -> None:
-        """Build a stage of the Dockerfile from cached layers if nothing has changed."""
+        """Build a stage of the Dockerfile. If nothing has changed, cached layers are used."""
         arguments = [f"--build-arg=BASE_IMAGE={BASE}"]
         if index := os.environ.get("PIP_INDEX_URL"):
             arguments.append(f"--build-arg=PIP_INDEX_URL={index}")

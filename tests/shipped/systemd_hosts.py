@@ -150,7 +150,7 @@ class HostNetwork:
         return host
 
     @property
-    def kept(self) -> Path:
+    def files_path(self) -> Path:
         """Folder of the hosts' files, visible only in the router's mount namespace."""
         return self._kept
 
@@ -182,7 +182,7 @@ class HostNetwork:
         self._ip("link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", str(pid))
         self._ip("addr", "add", f"{subnet}.1/24", "dev", port)
         _call(*inside, "ip", "addr", "add", f"{subnet}.2/24", "dev", "eth0")
-        # Counters of offloaded segments would not include the headers of each packet.
+        # Without this, counters of offloaded segments would not include the headers of all packets.
         off = ("tso", "off", "gso", "off", "gro", "off", "tx", "off")
         _call(*self.in_router("ethtool", "-K", port, *off))
         _call(*inside, "ethtool", "-K", "eth0", *off)
@@ -220,7 +220,7 @@ class Host:
         """Start systemd, also after :meth:`stop`, and wait until every unit has started."""
         assert self._process is None, f"{self.name} is up already"
         self._cgroup.mkdir()
-        stored = self._network.kept / self.name
+        stored = self._network.files_path / self.name
         namespaces = ("--mount", "--pid", "--cgroup", "--uts", "--ipc", "--fork", "--kill-child")
         entered = self._network.in_mounts(
             "nsenter", f"--net=/proc/{self._network.network_pid(self.name)}/ns/net"
@@ -299,7 +299,8 @@ class Host:
     def path(self, path: str) -> Path:
         """Return the path of a file of the running host on this machine.
 
-        Symbolic links with absolute targets are resolved on this machine, so they are wrong.
+        If a symbolic link has an absolute target, the result will be wrong, because it is resolved
+        on this machine.
         """
         return Path(f"/proc/{self._init()}/root{path}")
 

@@ -67,7 +67,7 @@ def play(host: Host, *words: str) -> dict[str, int]:
     return {name: int(count) for name, count in re.findall(r"(\w+)=(\d+)", match[0])}
 
 
-def test_ansible_installs_once_and_changes_nothing_again(
+def test_second_ansible_run_changes_nothing(
     hosts: dict[str, Host], hosts_archive: Path, shipped_row: AddRow
 ) -> None:
     pytest.importorskip("ansible")

@@ -54,7 +54,7 @@ class Services:
     """Process of ``azure_stand_ins``."""
 
     process: "subprocess.Popen[str]"
-    told: Mapping[str, str]
+    addresses: Mapping[str, str]
 
     def ask(self, line: str) -> str:
         assert self.process.stdin is not None and self.process.stdout is not None
@@ -75,13 +75,13 @@ class Services:
         authority = "/etc/broadside/authority.pem"
         return {
             "BROADSIDE_FABRIC": "azure",
-            "BROADSIDE_SERVICEBUS_NAMESPACE": self.told["servicebus_namespace"],
+            "BROADSIDE_SERVICEBUS_NAMESPACE": self.addresses["servicebus_namespace"],
             "BROADSIDE_SERVICEBUS_QUEUE": "jobs",
-            "BROADSIDE_TABLES_ENDPOINT": self.told["tables"],
+            "BROADSIDE_TABLES_ENDPOINT": self.addresses["tables"],
             "BROADSIDE_TABLES_CONTROL": "control",
             "BROADSIDE_TABLES_RESULTS": "results",
             "BROADSIDE_MANAGED_IDENTITY_CLIENT_ID": CLIENT_ID,
-            "BROADSIDE_SERVICEBUS_ENDPOINT": self.told["servicebus_endpoint"],
+            "BROADSIDE_SERVICEBUS_ENDPOINT": self.addresses["servicebus_endpoint"],
             "BROADSIDE_SERVICEBUS_CA_FILE": authority,
             "BROADSIDE_TABLES_CA_FILE": authority,
             "SSL_CERT_FILE": authority,
@@ -146,7 +146,7 @@ def services(network: HostNetwork, tmp_path: Path) -> Iterator[Services]:
         assert process.stdout is not None
         first = process.stdout.readline()
         assert first, "the services did not start"
-        yield Services(process=process, told=json.loads(first))
+        yield Services(process=process, addresses=json.loads(first))
         process.communicate(timeout=30)
 
 
@@ -179,12 +179,12 @@ def range_(network: HostNetwork, services: Services, package: Path) -> Range:
             boot.Boot(
                 service=service,
                 environment=services.environment() | local,
-                bundle_url=f"{services.told['container']}/{package.name}",
+                bundle_url=f"{services.addresses['container']}/{package.name}",
                 bundle_sha256=sha256,
                 identity_client_id=CLIENT_ID,
             ),
         )
-        hosts[name] = first_boot(network, name, rendered, services.told["authority"])
+        hosts[name] = first_boot(network, name, rendered, services.addresses["authority"])
     return Range(network=network, services=services, hosts=hosts, package=package)
 
 
@@ -214,12 +214,12 @@ def first_boot(network: HostNetwork, name: str, cloud_config: str, authority: st
     return host
 
 
-def test_vms_install_themselves_and_fire_a_burst(range_: Range, shipped_row: AddRow) -> None:
+def test_vms_install_themselves_and_run_a_burst(range_: Range, shipped_row: AddRow) -> None:
     client, server = range_.hosts["client"], range_.hosts["server"]
     cloud_init_ran(range_)
     shipped_row("Azure bundle", SYSTEM, "cloud-init with the rendered custom data, three VMs")
 
-    # The package is late. One VM is restarted meanwhile, like by an operator who sees no agent.
+    # The package is late. One VM is restarted when it has no agent, like an operator would do.
     for name in NAMES:
         range_.wait_for_stage(name, "fetch", "404.*not uploaded yet")
     before = range_.status("client")
@@ -230,10 +230,10 @@ def test_vms_install_themselves_and_fire_a_burst(range_: Range, shipped_row: Add
     console = client.journal(INSTALLER)
     assert last_status(console) is not None
     assert last_status(console)["stage"] == "fetch"  # type: ignore[index]
-    assert again["error"].startswith(f"{range_.services.told['container']}/")
+    assert again["error"].startswith(f"{range_.services.addresses['container']}/")
     shipped_row("Azure bundle", SYSTEM, "package late, VM restarted before it came")
 
-    # The package is available. Two installers are killed, one during dpkg and one during pip.
+    # The package is available. Two installers are killed when they run dpkg and pip.
     range_.services.ask(f"upload {range_.package}")
     kill_installer(client, "pgrep -x dpkg && test -e /usr/bin/iperf3")
     kill_installer(server, "test -e /opt/broadside/venv/bin/python")
@@ -242,12 +242,12 @@ def test_vms_install_themselves_and_fire_a_burst(range_: Range, shipped_row: Add
         assert ready["error"] == ""
     shipped_row("Azure bundle", SYSTEM, "install.sh for 3 VMs, killed in dpkg and in pip, ready")
 
-    heartbeats_are_whole(range_)
-    host_settings_hold(range_)
+    check_heartbeats(range_)
+    check_host_settings(range_)
     fire_a_burst(range_)
     shipped_row("Azure bundle", SYSTEM, "heartbeats with NIC, MTU, host; host settings; one burst")
 
-    # Installed parts are not installed again, and a restarted VM becomes ready by itself.
+    # Installed parts should not be installed again. If a VM is restarted, it should become ready.
     before = range_.status("server")
     made = server.run("stat -c %Y /opt/broadside/venv/pyvenv.cfg").stdout
     server.stop()
@@ -297,7 +297,7 @@ def installer_starts(host: Host) -> int:
     return int(host.run(f"systemctl show -P NRestarts {INSTALLER}").stdout)
 
 
-def heartbeats_are_whole(range_: Range) -> None:
+def check_heartbeats(range_: Range) -> None:
     """Verify that both agents read their interface, its MTU and the host data in their sandbox."""
     text = range_.hosts["coordinator"].run(f"{BROADSIDE} agents --json --api http://127.0.0.1:8080")
     agents = {load["agent_id"]: load for load in json.loads(text.stdout)}
@@ -317,7 +317,7 @@ def heartbeats_are_whole(range_: Range) -> None:
     assert agents["server"]["ports"] == [5201]
 
 
-def host_settings_hold(range_: Range) -> None:
+def check_host_settings(range_: Range) -> None:
     """Verify the reserved port of Azure and the pacing of each interface queue."""
     for host in range_.hosts.values():
         host.wait_for_unit("broadside-host.service")

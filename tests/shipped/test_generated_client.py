@@ -1,7 +1,7 @@
-"""Test every operation with a client that openapi-python-client generates from the document.
+"""Test that all operations can be used with a client generated from the OpenAPI document.
 
-The coordinator runs as users start it, with sign-in and one pair of agents. Each call must return a
-documented status and a parsed value.
+The coordinator is started like users do it, with sign-in and one pair of agents. The client is
+generated using openapi-python-client. A call must return a documented status and a parsed value.
 """
 
 import asyncio
@@ -77,7 +77,7 @@ class Operation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bed:
+class ServedClient:
     """Running coordinator, and the client generated from its document."""
 
     site: Site
@@ -136,7 +136,7 @@ def generate(document: Path, into: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedClient]:
     folder = tmp_path_factory.mktemp("generated")
     with Site(folder) as site, pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
         site.environment["BROADSIDE_SIGN_IN"] = "on"
@@ -168,7 +168,7 @@ def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
             package.AuthenticatedClient(base_url=url, token=token, timeout=timeout)
         )
         stranger = stack.enter_context(package.Client(base_url=url, timeout=timeout))
-        made = Bed(
+        made = ServedClient(
             site=site,
             operations=operations,
             modules={
@@ -184,17 +184,17 @@ def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
         yield made
 
 
-def launched(bed: Bed) -> dict[str, Any]:
+def launched(served: ServedClient) -> dict[str, Any]:
     """Launch a run with the client, wait for its verdict, and return values for path parameters."""
-    (operation,) = (item for item in bed.operations if item.name == "create_run")
-    first = bed.call("create_run", **bed.body(operation), idempotency_key="once")
-    assert isinstance(first.parsed, bed.models.RunStatus), first.content
-    again = bed.call("create_run", **bed.body(operation), idempotency_key="once")
+    (operation,) = (item for item in served.operations if item.name == "create_run")
+    first = served.call("create_run", **served.body(operation), idempotency_key="once")
+    assert isinstance(first.parsed, served.models.RunStatus), first.content
+    again = served.call("create_run", **served.body(operation), idempotency_key="once")
     run_id = again.parsed.run_id
     assert run_id == first.parsed.run_id
 
     def is_over() -> bool:
-        return bool(bed.call("read_summary", run_id=run_id).status_code == 200)
+        return bool(served.call("read_summary", run_id=run_id).status_code == 200)
 
     wait_for("a verdict", is_over, 120)
     return {"run_id": run_id, "pair": "1", "burst_index": 0, "study_id": SWEPT.study_id}
@@ -212,44 +212,44 @@ async def planted(fabric: Fabric) -> None:
     await fabric.close()
 
 
-def prepare(bed: Bed, operation: Operation) -> dict[str, Any]:
+def prepare(served: ServedClient, operation: Operation) -> dict[str, Any]:
     """Prepare the data for one operation and return replaced path parameters."""
     if operation.name == "add_schedule":
-        bed.call("remove_schedule", name="nightly")
+        served.call("remove_schedule", name="nightly")
     elif operation.path.startswith("/v1/schedules/"):
-        (add,) = (item for item in bed.operations if item.name == "add_schedule")
-        bed.call("add_schedule", **bed.body(add))
+        (add,) = (item for item in served.operations if item.name == "add_schedule")
+        served.call("add_schedule", **served.body(add))
     if operation.name == "read_run_reconciliation":
         return {"run_id": STORED}
     if operation.name in ("abort_run", "cancel_run"):
-        body = bed.models.LaunchRequest.from_dict({"scenario": "loopback", "overrides": LATER})
+        body = served.models.LaunchRequest.from_dict({"scenario": "loopback", "overrides": LATER})
 
         def launch() -> Any:
-            answer = bed.call("create_run", body=body)
+            answer = served.call("create_run", body=body)
             return answer.parsed if answer.status_code == 202 else None
 
         return {"run_id": wait_for("a launch", launch).run_id}
     if operation.name in ("abort_study", "cancel_study"):
-        (create,) = (item for item in bed.operations if item.name == "create_study")
-        return {"study_id": bed.call("create_study", **bed.body(create)).parsed.study_id}
+        (create,) = (item for item in served.operations if item.name == "create_study")
+        return {"study_id": served.call("create_study", **served.body(create)).parsed.study_id}
     if "deadletters" in operation.path:
-        return {"sequence_number": asyncio.run(dead_letter(bed))}
+        return {"sequence_number": asyncio.run(dead_letter(served))}
     return {}
 
 
-async def dead_letter(bed: Bed) -> int:
+async def dead_letter(served: ServedClient) -> int:
     """Return the number of a dead-lettered job."""
-    fabric = bed.fabric()
+    fabric = served.fabric()
     result = await fabric.queue.dead_letters(1)
     if not result:
         # Otherwise the agents would take the job.
-        for agent in bed.site.agents.values():
+        for agent in served.site.agents.values():
             agent.kill()
             agent.wait()
         for item in fleet(40, beat_at=datetime.now(UTC)):
             await fabric.records.fleet.beat(item)
-        body = bed.models.LaunchRequest.from_dict({"scenario": "smoke"})
-        answer = await asyncio.to_thread(bed.call, "create_run", body=body)
+        body = served.models.LaunchRequest.from_dict({"scenario": "smoke"})
+        answer = await asyncio.to_thread(served.call, "create_run", body=body)
         assert answer.status_code == 202, answer.content
         delivery = await fabric.queue.receive(10.0)
         assert delivery is not None
@@ -259,13 +259,13 @@ async def dead_letter(bed: Bed) -> int:
     return result[0].sequence_number
 
 
-def what_is_wrong(bed: Bed, operation: Operation, answer: Any) -> str | None:
-    """Return why a response is not a documented success, or None."""
+def problem_of(served: ServedClient, operation: Operation, answer: Any) -> str | None:
+    """Return why a response is not a documented success, or None if it is."""
     status = str(int(answer.status_code))
     described = operation.described["responses"].get(status)
     if described is None or not status.startswith("2"):
         return f"{status}, documented are {list(operation.described['responses'])}"
-    if answer.parsed is None or isinstance(answer.parsed, bed.models.ProblemDocument):
+    if answer.parsed is None or isinstance(answer.parsed, served.models.ProblemDocument):
         return f"{status} was parsed as {answer.parsed!r}"
     media_type = answer.headers["Content-Type"].partition(";")[0]
     if media_type not in operation.media_types:
@@ -290,7 +290,7 @@ def as_json(parsed: Any) -> Any:
 
 
 def _instants(value: Any) -> Any:
-    """Return the value with parsed times, because the models use a numeric offset."""
+    """Return the value with parsed times, because the models will use a numeric offset."""
     if isinstance(value, dict):
         return {name: _instants(item) for name, item in value.items()}
     if isinstance(value, list):
@@ -300,38 +300,38 @@ def _instants(value: Any) -> Any:
     return value
 
 
-def test_every_operation_is_called_and_parsed(bed: Bed, shipped_row: AddRow) -> None:
+def test_client_calls_and_parses_every_operation(served: ServedClient, shipped_row: AddRow) -> None:
     def order(operation: Operation) -> tuple[bool, bool]:
         return ("deadletters" in operation.path, operation.method != "GET")
 
     failures: dict[str, str] = {}
     called = set()
-    for operation in sorted(bed.operations, key=order):
-        place = bed.place(operation) if "{sequence_number}" not in operation.path else {}
-        places = place | prepare(bed, operation)
+    for operation in sorted(served.operations, key=order):
+        place = served.place(operation) if "{sequence_number}" not in operation.path else {}
+        places = place | prepare(served, operation)
         if "{sequence_number}" not in operation.path:
             places.pop("sequence_number", None)
         called.add(operation.name)
         try:
-            answer = bed.call(operation.name, **places, **bed.body(operation))
+            answer = served.call(operation.name, **places, **served.body(operation))
         except Exception as error:
             failures[operation.name] = f"{type(error).__name__}: {error}"
             continue
-        if (wrong := what_is_wrong(bed, operation, answer)) is not None:
+        if (wrong := problem_of(served, operation, answer)) is not None:
             failures[operation.name] = wrong
     assert failures == {}
-    assert called == {operation.name for operation in bed.operations}
+    assert called == {operation.name for operation in served.operations}
     shipped_row("generated client", "this machine", f"{len(called)} operations called and parsed")
 
 
-def test_every_form_of_an_answer_is_sent_as_documented(bed: Bed) -> None:
-    http = bed.client.get_httpx_client()
+def test_every_response_format_is_as_documented(served: ServedClient) -> None:
+    http = served.client.get_httpx_client()
     wrong = {}
-    for operation in bed.operations:
+    for operation in served.operations:
         if operation.method != "GET" or "deadletters" in operation.path:
             # Nothing is left to read there.
             continue
-        place = bed.place(operation)
+        place = served.place(operation)
         if operation.name == "read_run_reconciliation":
             place = {"run_id": STORED}
         for media_type in operation.media_types:
@@ -345,37 +345,37 @@ def test_every_form_of_an_answer_is_sent_as_documented(bed: Bed) -> None:
     assert wrong == {}
 
 
-def test_what_has_several_forms_is_parsed_in_each(bed: Bed) -> None:
+def test_client_parses_every_response_format(served: ServedClient) -> None:
     """Test that the client parses each ``format`` and each engine's output."""
-    run_id = bed.names["run_id"]
-    for form in bed.models.Format:
-        answer = bed.call("read_export", run_id=run_id, format_=form)
+    run_id = served.names["run_id"]
+    for form in served.models.Format:
+        answer = served.call("read_export", run_id=run_id, format_=form)
         assert answer.parsed.payload.read() == answer.content != b"", form
-    for form in bed.models.ReportFormat:
+    for form in served.models.ReportFormat:
         for name, place in (
             ("read_report", {"run_id": run_id}),
             ("read_study_report", {"study_id": SWEPT.study_id}),
         ):
-            answer = bed.call(name, **place, format_=form)
+            answer = served.call(name, **place, format_=form)
             assert answer.parsed == answer.content.decode() != "", (name, form)
     for raw_of, media_type in ((STORED, "application/json"), (run_id, "application/x-ndjson")):
-        raw = bed.call("read_raw", run_id=raw_of, pair="1")
+        raw = served.call("read_raw", run_id=raw_of, pair="1")
         assert raw.headers["Content-Type"] == media_type
         assert raw.parsed.payload.read() == raw.content != b""
 
 
-def test_every_refusal_is_parsed_as_a_problem(bed: Bed) -> None:
+def test_client_parses_every_error_as_problem(served: ServedClient) -> None:
     unknown: dict[str, Any] = {"run_id": "none", "study_id": "none", "name": "none", "pair": "1"}
     unknown |= {"burst_index": 0, "sequence_number": 999999}
-    for operation in bed.operations:
+    for operation in served.operations:
         place = {name: unknown[name] for name in re.findall("{([a-z_]+)}", operation.path)}
-        body = bed.body(operation)
+        body = served.body(operation)
         if operation.described.get("security") != []:
-            refused = bed.call(operation.name, bed.stranger, **place, **body)
-            assert isinstance(refused.parsed, bed.models.ProblemDocument), operation.name
+            refused = served.call(operation.name, served.stranger, **place, **body)
+            assert isinstance(refused.parsed, served.models.ProblemDocument), operation.name
             assert refused.status_code == refused.parsed.status == 401, operation.name
         if place:
-            missing = bed.call(operation.name, **place, **body)
-            assert isinstance(missing.parsed, bed.models.ProblemDocument), operation.name
+            missing = served.call(operation.name, **place, **body)
+            assert isinstance(missing.parsed, served.models.ProblemDocument), operation.name
             assert missing.status_code == missing.parsed.status, operation.name
             assert str(int(missing.status_code)) in operation.described["responses"]

@@ -1,8 +1,8 @@
-"""Test the hosts archive on Debian 12 and 13 with the literal commands of docs/hosts.md.
+"""Test that the commands of docs/hosts.md work on Debian 12 and 13 without changes.
 
-Each host boots a Debian root with systemd and the Python of that release. The command blocks of the
-page run as written. The words after ``sh`` select the hosts. Steps of the reader between the blocks
-(copy a file to a host, export the firewall's counter) are done here.
+The hosts boot a Debian root with systemd and the Python of that release. The words after ``sh`` in
+a command block are the hosts to use. If the reader has to do something between the blocks (copy a
+file to a host, export the firewall's counter), the test will do it.
 """
 
 import json
@@ -31,7 +31,8 @@ ARTEFACT: Final = "hosts archive"
 API: Final = "--api http://127.0.0.1:8080"
 NAMES: Final = ("coordinator", "client", "server", "standby")
 SYSTEMS: Final = {BOOKWORM: ("Debian 12", "Python 3.11.2"), TRIXIE: ("Debian 13", "Python 3.13.")}
-# The last commit with an archive that users may have. A release replaces it by its tag.
+# The last commit with an archive that users can have. It should be replaced by the tag of a
+# release.
 PREVIOUS: Final = "6cca7b45"
 LOWER_VERSION: Final = "0.0.1"
 BLOCK: Final = re.compile(r"^```sh ([a-z ]+)\n(.*?)^```", re.M | re.S)
@@ -196,7 +197,7 @@ def export_counter(fleet: Fleet, ended: threading.Event) -> None:
         new.replace(path)
 
 
-def test_from_the_archive_to_a_verdict(
+def test_installs_archive_and_runs_to_verdict(
     fleet: Fleet, hosts_archive: Path, shipped_row: AddRow
 ) -> None:
     for name in ("coordinator", "client", "server"):
@@ -244,10 +245,10 @@ def test_from_the_archive_to_a_verdict(
     shipped_row(ARTEFACT, fleet.system, f"one burst of 30 s: {summary['verdict']}")
 
 
-def test_doctor_names_nothing_that_is_not_there(fleet: Fleet, shipped_row: AddRow) -> None:
-    """Test doctor on a healthy host, which should report no error.
+def test_doctor_gives_no_advice_that_needs_a_checkout(fleet: Fleet, shipped_row: AddRow) -> None:
+    """Test that doctor reports no error on a healthy host.
 
-    It should give no advice that needs a checkout.
+    It should not give advice that needs a checkout.
     """
     (names, script) = next(
         block for block in blocks("Install and launch a run") if "doctor" in block[1]
@@ -261,7 +262,7 @@ def test_doctor_names_nothing_that_is_not_there(fleet: Fleet, shipped_row: AddRo
     shipped_row(ARTEFACT, fleet.system, "doctor on each host")
 
 
-def test_a_backup_is_restored_on_an_empty_host(
+def test_backup_is_restored_on_empty_host(
     fleet: Fleet, hosts_archive: Path, shipped_row: AddRow
 ) -> None:
     coordinator = fleet.hosts["coordinator"]
@@ -279,7 +280,7 @@ def test_a_backup_is_restored_on_an_empty_host(
     standby.put("/root/fleet.backup", packed, 0o600)
     standby.run(restore, timeout_s=400)
     standby.wait_for_unit("broadside-coordinator.service")
-    # This replaces a changed DNS record. chrony resolves a name only once.
+    # This is used instead of a changed DNS record, because chrony will resolve a name only once.
     moved = f"sed -i 's/.* coordinator$/{standby.address} coordinator/' /etc/hosts"
     for role in ("client", "server"):
         fleet.hosts[role].run(f"{moved}; systemctl restart chrony")
@@ -290,14 +291,14 @@ def test_a_backup_is_restored_on_an_empty_host(
     shipped_row(ARTEFACT, fleet.system, "restore on an empty host, agents find it")
 
 
-def test_upgrade_from_the_previous_archive(
+def test_upgrades_from_previous_archive(
     fleet: Fleet,
     hosts_archive: Path,
     previous_archive: Path,
     tmp_path: Path,
     shipped_row: AddRow,
 ) -> None:
-    """Test that settings and credential remain and the heartbeat is that of the new version."""
+    """Test that the new version can use the old settings and the old credential."""
     names = ("coordinator", "client")
     with HostNetwork(tmp_path / "network", names) as network:
         old = Fleet(network=network, system=fleet.system, root=fleet.root)

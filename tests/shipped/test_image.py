@@ -53,7 +53,7 @@ def compose_on_machine(images: Mapping[str, Image], tmp_path: Path) -> Iterator[
         yield compose
 
 
-def test_the_image_is_small_and_has_no_build_tools(
+def test_image_is_small_and_has_no_build_tools(
     images: Mapping[str, Image], shipped_row: AddRow
 ) -> None:
     image = images["broadside:local"]
@@ -71,7 +71,7 @@ def test_the_image_is_small_and_has_no_build_tools(
     shipped_row("image", SYSTEM, f"{image.size_bytes / 1e6:.0f} MB; no build tools")
 
 
-def test_the_services_of_the_compose_file_fire_a_run(compose: Compose, shipped_row: AddRow) -> None:
+def test_compose_services_complete_a_run(compose: Compose, shipped_row: AddRow) -> None:
     embedded = [name for name, service in compose.services.items() if "profiles" not in service]
     assert embedded.index("chrony")
     clock = compose.start("chrony")
@@ -140,7 +140,7 @@ def is_unhealthy(container: Container, agent_id: str) -> bool:
     return container.check_health({"BROADSIDE_AGENT_AGENT_ID": agent_id}).returncode == 1
 
 
-def test_emulators_ready_creates_the_tables(
+def test_emulators_ready_command_creates_tables(
     compose_on_machine: Compose, shipped_row: AddRow
 ) -> None:
     folder = compose_on_machine.folder / "azurite"
@@ -157,7 +157,7 @@ def test_emulators_ready_creates_the_tables(
     shipped_row("image", SYSTEM, "emulators-ready, against Azurite alone")
 
 
-def test_the_image_trusts_the_authorities_of_the_site(
+def test_image_trusts_site_certificate_authorities(
     built: tuple[Mapping[str, Image], Authority], compose_on_machine: Compose, shipped_row: AddRow
 ) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

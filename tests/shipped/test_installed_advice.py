@@ -1,4 +1,4 @@
-"""Test that an installation without a checkout names no command of a checkout."""
+"""Test that an installation without a checkout does not name a command that needs one."""
 
 import json
 import os
@@ -29,7 +29,7 @@ def site(tmp_path: Path) -> Path:
     return site
 
 
-def test_doctor_of_an_installed_copy_advises_what_is_there(site: Path, tmp_path: Path) -> None:
+def test_doctor_of_installed_copy_advises_existing_commands(site: Path, tmp_path: Path) -> None:
     environment = {
         **{name: value for name, value in os.environ.items() if "BROADSIDE" not in name},
         "PYTHONPATH": str(site),

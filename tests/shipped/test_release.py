@@ -34,7 +34,8 @@ IMAGE: Final = f"broadside-image-{VERSION}.oci.tar"
 ARTEFACTS: Final = (WHEEL, SDIST, HOSTS, BUNDLE)
 BUILD_TIMEOUT_S: Final = 1500
 UMASKS: Final = (0o022, 0o077)
-# Commit the current tree, so that both folders have the same commit also with local changes.
+# Commit the current tree, so that both folders will have the same commit if there are local
+# changes.
 COMMIT: Final = {
     f"GIT_{role}_{name}": value
     for role in ("AUTHOR", "COMMITTER")
@@ -62,7 +63,7 @@ class Release:
 @pytest.fixture(scope="module")
 def releases(tmp_path_factory: pytest.TempPathFactory) -> Sequence[Release]:
     """Build the release of one commit in two folders with two umasks."""
-    # Otherwise both builds would create it at the same time in the same place.
+    # If this is not done, both builds would create it at the same time in the same place.
     subprocess.run(
         ["sh", "deploy/go.sh", "vegeta"],
         cwd=ROOT,
@@ -151,7 +152,7 @@ def ended(place: Path, commit: str, process: "subprocess.Popen[str]") -> Release
     return Release(folder=place / "dist" / "out", commit=commit, printed=printed)
 
 
-def test_two_builds_of_a_commit_are_the_same(
+def test_two_builds_of_a_commit_are_identical(
     releases: Sequence[Release], shipped_row: AddRow
 ) -> None:
     one, other = (
@@ -162,7 +163,7 @@ def test_two_builds_of_a_commit_are_the_same(
     shipped_row("release", "two folders, two umasks", f"{len(one)} files, the same bytes")
 
 
-def test_the_sums_are_those_of_all_files(releases: Sequence[Release]) -> None:
+def test_checksums_match_all_files(releases: Sequence[Release]) -> None:
     folder = releases[0].folder
     listed = (folder / "SHA256SUMS").read_text().splitlines()
     names = {line.split("  ")[1] for line in listed}
@@ -171,7 +172,7 @@ def test_the_sums_are_those_of_all_files(releases: Sequence[Release]) -> None:
 
 
 @pytest.mark.parametrize("name", ARTEFACTS)
-def test_a_bill_of_materials_is_valid_and_of_its_file(
+def test_bill_of_materials_is_valid_and_matches_its_file(
     releases: Sequence[Release], name: str
 ) -> None:
     path = releases[0].folder / name
@@ -184,7 +185,7 @@ def test_a_bill_of_materials_is_valid_and_of_its_file(
 
 
 @pytest.mark.parametrize("name", [HOSTS, BUNDLE])
-def test_a_bill_of_materials_lists_every_file_of_others(
+def test_bill_of_materials_lists_all_third_party_files(
     releases: Sequence[Release], name: str
 ) -> None:
     """Test that each wheel and each Debian package of an archive is listed by hash."""
@@ -202,7 +203,7 @@ def test_a_bill_of_materials_lists_every_file_of_others(
     assert carried <= described
 
 
-def test_a_bill_of_materials_of_the_wheel_lists_what_it_needs(
+def test_bill_of_materials_of_wheel_lists_dependencies(
     releases: Sequence[Release],
 ) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -211,13 +212,13 @@ def test_a_bill_of_materials_of_the_wheel_lists_what_it_needs(
     assert names <= {component["name"] for component in components}
 
 
-def test_every_artefact_says_one_version(releases: Sequence[Release], tmp_path: Path) -> None:
+def test_all_artefacts_report_one_version(releases: Sequence[Release], tmp_path: Path) -> None:
     folder, commit = releases[0].folder, releases[0].commit
     line = f"broadside {VERSION} ({commit})"
     assert f"Broadside {VERSION} ({commit})" in releases[0].printed
     wheel = wheel_members((folder / WHEEL).read_bytes(), tmp_path / "wheel")
     assert wheel["broadside/exchange/commit.txt"] == f"{commit}\n".encode()
-    assert said_by(tmp_path / "wheel") == line
+    assert version_of(tmp_path / "wheel") == line
     sdist = members(folder / SDIST)
     assert sdist[f"broadside-{VERSION}/COMMIT"] == f"{commit}\n".encode()
     assert f"\nVersion: {VERSION}\n".encode() in sdist[f"broadside-{VERSION}/PKG-INFO"]
@@ -228,7 +229,7 @@ def test_every_artefact_says_one_version(releases: Sequence[Release], tmp_path: 
         assert archive[f"{top}wheels/{WHEEL}"] == (folder / WHEEL).read_bytes()
 
 
-def test_every_artefact_holds_the_licence(releases: Sequence[Release], tmp_path: Path) -> None:
+def test_every_artefact_contains_the_licence(releases: Sequence[Release], tmp_path: Path) -> None:
     licence = (ROOT / "LICENSE").read_bytes()
     folder = releases[0].folder
     wheel = wheel_members((folder / WHEEL).read_bytes(), tmp_path)
@@ -243,7 +244,7 @@ def test_every_artefact_holds_the_licence(releases: Sequence[Release], tmp_path:
 
 
 @pytest.mark.parametrize(("name", "top"), [(HOSTS, "broadside-hosts/"), (BUNDLE, "")])
-def test_every_carried_package_has_its_licence(
+def test_every_bundled_package_has_its_licence(
     releases: Sequence[Release], name: str, top: str
 ) -> None:
     """Test that each component is in NOTICES.txt with a licence and a licence text."""
@@ -262,7 +263,7 @@ def test_every_carried_package_has_its_licence(
         assert component["licenses"], title
 
 
-def test_licences_of_programs_are_the_ones_they_have(releases: Sequence[Release]) -> None:
+def test_bundled_programs_have_expected_licences(releases: Sequence[Release]) -> None:
     notices = members(releases[0].folder / BUNDLE)["NOTICES.txt"].decode()
     # This is the licence of iperf3, BSD-3-Clause.
     assert "Lawrence Berkeley National Laboratory" in notices
@@ -274,7 +275,7 @@ def test_licences_of_programs_are_the_ones_they_have(releases: Sequence[Release]
 
 @pytest.mark.needs_root
 @pytest.mark.skipif(os.geteuid() != 0, reason="the base image's root is made as root")
-def test_two_images_of_a_commit_are_the_same(
+def test_two_images_of_a_commit_are_identical(
     images: Sequence[Release], shipped_row: AddRow
 ) -> None:
     one, other = (
@@ -301,7 +302,7 @@ def test_two_images_of_a_commit_are_the_same(
         assert written.read().decode().strip() == images[0].commit
     assert any(name.endswith(f"broadside-{VERSION}.dist-info/licenses/LICENSE") for name in names)
     assert any(name.endswith("usr/share/doc/iperf3/copyright") for name in names)
-    # An account contains the day of its password change. There may be a midnight between two
+    # An account contains the day of its password change. There could be a midnight between two
     # builds.
     days = {
         int(line.split(":")[2])
@@ -354,7 +355,7 @@ def wheel_members(content: bytes, place: Path) -> Mapping[str, bytes]:
         return {name: opened.read(name) for name in opened.namelist()}
 
 
-def said_by(place: Path) -> str:
+def version_of(place: Path) -> str:
     """Return the output of `broadside --version` of the package in ``place``."""
     ran = subprocess.run(
         [sys.executable, "-P", "-c", "from broadside.coordinator.cli import main; main()",

@@ -28,7 +28,7 @@ with HostNetwork(Path(sys.argv[1]), ("one",)) as network:
 
 
 @pytest.mark.parametrize("suite", SUITES)
-def test_a_host_boots_stops_and_boots_again(tmp_path: Path, suite: str) -> None:
+def test_host_boots_stops_and_boots_again(tmp_path: Path, suite: str) -> None:
     with HostNetwork(tmp_path / "network", ("one", "two")) as network:
         one, two = (network.boot(name, debian_root(suite)) for name in ("one", "two"))
         one.wait_for_unit("chrony.service")
@@ -45,7 +45,7 @@ def test_a_host_boots_stops_and_boots_again(tmp_path: Path, suite: str) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_killed_test_leaves_no_process_and_no_mount(tmp_path: Path, number: int) -> None:
+def test_killed_test_leaves_no_process_or_mount(tmp_path: Path, number: int) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", BOOTS_AND_WAITS, str(tmp_path / "network")],
         stdout=subprocess.PIPE,

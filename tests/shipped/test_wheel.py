@@ -1,8 +1,8 @@
 """Test the wheel on Debian 12 and 13 with the newest and the oldest dependencies.
 
-Each environment has the system's Python (3.11 and 3.13), a current folder with files named like
-modules, and no checkout. The tests run ``broadside --version``, every module, ``serve``, ``agent``
-and ``launch`` to a verdict, ``doctor``, ``up`` and ``demo``.
+The environments have the system's Python (3.11 and 3.13), a current folder with files named like
+modules, and no checkout. The tests should be able to run ``broadside --version``, all modules,
+``serve``, ``agent`` and ``launch`` to a verdict, ``doctor``, ``up`` and ``demo``.
 """
 
 import os
@@ -53,7 +53,7 @@ def wheel(build_once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
         (TRIXIE, "lowest-direct", "", True),
     ],
 )
-def test_an_installed_wheel_works(
+def test_installed_wheel_works(
     suite: str,
     resolution: str,
     extras: str,
@@ -114,7 +114,7 @@ def contents(path: Path) -> dict[str, bytes]:
         }
 
 
-def test_the_source_distribution_makes_the_same_wheel(
+def test_source_distribution_builds_same_wheel(
     wheel: Path, tmp_path: Path, shipped_row: AddRow
 ) -> None:
     with tempfile.TemporaryDirectory() as work:
@@ -134,7 +134,7 @@ def test_the_source_distribution_makes_the_same_wheel(
     shipped_row("sdist", "this machine", "build, wheel from it, compared")
 
 
-def test_the_wheel_holds_the_package_and_nothing_of_the_checkout(wheel: Path) -> None:
+def test_wheel_contains_only_the_package(wheel: Path) -> None:
     stored = contents(wheel)
     tops = {name.partition("/")[0] for name in stored}
     assert tops == {"broadside", next(top for top in tops if top.endswith(".dist-info"))}

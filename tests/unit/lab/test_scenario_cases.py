@@ -8,7 +8,7 @@ import pytest
 from broadside.coordinator import scenarios
 from broadside.coordinator.studies.study import Axis, Study, StudySpec, Sweep
 from broadside.lab.profiles import PROFILES
-from tests.scenarios.cases import BEDS, CASES, Case, Expected
+from tests.scenarios.cases import CASES, TESTBEDS, Case, Expected
 from tests.scenarios.facts import Facts, faults
 from tests.scenarios.scenario_range import chosen
 from tests.scenarios.scenario_table import CHAPTER, Row, cells, chapter, markdown, study_row
@@ -44,10 +44,10 @@ def case_faults(
 
 def test_cases_have_scenario_and_profile_and_follow_their_base() -> None:
     seen: set[str] = set()
-    for case in sorted(CASES, key=lambda case: list(BEDS).index(case.bed)):
+    for case in sorted(CASES, key=lambda case: list(TESTBEDS).index(case.testbed)):
         spec = scenarios.load(case.scenario)
         pairs = case.overrides.get("pairs_count", spec.pairs_count)
-        assert pairs <= BEDS[case.bed].pairs_count
+        assert pairs <= TESTBEDS[case.testbed].pairs_count
         assert case.profile in PROFILES
         assert case.name not in seen
         if case.expected.rate_ratio_of is not None:
