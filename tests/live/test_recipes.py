@@ -179,9 +179,7 @@ ENGINE: Final = Web()
 ''',
             )
         },
-        fails=(
-            f"{ENGINES}/test_port.py::test_engine_has_a_module_a_test_and_documentation[web]",
-        ),
+        fails=(f"{ENGINES}/test_port.py::test_engine_has_a_module_a_test_and_documentation[web]",),
         remaining={
             f"{ENGINES}/test_web.py": (
                 "",

@@ -27,7 +27,7 @@ IS_REVIEWED: Final = importlib.util.find_spec(f"{PREFIX}coordinator.device.telem
 Fields = Mapping[str, Any]
 
 
-# Modules that were moved since the reviewed version.
+# Modules that were moved after the reviewed version.
 MOVED: Final = {
     "coordinator.core.measure.columns": "coordinator.core.measure.records.columns",
     "coordinator.core.measure.evidence": "coordinator.core.measure.records.evidence",
