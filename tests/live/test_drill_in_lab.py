@@ -66,7 +66,7 @@ def test_measures_duration_and_time_of_a_failover(
         *("--api", "http://127.0.0.1:1"),
     )
     assert refused.returncode == 3
-    assert "runs in this process only" in refused.stderr
+    assert "the command runs in this process until the drill is over" in refused.stderr
     conclusion = drilled(lab, site, "failover")
     died_s, back_s = profiles.falls(lab)
     result = conclusion["drilled"]

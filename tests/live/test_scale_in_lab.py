@@ -54,5 +54,5 @@ def test_scale_in_reports_reset_and_stalled_pairs(tmp_path: Path) -> None:
     assert broken + stalled == 2
     # This is at real scale, a large part of 0.8 Gbit/s for 10 s.
     assert cut["short_bytes"] > 100e6
-    text = f"on the way down, 1 holds: {broken} pairs reset, {stalled} stalled"
+    text = f"scale-in, 1 holds: {broken} pairs reset, {stalled} stalled"
     assert text in " ".join(conclusion["notes"])
