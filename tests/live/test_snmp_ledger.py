@@ -45,12 +45,17 @@ def run_to_verdict(coordinator: Serving) -> Any:
     On a busy host the times of the readings can be too inexact for a lag.
     """
     for _ in range(3):
-        path = f"/v1/runs/{coordinator.launch(BODY)['run_id']}/summary"
-        wait_for("a verdict", lambda path=path: coordinator.get(path) is not None, 90)
-        summary = coordinator.get(path)
+        summary = run_once(coordinator)
         if summary["reconciliation"]["lag_s"] is not None:
             break
     return summary
+
+
+def run_once(coordinator: Serving) -> Any:
+    """Launch a run and wait for its summary."""
+    path = f"/v1/runs/{coordinator.launch(BODY)['run_id']}/summary"
+    wait_for("a verdict", lambda: coordinator.get(path) is not None, 90)
+    return coordinator.get(path)
 
 
 def test_distinguishes_similar_runs_across_a_restart(tmp_path: Path) -> None:
