@@ -39,7 +39,7 @@ MILLISECONDS: Final = Unit(name="ms", size=1e-3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Series:
+class ChartSeries:
     """Named values of one chart.
 
     Attributes:
@@ -98,7 +98,7 @@ class HeatMap:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Axis:
+class ChartAxis:
     """Axis of a chart.
 
     Attributes:
@@ -126,9 +126,9 @@ class Figure:
     """
 
     title: str
-    x: Axis
-    y: Axis
-    series: list[Series]
+    x: ChartAxis
+    y: ChartAxis
+    series: list[ChartSeries]
     heat_map: HeatMap | None = None
     bars: Literal["group", "stack", "overlay"] = "group"
     spans: list[tuple[float, float]] | None = None
@@ -182,7 +182,7 @@ def series(
     *,
     half_width: Values | None = None,
     **style: Any,
-) -> Series:
+) -> ChartSeries:
     """Return a series.
 
     Args:
@@ -193,8 +193,10 @@ def series(
         colour: Role of the colour.
         unit: Display unit of the values.
         half_width: Half of each error bar, in the base unit.
-        style: Other attributes of ``Series``.
+        style: Other attributes of ``ChartSeries``.
     """
     half = None if half_width is None else numbers(half_width, unit.size)
     y = numbers(y, unit.size)
-    return Series(kind=kind, name=name, x=numbers(x), y=y, colour=colour, half_width=half, **style)
+    return ChartSeries(
+        kind=kind, name=name, x=numbers(x), y=y, colour=colour, half_width=half, **style
+    )

@@ -4,7 +4,7 @@ from broadside.coordinator.core.summary import State
 from broadside.coordinator.request_errors import NoChart
 from broadside.coordinator.views.charts.figure import (
     MILLISECONDS,
-    Axis,
+    ChartAxis,
     Figure,
     Level,
     rate_unit,
@@ -43,8 +43,10 @@ def pair_rates(view: BurstView) -> Figure:
     median = flows[0].pair_median_bits_per_second if len(flows) == 1 else None
     return Figure(
         title=f"Mean rate of each pair over the window, payload{scale_note(view.spec.scale)}",
-        x=Axis(title="pair" + ("" if median is None else " (dashed: median)"), is_integer=True),
-        y=Axis(title=f"{unit.name}, payload"),
+        x=ChartAxis(
+            title="pair" + ("" if median is None else " (dashed: median)"), is_integer=True
+        ),
+        y=ChartAxis(title=f"{unit.name}, payload"),
         series=drawn,
         levels=[] if median is None else [Level(at=median / unit.size, colour=Colour.TARGET)],
         bars="overlay",
@@ -68,8 +70,8 @@ def start_errors(view: BurstView) -> Figure:
     outside = f"; outside the scale: {named}{more}" if late else ""
     return Figure(
         title="Start error of each pair (first data, relative to the planned start)",
-        x=Axis(title=f"pair (error bars: clock uncertainty{outside})", is_integer=True),
-        y=Axis(title="ms after the planned start, UTC"),
+        x=ChartAxis(title=f"pair (error bars: clock uncertainty{outside})", is_integer=True),
+        y=ChartAxis(title="ms after the planned start, UTC"),
         series=[
             series(
                 "points",
@@ -102,8 +104,8 @@ def latency(view: BurstView) -> Figure:
     )
     return Figure(
         title="Probe round-trip time of each pair, before and under load",
-        x=Axis(title="pair", is_integer=True),
-        y=Axis(title="ms, round-trip time"),
+        x=ChartAxis(title="pair", is_integer=True),
+        y=ChartAxis(title="ms, round-trip time"),
         series=[
             series("points", name, x, values, colour, MILLISECONDS, size=size, symbol=symbol)
             for name, values, colour, size, symbol in rows

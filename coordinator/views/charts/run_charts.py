@@ -7,7 +7,7 @@ from broadside.coordinator.core.summary import BurstSummary, State
 from broadside.coordinator.request_errors import NoChart
 from broadside.coordinator.views.charts.figure import (
     PERCENT,
-    Axis,
+    ChartAxis,
     Figure,
     Level,
     SeriesKind,
@@ -39,8 +39,8 @@ def burst_rates(view: RunView) -> Figure:
     note = "error bars: 95 % interval" + ("; dashed: target" if target else "")
     return Figure(
         title=f"Rate of each burst, {name}{scale_note(view.spec.scale)}",
-        x=Axis(title=f"burst ({note})", is_integer=True),
-        y=Axis(title=f"{unit.name}, {name}"),
+        x=ChartAxis(title=f"burst ({note})", is_integer=True),
+        y=ChartAxis(title=f"{unit.name}, {name}"),
         series=drawn,
         levels=[Level(at=target / unit.size, colour=Colour.TARGET)] if target else None,
     )
@@ -61,8 +61,8 @@ def completeness(view: RunView) -> Figure:
             drawn.append(series("bars", state.value, x, ratios, colour, PERCENT, hatch=hatch))
     return Figure(
         title="Planned pair-seconds by state",
-        x=Axis(title="burst", is_integer=True),
-        y=Axis(title="% of planned pair-seconds", range=(0, 100)),
+        x=ChartAxis(title="burst", is_integer=True),
+        y=ChartAxis(title="% of planned pair-seconds", range=(0, 100)),
         series=drawn,
         bars="stack",
         has_legend=True,
@@ -90,8 +90,8 @@ def residuals(view: RunView) -> Figure:
     reach = 105 * (reach + max((value for value in half if value is not None), default=0.0))
     return Figure(
         title="Residual of each burst",
-        x=Axis(title="burst (error bars: 95 % uncertainty; dotted: limit)", is_integer=True),
-        y=Axis(title="% of expected bytes", range=(-reach, reach)),
+        x=ChartAxis(title="burst (error bars: 95 % uncertainty; dotted: limit)", is_integer=True),
+        y=ChartAxis(title="% of expected bytes", range=(-reach, reach)),
         series=[series("bars", "residual", x, values, Colour.FLEET, PERCENT, half_width=half)],
         levels=[Level(at=sign * limit * 100, colour=Colour.SENT, dash="dot") for sign in (1, -1)],
     )

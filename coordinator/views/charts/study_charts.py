@@ -14,10 +14,10 @@ from broadside.coordinator.studies.trials import planned_trials
 from broadside.coordinator.views.charts.catalogue import UnknownChart
 from broadside.coordinator.views.charts.figure import (
     PERCENT,
-    Axis,
+    ChartAxis,
+    ChartSeries,
     Dash,
     Figure,
-    Series,
     numbers,
     rate_unit,
     series,
@@ -99,7 +99,7 @@ def sweep(study: Study) -> Figure:
         other = ", ".join(f"{field.field} = {trial.overrides[field.field]}" for field in others)
         groups[other].append((x, result.received_bits_per_second))
     unit = rate_unit([rate for points in groups.values() for _, rate in points])
-    drawn: list[Series] = []
+    drawn: list[ChartSeries] = []
     for number, (other, points) in enumerate(groups.items()):
         points.sort()
         drawn.append(
@@ -123,7 +123,9 @@ def sweep(study: Study) -> Figure:
     title, y_title = f"Payload over {axis.field}", f"{unit.name}, payload at real scale"
     if not axis.is_numeric:
         return _by_name(title, axis.field, [(str(v), "") for v in axis.values], y_title, drawn)
-    return Figure(title=title, x=Axis(title=axis.field), y=Axis(title=y_title), series=drawn)
+    return Figure(
+        title=title, x=ChartAxis(title=axis.field), y=ChartAxis(title=y_title), series=drawn
+    )
 
 
 def modes(study: Study) -> Figure:
@@ -170,7 +172,7 @@ def _by_device(grouped: Mapping[str, Sequence[TrialResult]]) -> Figure:
     sums = [_mean([r.received_bits_per_second for r in results]) for results in grouped.values()]
     best = max(total for total in sums if total is not None)
     x = range(1, len(grouped) + 1)
-    drawn: list[Series] = []
+    drawn: list[ChartSeries] = []
     for number, device in enumerate(devices):
         loads = [
             [load for result in results for load in result.devices if load.device == device]
@@ -223,8 +225,8 @@ def search(study: Study) -> Figure:
             drawn.append(series("points", name, x, y, colour, unit, size=9, symbol=symbol))
     return Figure(
         title="Received rate over offered rate",
-        x=Axis(title=f"{unit.name}, payload offered"),
-        y=Axis(title=f"{unit.name}, payload received"),
+        x=ChartAxis(title=f"{unit.name}, payload offered"),
+        y=ChartAxis(title=f"{unit.name}, payload received"),
         series=drawn,
     )
 
@@ -280,7 +282,7 @@ def _over_time(
     x_title: str,
     course: RateCurve,
     zero_at: datetime,
-    marks: Sequence[Series],
+    marks: Sequence[ChartSeries],
     spans: Sequence[tuple[float, float]],
 ) -> Figure:
     """Return a rate over time, with spans that are wide enough to be visible."""
@@ -292,8 +294,8 @@ def _over_time(
     margins_s = [max(0.0, least_s - (last - first)) / 2 for first, last in spans]
     return Figure(
         title=title,
-        x=Axis(title=x_title),
-        y=Axis(title=f"{unit.name}, payload at real scale"),
+        x=ChartAxis(title=x_title),
+        y=ChartAxis(title=f"{unit.name}, payload at real scale"),
         series=[series("line", "payload received", x, rates, Colour.FLEET, unit), *marks],
         spans=[
             (first - margin_s, last + margin_s)
@@ -312,7 +314,7 @@ def _by_name(
     x_title: str,
     names: Sequence[tuple[str, str]],
     y_title: str,
-    drawn: list[Series],
+    drawn: list[ChartSeries],
 ) -> Figure:
     """Return bars by name, with a note below each name. Long names are replaced by numbers."""
     longest = max(len(text) for pair in names for text in pair)
@@ -324,8 +326,8 @@ def _by_name(
         x_title = f"{x_title}: {', '.join(numbered)}"
     return Figure(
         title=title,
-        x=Axis(title=x_title, is_integer=True, labels=labels),
-        y=Axis(title=y_title),
+        x=ChartAxis(title=x_title, is_integer=True, labels=labels),
+        y=ChartAxis(title=y_title),
         series=drawn,
     )
 

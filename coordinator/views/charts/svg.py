@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from broadside.coordinator.views.charts.figure import Figure, HeatMap, Series
+from broadside.coordinator.views.charts.figure import ChartSeries, Figure, HeatMap
 from broadside.coordinator.views.charts.theme import HEAT, PALETTES, Colour, Theme
 
 _DASHES: Final = {"dash": "6 4", "dot": "1.5 3", "dashdot": "6 3 1.5 3"}
@@ -272,7 +272,7 @@ class _Plot:
                 yield from _filled(left, first, width, max(0.5, last - first), series)
             yield from self._whiskers(series, [left + width / 2 for left in lefts])
 
-    def _whiskers(self, series: Series, middles: Sequence[float]) -> Iterator[str]:
+    def _whiskers(self, series: ChartSeries, middles: Sequence[float]) -> Iterator[str]:
         if series.half_width is None:
             return
         parts = []
@@ -354,11 +354,11 @@ def _axis_title(title: str, width: float) -> list[str]:
     return [head, f"({note}"] if bracket and len(title) * _CHAR >= width - 90 else [title]
 
 
-def _legend_rows(figure: Figure, width: float) -> Iterator[list[tuple[float, Series]]]:
+def _legend_rows(figure: Figure, width: float) -> Iterator[list[tuple[float, ChartSeries]]]:
     """Yield the rows of the legend, with the x position of each entry."""
     if len(figure.series) < 2 and not figure.has_legend:
         return
-    row: list[tuple[float, Series]] = []
+    row: list[tuple[float, ChartSeries]] = []
     x = 8.0
     for series in figure.series:
         needed = 34 + _CHAR * len(series.name)
@@ -388,7 +388,7 @@ def _rect(x: float, y: float, width: float, height: float, css_class: str) -> st
     return f'<rect {area} class="{css_class}"/>'
 
 
-def _filled(x: float, y: float, width: float, height: float, series: Series) -> Iterator[str]:
+def _filled(x: float, y: float, width: float, height: float, series: ChartSeries) -> Iterator[str]:
     """Yield a bar, and its hatch above it."""
     bar = _rect(x, y, width, height, f"f-{series.colour}")
     yield bar
@@ -401,11 +401,11 @@ def _stroke(colour: Colour, dash: str, width: float) -> str:
     return f'class="s-{colour}" fill="none" stroke-width="{width:g}"{dashes}'
 
 
-def _line_style(series: Series) -> str:
+def _line_style(series: ChartSeries) -> str:
     return _stroke(series.colour, series.dash, series.width)
 
 
-def _symbols(series: Series, points: Iterable[Point]) -> Iterator[str]:
+def _symbols(series: ChartSeries, points: Iterable[Point]) -> Iterator[str]:
     r = series.size / 2
     for x, y in points:
         if series.symbol == "cross":

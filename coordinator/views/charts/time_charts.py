@@ -16,10 +16,10 @@ from broadside.coordinator.request_errors import NoChart
 from broadside.coordinator.views.charts.figure import (
     MILLISECONDS,
     PERCENT,
-    Axis,
+    ChartAxis,
+    ChartSeries,
     Figure,
     HeatMap,
-    Series,
     Unit,
     numbers,
     rate_unit,
@@ -86,7 +86,7 @@ def pair_percentiles(view: BurstView) -> Figure:
     flows = view.series.flows
     unit = rate_unit(np.concatenate([flow.pair_p95_bits_per_second for flow in flows]).tolist())
     x = _seconds(view)
-    drawn: list[Series] = []
+    drawn: list[ChartSeries] = []
     for number, flow in enumerate(flows):
         suffix = "" if len(flows) == 1 else f" {flow.flow.value}"
         colour = Colour.OTHER if number else Colour.FLEET
@@ -133,11 +133,11 @@ def heat_map(view: BurstView) -> Figure:
     mean_note = "" if width == 1 else f"mean over {width} s; "
     return Figure(
         title=f"Payload received by pair and second{scale_note(view.spec.scale)}",
-        x=Axis(
+        x=ChartAxis(
             title=f"{time.name} since the planned start ({mean_note}grey: no data)",
             range=(0.0, planned_s / time.size),
         ),
-        y=Axis(title="pair", is_integer=True),
+        y=ChartAxis(title="pair", is_integer=True),
         series=[],
         heat_map=HeatMap(
             x=numbers((start + width / 2) / time.size),
@@ -198,8 +198,8 @@ def reconciliation(view: BurstView) -> Figure:
     name = "fleet received, with headers and idle level"
     return Figure(
         title=f"Device counter and fleet, by counter interval{scale_note(view.spec.scale)}",
-        x=Axis(title=f"{time.name} since the planned start (lag {lag})"),
-        y=Axis(title=f"{unit.name}, {_COUNTER_LAYERS[result.layer]}"),
+        x=ChartAxis(title=f"{time.name} since the planned start (lag {lag})"),
+        y=ChartAxis(title=f"{unit.name}, {_COUNTER_LAYERS[result.layer]}"),
         series=[
             series(
                 "line", f"device counter ({result.source})", x, rate.repeat(2), Colour.COUNTER, unit
@@ -239,7 +239,7 @@ def _by_second(
     view: BurstView,
     title: str,
     y_title: str,
-    drawn: list[Series],
+    drawn: list[ChartSeries],
     *,
     note: str = "",
     spans: list[tuple[float, float]] | None = None,
@@ -250,8 +250,8 @@ def _by_second(
     x_title = f"{time.name} since the planned start" + (f" ({note})" if note else "")
     return Figure(
         title=title,
-        x=Axis(title=x_title, range=(first_s / time.size, last_s / time.size)),
-        y=Axis(title=y_title, range=y_range),
+        x=ChartAxis(title=x_title, range=(first_s / time.size, last_s / time.size)),
+        y=ChartAxis(title=y_title, range=y_range),
         series=drawn,
         spans=spans,
     )
@@ -307,7 +307,7 @@ def _samples(
     return start, end, counter.bytes[overlaps] * 8 / np.maximum(end - start, 1e-9)
 
 
-def _counter_series(view: BurstView, factor: float, unit: Unit) -> list[Series]:
+def _counter_series(view: BurstView, factor: float, unit: Unit) -> list[ChartSeries]:
     """Return the counter samples near the burst as steps at the chart's layer."""
     result = view.summary.reconciliation
     if view.ledger is None or result is None:

@@ -15,7 +15,7 @@ from broadside.coordinator.views.charts import (
     draw_burst,
     draw_run,
 )
-from broadside.coordinator.views.charts.figure import HeatMap, Series
+from broadside.coordinator.views.charts.figure import ChartSeries, HeatMap
 from broadside.coordinator.views.charts.svg import draw
 from broadside.coordinator.views.charts.time_charts import HEAT_CELLS_MAX
 from broadside.exchange.messages import Flow
@@ -25,7 +25,7 @@ from tests.unit.coordinator.views.charts.views import FAULTY, burst_view, drawn,
 BURST_CHARTS = [entry.name for entry in catalogue() if entry.kind == "burst"]
 
 
-def series_of(chart: Chart, name: str) -> Series:
+def series_of(chart: Chart, name: str) -> ChartSeries:
     return next(series for series in chart.figure.series if series.name == name)
 
 
