@@ -65,7 +65,7 @@ RECIPES: Final = (
                 "    rtt_p95_max_s: Annotated[float, Field(gt=0)] | None = None\n",
             )
         },
-        fails=(f"{CORE}/test_thresholds.py::test_every_field_of_an_objective",),
+        fails=(f"{CORE}/test_thresholds.py::test_every_objective_field_is_a_threshold",),
         remaining={
             "coordinator/core/thresholds.py": (
                 '    Threshold(\n        "retransmit_max_ratio"',
@@ -202,7 +202,7 @@ def test_it_is_found() -> None:
                 "    cool_down_s: Annotated[int, Field(ge=0, le=600)] = 0  # s between bursts\n",
             )
         },
-        fails=(f"{CORE}/test_plain_fields.py::test_every_field_of_a_scenario_is_read",),
+        fails=(f"{CORE}/test_plain_fields.py::test_code_reads_every_field_of_a_scenario",),
         remaining={
             "coordinator/core/plan/planner.py": (
                 "def plan(",
@@ -219,7 +219,7 @@ def test_it_is_found() -> None:
                 "    zero_copy: bool = False  # sendfile\n",
             )
         },
-        fails=(f"{CORE}/test_plain_fields.py::test_every_field_of_a_scenario_is_read",),
+        fails=(f"{CORE}/test_plain_fields.py::test_code_reads_every_field_of_a_scenario",),
         remaining={
             "exchange/engines/iperf3.py": (
                 '        ("--omit", traffic.omit_s or None),\n',
