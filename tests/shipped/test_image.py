@@ -118,7 +118,7 @@ def test_compose_services_complete_a_run(compose: Compose, shipped_row: AddRow) 
     assert services["client-2"].check_health().returncode == 0
     unknown = services["client-2"].check_health({"BROADSIDE_AGENT_AGENT_ID": "client-9"})
     assert unknown.returncode == 1
-    assert "no heartbeat of client-9 was ever stored" in unknown.stderr
+    assert "agent client-9 has never stored a heartbeat" in unknown.stderr
     assert services["client-3"].stop() == 0
     wait_for("client-3 is unhealthy", partial(is_unhealthy, services["client-2"], "client-3"))
     # uvicorn shuts down in order and then raises the signal again.
@@ -153,7 +153,7 @@ def test_emulators_ready_command_creates_tables(
         # It reads the tables and finds no agent in them.
         code, text = compose_on_machine.run("client-1", "healthy", "agent", environment=tables)
         assert code == 1, text
-        assert "no heartbeat of client-1 was ever stored" in text
+        assert "agent client-1 has never stored a heartbeat" in text
     shipped_row("image", SYSTEM, "emulators-ready, against Azurite alone")
 
 
