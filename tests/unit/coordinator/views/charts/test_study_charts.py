@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from broadside.coordinator.studies.study import AB, ChartAxis, Matrix, Mode, Sweep
+from broadside.coordinator.studies.study import AB, Axis, Matrix, Mode, Sweep
 from broadside.coordinator.views.charts import NoChart, Theme, UnknownChart
 from broadside.coordinator.views.charts.figure import ChartSeries
 from broadside.coordinator.views.charts.study_charts import STUDY_CHARTS, StudyChart, draw_study
@@ -33,7 +33,7 @@ def test_sweep_chart_marks_the_knee() -> None:
 
 
 def test_sweep_over_two_fields_has_a_line_per_second_value() -> None:
-    second = ChartAxis(field="traffic.window_bytes", values=(65536, 131072))
+    second = Axis(field="traffic.window_bytes", values=(65536, 131072))
     question = Sweep(axes=(*SWEEP.axes, second))
     rates = [n * w * 1e4 for n in STREAMS for w in (65536, 131072)]
     traces = series_by_name(draw_study("sweep", study(question, results(*rates))))
@@ -41,7 +41,7 @@ def test_sweep_over_two_fields_has_a_line_per_second_value() -> None:
 
 
 def test_text_values_are_drawn_as_named_bars() -> None:
-    question = Sweep(axes=(ChartAxis(field="traffic.congestion", values=("cubic", "bbr")),))
+    question = Sweep(axes=(Axis(field="traffic.congestion", values=("cubic", "bbr")),))
     chart = draw_study("sweep", study(question, results(1e9, 2e9)))
     trace = series_by_name(chart)["payload received"]
     assert (trace.kind, trace.x, trace.y) == ("bars", [1.0, 2.0], [1.0, 2.0])
