@@ -52,16 +52,21 @@ class Exit(IntEnum):
 # Errors whose message has the problem and the fix. The table uses names, so that a command does not
 # import the modules of all errors.
 EXIT_BY_ERROR: Final[Mapping[str, Exit]] = {
-    **dict.fromkeys(
-        ("BadFile", "BadSchedule", "NoticesMisconfigured", "ScenarioError", "TokenTaken"),
-        Exit.USAGE,
-    ),
-    **dict.fromkeys(("UnknownAgent", "UnknownToken"), Exit.USAGE),
-    **dict.fromkeys(
-        ("BadPrices", "BrowserError", "ExchangeError", "GatewayMisconfigured", "LabError"),
-        Exit.CANNOT_RUN,
-    ),
-    **dict.fromkeys(("TelemetryError", "SignInError", "SwitchError"), Exit.CANNOT_RUN),
+    "BadFile": Exit.USAGE,
+    "BadSchedule": Exit.USAGE,
+    "NoticesMisconfigured": Exit.USAGE,
+    "ScenarioError": Exit.USAGE,
+    "TokenTaken": Exit.USAGE,
+    "UnknownAgent": Exit.USAGE,
+    "UnknownToken": Exit.USAGE,
+    "BadPrices": Exit.CANNOT_RUN,
+    "BrowserError": Exit.CANNOT_RUN,
+    "ExchangeError": Exit.CANNOT_RUN,
+    "GatewayMisconfigured": Exit.CANNOT_RUN,
+    "LabError": Exit.CANNOT_RUN,
+    "SignInError": Exit.CANNOT_RUN,
+    "SwitchError": Exit.CANNOT_RUN,
+    "TelemetryError": Exit.CANNOT_RUN,
 }
 
 
