@@ -214,6 +214,7 @@ class PolledSource:
         self._silent_from_s: float | None = None
         self._responses: deque[Response] = deque(maxlen=READINGS_MAX_COUNT)
         self._last_values: Sequence[float] = ()
+        self._polling = asyncio.Lock()
 
     async def poll_forever(self) -> None:
         """Poll every ``poll_s`` with a variation of ten percent, until cancelled.
@@ -235,9 +236,15 @@ class PolledSource:
     async def poll(self) -> bool:
         """Poll once and store the readings.
 
+        Only one poll runs at a time. Others wait, because they share the connection.
+
         Returns:
             False if there was no response. This is also recorded.
         """
+        async with self._polling:
+            return await self._poll()
+
+    async def _poll(self) -> bool:
         sent_s, began_s = self._wall_s(), self._steady_s()
         try:
             async with asyncio.timeout(self._round_max_s):

@@ -1,5 +1,6 @@
 """Tests for polled counters, to get a rate only if this is safe."""
 
+import asyncio
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -192,3 +193,21 @@ async def test_unknown_values_are_stored_as_unknown() -> None:
     telemetry = load_telemetry(dump_telemetry(received))
     np.testing.assert_array_equal(rates(telemetry), [math.nan])
     assert telemetry.issues == received.issues
+
+
+async def test_polls_do_not_overlap() -> None:
+    active, largest = 0, 0
+
+    async def request() -> Answer:
+        nonlocal active, largest
+        active += 1
+        largest = max(largest, active)
+        await asyncio.sleep(0)
+        active -= 1
+        return Answer(readings=[CPU])
+
+    source = PolledSource(
+        request, name="planted", entry=PolledEntry(type="planted", device="fw", cores_count=4)
+    )
+    assert await asyncio.gather(source.poll(), source.poll()) == [True, True]
+    assert largest == 1
