@@ -133,6 +133,6 @@ def _list_charts(session: Session, run_id: str) -> None:
     if session.as_json:
         print_json([entry.model_dump() for entry in catalogue()])
         return
-    rows = [[entry.name, entry.kind, entry.says] for entry in catalogue()]
+    rows = [[entry.name, entry.kind, entry.description] for entry in catalogue()]
     print_table("", ["chart", "of a", "content"], rows)
     typer.echo(f"\nto write one: broadside chart {run_id} {rows[0][0]}")

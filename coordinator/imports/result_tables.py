@@ -132,7 +132,7 @@ def _parse(text: str, name: str, profile_name: str, options: TableOptions) -> Or
         rows=tuple(rows),
         period_s=options.period_s,
         pairs_planned=options.pairs_planned,
-        set_apart=dict(reader.set_apart),
+        skipped_rows=dict(reader.skipped_rows),
         notes=(*_notes(reader), *notes, *_note_pairs(name, rows, options)),
     )
 
@@ -248,7 +248,7 @@ def _notes(reader: TableReader) -> Iterator[Note]:
     profile = reader.profile
     if reader.unread:
         yield _note("columns-unread", f"columns not read: {', '.join(reader.unread)[:500]}")
-    skipped = sorted((kind, n) for kind, n in reader.set_apart.items() if kind != "blank")
+    skipped = sorted((kind, n) for kind, n in reader.skipped_rows.items() if kind != "blank")
     if skipped:
         counts = ", ".join(f"{n} {kind}" for kind, n in skipped)[:500]
         yield _note("rows-set-apart", f"rows skipped: {counts}")

@@ -141,7 +141,9 @@ class Events:
             return begun.model_copy(update={"ended_at": self._now(), "problem": str(error)})
         finally:
             work.cancel()
-        return begun.model_copy(update={"ended_at": self._now(), "exit_code": code, "said": output})
+        return begun.model_copy(
+            update={"ended_at": self._now(), "exit_code": code, "output": output}
+        )
 
     async def _note(self, study_id: str, ran: ExecutedEvent) -> None:
         await self._shelf.change(study_id, lambda study: study.model_copy(update={"event": ran}))

@@ -15,11 +15,11 @@ async function draw(parent, chart, path, heading) {
   const answer = await ask(path + query, { more: { Accept: "image/svg+xml" } });
   const image = h("img.drawing", {
     src: URL.createObjectURL(await answer.blob()),
-    alt: `${chart.title}. ${chart.says}`,
+    alt: `${chart.title}. ${chart.description}`,
   });
   image.onload = () => URL.revokeObjectURL(image.src);
   parent.append(
-    h("figure.chart", h(`${heading}.unseen`, chart.title), image, h("p.readout", chart.says)),
+    h("figure.chart", h(`${heading}.unseen`, chart.title), image, h("p.readout", chart.description)),
   );
 }
 

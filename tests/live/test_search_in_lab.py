@@ -77,7 +77,7 @@ def test_search_brackets_the_planted_rate(site: tuple[Site, str]) -> None:
         assert result["completeness_ratio"] > 0.95
         carried = min(offered, PAYLOAD_BITS_PER_SECOND)
         assert result["received_bits_per_second"] == pytest.approx(carried, rel=0.15)
-        assert result["beside_run_ids"] == []
+        assert result["concurrent_run_ids"] == []
     # The maximum rate to offer that should still meet the goal.
     most = PAYLOAD_BITS_PER_SECOND / (1 - SHORTFALL)
     assert matched["highest_bits_per_second"] <= 1.05 * most

@@ -18,11 +18,6 @@ from tests.docs_build.glossary_page import read_terms
 
 WORD: Final = re.compile(r"[a-z]+")
 COMMON: Final = frozenset(Path(__file__).with_name("common_words.txt").read_text("utf-8").split())
-# Name parts to be replaced in a later API. Do not add new ones.
-TO_RENAME: Final = frozenset(
-    {"alike", "apart", "asked", "beside", "held", "neighbours", "said", "says", "stands", "told"}
-    | {"whole"}
-)
 ENDINGS: Final = ("", "s", "es", "ed", "d", "ing")
 
 
@@ -65,7 +60,7 @@ def test_name_parts_are_terms_or_common_words(
         "metrics": lambda: (*METRICS, *(metric.name for metric in ALL_METRICS)),
         "labels": lambda: (metric.label for metric in ALL_METRICS),
     }
-    known = terms | COMMON | TO_RENAME
+    known = terms | COMMON
     unknown = {
         name: sorted(parts - known)
         for name in names[kind]()
@@ -83,4 +78,4 @@ def test_terms_are_unique_and_explained() -> None:
 def test_common_words_are_sorted_and_no_terms(terms: frozenset[str]) -> None:
     parts = Path(__file__).with_name("common_words.txt").read_text("utf-8").split()
     assert parts == sorted(COMMON)
-    assert not COMMON & (terms | TO_RENAME)
+    assert not COMMON & terms
