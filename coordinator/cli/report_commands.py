@@ -114,10 +114,10 @@ def chart(
         status = session.call_run(run_id, lambda client, resolved: client.status(resolved))
         _list_charts(session, status.run_id)
         return
-    index = burst - 1 if name in known and kind_of(name) == "burst" else None
+    number = burst if name in known and kind_of(name) == "burst" else None
 
     async def work(client: "Operations", resolved: str) -> tuple[str, "Chart"]:
-        return resolved, await client.chart(resolved, name, index)
+        return resolved, await client.chart(resolved, name, number)
 
     resolved, drawing = session.call_run(run_id, work)
     if session.as_json:

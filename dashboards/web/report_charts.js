@@ -79,7 +79,7 @@ export function reportCharts(runId, burstIndex, { status, summary, data }) {
         .toSorted((a, b) => (b.kind === "run") - (a.kind === "run"));
       body.replaceChildren();
       for (const entry of entries) {
-        const query = entry.kind === "burst" ? `?burst=${data.burstIndex}` : "";
+        const query = entry.kind === "burst" ? `?burst=${data.burstIndex + 1}` : "";
         if (drawnTheme !== current) return;
         await draw(body, entry, `/v1/runs/${runId}/charts/${entry.name}${query}`, "h3").catch(
           (problem) => {

@@ -77,8 +77,8 @@ def test_comparison_distinguishes_idps_on_and_off(site: Site) -> None:
         assert_true_means(answer(site.run("compare", "last", "--split-at", at, "--json")))
     # Two parts of the same file, distinguished by their labels.
     for option, at, value in (
-        ("--before", "2022-01-13T10:49", "alert-and-deny"),
-        ("--from", "2022-01-13T10:50", "off"),
+        ("--until", "2022-01-13T10:49", "alert-and-deny"),
+        ("--since", "2022-01-13T10:50", "off"),
     ):
         sliced = ("import", "original", str(IDPS), option, at, "--label", f"idps={value}")
         answer(site.run(*sliced, "--json"))

@@ -60,7 +60,7 @@ def site(tmp_path: Path) -> Iterator[tuple[Site, str]]:
 def test_search_brackets_the_planted_rate(site: tuple[Site, str]) -> None:
     place, url = site
     bounds = ["--min", "200M", "--max", "600M", "--precision", "0.3", "--trials", "3"]
-    goals = ["--shortfall", str(SHORTFALL)]
+    goals = ["--max-loss", str(SHORTFALL)]
     done = place.run(
         *("study", "search", "smoke", *bounds, *goals, *SMALL, "--json", "--api", url),
         timeout_s=180,
