@@ -214,6 +214,11 @@ def compute_bill(usage: Usage, prices: Prices) -> Bill:
     return _sum(lines)
 
 
+def no_bill() -> Bill:
+    """Return the bill of a run that costs nothing."""
+    return Bill(lines=(), total_usd=0.0, total_low_usd=0.0, total_high_usd=0.0)
+
+
 def _times(price: Price, factor: float) -> Price:
     return price.model_copy(
         update={
