@@ -237,8 +237,8 @@ def stopped_by_budget(control: Control | None) -> bool:
 def ran(plan: Plan, control: Control | None) -> Plan:
     """Return the plan with only the bursts that ran before the budget stopped the run.
 
-    If the budget did not stop the run, the plan will be returned unchanged. A burst that was stopped
-    in progress is left out, unless it is the first one.
+    If the budget did not stop the run, the plan will be returned unchanged. A burst that was
+    stopped in progress is left out, unless it is the first one.
 
     Args:
         plan: The whole plan.

@@ -173,9 +173,13 @@ def rate_of(spec: RunSpec, fleet: Sequence[Presence]) -> tuple[Span, str]:
         rate = offered if reach is None else min(offered, reach)
         how = f"{spec.pairs_count} pairs x {spec.traffic.streams_count} streams at the set pace"
         return exactly(rate), how if rate == offered else f"{how}, capped by the NICs"
-    documented = DOCUMENTED.firewall.get(spec.sku or "")
-    device = None if documented is None else documented.bits_per_second
     target = spec.objective.target_bits_per_second
+    sku = spec.sku
+    if sku is None and target is not None and any(agent.vm_size for agent in fleet):
+        # On Azure without a SKU, the highest price is that of Premium, so we use its limit too.
+        sku = "premium"
+    documented = DOCUMENTED.firewall.get(sku or "")
+    device = None if documented is None else documented.bits_per_second
     if target is not None and spec.objective.layer is Layer.PAYLOAD:
         target *= ip_ratio
     return _unpaced_rate(target, reach, device)

@@ -110,7 +110,7 @@ def test_prices_paced_traffic_by_rate_and_unpaced_by_nic_limit() -> None:
         ("premium", 180e9, 300e9, 180e9, 180e9, 300e9),
         ("premium", 180e9, None, 180e9, 180e9, None),
         (None, 1, 300e9, 300e9, 1, 300e9),
-        (None, 1, None, 1, 1, None),
+        (None, 180e9, None, 180e9, 180e9, None),
         (None, None, 300e9, 300e9, None, 300e9),
     ],
 )
@@ -130,6 +130,12 @@ def test_prices_what_unpaced_traffic_can_carry(
     ]
     rate, _ = rate_of(requested, agents)
     assert rate == Span(value=expected, low=low, high=high)
+
+
+def test_fleet_on_azure_without_sku_is_priced_up_to_the_limit_of_premium() -> None:
+    objective = {"target_bits_per_second": 1, "layer": "ip"}
+    rate, _ = rate_of(spec(device={}, objective=objective), D4_FLEET)
+    assert rate == Span(value=100e9, low=1, high=100e9)
 
 
 def test_price_is_unknown_without_target_pacing_or_nic_limit() -> None:
