@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from broadside.coordinator.core.judge.summarise import summarise_run
+from broadside.coordinator.core.judge.summarise import RunContext, summarise_run
 from broadside.coordinator.core.live.status import BurstPhase, BurstRows, RunStatus
 from broadside.coordinator.core.measure.burst import measure_burst
 from broadside.coordinator.core.measure.grid.series import BurstMeasurement
@@ -306,10 +306,12 @@ class Closing:
             bursts,
             inputs.ledger,
             at,
-            telemetry=inputs.telemetry,
-            fleet=await read_fleet(self._records, plan.run_id),
-            troubles=inputs.outages,
-            neighbours=inputs.overlapping.bursts,
+            RunContext(
+                telemetry=inputs.telemetry,
+                fleet=await read_fleet(self._records, plan.run_id),
+                troubles=inputs.outages,
+                neighbours=inputs.overlapping.bursts,
+            ),
         )
         return with_budget(summary, plan, control)
 

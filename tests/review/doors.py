@@ -84,14 +84,14 @@ def judge(run: Fields) -> Fields:
     ]
     answer = run.get("ledger")
     ledger = asyncio.run(_prometheus(answer)) if answer and "url" in answer else _ledger(answer)
-    summary = module("coordinator.core.judge.summarise").summarise_run(
-        plan,
-        measured,
-        ledger,
-        now,
-        **{
-            "testimony" if IS_REVIEWED else "telemetry": asyncio.run(_telemetry(run.get("witness")))
-        },
+    summarise = module("coordinator.core.judge.summarise")
+    telemetry = asyncio.run(_telemetry(run.get("witness")))
+    summary = (
+        summarise.summarise_run(plan, measured, ledger, now, testimony=telemetry)
+        if IS_REVIEWED
+        else summarise.summarise_run(
+            plan, measured, ledger, now, summarise.RunContext(telemetry=telemetry)
+        )
     )
     return _json(summary)
 

@@ -81,15 +81,27 @@ def live(presences: Sequence[Presence], now: datetime) -> list[Presence]:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """Other runs, and the sources for the device under test.
+
+    Attributes:
+        reserved: Ports that are used by other runs.
+        ledger: Device counter that the verdict will use, or None.
+        witnesses: Devices with telemetry, and the quantities that are available for each.
+    """
+
+    reserved: Reserved = NOTHING
+    ledger: LedgerPromise | None = None
+    witnesses: Mapping[str, Collection[str]] = MappingProxyType({})
+
+
 def plan(
     spec: RunSpec,
     presences: Sequence[Presence],
     now: datetime,
     run_id: str,
-    *,
-    reserved: Reserved = NOTHING,
-    ledger: LedgerPromise | None = None,
-    witnesses: Mapping[str, Collection[str]] = MappingProxyType({}),
+    site: Site = Site(),
 ) -> Plan:
     """Select endpoints and start times for a run.
 
@@ -101,13 +113,12 @@ def plan(
         presences: Heartbeats of all agents.
         now: Launch time.
         run_id: Id for the new run.
-        reserved: Ports that are used by other runs.
-        ledger: Device counter that the verdict will use, or None.
-        witnesses: Devices with telemetry, and the quantities that are available for each.
+        site: Other runs, and the sources for the device under test.
 
     Raises:
         Infeasible: The run cannot be planned. The error contains all problems.
     """
+    reserved, ledger, witnesses = site.reserved, site.ledger, site.witnesses
     fleet = live(presences, now)
     holders, twice = first_announcements([agent for agent in fleet if agent.role is Role.SERVER])
     servers = reserved.without(holders)
