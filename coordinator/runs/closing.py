@@ -9,7 +9,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -48,9 +48,9 @@ from broadside.coordinator.runs.run_documents import (
     read_measured,
     read_telemetry,
 )
-from broadside.coordinator.runs.run_states import RunStates
+from broadside.coordinator.runs.stored_runs import StoredRuns
+from broadside.exchange.fabric import Fabric
 from broadside.exchange.messages import Control, Outcome, ServiceOutage
-from broadside.exchange.outage_log import OutageLog
 from broadside.exchange.records import Document, Judging, Records
 
 _SENT: Final = (Outcome.MEASURED, Outcome.LATE, Outcome.ABANDONED)
@@ -68,21 +68,19 @@ class Closing:
 
     def __init__(
         self,
-        records: Records,
-        states: RunStates,
+        fabric: Fabric,
+        stored: StoredRuns,
         counter_reader: StableReader | None,
-        outages: OutageLog,
-        read_plan: Callable[[str], Awaitable[Plan]],
         now: Callable[[], datetime],
         *,
         collector: TelemetryCollector | None = None,
     ) -> None:
-        self._records = records
+        self._records = fabric.records
         self._collector = collector
-        self._states = states
+        self._states = stored.states
         self._counter_reader = counter_reader
-        self._outages = outages
-        self._read_plan = read_plan
+        self._outages = fabric.troubles
+        self._read_plan = stored.read_plan
         self._now = now
         self._owner = secrets.token_hex(4)
         # Monotonic time of the next look at a burst with open ends.
@@ -147,12 +145,7 @@ class Closing:
         )
         await self._save_readings(plan, burst)
         await self._states.close(
-            plan,
-            burst,
-            measured.summary,
-            _rows(evidence),
-            open_ends_count=_open_ends(evidence),
-            payload_bytes=measured.series.payload_bytes,
+            plan, burst, measured, _rows(evidence), open_ends_count=_open_ends(evidence)
         )
         log.info("burst measured", extra={"action": "measure", "run_id": plan.run_id})
         return measured

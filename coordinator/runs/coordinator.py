@@ -111,11 +111,9 @@ class Coordinator:
         self._late_until_at = now()
         self.stored = StoredRuns(self._records, now)
         self._closing = Closing(
-            self._records,
-            self.stored.states,
+            fabric,
+            self.stored,
             self._counter_reader,
-            fabric.troubles,
-            self.stored.read_plan,
             now,
             collector=self._collector if self._collector.quantities else None,
         )

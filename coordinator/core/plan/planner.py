@@ -3,10 +3,9 @@
 import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address, ip_network
-from types import MappingProxyType
 
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.documented_limits import DOCUMENTED
@@ -93,7 +92,7 @@ class Site:
 
     reserved: Reserved = NOTHING
     ledger: LedgerPromise | None = None
-    witnesses: Mapping[str, Collection[str]] = MappingProxyType({})
+    witnesses: Mapping[str, Collection[str]] = field(default_factory=dict)
 
 
 def plan(
