@@ -28,7 +28,8 @@ from broadside.coordinator.core.plan.budget import ran, with_budget
 from broadside.coordinator.core.run_spec import COLLECT_S, Burst, Plan, due_at
 from broadside.coordinator.core.summary import RunSummary, canonical
 from broadside.coordinator.device.telemetry.collector import TelemetryCollector
-from broadside.coordinator.device.telemetry.stabilization import RunSpan, StableReader
+from broadside.coordinator.device.telemetry.source import RunSpan
+from broadside.coordinator.device.telemetry.stabilization import StableReader
 from broadside.coordinator.device.telemetry.telemetry_storage import (
     dump_ledger,
     dump_telemetry,
