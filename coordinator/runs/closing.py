@@ -9,7 +9,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -49,7 +49,6 @@ from broadside.coordinator.runs.run_documents import (
     read_measured,
     read_telemetry,
 )
-from broadside.coordinator.runs.stored_runs import StoredRuns
 from broadside.exchange.fabric import Fabric
 from broadside.exchange.messages import Control, Outcome, ServiceOutage
 from broadside.exchange.records import Document, Judging, Records
@@ -64,24 +63,31 @@ JUDGING_S: Final = 30.0
 LEDGER_MARGIN_S: Final = 360.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceReaders:
+    """Readers of the device counter and of the telemetry, or None without a source."""
+
+    counter: StableReader | None
+    collector: TelemetryCollector | None
+
+
 class Closing:
     """Service to measure finished bursts, and to judge runs from stored data."""
 
     def __init__(
         self,
         fabric: Fabric,
-        stored: StoredRuns,
-        counter_reader: StableReader | None,
+        states: RunStates,
+        read_plan: Callable[[str], Awaitable[Plan]],
+        device: DeviceReaders,
         now: Callable[[], datetime],
-        *,
-        collector: TelemetryCollector | None = None,
     ) -> None:
         self._records = fabric.records
-        self._collector = collector
-        self._states = stored.states
-        self._counter_reader = counter_reader
+        self._collector = device.collector
+        self._states = states
+        self._counter_reader = device.counter
         self._outages = fabric.troubles
-        self._read_plan = stored.read_plan
+        self._read_plan = read_plan
         self._now = now
         self._owner = secrets.token_hex(4)
         # Monotonic time of the next look at a burst with open ends.

@@ -32,7 +32,7 @@ from broadside.coordinator.device.telemetry.stabilization import StableReader
 from broadside.coordinator.imports.stored_imports import recompute_import
 from broadside.coordinator.prices import load as load_prices
 from broadside.coordinator.request_errors import RunIsOver, UnknownRun
-from broadside.coordinator.runs.closing import Closing
+from broadside.coordinator.runs.closing import Closing, DeviceReaders
 from broadside.coordinator.runs.dead_letters import DeadLetters
 from broadside.coordinator.runs.dispatch import Dispatch
 from broadside.coordinator.runs.failover import FailoverController
@@ -112,10 +112,13 @@ class Coordinator:
         self.stored = StoredRuns(self._records, now)
         self._closing = Closing(
             fabric,
-            self.stored,
-            self._counter_reader,
+            self.stored.states,
+            self.stored.read_plan,
+            DeviceReaders(
+                counter=self._counter_reader,
+                collector=self._collector if self._collector.quantities else None,
+            ),
             now,
-            collector=self._collector if self._collector.quantities else None,
         )
         self._leases = Leases(
             self._records,
