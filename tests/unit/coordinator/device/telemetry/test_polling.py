@@ -214,5 +214,5 @@ async def test_polls_do_not_overlap() -> None:
         PolledEntry(type="planted", device="fw", cores_count=4),
         PolledDevice(request=request, name="planted"),
     )
-    assert await asyncio.gather(source.poll(), source.poll()) == [True, True]
+    assert all(await asyncio.gather(source.poll(), source.poll()))
     assert largest == 1
