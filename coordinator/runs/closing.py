@@ -49,6 +49,7 @@ from broadside.coordinator.runs.run_documents import (
     read_measured,
     read_telemetry,
 )
+from broadside.coordinator.runs.run_states import RunStates
 from broadside.exchange.fabric import Fabric
 from broadside.exchange.messages import Control, Outcome, ServiceOutage
 from broadside.exchange.records import Document, Judging, Records
