@@ -3,4 +3,13 @@
 ``__all__`` lists the modules that other folders can import.
 """
 
-__all__ = ["budget", "cost_estimate", "planner", "price", "reserved", "schedule", "server_failover"]
+__all__ = [
+    "budget",
+    "cost_estimate",
+    "planner",
+    "price",
+    "reserved",
+    "schedule",
+    "server_failover",
+    "standing_cost",
+]
