@@ -28,7 +28,7 @@ _SEARCHED_RUNS_COUNT: Final = 1000
 _CLOCK: Final = re.compile(r"\d{1,2}:\d{2}(:\d{2})?")
 
 
-def compare(
+def compare(  # noqa: PLR0913 - options
     session: Session,
     run_ids: Annotated[list[str] | None, typer.Argument(metavar="[RUN]...")] = None,
     labels: Annotated[list[str] | None, typer.Option("--label", metavar="NAME[=VALUE]")] = None,

@@ -86,7 +86,7 @@ def export(
         save(body, (output or Path()) / file_name if in_folder and str(output) != "-" else output)
 
 
-def chart(
+def chart(  # noqa: PLR0913 - options
     session: Session,
     run_id: RunArgument,
     name: Annotated[str | None, typer.Argument(autocompletion=complete_chart)] = None,

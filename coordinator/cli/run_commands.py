@@ -21,7 +21,14 @@ from broadside.coordinator.cli.options import (
     parse_end_time,
 )
 from broadside.coordinator.cli.session import RunArgument, Session, user_name
-from broadside.coordinator.cli.text_tables import Column, RowsOption, cells, print_list, print_table
+from broadside.coordinator.cli.text_tables import (
+    Column,
+    ListTable,
+    RowsOption,
+    cells,
+    print_list,
+    print_table,
+)
 
 if TYPE_CHECKING:
     from broadside.coordinator.cli.operations import Operations
@@ -29,7 +36,7 @@ if TYPE_CHECKING:
     from broadside.coordinator.core.summary import Course, RunSummary
 
 
-def launch(
+def launch(  # noqa: PLR0913 - options
     session: Session,
     scenario: Scenario,
     assignments: Assignments = None,
@@ -223,24 +230,26 @@ def scenarios(
     print_list(
         session,
         list(specs.values()),
-        {
-            "scenario": "scenario",
-            "pairs": "pairs_count",
-            "streams": "traffic.streams_count",
-            "bursts": lambda spec: (
-                f"{spec.bursts_count} x {spec.burst_s} s every {spec.period_s} s"
-            ),
-            "target": lambda spec: (
-                formatting.rate(spec.objective.target_bits_per_second)
-                if spec.objective.target_bits_per_second
-                else "none"
-            ),
-            "description": "description",
-        },
-        model="broadside.coordinator.core.run_spec:RunSpec",
-        empty="no scenario",
+        ListTable(
+            columns={
+                "scenario": "scenario",
+                "pairs": "pairs_count",
+                "streams": "traffic.streams_count",
+                "bursts": lambda spec: (
+                    f"{spec.bursts_count} x {spec.burst_s} s every {spec.period_s} s"
+                ),
+                "target": lambda spec: (
+                    formatting.rate(spec.objective.target_bits_per_second)
+                    if spec.objective.target_bits_per_second
+                    else "none"
+                ),
+                "description": "description",
+            },
+            model="broadside.coordinator.core.run_spec:RunSpec",
+            empty="no scenario",
+            low_priority=["streams", "pairs"],
+        ),
         form=form,
-        low_priority=["streams", "pairs"],
     )
 
 

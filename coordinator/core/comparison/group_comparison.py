@@ -185,7 +185,7 @@ def _metric(item: MetricDefinition, a: Group, b: Group) -> Metric | None:
         significant=gap,
         paired=turns is not None,
         equivalent_within_ratio=figure(nan),
-        sentence=_said(item, a, b, one, two, ratio, _sure(difference, half, nan, item, gap)),
+        sentence=_said(item, (a, one), (b, two), ratio, _sure(difference, half, nan, item, gap)),
     )
 
 
@@ -258,8 +258,13 @@ def _sure(
 
 
 def _said(
-    item: MetricDefinition, a: Group, b: Group, one: Mean, two: Mean, ratio: float | None, sure: str
+    item: MetricDefinition,
+    first: tuple[Group, Mean],
+    second: tuple[Group, Mean],
+    ratio: float | None,
+    sure: str,
 ) -> str:
+    (a, one), (b, two) = first, second
     times = "" if ratio is None else f" (x {formatting.number(ratio, 3)})"
     what = ", ".join(filter(None, (item.label, item.layer)))
     return (
