@@ -12,19 +12,19 @@ class MetricRow:
     """One metric as text and as a number.
 
     Attributes:
-        words: Label of the metric.
+        label: Label of the metric.
         layer: Layer at which it was measured.
         measured: Measured value as text.
-        stands_for: Rate at real scale as text. Only used in a scaled lab.
+        scaled_metric: Rate at real scale as text. Only used in a scaled lab.
         value: Measured value, in ``unit``.
         unit: Unit for ``value``.
         decimals: Decimals of a percentage.
     """
 
-    words: str
+    label: str
     layer: str
     measured: str
-    stands_for: str | None = None
+    scaled_metric: str | None = None
     value: float | None = None
     unit: Unit
     decimals: int = 2
@@ -36,10 +36,10 @@ class MetricRow:
             lab: True to add a column with the rate at real scale.
         """
         return (
-            self.words,
+            self.label,
             self.layer,
             self.measured,
-            *((self.stands_for or "",) if lab else ()),
+            *((self.scaled_metric or "",) if lab else ()),
         )
 
 
@@ -70,7 +70,7 @@ def layer_of(layer: str, summary: RunSummary) -> str:
 
 
 def _row(
-    words: str,
+    label: str,
     layer: str,
     unit: Unit,
     value: float | None,
@@ -80,10 +80,10 @@ def _row(
 ) -> MetricRow:
     scaled = unit is Unit.RATE and value is not None and summary.scale != 1
     return MetricRow(
-        words=words,
+        label=label,
         layer=layer,
         measured=text if text != UNKNOWN else unknown,
-        stands_for=rate(value * summary.scale) if scaled and value is not None else None,
+        scaled_metric=rate(value * summary.scale) if scaled and value is not None else None,
         value=value,
         unit=unit,
     )
