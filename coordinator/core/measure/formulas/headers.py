@@ -19,6 +19,8 @@ TCP_BYTES: Final = 20
 TIMESTAMPS_BYTES: Final = 12
 UDP_BYTES: Final = 8
 ETHERNET_BYTES: Final = 14
+# Common header 12 and one DATA chunk header 16 (RFC 9260, sections 3.1 and 3.3.1).
+SCTP_BYTES: Final = 28
 USUAL_MTUS: Final = (1280, 1350, 1400, 1450, 1500, 3900, 4000, 9000, 9001, 65_535)
 MTU_ASSUMED_BYTES: Final = 1500
 # 1500 - 20 - 20 - 12, to be used when no segment size was recorded.
@@ -103,7 +105,7 @@ def headers(
     assume that there are no timestamps.
 
     Args:
-        protocol: TCP or UDP.
+        protocol: Transport protocol.
         mss_bytes: Segment sizes as reported by pairs. ``None`` will be ignored.
         requested_mss_bytes: Requested segment size, if any.
         mtu_bytes: The interfaces' MTU. By default, 1500 is used.
@@ -114,6 +116,8 @@ def headers(
     ip = IPV6_BYTES if ipv6 else IPV4_BYTES
     if protocol is Protocol.UDP:
         return _udp(block_bytes, mtu_bytes, ip, VXLAN_BYTES if vxlan else 0)
+    if protocol is Protocol.SCTP:
+        return _sctp(mtu_bytes or MTU_ASSUMED_BYTES, ip)
     # iperf3 also includes the requested size in its report. This does not mean that it was used.
     known = sorted(size for size in mss_bytes if size and size != requested_mss_bytes)
     most = segment_max_bytes(
@@ -134,6 +138,18 @@ def headers(
         how=f"{packet} B packets carry {mss} B of payload"
         + (f", {outer} B of them for VXLAN" if outer else ""),
         mss_bytes=mss,
+    )
+
+
+def _sctp(packet: int, ip: int) -> Headers:
+    """Return the overhead of full packets with one chunk. iperf3 reports no size of a packet."""
+    payload = packet - ip - SCTP_BYTES
+    return Headers(
+        ip_ratio=packet / payload,
+        wire_ratio=(packet + ETHERNET_BYTES) / payload,
+        assumed=True,
+        how=f"{packet} B packets carry {payload} B of payload (SCTP)",
+        mss_bytes=payload,
     )
 
 
