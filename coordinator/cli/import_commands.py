@@ -25,7 +25,7 @@ from broadside.coordinator.imports.import_answers import (
 )
 from broadside.coordinator.imports.import_requests import LabelValues, Recordings, RecordingState
 from broadside.coordinator.imports.iperf3_files import read_files
-from broadside.coordinator.imports.metric_csv import read_declared_metric
+from broadside.coordinator.imports.metric_csv import read_metric
 from broadside.coordinator.imports.metric_declaration import MetricDeclaration
 from broadside.coordinator.imports.result_tables import TableOptions, read_original
 from broadside.coordinator.imports.time_text import parse_time
@@ -141,13 +141,9 @@ def iperf3(
         by=user_name(),
     )
     if firewall_metric is not None:
-        points, declaration = read_declared_metric(firewall_metric, _parse_declaration(metric))
-        update = {
-            "metric_source": firewall_metric.name,
-            "metric": points,
-            "metric_declaration": declaration,
-        }
-        request = request.model_copy(update=update)
+        fields = read_metric(firewall_metric, _parse_declaration(metric))
+        fields["notes"] = (*notes, *fields["notes"])
+        request = request.model_copy(update=fields)
     elif metric:
         exit_usage("--metric: there is no metric; name its file with --firewall-metric")
     imported = session.call(lambda client: client.import_recordings(request))

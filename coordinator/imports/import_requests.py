@@ -87,6 +87,10 @@ class _Import(Message):
         description="meaning of the values in the metric; the defaults are for the Throughput "
         "metric of Azure Firewall",
     )
+    metric_partial: _Text | None = Field(
+        default=None,
+        description="reason why the source calls the metric incomplete; it then proves nothing",
+    )
 
     @model_validator(mode="after")
     def _metric_has_a_grain(self) -> Self:

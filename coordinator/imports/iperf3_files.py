@@ -1,7 +1,8 @@
 """Reader of iperf3 output files, as JSON or JSON stream, in every encoding and log format.
 
-Versions from 3.9 are tested. Older versions are read as far as they contain the values. A file can contain one test, or all tests of a server process. A file without a test is imported as
-*unreadable* with the reason. Only a file that cannot be read is rejected.
+Versions from 3.9 are tested. Older versions are read as far as they contain the values. A file can
+contain one test, or all tests of a server process. A file without a test is imported as
+*unreadable* with the reason. Only a file that cannot be opened is rejected.
 """
 
 from collections.abc import Iterator, Sequence
@@ -115,7 +116,7 @@ def _without_test(path: Path, written_at: datetime, text: bytes) -> Recording:
         reason = "iperf3's text for people; run iperf3 with --json or --json-stream"
     elif text:
         reason = (
-            "no test in it: no JSON object with iperf3's `start` or `event`; it begins with "
+            "no test in it; it is not iperf3's --json or --json-stream output. It begins with "
             f"{' '.join(plain.split())[:40]!r}"
         )
     return Recording(file=str(path), state=state, reason=_short(reason), started_at=written_at)

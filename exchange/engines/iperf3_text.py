@@ -178,8 +178,7 @@ def _unwrap(value: object, depth: int = 0) -> Iterator[dict[str, object]]:
         for inner, _ in _values(value):
             yield from _unwrap(inner, depth + 1)
     elif isinstance(value, dict) and (
-        not depth
-        and not any(isinstance(member, dict | list | str) for member in value.values())
+        (not depth and not any(isinstance(member, dict | list | str) for member in value.values()))
         or value.get("event") in EVENTS
         or (isinstance(value.get("start"), dict) or any(key in value for key in _DOCUMENT_KEYS))
     ):

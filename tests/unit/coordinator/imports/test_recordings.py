@@ -1,5 +1,6 @@
 """Tests to import iperf3 recordings, using all files in the test data."""
 
+import json
 import random
 from pathlib import Path
 
@@ -176,13 +177,34 @@ def test_rejects_files_without_any_test() -> None:
         open_import(read("errors-3.12.txt")).plan("20261121-000000-iperf3-0000", NOW)
 
 
-def test_does_not_read_iperf3_before_3_9(tmp_path: Path) -> None:
-    old = tmp_path / "old.json"
-    text = (DATA / "3.12" / "tcp-P2.json").read_text(encoding="utf-8")
-    old.write_text(text.replace('"iperf 3.12"', '"iperf 3.7"'), encoding="utf-8")
-    (result,) = read_recordings([old])
+def old_recording(tmp_path: Path, version: str) -> Recordings:
+    """Return a test of an old version, without the values that it did not write."""
+    path = tmp_path / "old.json"
+    document = json.loads((DATA / "3.12" / "tcp-P2.json").read_text(encoding="utf-8"))
+    document["start"]["version"] = f"iperf {version}"
+    del document["start"]["tcp_mss_default"]
+    for stream in document["end"]["streams"]:
+        for name in ("max_rtt", "min_rtt", "mean_rtt"):
+            del stream["sender"][name]
+    path.write_text(json.dumps(document), encoding="utf-8")
+    return Recordings(recordings=read_recordings([path]))
+
+
+@pytest.mark.parametrize("version", ["3.0", "3.1.3", "3.5", "3.7", "3.8.1"])
+def test_reads_iperf3_before_3_9_and_names_the_gaps(tmp_path: Path, version: str) -> None:
+    imported = old_recording(tmp_path, version)
+    assert imported.recordings[0].state is RecordingState.MEASURED
+    _, summary = made(imported)
+    finding = next(finding for finding in summary.findings if finding.id == "old-iperf3")
+    named = version.removesuffix(".0") if version != "3.0" else version
+    assert f"old.json by {named}" in finding.sentence
+    assert "Missing: the round-trip time, the segment size" in finding.sentence
+
+
+def test_rejects_iperf_before_3_0(tmp_path: Path) -> None:
+    (result,) = old_recording(tmp_path, "2.1").recordings
     assert result.state is RecordingState.UNSUPPORTED
-    assert "3.9 is the oldest" in (result.reason or "")
+    assert "3.0 is the oldest" in (result.reason or "")
 
 
 @pytest.mark.parametrize(
