@@ -85,7 +85,7 @@ def normalize_metric(text: str, name: str, known: Sequence[str]) -> str:
     for index in columns:
         cells = [(number, row[index]) for number, row in enumerate(body) if index < len(row)]
         where = f"{name}: row {{}}, {rows[head][index]}"
-        if titles[index] in ("timestamp", *known) and _is_time(titles[index]):
+        if _is_time(titles[index].lower()):
             converted = list(_times(cells, where, head + 2))
         else:
             converted = list(_decimals(cells, where, head + 2, strict=not delimiter_is_comma))

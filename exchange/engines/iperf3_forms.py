@@ -6,7 +6,7 @@ is pure and does not interpret the JSON.
 
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Final
 
 # Encoding by byte order mark. UTF-32 comes first, because its mark starts with that of UTF-16.
@@ -60,7 +60,8 @@ def unpack(data: bytes, max_bytes: int) -> tuple[bytes, bool]:
     Raises:
         TooLarge: The content is larger than ``max_bytes``.
     """
-    complete, parts, size = True, [], 0
+    complete, size = True, 0
+    parts: list[bytes] = []
     if not data.startswith(_GZIP_MARK):
         return data, True
     while data.startswith(_GZIP_MARK):
@@ -133,7 +134,7 @@ _OBJECT: Final = re.compile(r'(?m)^[\s\[,\]]*(?=\{)|(?=\{\s*"(?:event|start)"\s*
 _NEXT: Final = re.compile(r"[\s\[,\]]*(?=\{)")
 
 
-def find_objects(text: str) -> Iterator[int]:
+def find_objects(text: str) -> Generator[int, int | None, None]:
     """Yield the positions at which a JSON object can start, in order.
 
     Send the end of an object to the generator to continue there.

@@ -149,7 +149,11 @@ def _add_value(tests: list[Account], value: dict[str, object], complete: bool) -
         last.take(event, value.get("data"), None)
     elif "start" in value:
         test = Account.of_document(value, complete)
-        if last is None or last.cookie is None or test.cookie != last.cookie:
+        if (
+            last is None
+            or last.cookie is None
+            or (test.cookie, test.side) != (last.cookie, last.side)
+        ):
             # --json-stream-full-output repeats the last test as a document.
             tests.append(test)
         elif last.server_output is None:
@@ -192,7 +196,7 @@ def _values(text: str) -> Iterator[tuple[dict[str, object], bool]]:
     """Yield the JSON objects of a text, and whether each object is complete."""
     decoder = json.JSONDecoder(strict=False)
     objects = find_objects(text)
-    at = next(objects, None)
+    at: int | None = next(objects, None)
     while at is not None:
         end: int | None = None
         try:
