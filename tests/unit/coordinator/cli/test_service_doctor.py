@@ -4,10 +4,14 @@ import os
 import pwd
 import shutil
 import socket
+import stat
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -16,6 +20,17 @@ from broadside.exchange.checks import Check
 
 # As root, the service has another user. Otherwise it has the user of the tests.
 USER = "nobody" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
+
+# Runs a command as another user, who may use the interpreter although it is in root's home folder.
+# The mounts are those of the process.
+_AS_USER = """
+closed=$1 base=$2 user=$3; shift 3
+if [ -n "$closed" ]; then
+    mount --bind "$base" /mnt && mount -t tmpfs -o mode=755 none "$closed" && mkdir -p "$base" &&
+        mount --bind /mnt "$base" || exit 99
+fi
+exec setpriv --reuid "$user" --regid "$(id -g "$user")" --init-groups "$@"
+"""
 
 Checked = Callable[..., dict[str, Check]]
 
@@ -35,6 +50,20 @@ def root() -> Iterator[Path]:
 @pytest.fixture
 def checked(root: Path, monkeypatch: pytest.MonkeyPatch) -> Checked:
     """Return a function that runs the checks of a coordinator with the given environment."""
+    base = Path(sys.base_prefix)
+    closed = next((p for p in reversed(base.parents) if not p.stat().st_mode & stat.S_IXOTH), "")
+
+    def run_as_user(
+        argv: list[str], *, user: str | None = None, **options: Any
+    ) -> "subprocess.CompletedProcess[str]":
+        if user is not None:
+            del options["group"], options["extra_groups"]
+            script = ["sh", "-c", _AS_USER, "sh", str(closed), str(base), user]
+            argv = ["unshare", "--mount", *script, *argv]
+        return subprocess.run(argv, **options)
+
+    patched = SimpleNamespace(**{**vars(subprocess), "run": run_as_user})
+    monkeypatch.setattr(installed_services, "subprocess", patched)
     monkeypatch.setattr(installed_services, "UNITS_PATH", root)
     monkeypatch.setattr(installed_services, "BOOTED_PATH", root / "none")
 
@@ -49,10 +78,27 @@ def checked(root: Path, monkeypatch: pytest.MonkeyPatch) -> Checked:
         state = Check(name="service coordinator", ok=is_active, detail="")
         monkeypatch.setattr(doctor, "check_service", lambda name: state)
         checks = doctor.service_checks("coordinator")
-        print(checks)
         return {check.name: check for check in checks}
 
     return run
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the user")
+def test_command_has_user_environment_and_folder_of_the_unit(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(installed_services, "UNITS_PATH", root)
+    monkeypatch.setattr(installed_services, "BOOTED_PATH", root / "none")
+    (root / "environment").write_text("A='of file'\n")
+    (root / "broadside-agent.service").write_text(
+        f"[Service]\nUser={USER}\nWorkingDirectory={root}\nEnvironment=A=first B=2\n"
+        f"EnvironmentFile={root}/environment\nEnvironmentFile=-{root}/none\n"
+    )
+    script = 'echo "$(id -un) $A $B $(pwd) $(umask) $(id -G)"'
+    done = installed_services.run_as_service("agent", ["sh", "-c", script], 10)
+    assert done is not None
+    groups = " ".join(map(str, os.getgrouplist(USER, pwd.getpwnam(USER).pw_gid)))
+    assert done.stdout == f"{USER} of file 2 {root} 0077 {groups}\n"
 
 
 def test_healthy_service(checked: Checked) -> None:

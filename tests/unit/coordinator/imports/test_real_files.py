@@ -262,14 +262,16 @@ def test_reads_every_metric(name: str, unit: str, values: list[float | None]) ->
         ),
         (
             (
-                '{"value": [{"name": {"value": "Throughput"}, "unit": "BitsPerSecond", "timeseries": '
+                '{"value": [{"name": {"value": "Throughput"}, "unit": "BitsPerSecond", '
+                '"timeseries": '
                 '[{"data": [{"timeStamp": "today", "average": 1}]}]}]}'
             ),
             ["Throughput data[0]", "'today'"],
         ),
         (
             (
-                '{"value": [{"name": {"value": "Throughput"}, "unit": "BitsPerSecond", "timeseries": '
+                '{"value": [{"name": {"value": "Throughput"}, "unit": "BitsPerSecond", '
+                '"timeseries": '
                 '[{"data": [{"timeStamp": "2025-11-25T12:00:00Z", "average": -1}]}]}]}'
             ),
             ["Throughput data[0], average", "'-1'", "null"],
