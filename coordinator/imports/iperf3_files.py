@@ -35,15 +35,6 @@ _OLDEST: Final = Version(3, 0)
 NO_RESULT: Final = "iperf3 gave no result"
 
 
-def read_recordings(paths: Sequence[Path]) -> tuple[Recording, ...]:
-    """Read all tests of all files, in the given order.
-
-    Raises:
-        BadFile: A file cannot be read, or there are too many tests.
-    """
-    return read_files(paths)[0]
-
-
 def read_files(paths: Sequence[Path]) -> tuple[tuple[Recording, ...], tuple[Note, ...]]:
     """Read all tests of all files, in the given order, with notes on parts that were not read.
 

@@ -37,42 +37,38 @@ def read_metric(path: Path, declared: Mapping[str, object] | None = None) -> dic
         declared: :class:`MetricDeclaration` fields to set. The others follow from the file.
 
     Returns:
-        The fields ``metric_source``, ``metric``, ``metric_declaration``, ``metric_partial`` and
+        The fields ``metric_source``, ``metric``, ``metric_declaration``, ``metric_warning`` and
         ``notes``.
 
     Raises:
         BadFile: A value or the declaration is wrong.
     """
-    points, declaration, found = _read_points(path, declared or {})
+    points, declaration, found = read_declared_metric(path, declared)
     return {
         "metric_source": path.name,
         "metric": points,
         "metric_declaration": declaration,
-        "metric_partial": None if found is None else found.partial,
+        "metric_warning": None if found is None else found.partial,
         "notes": () if found is None else tuple(found.notes),
     }
 
 
 def read_declared_metric(
     path: Path, declared: Mapping[str, object] | None = None
-) -> tuple[tuple[MetricPoint, ...], MetricDeclaration]:
+) -> tuple[tuple[MetricPoint, ...], MetricDeclaration, MetricValues | None]:
     """Read the points in a file, and the meaning of their values.
 
     Args:
         path: CSV or JSON file to read.
-        declared: :class:`MetricDeclaration` fields to set. The others follow from the column name,
-            as used in Azure Monitor.
+        declared: :class:`MetricDeclaration` fields to set. The others follow from the file.
+
+    Returns:
+        The points, the declaration, and the values of a file that is no table with one metric.
 
     Raises:
         BadFile: A value or the declaration is wrong.
     """
-    return _read_points(path, declared or {})[:2]
-
-
-def _read_points(
-    path: Path, declared: Mapping[str, object]
-) -> tuple[tuple[MetricPoint, ...], MetricDeclaration, MetricValues | None]:
-    """Return points and declaration, and the values of a file that has no single value column."""
+    declared = declared or {}
     text, name = read_text(path), str(path)
     found = _parse_other(text, name)
     if found is None:

@@ -11,7 +11,7 @@ from broadside.coordinator.core.summary import Verdict, canonical
 from broadside.coordinator.imports import BadFile
 from broadside.coordinator.imports.import_answers import FileResult, describe
 from broadside.coordinator.imports.import_requests import Recording, Recordings, RecordingState
-from broadside.coordinator.imports.iperf3_files import read_recordings
+from broadside.coordinator.imports.iperf3_files import read_files
 from broadside.coordinator.imports.stored_imports import open_import, summarise
 from broadside.exchange.messages import Direction, Protocol, Side
 from tests.unit.coordinator.imports.small_tables import NOW, made
@@ -21,7 +21,7 @@ ALL = sorted(DATA.glob("*/*.json"))
 
 
 def read(*names: str) -> Recordings:
-    return Recordings(recordings=read_recordings([DATA / name for name in names]))
+    return Recordings(recordings=read_files([DATA / name for name in names])[0])
 
 
 def results(*names: str) -> list[FileResult]:
@@ -30,7 +30,7 @@ def results(*names: str) -> list[FileResult]:
 
 @pytest.mark.parametrize("path", ALL, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_describes_all_recordings(path: Path) -> None:
-    matched = [describe(recording) for recording in read_recordings([path])]
+    matched = [describe(recording) for recording in read_files([path])[0]]
     assert matched
     erring = "err-" in path.name or path == DATA / "3.12" / "tcp-opts.json"
     for result in matched:
@@ -43,7 +43,7 @@ def test_describes_all_recordings(path: Path) -> None:
             assert result.protocol is not None
             assert result.streams
             assert result.sent_bytes or result.received_bytes or len(result.flows) == 2
-    made(Recordings(recordings=read_recordings([path])))
+    made(Recordings(recordings=read_files([path])[0]))
 
 
 def test_describes_a_test_with_its_values() -> None:
@@ -147,7 +147,7 @@ def test_tests_with_a_warm_up_can_follow_closely() -> None:
 
 
 def test_mixed_recordings_become_one_run_that_recomputes() -> None:
-    imported = Recordings(recordings=read_recordings(ALL))
+    imported = Recordings(recordings=read_files(ALL)[0])
     plan, summary = made(imported)
     assert summary.verdict is not Verdict.PASS
     assert {"mixed-tests", "null-pairs"} <= {finding.id for finding in summary.findings}
@@ -187,7 +187,7 @@ def old_recording(tmp_path: Path, version: str) -> Recordings:
         for name in ("max_rtt", "min_rtt", "mean_rtt"):
             del stream["sender"][name]
     path.write_text(json.dumps(document), encoding="utf-8")
-    return Recordings(recordings=read_recordings([path]))
+    return Recordings(recordings=read_files([path])[0])
 
 
 @pytest.mark.parametrize("version", ["3.0", "3.1.3", "3.5", "3.7", "3.8.1"])
@@ -219,16 +219,16 @@ def test_rejects_iperf_before_3_0(tmp_path: Path) -> None:
 def test_other_files_are_unreadable(tmp_path: Path, content: bytes, expected: str) -> None:
     path = tmp_path / "file"
     path.write_bytes(content)
-    (result,) = read_recordings([path])
+    (result,) = read_files([path])[0]
     assert result.state is RecordingState.UNREADABLE
     assert expected in (result.reason or "")
 
 
 def test_rejects_files_that_cannot_be_opened(tmp_path: Path) -> None:
     with pytest.raises(BadFile, match="No such file"):
-        read_recordings([tmp_path / "none.json"])
+        read_files([tmp_path / "none.json"])[0]
     with pytest.raises(BadFile, match="a folder; name its files"):
-        read_recordings([tmp_path])
+        read_files([tmp_path])[0]
 
 
 def test_rejects_an_invalid_chunk() -> None:
