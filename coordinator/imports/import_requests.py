@@ -87,7 +87,7 @@ class _Import(Message):
         description="meaning of the values in the metric; the defaults are for the Throughput "
         "metric of Azure Firewall",
     )
-    metric_warning: _Text | None = Field(
+    metric_problem: _Text | None = Field(
         default=None,
         description="reason why the source calls the metric incomplete; it then proves nothing",
     )

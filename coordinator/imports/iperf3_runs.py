@@ -319,7 +319,7 @@ class Iperf3Tests:
                 self._imported.metric_source,
                 self._imported.metric,
                 self._imported.metric_declaration,
-                self._imported.metric_warning,
+                self._imported.metric_problem,
             )
             if self._imported.metric and self._imported.metric_source is not None
             else None,

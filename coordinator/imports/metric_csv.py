@@ -37,7 +37,7 @@ def read_metric(path: Path, declared: Mapping[str, object] | None = None) -> dic
         declared: :class:`MetricDeclaration` fields to set. The others follow from the file.
 
     Returns:
-        The fields ``metric_source``, ``metric``, ``metric_declaration``, ``metric_warning`` and
+        The fields ``metric_source``, ``metric``, ``metric_declaration``, ``metric_problem`` and
         ``notes``.
 
     Raises:
@@ -48,7 +48,7 @@ def read_metric(path: Path, declared: Mapping[str, object] | None = None) -> dic
         "metric_source": path.name,
         "metric": points,
         "metric_declaration": declaration,
-        "metric_warning": None if found is None else found.partial,
+        "metric_problem": None if found is None else found.partial,
         "notes": () if found is None else tuple(found.notes),
     }
 

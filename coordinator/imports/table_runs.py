@@ -167,7 +167,7 @@ class TableTests:
                 for planned, burst in zip(plan.bursts, self._bursts, strict=True)
             ),
             ledger=throughput_ledger(
-                table.metric_source, table.metric, table.metric_declaration, table.metric_warning
+                table.metric_source, table.metric, table.metric_declaration, table.metric_problem
             )
             if untimed is None and table.metric and table.metric_source is not None
             else None,

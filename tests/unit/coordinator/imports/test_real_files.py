@@ -235,7 +235,7 @@ def test_reads_every_metric(name: str, unit: str, values: list[float | None]) ->
     assert read == pytest.approx(values, nan_ok=True) if None not in values else read == values
     assert points[0].at == datetime(2025, 11, 25, 12, tzinfo=UTC)
     assert (points[1].at - points[0].at).total_seconds() == 60
-    assert bool(fields["metric_warning"]) == ("partial" in name)
+    assert bool(fields["metric_problem"]) == ("partial" in name)
 
 
 @pytest.mark.parametrize(
