@@ -2,12 +2,14 @@
 
 import gzip
 import json
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from broadside.coordinator.cli.import_commands import app, iperf3
 from broadside.coordinator.core.summary import RunSummary, Verdict
 from broadside.coordinator.imports import BadFile
 from broadside.coordinator.imports.import_requests import Recording, Recordings, RecordingState
@@ -306,3 +308,20 @@ def test_partial_metric_is_no_proof(tmp_path: Path) -> None:
     summary = made(imported.model_copy(update=fields))
     assert "ledger-partial" in {finding.id for finding in summary.findings}
     assert summary.verdict is Verdict.INCONCLUSIVE
+
+
+def test_next_steps_name_only_options_of_the_command(tmp_path: Path) -> None:
+    """A next step of an iperf3 import names no option that only tables have."""
+    imported = document(tmp_path, lambda part: None)
+    path = tmp_path / "other.txt"
+    path.write_text("text", encoding="utf-8")
+    both = imported.model_copy(
+        update={"recordings": (*imported.recordings, *read_files([path])[0])}
+    )
+    command = next(c for c in app.registered_commands if c.callback is iperf3)
+    known = {"--firewall-metric", "--metric", "--label", "--set"}
+    known |= {"--json", "--json-stream", "--get-server-output"}
+    assert command.callback is not None
+    assert {"firewall_metric", "metric"} <= command.callback.__annotations__.keys()
+    steps = " ".join(f.next_step or "" for run in (imported, both) for f in made(run).findings)
+    assert set(re.findall(r"--[a-z][a-z-]+", steps)) <= known
