@@ -206,7 +206,7 @@ def summarise(plan: Plan, measured: Measured, now: datetime) -> RunSummary:
                 sentence=measured.open_reason,
                 next_step="import the files again as iperf3 has written them, or leave them out"
                 if plan.spec.scenario == IPERF3_SCENARIO
-                else "import what is missing, or a slice without the gap (--from, --before)",
+                else "import what is missing, or a slice without the gap (--since, --until)",
             )
         )
     return summary.model_copy(update={"verdict": verdict, "findings": order(findings)})

@@ -172,7 +172,7 @@ def test_other_user_is_told_what_was_not_checked(
     checked: Checked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 54_321)
-    monkeypatch.setattr(installed_services.pwd, "getpwuid", lambda _: pwd.struct_passwd(["x"] * 7))
+    monkeypatch.setattr(pwd, "getpwuid", lambda _: pwd.struct_passwd(["x"] * 7))
     check = checked()["checks of coordinator"]
     assert not check.ok and not check.required
     assert f"not checked, because the service runs as {USER}" in check.detail
