@@ -27,7 +27,12 @@ from broadside.coordinator.core.measure.engine_metrics import (
     measure_pairs,
     taken_cpu,
 )
-from broadside.coordinator.core.measure.formulas.headers import Headers, tcp_headers, udp_headers
+from broadside.coordinator.core.measure.formulas.headers import (
+    Headers,
+    sctp_headers,
+    tcp_headers,
+    udp_headers,
+)
 from broadside.coordinator.core.measure.grid.align import Aligned, Alignment
 from broadside.coordinator.core.measure.grid.series import BurstMeasurement
 from broadside.coordinator.core.measure.latency import find_latency
@@ -176,6 +181,8 @@ def _headers(spec: RunSpec, pairs: Sequence[PairEvidence]) -> Headers:
         reported = (engine.block_bytes for engine in engines if engine.block_bytes)
         block_bytes = spec.traffic.block_bytes or next(reported, None)
         return udp_headers(block_bytes, mtu_bytes=mtu_bytes, ipv6=ipv6, vxlan=vxlan)
+    if spec.traffic.protocol is Protocol.SCTP:
+        return sctp_headers(mtu_bytes=mtu_bytes, ipv6=ipv6)
     return tcp_headers(
         [engine.mss_bytes for engine in engines] or [test.engine.mss_bytes for test in tests],
         requested_mss_bytes=spec.traffic.mss_bytes,
