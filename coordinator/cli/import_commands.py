@@ -1,7 +1,7 @@
 """The ``broadside import`` commands, which import results of other tools."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path, PurePath
 from typing import Annotated, Final
 
@@ -28,6 +28,7 @@ from broadside.coordinator.imports.iperf3_files import read_recordings
 from broadside.coordinator.imports.metric_declaration import MetricDeclaration
 from broadside.coordinator.imports.result_tables import TableOptions, read_original
 from broadside.coordinator.imports.time_text import parse_time
+from broadside.exchange.outage_log import utc_now
 
 # Number of findings or flags to print.
 _PRINTED_MAX: Final = 20
@@ -86,7 +87,7 @@ def original(
     table = read_original(
         file,
         TableOptions(
-            now=datetime.now(UTC),
+            now=utc_now(),
             profile=profile,
             zone=zone,
             from_at=_parse_time("--from", since),

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,6 +33,7 @@ from broadside.coordinator.device.telemetry.source import (
 )
 from broadside.exchange.checks import Check
 from broadside.exchange.messages import Direction
+from broadside.exchange.outage_log import utc_now
 from broadside.exchange.ports import ExchangeMisconfigured
 
 # Period to read from a source with history.
@@ -138,7 +139,7 @@ async def _query(source: TelemetrySource) -> tuple[DeviceTelemetry, int | None]:
 
     The count is None if there were fewer than two answers, or if the source is not polled.
     """
-    now = datetime.now(UTC)
+    now = utc_now()
     if not isinstance(source, PolledSource):
         return await source.query(now - timedelta(seconds=LOOKBACK_S), now), None
     answers_count = 0
@@ -163,7 +164,7 @@ async def _count(source: TelemetrySource) -> list[str]:
         return []
     if isinstance(source, PolledSource):
         return ["its in_bits_per_second is the byte counter"]
-    now = datetime.now(UTC)
+    now = utc_now()
     from_at = now - timedelta(seconds=LOOKBACK_S)
     ledger = await DeviceCounter([source]).read(from_at, now, Direction.FORWARD)
     known_s = ledger.end_s[~np.isnan(ledger.bytes)]

@@ -17,6 +17,7 @@ from broadside.agent.clock import (
     read_clock,
 )
 from broadside.exchange.messages import ClockReading, ClockSource
+from broadside.exchange.outage_log import utc_now
 
 NOW_AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
@@ -73,7 +74,7 @@ async def test_kernel_clock_is_used_if_chronyd_is_free_running(
     socket: str | None, text: str, has_boot_id: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def answer(_: str | None) -> str:
-        return text.replace("1795175952.126060525", f"{datetime.now(UTC).timestamp():.9f}")
+        return text.replace("1795175952.126060525", f"{utc_now().timestamp():.9f}")
 
     monkeypatch.setattr("broadside.agent.clock._ask_chronyc", answer)
     state = TIME_ERROR

@@ -32,6 +32,7 @@ from broadside.coordinator.views.prometheus_metrics import Snapshot, _backups
 from broadside.exchange.checks import Check
 from broadside.exchange.embedded.backup import back_up, restore
 from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
+from broadside.exchange.outage_log import utc_now
 from broadside.exchange.ports import Table
 from tests.compat.read import FIXTURES
 
@@ -105,7 +106,7 @@ def test_scheduled_backup_is_recorded_and_old_files_are_removed(data: Path) -> N
         await ScheduledBackups(fabric.private, CoordinatorSettings(), backups_now)._back_up()
 
     def backups_now() -> datetime:
-        return datetime.now(UTC)
+        return utc_now()
 
     on_fabric(data, scheduled)
     files = scheduled_files(folder)
@@ -205,13 +206,13 @@ def test_backup_metrics_have_age_and_result() -> None:
 def test_doctor_reports_age_and_result_of_last_backup(
     data: Path, age: timedelta, error: str | None, ok: bool, message: str
 ) -> None:
-    at = datetime.now(UTC) - age
+    at = utc_now() - age
 
     async def run_checks(fabric: Fabric) -> list[Check]:
         table: Table = fabric.private
         await save_success(table, BackupKind.BACKUP, Path(__file__), began_at=at, now=at)
         if error is not None:
-            await save_failure(table, BackupKind.BACKUP, error, datetime.now(UTC))
+            await save_failure(table, BackupKind.BACKUP, error, utc_now())
         return await backup_checks(fabric)
 
     backup, drill = on_fabric(data, run_checks)

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import httpx
@@ -20,6 +20,7 @@ from broadside.coordinator.runs.retention import PruneRequest, prune
 from broadside.exchange.embedded.embedded_table import EmbeddedTable
 from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
 from broadside.exchange.messages import Control, Endpoint, EngineReport, ServerTest
+from broadside.exchange.outage_log import utc_now
 from broadside.exchange.ports import Entity
 from broadside.exchange.records import Records, RunHeader
 from tests.one_table import records_in
@@ -227,7 +228,7 @@ def test_prune_command_lists_by_default_and_deletes_on_request(
 
     async def store_run() -> None:
         fabric = open_fabric(FabricSettings(data_dir=tmp_path))
-        await store(fabric.records, planned("run-1", datetime.now(UTC) - 367 * DAY))
+        await store(fabric.records, planned("run-1", utc_now() - 367 * DAY))
         await fabric.close()
 
     asyncio.run(store_run())

@@ -16,6 +16,7 @@ from broadside.coordinator.coordinator_settings import CoordinatorSettings
 from broadside.exchange.fabric import Fabric
 from broadside.exchange.http.coordinator_client import trust_authority
 from broadside.exchange.messages import Role
+from broadside.exchange.outage_log import utc_now
 
 NOW = datetime(2026, 11, 26, tzinfo=UTC)
 
@@ -42,7 +43,7 @@ def handshake(client: ssl.SSLContext, server: ssl.SSLContext) -> str:
 
 def test_strict_client_accepts_the_certificates(tmp_path: Path) -> None:
     """Python 3.13 is strict by default and needs an Authority Key Identifier."""
-    shown = load_authority(tmp_path, datetime.now(UTC))
+    shown = load_authority(tmp_path, utc_now())
     assert shown.authority is not None
     strict = ssl.create_default_context(cadata=shown.authority)
     strict.check_hostname = False
@@ -56,7 +57,7 @@ def test_agent_accepts_authority_without_key_identifier(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The authority may have been created by an older version without key identifiers."""
-    shown = load_authority(tmp_path, datetime.now(UTC))
+    shown = load_authority(tmp_path, utc_now())
     assert shown.authority is not None
     strict = ssl.create_default_context(cadata=shown.authority)
     strict.verify_flags |= ssl.VERIFY_X509_STRICT

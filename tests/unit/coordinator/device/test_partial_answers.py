@@ -15,6 +15,7 @@ from broadside.coordinator.device.telemetry.prometheus import PrometheusEntry, P
 from broadside.coordinator.device.telemetry.stabilization import is_stable
 from broadside.coordinator.device.telemetry.telemetry_storage import dump_ledger, load_ledger
 from broadside.exchange.messages import Direction
+from broadside.exchange.outage_log import utc_now
 
 BEGUN = datetime(2026, 11, 20, 12, tzinfo=UTC)
 BEGUN_S = BEGUN.timestamp()
@@ -52,7 +53,7 @@ def prometheus(more: dict[str, Any], off_s: float | None = 0.0, status: int = 20
         if request.url.path.endswith("/query"):
             if off_s is None:
                 return httpx.Response(404, json={"detail": "no"})
-            stamp = datetime.now(UTC).timestamp() + off_s
+            stamp = utc_now().timestamp() + off_s
             data = {"resultType": "scalar", "result": [stamp, str(stamp)]}
             return httpx.Response(200, json={"status": "success", "data": data})
         return httpx.Response(status, json=WHOLE | more)

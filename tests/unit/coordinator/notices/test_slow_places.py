@@ -28,6 +28,7 @@ from broadside.coordinator.notices.otlp import Otlp
 from broadside.coordinator.notices.webhook import Webhook
 from broadside.exchange.fabric import Fabric
 from broadside.exchange.http.bounded import SENT_BYTES_PER_S, ask, ask_now
+from broadside.exchange.outage_log import utc_now
 from tests.unit.coordinator.device.test_capacity import FIREWALL
 from tests.unit.coordinator.notices.test_notices import SECRET, ended_run, receiver
 
@@ -171,7 +172,7 @@ async def test_slow_device_response_times_out(name: str) -> None:
 
 
 async def test_slow_device_response_over_tls_times_out(tmp_path: Path) -> None:
-    authority = load_authority(tmp_path, dt.datetime.now(dt.UTC))
+    authority = load_authority(tmp_path, utc_now())
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(authority.certificate_file, authority.key_file)
     for name in ("headers", "chunks"):

@@ -15,7 +15,7 @@ import tarfile
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -27,6 +27,7 @@ from broadside.exchange.embedded.backup import (
     restore,
 )
 from broadside.exchange.fabric import FabricSettings, open_fabric
+from broadside.exchange.outage_log import utc_now
 from broadside.exchange.ports import Entity, Outgoing
 
 
@@ -44,7 +45,7 @@ async def test_backup_during_writes_has_all_acknowledged_rows(tmp_path: Path) ->
             Outgoing(
                 body=b"job",
                 message_id="m",
-                expires_at=datetime.now(UTC) + timedelta(minutes=5),
+                expires_at=utc_now() + timedelta(minutes=5),
             )
         ]
     )

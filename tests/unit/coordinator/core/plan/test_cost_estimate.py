@@ -1,6 +1,6 @@
 import re
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 from hypothesis import given
@@ -20,6 +20,7 @@ from broadside.coordinator.core.plan.planner import plan
 from broadside.coordinator.core.plan.price import Line
 from broadside.coordinator.core.run_spec import Plan, RunSpec, due_at
 from broadside.exchange.messages import Control, Presence, Role
+from broadside.exchange.outage_log import utc_now
 from tests.unit.coordinator.presences import NOW, fleet, presence
 
 TABLE = prices.load()
@@ -309,4 +310,4 @@ def test_finds_vm_price_by_size() -> None:
 
 
 def test_price_table_has_a_date() -> None:
-    assert TABLE.as_of <= datetime.now(UTC).date()
+    assert TABLE.as_of <= utc_now().date()

@@ -29,6 +29,7 @@ from broadside.coordinator.device.telemetry.polling import PolledSource
 from broadside.coordinator.device.telemetry.prometheus import PrometheusEntry, PrometheusSource
 from broadside.coordinator.device.telemetry.snmp_profiles import BUILT_IN, read_profiles
 from broadside.coordinator.device.telemetry.source import TelemetryError, TelemetrySource
+from broadside.exchange.outage_log import utc_now
 from tests.unit.coordinator.device.telemetry.test_prometheus import Server
 
 BEGUN = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -244,7 +245,7 @@ async def rest(device: str, folder: Path, answer: Any, key: str = "s3cret") -> D
     telemetry = opened(folder, "rest", lines)
     assert isinstance(telemetry, PolledSource)
     await telemetry.poll()
-    now, day = datetime.now(UTC), timedelta(days=1)
+    now, day = utc_now(), timedelta(days=1)
     return await telemetry.query(min(BEGUN, now) - day, max(BEGUN, now) + day)
 
 
@@ -327,7 +328,7 @@ async def test_unreadable_rest_answer_is_an_issue(
 async def test_doctor_reports_the_clock_offset_of_an_answer(
     off_s: float, expected: str, device: str, tmp_path: Path
 ) -> None:
-    at_s = round(datetime.now(UTC).timestamp() + off_s)
+    at_s = round(utc_now().timestamp() + off_s)
     await rest(device, tmp_path, {"at": at_s, "cpu": {"all": 55}, "units": 3})
     check, _ = await check_telemetry_sources(tmp_path / "telemetry.toml")
     assert check.ok is (off_s == 0)
