@@ -161,12 +161,6 @@ def test_shared_clock_passes_with_any_offset() -> None:
     assert "not synchronised" in (clock_problem(reading, 0.05, "this-boot") or "")
 
 
-async def test_explicit_chronyd_address_disables_the_kernel_clock() -> None:
-    assert (await read_clock()).boot_id
-    # This address has no chronyd.
-    assert (await read_clock("127.0.0.9")).boot_id is None
-
-
 @pytest.mark.parametrize(
     "text",
     [

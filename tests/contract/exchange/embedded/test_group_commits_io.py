@@ -1,5 +1,4 @@
-"""Tests for group commits. Concurrent writes can share a commit, but should succeed or fail
-separately."""
+"""Tests for group commits that need processes, sockets or real time."""
 
 import asyncio
 import os

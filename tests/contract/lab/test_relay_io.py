@@ -1,4 +1,4 @@
-"""Tests to stop and start a TCP relay."""
+"""Tests for relay that need processes, sockets or real time."""
 
 import http.client
 import threading

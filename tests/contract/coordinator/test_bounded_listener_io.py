@@ -1,4 +1,4 @@
-"""Tests for the socket options set on new connections."""
+"""Tests for bounded listener that need processes, sockets or real time."""
 
 import socket
 

@@ -1,4 +1,4 @@
-"""Tests for the script deploy/hosts/broadside, which loads the settings of a host."""
+"""Tests for hosts command that need processes, sockets or real time."""
 
 import subprocess
 from pathlib import Path
