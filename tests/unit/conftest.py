@@ -4,8 +4,17 @@ from collections.abc import Iterator
 
 import MLRsearch  # noqa: F401 - imported early, because class creation inspects the stack
 import pytest
+import urllib3.util.connection  # noqa: F401 - imported early: it binds a socket to look for IPv6
 
-from tests.unit.isolation import isolated, violations
+from tests.unit.isolation import install, isolated, violations
+
+install()
+
+# This must follow the installation.
+from broadside.exchange.version import version_text  # noqa: E402
+
+# The first call starts git and keeps its answer.
+version_text()
 
 
 # A hook and not only a fixture, so that fixtures of all scopes are included.

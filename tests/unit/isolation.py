@@ -26,8 +26,6 @@ from unittest import mock
 import pytest
 from anyio._backends._asyncio import WorkerThread
 
-from broadside.exchange.embedded import sqlite
-
 # 400 days and 7 h: another day, another hour of the day, and another day of the week.
 SHIFT_S: Final = 400 * 86400 + 7 * 3600
 
@@ -45,7 +43,7 @@ _NETWORK_EVENTS: Final = frozenset(
     }
 )
 _POLL_S: Final = 0.002
-_REAL: Final = SimpleNamespace(time=time.time, time_ns=time.time_ns, monotonic=time.monotonic)
+_REAL: Final = SimpleNamespace(**vars(time))
 
 
 class _State:
@@ -92,7 +90,21 @@ sys.addaudithook(_audit)
 
 
 def _sleep(seconds: float) -> None:
-    _reject(f"sleep (time.sleep({seconds}))")
+    if _state.active:
+        _reject(f"sleep (time.sleep({seconds}))")
+    _REAL.sleep(seconds)
+
+
+def _time() -> float:
+    return _REAL.time() + (SHIFT_S + _state.jumped_s if _state.active else 0.0)
+
+
+def _time_ns() -> int:
+    return _REAL.time_ns() + (int((SHIFT_S + _state.jumped_s) * 1e9) if _state.active else 0)
+
+
+def _monotonic() -> float:
+    return _REAL.monotonic() + (_state.jumped_s if _state.active else 0.0)
 
 
 def _is_foreign(thread: threading.Thread) -> bool:
@@ -167,9 +179,18 @@ def _end_pool_call(_: "Future[Any]") -> None:
         _state.pool_count -= 1
 
 
+def install() -> None:
+    """Replace the functions of ``time``. This must precede the import of the tested modules.
+
+    Many of them use a function of ``time`` as a default argument. The replacements behave like the
+    originals while no unit test runs.
+    """
+    time.time, time.time_ns, time.monotonic, time.sleep = _time, _time_ns, _monotonic, _sleep
+
+
 @contextmanager
 def isolated() -> Iterator[None]:
-    """Reject processes, network and sleep, and replace the clock."""
+    """Reject processes, network and sleep, and use the shifted clock and the jumping loop."""
     _state.violations.clear()
     _state.jumped_s = 0.0
     _state.pool_count = 0
@@ -177,15 +198,9 @@ def isolated() -> Iterator[None]:
     with (
         # Used by pytest-asyncio and by ``asyncio.run``.
         mock.patch.object(asyncio.DefaultEventLoopPolicy, "_loop_factory", JumpingLoop),
-        mock.patch.object(time, "sleep", _sleep),
-        mock.patch.object(time, "time", lambda: _REAL.time() + SHIFT_S + _state.jumped_s),
-        mock.patch.object(time, "monotonic", lambda: _REAL.monotonic() + _state.jumped_s),
-        mock.patch.object(
-            time, "time_ns", lambda: _REAL.time_ns() + int((SHIFT_S + _state.jumped_s) * 1e9)
-        ),
         mock.patch.object(ThreadPoolExecutor, "submit", _count_submit),
         # This module compares the clock with the times of its files, which are real.
-        mock.patch.object(sqlite, "time", SimpleNamespace(**{**vars(time), **vars(_REAL)})),
+        mock.patch("broadside.exchange.embedded.sqlite.time", _REAL),
     ):
         _state.active = True
         try:

@@ -5,7 +5,11 @@ from pathlib import Path
 import pytest
 
 from broadside.coordinator.cli import range_files
+from tests.unit.coordinator.cli import test_range_files
 from tests.unit.coordinator.cli.test_range_files import up
+
+# Fixture.
+installed = test_range_files.installed
 
 
 @pytest.mark.usefixtures("installed")
