@@ -6,8 +6,8 @@ import sys
 from broadside.coordinator.studies.study import Drill, Study, StudySpec
 from broadside.coordinator.studies.switch import Switch
 from tests.unit.coordinator.studies import test_runner
-from tests.unit.coordinator.studies.test_close_ups import LONG
 from tests.unit.coordinator.studies.test_runner import Place
+from tests.unit.coordinator.studies.test_study import LONG
 
 # Fixture.
 place = test_runner.place

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from broadside.coordinator.device.telemetry.polling import Answer, PolledEntry, PolledSource
 from broadside.coordinator.notices.announcer import Announcer, NotDelivered, Notice
 from broadside.exchange.fabric import Fabric
-from tests.unit.coordinator.notices.test_notices import ended_run
+from tests.unit.coordinator.notices.test_announcer import ended_run
 
 # This is larger than TOTAL_S but less than the read timeouts.
 ENDS_WITHIN_S = 4.0

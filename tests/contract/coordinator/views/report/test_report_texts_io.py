@@ -8,7 +8,12 @@ from broadside.exchange.engines import engines
 from broadside.exchange.fabric import Fabric
 from broadside.exchange.messages import Protocol, Traffic
 from tests.unit.coordinator.stored_run import store_run
-from tests.unit.coordinator.views.report.test_report_texts import NOW, PLANT, TRAFFICS, section_text
+from tests.unit.coordinator.views.report.test_setup_sections import (
+    NOW,
+    PLANT,
+    TRAFFICS,
+    section_text,
+)
 
 
 def with_traffic(source: Source, traffic: Traffic) -> Source:

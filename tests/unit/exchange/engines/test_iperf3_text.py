@@ -14,7 +14,7 @@ from broadside.exchange.engines.iperf3_text import StreamReader, parse_complete,
 from broadside.exchange.engines.port import Ended, Failed, Intervals, Reading, StartBasis, Started
 from broadside.exchange.messages import Direction, Flow, Interval, Protocol, Side
 
-RECORDINGS = Path(__file__).parents[2] / "data" / "iperf3"
+RECORDINGS = Path(__file__).parents[3] / "data" / "iperf3"
 UP, DOWN = Flow.UP, Flow.DOWN
 
 # Expected readings by recording. A line has the end of the test unless it was measured, and the

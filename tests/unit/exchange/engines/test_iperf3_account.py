@@ -11,7 +11,7 @@ from broadside.exchange.engines.iperf3_account import Version, parse_version
 from broadside.exchange.engines.port import Unsupported
 from broadside.exchange.messages import Direction, Endpoint, Job, Protocol, Traffic
 
-RECORDINGS = Path(__file__).parents[2] / "data" / "iperf3"
+RECORDINGS = Path(__file__).parents[3] / "data" / "iperf3"
 OLDEST, DEBIAN_12, NEWEST = Version(3, 9), Version(3, 12), Version(3, 22)
 
 
