@@ -220,3 +220,58 @@ def test_file_names_are_unique() -> None:
     twice = {name for name, count in names.items() if count > 1}
     # Files named by Python and pytest.
     assert twice <= {"__init__.py", "__main__.py", "conftest.py"}
+
+
+# Modules that import one of these are adapters. They are tested in tests/contract and tests/live.
+ADAPTS: Final = frozenset(
+    {
+        *("aiohttp", "asyncio", "azure", "cryptography", "ctypes", "fastapi", "http", "httpx"),
+        *("multiprocessing", "pysnmp", "rich", "socket", "sqlite3", "ssl", "starlette"),
+        *("subprocess", "threading", "typer", "urllib", "uvicorn"),
+        *("broadside.lab.namespaces", "broadside.lab.network"),
+    }
+)
+DECISIONS: Final = (
+    *(ast.If, ast.IfExp, ast.For, ast.While, ast.comprehension, ast.BoolOp),
+    *(ast.Try, ast.Match),
+)
+# A module with fewer decisions is tested with the modules that use it.
+LOGIC_MIN_COUNT: Final = 20
+
+
+def has_logic(source: str, path: str) -> bool:
+    """Return whether a module needs its own unit test.
+
+    It does if its plain functions have at least ``LOGIC_MIN_COUNT`` decisions (branches, loops,
+    comprehensions, handlers), and if it is not an adapter.
+    """
+    if any(within(name, tuple(ADAPTS)) for name in imported_names(source, path)):
+        return False
+    functions = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)]
+    decisions = {node for item in functions for node in ast.walk(item)}
+    return sum(isinstance(node, DECISIONS) for node in decisions) >= LOGIC_MIN_COUNT
+
+
+def test_every_module_with_logic_has_a_unit_test() -> None:
+    """Its place mirrors the module: ``a/b.py`` has ``tests/unit/a/test_b.py``."""
+    modules = [
+        path.relative_to(ROOT)
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*.py")
+        if not path.name.startswith("__")
+        and has_logic(path.read_text("utf-8"), str(path.relative_to(ROOT)))
+    ]
+    assert len(modules) > 80
+    tests = ROOT / "tests" / "unit"
+    missing = [
+        str(path) for path in modules if not (tests / path.parent / f"test_{path.name}").is_file()
+    ]
+    assert missing == []
+
+
+def test_module_with_many_decisions_has_logic() -> None:
+    function = "def f(x):\n" + "    if x: x = 0\n" * LOGIC_MIN_COUNT
+    assert has_logic(function, "agent/f.py")
+    assert not has_logic(function.rpartition("    if")[0], "agent/f.py")
+    assert not has_logic("import subprocess\n" + function, "agent/f.py")
+    assert not has_logic("from broadside.lab import network\n" + function, "lab/f.py")

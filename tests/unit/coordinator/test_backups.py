@@ -25,7 +25,6 @@ from broadside.coordinator.cli import app, doctor
 from broadside.coordinator.cli.doctor import backup_checks
 from broadside.coordinator.cli.service_commands import _remove_leftovers
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
-from broadside.coordinator.views.prometheus_metrics import Snapshot, _backups
 from broadside.exchange.checks import Check
 from broadside.exchange.embedded.backup import back_up, restore
 from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
@@ -128,21 +127,6 @@ def test_failed_drill_without_a_backup_is_recorded(data: Path) -> None:
     record = record_of(data, BackupKind.DRILL)
     assert record is not None
     assert "a SQLite database" in (record.error or "")
-
-
-def test_backup_metrics_have_age_and_result() -> None:
-    failed = BackupRecord(ended_at=NOW, error="disk full", succeeded_at=NOW - DAY)
-    never = BackupRecord(ended_at=NOW, error="disk full")
-    shown = Snapshot(
-        now=NOW, ticked_at=NOW, backups={BackupKind.BACKUP: failed, BackupKind.DRILL: never}
-    )
-    assert list(_backups(shown, DAY / 2)) == [
-        ("broadside_backup_interval_seconds", (), 43_200.0),
-        ("broadside_backup_age_seconds", (), 86_400.0),
-        ("broadside_backup_failed", (), 1.0),
-        ("broadside_restore_drill_failed", (), 1.0),
-    ]
-    assert list(_backups(Snapshot(now=NOW, ticked_at=NOW), None)) == []
 
 
 @pytest.mark.parametrize(

@@ -27,24 +27,6 @@ def results(*names: str) -> list[FileResult]:
     return [describe(recording) for recording in read(*names).recordings]
 
 
-@pytest.mark.parametrize("path", ALL, ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_describes_all_recordings(path: Path) -> None:
-    matched = [describe(recording) for recording in read_recordings([path])]
-    assert matched
-    erring = "err-" in path.name or path == DATA / "3.12" / "tcp-opts.json"
-    for result in matched:
-        assert (result.state is RecordingState.MEASURED) == (not erring)
-        assert (result.reason is None) == (not erring)
-        if not erring:
-            assert result.version is not None
-            assert result.version == path.parent.name
-            assert result.direction is not None
-            assert result.protocol is not None
-            assert result.streams
-            assert result.sent_bytes or result.received_bytes or len(result.flows) == 2
-    made(Recordings(recordings=read_recordings([path])))
-
-
 def test_describes_a_test_with_its_values() -> None:
     (tcp,) = results("3.12/tcp-P2.json")
     assert (tcp.state, tcp.version, tcp.side) == (RecordingState.MEASURED, "3.12", Side.CLIENT)

@@ -10,12 +10,11 @@ from broadside.coordinator.core.measure.experiments.scale_out import Scaling
 from broadside.coordinator.core.summary import DeviceFigure
 from broadside.coordinator.request_errors import BadStudy
 from broadside.coordinator.studies.conclude import conclude
-from broadside.coordinator.studies.drill_text import drilled as describe_drill
 from broadside.coordinator.studies.scale_out_reader import units_counted
 from broadside.coordinator.studies.study import Drill, Staircase, StudySpec, TrialResult
 from broadside.coordinator.studies.switch import Switch
 from broadside.coordinator.studies.trials import describe_trial, next_trial, trials_count
-from tests.unit.coordinator.studies.samples import drill, drilled, grown, results
+from tests.unit.coordinator.studies.samples import drilled, grown, results
 from tests.unit.coordinator.studies.test_runner import SPEC, Place, place
 
 # The fixture needs to be imported here.
@@ -160,24 +159,6 @@ def test_incomplete_trial_is_used_and_noted(
         "trial 1: 75.0 % of it was measured, below the minimum of 95 %; used all the same" in notes
     )
     assert any("only the 32 longest silences" in n for n in notes)
-
-
-@pytest.mark.parametrize(("cut_count", "carry"), [(8, "0 %"), (4, "unknown")])
-def test_rate_of_old_sessions_is_zero_when_all_were_cut(cut_count: int, carry: str) -> None:
-    """If seconds are missing, the rate for the other sessions is unknown."""
-    [dip] = drill().flows
-    cut = drill(cut_count=cut_count, flows=(dip.model_copy(update={"old_ratio": None}),))
-    sentence = describe_drill(cut.event, cut).sentence
-    assert f"{cut_count} of 8 sessions were cut" in sentence
-    assert f"old sessions carry {carry} of the earlier level and new ones 98 %" in sentence
-
-
-@pytest.mark.parametrize(("count", "more"), [(3, ")"), (5, " and 2 more)")])
-def test_long_list_of_cut_pairs_is_shortened(count: int, more: str) -> None:
-    names = tuple(f"pair-00{number}" for number in range(1, count + 1))
-    result = drill(cut_count=8, cut_pairs=names)
-    sentence = describe_drill(result.event, result).sentence
-    assert f"were cut (of pair-001, pair-002, pair-003{more}" in sentence
 
 
 @pytest.mark.parametrize(

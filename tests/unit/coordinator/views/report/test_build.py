@@ -11,7 +11,6 @@ import pytest
 
 from broadside.coordinator import scenarios
 from broadside.coordinator.core.run_spec import LedgerPromise
-from broadside.coordinator.core.summary import RunSummary
 from broadside.coordinator.imports.stored_imports import store_table
 from broadside.coordinator.request_errors import RunNotOver, UnknownRun
 from broadside.coordinator.runs.coordinator import Coordinator
@@ -20,7 +19,7 @@ from broadside.coordinator.views.report.build import build
 from broadside.coordinator.views.report.document import Report
 from broadside.coordinator.views.report.network_path import network_path
 from broadside.coordinator.views.report.render import html
-from broadside.coordinator.views.report.stored_source import Source, detailed, gather
+from broadside.coordinator.views.report.stored_source import Source, gather
 from broadside.exchange.fabric import Fabric
 from broadside.exchange.messages import EngineReport, Pacing
 from broadside.exchange.records import Document
@@ -75,35 +74,6 @@ async def test_page_has_no_scripts_or_external_links(fabric: Fabric) -> None:
     assert len(text) < 2_000_000
 
 
-async def test_verdict_is_first_and_findings_are_sorted_by_weight(fabric: Fabric) -> None:
-    source = await sourced(fabric)
-    report = build(source)
-    text = html(report, source)
-    order = [text.index(mark) for mark in ('class="verdict', 'id="findings"', 'id="figures"')]
-    assert order == sorted(order)
-    assert f"<strong>{source.summary.verdict.value}</strong>" in text
-    weights = [finding.weight for finding in report.findings]
-    assert weights == sorted(weights, reverse=True)
-    places = [text.index(html_text(finding.sentence)) for finding in report.findings]
-    assert places == sorted(places)
-
-
-def html_text(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace("'", "&#39;")
-
-
-async def test_latency_section_has_values_before_during_and_after_load(fabric: Fabric) -> None:
-    report = build(await sourced(fabric))
-    part = next(item for item in report.sections if item.id == "latency")
-    bursts, *phases, spikes = part.tables
-    assert len(bursts.rows) == FAULTY.bursts
-    assert phases[0].rows[0][:4] == ("before load", "560", "0.00 %", "1 ms")
-    assert phases[0].rows[2][0] == "after load"
-    (_, from_, lasted, pairs, slowest, lost) = spikes.rows[0]
-    assert from_.endswith("12:00:05 UTC")
-    assert (lasted, pairs, slowest, lost) == ("2 s", "1 (pair-002)", "none", "20")
-
-
 async def test_report_has_all_sections(fabric: Fabric) -> None:
     report = build(await sourced(fabric))
     fields = {part.id: section(report, part.id) for part in report.sections}
@@ -131,26 +101,6 @@ async def test_report_has_all_sections(fabric: Fabric) -> None:
     }.items():
         for token in parts:
             assert token in fields[part], (part, token)
-
-
-async def test_report_shows_deviation_from_requested_streams(fabric: Fabric) -> None:
-    plant = Plant(pairs=3, bursts=1)
-    source = await sourced(fabric, plant)
-    reports = dict(source.ends[0].reports)
-    wrong = reports[0].engine
-    assert wrong is not None
-    streams_count = source.plan.spec.traffic.streams_count
-    lines = [
-        wrong.model_copy(update={"streams_count": count})
-        for count in (streams_count, streams_count, 1)
-    ]
-    for index, engine in enumerate(lines):
-        reports[index] = reports[index].model_copy(update={"engine": engine})
-    object.__setattr__(source.ends[0], "reports", reports)
-    rows = next(p for p in build(source).sections if p.id == "planned").tables[0].rows
-    streams = next(row for row in rows if row[0] == "streams per pair")
-    assert streams[1] == str(streams_count)
-    assert streams[3] == "NO: 2 of 3"
 
 
 def with_engines(source: Source, *engines: EngineReport) -> Source:
@@ -254,14 +204,6 @@ async def test_json_report_contains_the_summary(fabric: Fabric) -> None:
     source = await sourced(fabric)
     report = Report.model_validate_json(build(source).model_dump_json())
     assert report.summary == ended()[2]
-
-
-def test_long_run_shows_first_worst_and_last_burst() -> None:
-    summary: RunSummary = ended()[2]
-    bursts = [summary.bursts[0].model_copy(update={"index": index}) for index in range(9)]
-    bursts[5] = bursts[5].model_copy(update={"completeness_ratio": 0.1})
-    assert detailed(bursts) == [0, 5, 8]
-    assert detailed(bursts[:2]) == [0, 1]
 
 
 async def test_external_text_is_escaped(fabric: Fabric) -> None:
