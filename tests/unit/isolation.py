@@ -44,6 +44,7 @@ _NETWORK_EVENTS: Final = frozenset(
 )
 _POLL_S: Final = 0.002
 _REAL: Final = SimpleNamespace(**vars(time))
+_REAL_TIME, _REAL_TIME_NS, _REAL_MONOTONIC = time.time, time.time_ns, time.monotonic
 
 
 class _State:
@@ -89,22 +90,22 @@ def _audit(event: str, arguments: tuple[Any, ...]) -> None:
 sys.addaudithook(_audit)
 
 
-def _sleep(seconds: float) -> None:
+def _sleep(seconds: Any) -> None:
     if _state.active:
         _reject(f"sleep (time.sleep({seconds}))")
     _REAL.sleep(seconds)
 
 
 def _time() -> float:
-    return _REAL.time() + (SHIFT_S + _state.jumped_s if _state.active else 0.0)
+    return _REAL_TIME() + (SHIFT_S + _state.jumped_s if _state.active else 0.0)
 
 
 def _time_ns() -> int:
-    return _REAL.time_ns() + (int((SHIFT_S + _state.jumped_s) * 1e9) if _state.active else 0)
+    return _REAL_TIME_NS() + (int((SHIFT_S + _state.jumped_s) * 1e9) if _state.active else 0)
 
 
 def _monotonic() -> float:
-    return _REAL.monotonic() + (_state.jumped_s if _state.active else 0.0)
+    return _REAL_MONOTONIC() + (_state.jumped_s if _state.active else 0.0)
 
 
 def _is_foreign(thread: threading.Thread) -> bool:
@@ -143,7 +144,9 @@ class JumpingLoop(asyncio.SelectorEventLoop):
         self._call_count = 0
         super().__init__(_JumpingSelector(self._is_busy))
 
-    def run_in_executor(self, *args: Any) -> "asyncio.Future[Any]":
+    def run_in_executor(  # type: ignore[override]
+        self, *args: Any
+    ) -> "asyncio.Future[Any]":
         """Run a call in a thread. Timers wait until its result is here."""
         future = super().run_in_executor(*args)
         self._call_count += 1

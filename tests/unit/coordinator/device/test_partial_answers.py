@@ -1,5 +1,6 @@
 """Tests for answers that are not complete, which are not used (M15)."""
 
+import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -102,7 +103,12 @@ async def test_does_not_mark_a_complete_answer(more: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("off_s", [0.0, 45.0, -45.0, -3600.0])
-async def test_corrects_values_by_the_clock_of_the_server(off_s: float) -> None:
+async def test_corrects_values_by_the_clock_of_the_server(
+    off_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = time.time()
+    monkeypatch.setattr(time, "time", lambda: now_s)
+    monkeypatch.setattr(time, "monotonic", lambda: 0.0)
     reported = await figures(prometheus({}, off_s))
     [series] = reported.series
     np.testing.assert_allclose(series.at_s, BEGUN_S + 15 * np.arange(9) - off_s, atol=0.5)

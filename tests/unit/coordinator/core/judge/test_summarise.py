@@ -221,7 +221,7 @@ def _rows_left(track: IntervalColumns, rng: random.Random) -> IntervalColumns:
     ramp_s=st.sampled_from([0.0, 1.0, 3.0]),
     collapse=st.sampled_from([0.0, 0.0, 0.6]),
 )
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_removing_rows_never_creates_a_pass(
     seed: int,
     share: float,
