@@ -114,7 +114,7 @@ async def test_coordinator_without_the_command_does_not_run_it(place: Place) -> 
     study_id = (await owner.create(spec, by="me", command=["true"])).study_id
     # The other coordinator must not take over the study yet.
     await other.tick()
-    assert (await owner.read(study_id)).held_by == owner._name
+    assert (await owner.read(study_id)).locked_by == owner._name
     # Wait until the hold has expired.
     await place.pass_time(31)
     study = await place.until_ended(study_id, other)
