@@ -37,8 +37,7 @@ async def started(code: str, stop_after_s: float | None) -> Attempt:
     return await Attempt.spawn(
         Process(argv=(sys.executable, "-c", code), stop_after_s=stop_after_s),
         AnyReader(),
-        raw_max_bytes=1000,
-        instant_s=time.time(),
+        AttemptLimits(raw_max_bytes=1000, instant_s=time.time()),
     )
 
 
@@ -95,7 +94,7 @@ async def test_counters_are_read_before_the_second_process_starts(
             watches=(FileWatch(name="io", path="/proc/{pid}/io"),),
         ),
         RecordingReader(),
-        raw_max_bytes=1000,
+        AttemptLimits(raw_max_bytes=1000),
     )
     await attempt.exit
     assert order[:3] == ["1", "io", "2"]

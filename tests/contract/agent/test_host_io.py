@@ -15,7 +15,7 @@ AT = datetime(2026, 11, 26, tzinfo=UTC)
 
 
 def presence_of(host: Host) -> Presence:
-    return describe(SETTINGS, host, AgentHealth(), None, stopping=False, started_at=AT, now=AT)
+    return describe(SETTINGS, host, AgentHealth(), None, Lifetime(started_at=AT, now=AT))
 
 
 def test_readable_host_has_no_warning(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,7 +52,7 @@ async def test_slow_receiver_does_not_delay_other_receivers(fabric: Fabric, name
     assert otlp.last_error is not None
     assert otlp.last_error_at == now
     assert (webhook.waiting_count, webhook.failures_count) == (0, 0)
-    assert (webhook.last_error, webhook.told_at) == (None, now)
+    assert (webhook.last_error, webhook.last_delivered_at) == (None, now)
 
 
 @pytest.mark.parametrize("name", HEADS)
@@ -113,10 +113,8 @@ def test_slow_resource_manager_times_out(name: str) -> None:
         resource = Resource(
             FIREWALL,
             Kind(name="firewall", type="azureFirewalls", rights="all"),
-            token=lambda: "t",
-            endpoint=url,
-            patience_s=0.0,
-            request_s=TOTAL_S,
+            Access(token=lambda: "t", endpoint=url),
+            waits=Waits(patience_s=0.0, request_s=TOTAL_S),
         )
         with ends_soon(), pytest.raises(ResourceUnavailable, match="no whole answer"):
             resource.read()

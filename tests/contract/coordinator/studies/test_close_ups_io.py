@@ -41,7 +41,7 @@ async def test_drill_command_runs_once_without_shell(place: Place) -> None:
     assert event.exit_code == 0
     assert event.started_at is not None
     assert abs((event.started_at - event.planned_at).total_seconds()) <= 1.0
-    assert event.said == "standby took over; $(id) SharedAccessKey=***"
+    assert event.output == "standby took over; $(id) SharedAccessKey=***"
     assert "abc" not in study.model_dump_json()
 
 
