@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from broadside.agent.attempt import Attempt
+from broadside.agent.attempt import Attempt, AttemptLimits
 from broadside.agent.engine_process import EngineProcess
 from broadside.exchange.engines.port import FileWatch, Process, Reading
 from tests.unit.agent.jobs import make_reading

@@ -6,7 +6,7 @@ import pytest
 
 from broadside.agent.check import checks
 from broadside.agent.host import Host
-from broadside.agent.presence import AgentHealth, describe
+from broadside.agent.presence import AgentHealth, Lifetime, describe
 from broadside.coordinator.core.plan.planner import _host_warnings
 from broadside.exchange.messages import HostInfo, Presence
 from tests.unit.agent.test_host import KNOWN, SETTINGS, find_test_host

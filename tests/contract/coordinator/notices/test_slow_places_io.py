@@ -11,9 +11,11 @@ import pytest
 from broadside.coordinator.agent_gateway.certificate_authority import load_authority
 from broadside.coordinator.device.http_client import bounded_client, get_bounded
 from broadside.coordinator.device.resource_manager import (
+    Access,
     Kind,
     Resource,
     ResourceUnavailable,
+    Waits,
 )
 from broadside.coordinator.device.telemetry.rest import RestClient, RestEntry
 from broadside.coordinator.device.telemetry.source import TelemetryError

@@ -73,7 +73,7 @@ FILL = """
 import asyncio
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from broadside.exchange.embedded.embedded_queue import EmbeddedQueue
+from broadside.exchange.embedded.embedded_queue import EmbeddedQueue, QueueRules
 from broadside.exchange.embedded.embedded_table import EmbeddedTable
 from broadside.exchange.ports import Entity, ExchangeError, Outgoing
 

@@ -9,7 +9,12 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 
-from broadside.coordinator.device.telemetry.polling import Answer, PolledEntry, PolledSource
+from broadside.coordinator.device.telemetry.polling import (
+    Answer,
+    PolledDevice,
+    PolledEntry,
+    PolledSource,
+)
 from broadside.coordinator.notices.announcer import Announcer, NotDelivered, Notice
 from broadside.exchange.fabric import Fabric
 from tests.unit.coordinator.notices.test_announcer import ended_run
@@ -122,7 +127,9 @@ async def test_endless_poll_is_reported_as_missing() -> None:
 
     entry = PolledEntry.model_validate({"device": "fw", "type": "snmp"})
     source = PolledSource(
-        ask, name="fw", entry=entry, close=lambda: closed.append(True), round_max_s=0.1
+        entry,
+        PolledDevice(request=ask, name="fw", close=lambda: closed.append(True)),
+        round_max_s=0.1,
     )
     with ends_soon():
         assert not await source.poll()
