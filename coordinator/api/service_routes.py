@@ -1,7 +1,7 @@
 """Routes about the coordinator itself: health, metrics, caller, notices and audit log."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from enum import StrEnum
 from typing import Annotated, Final, Literal
 
@@ -17,6 +17,7 @@ from broadside.coordinator.notices.announcer import ReceiverState
 from broadside.coordinator.request_errors import NotReady
 from broadside.coordinator.views.prometheus_metrics import MetricsCollector, take_snapshot
 from broadside.exchange.messages import Message, UtcDatetime
+from broadside.exchange.outage_log import utc_now
 from broadside.exchange.ports import ExchangeError
 
 router = APIRouter(tags=["service"], route_class=ConditionalRoute)
@@ -149,6 +150,6 @@ async def list_audit(
     cursor: AuditCursor = None,
 ) -> Sequence[AuditRow]:
     """List the writes of the last two years, newest first."""
-    rows, following = await audit.read(datetime.now(UTC), limit=limit, cursor=cursor)
+    rows, following = await audit.read(utc_now(), limit=limit, cursor=cursor)
     name_next(request, response, following)
     return rows

@@ -5,7 +5,7 @@ import os
 import subprocess
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Annotated, Final
 from uuid import uuid4
 
@@ -46,6 +46,7 @@ from broadside.exchange.identity_rights import (
     try_table,
 )
 from broadside.exchange.messages import HostInfo, Message, Presence, Role, plain_text
+from broadside.exchange.outage_log import utc_now
 from broadside.exchange.ports import ExchangeError, ExchangeUnavailable, RawName, RawStore
 from broadside.exchange.programs import module_command
 from broadside.exchange.records import RunHeader, keys
@@ -254,7 +255,7 @@ async def try_tables(fabric: Fabric) -> str:
 
 async def rows_check(fabric: Fabric) -> Check:
     """Check that all maintained rows can be read, and name those that cannot."""
-    month = f"{datetime.now(UTC):%Y-%m}"
+    month = f"{utc_now():%Y-%m}"
     private: dict[str, type[Message]] = {
         keys.TOKENS: Token,
         keys.SCHEDULES: Schedule,
@@ -292,7 +293,7 @@ async def rows_check(fabric: Fabric) -> Check:
 
 async def backup_checks(fabric: Fabric) -> list[Check]:
     """Check age and result of the last backup and the last restore drill."""
-    now, settings = datetime.now(UTC), CoordinatorSettings()
+    now, settings = utc_now(), CoordinatorSettings()
     every = None if settings.backup_dir is None else timedelta(hours=settings.backup_every_h)
     limits = {BackupKind.BACKUP: every and 2 * every, BackupKind.DRILL: every and DRILL_AGE_MAX}
     fixes = {

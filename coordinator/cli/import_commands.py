@@ -1,7 +1,7 @@
 """The ``broadside import`` commands, which import results of other tools."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path, PurePath
 from typing import Annotated, Final
 
@@ -29,6 +29,7 @@ from broadside.coordinator.imports.metric_csv import read_metric
 from broadside.coordinator.imports.metric_declaration import MetricDeclaration
 from broadside.coordinator.imports.result_tables import TableOptions, read_original
 from broadside.coordinator.imports.time_text import parse_time
+from broadside.exchange.outage_log import utc_now
 
 # Number of findings or flags to print.
 _PRINTED_MAX: Final = 20
@@ -87,7 +88,7 @@ def original(  # noqa: PLR0913 - options
     table = read_original(
         file,
         TableOptions(
-            now=datetime.now(UTC),
+            now=utc_now(),
             profile=profile,
             zone=zone,
             from_at=_parse_time("--since", since),
@@ -109,7 +110,7 @@ def original(  # noqa: PLR0913 - options
 
 
 @app.command()
-def iperf3(
+def iperf3(  # noqa: PLR0913 - options of the command
     session: Session,
     files: Annotated[list[Path], typer.Argument(metavar="FILE...")],
     firewall_metric: Annotated[Path | None, typer.Option(metavar="FILE")] = None,

@@ -1,6 +1,5 @@
 """Commands that launch, watch, show and abort runs, and list scenarios."""
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -29,6 +28,7 @@ from broadside.coordinator.cli.text_tables import (
     print_list,
     print_table,
 )
+from broadside.exchange.outage_log import utc_now
 
 if TYPE_CHECKING:
     from broadside.coordinator.cli.operations import Operations
@@ -94,7 +94,7 @@ def _unattended_fields(text: str) -> dict[str, Any]:
     duration_s = parse_duration_s(text)
     end_at = None
     if duration_s is None:
-        end_at = parse_end_time("--end-at", text, datetime.now(UTC), zone=None)
+        end_at = parse_end_time("--end-at", text, utc_now(), zone=None)
     return {"unattended_s": duration_s, "unattended_until_at": end_at}
 
 

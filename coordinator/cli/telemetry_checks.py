@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,6 +33,7 @@ from broadside.coordinator.device.telemetry.source import (
 )
 from broadside.exchange.checks import Check
 from broadside.exchange.messages import Direction
+from broadside.exchange.outage_log import utc_now
 from broadside.exchange.ports import ExchangeMisconfigured
 
 # Period to read from a source with history.
@@ -140,7 +141,7 @@ async def _query(source: TelemetrySource) -> tuple[DeviceTelemetry, int | None]:
 
     The count is None if there were fewer than two answers, or if the source is not polled.
     """
-    now = datetime.now(UTC)
+    now = utc_now()
     if not isinstance(source, PolledSource):
         return await source.query(now - timedelta(seconds=LOOKBACK_S), now), None
     answers_count = 0
@@ -168,7 +169,7 @@ async def _count(source: TelemetrySource) -> tuple[list[str], int | None]:
         return [], None
     if isinstance(source, PolledSource):
         return ["its in_bits_per_second is the byte counter"], None
-    now = datetime.now(UTC)
+    now = utc_now()
     from_at = now - timedelta(seconds=LOOKBACK_S)
     ledger = await DeviceCounter([source]).read(from_at, now, Direction.FORWARD)
     known_s = ledger.end_s[~np.isnan(ledger.bytes)]
@@ -176,7 +177,7 @@ async def _count(source: TelemetrySource) -> tuple[list[str], int | None]:
     last = ""
     if known_s.size:
         rates = (ledger.bytes * 8 / (ledger.end_s - ledger.start_s))[~np.isnan(ledger.bytes)]
-        last = f", last {formatting.say(Unit.RATE, float(rates[-1]))}"
+        last = f", last {formatting.rate(float(rates[-1]))}"
     text = f"{known_s.size} byte counts of the last {LOOKBACK_S / 60:.0f} minutes{newest}{last}"
     return [text], int(known_s.size)
 
