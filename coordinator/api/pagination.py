@@ -10,6 +10,7 @@ _CURSOR: Final = "`Next-Cursor` of the previous page"
 
 KeyCursor = Annotated[str | None, Query(pattern=r"^[A-Za-z0-9._-]{1,200}$", description=_CURSOR)]
 CountCursor = Annotated[int, Query(ge=0, le=999_999_999, description=_CURSOR)]
+SequenceCursor = Annotated[int, Query(ge=0, lt=1 << 63, description=_CURSOR)]
 AuditCursor = Annotated[str | None, Query(pattern=AUDIT_CURSOR, description=_CURSOR)]
 
 PAGED: Final[dict[int | str, dict[str, Any]]] = {

@@ -539,7 +539,7 @@ class Operations:
 
         return await compare_stored(self._coordinator, request)
 
-    @Route("GET /v1/presences", "exchange.messages:Presence", page_count=_PAGE)
+    @Route("GET /v1/agents", "exchange.messages:Presence", page_count=_PAGE)
     async def presences(self) -> list[Presence]:
         known = await self._fabric.records.fleet.read_presences()
         return sorted(known, key=lambda p: (p.role.value, p.agent_id))
