@@ -145,7 +145,9 @@ async def list_audit(
     request: Request,
     response: Response,
     audit: Annotated[Audit, app_state("audit")],
-    by: Annotated[str | None, Query(max_length=200, description="name of the user")] = None,
+    by: Annotated[
+        str | None, Query(max_length=200, description="name of who made the change")
+    ] = None,
     run_id: Annotated[str | None, Query(max_length=63, description="id of a run")] = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     cursor: AuditCursor = None,

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         CompareRequest,
         EstimateRequest,
         LaunchRequest,
+        RunChange,
         ScheduleRequest,
     )
     from broadside.coordinator.views.responses import (
@@ -404,6 +405,10 @@ class Operations:
         from broadside.coordinator.views.burst_responses import recomputed
 
         return await recomputed(self._coordinator, run_id)
+
+    @Route("PATCH /v1/runs/{run_id}", _STATUS)
+    async def change_run(self, run_id: str, change: RunChange) -> RunStatus:
+        return await self._coordinator.stored.change_labels(run_id, change.labels)
 
     @Route("POST /v1/runs/{run_id}/abort", _STATUS, status=202)
     async def cancel(self, run_id: str, *, by: str, reason: str) -> RunStatus:
