@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         CompareRequest,
         EstimateRequest,
         LaunchRequest,
+        RunChange,
         ScheduleRequest,
     )
     from broadside.coordinator.views.responses import (
@@ -405,6 +406,10 @@ class Operations:
 
         return await recomputed(self._coordinator, run_id)
 
+    @Route("PATCH /v1/runs/{run_id}", _STATUS)
+    async def change_run(self, run_id: str, change: RunChange) -> RunStatus:
+        return await self._coordinator.stored.change_labels(run_id, change.labels)
+
     @Route("POST /v1/runs/{run_id}/abort", _STATUS, status=202)
     async def cancel(self, run_id: str, *, by: str, reason: str) -> RunStatus:
         request = _cancel_request(by, reason)
@@ -545,7 +550,7 @@ class Operations:
 
         return await compare_stored(self._coordinator, request)
 
-    @Route("GET /v1/presences", "exchange.messages:Presence", page_count=_PAGE)
+    @Route("GET /v1/agents", "exchange.messages:Presence", page_count=_PAGE)
     async def presences(self) -> list[Presence]:
         known = await self._fabric.records.fleet.read_presences()
         return sorted(known, key=lambda p: (p.role.value, p.agent_id))

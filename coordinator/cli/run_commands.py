@@ -203,6 +203,41 @@ def abort(
     session.show(status, lambda _: typer.echo(text))
 
 
+def label(
+    session: Session,
+    run_id: RunArgument,
+    labels: Annotated[list[str], typer.Argument(metavar="NAME=VALUE")],
+) -> None:
+    """Set and remove labels of a run.
+
+    The run can be finished. For example, `baseline=yes` accepts it as the baseline of its scenario.
+
+    Args:
+        labels: Labels to set; NAME- removes a label.
+    """
+    from pydantic import ValidationError
+
+    from broadside.coordinator.views.requests import RunChange
+
+    new: dict[str, str | None] = {}
+    for text in labels:
+        name, equals, value = text.partition("=")
+        if equals:
+            new[name] = value
+        elif text.endswith("-"):
+            new[text[:-1]] = None
+        else:
+            exit_usage(f"label {text!r}: write NAME=VALUE, or NAME- to remove it")
+    try:
+        change = RunChange(labels=new)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        exit_usage(f"label {problem['input']!r}: {problem['msg']}")
+    status = session.call_run(run_id, lambda client, resolved: client.change_run(resolved, change))
+    shown = ", ".join(f"{name}={value}" for name, value in sorted(status.labels.items()))
+    session.show(status, lambda _: typer.echo(f"{status.run_id}: {shown or 'no labels'}"))
+
+
 def scenarios(
     session: Output,
     name: Annotated[str | None, typer.Argument(autocompletion=complete_scenario)] = None,

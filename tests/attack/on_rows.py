@@ -66,7 +66,7 @@ _READ: Final = (
     "/metrics",
     "/v1/schedules",
     "/v1/studies",
-    "/v1/presences",
+    "/v1/agents",
     "/v1/audit",
     "/v1/aggregate?group_by=scenario",
     f"/v1/runs/{RUN}",

@@ -11,7 +11,14 @@ from broadside.exchange.fabric import Fabric
 from broadside.exchange.outage_log import utc_now
 
 HALF = "\ud800"
-IDS = {"run_id": "x", "study_id": "x", "sequence_number": "1", "name": "x", "burst": "1"}
+IDS = {
+    "run_id": "x",
+    "study_id": "x",
+    "sequence_number": "1",
+    "agent_id": "x",
+    "name": "x",
+    "burst": "1",
+}
 
 
 def bodies(document: Any) -> Iterator[tuple[str, str, str, dict[str, Any]]]:
