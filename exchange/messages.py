@@ -1003,6 +1003,7 @@ class BurstEnd(Message):
         cause: Why the burst ends.
         reason: The reason as text.
         decided_at: Time of the decision.
+        saved_usd: Estimated cost of the rest of the burst at real scale, or None if unknown.
     """
 
     burst_index: Index
@@ -1010,6 +1011,7 @@ class BurstEnd(Message):
     cause: EndCause
     reason: Text
     decided_at: UtcDatetime
+    saved_usd: float | None = None
 
 
 class Control(Message):
