@@ -1051,6 +1051,7 @@ class Claim(AgentMessage):
         cookie: Engine identifier of the test, if known.
         clock: The clock reading when the job was armed.
         address: The source address of the traffic, if the agent knows it.
+        mss_bytes: Segment size of the test while it is running, if known.
     """
 
     job_id: JobId
@@ -1062,6 +1063,7 @@ class Claim(AgentMessage):
     cookie: Text | None = None
     clock: ClockReading | None = None
     address: Address | None = None
+    mss_bytes: Integer | None = Field(None, exclude_if=is_none)
 
 
 # Agents
