@@ -26,7 +26,7 @@ from broadside.agent.worker import Worker
 from broadside.coordinator.cli import main
 from broadside.coordinator.imports import BadFile
 from broadside.coordinator.imports.import_requests import RecordingState
-from broadside.coordinator.imports.iperf3_files import read_recordings
+from broadside.coordinator.imports.iperf3_files import read_files
 from broadside.coordinator.imports.result_tables import TableOptions, read_original
 from broadside.coordinator.views.browser import BrowserError, render_png
 from broadside.coordinator.views.charts import Theme, catalogue, draw_burst, draw_run
@@ -235,7 +235,7 @@ def _table(path: Path) -> str:
 
 
 def _recordings(path: Path) -> str:
-    recordings = read_recordings([path])
+    recordings = read_files([path])[0]
     assert not [one for one in recordings if one.state is RecordingState.MEASURED], "measured"
     return f"{recordings[0].state.value}: {recordings[0].reason}"
 

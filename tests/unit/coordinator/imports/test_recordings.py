@@ -1,5 +1,6 @@
 """Tests to import iperf3 recordings, using all files in the test data."""
 
+import json
 import random
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from broadside.coordinator.core.summary import Verdict, canonical
 from broadside.coordinator.imports import BadFile
 from broadside.coordinator.imports.import_answers import FileResult, describe
 from broadside.coordinator.imports.import_requests import Recording, Recordings, RecordingState
-from broadside.coordinator.imports.iperf3_files import read_recordings
+from broadside.coordinator.imports.iperf3_files import read_files
 from broadside.coordinator.imports.stored_imports import open_import, summarise
 from broadside.exchange.messages import Direction, Protocol, Side
 from tests.unit.coordinator.imports.small_tables import NOW, made
@@ -20,7 +21,7 @@ ALL = sorted(DATA.glob("*/*.json"))
 
 
 def read(*names: str) -> Recordings:
-    return Recordings(recordings=read_recordings([DATA / name for name in names]))
+    return Recordings(recordings=read_files([DATA / name for name in names])[0])
 
 
 def results(*names: str) -> list[FileResult]:
@@ -29,7 +30,7 @@ def results(*names: str) -> list[FileResult]:
 
 @pytest.mark.parametrize("path", ALL, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_describes_all_recordings(path: Path) -> None:
-    matched = [describe(recording) for recording in read_recordings([path])]
+    matched = [describe(recording) for recording in read_files([path])[0]]
     assert matched
     erring = "err-" in path.name or path == DATA / "3.12" / "tcp-opts.json"
     for result in matched:
@@ -42,7 +43,7 @@ def test_describes_all_recordings(path: Path) -> None:
             assert result.protocol is not None
             assert result.streams
             assert result.sent_bytes or result.received_bytes or len(result.flows) == 2
-    made(Recordings(recordings=read_recordings([path])))
+    made(Recordings(recordings=read_files([path])[0]))
 
 
 def test_describes_a_test_with_its_values() -> None:
@@ -146,7 +147,7 @@ def test_tests_with_a_warm_up_can_follow_closely() -> None:
 
 
 def test_mixed_recordings_become_one_run_that_recomputes() -> None:
-    imported = Recordings(recordings=read_recordings(ALL))
+    imported = Recordings(recordings=read_files(ALL)[0])
     plan, summary = made(imported)
     assert summary.verdict is not Verdict.PASS
     assert {"mixed-tests", "null-pairs"} <= {finding.id for finding in summary.findings}
@@ -176,13 +177,34 @@ def test_rejects_files_without_any_test() -> None:
         open_import(read("errors-3.12.txt")).plan("20261121-000000-iperf3-0000", NOW)
 
 
-def test_does_not_read_iperf3_before_3_9(tmp_path: Path) -> None:
-    old = tmp_path / "old.json"
-    text = (DATA / "3.12" / "tcp-P2.json").read_text(encoding="utf-8")
-    old.write_text(text.replace('"iperf 3.12"', '"iperf 3.7"'), encoding="utf-8")
-    (result,) = read_recordings([old])
+def old_recording(tmp_path: Path, version: str) -> Recordings:
+    """Return a test of an old version, without the values that it did not write."""
+    path = tmp_path / "old.json"
+    document = json.loads((DATA / "3.12" / "tcp-P2.json").read_text(encoding="utf-8"))
+    document["start"]["version"] = f"iperf {version}"
+    del document["start"]["tcp_mss_default"]
+    for stream in document["end"]["streams"]:
+        for name in ("max_rtt", "min_rtt", "mean_rtt"):
+            del stream["sender"][name]
+    path.write_text(json.dumps(document), encoding="utf-8")
+    return Recordings(recordings=read_files([path])[0])
+
+
+@pytest.mark.parametrize("version", ["3.0", "3.1.3", "3.5", "3.7", "3.8.1"])
+def test_reads_iperf3_before_3_9_and_names_the_gaps(tmp_path: Path, version: str) -> None:
+    imported = old_recording(tmp_path, version)
+    assert imported.recordings[0].state is RecordingState.MEASURED
+    _, summary = made(imported)
+    finding = next(finding for finding in summary.findings if finding.id == "old-iperf3")
+    named = version.removesuffix(".0") if version != "3.0" else version
+    assert f"old.json by {named}" in finding.sentence
+    assert "Missing: the round-trip time, the segment size" in finding.sentence
+
+
+def test_rejects_iperf_before_3_0(tmp_path: Path) -> None:
+    (result,) = old_recording(tmp_path, "2.1").recordings
     assert result.state is RecordingState.UNSUPPORTED
-    assert "3.9 is the oldest" in (result.reason or "")
+    assert "3.0 is the oldest" in (result.reason or "")
 
 
 @pytest.mark.parametrize(
@@ -197,16 +219,16 @@ def test_does_not_read_iperf3_before_3_9(tmp_path: Path) -> None:
 def test_other_files_are_unreadable(tmp_path: Path, content: bytes, expected: str) -> None:
     path = tmp_path / "file"
     path.write_bytes(content)
-    (result,) = read_recordings([path])
+    (result,) = read_files([path])[0]
     assert result.state is RecordingState.UNREADABLE
     assert expected in (result.reason or "")
 
 
 def test_rejects_files_that_cannot_be_opened(tmp_path: Path) -> None:
     with pytest.raises(BadFile, match="No such file"):
-        read_recordings([tmp_path / "none.json"])
+        read_files([tmp_path / "none.json"])[0]
     with pytest.raises(BadFile, match="a folder; name its files"):
-        read_recordings([tmp_path])
+        read_files([tmp_path])[0]
 
 
 def test_rejects_an_invalid_chunk() -> None:
