@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Annotated
 
-from fastapi import Query, Request, Response
+from fastapi import Query
 
 from broadside.coordinator.api.dependencies import Service, make_router
-from broadside.coordinator.api.pagination import PAGED, SequenceCursor, name_next
+from broadside.coordinator.api.pagination import PAGED, Links, SequenceCursor
 from broadside.coordinator.api.tabular_responses import rows_at
 from broadside.coordinator.runs.dead_letters import DeadJob
 from broadside.exchange.messages import Message
@@ -16,8 +16,7 @@ router = make_router("dead letters", "/v1/deadletters")
 
 @router.get("", responses=PAGED)
 async def list_dead_letters(
-    request: Request,
-    response: Response,
+    links: Links,
     coordinator: Service,
     run_id: Annotated[str | None, Query(max_length=63, description="id of a run")] = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
@@ -26,7 +25,7 @@ async def list_dead_letters(
     """List the oldest 1,000 dead letters, each with its cause and advice."""
     jobs = await coordinator.dead_letters.oldest(limit + 1, from_number=cursor, run_id=run_id)
     following = jobs[limit].sequence_number if len(jobs) > limit else None
-    name_next(request, response, following)
+    links.name_next(following)
     return jobs[:limit]
 
 

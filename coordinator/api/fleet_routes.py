@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Annotated
 
-from fastapi import Query, Request, Response
+from fastapi import Query
 
 from broadside.coordinator import scenarios
 from broadside.coordinator.api.dependencies import Service, make_router
-from broadside.coordinator.api.pagination import PAGED, KeyCursor, name_next
+from broadside.coordinator.api.pagination import PAGED, KeyCursor, Links
 from broadside.coordinator.api.tabular_responses import rows_at
 from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.request_errors import UnknownAgent, UnknownScenario
@@ -41,8 +41,7 @@ async def read_agent(agent_id: str, coordinator: Service) -> Presence:
 
 @router.get("/agents", responses=PAGED)
 async def list_agents(
-    request: Request,
-    response: Response,
+    links: Links,
     coordinator: Service,
     role: Role | None = None,
     limit: Annotated[int, Query(ge=1, le=5000)] = 1000,
@@ -52,5 +51,5 @@ async def list_agents(
     known = await coordinator.fabric.records.fleet.read_presences()
     by_key = {f"{p.role.value}.{p.agent_id}": p for p in known if role in (None, p.role)}
     keys = [key for key in sorted(by_key) if key >= (cursor or "")]
-    name_next(request, response, keys[limit] if len(keys) > limit else None)
+    links.name_next(keys[limit] if len(keys) > limit else None)
     return [by_key[key] for key in keys[:limit]]
