@@ -1346,3 +1346,26 @@ class ServerTest(AgentMessage):
     @property
     def cookie(self) -> str | None:
         return self.engine.cookie
+
+
+class RunOutcome(Message):
+    """Outcome of a run, with the metrics that are needed to list and aggregate runs."""
+
+    cancelled: bool
+    # One of pass, fail, inconclusive, measured.
+    verdict: str
+    # Time when the verdict was computed.
+    ended_at: UtcDatetime
+    completeness_ratio: float
+    # Measured payload rate (scaled).
+    fleet_received_bits_per_second: float | None = None
+    # Rate that the firewall counted, at the layer of its counter.
+    firewall_bits_per_second: float | None = None
+    scale: float = 1.0
+    limiter: str | None = None
+    # Residual of the run, as defined in the registry of metrics.
+    residual_ratio: float | None = None
+    # Price at real scale. None for an import, or if a price is unknown.
+    cost_usd: float | None = None
+    # True if Azure bills the run.
+    charged: bool = False

@@ -38,7 +38,7 @@ A process can end between two writes. The tables then contain the following:
   ``RecordUnreadable``.
 """
 
-from broadside.exchange.messages import Control
+from broadside.exchange.messages import Control, RunOutcome
 from broadside.exchange.ports import RawStore, Table
 from broadside.exchange.records.burst_records import ALL_PAIRS, BurstRecords, with_delivery_time
 from broadside.exchange.records.keys import Document
@@ -47,7 +47,6 @@ from broadside.exchange.records.private_records import (
     PrivateRecords,
     QueuedBurst,
     RunHeader,
-    RunOutcome,
 )
 from broadside.exchange.records.run_records import FleetRecords, RunRecords
 

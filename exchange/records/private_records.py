@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from broadside.exchange.chunks import pack, unpack
 from broadside.exchange.documents import document_rows, read_document
-from broadside.exchange.messages import Job, Message, RunId, UtcDatetime
+from broadside.exchange.messages import Job, Message, RunId, RunOutcome, UtcDatetime
 from broadside.exchange.ports import (
     Entity,
     EntityChanged,
@@ -48,29 +48,6 @@ from broadside.exchange.rows import (
 )
 
 _M = TypeVar("_M", bound=Message)
-
-
-class RunOutcome(Message):
-    """Outcome of a run, with the metrics that are needed to list and aggregate runs."""
-
-    cancelled: bool
-    # One of pass, fail, inconclusive, measured.
-    verdict: str
-    # Time when the verdict was computed.
-    ended_at: UtcDatetime
-    completeness_ratio: float
-    # Measured payload rate (scaled).
-    fleet_received_bits_per_second: float | None = None
-    # Rate that the firewall counted, at the layer of its counter.
-    firewall_bits_per_second: float | None = None
-    scale: float = 1.0
-    limiter: str | None = None
-    # Residual of the run, as defined in the registry of metrics.
-    residual_ratio: float | None = None
-    # Price at real scale. None for an import, or if a price is unknown.
-    cost_usd: float | None = None
-    # True if Azure bills the run.
-    charged: bool = False
 
 
 class Judging(Message):

@@ -16,9 +16,9 @@ from broadside.exchange.messages import (
     Outcome,
     Phase,
     RunId,
+    RunOutcome,
     UtcDatetime,
 )
-from broadside.exchange.records import RunOutcome
 
 # Seconds before the start time when the jobs for a burst can be received.
 VISIBLE_S: Final = 20.0
