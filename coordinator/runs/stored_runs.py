@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import ValidationError
 
-from broadside.coordinator.core.live.status import BurstStatus, RunStatus
+from broadside.coordinator.core.live.status import BurstStatus, RunState, RunStatus
 from broadside.coordinator.core.run_spec import Plan
+from broadside.coordinator.core.summary import Verdict
 from broadside.coordinator.request_errors import UnknownRun
 from broadside.coordinator.runs.run_states import RunStates
 from broadside.exchange.messages import plain_text
@@ -97,10 +98,26 @@ class StoredRuns:
         plan = await self.read_plan(run_id)
         imported = await self.imported(run_id)
         if imported is None:
-            return await self.states.status(plan)
+            return await self._with_verdict(await self.states.status(plan))
         from broadside.coordinator.imports.stored_imports import import_status
 
-        return await import_status(plan, imported)
+        return await self._with_verdict(await import_status(plan, imported))
+
+    async def _with_verdict(self, status: RunStatus) -> RunStatus:
+        """Return the status with the verdict and its reason, as soon as they are stored."""
+        if status.state not in (RunState.FINISHED, RunState.CANCELLED):
+            return status
+        header = await self._records.private.read_header(status.run_id)
+        outcome = None if header is None else header.outcome
+        if outcome is None:
+            return status
+        return status.model_copy(
+            update={
+                "verdict": outcome.verdict and Verdict(outcome.verdict),
+                "reason": outcome.reason,
+                "next_step": outcome.next_step,
+            }
+        )
 
     async def burst_statuses(self, run_id: str, indices: range) -> Sequence[BurstStatus]:
         """Return the status for some bursts.

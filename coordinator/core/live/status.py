@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Final, Literal
 
 from broadside.coordinator.core.run_spec import Burst, Plan, due_at
+from broadside.coordinator.core.summary import Verdict
 from broadside.exchange.messages import (
     Claim,
     Control,
@@ -76,6 +77,10 @@ class RunStatus(Message):
     warnings: tuple[str, ...] = ()
     # Format that the data was imported from, or None.
     imported: Literal["original", "iperf3"] | None = None
+    # Verdict, its reason, and what to do. None before the verdict.
+    verdict: Verdict | None = None
+    reason: str | None = None
+    next_step: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

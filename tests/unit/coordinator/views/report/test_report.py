@@ -12,6 +12,7 @@ import pytest
 from broadside.coordinator import scenarios
 from broadside.coordinator.core.run_spec import LedgerPromise
 from broadside.coordinator.core.summary import RunSummary
+from broadside.coordinator.core.verdict_reason import SEVERITIES, explain_verdict
 from broadside.coordinator.imports.stored_imports import store_table
 from broadside.coordinator.request_errors import RunNotOver, UnknownRun
 from broadside.coordinator.runs.coordinator import Coordinator
@@ -82,8 +83,11 @@ async def test_verdict_is_first_and_findings_are_sorted_by_weight(fabric: Fabric
     order = [text.index(mark) for mark in ('class="verdict', 'id="findings"', 'id="figures"')]
     assert order == sorted(order)
     assert f"<strong>{source.summary.verdict.value}</strong>" in text
-    weights = [finding.weight for finding in report.findings]
-    assert weights == sorted(weights, reverse=True)
+    assert report.findings == explain_verdict(source.summary).findings
+    assert report.findings[0].sentence == report.reason
+    others = report.findings[1:]
+    keys = [(SEVERITIES.index(finding.severity), -finding.weight) for finding in others]
+    assert keys == sorted(keys)
     places = [text.index(html_text(finding.sentence)) for finding in report.findings]
     assert places == sorted(places)
 
