@@ -56,11 +56,17 @@ def print_summary(summary: RunSummary, *, notes: bool = False) -> None:
         _print_engine_metrics(summary, console)
     if summary.course is not None:
         print_trends(summary.course, console=console)
-    _print_verdict(summary, console, notes=notes)
+    print_verdict(summary, console, notes=notes)
 
 
-def _print_verdict(summary: RunSummary, console: Console, *, notes: bool) -> None:
-    """Print the verdict with its reason and next step, then other findings and the notes."""
+def print_verdict(summary: RunSummary, console: Console, *, notes: bool) -> None:
+    """Print the verdict with its reason and next step, then other findings and the notes.
+
+    Args:
+        summary: The summary to print.
+        console: Console to print to.
+        notes: Print the notes in full, not only their ids.
+    """
     from broadside.coordinator.core.verdict_reason import explain_verdict
 
     explained = explain_verdict(summary)

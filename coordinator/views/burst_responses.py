@@ -144,7 +144,11 @@ async def read_verdict(coordinator: Coordinator, run_id: str) -> RunVerdict:
         UnknownRun: The run does not exist.
         RunNotOver: The run is not finished.
     """
-    summary = await summary_of(coordinator, run_id)
+    return run_verdict(await summary_of(coordinator, run_id))
+
+
+def run_verdict(summary: RunSummary) -> RunVerdict:
+    """Return the verdict of a judged run, with its reason first."""
     explained = explain_verdict(summary)
     computed = {"bursts", "reason", "next_step", "findings"}
     fields = {name: getattr(summary, name) for name in RunVerdict.model_fields.keys() - computed}

@@ -358,7 +358,7 @@ class Feed:
                 message = LiveFinding(burst_index=index, id=name, finding=finding)
                 events.append(("finding", message.model_dump_json()))
         if shown.summary is not None and shown.summary[0] > seen:
-            events.append(("summary", _without_pairs(shown.summary[1]).model_dump_json()))
+            events.append(("summary", explained_summary(shown.summary[1]).model_dump_json()))
         return events
 
 
@@ -425,8 +425,11 @@ def _without_now(status: LiveStatus) -> LiveStatus:
     return status.model_copy(update={"now": status.created_at})
 
 
-def _without_pairs(summary: RunSummary) -> ExplainedSummary:
-    """Return the summary without pairs. 1,000 pairs in 100 bursts are too much for the page."""
+def explained_summary(summary: RunSummary) -> ExplainedSummary:
+    """Return the summary for a viewer, with the reason for the verdict.
+
+    It has no pairs, because 1,000 pairs in 100 bursts are too much for the page.
+    """
     explained = explain_verdict(summary)
     bursts = tuple(burst.model_copy(update={"pairs": ()}) for burst in summary.bursts)
     fields = {name: getattr(summary, name) for name in RunSummary.model_fields}

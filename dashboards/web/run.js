@@ -93,6 +93,7 @@ class RunView {
       head.stale,
       head.problem,
       head.stage,
+      head.reason,
       this.headline.element,
       head.bursts,
       this.columns,
@@ -179,6 +180,7 @@ class RunView {
       if (message.final && this.#state.data) this.#state.data.over = true;
       const changed = this.#state.data?.setTrouble(message.trouble) ?? new Set();
       if (changed.size) this.heat.touch([], true);
+      this.head.showReason(this.#state);
       this.aside.showTrouble(this.#state);
       this.aside.showFacts(this.#state);
     },

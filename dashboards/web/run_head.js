@@ -21,6 +21,7 @@ export class RunHead {
     this.badge = h("span.badge.going", "connecting");
     this.actions = h("div.actions");
     this.stage = h("section.stage", { "aria-label": "Progress of the run" });
+    this.reason = h("section.reason", { "aria-label": "Reason and next step", hidden: true });
     this.bursts = h("nav.bursts", { "aria-label": "Bursts" });
     this.title = h(
       "div.title.run-title",
@@ -35,6 +36,7 @@ export class RunHead {
     say(this.scenario, state.status.scenario);
     this.#showBadge(state);
     this.#showProblem(state.status);
+    this.showReason(state);
     this.#showActions(state);
     this.#showBursts(state);
     this.showStage(state, now);
@@ -55,6 +57,17 @@ export class RunHead {
       const bar = share === null ? null : h("progress", { max: "1", value, "aria-label": label });
       return [words, bar];
     });
+  }
+
+  // Show why the run, or the burst that is shown, has its verdict, and what to do.
+  showReason({ summary, figures }) {
+    const of = this.burstIndex === null ? summary : figures;
+    this.reason.hidden = !of?.reason;
+    if (this.reason.hidden) return;
+    refill(this.reason, [of.reason, of.next_step], () => [
+      h("p", of.reason.replaceAll("+-", "±")),
+      h("p.next", h("strong", "Next: "), `${of.next_step}.`),
+    ]);
   }
 
   showLine(live, silentSeconds) {
