@@ -9,7 +9,7 @@ from broadside.coordinator.cli.exit_codes import Exit
 from broadside.coordinator.cli.terminal_text import one_line
 from broadside.coordinator.cli.text_tables import Column, cells, open_console, print_table
 from broadside.coordinator.core import formatting
-from broadside.coordinator.core.metrics import RECEIVED
+from broadside.coordinator.core.metrics import received_at
 from broadside.coordinator.core.run_trends import bursts_of
 from broadside.coordinator.core.summary import (
     BurstSummary,
@@ -125,13 +125,14 @@ def _time_format(times: Iterable[Any]) -> str:
 
 def _print_bursts(summary: RunSummary, console: Console) -> None:
     stamp = _time_format(burst.planned_start_at for burst in summary.bursts)
+    main, layer = received_at(summary.target_layer), summary.target_layer.value
     columns: dict[str, Column] = {
         "": lambda burst: str(burst.index + 1),
         "UTC": lambda burst: f"{burst.planned_start_at:{stamp}}",
         "pairs": lambda burst: f"{burst.pairs_measured}/{burst.pairs_planned}",
         "complete": lambda burst: formatting.ratio(burst.completeness_ratio, 1),
         "up": _up,
-        "received": lambda burst: formatting.rate(RECEIVED.of_burst(burst)),
+        f"received ({layer})": lambda burst: formatting.rate(main.of_burst(burst)),
         "firewall": "firewall_bits_per_second",
         "spread": "start_spread_s",
         "verdict": "verdict",

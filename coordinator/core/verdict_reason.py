@@ -78,10 +78,10 @@ def explain_findings(verdict: Verdict, findings: Sequence[Finding]) -> VerdictRe
         (finding for finding in findings if finding is not deciding),
         key=lambda f: (SEVERITIES.index(f.severity), -f.weight, f.id),
     )
-    step = None if deciding is None else deciding.next_step
+    step = (deciding and deciding.next_step) or _NEXT_STEPS[verdict]
     return VerdictReason(
         reason=_REASONS[verdict] if deciding is None else deciding.sentence,
-        next_step=(step or _NEXT_STEPS[verdict]).rstrip("."),
+        next_step=step[:1].upper() + step[1:].rstrip("."),
         deciding=deciding,
         others=tuple(finding for finding in ranked if finding.severity != "note"),
         notes=tuple(finding for finding in ranked if finding.severity == "note"),

@@ -6,7 +6,7 @@ from typing import Final
 
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.comparison import Comparison, Held, Metric
-from broadside.coordinator.core.metrics import RECEIVED, metric_by_short_name
+from broadside.coordinator.core.metrics import metric_by_short_name, received_at
 from broadside.coordinator.core.summary import Finding, RunSummary, Verdict
 from broadside.coordinator.core.verdict_reason import VerdictReason, explain_verdict
 from broadside.coordinator.views.metric_rows import metric_rows
@@ -27,7 +27,8 @@ _SPECIAL: Final = re.compile(r"([\\`*_\[\]<>|#])")
 def verdict_markdown(summary: RunSummary) -> str:
     """Return headline, reason, next step, sparkline of the bursts, metrics and other findings."""
     explained = explain_verdict(summary)
-    rates = [RECEIVED.of_burst(burst) for burst in summary.bursts][-_BURSTS_MAX_COUNT:]
+    main = received_at(summary.target_layer)
+    rates = [main.of_burst(burst) for burst in summary.bursts][-_BURSTS_MAX_COUNT:]
     lab = summary.scale != 1
     titles = ("metric", "layer", "measured", *(("at real scale",) if lab else ()))
     rows = [row.cells(lab=lab) for row in metric_rows(summary)]
@@ -36,7 +37,8 @@ def verdict_markdown(summary: RunSummary) -> str:
         f"**Reason:** {plain(explained.reason)}",
         f"**Next step:** {plain(explained.next_step)}.",
         f"{plain(summary.run_id)}, {summary.pairs_measured} of {summary.pairs_planned} pairs, "
-        f"fleet received {formatting.rate(RECEIVED.of_run(summary))} of payload"
+        f"fleet received {formatting.rate(main.of_run(summary))} "
+        f"({summary.target_layer.value} layer)"
         + (f", in a {formatting.lab(summary.scale)}" if lab else ""),
         f"`{sparkline(rates)}` received rate by burst, from 0 to "
         f"{formatting.rate(max((rate for rate in rates if rate is not None), default=None))}",

@@ -221,9 +221,9 @@ class RunView {
     if (this.#reportCharts) return;
     this.#reportCharts = reportCharts(this.runId, this.burstIndex, this.#state);
     fill(this.report, this.#reportCharts.element);
-    const { bursts } = this.#state.summary;
+    const { bursts, target_layer: layer } = this.#state.summary;
     this.bursts.hidden = bursts.length < 2 || this.burstIndex !== null;
-    if (!this.bursts.hidden) fill(this.bursts, burstsTable(this.runId, bursts));
+    if (!this.bursts.hidden) fill(this.bursts, burstsTable(this.runId, bursts, layer));
   }
 
   #now() {

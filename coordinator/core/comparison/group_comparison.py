@@ -256,7 +256,7 @@ def _sure(difference: float, half: float, alike: float, item: MetricDefinition, 
 def _said(
     item: MetricDefinition, a: Group, b: Group, one: Mean, two: Mean, ratio: float | None, sure: str
 ) -> str:
-    times = "" if ratio is None else f" (x {formatting.number(ratio, 3)})"
+    times = "" if ratio is None else f" ({formatting.number(ratio, 3)} times as much)"
     what = ", ".join(filter(None, (item.label, item.layer)))
     return (
         f"{what}: {item.format(one.value)} in {a.name}, {item.format(two.value)} in {b.name}"

@@ -73,6 +73,12 @@ from broadside.exchange.messages import Aggregation, Presence, ServiceOutage
 # Above this number of pairs x bursts, the pairs are stored only in the burst documents. The summary
 # is read for every list of runs. With 48 bursts of 1,000 pairs it would be 45 MB of text.
 PAIR_SUMMARIES_MAX: Final = 3_000
+# How the extreme value of a note is named, which is not a problem.
+_EXTREMES: Final = {
+    "low": "lowest",
+    "high": "highest",
+    "magnitude": "largest",
+}
 
 
 def summarise_run(
@@ -240,8 +246,10 @@ def _burst_findings(
             by_id.setdefault(finding.id, []).append((burst.index, finding))
     for group in by_id.values():
         index, finding = max(group, key=_badness)
-        prefix = f"{_place(group, index, planned)}: " if planned > 1 else ""
-        yield _plain(finding).model_copy(update={"sentence": prefix + finding.sentence})
+        sentence = finding.sentence
+        if planned > 1:
+            sentence = f"Burst {index + 1}: {sentence}{_repeats(group, index, planned)}"
+        yield _plain(finding).model_copy(update={"sentence": sentence})
     yield from (finding for finding in residual_findings(counter) if finding.id not in by_id)
 
 
@@ -267,8 +275,8 @@ def _badness(item: tuple[int, Finding]) -> tuple[float, float, int]:
     return finding.weight, -math.inf if value is None else value.badness, -index
 
 
-def _place(group: Sequence[tuple[int, Finding]], worst: int, planned: int) -> str:
-    """Return the text that says in which bursts a finding occurs, with the range of its value.
+def _repeats(group: Sequence[tuple[int, Finding]], worst: int, planned: int) -> str:
+    """Return the text that says how many bursts have a finding, with the range of its value.
 
     Args:
         group: Burst indexes with the finding of each.
@@ -276,18 +284,19 @@ def _place(group: Sequence[tuple[int, Finding]], worst: int, planned: int) -> st
         planned: Number of planned bursts.
     """
     if len(group) == 1:
-        return f"Burst {worst + 1}"
-    place = f"{len(group)} of {planned} bursts"
+        return ""
+    text = f" {len(group)} of {planned} bursts have this finding"
     values = sorted(
         (value for _, finding in group if (value := _value_of(finding)) is not None),
         key=lambda value: value.value,
     )
     if len(values) < len(group):
-        return f"{place}, for example burst {worst + 1}"
+        return f"{text}."
     low, high = values[0].text, values[-1].text
     if low == high:
-        return f"{place}, each {low}, such as burst {worst + 1}"
-    return f"{place}, {low} to {high}, worst burst {worst + 1}"
+        return f"{text}: each {low}."
+    extreme = _EXTREMES[values[0].worst] if group[0][1].severity == "note" else "worst"
+    return f"{text}: {low} to {high}, {extreme} in burst {worst + 1}."
 
 
 def _counter_findings(

@@ -260,7 +260,10 @@ def test_first_ids_are_those_of_the_decision_table() -> None:
 def test_repeated_findings_have_the_number_of_bursts_the_range_and_the_worst() -> None:
     summary = summary_of("below target")
     reason = explain_verdict(summary).reason
-    match = re.match(r"3 of 3 bursts, (\S+) Gbit/s to (\S+) Gbit/s, worst burst (\d): ", reason)
+    match = re.search(
+        r" 3 of 3 bursts have this finding: (\S+) Gbit/s to (\S+) Gbit/s, worst in burst (\d)\.$",
+        reason,
+    )
     assert match is not None, reason
     low, high, worst = float(match[1]), float(match[2]), int(match[3])
     rates = [burst.fleet_ip_bits_per_second or np.nan for burst in summary.bursts]
@@ -268,6 +271,8 @@ def test_repeated_findings_have_the_number_of_bursts_the_range_and_the_worst() -
     assert low == pytest.approx(min(rates) / 1e9, rel=2e-3)
     assert high == pytest.approx(max(rates) / 1e9, rel=2e-3)
     assert worst == 1 + int(np.argmin(rates))
+    # The rate in the text is that of the worst burst.
+    assert reason.startswith(f"Burst {worst}: Received rate {match[1]} Gbit/s ")
 
 
 def test_verdict_without_findings_has_a_reason_and_a_next_step() -> None:
