@@ -27,7 +27,7 @@ class Tile {
   constructor(name) {
     this.value = h("span.value");
     this.unit = h("span.tile-unit");
-    this.notes = [h("p.quiet"), h("p.quiet")];
+    this.notes = [h("p.quiet"), h("p.quiet"), h("p.quiet")];
     this.element = h(
       "div.tile",
       h("h2", name),
@@ -41,7 +41,8 @@ class Tile {
     say(this.value, value);
     say(this.unit, unit);
     say(this.notes[0], first);
-    say(this.notes[1], [stateText(state), second].filter(Boolean).join("; "));
+    say(this.notes[1], second);
+    say(this.notes[2], stateText(state));
     const vague = value === "unknown" || value === "none" || value === "waiting";
     const open = state && state.state !== "known" ? ` ${state.state}` : "";
     const name = `tile ${kind}${vague ? " vague" : ""}${open}`.trim();
@@ -123,19 +124,22 @@ export class Headline {
     const some = ledger?.bins.length ? WHOLE_BURST : "no complete sample yet";
     const none = ledger?.source === "none" ? NO_LEDGER(status) : some;
     const ledgerSays = ledger ? (ledger.problem ?? none) : "not yet read";
+    const waits = (value, state) => known(value) || state?.state !== "waiting" ? null : ["waiting", ""];
     tiles.firewall.set(
-      rateParts(firewall),
+      (ledger?.source === "none" ? null : waits(firewall, counter)) ?? rateParts(firewall),
       known(firewall)
         ? `${LAYERS[held?.layer] ?? ""}, ${held?.source ?? ledger?.source}`
         : ledgerSays,
       real(firewall, counter),
       "",
-      known(firewall) ? counter : null,
+      ledger?.source === "none" ? null : counter,
     );
 
     const residual = held?.residual_ratio;
     tiles.residual.set(
-      known(residual) ? [percent(residual, 2, true).replace(" %", ""), "%"] : ["unknown", ""],
+      known(residual)
+        ? [percent(residual, 2, true).replace(" %", ""), "%"]
+        : ((held && waits(residual, states.residual)) ?? ["unknown", ""]),
       known(residual)
         ? `± ${percent(held.residual_uncertainty_ratio)}, counter relative to fleet`
         : held && !figures?.final && !whole
@@ -143,7 +147,7 @@ export class Headline {
           : "requires counter data",
       known(held?.lag_s) && !isOpen(states.lag) ? `lag ${seconds(held.lag_s)}` : "",
       "",
-      known(residual) ? states.residual : null,
+      held ? states.residual : null,
     );
 
     const seen = of?.completeness;

@@ -91,9 +91,9 @@ class RunView {
     main.append(
       head.title,
       head.stale,
+      head.reason,
       head.problem,
       head.stage,
-      head.reason,
       this.headline.element,
       head.bursts,
       this.columns,

@@ -16,10 +16,9 @@ const dated = (at) => [clock(at), instant(at).slice(0, 10)];
 
 const SEVERITIES = ["problem", "warning", "note"];
 
-// The finding that is the reason, then problems, warnings and notes.
-function inOrder(findings, reason) {
-  const rank = ({ sentence, severity }) =>
-    sentence === reason ? -1 : SEVERITIES.indexOf(severity);
+// Problems, warnings and notes.
+function inOrder(findings) {
+  const rank = ({ severity }) => SEVERITIES.indexOf(severity);
   return findings.toSorted((a, b) => rank(a) - rank(b) || b.weight - a.weight);
 }
 
@@ -47,13 +46,16 @@ export class RunAside {
   showFindings(state) {
     const { summary, findings } = state;
     const whole = summary && this.burstIndex === null;
-    const list = whole ? summary.findings : inOrder([...findings.values()], state.figures?.reason);
+    const reason = whole ? summary.reason : state.figures?.reason;
+    const all = whole ? summary.findings : inOrder([...findings.values()]);
+    // The reason is shown above the figures.
+    const list = all.filter(({ sentence }) => sentence !== reason);
     refill(this.findings, list, () => {
-      // The reason is shown above the figures. Notes are folded.
-      const first = list.filter((each, place) => place === 0 || each.severity !== "note");
-      const notes = list.filter((each, place) => place > 0 && each.severity === "note");
+      const first = list.filter(({ severity }) => severity !== "note");
+      const notes = list.filter(({ severity }) => severity === "note");
+      const none = isOver(state) ? "No problem and no warning." : "None yet.";
       return [
-        list.length ? findingItems(first) : h("li.quiet", isOver(state) ? "None." : "None yet."),
+        first.length ? findingItems(first) : h("li.quiet", none),
         notes.length
           ? h(
               "li",

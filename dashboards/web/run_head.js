@@ -66,7 +66,7 @@ export class RunHead {
     if (this.reason.hidden) return;
     refill(this.reason, [of.reason, of.next_step], () => [
       h("p", of.reason.replaceAll("+-", "±")),
-      h("p.next", h("strong", "Next: "), `${of.next_step}.`),
+      h("p.step", h("strong", "Next: "), h("span", `${of.next_step}.`)),
     ]);
   }
 

@@ -590,7 +590,9 @@ def make_snapshot(
 
 def _is_live(finding: Finding) -> bool:
     """Return True if a finding does not depend on seconds that are still to come."""
-    return finding.kind != "verdict" and not finding.id.startswith("limiter-")
+    if finding.id == "short-sustain" or finding.id.startswith("limiter-"):
+        return False
+    return finding.kind != "verdict"
 
 
 def empty_snapshot(plan: Plan, burst: Burst) -> LiveSnapshot:
