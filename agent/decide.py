@@ -259,13 +259,25 @@ def start_error_s(job: Job, reading: Reading) -> float | None:
     return reading.first_data_at_s - job.planned_start_at.timestamp()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateReport:
+    """What happened to an engine at the start.
+
+    Attributes:
+        release: Report of the start gate, or None if there is none.
+        refusal: Reason if we stopped the engine (cancelled, lease, agent stopping).
+    """
+
+    release: Release | None = None
+    refusal: str | None = None
+
+
 def judge_outcome(
     job: Job,
     reading: Reading,
     exit_: Exit,
+    gate: GateReport = GateReport(),
     *,
-    release: Release | None = None,
-    gate_refusal: str | None = None,
     late_after_s: float,
 ) -> JobOutcome:
     """Return the outcome of a job for which the engine was started.
@@ -276,12 +288,11 @@ def judge_outcome(
         job: Job that was run.
         reading: Data of the engine.
         exit_: How the process ended.
-        release: Report of the start gate, or None if there is none.
-        gate_refusal: Reason if we stopped the engine (cancelled, lease, agent stopping).
+        gate: How the start gate released the engine, or why we stopped it.
         late_after_s: Seconds after the planned start at which data is late.
     """
-    if gate_refusal is not None:
-        return JobOutcome(outcome=Outcome.ABANDONED, reason=gate_refusal)
+    if gate.refusal is not None:
+        return JobOutcome(outcome=Outcome.ABANDONED, reason=gate.refusal)
     failure = _unopened(job, reading, exit_) or _failure(reading, exit_)
     if failure is not None:
         return JobOutcome(outcome=Outcome.FAILED, reason=failure)
@@ -297,7 +308,7 @@ def judge_outcome(
         return JobOutcome(
             outcome=Outcome.LATE,
             reason=f"data began {error_s:.3f} s after the instant, over {late_after_s:g} s"
-            + _why_late(job, release),
+            + _why_late(job, gate.release),
         )
     return JobOutcome(outcome=Outcome.MEASURED, reason=None)
 

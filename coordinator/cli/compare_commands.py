@@ -28,7 +28,7 @@ _SEARCHED_RUNS_COUNT: Final = 1000
 _CLOCK: Final = re.compile(r"\d{1,2}:\d{2}(:\d{2})?")
 
 
-def compare(
+def compare(  # noqa: PLR0913 - options
     session: Session,
     run_ids: Annotated[list[str] | None, typer.Argument(metavar="[RUN]...")] = None,
     labels: Annotated[list[str] | None, typer.Option("--label", metavar="NAME[=VALUE]")] = None,
@@ -223,5 +223,5 @@ def _metric_cells(metric: Metric) -> list[str]:
         f"{interval(metric.b_mean, metric.b_half_width)} (n {metric.b_count})",
         interval(metric.difference, metric.difference_half_width),
         ratio,
-        "yes" if metric.apart else "not shown",
+        "yes" if metric.significant else "not shown",
     ]

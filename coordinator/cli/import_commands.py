@@ -50,7 +50,7 @@ Assignments = Annotated[
 
 
 @app.command()
-def original(
+def original(  # noqa: PLR0913 - options
     session: Session,
     file: Annotated[Path, typer.Argument(metavar="FILE.csv")],
     firewall_metric: Annotated[Path | None, typer.Option(metavar="FILE.csv")] = None,
@@ -60,8 +60,8 @@ def original(
     pairs_planned: Annotated[int | None, typer.Option(min=1, max=2000)] = None,
     period_s: Annotated[float | None, typer.Option(min=1, max=604_800)] = None,
     duration_s: Annotated[float | None, typer.Option(min=1, max=86_400)] = None,
-    since: Annotated[str | None, typer.Option("--from", metavar="TIME")] = None,
-    before: Annotated[str | None, typer.Option(metavar="TIME")] = None,
+    since: Annotated[str | None, typer.Option("--since", metavar="TIME")] = None,
+    before: Annotated[str | None, typer.Option("--until", metavar="TIME")] = None,
     labels: Labels = None,
     assignments: Assignments = None,
 ) -> None:
@@ -89,8 +89,8 @@ def original(
             now=datetime.now(UTC),
             profile=profile,
             zone=zone,
-            from_at=_parse_time("--from", since),
-            before_at=_parse_time("--before", before),
+            from_at=_parse_time("--since", since),
+            before_at=_parse_time("--until", before),
             duration_s=duration_s,
             pairs_planned=pairs_planned,
             period_s=period_s,

@@ -88,7 +88,7 @@ class RangeOutputs:
         return ["--resource-group", self.resource_group, "--subscription", self.subscription_id]
 
 
-def up(
+def up(  # noqa: PLR0913 - options
     directory: Directory = DIRECTORY,
     variables: Vars = None,
     settings: Set = None,
@@ -97,7 +97,7 @@ def up(
     check: Annotated[bool, typer.Option("--check")] = False,
     yes: Yes = False,
     dry_run: DryRun = False,
-    ready_within_s: Annotated[float, typer.Option(min=0)] = READY_WITHIN_S,
+    ready_within_s: Annotated[float, typer.Option("--timeout-s", min=0)] = READY_WITHIN_S,
 ) -> None:
     """Create or update the range.
 
@@ -193,12 +193,12 @@ def unpark(
         typer.echo("the range is unparked and has no agents; before a test: broadside scale N")
 
 
-def down(
+def down(  # noqa: PLR0913 - options
     directory: Directory = DIRECTORY,
     variables: Vars = None,
     settings: Set = None,
     name: str | None = None,
-    patience_s: Annotated[float, typer.Option(min=0)] = 120.0,
+    patience_s: Annotated[float, typer.Option("--timeout-s", min=0)] = 120.0,
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> None:

@@ -12,6 +12,7 @@ from broadside.coordinator.cli.session import ApiSession, RunArgument, Session
 from broadside.coordinator.cli.terminal_text import write_bytes
 from broadside.coordinator.cli.text_tables import (
     Column,
+    ListTable,
     RowsFormat,
     RowsOption,
     cells,
@@ -47,10 +48,11 @@ Labels = Annotated[
 ]
 From = Annotated[
     str | None,
-    typer.Option("--from", metavar="TIME", help="Only runs whose traffic begins at or after it."),
+    typer.Option("--since", metavar="TIME", help="Only runs whose traffic begins at or after it."),
 ]
 Before = Annotated[
-    str | None, typer.Option(metavar="TIME", help="Only runs whose traffic begins before it.")
+    str | None,
+    typer.Option("--until", metavar="TIME", help="Only runs whose traffic begins before it."),
 ]
 
 
@@ -64,8 +66,8 @@ def _filters(
     filters: dict[str, object] = {
         "scenario": scenario,
         "label": [label.replace("=", ":", 1) for label in labels or ()] or None,
-        "from_at": _local_time("--from", since),
-        "before_at": _local_time("--before", before),
+        "from_at": _local_time("--since", since),
+        "before_at": _local_time("--until", before),
     }
     return {name: value for name, value in filters.items() if value is not None}
 
@@ -81,7 +83,7 @@ def _local_time(option: str, text: str | None) -> str | None:
     return at.isoformat()
 
 
-def runs(
+def runs(  # noqa: PLR0913 - options
     session: Session,
     limit: Limit = 20,
     scenario: Scenario = None,
@@ -106,21 +108,23 @@ def runs(
     print_list(
         session,
         session.call(lambda client: client.runs(limit, **filters)),
-        {
-            "run": "run_id",
-            "scenario": "scenario",
-            "created (UTC)": "created_at",
-            "by": "created_by",
-            "verdict": _verdict,
-            "received": _received,
-            "complete": "outcome.completeness_ratio",
-        },
-        model="broadside.exchange.records:RunHeader",
-        empty="no run matches the filters"
-        if filters
-        else "no run yet; start one with `broadside launch loopback`",
+        ListTable(
+            columns={
+                "run": "run_id",
+                "scenario": "scenario",
+                "created (UTC)": "created_at",
+                "by": "created_by",
+                "verdict": _verdict,
+                "received": _received,
+                "complete": "outcome.completeness_ratio",
+            },
+            model="broadside.exchange.records:RunHeader",
+            empty="no run matches the filters"
+            if filters
+            else "no run yet; start one with `broadside launch loopback`",
+            low_priority=["scenario", "created (UTC)", "by", "complete"],
+        ),
         form=form,
-        low_priority=["scenario", "created (UTC)", "by", "complete"],
         extra=lambda header: {"verdict": header.outcome and header.outcome.verdict},
     )
 
@@ -168,7 +172,7 @@ def _received(header: "RunHeader") -> str:
     return formatting.rate(rate) + ("" if rate is None else f" {layer}{lab}")
 
 
-def aggregate(
+def aggregate(  # noqa: PLR0913 - options
     session: Session,
     group_by: Annotated[
         str, typer.Option("--group-by", metavar="WHAT", help=f"Property to group by: {GROUPINGS}.")
@@ -195,29 +199,31 @@ def aggregate(
     print_list(
         session,
         result.groups,
-        {
-            group_by: lambda group: group.group if group.group is not None else "(none)",
-            "runs": "runs_count",
-            "bursts": lambda group: formatting.count(group.bursts_count),
-            "verdicts": lambda group: ", ".join(
-                f"{n} {name}" for name, n in group.verdicts.items()
-            ),
-            "mean rate": "received.mean_bits_per_second",
-            "+-": "received.half_width_bits_per_second",
-            "min": "received.min_bits_per_second",
-            "max": "received.max_bits_per_second",
-            "mean if inconclusive": "received_inconclusive.mean_bits_per_second",
-            "complete": "completeness.mean_ratio",
-            "worst residual": lambda group: formatting.signed_ratio(group.worst_residual_ratio),
-            "cost": lambda group: _cost(group.cost),
-        },
-        model="broadside.coordinator.runs.listing:RunGroup",
-        empty="no run matches; list the runs with `broadside runs`",
+        ListTable(
+            columns={
+                group_by: lambda group: group.group if group.group is not None else "(none)",
+                "runs": "runs_count",
+                "bursts": lambda group: formatting.count(group.bursts_count),
+                "verdicts": lambda group: ", ".join(
+                    f"{n} {name}" for name, n in group.verdicts.items()
+                ),
+                "mean rate": "received.mean_bits_per_second",
+                "+-": "received.half_width_bits_per_second",
+                "min": "received.min_bits_per_second",
+                "max": "received.max_bits_per_second",
+                "mean if inconclusive": "received_inconclusive.mean_bits_per_second",
+                "complete": "completeness.mean_ratio",
+                "worst residual": lambda group: formatting.signed_ratio(group.worst_residual_ratio),
+                "cost": lambda group: _cost(group.cost),
+            },
+            model="broadside.coordinator.runs.listing:RunGroup",
+            empty="no run matches; list the runs with `broadside runs`",
+            low_priority=["min", "max", "runs", "complete", "cost", "bursts"],
+        ),
         form=form,
-        low_priority=["min", "max", "runs", "complete", "cost", "bursts"],
     )
     if result.truncated:
-        typer.echo("there are more runs; limit the time with --from and --before", err=True)
+        typer.echo("there are more runs; limit the time with --since and --until", err=True)
 
 
 def _cost(cost: "CostSum | None") -> str:
@@ -245,20 +251,22 @@ def bursts(
     print_list(
         session,
         session.call_run(run_id, lambda client, resolved: client.bursts(resolved, limit)),
-        {
-            "burst": lambda entry: str(entry.status.index + 1),
-            "start (UTC)": "status.planned_start_at",
-            "phase": "status.phase",
-            "measured": measured,
-            "received": received,
-            "firewall": "summary.firewall_bits_per_second",
-            "limiter": "summary.limiter",
-            "verdict": "summary.verdict",
-        },
-        model="broadside.coordinator.views.responses:BurstEntry",
-        empty="no burst in this run",
+        ListTable(
+            columns={
+                "burst": lambda entry: str(entry.status.index + 1),
+                "start (UTC)": "status.planned_start_at",
+                "phase": "status.phase",
+                "measured": measured,
+                "received": received,
+                "firewall": "summary.firewall_bits_per_second",
+                "limiter": "summary.limiter",
+                "verdict": "summary.verdict",
+            },
+            model="broadside.coordinator.views.responses:BurstEntry",
+            empty="no burst in this run",
+            low_priority=["measured", "limiter"],
+        ),
         form=form,
-        low_priority=["measured", "limiter"],
     )
 
 
@@ -281,24 +289,26 @@ def pairs(
 
     print_list(
         session,
-        session.call_run(run_id, lambda client, resolved: client.pairs(resolved, burst - 1, limit)),
-        {
-            "pair": "pair",
-            "client": lambda entry: entry.client_agent_id or "none",
-            "server": server,
-            "state": state,
-            "received": "summary.received_bits_per_second",
-            "complete": "summary.completeness_ratio",
-            "reason": lambda entry: (entry.summary or entry).reason or "",
-        },
-        model="broadside.coordinator.views.responses:PairEntry",
-        empty="no pair in this burst",
+        session.call_run(run_id, lambda client, resolved: client.pairs(resolved, burst, limit)),
+        ListTable(
+            columns={
+                "pair": "pair",
+                "client": lambda entry: entry.client_agent_id or "none",
+                "server": server,
+                "state": state,
+                "received": "summary.received_bits_per_second",
+                "complete": "summary.completeness_ratio",
+                "reason": lambda entry: (entry.summary or entry).reason or "",
+            },
+            model="broadside.coordinator.views.responses:PairEntry",
+            empty="no pair in this burst",
+            low_priority=["server", "complete"],
+        ),
         form=form,
-        low_priority=["server", "complete"],
     )
 
 
-def series(
+def series(  # noqa: PLR0913 - options
     session: ApiSession,
     run_id: RunArgument,
     burst: Burst = 1,
@@ -324,7 +334,7 @@ def series(
             run_id,
             lambda client, resolved: client.series(
                 resolved,
-                burst - 1,
+                burst,
                 resolution_s=resolution_s,
                 of=of,
                 pair=pair,
@@ -369,23 +379,26 @@ def agents(session: Session, form: RowsOption = None) -> None:
     print_list(
         session,
         session.call(lambda client: client.presences()),
-        {
-            "agent": "agent_id",
-            "role": "role",
-            "state": "state",
-            "heartbeat (UTC)": "beat_at",
-            "address": "address",
-            "engine": lambda presence: presence.engine_version or "none",
-            "clock": lambda presence: _clock_source(presence.clock),
-            "clock bound": lambda presence: formatting.time(
-                presence.clock and presence.clock.bound_s
-            ),
-            "problem": lambda presence: presence.problem or "; ".join(presence.warnings),
-        },
-        model="broadside.exchange.messages:Presence",
-        empty="no agent has sent a heartbeat; start one on each host, see `broadside agent --help`",
+        ListTable(
+            columns={
+                "agent": "agent_id",
+                "role": "role",
+                "state": "state",
+                "heartbeat (UTC)": "beat_at",
+                "address": "address",
+                "engine": lambda presence: presence.engine_version or "none",
+                "clock": lambda presence: _clock_source(presence.clock),
+                "clock bound": lambda presence: formatting.time(
+                    presence.clock and presence.clock.bound_s
+                ),
+                "problem": lambda presence: presence.problem or "; ".join(presence.warnings),
+            },
+            model="broadside.exchange.messages:Presence",
+            empty="no agent has sent a heartbeat; start one on each host, "
+            "see `broadside agent --help`",
+            low_priority=["heartbeat (UTC)", "engine", "address", "clock bound"],
+        ),
         form=form,
-        low_priority=["heartbeat (UTC)", "engine", "address", "clock bound"],
     )
 
 
@@ -412,7 +425,5 @@ def raw(
         side: End of the pair.
     """
     write_bytes(
-        session.call_run(
-            run_id, lambda client, resolved: client.raw(resolved, pair, burst - 1, side)
-        )
+        session.call_run(run_id, lambda client, resolved: client.raw(resolved, pair, burst, side))
     )

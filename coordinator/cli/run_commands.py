@@ -21,7 +21,14 @@ from broadside.coordinator.cli.options import (
     parse_end_time,
 )
 from broadside.coordinator.cli.session import RunArgument, Session, user_name
-from broadside.coordinator.cli.text_tables import Column, RowsOption, cells, print_list, print_table
+from broadside.coordinator.cli.text_tables import (
+    Column,
+    ListTable,
+    RowsOption,
+    cells,
+    print_list,
+    print_table,
+)
 
 if TYPE_CHECKING:
     from broadside.coordinator.cli.operations import Operations
@@ -29,12 +36,12 @@ if TYPE_CHECKING:
     from broadside.coordinator.core.summary import Course, RunSummary
 
 
-def launch(
+def launch(  # noqa: PLR0913 - options
     session: Session,
     scenario: Scenario,
     assignments: Assignments = None,
     budget: Annotated[float | None, typer.Option(metavar="USD", min=0)] = None,
-    unattended: Annotated[str | None, typer.Option(metavar="END")] = None,
+    unattended: Annotated[str | None, typer.Option("--end-at", metavar="TIME")] = None,
     detach: Detach = False,
     plain: Plain = False,
     junit: Junit = None,
@@ -83,11 +90,11 @@ def launch(
 
 
 def _unattended_fields(text: str) -> dict[str, Any]:
-    """Return the fields of ``--unattended``. A duration counts from the launch."""
+    """Return the fields of ``--end-at``. A duration counts from the launch."""
     duration_s = parse_duration_s(text)
     end_at = None
     if duration_s is None:
-        end_at = parse_end_time("--unattended", text, datetime.now(UTC), zone=None)
+        end_at = parse_end_time("--end-at", text, datetime.now(UTC), zone=None)
     return {"unattended_s": duration_s, "unattended_until_at": end_at}
 
 
@@ -143,7 +150,7 @@ def _print_status(status: "RunStatus", course: "Course") -> None:
         print_trends(course)
 
 
-def verdict(
+def verdict(  # noqa: PLR0913 - options
     session: Session,
     run_id: RunArgument,
     recompute: Annotated[bool, typer.Option("--recompute")] = False,
@@ -229,24 +236,26 @@ def scenarios(
     print_list(
         session,
         list(specs.values()),
-        {
-            "scenario": "scenario",
-            "pairs": "pairs_count",
-            "streams": "traffic.streams_count",
-            "bursts": lambda spec: (
-                f"{spec.bursts_count} x {spec.burst_s} s every {spec.period_s} s"
-            ),
-            "target": lambda spec: (
-                formatting.rate(spec.objective.target_bits_per_second)
-                if spec.objective.target_bits_per_second
-                else "none"
-            ),
-            "description": "description",
-        },
-        model="broadside.coordinator.core.run_spec:RunSpec",
-        empty="no scenario",
+        ListTable(
+            columns={
+                "scenario": "scenario",
+                "pairs": "pairs_count",
+                "streams": "traffic.streams_count",
+                "bursts": lambda spec: (
+                    f"{spec.bursts_count} x {spec.burst_s} s every {spec.period_s} s"
+                ),
+                "target": lambda spec: (
+                    formatting.rate(spec.objective.target_bits_per_second)
+                    if spec.objective.target_bits_per_second
+                    else "none"
+                ),
+                "description": "description",
+            },
+            model="broadside.coordinator.core.run_spec:RunSpec",
+            empty="no scenario",
+            low_priority=["streams", "pairs"],
+        ),
         form=form,
-        low_priority=["streams", "pairs"],
     )
 
 

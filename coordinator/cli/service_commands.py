@@ -100,7 +100,7 @@ def _create_app(
     fabric: "Fabric", settings: "CoordinatorSettings", security: "SignInSettings"
 ) -> "FastAPI":
     """Create the application of the coordinator from its settings."""
-    from broadside.coordinator.api.app import create_app
+    from broadside.coordinator.api.app import Extensions, create_app
     from broadside.coordinator.api.auth_middleware import AuthConfig
     from broadside.coordinator.auth.signin import open_sign_in
     from broadside.coordinator.backups import ScheduledBackups
@@ -128,9 +128,11 @@ def _create_app(
         open_coordinator(fabric),
         tick_s=settings.tick_s,
         guard=guard,
-        switches=read_switches(settings.switches_file),
-        places=list(open_receivers(settings)),
-        backups=backups,
+        extensions=Extensions(
+            switches=read_switches(settings.switches_file),
+            places=list(open_receivers(settings)),
+            backups=backups,
+        ),
     )
 
 
@@ -215,7 +217,7 @@ async def _serve(settings: "CoordinatorSettings", security: "SignInSettings") ->
         exit_with_error(f"cannot listen on {url}; see the log above")
 
 
-def agent(
+def agent(  # noqa: PLR0913 - options
     role: Annotated[Role, typer.Option(envvar="BROADSIDE_AGENT_ROLE")],
     agent_id: str | None = None,
     address: str | None = None,
@@ -226,7 +228,7 @@ def agent(
     ] = None,
     check: Annotated[bool, typer.Option("--check")] = False,
     engines: Annotated[list[str] | None, typer.Option("--engine")] = None,
-    rights: Annotated[bool, typer.Option("--rights")] = False,
+    rights: Annotated[bool, typer.Option("--check-permissions")] = False,
     remove_tunnels: Annotated[bool, typer.Option("--remove-tunnels")] = False,
 ) -> None:
     """Run an agent on this host.
@@ -264,7 +266,7 @@ def agent(
     if check:
         module = ["broadside.agent.check", "--ready", *(engines or ())]
     elif rights:
-        module = ["broadside.agent.check", "--rights"]
+        module = ["broadside.agent.check", "--check-permissions"]
     elif remove_tunnels:
         module = ["broadside.agent", "--remove-tunnels"]
     command = module_command(*module)

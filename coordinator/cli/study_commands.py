@@ -24,7 +24,13 @@ from broadside.coordinator.cli.output_files import (
     save_report,
 )
 from broadside.coordinator.cli.session import ApiSession, Session, user_name
-from broadside.coordinator.cli.text_tables import RowsOption, print_list, print_rows, print_table
+from broadside.coordinator.cli.text_tables import (
+    ListTable,
+    RowsOption,
+    print_list,
+    print_rows,
+    print_table,
+)
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.quantities import parse_rate, parse_time
 from broadside.coordinator.studies import study as questions
@@ -51,7 +57,7 @@ Switch = Annotated[
 StudyArgument = Annotated[str, typer.Argument(metavar="STUDY", help="Study id, or `last`.")]
 
 
-def _execute(
+def _execute(  # noqa: PLR0913 - options
     session: Session,
     question: questions.Question,
     scenario: Scenario,
@@ -140,12 +146,12 @@ def sweep(
 
 @app.command()
 @_study_command
-def search(
+def search(  # noqa: PLR0913 - options
     lowest: Annotated[str, typer.Option("--min")],
     highest: Annotated[str, typer.Option("--max")],
-    shortfall: float = 0.01,
-    rtt: str | None = None,
-    residual: float | None = None,
+    loss: Annotated[float, typer.Option("--max-loss")] = 0.01,
+    rtt: Annotated[str | None, typer.Option("--max-rtt")] = None,
+    residual: Annotated[float | None, typer.Option("--max-residual")] = None,
     precision: float = 0.02,
     trials: Annotated[int, typer.Option(min=1)] = 20,
 ) -> questions.Search:
@@ -154,7 +160,7 @@ def search(
     Args:
         lowest: Lowest payload rate, such as 1G.
         highest: Highest payload rate, such as 10G.
-        shortfall: Maximum ratio of lost traffic; 0 for zero loss.
+        loss: Maximum ratio of lost traffic; 0 for zero loss.
         rtt: Maximum mean RTT, such as 5ms.
         residual: Maximum difference of fleet and firewall, as a ratio.
         precision: Width of the last interval, as a ratio.
@@ -163,7 +169,7 @@ def search(
     return questions.Search(
         min_bits_per_second=parse_rate(lowest),
         max_bits_per_second=parse_rate(highest),
-        shortfall_max_ratio=shortfall,
+        shortfall_max_ratio=loss,
         rtt_mean_max_s=None if rtt is None else parse_time(rtt),
         residual_max_ratio=residual,
         precision_ratio=precision,
@@ -173,7 +179,7 @@ def search(
 
 @app.command()
 @_study_command
-def ab(
+def ab(  # noqa: PLR0913 - options
     a: Annotated[str, typer.Option("--a")],
     b: Annotated[str, typer.Option("--b")],
     a_set: Annotated[list[str] | None, typer.Option(metavar="FIELD=VALUE")] = None,
@@ -218,13 +224,13 @@ def matrix(
 
 @app.command()
 @_study_command
-def scaleout(
+def scaleout(  # noqa: PLR0913 - options
     offer: Annotated[str, typer.Option(metavar="R1,R2,...")] = "",
     hold: Annotated[int, typer.Option("--hold-s", min=20)] = 300,
     settle: Annotated[float, typer.Option("--settle-s", min=0)] = 600.0,
     holds: Annotated[int, typer.Option(min=1)] = 20,
     units: Annotated[float | None, typer.Option(min=1)] = None,
-    target: Annotated[str | None, typer.Option("--for", metavar="RATE")] = None,
+    target: Annotated[str | None, typer.Option("--target", metavar="RATE")] = None,
 ) -> questions.Staircase:
     """Load the device until it has scaled out.
 
@@ -249,14 +255,14 @@ def scaleout(
 
 
 @app.command()
-def drill(
+def drill(  # noqa: PLR0913 - options
     session: Session,
     scenario: Scenario,
     at: Annotated[float, typer.Option(min=5)] = 60.0,
-    event: Annotated[str | None, typer.Option(metavar="COMMAND")] = None,
+    event: Annotated[str | None, typer.Option("--event-command", metavar="COMMAND")] = None,
     switch: str | None = None,
     state: str | None = None,
-    probe_every: Annotated[float, typer.Option("--probe-every-s")] = 0.02,
+    probe_every: Annotated[float, typer.Option("--probe-interval-s")] = 0.02,
     assignments: Assignments = None,
     name: Name = None,
     detach: Detach = False,
@@ -268,15 +274,15 @@ def drill(
     Args:
         at: Time of the event in the burst, in s.
         event: Command of the event on this host; not with --api.
-        switch: Switch of the coordinator, instead of --event.
+        switch: Switch of the coordinator, instead of --event-command.
         state: State to set with the switch.
         probe_every: Interval of the probes in s.
     """
     command = _split_command(event)
     if command is not None and (session.api is not None or detach):
         exit_usage(
-            "--event: the command runs in this process until the drill is over; remove --api and "
-            "--detach, or use --switch and --state"
+            "--event-command: the command runs in this process until the drill is over; remove "
+            "--api and --detach, or use --switch and --state"
         )
     question = _build_question(
         lambda: questions.Drill(switch=switch, state=state, at_s=at, probe_every_s=probe_every)
@@ -290,14 +296,16 @@ def list_studies(session: Session, limit: Limit = 20, form: RowsOption = None) -
     print_list(
         session,
         session.call(lambda client: client.studies(limit)),
-        {
-            "study": "study_id",
-            "question": "spec.question.kind",
-            "trials": lambda study: f"{len(study.results)}/{trials_count(study.spec)}",
-            "state": stands,
-        },
-        model="broadside.coordinator.studies.study:Study",
-        empty="no study yet; start one with `broadside study sweep`",
+        ListTable(
+            columns={
+                "study": "study_id",
+                "question": "spec.question.kind",
+                "trials": lambda study: f"{len(study.results)}/{trials_count(study.spec)}",
+                "state": stands,
+            },
+            model="broadside.coordinator.studies.study:Study",
+            empty="no study yet; start one with `broadside study sweep`",
+        ),
         form=form,
     )
 
@@ -437,9 +445,9 @@ def _split_command(event: str | None) -> list[str] | None:
     try:
         argv = None if event is None else shlex.split(event)
     except ValueError as error:
-        exit_usage(f"--event {event!r}: {error}")
+        exit_usage(f"--event-command {event!r}: {error}")
     if argv == []:
-        exit_usage("--event: the command is empty; give a program")
+        exit_usage("--event-command: the command is empty; give a program")
     return argv
 
 

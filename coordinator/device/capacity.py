@@ -16,6 +16,7 @@ from typing import Final
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
 from broadside.coordinator.device.resource_manager import (
     METRICS_VERSION,
+    Access,
     Body,
     Kind,
     Resource,
@@ -199,7 +200,9 @@ def open_capacity(
         )
     endpoint = settings.azure_monitor_endpoint
     token = token_source(settings)
-    return FirewallCapacity(Resource(chosen, FIREWALL, token=token, endpoint=endpoint, say=say))
+    return FirewallCapacity(
+        Resource(chosen, FIREWALL, Access(token=token, endpoint=endpoint), say=say)
+    )
 
 
 # What was set before ------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ from broadside.coordinator.device.telemetry.stabilization import StableReader
 from broadside.coordinator.imports.stored_imports import recompute_import
 from broadside.coordinator.prices import load as load_prices
 from broadside.coordinator.request_errors import RunIsOver, UnknownRun
-from broadside.coordinator.runs.closing import Closing
+from broadside.coordinator.runs.closing import Closing, DeviceReaders
 from broadside.coordinator.runs.dead_letters import DeadLetters
 from broadside.coordinator.runs.dispatch import Dispatch
 from broadside.coordinator.runs.failover import FailoverController
@@ -111,13 +111,14 @@ class Coordinator:
         self._late_until_at = now()
         self.stored = StoredRuns(self._records, now)
         self._closing = Closing(
-            self._records,
+            fabric,
             self.stored.states,
-            self._counter_reader,
-            fabric.troubles,
             self.stored.read_plan,
+            DeviceReaders(
+                counter=self._counter_reader,
+                collector=self._collector if self._collector.quantities else None,
+            ),
             now,
-            collector=self._collector if self._collector.quantities else None,
         )
         self._leases = Leases(
             self._records,

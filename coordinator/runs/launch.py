@@ -24,7 +24,7 @@ from typing import Final
 from broadside.coordinator.core.measure.telemetry import Quantity
 from broadside.coordinator.core.plan.budget import basis
 from broadside.coordinator.core.plan.cost_estimate import Appraisal, OverBudget, estimate
-from broadside.coordinator.core.plan.planner import Infeasible, Problem, live, without_ports
+from broadside.coordinator.core.plan.planner import Infeasible, Problem, Site, live, without_ports
 from broadside.coordinator.core.plan.planner import plan as make_plan
 from broadside.coordinator.core.plan.price import Prices
 from broadside.coordinator.core.run_spec import LedgerPromise, Plan, RunSpec
@@ -299,9 +299,11 @@ class Launcher:
             presences,
             now,
             run_id,
-            reserved=await self.reservations.in_force(but_of=run_id),
-            ledger=self.ledger,
-            witnesses=self.quantities,
+            Site(
+                reserved=await self.reservations.in_force(but_of=run_id),
+                ledger=self.ledger,
+                witnesses=self.quantities,
+            ),
         )
         return plan, live(presences, now)
 

@@ -24,6 +24,7 @@ from broadside.coordinator.core.live.live_view import (
     LiveLedger,
     LiveSnapshot,
     LiveStatus,
+    PlannedCells,
     changed_seconds,
     empty_snapshot,
     final_snapshot,
@@ -256,8 +257,7 @@ class Feed:
                 make_snapshot,
                 stored.summary,
                 stored.series,
-                pairs_count=len(plan.pairs),
-                planned_s=planned_s,
+                PlannedCells(pairs_count=len(plan.pairs), seconds=planned_s),
                 known_s=planned_s,
                 final=True,
             )

@@ -95,6 +95,7 @@ class RunView {
       head.problem,
       head.stage,
       this.headline.element,
+      head.warnings,
       head.bursts,
       this.columns,
     );
@@ -131,7 +132,7 @@ class RunView {
   // Events from the stream ----------------------------------------------------------------------
 
   #listen() {
-    const query = this.burstIndex === null ? "" : `?burst_index=${this.burstIndex}`;
+    const query = this.burstIndex === null ? "" : `?burst=${this.burstIndex + 1}`;
     this.stream = new Stream(`/v1/runs/${this.runId}/events${query}`, {
       onevent: (name, message) => {
         const began = performance.now();

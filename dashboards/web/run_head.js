@@ -17,6 +17,8 @@ export class RunHead {
     Object.assign(this, { runId, burstIndex, operator, onabort });
     this.stale = h("p.stale", { hidden: true, role: "status" });
     this.problem = h("div");
+    // Warnings of the launch. They are below the figures.
+    this.warnings = h("div");
     this.scenario = h("h1", "Run");
     this.badge = h("span.badge.going", "connecting");
     this.actions = h("div.actions");
@@ -35,7 +37,7 @@ export class RunHead {
   show(state, now) {
     say(this.scenario, state.status.scenario);
     this.#showBadge(state);
-    this.#showProblem(state.status);
+    this.#showProblem(state);
     this.showReason(state);
     this.#showActions(state);
     this.#showBursts(state);
@@ -96,12 +98,15 @@ export class RunHead {
     this.badge = badge;
   }
 
-  #showProblem({ cancelled_by: by, cancel_reason: reason, warnings, problem }) {
-    refill(this.problem, [by, warnings, problem], () => [
+  // After the verdict, its reason also says who aborted the run.
+  #showProblem({ status, summary }) {
+    const { cancelled_by: by, cancel_reason: reason, warnings, problem } = status;
+    const isAborted = by && summary?.verdict !== "inconclusive";
+    refill(this.problem, [isAborted, reason, problem], () => [
       problem ? notice("bad", "New data cannot be read", problem) : null,
-      by ? notice("note", `Aborted by ${by}`, reason) : null,
-      warnings.map((each) => notice("note", "Warning", each)),
+      isAborted ? notice("note", `Aborted by ${by}`, reason) : null,
     ]);
+    refill(this.warnings, warnings, () => warnings.map((each) => notice("note", "Warning", each)));
   }
 
   #showActions(state) {

@@ -111,7 +111,7 @@ async def bench(folder: Path, pairs: int, bursts: int) -> list[Row]:
             # A real coordinator does not have the objects of the simulation, so the collector skips
             # them.
             gc.freeze()
-            run, last = f"/v1/runs/{plan.run_id}", plan.bursts[-1].index
+            run, last = f"/v1/runs/{plan.run_id}", plan.bursts[-1].index + 1
             firing = asyncio.create_task(fire(coordinator, clock))
             for name, path in (
                 ("status", run),
@@ -230,11 +230,8 @@ async def fill(fabric: Fabric, plan: Plan, clock: Clock, coordinator: Coordinato
         measured.append(replace(one, summary=summary, series=series))
         clock.at = burst.planned_end_at + timedelta(seconds=20)
         if burst is not plan.bursts[-1]:
-            sent_bytes = series.payload_bytes
             rows_read = await read_rows(fabric.records, plan.run_id, burst.index)
-            await coordinator.stored.states.close(
-                plan, burst, summary, rows_read, payload_bytes=sent_bytes
-            )
+            await coordinator.stored.states.close(plan, burst, measured[-1], rows_read)
     began_s = time.perf_counter()
     summary_of_run = summarise_run(plan, measured, None, clock.at)
     document = canonical(summary_of_run)

@@ -22,7 +22,9 @@ __all__ = [
     "Observation",
     "compare",
     "conditions_of",
+    "group_comparison",
     "hold",
     "observe",
     "parse_gate",
+    "regression_gate",
 ]

@@ -81,16 +81,29 @@ _EXTREMES: Final = {
 }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunContext:
+    """Records of a run in addition to its bursts and the device counter.
+
+    Attributes:
+        telemetry: Telemetry of devices.
+        fleet: Agents that were present at launch.
+        troubles: Outages of the coordinator.
+        neighbours: Bursts of other runs that the same counter includes.
+    """
+
+    telemetry: DeviceTelemetry | None = None
+    fleet: Sequence[Presence] = ()
+    troubles: Sequence[ServiceOutage] = ()
+    neighbours: Sequence[Neighbour] = ()
+
+
 def summarise_run(
     plan: Plan,
     bursts: Sequence[BurstMeasurement],
     ledger: FirewallLedger | None,
     now: datetime,
-    *,
-    telemetry: DeviceTelemetry | None = None,
-    fleet: Sequence[Presence] = (),
-    troubles: Sequence[ServiceOutage] = (),
-    neighbours: Sequence[Neighbour] = (),
+    context: RunContext | None = None,
 ) -> RunSummary:
     """Compute the summary of a run, with a verdict for the run and for each burst.
 
@@ -102,16 +115,15 @@ def summarise_run(
         bursts: Measured bursts, in any order.
         ledger: Device counter. None if no source returned data.
         now: Current time, stored as ``computed_at``.
-        telemetry: Telemetry of devices.
-        fleet: Agents that were present at launch.
-        troubles: Outages of the coordinator.
-        neighbours: Bursts of other runs that the same counter includes.
+        context: Other records of the run. None if there are none.
     """
+    context = context or RunContext()
+    telemetry = context.telemetry
     measured = sorted(bursts, key=lambda burst: burst.summary.index)
     if telemetry is not None:
         telemetry = place(telemetry, list(_burst_times(plan).values()))
     ledger = None if ledger is None else ledger.proving()
-    counter, counters = _reconcile(plan, measured, ledger, neighbours)
+    counter, counters = _reconcile(plan, measured, ledger, context.neighbours)
     between = half_width_of_bursts([burst.summary for burst in measured])
     evidence = _Evidence(plan, measured, ledger, telemetry, between)
     summary = [_judge_burst(evidence, number, part) for number, part in enumerate(counters)]
@@ -136,8 +148,8 @@ def summarise_run(
         *_counter_findings(plan, counter, ledger),
         *lag_findings(counter, (last_at - first_at).total_seconds()),
         *course_findings(trends, silent_controls_count=silent),
-        *coordinator_findings(troubles),
-        *host_difference_findings(fleet, _agents_of(plan, summary)),
+        *coordinator_findings(context.troubles),
+        *host_difference_findings(context.fleet, _agents_of(plan, summary)),
         *witness_findings(telemetry, first_at, last_at),
     ]
     omit_pairs = len(plan.pairs) * len(summary) > PAIR_SUMMARIES_MAX

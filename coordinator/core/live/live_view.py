@@ -334,8 +334,7 @@ def full_snapshot(
     snapshot = make_snapshot(
         levels_of_flows,
         measured.series,
-        pairs_count=len(plan.pairs),
-        planned_s=planned_s,
+        PlannedCells(pairs_count=len(plan.pairs), seconds=planned_s),
         known_s=known_s,
         final=False,
     )
@@ -423,8 +422,7 @@ def incremental_snapshot(
     new = make_snapshot(
         before.figures.summary,
         series_of(part, aligned),
-        pairs_count=len(plan.pairs),
-        planned_s=burst.duration_s + burst.omit_s,
+        PlannedCells(pairs_count=len(plan.pairs), seconds=burst.duration_s + burst.omit_s),
         known_s=known_s,
         final=False,
     )
@@ -507,25 +505,31 @@ def _without_residual(summary: BurstSummary) -> BurstSummary:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedCells:
+    """Planned number of rows (pairs) and columns (seconds) of the heat map."""
+
+    pairs_count: int
+    seconds: int
+
+
 def make_snapshot(
     summary: BurstSummary,
     series: BurstSeries,
+    planned: PlannedCells,
     *,
-    pairs_count: int,
-    planned_s: int,
     known_s: int,
     final: bool,
 ) -> LiveSnapshot:
     """Create a snapshot from a summary and series.
 
-    If no pair was late, seconds after ``planned_s`` are not shown. They contain only parts of a
+    If no pair was late, seconds after the planned ones are not shown. They contain only parts of a
     second, and would look like a sudden fall.
 
     Args:
         summary: Burst summary.
         series: Data for each second in the burst.
-        pairs_count: Number of planned pairs.
-        planned_s: Planned seconds.
+        planned: Planned pairs and seconds.
         known_s: Number of seconds that are final.
         final: True if the burst is over and measured.
     """
@@ -534,8 +538,8 @@ def make_snapshot(
     recorded = np.flatnonzero(_recorded(series))
     stop = (int(recorded[-1]) + 1 if len(recorded) else 0) + offset
     if not summary.late_pairs:
-        stop = min(stop, planned_s)
-    rates = _pair_rates(series, pairs_count)
+        stop = min(stop, planned.seconds)
+    rates = _pair_rates(series, planned.pairs_count)
     first = max(0, offset, stop - CELLS_MAX_COUNT // max(1, len(rates)))
     span = slice(first - offset, max(first, stop) - offset)
     fleet = series.received_bytes[span] * 8.0
@@ -630,8 +634,7 @@ def final_snapshot(summary: RunSummary, burst_index: int, series: BurstSeries) -
     return make_snapshot(
         burst,
         series,
-        pairs_count=len(burst.pairs) if has_pairs else 0,
-        planned_s=planned_s,
+        PlannedCells(pairs_count=len(burst.pairs) if has_pairs else 0, seconds=planned_s),
         known_s=planned_s,
         final=True,
     )

@@ -3,10 +3,9 @@
 import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address, ip_network
-from types import MappingProxyType
 
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.documented_limits import DOCUMENTED
@@ -81,15 +80,27 @@ def live(presences: Sequence[Presence], now: datetime) -> list[Presence]:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """Other runs, and the sources for the device under test.
+
+    Attributes:
+        reserved: Ports that are used by other runs.
+        ledger: Device counter that the verdict will use, or None.
+        witnesses: Devices with telemetry, and the quantities that are available for each.
+    """
+
+    reserved: Reserved = NOTHING
+    ledger: LedgerPromise | None = None
+    witnesses: Mapping[str, Collection[str]] = field(default_factory=dict)
+
+
 def plan(
     spec: RunSpec,
     presences: Sequence[Presence],
     now: datetime,
     run_id: str,
-    *,
-    reserved: Reserved = NOTHING,
-    ledger: LedgerPromise | None = None,
-    witnesses: Mapping[str, Collection[str]] = MappingProxyType({}),
+    site: Site = Site(),
 ) -> Plan:
     """Select endpoints and start times for a run.
 
@@ -101,13 +112,12 @@ def plan(
         presences: Heartbeats of all agents.
         now: Launch time.
         run_id: Id for the new run.
-        reserved: Ports that are used by other runs.
-        ledger: Device counter that the verdict will use, or None.
-        witnesses: Devices with telemetry, and the quantities that are available for each.
+        site: Other runs, and the sources for the device under test.
 
     Raises:
         Infeasible: The run cannot be planned. The error contains all problems.
     """
+    reserved, ledger, witnesses = site.reserved, site.ledger, site.witnesses
     fleet = live(presences, now)
     holders, twice = first_announcements([agent for agent in fleet if agent.role is Role.SERVER])
     servers = reserved.without(holders)

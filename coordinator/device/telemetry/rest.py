@@ -22,6 +22,7 @@ from broadside.coordinator.device.http_client import (
 from broadside.coordinator.device.telemetry.config import parse_entry
 from broadside.coordinator.device.telemetry.polling import (
     Answer,
+    PolledDevice,
     PolledEntry,
     PolledSource,
     Reading,
@@ -190,8 +191,10 @@ def open_source(entry: Mapping[str, Any]) -> PolledSource:
             "(or 32), and scale = 8 if the device counts bytes"
         )
     return PolledSource(
-        RestClient(parsed).poll,
-        name=f"rest {urlsplit(parsed.url).hostname}",
-        entry=parsed,
-        quantities=(read.quantity for read in parsed.read),
+        parsed,
+        PolledDevice(
+            request=RestClient(parsed).poll,
+            name=f"rest {urlsplit(parsed.url).hostname}",
+            quantities=(read.quantity for read in parsed.read),
+        ),
     )

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from broadside.coordinator.core.measure.consistency_checks import ConsistencyChecker
-from broadside.coordinator.core.measure.formulas.headers import headers
+from broadside.coordinator.core.measure.formulas.headers import tcp_headers
 from broadside.coordinator.core.measure.records.columns import (
     HostColumns,
     IntervalColumns,
@@ -26,7 +26,6 @@ from broadside.exchange.messages import (
     Flow,
     FlowTotals,
     Measure,
-    Protocol,
     ServerTest,
     Side,
     Traffic,
@@ -250,7 +249,7 @@ def _downloaded(
     track = seconds(Side.CLIENT, at.timestamp(), [RECEIVED // 10] * 10, flow=Flow.DOWN)
     pair = PairEvidence(pair_index=0, server_test=test, client_tracks=(track,))
     requested = traffic_of(engine=engine, streams_count=1)
-    examination = ConsistencyChecker(requested, headers(Protocol.TCP, ()), 0.05)
+    examination = ConsistencyChecker(requested, tcp_headers(()), 0.05)
     examination.add([pair])
     return list(examination.done())
 
@@ -260,8 +259,8 @@ def test_more_bytes_received_than_a_daemon_sent_is_a_contradiction(engine: str) 
     """The server log can show 8 of 40 Mbit/s, or it can have lost 1 of 30 seconds."""
     for sent_ratio in (0.2, 29 / 30):
         (result,) = _downloaded(sent_ratio, engine)
-        assert (result.rule, result.said) == (Rule.RECEIVED_OVER_SENT, RECEIVED)
-        assert result.bound == pytest.approx(RECEIVED * sent_ratio)
+        assert (result.rule, result.observed) == (Rule.RECEIVED_OVER_SENT, RECEIVED)
+        assert result.limit == pytest.approx(RECEIVED * sent_ratio)
     # If a transfer is aborted, more bytes can be sent than received.
     for sent_ratio in (1.0, 1.3):
         assert _downloaded(sent_ratio, engine) == []
