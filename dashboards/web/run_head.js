@@ -37,7 +37,7 @@ export class RunHead {
   show(state, now) {
     say(this.scenario, state.status.scenario);
     this.#showBadge(state);
-    this.#showProblem(state);
+    this.#showProblem(state.status);
     this.showReason(state);
     this.#showActions(state);
     this.#showBursts(state);
@@ -98,13 +98,10 @@ export class RunHead {
     this.badge = badge;
   }
 
-  // After the verdict, its reason also says who aborted the run.
-  #showProblem({ status, summary }) {
-    const { cancelled_by: by, cancel_reason: reason, warnings, problem } = status;
-    const isAborted = by && summary?.verdict !== "inconclusive";
-    refill(this.problem, [isAborted, reason, problem], () => [
+  #showProblem({ cancelled_by: by, cancel_reason: reason, warnings, problem }) {
+    refill(this.problem, [by, reason, problem], () => [
       problem ? notice("bad", "New data cannot be read", problem) : null,
-      isAborted ? notice("note", `Aborted by ${by}`, reason) : null,
+      by ? notice("note", `Aborted by ${by}`, reason) : null,
     ]);
     refill(this.warnings, warnings, () => warnings.map((each) => notice("note", "Warning", each)));
   }
