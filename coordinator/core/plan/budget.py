@@ -293,7 +293,7 @@ def with_abort(summary: RunSummary, control: Control | None) -> RunSummary:
     finding = problem(
         "run-aborted",
         107,
-        f"The run was aborted by {control.cancelled_by or 'an unknown user'} at "
+        f"{control.cancelled_by or 'An unknown user'} aborted the run at "
         f"{control.cancelled_at:%H:%M:%S} UTC ({control.cancel_reason or 'no reason given'}). "
         f"{measured.measured_s} of {measured.planned_s} planned pair-seconds were measured "
         f"({ratio(measured.completeness_ratio, 1)}).",
