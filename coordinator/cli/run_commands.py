@@ -123,7 +123,7 @@ def show(session: Session, run_id: RunArgument) -> None:
     session.show(status, lambda status: _print_status(status, trend))
 
 
-def _print_status(status: "RunStatus", course: "Course") -> None:
+def _print_status(status: "RunStatus", trends: "Course") -> None:
     from broadside.coordinator.cli.summary_tables import print_trends
 
     imported = f", imported ({status.imported})" if status.imported else ""
@@ -146,8 +146,8 @@ def _print_status(status: "RunStatus", course: "Course") -> None:
         "outcomes": lambda burst: ", ".join(f"{n} {name}" for name, n in burst.outcomes.items()),
     }
     print_table("", list(columns), [cells(burst, columns) for burst in status.bursts])
-    if course.bursts_count:
-        print_trends(course)
+    if trends.bursts_count:
+        print_trends(trends)
 
 
 def verdict(  # noqa: PLR0913 - options

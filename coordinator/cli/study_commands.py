@@ -37,7 +37,7 @@ from broadside.coordinator.studies import study as questions
 from broadside.coordinator.studies.trials import trials_count
 from broadside.coordinator.views.charts import Theme
 from broadside.coordinator.views.charts.study_charts import chart_of
-from broadside.coordinator.views.report.study_tables import stands, study_tables
+from broadside.coordinator.views.report.study_tables import study_state, study_tables
 
 if TYPE_CHECKING:
     from broadside.coordinator.cli.operations import Operations
@@ -301,7 +301,7 @@ def list_studies(session: Session, limit: Limit = 20, form: RowsOption = None) -
                 "study": "study_id",
                 "question": "spec.question.kind",
                 "trials": lambda study: f"{len(study.results)}/{trials_count(study.spec)}",
-                "state": stands,
+                "state": study_state,
             },
             model="broadside.coordinator.studies.study:Study",
             empty="no study yet; start one with `broadside study sweep`",
@@ -378,7 +378,7 @@ def abort(
         study_id,
         lambda client, resolved: client.cancel_study(resolved, by=user_name(), reason=reason),
     )
-    session.show(study, lambda study: typer.echo(f"{study.study_id}: {stands(study)}"))
+    session.show(study, lambda study: typer.echo(f"{study.study_id}: {study_state(study)}"))
 
 
 def print_study(study: questions.Study) -> None:
@@ -392,7 +392,7 @@ def print_study(study: questions.Study) -> None:
         typer.echo(study.conclusion.sentence)
         for note in study.conclusion.notes:
             typer.echo(f"note: {note}")
-    typer.echo(stands(study))
+    typer.echo(study_state(study))
 
 
 async def _follow(

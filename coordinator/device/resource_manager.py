@@ -398,8 +398,8 @@ def object_of(body: bytes) -> dict[str, Any]:
     return document if isinstance(document, dict) else {}
 
 
-def _message(told: Body) -> str:
-    error = told.get("error")
+def _message(body: Body) -> str:
+    error = body.get("error")
     if not isinstance(error, dict):
         return "no reason given"
     return " ".join(str(error.get("message") or error.get("code")).split())

@@ -161,7 +161,7 @@ class Closing:
     async def _load_or_measure(self, plan: Plan, burst: Burst) -> BurstMeasurement:
         """Return the stored burst, or measure it again if rows were missing when it was closed."""
         closed = (await self._states.closed(plan.run_id)).get(burst.index)
-        if closed is not None and closed.whole:
+        if closed is not None and closed.is_complete:
             stored = await read_measured(self._records, plan.run_id, burst.index, with_pairs=False)
             if stored is not None:
                 return stored

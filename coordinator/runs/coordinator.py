@@ -352,7 +352,7 @@ class Coordinator:
             self._leases.hold(plan)
             await self._leases.renew()
             await self._dispatch.queue_bursts(plan, within_s=_QUEUE_WITHIN_S)
-            await self._replacements.look(plan)
+            await self._replacements.replace_silent(plan)
 
     async def recompute(self, run_id: str) -> RunSummary | None:
         """Compute the verdict again from the stored rows. Nothing is written.

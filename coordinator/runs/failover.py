@@ -53,7 +53,7 @@ class FailoverController:
         self._now = now
         self._looked_at: dict[str, datetime] = {}
 
-    async def look(self, plan: Plan) -> Sequence[Failover]:
+    async def replace_silent(self, plan: Plan) -> Sequence[Failover]:
         """Make the moves that are needed before the next burst becomes visible.
 
         Unfinished moves of earlier attempts, also of other coordinators, are sent too.

@@ -24,7 +24,7 @@ from broadside.coordinator.core.live.status import (
 )
 from broadside.coordinator.core.plan.server_failover import Failover
 from broadside.coordinator.core.run_spec import Burst, Plan
-from broadside.coordinator.core.run_trends import burst_course, course
+from broadside.coordinator.core.run_trends import burst_trend_values, course
 from broadside.coordinator.core.summary import BurstCourse, Course
 from broadside.exchange.messages import Claim, JobReport, Message
 from broadside.exchange.records import Document, Records
@@ -59,7 +59,7 @@ class ClosedBurst(Message):
     payload_bytes: int | None = None
 
     @property
-    def whole(self) -> bool:
+    def is_complete(self) -> bool:
         """True if all rows that could arrive were there."""
         reported = self.status.reported_count >= self.status.claimed_count
         return reported and not self.open_ends_count
@@ -139,7 +139,7 @@ class RunStates:
         burst_status = derive(plan, control, {burst.index: rows}, self._now()).bursts[burst.index]
         closed = ClosedBurst(
             status=burst_status.model_copy(update={"phase": BurstPhase.OVER}),
-            course=burst_course(measured.summary),
+            course=burst_trend_values(measured.summary),
             open_ends_count=open_ends_count,
             payload_bytes=measured.series.payload_bytes,
         )

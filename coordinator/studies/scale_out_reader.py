@@ -43,7 +43,7 @@ async def read_scaling(
     """
     if not isinstance(study.spec.question, Staircase):
         return None
-    lock = await _read_hold(coordinator, study, run_id, trial.offered_bits_per_second)
+    lock = await _read_load(coordinator, study, run_id, trial.offered_bits_per_second)
     return None if lock is None else await asyncio.to_thread(scaling_of, lock)
 
 
@@ -60,7 +60,7 @@ async def read_scale_out(coordinator: "Coordinator", study: Study) -> ScaleOut |
         if result.run_id is None:
             continue
         offered = result.offered_bits_per_second
-        if (lock := await _read_hold(coordinator, study, result.run_id, offered)) is not None:
+        if (lock := await _read_load(coordinator, study, result.run_id, offered)) is not None:
             highest = max((lock.offered_bits_per_second or math.inf for lock in holds), default=0.0)
             holds.append(replace(lock, downward=(offered or math.inf) < highest))
         if (counted := await _units(coordinator, result.run_id)) is not None:
@@ -90,7 +90,7 @@ async def _units(coordinator: "Coordinator", run_id: str) -> DeviceFigure | None
     return None if device is None else device.units_count
 
 
-async def _read_hold(
+async def _read_load(
     coordinator: "Coordinator", study: Study, run_id: str, offered_bits_per_second: float | None
 ) -> LoadPhase | None:
     """Return the seconds of a hold at real scale, or None if nothing is stored."""

@@ -266,7 +266,7 @@ class Feed:
         if self._live is None or self._live.burst.index != burst.index:
             await self._close_live()
             self._live = LiveBurst(coordinator.fabric.records, plan, burst)
-        return await self._live.look(self._ledger, coordinator.now())
+        return await self._live.take_snapshot(self._ledger, coordinator.now())
 
     async def _close_live(self) -> None:
         live, self._live = self._live, None

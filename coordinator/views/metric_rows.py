@@ -12,19 +12,19 @@ class MetricRow:
     """One metric as text and as a number.
 
     Attributes:
-        words: Label of the metric.
+        label: Label of the metric.
         layer: Layer at which it was measured.
         measured: Measured value as text.
-        stands_for: Rate at real scale as text. Only used in a scaled lab.
+        scaled_metric: Rate at real scale as text. Only used in a scaled lab.
         value: Measured value, in ``unit``.
         unit: Unit for ``value``.
         decimals: Decimals of a percentage.
     """
 
-    words: str
+    label: str
     layer: str
     measured: str
-    stands_for: str | None = None
+    scaled_metric: str | None = None
     value: float | None = None
     unit: Unit
     decimals: int = 2
@@ -36,10 +36,10 @@ class MetricRow:
             lab: True to add a column with the rate at real scale.
         """
         return (
-            self.words,
+            self.label,
             self.layer,
             self.measured,
-            *((self.stands_for or "",) if lab else ()),
+            *((self.scaled_metric or "",) if lab else ()),
         )
 
 
@@ -74,12 +74,12 @@ def layer_of(layer: str, summary: RunSummary) -> str:
     return "none read" if summary.reconciliation is None else summary.reconciliation.layer
 
 
-def _row(words: str, layer: str, unit: Unit, value: float | None, text: str) -> MetricRow:
-    return MetricRow(words=words, layer=layer, measured=text, value=value, unit=unit)
+def _row(label: str, layer: str, unit: Unit, value: float | None, text: str) -> MetricRow:
+    return MetricRow(label=label, layer=layer, measured=text, value=value, unit=unit)
 
 
 def _at_real_scale(row: MetricRow, scale: float) -> MetricRow:
     """Return a row with its rate at real scale, if the run has a scale."""
     if row.unit is not Unit.RATE or row.value is None or scale == 1:
         return row
-    return replace(row, stands_for=rate(row.value * scale))
+    return replace(row, scaled_metric=rate(row.value * scale))

@@ -429,23 +429,26 @@ def incremental_snapshot(
     return _followed(before, new, known_s)
 
 
-def newest_of(whole: LiveSnapshot, shown: LiveSnapshot) -> LiveSnapshot:
+def newest_of(full_snapshot: LiveSnapshot, shown: LiveSnapshot) -> LiveSnapshot:
     """Combine a full measurement with the seconds that have been shown since.
 
     Args:
-        whole: Snapshot from the full measurement.
+        full_snapshot: Snapshot from the full measurement.
         shown: The last snapshot that was shown.
     """
-    if shown.known_s <= whole.known_s or shown.cells.shape[1] != whole.cells.shape[1]:
-        return whole
-    after = slice(max(0, whole.known_s - shown.first_second), None)
+    if (
+        shown.known_s <= full_snapshot.known_s
+        or shown.cells.shape[1] != full_snapshot.cells.shape[1]
+    ):
+        return full_snapshot
+    after = slice(max(0, full_snapshot.known_s - shown.first_second), None)
     later = replace(
         shown,
         first_second=shown.first_second + after.start,
         columns=shown.columns[:, after],
         cells=shown.cells[after],
     )
-    return _followed(whole, later, shown.known_s) if len(later) else whole
+    return _followed(full_snapshot, later, shown.known_s) if len(later) else full_snapshot
 
 
 def _followed(before: LiveSnapshot, later: LiveSnapshot, known_s: int) -> LiveSnapshot:
@@ -774,7 +777,8 @@ def _from_hosts(plan: Plan, evidence: BurstEvidence) -> LiveSnapshot:
         for pair in chain.from_iterable(evidence.blocks())
         if len(pair.client_host)
     }
-    reported = progress(plan.run_id, burst, (((), host) for host in hosts.values())).whole
+    shown = progress(plan.run_id, burst, (((), host) for host in hosts.values()))
+    reported = shown.complete_seconds
     if not reported:
         return nothing
     count = reported[-1].second + 1

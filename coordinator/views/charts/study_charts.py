@@ -283,16 +283,16 @@ def drill(study: Study) -> Figure:
 def _over_time(
     title: str,
     x_title: str,
-    course: RateCurve,
+    curve: RateCurve,
     zero_at: datetime,
     spans: Sequence[tuple[float, float]],
 ) -> Figure:
     """Return a rate over time, with spans that are wide enough to be visible."""
-    rates = list(course.bits_per_second)
+    rates = list(curve.bits_per_second)
     unit = rate_unit(rates)
-    first_s = (course.start_at - zero_at).total_seconds()
-    x = [first_s + course.every_s * (number + 0.5) for number in range(len(rates))]
-    least_s = _SPAN_MIN_RATIO * len(rates) * course.every_s
+    first_s = (curve.start_at - zero_at).total_seconds()
+    x = [first_s + curve.every_s * (number + 0.5) for number in range(len(rates))]
+    least_s = _SPAN_MIN_RATIO * len(rates) * curve.every_s
     margins_s = [max(0.0, least_s - (last - first)) / 2 for first, last in spans]
     return Figure(
         title=title,

@@ -34,7 +34,7 @@ async def export_run(
     records = coordinator.fabric.records
     plan = await coordinator.stored.read_plan(run_id)
     summary = await complete_summary(records, run_id, await summary_of(coordinator, run_id))
-    wanted = plan.bursts if format.whole or table == "seconds" else ()
+    wanted = plan.bursts if format.is_single_file or table == "seconds" else ()
     read = [await read_series(records, run_id, burst.index) for burst in wanted]
     series = [burst for burst in read if burst is not None]
     head = {

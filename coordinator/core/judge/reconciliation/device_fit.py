@@ -159,8 +159,8 @@ def _worst(distance: Floats, limit: Floats) -> tuple[float, float]:
     return float(distance[place]), float(limit[place])
 
 
-def _over(found: tuple[float, float]) -> float:
-    return found[0] / found[1]
+def _over(distance: tuple[float, float]) -> float:
+    return distance[0] / distance[1]
 
 
 def _cumulative(

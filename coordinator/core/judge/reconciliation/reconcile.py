@@ -434,26 +434,28 @@ class _Scatter:
 
 
 def _account(
-    held: RunComparison,
+    compared: RunComparison,
     share: BurstShare,
     extra: ExtraBytes,
     missing: Missing,
     scatter: _Scatter,
 ) -> Reconciliation:
-    idle, unknown = held.idle, max(0.0, _unknown_ratio(share))
-    base = _common_fields(held, share)
+    idle, unknown = compared.idle, max(0.0, _unknown_ratio(share))
+    base = _common_fields(compared, share)
     if share.fleet_bytes <= 0 or share.bins_count == 0 or idle is None:
         return Reconciliation.model_validate(base)
     below, above = (idle.mean_below, idle.mean_above) if scatter.whole else (idle.below, idle.above)
-    result = _surest(compare_bytes(held, share, extra, (below, above), scatter.ratio))
+    result = _surest(compare_bytes(compared, share, extra, (below, above), scatter.ratio))
     absent = (
         result.residual_ratio + result.uncertainty_ratio < -ABSENT_RATIO
         # The bytes should not be in other bins of the counter either.
-        and held.busy_bytes < ABSENT_RATIO * held.sent_bytes
+        and compared.busy_bytes < ABSENT_RATIO * compared.sent_bytes
         and unknown < ABSENT_RATIO
     )
-    if not (held.lag.known or held.bypassed or absent):
-        return Reconciliation.model_validate(base | {"lags_scale_ratio": _lags_scale_ratio(held)})
+    if not (compared.lag.known or compared.bypassed or absent):
+        return Reconciliation.model_validate(
+            base | {"lags_scale_ratio": _lags_scale_ratio(compared)}
+        )
     level = idle.bytes_per_s
     named = causes(
         Residual(
@@ -464,7 +466,7 @@ def _account(
         missing,
         ForeignTraffic(
             ratio=_foreign_ratio(
-                idle, below, share.width_s / (share.fleet_bytes * held.overhead.ratio)
+                idle, below, share.width_s / (share.fleet_bytes * compared.overhead.ratio)
             ),
             bits_per_second=level * 8,
         ),
@@ -474,7 +476,7 @@ def _account(
         base
         | _compared_fields(result)
         | _device_rate(share, level)
-        | {"causes": () if held.bypassed else named}
+        | {"causes": () if compared.bypassed else named}
     )
 
 
@@ -483,9 +485,9 @@ def _unknown_ratio(share: BurstShare) -> float:
     return 1 - share.fleet_bytes / share.total_bytes if share.total_bytes > 0 else 0.0
 
 
-def _common_fields(held: RunComparison, share: BurstShare) -> dict[str, object]:
+def _common_fields(compared: RunComparison, share: BurstShare) -> dict[str, object]:
     """Return the fields that do not depend on the comparison of bytes."""
-    ledger, lag, overhead, idle = held.ledger, held.lag, held.overhead, held.idle
+    ledger, lag, overhead, idle = compared.ledger, compared.lag, compared.overhead, compared.idle
     return {
         "source": ledger.source,
         "layer": ledger.layer,
@@ -505,9 +507,9 @@ def _common_fields(held: RunComparison, share: BurstShare) -> dict[str, object]:
         "baseline_how": None if idle is None else idle.how,
         "unplanned_bytes": figure(idle.unplanned_bytes) or None if idle is not None else None,
         "full_bins_count": len(share.full.ledger),
-        "rejected_bins_count": held.rejected_count,
-        "overlapping_run_ids": held.neighbours,
-        "bypassed": held.bypassed,
+        "rejected_bins_count": compared.rejected_count,
+        "overlapping_run_ids": compared.neighbours,
+        "bypassed": compared.bypassed,
         "basis": "bytes",
     }
 
@@ -523,29 +525,29 @@ def _surest(comparisons: Sequence[Comparison]) -> Comparison:
     return result
 
 
-def _lags_scale_ratio(held: RunComparison) -> float | None:
+def _lags_scale_ratio(compared: RunComparison) -> float | None:
     """Return the ratio of counted to expected bytes if several lags fit.
 
     None if the total of the counter does not agree with this ratio.
     """
-    expected = held.sent_bytes * held.overhead.ratio
-    if held.lags_scale <= 0 or held.busy_bytes <= 0 or expected <= 0:
+    expected = compared.sent_bytes * compared.overhead.ratio
+    if compared.lags_scale <= 0 or compared.busy_bytes <= 0 or expected <= 0:
         return None
-    scale = held.lags_scale / held.overhead.ratio
-    gap = abs(math.log(scale * expected / held.busy_bytes))
+    scale = compared.lags_scale / compared.overhead.ratio
+    gap = abs(math.log(scale * expected / compared.busy_bytes))
     return figure(scale) if gap <= math.log1p(SCALES_APART_RATIO) else None
 
 
-def _compared_fields(found: Comparison) -> dict[str, object]:
+def _compared_fields(outcome: Comparison) -> dict[str, object]:
     return {
-        "basis": found.basis,
-        "firewall_bytes": figure(found.ledger_bytes),
-        "expected_bytes": figure(found.expected_bytes),
-        "residual_ratio": figure(found.residual_ratio),
-        "residual_uncertainty_ratio": figure(found.uncertainty_ratio),
-        "extra_ratio": figure(found.extra_ratio) or 0.0,
-        "residual_low_ratio": figure(found.residual_ratio - found.below_ratio),
-        "residual_high_ratio": figure(found.residual_ratio + found.above_ratio),
+        "basis": outcome.basis,
+        "firewall_bytes": figure(outcome.ledger_bytes),
+        "expected_bytes": figure(outcome.expected_bytes),
+        "residual_ratio": figure(outcome.residual_ratio),
+        "residual_uncertainty_ratio": figure(outcome.uncertainty_ratio),
+        "extra_ratio": figure(outcome.extra_ratio) or 0.0,
+        "residual_low_ratio": figure(outcome.residual_ratio - outcome.below_ratio),
+        "residual_high_ratio": figure(outcome.residual_ratio + outcome.above_ratio),
     }
 
 
@@ -574,7 +576,7 @@ def _device_rate(share: BurstShare, level: float) -> dict[str, object]:
 
 
 def _slowest(
-    held: RunComparison, share: BurstShare, part_s: int | None, scatter_ratio: float
+    compared: RunComparison, share: BurstShare, part_s: int | None, scatter_ratio: float
 ) -> dict[str, float | int | None]:
     """Return the fields for the slowest part of a window, from the device bins.
 
@@ -584,17 +586,17 @@ def _slowest(
     less. Changes in the fleet's own rate are not counter noise.
 
     Args:
-        held: Values for all bursts.
+        compared: Values for all bursts.
         share: Bytes of the burst in the counter.
         part_s: Length of a part. None to skip the search.
         scatter_ratio: Relative standard deviation of a bin from the counter noise. NaN if
             unknown.
     """
-    overhead, idle, grain_s = held.overhead, held.idle, held.ledger.grain_s
-    if part_s is None or not held.lag.known or READINGS_A_PART * grain_s > part_s:
+    overhead, idle, grain_s = compared.overhead, compared.idle, compared.ledger.grain_s
+    if part_s is None or not compared.lag.known or READINGS_A_PART * grain_s > part_s:
         return {}
     full = share.full
-    if float(full.width.sum()) < 2 * part_s or held.bypassed:
+    if float(full.width.sum()) < 2 * part_s or compared.bypassed:
         return {}
     level = 0.0 if idle is None else max(0.0, idle.bytes_per_s - idle.below)
     least = overhead.ratio * (1 - overhead.less_ratio - overhead.layer_ratio)
@@ -624,19 +626,24 @@ def _counters_scatter(device: DevicePrediction, lag: Lag, readings_s: Sequence[f
 
 
 def _fit(
-    held: RunComparison, share: BurstShare, extra: ExtraBytes, noise: float, reading_s: float
+    compared: RunComparison, share: BurstShare, extra: ExtraBytes, noise: float, reading_s: float
 ) -> dict[str, float | None]:
     """Return the fields that describe how well the counter follows the burst over time."""
-    if held.bypassed or not held.lag.known or held.idle is None or share.fleet_bytes <= 0:
+    if (
+        compared.bypassed
+        or not compared.lag.known
+        or compared.idle is None
+        or share.fleet_bytes <= 0
+    ):
         return {}
-    under_method = 0.0 if held.datagrams else share.tail_bytes / share.total_bytes
+    under_method = 0.0 if compared.datagrams else share.tail_bytes / share.total_bytes
     bounds = FitBounds(
         flat_ratio=extra.resent_ratio + under_method + share.unseen_bytes / share.fleet_bytes,
         reading_s=reading_s,
         bend_ratio=extra.acknowledged_ratio,
-        idle_bytes=max(held.idle.below, held.idle.above) * share.width_s / NORMAL_95,
+        idle_bytes=max(compared.idle.below, compared.idle.above) * share.width_s / NORMAL_95,
     )
-    result = fit_burst(share.parts, held.idle.bytes_per_s, noise, bounds)
+    result = fit_burst(share.parts, compared.idle.bytes_per_s, noise, bounds)
     if result is None:
         return {}
     return {
@@ -712,7 +719,7 @@ def _bins_noise(net: Floats, fleet: Floats, width: Floats, *, trades: bool) -> f
 
 
 def compare_bytes(
-    held: RunComparison,
+    compared: RunComparison,
     share: BurstShare,
     extra: ExtraBytes,
     idle_ends: tuple[float, float],
@@ -729,7 +736,7 @@ def compare_bytes(
     with the comparison of all bins.
 
     Args:
-        held: Values for all bursts.
+        compared: Values for all bursts.
         share: Bytes of the burst in the counter.
         extra: Bytes that the counter may include in addition to payload and headers.
         idle_ends: Distances from the idle level to both ends of its interval, in bytes/s.
@@ -739,9 +746,9 @@ def compare_bytes(
         The comparison of all bins, followed by that of the full bins if there are enough.
     """
     errors = _Errors(idle_ends=idle_ends, scatter_ratio=scatter_ratio)
-    results = [_compared(held, share, extra, errors, rate=False)]
+    results = [_compared(compared, share, extra, errors, rate=False)]
     if len(share.full.fleet) >= NOISE_BINS_MIN:
-        results.append(_compared(held, share, extra, errors, rate=True))
+        results.append(_compared(compared, share, extra, errors, rate=True))
     return results
 
 
@@ -754,17 +761,17 @@ class _Errors:
 
 
 def _compared(
-    held: RunComparison,
+    compared: RunComparison,
     share: BurstShare,
     extra: ExtraBytes,
     errors: _Errors,
     *,
     rate: bool,
 ) -> Comparison:
-    overhead = held.overhead
-    level = 0.0 if held.idle is None else held.idle.bytes_per_s
+    overhead = compared.overhead
+    level = 0.0 if compared.idle is None else compared.idle.bytes_per_s
     # UDP bytes that were not received count as lost, not as in flight.
-    half_tail = 0.0 if held.datagrams else share.tail_bytes / share.total_bytes / 2
+    half_tail = 0.0 if compared.datagrams else share.tail_bytes / share.total_bytes / 2
     parts = share.full if rate else share.parts
     width = float(parts.width.sum())
     fleet = float(parts.fleet.sum()) * (1 if rate else 1 + half_tail)
@@ -774,13 +781,13 @@ def _compared(
     missing = 0.0 if rate else math.hypot(share.unseen_bytes / share.fleet_bytes, half_tail)
     unsure = math.hypot(
         _noise(net, share, errors.scatter_ratio, rate=rate),
-        held.clock_bound_s / max(1.0, width),
+        compared.clock_bound_s / max(1.0, width),
         0.0 if rate else share.unsure_ratio(level),
         missing,
     )
     # In a reference run few bytes cross the device. Errors that are proportional to these bytes
     # become smaller. The errors of the idle level and of other runs do not.
-    shrinks = min(1.0, abs(crossed)) if held.bypassed else 1.0
+    shrinks = min(1.0, abs(crossed)) if compared.bypassed else 1.0
     # Packets in other runs can have any size (see OVERHEAD_LESS_RATIO).
     beside = share.beside_bytes / share.fleet_bytes
     below, above = (
@@ -789,9 +796,9 @@ def _compared(
     layer = overhead.layer_ratio * shrinks
     idle_below, idle_above = (item * width / expected for item in errors.idle_ends)
     lasting = share.near_bytes_per_s * width / expected - idle_above
-    lasting = 0.0 if held.bypassed else max(0.0, lasting)
-    shared = held.idle is not None and held.idle.how != "quiet"
-    residual, surplus = _residual(crossed, extra, bypassed=held.bypassed)
+    lasting = 0.0 if compared.bypassed else max(0.0, lasting)
+    shared = compared.idle is not None and compared.idle.how != "quiet"
+    residual, surplus = _residual(crossed, extra, bypassed=compared.bypassed)
     return Comparison(
         basis="rate" if rate else "bytes",
         ledger_bytes=float(net.sum()),
