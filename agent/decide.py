@@ -266,10 +266,13 @@ class GateReport:
     Attributes:
         release: Report of the start gate, or None if there is none.
         refusal: Reason if we stopped the engine (cancelled, lease, agent stopping).
+        ended_early: True if the coordinator ended the burst early. The engine then has no totals of
+            the other end.
     """
 
     release: Release | None = None
     refusal: str | None = None
+    ended_early: bool = False
 
 
 def judge_outcome(
@@ -293,7 +296,9 @@ def judge_outcome(
     """
     if gate.refusal is not None:
         return JobOutcome(outcome=Outcome.ABANDONED, reason=gate.refusal)
-    failure = _unopened(job, reading, exit_) or _failure(reading, exit_)
+    failure = None
+    if not (gate.ended_early and any(reading.intervals.values())):
+        failure = _unopened(job, reading, exit_) or _failure(reading, exit_)
     if failure is not None:
         return JobOutcome(outcome=Outcome.FAILED, reason=failure)
     error_s = start_error_s(job, reading)

@@ -32,12 +32,14 @@ from broadside.coordinator.api.openapi import router as document_router
 from broadside.coordinator.api.problems import handle_errors
 from broadside.coordinator.api.problems import router as problems_router
 from broadside.coordinator.api.query_validation import reject_unknown_parameters
+from broadside.coordinator.api.request_id import RequestIdMiddleware
 from broadside.coordinator.auth.audit import Audit
 from broadside.coordinator.backups import ScheduledBackups
 from broadside.coordinator.loop_lag import LoopLag
 from broadside.coordinator.notices.announcer import Announcer, Receiver
 from broadside.coordinator.runs.budgets import Budgets
 from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.coordinator.runs.early_stops import EarlyStops
 from broadside.coordinator.runs.storage_watch import WriteProbe
 from broadside.coordinator.schedules.firing import Schedules
 from broadside.coordinator.studies.runner import Studies
@@ -124,7 +126,7 @@ def create_app(
     )
     coordinator.companions.append(app.state.studies)
     app.state.budgets = Budgets(coordinator)
-    coordinator.companions.append(app.state.budgets)
+    coordinator.companions += [app.state.budgets, EarlyStops(coordinator)]
     app.state.schedules = Schedules(coordinator.fabric.private, coordinator, now=coordinator.now)
     # If a command exits after a run, it should not launch scheduled runs.
     if tick_s is not None:
@@ -151,6 +153,7 @@ def create_app(
     remove_compress_type("text/event-stream")
     app.add_middleware(CompressMiddleware, minimum_size=_COMPRESSED_FROM_BYTES)
     app.add_middleware(HeadMethodMiddleware)
+    app.add_middleware(RequestIdMiddleware)
     handle_errors(app)
     describe(app)
 

@@ -1,7 +1,7 @@
 """Schedule routes, which launch runs at given times."""
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import Query, Request, Response
 
@@ -39,11 +39,16 @@ async def list_schedules(
     request: Request,
     response: Response,
     schedules: AllSchedules,
+    state: Literal["active", "paused", "ended"] | None = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 200,
     cursor: KeyCursor = None,
 ) -> Sequence[ScheduleView]:
     """List schedules by name, each with at most five next times."""
-    views = [view for view in await schedules.list() if view.schedule.name >= (cursor or "")]
+    views = [
+        view
+        for view in await schedules.list()
+        if view.schedule.name >= (cursor or "") and state in (None, view.state)
+    ]
     following = views[limit].schedule.name if len(views) > limit else None
     name_next(request, response, following)
     return views[:limit]

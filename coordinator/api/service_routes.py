@@ -1,7 +1,7 @@
 """Routes about the coordinator itself: health, metrics, caller, notices and audit log."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from enum import StrEnum
 from typing import Annotated, Final, Literal
 
@@ -17,6 +17,7 @@ from broadside.coordinator.notices.announcer import ReceiverState
 from broadside.coordinator.request_errors import NotReady
 from broadside.coordinator.views.prometheus_metrics import MetricsCollector, take_snapshot
 from broadside.exchange.messages import Message, UtcDatetime
+from broadside.exchange.outage_log import utc_now
 from broadside.exchange.ports import ExchangeError
 
 router = APIRouter(tags=["service"], route_class=ConditionalRoute)
@@ -145,10 +146,18 @@ async def list_audit(
     request: Request,
     response: Response,
     audit: Annotated[Audit, app_state("audit")],
+    by: Annotated[
+        str | None, Query(max_length=200, description="name of who made the change")
+    ] = None,
+    run_id: Annotated[str | None, Query(max_length=63, description="id of a run")] = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     cursor: AuditCursor = None,
 ) -> Sequence[AuditRow]:
     """List the writes of the last two years, newest first."""
-    rows, following = await audit.read(datetime.now(UTC), limit=limit, cursor=cursor)
+
+    def fits(row: AuditRow) -> bool:
+        return by in (None, row.by) and run_id in (None, row.run_id)
+
+    rows, following = await audit.read(utc_now(), limit=limit, cursor=cursor, fits=fits)
     name_next(request, response, following)
     return rows

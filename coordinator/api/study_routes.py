@@ -38,11 +38,19 @@ async def list_studies(
     request: Request,
     response: Response,
     studies: AllStudies,
+    kind: Annotated[str | None, Query(description="kind of the question, such as sweep")] = None,
+    by: Annotated[
+        str | None, Query(max_length=200, description="name of who created the study")
+    ] = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
     cursor: KeyCursor = None,
 ) -> Sequence[Study]:
     """List studies, newest first."""
-    page, following = await studies.newest(limit=limit, cursor=cursor)
+
+    def fits(study: Study) -> bool:
+        return kind in (None, study.spec.question.kind) and by in (None, study.created_by)
+
+    page, following = await studies.newest(limit=limit, cursor=cursor, fits=fits)
     name_next(request, response, following)
     return page
 

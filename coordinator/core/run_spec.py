@@ -1,7 +1,7 @@
 """Run specification, and the plan that is made from it."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Final, Literal
 
@@ -12,6 +12,9 @@ from broadside.coordinator.core.thresholds import ALL_THRESHOLDS, PROBES, WITNES
 from broadside.exchange.engines import filled_in, find, measures, scaled
 from broadside.exchange.engines import problems as engine_problems
 from broadside.exchange.messages import (
+    DEFAULT_ENGINE,
+    BurstEnd,
+    EndCause,
     Endpoint,
     Identifier,
     Job,
@@ -34,6 +37,12 @@ ARM_GAP_MIN_S = 5.0
 COLLECT_S: Final = 25.0
 # Additional seconds to create and remove the tunnels at both ends.
 TUNNEL_GAP_S = 4.0
+# Shortest duration of a burst that is ended early, in seconds: by default, and where RFC 9411 is
+# claimed, which recommends it.
+SUSTAIN_S: Final = 60
+SUSTAIN_RFC9411_S: Final = 300
+# Scenarios with this name, also with a suffix, look for changes over time.
+SOAK: Final = "soak"
 # Value of ``device.path`` for a run that should not cross the firewall.
 BYPASS: Final = "bypass"
 
@@ -89,6 +98,7 @@ class RunSpec(Message):
             *self._unmeasured_goals(),
             *self._short_period(),
             *self._two_ends(),
+            *self._early_stop(),
         )
 
     def _unmeasured_goals(self) -> Iterator[str]:
@@ -164,6 +174,62 @@ class RunSpec(Message):
         return self.unattended_until_at
 
     @property
+    def claims_rfc9411(self) -> bool:
+        """True if the description, a label or a device field names RFC 9411."""
+        texts = (self.description, *self.labels.values(), *self.device.values())
+        return any("rfc 9411" in text.casefold() for text in texts)
+
+    @property
+    def sustain_least_s(self) -> int:
+        """Shortest duration of a burst in seconds with ``objective.stop``."""
+        usual_s = SUSTAIN_RFC9411_S if self.claims_rfc9411 else SUSTAIN_S
+        return self.objective.sustain_min_s or usual_s
+
+    def _early_stop(self) -> Iterator[str]:
+        """Yield problems with ``objective.stop``."""
+        objective, least_s = self.objective, self.sustain_least_s
+        if objective.stop is None:
+            if objective.sustain_min_s is not None:
+                yield (
+                    f"objective.sustain_min_s: {objective.sustain_min_s} s has no effect without "
+                    "objective.stop; set objective.stop=when-certain, or remove it"
+                )
+            return
+        if objective.target_bits_per_second is None:
+            yield (
+                "objective.stop: when-certain compares the rate with a target, and none is set; "
+                "set objective.target_bits_per_second"
+            )
+        if self.traffic.engine != DEFAULT_ENGINE:
+            yield (
+                f"objective.stop: when-certain needs both ends' readings of each second, which "
+                f"{self.traffic.engine} does not have; use traffic.engine={DEFAULT_ENGINE}, or "
+                "remove objective.stop"
+            )
+        if self.scenario.startswith(SOAK):
+            yield (
+                f"objective.stop: when-certain is not allowed in the scenario {self.scenario}, "
+                "because a soak looks for changes over time; remove objective.stop"
+            )
+        if self.claims_rfc9411 and least_s < SUSTAIN_RFC9411_S:
+            yield (
+                f"objective.sustain_min_s: {least_s} s is shorter than the {SUSTAIN_RFC9411_S} s "
+                f"that RFC 9411 recommends, and the run refers to RFC 9411; set at least "
+                f"{SUSTAIN_RFC9411_S} s, or remove the reference"
+            )
+        if self.burst_s <= least_s:
+            yield (
+                f"objective.stop: bursts of {self.burst_s} s are not longer than the shortest "
+                f"duration of {least_s} s (objective.sustain_min_s), so none can end early; set "
+                "burst_s above it, or remove objective.stop"
+            )
+
+    @property
+    def may_end_early(self) -> bool:
+        """True if the coordinator may end a burst before its planned end."""
+        return self.objective.stop is not None
+
+    @property
     def bypasses_device(self) -> bool:
         """True if the traffic should not cross the firewall. Such a run is a reference."""
         return self.device.get("path") == BYPASS
@@ -203,6 +269,27 @@ class Burst(Message):
     duration_s: int
     # Seconds of engine warm-up before it.
     omit_s: int = 0
+    # Order that ended the burst before its planned end. ``duration_s`` is then the shorter time,
+    # and ``requested_s`` the planned one. Stored plans have none of both.
+    end: BurstEnd | None = Field(None, exclude_if=is_none)
+    requested_s: int | None = Field(None, exclude_if=is_none)
+
+    def ended(self, end: BurstEnd) -> "Burst":
+        """Return the burst with the duration that all pairs reach under an order to end it."""
+        whole_s = math.floor((end.at - self.planned_start_at).total_seconds() + 1e-6)
+        duration_s = min(self.duration_s, max(1, whole_s - self.omit_s))
+        update = {"duration_s": duration_s, "end": end, "requested_s": self.longest_s}
+        return self.model_copy(update=update)
+
+    @property
+    def is_certain(self) -> bool:
+        """True if the burst was ended early because its rate was certain."""
+        return self.end is not None and self.end.cause is not EndCause.GUARD
+
+    @property
+    def longest_s(self) -> int:
+        """Seconds of measured traffic that the jobs requested."""
+        return self.requested_s or self.duration_s
 
     @property
     def planned_end_at(self) -> UtcDatetime:
@@ -275,6 +362,28 @@ class Plan(Message):
             copy._stored_sha256 = None
         return copy
 
+    def with_ends(self, ends: Iterable[BurstEnd]) -> "Plan":
+        """Return the plan with the bursts that were ended before their planned end.
+
+        It keeps the digest of the stored plan, because an order to end a burst is no change of the
+        plan.
+
+        Args:
+            ends: The stored orders.
+        """
+        by_burst = {end.burst_index: end for end in ends}
+        if not by_burst:
+            return self
+        bursts = tuple(
+            burst.ended(by_burst[burst.index])
+            if burst.index in by_burst and burst.end is None
+            else burst
+            for burst in self.bursts
+        )
+        plan = self.model_copy(update={"bursts": bursts})
+        plan._stored_sha256 = self.digest()
+        return plan
+
     @property
     def document(self) -> bytes:
         """The plan as it is stored, with the seal as its last member."""
@@ -310,7 +419,8 @@ class Plan(Message):
                 endpoint=pair.endpoint,
                 traffic=traffic,
                 planned_start_at=burst.planned_start_at,
-                duration_s=burst.duration_s,
+                duration_s=burst.longest_s,
+                may_end_early=self.spec.may_end_early,
                 late_after_s=self.spec.late_after_s,
                 clock_bound_max_s=self.spec.clock_bound_max_s,
                 shared_boot_id=self.shared_boot_id,

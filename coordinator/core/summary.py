@@ -12,7 +12,16 @@ from typing import Annotated, Any, Final, Literal
 
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.metrics import Layer
-from broadside.exchange.messages import Flow, Message, OutageKind, RunId, Side, UtcDatetime, renamed
+from broadside.exchange.messages import (
+    EndCause,
+    Flow,
+    Message,
+    OutageKind,
+    RunId,
+    Side,
+    UtcDatetime,
+    renamed,
+)
 
 
 class Verdict(StrEnum):
@@ -1026,6 +1035,25 @@ class BurstCourse(Message):
     disruptions_count: int = 0
 
 
+class EarlyEnd(Message):
+    """End of a burst before its planned end, and what its verdict rests on."""
+
+    cause: EndCause
+    reason: str
+    decided_at: UtcDatetime
+    # Seconds of measured traffic that were planned. `duration_s` has the measured ones.
+    planned_s: int
+    # Time between the stops of the first and the last pair, or None if unknown.
+    stop_spread_s: float | None = None
+    # Probability that the decision is wrong, or None if the burst was not stopped for certainty.
+    error_ratio: float | None = None
+    # Ends of the confidence sequence for the received payload.
+    low_bits_per_second: float | None = None
+    high_bits_per_second: float | None = None
+    # Estimated cost of the rest of the burst at real scale, or None if unknown.
+    saved_usd: float | None = None
+
+
 class BurstSummary(Message):
     """Result of one burst. Rates are received payload as measured, unless noted otherwise."""
 
@@ -1121,6 +1149,8 @@ class BurstSummary(Message):
     taken_cpu: TakenCpu | None = None
     # Results from the probes, or None if there were no probes.
     latency: Latency | None = None
+    # None if the burst had its planned duration.
+    early_end: EarlyEnd | None = None
     # See RunSummary.pairs_omitted.
     pairs: tuple[PairSummary, ...] = ()
 

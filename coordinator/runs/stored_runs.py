@@ -2,13 +2,13 @@
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from pydantic import ValidationError
 
-from broadside.coordinator.core.live.status import BurstStatus, RunState, RunStatus
+from broadside.coordinator.core.live.status import BurstStatus, RunStatus
 from broadside.coordinator.core.run_spec import Plan
 from broadside.coordinator.core.summary import Verdict
 from broadside.coordinator.request_errors import UnknownRun
@@ -58,6 +58,8 @@ class StoredRuns:
         self.states = RunStates(records, now)
         # Stored plans never change.
         self._plans: dict[str, Plan] = {}
+        # Plans with bursts that were ended early, and the number of these bursts.
+        self._ended: dict[str, tuple[int, Plan]] = {}
         # Runs that are known not to be imports.
         self._own: set[str] = set()
 
@@ -68,10 +70,11 @@ class StoredRuns:
     def forget(self, run_id: str) -> None:
         """Drop the cached state of a run that was removed."""
         self._plans.pop(run_id, None)
+        self._ended.pop(run_id, None)
         self.states.forget(run_id)
 
     async def read_plan(self, run_id: str) -> Plan:
-        """Return a run plan."""
+        """Return a run plan. Bursts that were ended early have their shorter duration."""
         if not _RUN_ID.fullmatch(run_id):
             raise UnknownRun(run_id)
         if run_id not in self._plans:
@@ -79,7 +82,15 @@ class StoredRuns:
             if stored is None:
                 raise UnknownRun(run_id)
             self._plans[run_id] = parse_plan(run_id, stored[1])
-        return self._plans[run_id]
+        plan = self._plans[run_id]
+        return await self._with_ends(plan) if plan.spec.may_end_early else plan
+
+    async def _with_ends(self, plan: Plan) -> Plan:
+        ends = await self._records.runs.read_ends(plan.run_id)
+        known = self._ended.get(plan.run_id)
+        if known is None or known[0] != len(ends):
+            known = self._ended[plan.run_id] = (len(ends), plan.with_ends(ends))
+        return known[1]
 
     async def imported(self, run_id: str) -> "Imported | None":
         """Return the values from which a run was imported, or None if it was not imported."""
@@ -94,30 +105,43 @@ class StoredRuns:
         return parse_import(document)
 
     async def status(self, run_id: str) -> RunStatus:
-        """Return the current status of a run."""
+        """Return the current status of a run, with its entry in the list."""
         plan = await self.read_plan(run_id)
+        listed = await self._records.private.read_listed(run_id)
         imported = await self.imported(run_id)
         if imported is None:
-            return await self._with_verdict(await self.states.status(plan))
-        from broadside.coordinator.imports.stored_imports import import_status
+            status = await self.states.status(plan)
+        else:
+            from broadside.coordinator.imports.stored_imports import import_status
 
-        return await self._with_verdict(await import_status(plan, imported))
-
-    async def _with_verdict(self, status: RunStatus) -> RunStatus:
-        """Return the status with the verdict and its reason, as soon as they are stored."""
-        if status.state not in (RunState.FINISHED, RunState.CANCELLED):
+            status = await import_status(plan, imported)
+        if listed is None:
             return status
-        header = await self._records.private.read_header(status.run_id)
-        outcome = None if header is None else header.outcome
-        if outcome is None:
-            return status
+        outcome = listed.outcome
         return status.model_copy(
             update={
-                "verdict": outcome.verdict and Verdict(outcome.verdict),
-                "reason": outcome.reason,
-                "next_step": outcome.next_step,
+                "created_by": listed.created_by,
+                "labels": listed.labels,
+                "outcome": outcome,
+                "verdict": outcome and outcome.verdict and Verdict(outcome.verdict),
+                "reason": outcome and outcome.reason,
+                "next_step": outcome and outcome.next_step,
             }
         )
+
+    async def change_labels(self, run_id: str, change: Mapping[str, str | None]) -> RunStatus:
+        """Change the labels of a run, also of a finished one, and return its status.
+
+        Args:
+            run_id: The id to look up.
+            change: New values by name. None removes a label.
+
+        Raises:
+            UnknownRun: The run does not exist.
+        """
+        await self.read_plan(run_id)
+        await self._records.private.change_labels(run_id, change)
+        return await self.status(run_id)
 
     async def burst_statuses(self, run_id: str, indices: range) -> Sequence[BurstStatus]:
         """Return the status for some bursts.

@@ -3,4 +3,4 @@
 ``__all__`` lists the modules that other folders can import.
 """
 
-__all__ = ["live_view", "progress", "status"]
+__all__ = ["certainty_now", "live_view", "progress", "status"]

@@ -77,6 +77,8 @@ class LiveStatus(Message):
     # Seconds of traffic in this burst.
     duration_s: int
     omit_s: int = 0
+    # Reason if the burst ends before its planned end.
+    early_end_reason: str | None = None
     pairs_count: int
     # Real rate divided by the measured rate.
     scale: float
@@ -268,6 +270,7 @@ def live_status(
         burst=status.bursts[burst_index],
         duration_s=burst.duration_s,
         omit_s=burst.omit_s,
+        early_end_reason=None if burst.end is None else burst.end.reason,
         pairs_count=len(plan.pairs),
         scale=plan.spec.scale,
         target_bits_per_second=plan.spec.scaled_target_bits_per_second,
@@ -727,6 +730,14 @@ def ledger_message(
 def _reach(spans: Sequence[tuple[float, float]]) -> Floats:
     """Return the end of the reported time by pair, in seconds from the planned start, sorted."""
     return np.sort(np.asarray([end_s for _, end_s in spans], np.float64))
+
+
+def reported_until_s(evidence: BurstEvidence) -> Floats:
+    """Return the end of the reported time by pair, in seconds from the planned start, sorted.
+
+    Pairs that have reported nothing are not included.
+    """
+    return _reach(_spans(evidence))
 
 
 def _spans(evidence: BurstEvidence) -> list[tuple[float, float]]:

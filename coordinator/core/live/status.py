@@ -19,6 +19,7 @@ from broadside.exchange.messages import (
     RunId,
     UtcDatetime,
 )
+from broadside.exchange.records import RunOutcome
 
 # Seconds before the start time when the jobs for a burst can be received.
 VISIBLE_S: Final = 20.0
@@ -81,6 +82,12 @@ class RunStatus(Message):
     verdict: Verdict | None = None
     reason: str | None = None
     next_step: str | None = None
+    # Name of who launched the run. None if it is not in the list.
+    created_by: str | None = None
+    # Current labels. They can be changed after the launch.
+    labels: Mapping[str, str] = {}
+    # Main figures of a finished run, as in the list. None while it continues.
+    outcome: RunOutcome | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,7 +27,13 @@ from broadside.coordinator.core.measure.engine_metrics import (
     measure_pairs,
     taken_cpu,
 )
-from broadside.coordinator.core.measure.formulas.headers import Headers, tcp_headers, udp_headers
+from broadside.coordinator.core.measure.formulas.certainty import ALPHA
+from broadside.coordinator.core.measure.formulas.headers import (
+    Headers,
+    sctp_headers,
+    tcp_headers,
+    udp_headers,
+)
 from broadside.coordinator.core.measure.grid.align import Aligned, Alignment
 from broadside.coordinator.core.measure.grid.series import BurstMeasurement
 from broadside.coordinator.core.measure.latency import find_latency
@@ -36,7 +42,7 @@ from broadside.coordinator.core.measure.records.clock_readings import clock_trou
 from broadside.coordinator.core.measure.records.evidence import BurstEvidence, PairEvidence
 from broadside.coordinator.core.measure.requested_vs_effective import find_setting_differences
 from broadside.coordinator.core.run_spec import RunSpec, due_at
-from broadside.coordinator.core.summary import BurstSummary, State, figure
+from broadside.coordinator.core.summary import BurstSummary, EarlyEnd, State, figure
 from broadside.exchange.engines import scaled
 from broadside.exchange.messages import Protocol, Side
 
@@ -111,7 +117,7 @@ def measure_burst(spec: RunSpec, evidence: BurstEvidence, now: datetime) -> Burs
         ),
         measures=measure_pairs(aligned),
         differences=find_setting_differences(
-            scaled(spec.traffic, spec.scale), evidence.burst.duration_s, aligned
+            scaled(spec.traffic, spec.scale), evidence.burst.longest_s, aligned
         ),
         strays=evidence.strays,
         foreign_rows=evidence.foreign_rows[:FOREIGN_ROWS_MAX_COUNT],
@@ -120,6 +126,7 @@ def measure_burst(spec: RunSpec, evidence: BurstEvidence, now: datetime) -> Burs
         server_cpu=cpu_cost(aligned, Side.SERVER),
         taken_cpu=taken_cpu(aligned),
         latency=latency,
+        early_end=_early_end(evidence, rates),
         pairs=tuple(
             pair.model_copy(
                 update={
@@ -169,6 +176,8 @@ def _headers(spec: RunSpec, pairs: Sequence[PairEvidence]) -> Headers:
     reports = [pair.report for pair in pairs if pair.report is not None]
     tests = [pair.server_test for pair in pairs if pair.server_test is not None]
     engines = [report.engine for report in reports if report.engine is not None]
+    # During a burst, there are no reports.
+    claimed = [p.claim.mss_bytes for p in pairs if p.claim and p.claim.mss_bytes]
     mtu_bytes = min((p.nic_mtu_bytes for p in pairs if p.nic_mtu_bytes), default=None)
     ipv6 = any(":" in test.endpoint.address for test in tests)
     vxlan = spec.traffic.encapsulation is not None
@@ -176,12 +185,36 @@ def _headers(spec: RunSpec, pairs: Sequence[PairEvidence]) -> Headers:
         reported = (engine.block_bytes for engine in engines if engine.block_bytes)
         block_bytes = spec.traffic.block_bytes or next(reported, None)
         return udp_headers(block_bytes, mtu_bytes=mtu_bytes, ipv6=ipv6, vxlan=vxlan)
+    if spec.traffic.protocol is Protocol.SCTP:
+        return sctp_headers(mtu_bytes=mtu_bytes, ipv6=ipv6)
     return tcp_headers(
-        [engine.mss_bytes for engine in engines] or [test.engine.mss_bytes for test in tests],
+        [engine.mss_bytes for engine in engines]
+        or claimed
+        or [test.engine.mss_bytes for test in tests],
         requested_mss_bytes=spec.traffic.mss_bytes,
         mtu_bytes=mtu_bytes,
         ipv6=ipv6,
         vxlan=vxlan,
+    )
+
+
+def _early_end(evidence: BurstEvidence, rates: Aggregate) -> EarlyEnd | None:
+    """Return the early end of a burst, or None if it had its planned duration."""
+    burst = evidence.burst
+    if burst.end is None:
+        return None
+    sequence, reports = rates.sequence, [pair.report for pair in evidence.pairs]
+    stops = [r.stopped_at for r in reports if r is not None and r.stopped_at is not None]
+    return EarlyEnd(
+        cause=burst.end.cause,
+        reason=burst.end.reason,
+        decided_at=burst.end.decided_at,
+        planned_s=burst.longest_s,
+        stop_spread_s=figure((max(stops) - min(stops)).total_seconds()) if stops else None,
+        error_ratio=ALPHA if burst.is_certain else None,
+        low_bits_per_second=None if sequence is None else figure(sequence.low),
+        high_bits_per_second=None if sequence is None else figure(sequence.high),
+        saved_usd=figure(burst.end.saved_usd),
     )
 
 

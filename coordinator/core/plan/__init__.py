@@ -6,6 +6,7 @@
 __all__ = [
     "budget",
     "cost_estimate",
+    "early_stop_estimate",
     "planner",
     "price",
     "reserved",
