@@ -1363,6 +1363,12 @@ class RunOutcome(Message):
     firewall_bits_per_second: float | None = None
     scale: float = 1.0
     limiter: str | None = None
+    # Why this verdict, and what to do. None in outcomes of versions without these fields.
+    reason: str | None = None
+    next_step: str | None = None
+    # Layer of the objective, and the measured rate at the IP layer.
+    target_layer: str | None = None
+    fleet_ip_bits_per_second: float | None = None
     # Residual of the run, as defined in the registry of metrics.
     residual_ratio: float | None = None
     # Price at real scale. None for an import, or if a price is unknown.

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     from broadside.coordinator.core.comparison.group_comparison import Comparison
     from broadside.coordinator.core.comparison.regression_gate import GateResult
-    from broadside.coordinator.core.summary import Finding, RunSummary, Verdict
+    from broadside.coordinator.core.summary import RunSummary, Verdict
+    from broadside.coordinator.core.verdict_reason import VerdictReason
 
 
 class ReportFormat(StrEnum):
@@ -142,14 +143,21 @@ def junit_of_run(summary: "RunSummary") -> "TestSuite":
     """
     from junitparser import TestSuite
 
+    from broadside.coordinator.core.verdict_reason import explain_verdict
+
     suite = TestSuite(summary.scenario)
     suite.add_property("run_id", summary.run_id)
     name = f"broadside.{summary.run_id}"
-    suite.add_testcase(_case(name, "verdict", summary.verdict, _findings(summary.findings)))
+    explained = explain_verdict(summary)
+    suite.add_property("reason", explained.reason)
+    suite.add_property("next_step", explained.next_step)
+    suite.add_testcase(_judged_case(name, "verdict", summary.verdict, explained))
     for burst in summary.bursts:
         duration_s = (burst.planned_end_at - burst.planned_start_at).total_seconds()
-        text, title = _findings(burst.findings), f"burst {burst.index + 1}"
-        suite.add_testcase(_case(name, title, burst.verdict, text, duration_s))
+        title = f"burst {burst.index + 1}"
+        case = _judged_case(name, title, burst.verdict, explain_verdict(burst))
+        case.time = duration_s
+        suite.add_testcase(case)
     return suite
 
 
@@ -160,28 +168,38 @@ def junit_of_gates(comparison: "Comparison", results: "Sequence[GateResult]") ->
     suite = TestSuite(f"{comparison.b} against {comparison.a}")
     for result in results:
         suite.add_testcase(
-            _case("broadside.compare", str(result.gate), result.verdict, result.sentence)
+            _case(
+                "broadside.compare",
+                str(result.gate),
+                result.verdict,
+                result.sentence,
+                result.sentence,
+            )
         )
     return suite
 
 
-def _findings(findings: "Sequence[Finding]") -> str:
-    return "\n".join(f"{finding.severity}: {finding.sentence}" for finding in findings)
-
-
-def _case(
-    classname: str, name: str, verdict: "Verdict", text: str, duration_s: float = 0.0
+def _judged_case(
+    classname: str, name: str, verdict: "Verdict", explained: "VerdictReason"
 ) -> "TestCase":
+    """Return a case whose message is the reason, and whose text begins with the next step."""
+    lines = [f"{verdict.value}: {explained.reason}", f"next: {explained.next_step}"]
+    lines += [f"{finding.severity}: {finding.sentence}" for finding in explained.others]
+    lines += [f"note: {finding.sentence}" for finding in explained.notes]
+    return _case(classname, name, verdict, explained.reason, "\n".join(lines))
+
+
+def _case(classname: str, name: str, verdict: "Verdict", message: str, text: str) -> "TestCase":
     from junitparser import Error, Failure, Skipped, TestCase
 
-    case = TestCase(name, classname=classname, time=duration_s)
+    case = TestCase(name, classname=classname, time=0.0)
     kinds = {"fail": Failure, "inconclusive": Error, "measured": Skipped}
     kind = kinds.get(verdict.value)
     if kind is None:
         if text:
             case.system_out = text
         return case
-    result = kind(verdict.value, verdict.value)
+    result = kind(message, verdict.value)
     result.text = text
     case.result = [result]
     return case

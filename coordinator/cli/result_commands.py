@@ -156,9 +156,20 @@ def _verdict(header: "RunHeader") -> str:
 
 
 def _received(header: "RunHeader") -> str:
-    from broadside.coordinator.core.metrics import RECEIVED
+    """Return the rate at the layer of the objective, as measured, with its layer and scale.
 
-    return formatting.rate(RECEIVED.of_run(header.outcome)) if header.outcome else ""
+    A run of an older version has only the payload rate.
+    """
+    from broadside.coordinator.core.metrics import RECEIVED, received_at
+
+    outcome = header.outcome
+    if outcome is None:
+        return ""
+    rate, layer = received_at(outcome.target_layer).of_run(outcome), outcome.target_layer
+    if rate is None or layer is None:
+        rate, layer = RECEIVED.of_run(outcome), RECEIVED.layer
+    lab = "" if outcome.scale == 1 else f", {formatting.lab(outcome.scale)}"
+    return formatting.rate(rate) + ("" if rate is None else f" {layer}{lab}")
 
 
 def aggregate(  # noqa: PLR0913 - options

@@ -132,6 +132,10 @@ def _print_status(status: "RunStatus", trends: "Course") -> None:
         typer.echo(f"warning: {warning}")
     if status.cancel_reason:
         typer.echo(f"cancelled by {status.cancelled_by}: {status.cancel_reason}")
+    if status.verdict is not None:
+        typer.echo(f"verdict: {status.verdict.value}")
+    if status.reason is not None:
+        typer.echo(f"reason: {status.reason}\nnext: {status.next_step}")
     columns: dict[str, Column] = {
         "burst": lambda burst: str(burst.index + 1),
         "start (UTC)": "planned_start_at",
@@ -146,10 +150,11 @@ def _print_status(status: "RunStatus", trends: "Course") -> None:
         print_trends(trends)
 
 
-def verdict(
+def verdict(  # noqa: PLR0913 - options
     session: Session,
     run_id: RunArgument,
     recompute: Annotated[bool, typer.Option("--recompute")] = False,
+    notes: Annotated[bool, typer.Option("--notes")] = False,
     junit: Junit = None,
     form: FormatOption = Format.TEXT,
 ) -> None:
@@ -159,13 +164,14 @@ def verdict(
 
     Args:
         recompute: Compute the verdict again from the stored data; exit with 4 if it differs.
+        notes: Print the notes too, which are additional information.
     """
     if recompute:
         _recompute(session, run_id)
     summary = session.call_run(run_id, lambda client, resolved: client.summary(resolved))
     if summary is None:
         exit_with_error(f"run {run_id}: it has no verdict yet; wait for it with `broadside watch`")
-    _print_result(session, summary, form, junit)
+    _print_result(session, summary, form, junit, notes=notes)
 
 
 def _recompute(session: Session, run_id: str) -> NoReturn:
@@ -293,6 +299,8 @@ def _print_result(
     result: "RunStatus | RunSummary",
     form: Format = Format.TEXT,
     junit: Path | None = None,
+    *,
+    notes: bool = False,
 ) -> None:
     """Print a status or a summary. A summary ends the command with the code of its verdict."""
     from broadside.coordinator.cli.summary_tables import exit_of, print_summary
@@ -306,7 +314,7 @@ def _print_result(
 
         typer.echo(verdict_markdown(result), nl=False)
     else:
-        session.show(result, print_summary)
+        session.show(result, lambda summary: print_summary(summary, notes=notes))
     if junit is not None:
         from broadside.coordinator.cli.output_files import junit_of_run, save_junit
 

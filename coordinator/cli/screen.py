@@ -176,14 +176,18 @@ def _metrics(state: RunEventState, width: int) -> list[Text]:
         metrics.append(("target", f"{formatting.rate(target)} {status.target_layer.value}{share}"))
     if state.ledger is not None and state.ledger.bins:
         text = formatting.rate(state.firewall_bits_per_second())
-        metrics.append(("firewall", f"{text} {state.ledger.layer}"))
+        layer = state.ledger.layer
+        metrics.append(("firewall", _with_state(state, "device_counter", f"{text} {layer}")))
     metrics.append(("pairs with data", formatting.ratio(coverage, 0)))
     if figures is not None:
         summary = figures.summary
         cpu = (summary.client.cpu_mean_ratio, summary.server.cpu_mean_ratio)
         counts = [f.retransmits_count for f in summary.flows if f.retransmits_count is not None]
         metrics += [
-            ("complete", formatting.ratio(summary.completeness_ratio, 1)),
+            (
+                "complete",
+                _with_state(state, "completeness", formatting.ratio(summary.completeness_ratio, 1)),
+            ),
             ("start spread", formatting.time(summary.start_spread_s)),
             ("RTT", formatting.time(rtt)),
             ("retransmits", formatting.count(sum(counts) if counts else None)),
@@ -193,8 +197,18 @@ def _metrics(state: RunEventState, width: int) -> list[Text]:
     for name, value in metrics:
         if lines[-1].cell_len + len(name) + len(value) + 3 > width and lines[-1].cell_len:
             lines.append(Text())
-        lines[-1].append(f"{name} ", style="dim").append(value).append("   ")
+        style = "dim italic" if value.startswith("(") else ""
+        lines[-1].append(f"{name} ", style="dim").append(value, style=style).append("   ")
     return lines
+
+
+def _with_state(state: RunEventState, name: str, text: str) -> str:
+    """Return the text of a metric, marked if its value can still change."""
+    figure = None if state.figures is None else state.figures.states.get(name)
+    if figure is None or figure.state == "known":
+        return text
+    wait = "" if figure.wait_s is None else f", known in {_duration(figure.wait_s)}"
+    return f"({text}: {figure.state}{wait})"
 
 
 def _findings(state: RunEventState, count: int) -> list[Text]:

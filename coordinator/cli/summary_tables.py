@@ -9,12 +9,13 @@ from broadside.coordinator.cli.exit_codes import Exit
 from broadside.coordinator.cli.terminal_text import one_line
 from broadside.coordinator.cli.text_tables import Column, cells, open_console, print_table
 from broadside.coordinator.core import formatting
-from broadside.coordinator.core.metrics import RECEIVED
+from broadside.coordinator.core.metrics import received_at
 from broadside.coordinator.core.run_trends import bursts_of
 from broadside.coordinator.core.summary import (
     BurstSummary,
     Course,
     Disruption,
+    Finding,
     RunSummary,
     Verdict,
     severity_rank,
@@ -37,8 +38,13 @@ def exit_of(summary: RunSummary) -> Exit:
     return EXITS[summary.verdict]
 
 
-def print_summary(summary: RunSummary) -> None:
-    """Print metrics, verdict and findings on standard output."""
+def print_summary(summary: RunSummary, *, notes: bool = False) -> None:
+    """Print metrics, verdict, reason, next step and findings on standard output.
+
+    Args:
+        summary: The summary to print.
+        notes: Print the notes in full, not only their number.
+    """
     console = open_console()
     scaled = f", {formatting.lab(summary.scale)}" if summary.scale != 1 else ""
     console.print(f"\n[bold]{summary.run_id}[/bold] ({summary.scenario}{scaled})")
@@ -50,8 +56,39 @@ def print_summary(summary: RunSummary) -> None:
         _print_engine_metrics(summary, console)
     if summary.course is not None:
         print_trends(summary.course, console=console)
+    print_verdict(summary, console, notes=notes)
+
+
+def print_verdict(summary: RunSummary, console: Console, *, notes: bool) -> None:
+    """Print the verdict with its reason and next step, then other findings and the notes.
+
+    Args:
+        summary: The summary to print.
+        console: Console to print to.
+        notes: Print the notes in full, not only their ids.
+    """
+    from broadside.coordinator.core.verdict_reason import explain_verdict
+
+    explained = explain_verdict(summary)
     console.print(f"\nverdict: [bold]{summary.verdict.value}[/bold]")
-    for finding in summary.findings:
+    console.print(f"reason: {one_line(explained.reason)}", markup=False)
+    console.print(f"next: {one_line(explained.next_step)}", markup=False)
+    if explained.others:
+        console.print("\nother findings")
+        _print_findings(explained.others, console)
+    if not explained.notes:
+        return
+    if notes:
+        console.print("\nnotes")
+        _print_findings(explained.notes, console)
+        return
+    names = ", ".join(finding.id for finding in explained.notes)
+    command = f"`broadside verdict {summary.run_id} --notes`"
+    console.print(f"\nnotes: {names}; {command} prints them", markup=False)
+
+
+def _print_findings(findings: Iterable[Finding], console: Console) -> None:
+    for finding in findings:
         console.print(f"- {finding.severity}: {one_line(finding.sentence)}", markup=False)
         if finding.next_step:
             console.print(f"    next: {one_line(finding.next_step)}", markup=False)
@@ -88,13 +125,14 @@ def _time_format(times: Iterable[Any]) -> str:
 
 def _print_bursts(summary: RunSummary, console: Console) -> None:
     stamp = _time_format(burst.planned_start_at for burst in summary.bursts)
+    main, layer = received_at(summary.target_layer), summary.target_layer.value
     columns: dict[str, Column] = {
         "": lambda burst: str(burst.index + 1),
         "UTC": lambda burst: f"{burst.planned_start_at:{stamp}}",
         "pairs": lambda burst: f"{burst.pairs_measured}/{burst.pairs_planned}",
         "complete": lambda burst: formatting.ratio(burst.completeness_ratio, 1),
         "up": _up,
-        "received": lambda burst: formatting.rate(RECEIVED.of_burst(burst)),
+        f"received ({layer})": lambda burst: formatting.rate(main.of_burst(burst)),
         "firewall": "firewall_bits_per_second",
         "spread": "start_spread_s",
         "verdict": "verdict",

@@ -15,4 +15,5 @@ __all__ = [
     "run_trends",
     "summary",
     "thresholds",
+    "verdict_reason",
 ]

@@ -368,3 +368,8 @@ METRIC_BY_NAME: Final = {metric.name: metric for metric in ALL_METRICS}
 def metric_by_short_name(name: str) -> MetricDefinition:
     """Return the metric with this name in comparisons and trials."""
     return next(metric for metric in ALL_METRICS if metric.short_name == name)
+
+
+def received_at(layer: Layer | str | None) -> MetricDefinition:
+    """Return the metric of the received rate at a layer, to be shown beside the target."""
+    return RECEIVED_IP if layer == Layer.IP else RECEIVED

@@ -4,11 +4,13 @@ Rates are as measured. In a lab with a scale, the ``real_*`` fields are these ra
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
+from broadside.coordinator.core import formatting
 from broadside.coordinator.core.metrics import Layer
 from broadside.exchange.messages import (
     EndCause,
@@ -35,6 +37,53 @@ class Verdict(StrEnum):
 Severity = Literal["problem", "warning", "note"]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindingValue:
+    """Measured value of a finding, to describe its range over several bursts.
+
+    Attributes:
+        value: The value in its base unit.
+        text: The value as it is shown.
+        worst: Which of several values is the worst.
+    """
+
+    value: float
+    text: str
+    worst: Literal["low", "high", "magnitude"]
+
+    @classmethod
+    def rate(cls, bits_per_second: float) -> "FindingValue":
+        """Return a rate in bit/s. The lowest one is the worst."""
+        return cls(value=bits_per_second, text=formatting.rate(bits_per_second), worst="low")
+
+    @classmethod
+    def share(cls, ratio: float, worst: Literal["low", "high"] = "low") -> "FindingValue":
+        """Return a ratio that is shown with one decimal."""
+        return cls(value=ratio, text=formatting.ratio(ratio, 1), worst=worst)
+
+    @classmethod
+    def residual(cls, ratio: float) -> "FindingValue":
+        """Return a residual. The one farthest from zero is the worst."""
+        return cls(value=ratio, text=formatting.signed_ratio(ratio), worst="magnitude")
+
+    @classmethod
+    def time(cls, seconds: float) -> "FindingValue":
+        """Return a time in s. The longest one is the worst."""
+        return cls(value=seconds, text=formatting.time(seconds), worst="high")
+
+    @classmethod
+    def count(cls, number: float) -> "FindingValue":
+        """Return a number of things. The largest one is the worst."""
+        return cls(value=number, text=f"{number:g}", worst="high")
+
+    @property
+    def badness(self) -> float:
+        """Sort key. The worst value has the largest key."""
+        if self.worst == "magnitude":
+            return abs(self.value)
+        return self.value if self.worst == "high" else -self.value
+
+
 class Finding(Message):
     """A statement about the result, with its values and the next step."""
 
@@ -48,7 +97,23 @@ class Finding(Message):
     next_step: str | None = None
 
 
-def problem(id: str, weight: float, sentence: str, next_step: str) -> Finding:
+class MeasuredFinding(Finding):
+    """Finding with its measured value. Only used while a run is judged, and never stored."""
+
+    value: FindingValue
+
+    def without_value(self) -> Finding:
+        """Return the finding as it is stored."""
+        return Finding(**{name: getattr(self, name) for name in Finding.model_fields})
+
+
+def _finding(fields: Mapping[str, Any], value: FindingValue | None) -> Finding:
+    return Finding(**fields) if value is None else MeasuredFinding(**fields, value=value)
+
+
+def problem(
+    id: str, weight: float, sentence: str, next_step: str, value: FindingValue | None = None
+) -> Finding:
     """Create a finding for a reason why the verdict is not a pass.
 
     Args:
@@ -56,18 +121,28 @@ def problem(id: str, weight: float, sentence: str, next_step: str) -> Finding:
         weight: Sort key, with the highest first.
         sentence: The statement.
         next_step: Advice on the problem.
+        value: Measured value, for the range over several bursts. None if there is no single one.
     """
-    return Finding(
-        id=id,
-        kind="verdict",
-        severity="problem",
-        weight=weight,
-        sentence=sentence,
-        next_step=next_step,
+    return _finding(
+        {
+            "id": id,
+            "kind": "verdict",
+            "severity": "problem",
+            "weight": weight,
+            "sentence": sentence,
+            "next_step": next_step,
+        },
+        value,
     )
 
 
-def warning(id: str, weight: float, sentence: str, next_step: str | None = None) -> Finding:
+def warning(
+    id: str,
+    weight: float,
+    sentence: str,
+    next_step: str | None = None,
+    value: FindingValue | None = None,
+) -> Finding:
     """Create a finding for a possible cause of the result.
 
     Args:
@@ -75,32 +150,48 @@ def warning(id: str, weight: float, sentence: str, next_step: str | None = None)
         weight: Weight to sort the findings by, with the highest first.
         sentence: Text of the finding: the measurement and its meaning.
         next_step: Action for the user to take, or None if there is none.
+        value: Measured value, for the range over several bursts. None if there is no single one.
     """
-    return Finding(
-        id=id,
-        kind="cause",
-        severity="warning",
-        weight=weight,
-        sentence=sentence,
-        next_step=next_step,
+    return _finding(
+        {
+            "id": id,
+            "kind": "cause",
+            "severity": "warning",
+            "weight": weight,
+            "sentence": sentence,
+            "next_step": next_step,
+        },
+        value,
     )
 
 
-def caution(id: str, weight: float, sentence: str, next_step: str | None = None) -> Finding:
+def caution(
+    id: str,
+    weight: float,
+    sentence: str,
+    next_step: str | None = None,
+    value: FindingValue | None = None,
+) -> Finding:
     """Create a finding for a problem that is not related to the verdict.
 
     See :func:`warning` for the arguments.
     """
-    return warning(id, weight, sentence, next_step).model_copy(update={"kind": "context"})
+    return warning(id, weight, sentence, next_step, value).model_copy(update={"kind": "context"})
 
 
-def note(id: str, weight: float, sentence: str, next_step: str | None = None) -> Finding:
+def note(
+    id: str,
+    weight: float,
+    sentence: str,
+    next_step: str | None = None,
+    value: FindingValue | None = None,
+) -> Finding:
     """Create a finding with additional information.
 
     See :func:`warning` for the arguments.
     """
     update = {"kind": "context", "severity": "note"}
-    return warning(id, weight, sentence, next_step).model_copy(update=update)
+    return warning(id, weight, sentence, next_step, value).model_copy(update=update)
 
 
 def order(findings: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -14,6 +14,7 @@ import time
 from typing import Final
 
 from broadside.coordinator.core.metrics import ALL_METRICS
+from broadside.coordinator.core.verdict_reason import explain_verdict
 from broadside.coordinator.notices.announcer import Notice, post
 
 PREFIX: Final = "whsec_"
@@ -87,6 +88,7 @@ def signed(notice_id: str, at_s: int, body: bytes, key: bytes) -> dict[str, str]
 def body_of(notice: Notice) -> bytes:
     """Return the JSON body with the verdict, the main metrics and the first findings."""
     header, summary = notice.header, notice.summary
+    explained = explain_verdict(summary)
     ended_at = None if header.outcome is None else header.outcome.ended_at.isoformat()
     content = {
         "type": "run.ended",
@@ -97,6 +99,8 @@ def body_of(notice: Notice) -> bytes:
             "labels": dict(header.labels),
             "by": header.created_by,
             "verdict": summary.verdict.value,
+            "reason": explained.reason,
+            "next_step": explained.next_step,
             "cancelled": header.outcome is not None and header.outcome.cancelled,
             "scale": summary.scale,
             "figures": {
@@ -104,7 +108,7 @@ def body_of(notice: Notice) -> bytes:
             },
             "findings": [
                 finding.model_dump(include={"id", "severity", "sentence", "next_step"})
-                for finding in summary.findings[:_FINDINGS_MAX_COUNT]
+                for finding in explained.findings[:_FINDINGS_MAX_COUNT]
             ],
         },
     }

@@ -24,7 +24,7 @@ from broadside.coordinator.core.measure.telemetry import (
     drop_invalid,
     merge_readings,
 )
-from broadside.coordinator.core.plan.budget import ran, with_budget
+from broadside.coordinator.core.plan.budget import ran, with_abort, with_budget
 from broadside.coordinator.core.run_spec import COLLECT_S, Burst, Plan, due_at
 from broadside.coordinator.core.summary import RunSummary, canonical
 from broadside.coordinator.device.telemetry.collector import TelemetryCollector
@@ -314,7 +314,7 @@ class Closing:
                 neighbours=inputs.overlapping.bursts,
             ),
         )
-        return with_budget(summary, plan, control)
+        return with_abort(with_budget(summary, plan, control), control)
 
     async def ledger_span(self, plan: Plan) -> RunSpan:
         """Return the time span of ledger data that a run needs."""

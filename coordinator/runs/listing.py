@@ -14,10 +14,13 @@ from zoneinfo import ZoneInfo
 from broadside.coordinator.core.metrics import METRIC_BY_NAME, RECEIVED
 from broadside.coordinator.core.plan.schedule import BadSchedule, check_zone
 from broadside.coordinator.core.summary import RunSummary, Verdict
+from broadside.coordinator.core.verdict_reason import explain_verdict
 from broadside.coordinator.request_errors import BadGrouping
 from broadside.exchange.messages import Message, UtcDatetime
 from broadside.exchange.records import Records, RunHeader, RunOutcome
 
+# Longest reason and next step in a row of the run list.
+TEXT_MAX_CHARS: Final = 2_000
 # Maximum number of rows to scan for one page.
 _ROWS_LOOKED_AT: Final = 5_000
 # Maximum number of runs in one aggregate.
@@ -123,7 +126,11 @@ def outcome_of(
         cost_usd: Cost in USD, or None if unknown.
         charged: True if Azure bills this cost.
     """
+    explained = explain_verdict(summary)
     return RunOutcome(
+        reason=explained.reason[:TEXT_MAX_CHARS],
+        next_step=explained.next_step[:TEXT_MAX_CHARS],
+        target_layer=summary.target_layer.value,
         cancelled=cancelled,
         cost_usd=cost_usd,
         charged=charged,

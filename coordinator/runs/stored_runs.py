@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from broadside.coordinator.core.live.status import BurstStatus, RunStatus
 from broadside.coordinator.core.run_spec import Plan
+from broadside.coordinator.core.summary import Verdict
 from broadside.coordinator.request_errors import UnknownRun
 from broadside.coordinator.runs.run_states import RunStates
 from broadside.exchange.messages import plain_text
@@ -116,11 +117,15 @@ class StoredRuns:
             status = await import_status(plan, imported)
         if listed is None:
             return status
+        outcome = listed.outcome
         return status.model_copy(
             update={
                 "created_by": listed.created_by,
                 "labels": listed.labels,
-                "outcome": listed.outcome,
+                "outcome": outcome,
+                "verdict": outcome and outcome.verdict and Verdict(outcome.verdict),
+                "reason": outcome and outcome.reason,
+                "next_step": outcome and outcome.next_step,
             }
         )
 

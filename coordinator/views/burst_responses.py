@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from broadside.coordinator.core.run_spec import Plan
 from broadside.coordinator.core.summary import BurstSummary, RunSummary, Verdict, parse_burst
+from broadside.coordinator.core.verdict_reason import explain_verdict
 from broadside.coordinator.request_errors import NoLedger, RunNotOver, UnknownBurst
 from broadside.coordinator.runs.run_documents import read_rows
 from broadside.coordinator.views.responses import (
@@ -146,12 +147,24 @@ async def read_verdict(coordinator: "Coordinator", run_id: str) -> RunVerdict:
         UnknownRun: The run does not exist.
         RunNotOver: The run is not finished.
     """
-    summary = await summary_of(coordinator, run_id)
-    fields = {name: getattr(summary, name) for name in RunVerdict.model_fields if name != "bursts"}
+    return run_verdict(await summary_of(coordinator, run_id))
+
+
+def run_verdict(summary: RunSummary) -> RunVerdict:
+    """Return the verdict of a judged run, with its reason first."""
+    explained = explain_verdict(summary)
+    computed = {"bursts", "reason", "next_step", "findings"}
+    fields = {name: getattr(summary, name) for name in RunVerdict.model_fields.keys() - computed}
     counts = {
         verdict: sum(burst.verdict is verdict for burst in summary.bursts) for verdict in Verdict
     }
-    return RunVerdict(**fields, bursts=counts)
+    return RunVerdict(
+        **fields,
+        bursts=counts,
+        reason=explained.reason,
+        next_step=explained.next_step,
+        findings=explained.findings,
+    )
 
 
 async def read_reconciliation(

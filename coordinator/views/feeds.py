@@ -38,12 +38,14 @@ from broadside.coordinator.core.live.status import BurstPhase, RunStatus
 from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.core.run_spec import Burst, Plan
 from broadside.coordinator.core.summary import Finding, RunSummary
+from broadside.coordinator.core.verdict_reason import explain_verdict
 from broadside.coordinator.device.telemetry.source import TelemetryError
 from broadside.coordinator.request_errors import TooManyViewers, UnknownRun
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.live_burst import LiveBurst
 from broadside.coordinator.runs.run_documents import read_measured
 from broadside.coordinator.views.burst_responses import plan_with_burst
+from broadside.coordinator.views.responses import ExplainedSummary
 from broadside.exchange.ports import ExchangeError
 
 log = logging.getLogger(__name__)
@@ -358,7 +360,7 @@ class Feed:
                 message = LiveFinding(burst_index=index, id=name, finding=finding)
                 events.append(("finding", message.model_dump_json()))
         if shown.summary is not None and shown.summary[0] > seen:
-            events.append(("summary", _without_pairs(shown.summary[1]).model_dump_json()))
+            events.append(("summary", explained_summary(shown.summary[1]).model_dump_json()))
         return events
 
 
@@ -425,7 +427,20 @@ def _without_now(status: LiveStatus) -> LiveStatus:
     return status.model_copy(update={"now": status.created_at})
 
 
-def _without_pairs(summary: RunSummary) -> RunSummary:
-    """Return the summary without pairs. 1,000 pairs in 100 bursts are too much for the page."""
+def explained_summary(summary: RunSummary) -> ExplainedSummary:
+    """Return the summary for a viewer, with the reason for the verdict.
+
+    It has no pairs, because 1,000 pairs in 100 bursts are too much for the page.
+    """
+    explained = explain_verdict(summary)
     bursts = tuple(burst.model_copy(update={"pairs": ()}) for burst in summary.bursts)
-    return summary.model_copy(update={"bursts": bursts})
+    fields = {name: getattr(summary, name) for name in RunSummary.model_fields}
+    return ExplainedSummary.model_construct(
+        **fields
+        | {
+            "bursts": bursts,
+            "findings": explained.findings,
+            "reason": explained.reason,
+            "next_step": explained.next_step,
+        }
+    )

@@ -6,8 +6,9 @@ from typing import Final
 
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.comparison import Comparison, GateResult, Metric
-from broadside.coordinator.core.metrics import RECEIVED, metric_by_short_name
+from broadside.coordinator.core.metrics import metric_by_short_name, received_at
 from broadside.coordinator.core.summary import Finding, RunSummary, Verdict
+from broadside.coordinator.core.verdict_reason import VerdictReason, explain_verdict
 from broadside.coordinator.views.metric_rows import metric_rows
 
 _BARS: Final = "▁▂▃▄▅▆▇█"
@@ -24,20 +25,25 @@ _SPECIAL: Final = re.compile(r"([\\`*_\[\]<>|#])")
 
 
 def verdict_markdown(summary: RunSummary) -> str:
-    """Return headline, sparkline of the bursts, metrics and findings of a run."""
-    rates = [RECEIVED.of_burst(burst) for burst in summary.bursts][-_BURSTS_MAX_COUNT:]
+    """Return headline, reason, next step, sparkline of the bursts, metrics and other findings."""
+    explained = explain_verdict(summary)
+    main = received_at(summary.target_layer)
+    rates = [main.of_burst(burst) for burst in summary.bursts][-_BURSTS_MAX_COUNT:]
     lab = summary.scale != 1
     titles = ("metric", "layer", "measured", *(("at real scale",) if lab else ()))
     rows = [row.cells(lab=lab) for row in metric_rows(summary)]
     return _text(
         f"## {_SIGNS[summary.verdict]} {summary.verdict.value}: {plain(summary.scenario)}",
+        f"**Reason:** {plain(explained.reason)}",
+        f"**Next step:** {plain(explained.next_step)}.",
         f"{plain(summary.run_id)}, {summary.pairs_measured} of {summary.pairs_planned} pairs, "
-        f"fleet received {formatting.rate(RECEIVED.of_run(summary))} of payload"
+        f"fleet received {formatting.rate(main.of_run(summary))} "
+        f"({summary.target_layer.value} layer)"
         + (f", in a {formatting.lab(summary.scale)}" if lab else ""),
         f"`{sparkline(rates)}` received rate by burst, from 0 to "
         f"{formatting.rate(max((rate for rate in rates if rate is not None), default=None))}",
         _table(titles, rows),
-        *_findings(summary.findings),
+        *_findings(explained),
     )
 
 
@@ -78,15 +84,23 @@ def plain(text: str) -> str:
     return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
 
 
-def _findings(findings: Iterable[Finding]) -> Iterator[str]:
-    lines = [
+def _findings(explained: VerdictReason) -> Iterator[str]:
+    """Yield other findings, and the notes in a block that is closed at first."""
+    if explained.others:
+        yield "### Other findings"
+        yield _list(explained.others)
+    if explained.notes:
+        yield f"<details><summary>Notes ({len(explained.notes)})</summary>"
+        yield _list(explained.notes)
+        yield "</details>"
+
+
+def _list(findings: Iterable[Finding]) -> str:
+    return "\n".join(
         f"- **{finding.severity}** {plain(finding.sentence)}"
         + (f" *Next: {plain(finding.next_step)}*" if finding.next_step else "")
         for finding in findings
-    ]
-    if lines:
-        yield "### Findings"
-        yield "\n".join(lines)
+    )
 
 
 def _row(metric: Metric) -> tuple[str, ...]:

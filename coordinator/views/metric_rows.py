@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from broadside.coordinator.core.formatting import Unit, rate
-from broadside.coordinator.core.metrics import ALL_METRICS, COUNTER_LAYER
+from broadside.coordinator.core.metrics import ALL_METRICS, COUNTER_LAYER, received_at
 from broadside.coordinator.core.summary import RunSummary
 
 
@@ -44,12 +44,16 @@ class MetricRow:
 
 
 def metric_rows(summary: RunSummary) -> list[MetricRow]:
-    """Return the target and the headline metrics. Optional metrics are omitted if unknown."""
+    """Return the target and the headline metrics. Optional metrics are omitted if unknown.
+
+    The received rate at the layer of the objective comes first, beside the target.
+    """
     target = summary.target_bits_per_second
     layer = summary.target_layer.value
     words = "none set" if target is None else rate(target)
     rows = [_row("target", layer, Unit.RATE, target, words)]
-    for metric in ALL_METRICS:
+    main = received_at(summary.target_layer)
+    for metric in (main, *(metric for metric in ALL_METRICS if metric is not main)):
         value = metric.of_run(summary)
         if metric.headline and not (metric.optional and value is None):
             layer = layer_of(metric.layer, summary)

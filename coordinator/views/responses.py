@@ -122,6 +122,10 @@ class RunVerdict(Message):
 
     run_id: RunId
     verdict: Verdict
+    # Why this verdict, from the finding that decided it.
+    reason: str
+    # What to do next.
+    next_step: str
     computed_at: UtcDatetime
     scale: float
     # The target divided by the scale, in bit/s at ``target_layer``.
@@ -137,7 +141,15 @@ class RunVerdict(Message):
     limiter: LimiterName
     # Number of bursts by verdict.
     bursts: Mapping[Verdict, int]
+    # The deciding finding first, then other problems and warnings, then notes.
     findings: tuple[Finding, ...]
+
+
+class ExplainedSummary(RunSummary):
+    """Event ``summary`` with the verdict, its reason, and the findings in the order to show."""
+
+    reason: str
+    next_step: str
 
 
 class BurstReconciliation(Message):

@@ -1,13 +1,17 @@
 // Table of the bursts of a completed run.
 
 import { FIGURE, h, table } from "./dom.js";
-import { count, instant, percent, rate } from "./format.js";
+import { LAYERS, count, instant, percent, rate } from "./format.js";
 import { verdictBadge } from "./runs.js";
 import { RECEIVED } from "./words.js";
 
 const BURSTS_MAX = 100;
 
-export function burstsTable(runId, bursts) {
+// The rate is at the layer of the objective, as in the headline.
+export function burstsTable(runId, bursts, targetLayer) {
+  const isIp = targetLayer === "ip";
+  const received = isIp ? "fleet_ip_bits_per_second" : RECEIVED;
+  const layer = isIp ? LAYERS.ip : LAYERS.payload;
   const held = bursts.some(({ reconciliation }) => reconciliation);
   const ledgers = [
     ["Device counter", (burst) => rate(burst.firewall_bits_per_second), FIGURE],
@@ -19,7 +23,7 @@ export function burstsTable(runId, bursts) {
   const columns = [
     ["Burst", link, FIGURE],
     ["Planned start (UTC)", (burst) => instant(burst.planned_start_at).slice(0, 19)],
-    ["Received, payload", (burst) => rate(burst[RECEIVED]), FIGURE],
+    [`Received, ${layer}`, (burst) => rate(burst[received]), FIGURE],
     ...(held ? ledgers : []),
     ["Pairs", pairs, FIGURE],
     ["Complete", (burst) => percent(burst.completeness_ratio), FIGURE],

@@ -10,6 +10,7 @@ import {
   rate,
   rateParts,
   seconds,
+  span,
   told,
 } from "./format.js";
 import { FIGURES, RECEIVED } from "./words.js";
@@ -26,7 +27,7 @@ class Tile {
   constructor(name) {
     this.value = h("span.value");
     this.unit = h("span.tile-unit");
-    this.notes = [h("p.quiet"), h("p.quiet")];
+    this.notes = [h("p.quiet"), h("p.quiet"), h("p.quiet")];
     this.element = h(
       "div.tile",
       h("h2", name),
@@ -35,14 +36,26 @@ class Tile {
     );
   }
 
-  set([value, unit], first = "", second = "", kind = "") {
+  // A state of "waiting" or "provisional" looks different, because the value can still change.
+  set([value, unit], first = "", second = "", kind = "", state = null) {
     say(this.value, value);
     say(this.unit, unit);
     say(this.notes[0], first);
     say(this.notes[1], second);
-    const name = `tile ${kind}${value === "unknown" || value === "none" ? " vague" : ""}`.trim();
+    say(this.notes[2], stateText(state));
+    const vague = value === "unknown" || value === "none" || value === "waiting";
+    const open = state && state.state !== "known" ? ` ${state.state}` : "";
+    const name = `tile ${kind}${vague ? " vague" : ""}${open}`.trim();
     if (this.element.className !== name) this.element.className = name;
   }
+}
+
+const isOpen = (state) => Boolean(state) && state.state !== "known";
+
+function stateText(state) {
+  if (!isOpen(state)) return "";
+  const wait = known(state.wait_s) ? `, known in ${span(state.wait_s)}` : "";
+  return `${state.state}${wait}`;
 }
 
 export class Headline {
@@ -69,8 +82,9 @@ export class Headline {
     const whole = summary && burstIndex === null;
     const of = whole ? summary : (figures?.summary ?? null);
     const scale = status.scale;
-    const real = (value) =>
-      scale !== 1 && known(value) ? `${rate(value * scale)} at real scale` : "";
+    const states = whole || figures?.final ? {} : (figures?.states ?? {});
+    const real = (value, state = null) =>
+      scale !== 1 && known(value) && !isOpen(state) ? `${rate(value * scale)} at real scale` : "";
     const { tiles } = this;
     const target = status.target_bits_per_second;
     tiles.target.set(
@@ -79,47 +93,68 @@ export class Headline {
       real(target),
     );
 
-    const fleet = of?.[RECEIVED] ?? newest(data);
-    const half = of?.fleet_received_half_width_bits_per_second;
+    // The large number is at the layer of the objective, as the target is.
+    const payload = of?.[RECEIVED] ?? newest(data);
+    const ip = of?.fleet_ip_bits_per_second;
+    const atIp = status.target_layer === "ip" && known(ip);
+    const fleet = atIp ? ip : payload;
+    const half = isOpen(states.interval) ? null : of?.fleet_received_half_width_bits_per_second;
     const mean =
       whole && summary.bursts.length > 1 ? `, mean of ${summary.bursts.length} bursts` : "";
-    const ip = of?.fleet_ip_bits_per_second;
+    const own = atIp ? LAYERS.ip : LAYERS.payload;
     const layer =
       data?.layer === "link"
         ? "link layer, at the senders"
-        : `payload${known(half) ? ` ± ${percent(half / fleet)}` : ""}${mean}`;
+        : `${own}${known(half) ? ` ± ${percent(half / payload)}` : ""}${mean}`;
+    const other = atIp ? payload : ip;
+    const otherText = known(other)
+      ? `${rate(other)} ${atIp ? "of payload" : "at the IP layer"}`
+      : "";
     tiles.fleet.set(
       rateParts(fleet),
       known(fleet) ? layer : "no data yet",
-      known(ip) ? `${rate(ip)} at the IP layer` : real(fleet),
+      [otherText, real(fleet, states.received)].filter(Boolean).join("; "),
+      "",
+      known(fleet) ? states.received : null,
     );
 
     const held = of?.reconciliation ?? null;
+    const counter = states.device_counter;
     const firewall = of?.firewall_bits_per_second ?? held?.firewall_bits_per_second ?? null;
     const some = ledger?.bins.length ? WHOLE_BURST : "no complete sample yet";
     const none = ledger?.source === "none" ? NO_LEDGER(status) : some;
     const ledgerSays = ledger ? (ledger.problem ?? none) : "not yet read";
+    const waits = (value, state) => known(value) || state?.state !== "waiting" ? null : ["waiting", ""];
     tiles.firewall.set(
-      rateParts(firewall),
+      (ledger?.source === "none" ? null : waits(firewall, counter)) ?? rateParts(firewall),
       known(firewall)
         ? `${LAYERS[held?.layer] ?? ""}, ${held?.source ?? ledger?.source}`
         : ledgerSays,
-      real(firewall),
+      real(firewall, counter),
+      "",
+      ledger?.source === "none" ? null : counter,
     );
 
     const residual = held?.residual_ratio;
     tiles.residual.set(
-      known(residual) ? [percent(residual, 2, true).replace(" %", ""), "%"] : ["unknown", ""],
+      known(residual)
+        ? [percent(residual, 2, true).replace(" %", ""), "%"]
+        : ((held && waits(residual, states.residual)) ?? ["unknown", ""]),
       known(residual)
         ? `± ${percent(held.residual_uncertainty_ratio)}, counter relative to fleet`
         : held && !figures?.final && !whole
           ? "available when fleet and counter cover the complete burst"
           : "requires counter data",
-      known(held?.lag_s) ? `lag ${seconds(held.lag_s)}` : "",
+      known(held?.lag_s) && !isOpen(states.lag) ? `lag ${seconds(held.lag_s)}` : "",
+      "",
+      held ? states.residual : null,
     );
 
     const seen = of?.completeness;
-    const below = seen && seen.completeness_ratio < status.coverage_floor_ratio;
+    const below =
+      seen &&
+      !isOpen(states.completeness) &&
+      seen.completeness_ratio < status.coverage_floor_ratio;
     tiles.completeness.set(
       seen ? [percent(seen.completeness_ratio).replace(" %", ""), "%"] : ["unknown", ""],
       seen
@@ -127,6 +162,7 @@ export class Headline {
         : "no data yet",
       below ? `below the minimum of ${percent(status.coverage_floor_ratio, 0)}` : "",
       below ? "warn" : "",
+      seen ? states.completeness : null,
     );
 
     this.more.hidden = !of;
@@ -139,7 +175,8 @@ export class Headline {
 
     const verdict = whole ? summary.verdict : summary ? figures?.summary.verdict : null;
     const sign = { pass: "✓ ", fail: "✕ ", inconclusive: "? ", measured: "= " }[verdict] ?? "";
-    const limiter = of?.limiter && of.limiter !== "unknown" ? `bottleneck: ${of.limiter}` : "";
+    const isNamed = of?.limiter && of.limiter !== "unknown" && !isOpen(states.bottleneck);
+    const limiter = isNamed ? `bottleneck: ${of.limiter}` : "";
     tiles.verdict.set(
       verdict ? [`${sign}${verdict}`, ""] : ["none yet", ""],
       verdict ? limiter : `the run is ${status.state}`,

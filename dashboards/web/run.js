@@ -91,9 +91,11 @@ class RunView {
     main.append(
       head.title,
       head.stale,
+      head.reason,
       head.problem,
       head.stage,
       this.headline.element,
+      head.warnings,
       head.bursts,
       this.columns,
     );
@@ -179,6 +181,7 @@ class RunView {
       if (message.final && this.#state.data) this.#state.data.over = true;
       const changed = this.#state.data?.setTrouble(message.trouble) ?? new Set();
       if (changed.size) this.heat.touch([], true);
+      this.head.showReason(this.#state);
       this.aside.showTrouble(this.#state);
       this.aside.showFacts(this.#state);
     },
@@ -219,9 +222,9 @@ class RunView {
     if (this.#reportCharts) return;
     this.#reportCharts = reportCharts(this.runId, this.burstIndex, this.#state);
     fill(this.report, this.#reportCharts.element);
-    const { bursts } = this.#state.summary;
+    const { bursts, target_layer: layer } = this.#state.summary;
     this.bursts.hidden = bursts.length < 2 || this.burstIndex !== null;
-    if (!this.bursts.hidden) fill(this.bursts, burstsTable(this.runId, bursts));
+    if (!this.bursts.hidden) fill(this.bursts, burstsTable(this.runId, bursts, layer));
   }
 
   #now() {

@@ -2,7 +2,7 @@
 // are shown below the heat map.
 
 import { fact, fill, h, refill } from "./dom.js";
-import { clock, instant, known, seconds } from "./format.js";
+import { clock, counted, instant, known, seconds } from "./format.js";
 import { findingItems, troubleList } from "./lists.js";
 import { priceLines } from "./price.js";
 import { isOver } from "./run_head.js";
@@ -13,6 +13,14 @@ const TROUBLE_OPEN_COUNT = 5;
 const card = (name, ...children) => h("section.card", h("h2", name), ...children);
 
 const dated = (at) => [clock(at), instant(at).slice(0, 10)];
+
+const SEVERITIES = ["problem", "warning", "note"];
+
+// Problems, warnings and notes.
+function inOrder(findings) {
+  const rank = ({ severity }) => SEVERITIES.indexOf(severity);
+  return findings.toSorted((a, b) => rank(a) - rank(b) || b.weight - a.weight);
+}
 
 export class RunAside {
   constructor(burstIndex) {
@@ -38,12 +46,28 @@ export class RunAside {
   showFindings(state) {
     const { summary, findings } = state;
     const whole = summary && this.burstIndex === null;
-    const list = (whole ? summary.findings : [...findings.values()]).toSorted(
-      (a, b) => b.weight - a.weight,
-    );
-    refill(this.findings, list, () => [
-      list.length ? findingItems(list) : h("li.quiet", isOver(state) ? "None." : "None yet."),
-    ]);
+    const reason = whole ? summary.reason : state.figures?.reason;
+    const all = whole ? summary.findings : inOrder([...findings.values()]);
+    // The reason is shown above the figures.
+    const list = all.filter(({ sentence }) => sentence !== reason);
+    refill(this.findings, list, () => {
+      const first = list.filter(({ severity }) => severity !== "note");
+      const notes = list.filter(({ severity }) => severity === "note");
+      const none = isOver(state) ? "No problem and no warning." : "None yet.";
+      return [
+        first.length ? findingItems(first) : h("li.quiet", none),
+        notes.length
+          ? h(
+              "li",
+              h(
+                "details.alternative",
+                h("summary", counted(notes.length, "note")),
+                h("ul.findings", findingItems(notes)),
+              ),
+            )
+          : null,
+      ];
+    });
   }
 
   showTrouble({ figures }) {

@@ -17,10 +17,13 @@ export class RunHead {
     Object.assign(this, { runId, burstIndex, operator, onabort });
     this.stale = h("p.stale", { hidden: true, role: "status" });
     this.problem = h("div");
+    // Warnings of the launch. They are below the figures.
+    this.warnings = h("div");
     this.scenario = h("h1", "Run");
     this.badge = h("span.badge.going", "connecting");
     this.actions = h("div.actions");
     this.stage = h("section.stage", { "aria-label": "Progress of the run" });
+    this.reason = h("section.reason", { "aria-label": "Reason and next step", hidden: true });
     this.bursts = h("nav.bursts", { "aria-label": "Bursts" });
     this.title = h(
       "div.title.run-title",
@@ -35,6 +38,7 @@ export class RunHead {
     say(this.scenario, state.status.scenario);
     this.#showBadge(state);
     this.#showProblem(state.status);
+    this.showReason(state);
     this.#showActions(state);
     this.#showBursts(state);
     this.showStage(state, now);
@@ -55,6 +59,17 @@ export class RunHead {
       const bar = share === null ? null : h("progress", { max: "1", value, "aria-label": label });
       return [words, bar];
     });
+  }
+
+  // Show why the run, or the burst that is shown, has its verdict, and what to do.
+  showReason({ summary, figures }) {
+    const of = this.burstIndex === null ? summary : figures;
+    this.reason.hidden = !of?.reason;
+    if (this.reason.hidden) return;
+    refill(this.reason, [of.reason, of.next_step], () => [
+      h("p", of.reason.replaceAll("+-", "±")),
+      h("p.step", h("strong", "Next: "), h("span", `${of.next_step}.`)),
+    ]);
   }
 
   showLine(live, silentSeconds) {
@@ -84,11 +99,11 @@ export class RunHead {
   }
 
   #showProblem({ cancelled_by: by, cancel_reason: reason, warnings, problem }) {
-    refill(this.problem, [by, warnings, problem], () => [
+    refill(this.problem, [by, reason, problem], () => [
       problem ? notice("bad", "New data cannot be read", problem) : null,
       by ? notice("note", `Aborted by ${by}`, reason) : null,
-      warnings.map((each) => notice("note", "Warning", each)),
     ]);
+    refill(this.warnings, warnings, () => warnings.map((each) => notice("note", "Warning", each)));
   }
 
   #showActions(state) {

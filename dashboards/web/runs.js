@@ -2,7 +2,7 @@
 
 import { ask, read } from "./api.js";
 import { announce, every, fill, guarded, h } from "./dom.js";
-import { instant, known, percent, rate } from "./format.js";
+import { LAYERS, digits, instant, known, percent, rate } from "./format.js";
 import { RECEIVED } from "./words.js";
 
 const PAGE = 50;
@@ -46,12 +46,19 @@ function runLink({ run_id: id, scenario, outcome, ...run }) {
   );
 }
 
+// Get the rate at the layer of the objective, as measured. A run of an older version has only
+// the payload rate.
 function figures(outcome) {
   if (!known(outcome?.[RECEIVED])) return h("span.quiet", outcome ? "no data received" : "");
-  const real = outcome.scale === 1 ? "" : ", real scale";
+  const atIp = outcome.target_layer === "ip" && known(outcome.fleet_ip_bits_per_second);
+  const value = atIp ? outcome.fleet_ip_bits_per_second : outcome[RECEIVED];
+  const lab = outcome.scale === 1 ? "" : `, lab at 1:${digits(outcome.scale)}`;
   return [
-    h("span.rate", rate(outcome[RECEIVED] * outcome.scale)),
-    h("span.quiet", `payload${real}; ${percent(outcome.completeness_ratio)} complete`),
+    h("span.rate", rate(value)),
+    h(
+      "span.quiet",
+      `${atIp ? LAYERS.ip : LAYERS.payload}${lab}; ${percent(outcome.completeness_ratio)} complete`,
+    ),
   ];
 }
 

@@ -33,10 +33,17 @@ export function throughputSeries(data, status, figures, ledger, { size, factor }
   const series = [];
   const held = figures?.summary.reconciliation ?? null;
   if (ledger?.bins.length) {
-    const lag = held?.lag_s ?? 0;
-    const scale = (held ? factor / held.overhead_ratio : 1) / size;
+    // A lag that can still change is not subtracted, and the bins are not scaled.
+    const isOpen = (figures?.states?.lag?.state ?? "known") !== "known";
+    const lag = isOpen ? 0 : (held?.lag_s ?? 0);
+    const scale = (held && !isOpen ? factor / held.overhead_ratio : 1) / size;
+    const text = isOpen
+      ? `, provisional, ${LAYERS[ledger.layer] ?? ledger.layer}`
+      : known(held?.lag_s)
+        ? `, lag ${seconds(held.lag_s)} subtracted`
+        : "";
     series.push({
-      name: `device counter${known(held?.lag_s) ? `, lag ${seconds(held.lag_s)} subtracted` : ""}`,
+      name: `device counter${text}`,
       colour: "counter",
       width: 5,
       bins: ledger.bins

@@ -271,7 +271,7 @@ def _describe(
     sure: str,
 ) -> str:
     (a, one), (b, two) = first, second
-    times = "" if ratio is None else f" (x {formatting.number(ratio, 3)})"
+    times = "" if ratio is None else f" ({formatting.number(ratio, 3)} times as much)"
     what = ", ".join(filter(None, (item.label, item.layer)))
     return (
         f"{what}: {item.format(one.value)} in {a.name}, {item.format(two.value)} in {b.name}"

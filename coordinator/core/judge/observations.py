@@ -11,6 +11,7 @@ from broadside.coordinator.core.summary import (
     BurstSummary,
     DeviceSummary,
     Finding,
+    FindingValue,
     Latency,
     PairSummary,
     Reconciliation,
@@ -85,6 +86,7 @@ def _pair_findings(burst: BurstSummary) -> Iterator[Finding]:
                 weight,
                 f"{len(pairs)} of {len(burst.pairs)} pairs {text}: {_list_pairs(pairs)}.",
                 step,
+                FindingValue(value=len(pairs), text=f"{len(pairs)} of the pairs", worst="high"),
             )
     late = sum(flow.late_bits_per_second or 0.0 for flow in burst.flows)
     if late:
@@ -93,6 +95,7 @@ def _pair_findings(burst: BurstSummary) -> Iterator[Finding]:
             45,
             f"Late pairs received {formatting.rate(late)} of payload. It is included in the "
             "fleet's rate, but not in the completeness.",
+            value=FindingValue.rate(late),
         )
 
 
@@ -205,7 +208,8 @@ def residual_findings(counter: Reconciliation | None) -> Iterator[Finding]:
             f"{formatting.signed_ratio(counter.residual_ratio)}."
         )
         part = "" if cause.id == "foreign-traffic" else part
-        yield warning(cause.id, 72 - rank, f"{cause.sentence}.{part}")
+        value = FindingValue.residual(cause.share_ratio)
+        yield warning(cause.id, 72 - rank, f"{cause.sentence}.{part}", value=value)
 
 
 def lag_findings(counter: Reconciliation | None, over_s: float) -> Iterator[Finding]:

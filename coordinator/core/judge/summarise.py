@@ -5,6 +5,7 @@ and its findings, and then the run. The decision table is in
 :mod:`broadside.coordinator.core.judge.checks.decision`.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -59,6 +60,8 @@ from broadside.coordinator.core.summary import (
     BurstSummary,
     Completeness,
     Finding,
+    FindingValue,
+    MeasuredFinding,
     Reconciliation,
     RunSummary,
     State,
@@ -71,6 +74,12 @@ from broadside.exchange.messages import Aggregation, Presence, ServiceOutage
 # Above this number of pairs x bursts, the pairs are stored only in the burst documents. The summary
 # is read for every list of runs. With 48 bursts of 1,000 pairs it would be 45 MB of text.
 PAIR_SUMMARIES_MAX: Final = 3_000
+# How the extreme value of a note is named, which is not a problem.
+_EXTREMES: Final = {
+    "low": "lowest",
+    "high": "highest",
+    "magnitude": "largest",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,9 +154,7 @@ def summarise_run(
         *witness_findings(telemetry, first_at, last_at),
     ]
     omit_pairs = len(plan.pairs) * len(summary) > PAIR_SUMMARIES_MAX
-    stored = (
-        [burst.model_copy(update={"pairs": ()}) for burst in summary] if omit_pairs else summary
-    )
+    stored = [_without_values(burst, omit_pairs=omit_pairs) for burst in summary]
     return RunSummary(
         computed_at=now,
         verdict=verdict,
@@ -250,21 +257,66 @@ def _burst_findings(
 ) -> Iterator[Finding]:
     """Yield the findings of the bursts, grouped by id, and residual causes of the whole run.
 
-    From each group the finding with the highest weight is used, and the number of affected bursts
-    is added to its text.
+    From each group the worst finding is used. The number of affected bursts and the range of its
+    value are added to its text.
     """
     by_id: dict[str, list[tuple[int, Finding]]] = {}
     for burst in bursts:
         for finding in burst.findings:
             by_id.setdefault(finding.id, []).append((burst.index, finding))
     for group in by_id.values():
-        index, finding = max(group, key=lambda item: (item[1].weight, -item[0]))
-        place = f"Burst {index + 1}"
-        if len(group) > 1:
-            place = f"{len(group)} of {planned} bursts, for example burst {index + 1}"
-        prefix = f"{place}: " if planned > 1 else ""
-        yield finding.model_copy(update={"sentence": prefix + finding.sentence})
+        index, finding = max(group, key=_badness)
+        sentence = finding.sentence
+        if planned > 1:
+            sentence = f"Burst {index + 1}: {sentence}{_repeats(group, index, planned)}"
+        yield _plain(finding).model_copy(update={"sentence": sentence})
     yield from (finding for finding in residual_findings(counter) if finding.id not in by_id)
+
+
+def _without_values(burst: BurstSummary, *, omit_pairs: bool) -> BurstSummary:
+    """Return the burst as it is stored: findings without values, and without pairs if requested."""
+    findings = tuple(map(_plain, burst.findings))
+    pairs = () if omit_pairs else burst.pairs
+    return burst.model_copy(update={"findings": findings, "pairs": pairs})
+
+
+def _plain(finding: Finding) -> Finding:
+    return finding.without_value() if isinstance(finding, MeasuredFinding) else finding
+
+
+def _value_of(finding: Finding) -> FindingValue | None:
+    return finding.value if isinstance(finding, MeasuredFinding) else None
+
+
+def _badness(item: tuple[int, Finding]) -> tuple[float, float, int]:
+    """Return a sort key for a burst index and its finding. The worst has the largest key."""
+    index, finding = item
+    value = _value_of(finding)
+    return finding.weight, -math.inf if value is None else value.badness, -index
+
+
+def _repeats(group: Sequence[tuple[int, Finding]], worst: int, planned: int) -> str:
+    """Return the text that says how many bursts have a finding, with the range of its value.
+
+    Args:
+        group: Burst indexes with the finding of each.
+        worst: Index of the worst burst.
+        planned: Number of planned bursts.
+    """
+    if len(group) == 1:
+        return ""
+    text = f" {len(group)} of {planned} bursts have this finding"
+    values = sorted(
+        (value for _, finding in group if (value := _value_of(finding)) is not None),
+        key=lambda value: value.value,
+    )
+    if len(values) < len(group):
+        return f"{text}."
+    low, high = values[0].text, values[-1].text
+    if low == high:
+        return f"{text}: each {low}."
+    extreme = _EXTREMES[values[0].worst] if group[0][1].severity == "note" else "worst"
+    return f"{text}: {low} to {high}, {extreme} in burst {worst + 1}."
 
 
 def _counter_findings(

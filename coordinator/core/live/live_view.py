@@ -30,7 +30,15 @@ from broadside.coordinator.core.measure.grid.series import BurstSeries
 from broadside.coordinator.core.measure.records.evidence import BurstEvidence, FirewallLedger
 from broadside.coordinator.core.metrics import Layer
 from broadside.coordinator.core.run_spec import Burst, Plan
-from broadside.coordinator.core.summary import BurstSummary, Finding, RunSummary, State, instant
+from broadside.coordinator.core.summary import (
+    BurstSummary,
+    Finding,
+    LimiterName,
+    RunSummary,
+    State,
+    instant,
+)
+from broadside.coordinator.core.verdict_reason import explain_verdict
 from broadside.exchange.messages import Message, RunId, UtcDatetime
 
 # Time to wait for a second to be reported before it is counted as missing.
@@ -100,12 +108,29 @@ class Trouble(Message):
     reason: str | None = None
 
 
+class FigureState(Message):
+    """State of a live metric.
+
+    A *waiting* metric has no value yet. A *provisional* one can still change and must not be
+    scaled, compared or judged. A *known* one is that of the verdict.
+    """
+
+    state: Literal["waiting", "provisional", "known"]
+    # Seconds until it is expected to be known. None if this is not known.
+    wait_s: float | None = None
+
+
 class LiveFigures(Message):
     """Event ``figures`` with the main metrics of the burst so far. Rates are as measured."""
 
     burst_index: int
     # True if the burst is over and measured.
     final: bool
+    # States of the metrics by the name in FIGURE_NAMES.
+    states: Mapping[str, FigureState] = {}
+    # Reason for the verdict of the burst, and what to do. None before the verdict.
+    reason: str | None = None
+    next_step: str | None = None
     # Summary without pairs and findings.
     summary: BurstSummary
     # Number of seconds that were used for the metrics.
@@ -172,6 +197,15 @@ class LiveFinding(Message):
     finding: Finding | None = None
 
 
+FIGURE_NAMES: Final = (
+    "received",
+    "interval",
+    "completeness",
+    "device_counter",
+    "lag",
+    "residual",
+    "bottleneck",
+)
 COLUMNS: Final = tuple(
     name
     for name, field in LiveSeconds.model_fields.items()
@@ -297,15 +331,63 @@ def full_snapshot(
     )
     planned_s = burst.duration_s + burst.omit_s
     reported = known_s == planned_s and _have_reported(burst, spans, elapsed_s)
-    if not reported or not _reaches_past(ledger, burst, levels_of_flows):
+    counted = reported and _reaches_past(ledger, burst, levels_of_flows)
+    if not counted:
         levels_of_flows = _without_residual(levels_of_flows)
-    return make_snapshot(
+    snapshot = make_snapshot(
         levels_of_flows,
         measured.series,
         PlannedCells(pairs_count=len(plan.pairs), seconds=planned_s),
         known_s=known_s,
         final=False,
     )
+    if snapshot.figures is None:
+        return snapshot
+    left_s = (burst.planned_end_at - now).total_seconds()
+    states = figure_states(
+        levels_of_flows,
+        left_s=left_s + (0.0 if ledger is None else ledger.grain_s),
+        reported=reported,
+        # The lag is that of all bursts, so it changes until the last one is measured.
+        counted=counted and len(plan.bursts) == 1,
+        has_counter=ledger is not None or plan.ledger is not None,
+    )
+    figures = snapshot.figures.model_copy(update={"states": states})
+    return replace(snapshot, figures=figures)
+
+
+def figure_states(
+    summary: BurstSummary, *, left_s: float, reported: bool, counted: bool, has_counter: bool
+) -> Mapping[str, FigureState]:
+    """Return the state of each live metric.
+
+    Args:
+        summary: Summary of the burst so far.
+        left_s: Seconds until the burst and its counter are complete.
+        reported: True if every pair has reported the whole burst.
+        counted: True if the device counter covers the burst and its lag.
+        has_counter: True if the run has a device counter.
+    """
+    counter = summary.reconciliation
+    values: Mapping[str, tuple[object, bool]] = {
+        "received": (summary.fleet_received_bits_per_second, reported),
+        "interval": (summary.fleet_received_half_width_bits_per_second, reported),
+        "completeness": (summary.completeness_ratio, reported),
+        "device_counter": (counter and counter.firewall_bits_per_second, reported and counted),
+        "lag": (counter and counter.lag_s, reported and counted),
+        "residual": (counter and counter.residual_ratio, reported and counted),
+        "bottleneck": (
+            None if summary.limiter is LimiterName.UNKNOWN else summary.limiter,
+            reported and (counted or not has_counter),
+        ),
+    }
+    wait_s = max(0.0, round(left_s + REPORT_LAG_S))
+    return {
+        name: FigureState(state="known")
+        if is_known
+        else FigureState(state="waiting" if value is None else "provisional", wait_s=wait_s)
+        for name, (value, is_known) in values.items()
+    }
 
 
 def incremental_snapshot(
@@ -491,6 +573,7 @@ def make_snapshot(
         for p in summary.pairs
         if p.state is not State.MEASURED
     )
+    explained = explain_verdict(summary) if final else None
     return LiveSnapshot(
         burst_index=summary.index,
         start_at=instant(math.floor(series.planned_start_s)),
@@ -502,14 +585,24 @@ def make_snapshot(
         figures=LiveFigures(
             burst_index=summary.index,
             final=final,
+            states=dict.fromkeys(FIGURE_NAMES, FigureState(state="known")) if final else {},
+            reason=explained and explained.reason,
+            next_step=explained and explained.next_step,
             summary=summary.model_copy(update={"pairs": (), "findings": ()}),
             known_s=known_s,
             trouble=trouble,
         ),
         # We cannot use partial data to get findings for a verdict. You can see the metrics on the
         # page.
-        findings=tuple(f for f in summary.findings if final or f.kind != "verdict"),
+        findings=tuple(f for f in summary.findings if final or _is_live(f)),
     )
+
+
+def _is_live(finding: Finding) -> bool:
+    """Return True if a finding does not depend on seconds that are still to come."""
+    if finding.id == "short-sustain" or finding.id.startswith("limiter-"):
+        return False
+    return finding.kind != "verdict"
 
 
 def empty_snapshot(plan: Plan, burst: Burst) -> LiveSnapshot:

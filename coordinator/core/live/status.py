@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Final, Literal
 
 from broadside.coordinator.core.run_spec import Burst, Plan, due_at
+from broadside.coordinator.core.summary import Verdict
 from broadside.exchange.messages import (
     Claim,
     Control,
@@ -77,6 +78,10 @@ class RunStatus(Message):
     warnings: tuple[str, ...] = ()
     # Format that the data was imported from, or None.
     imported: Literal["original", "iperf3"] | None = None
+    # Verdict, its reason, and what to do. None before the verdict.
+    verdict: Verdict | None = None
+    reason: str | None = None
+    next_step: str | None = None
     # Name of who launched the run. None if it is not in the list.
     created_by: str | None = None
     # Current labels. They can be changed after the launch.

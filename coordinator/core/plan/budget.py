@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Final
 
-from broadside.coordinator.core.formatting import dollars
+from broadside.coordinator.core.formatting import dollars, ratio
 from broadside.coordinator.core.plan.cost_estimate import (
     ip_bytes_of,
     machines_of,
@@ -18,7 +18,7 @@ from broadside.coordinator.core.plan.cost_estimate import (
 )
 from broadside.coordinator.core.plan.price import Bill, Prices, Span, Usage, compute_bill, exactly
 from broadside.coordinator.core.run_spec import Burst, Plan, RunSpec, due_at
-from broadside.coordinator.core.summary import RunSummary, caution, order
+from broadside.coordinator.core.summary import RunSummary, Verdict, caution, order, problem
 from broadside.exchange.messages import Control, Message, Presence, RunId
 
 # Value of ``cancelled_by`` when a run is stopped by its budget.
@@ -274,5 +274,29 @@ def with_budget(summary: RunSummary, plan: Plan, control: Control | None) -> Run
         f"The budget ended the run: {count} of {len(plan.bursts)} bursts ran, and the verdict is "
         f"for these bursts ({control.cancel_reason}).",
         "Raise budget_usd to measure the other bursts",
+    )
+    return summary.model_copy(update={"findings": order([*summary.findings, finding])})
+
+
+def with_abort(summary: RunSummary, control: Control | None) -> RunSummary:
+    """Add a finding to an inconclusive summary if somebody aborted the run.
+
+    Args:
+        summary: The summary of the run.
+        control: Control row for the run, or None.
+    """
+    if control is None or control.cancelled_at is None or stopped_by_budget(control):
+        return summary
+    if summary.verdict is not Verdict.INCONCLUSIVE:
+        return summary
+    measured = summary.completeness
+    finding = problem(
+        "run-aborted",
+        107,
+        f"{control.cancelled_by or 'An unknown user'} aborted the run at "
+        f"{control.cancelled_at:%H:%M:%S} UTC ({control.cancel_reason or 'no reason given'}). "
+        f"{measured.measured_s} of {measured.planned_s} planned pair-seconds were measured "
+        f"({ratio(measured.completeness_ratio, 1)}).",
+        "Launch the run again, and let it end",
     )
     return summary.model_copy(update={"findings": order([*summary.findings, finding])})

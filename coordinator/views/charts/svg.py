@@ -131,7 +131,14 @@ def _title_lines(title: str, width: float) -> list[str]:
     """Return the lines of a title. The run and the date of a long title are on a second line."""
     head, colon, source = title.partition(": ")
     is_long = len(title) * _CHAR * 1.4 > width
-    return [head, source] if colon and is_long else [title]
+    lines = [head, source] if colon and is_long else [title]
+    return [part for line in lines for part in _halves(line, width)]
+
+
+def _halves(line: str, width: float) -> list[str]:
+    """Return a line, broken at its last comma if it is wider than the chart."""
+    head, comma, rest = line.rpartition(", ")
+    return [f"{head},", rest] if comma and len(line) * _CHAR * 1.4 > width else [line]
 
 
 def height_of(figure: Figure, width: float) -> float:

@@ -5,6 +5,7 @@ from typing import Final
 from broadside.coordinator.core.formatting import lab, rate, ratio
 from broadside.coordinator.core.metrics import RECEIVED, RECEIVED_IP, Layer
 from broadside.coordinator.core.summary import RunSummary, Verdict
+from broadside.coordinator.core.verdict_reason import explain_verdict
 from broadside.coordinator.views.charts import catalogue
 from broadside.coordinator.views.report import evidence_sections as evidence
 from broadside.coordinator.views.report import method_sections as method
@@ -45,10 +46,13 @@ def build(source: Source) -> Report:
         method.deviations_section(source),
         method.recompute_section(source),
     )
+    explained = explain_verdict(source.summary)
     return Report(
         run_id=source.plan.run_id,
         scenario=source.plan.spec.scenario,
         verdict=source.summary.verdict,
+        reason=explained.reason,
+        next_step=explained.next_step,
         headline=headline(source.summary),
         launched_by=source.header.created_by,
         launched_at=source.header.created_at,
@@ -59,7 +63,7 @@ def build(source: Source) -> Report:
         generated_at=source.generated_at,
         broadside_version=source.broadside_version,
         summary_sha256=source.summary_sha256,
-        findings=source.summary.findings,
+        findings=explained.findings,
         sections=tuple(section for section in sections if section is not None),
         plan=source.plan,
         summary=source.summary,

@@ -81,6 +81,9 @@ class Report(Message):
     run_id: RunId
     scenario: str
     verdict: Verdict
+    # Why this verdict, and what to do.
+    reason: str = ""
+    next_step: str = ""
     headline: str
     launched_by: str
     # Import time for an imported run.
@@ -95,6 +98,7 @@ class Report(Message):
     broadside_version: str
     # Hash of the stored summary.
     summary_sha256: str
+    # The deciding finding first, then other problems and warnings, then notes.
     findings: tuple[Finding, ...]
     sections: tuple[Section, ...]
     plan: Plan

@@ -15,6 +15,7 @@ from pydantic_core import to_json
 
 from broadside.coordinator.core.measure.grid.second_table import Column
 from broadside.coordinator.core.summary import RunSummary
+from broadside.coordinator.core.verdict_reason import explain_verdict
 from broadside.coordinator.views.metric_rows import metric_rows
 from broadside.exchange.installation import bring_extra
 
@@ -330,7 +331,7 @@ def _add_verdict(book: Any, metadata: Metadata, summary: RunSummary) -> None:
         row += 1
     worksheet.write_string(row + 1, 0, "findings", bold)
     row += 1
-    for finding in summary.findings:
+    for finding in explain_verdict(summary).findings:
         row += 1
         worksheet.write_string(row, 0, finding.severity)
         next_step = f" Next: {finding.next_step}" if finding.next_step else ""

@@ -11,7 +11,13 @@ from typing import Final
 from broadside.coordinator.core.measure.formulas.steady import Stretch
 from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.core.run_spec import Plan, RunSpec
-from broadside.coordinator.core.summary import BurstSummary, Finding, Verdict, problem
+from broadside.coordinator.core.summary import (
+    BurstSummary,
+    Finding,
+    FindingValue,
+    Verdict,
+    problem,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +75,9 @@ class Result:
 NOTHING: Final = Result()
 
 
-def inconclusive(id: str, weight: float, sentence: str, next_step: str) -> Result:
+def inconclusive(
+    id: str, weight: float, sentence: str, next_step: str, value: FindingValue | None = None
+) -> Result:
     """Return an inconclusive result with one finding.
 
     Args:
@@ -77,5 +85,6 @@ def inconclusive(id: str, weight: float, sentence: str, next_step: str) -> Resul
         weight: Rank of the finding. Findings with a higher weight are listed first.
         sentence: Finding text.
         next_step: What you can do.
+        value: Measured value, for the range over several bursts. None if there is no single one.
     """
-    return Result(Verdict.INCONCLUSIVE, (problem(id, weight, sentence, next_step),))
+    return Result(Verdict.INCONCLUSIVE, (problem(id, weight, sentence, next_step, value),))

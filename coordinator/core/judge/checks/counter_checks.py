@@ -21,7 +21,14 @@ from broadside.coordinator.core.judge.reconciliation.residual_causes import (
 from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.core.metrics import RECEIVED
 from broadside.coordinator.core.run_spec import Plan
-from broadside.coordinator.core.summary import Finding, Reconciliation, Verdict, note, problem
+from broadside.coordinator.core.summary import (
+    Finding,
+    FindingValue,
+    Reconciliation,
+    Verdict,
+    note,
+    problem,
+)
 
 # The counter needs to cover this time or one bin, whichever is longer, before the first burst.
 COUNTER_LEAD_S: Final = 5.0
@@ -203,6 +210,7 @@ def check_residual(inputs: BurstInput) -> Result:
             f"{counter.rejected_bins_count} bins of the device counter {counter.source} have "
             "impossible values: negative, infinite, reversed or repeated.",
             "Find out why the metric has these values, then read it again",
+            FindingValue.count(counter.rejected_bins_count),
         )
     if counter.bypassed:
         return NOTHING
@@ -225,10 +233,14 @@ def check_residual(inputs: BurstInput) -> Result:
         f"against fleet, {formatting.size(counter.expected_bytes)} expected ({counter.layer} "
         "layer)."
     )
+    value = FindingValue.residual(counter.residual_ratio)
     if counter.lag_s is not None and reach <= limit:
         return Result(
             Verdict.PASS,
-            (note("reconciled", 40, measured), note("unseen-by-bytes", 11, UNSEEN_BY_BYTES)),
+            (
+                note("reconciled", 40, measured, value=value),
+                note("unseen-by-bytes", 11, UNSEEN_BY_BYTES),
+            ),
         )
     sentence = f"{measured} {formatting.ratio(limit, 1)} are allowed"
     if abs(counter.residual_ratio) <= limit:
@@ -236,7 +248,7 @@ def check_residual(inputs: BurstInput) -> Result:
             "; with uncertainty, missing pairs and unknown bins it may be "
             f"{formatting.ratio(reach, 1)}"
         )
-    return inconclusive("residual", 88, f"{sentence}.", _residual_step(counter, limit))
+    return inconclusive("residual", 88, f"{sentence}.", _residual_step(counter, limit), value)
 
 
 def _no_residual(inputs: BurstInput, counter: Reconciliation) -> Result:
@@ -271,6 +283,7 @@ def _declared_wrongly(counter: Reconciliation, wrong: DeclarationError, ratio: f
         f"of the fleet. {wrong.describe()}.",
         f"Check the meaning of the metric's values and declare {wrong.fix} (docs/imports.md, "
         "docs/settings.md), then measure again",
+        FindingValue(value=ratio, text=f"{formatting.number(ratio, 3)} times", worst="high"),
     )
 
 
@@ -308,6 +321,7 @@ def check_device_fit(inputs: BurstInput) -> Result:
         "records of the fleet. Clock errors, lag and counter noise explain at most "
         f"{formatting.ratio(counter.fit_limit_ratio, 1)}.",
         "Compare the clocks of the hosts in groups, and look for other traffic through the device",
+        FindingValue.share(counter.fit_distance_ratio, "high"),
     )
 
 
@@ -332,6 +346,7 @@ def check_bypass(inputs: BurstInput) -> Result:
             "idle level is unknown and the bypass is not proven.",
             _KEEP,
         )
+    value = FindingValue.residual(counter.residual_ratio)
     uncertainty = counter.residual_uncertainty_ratio or 0.0
     measured = (
         f"The device counter {counter.source} shows "
@@ -341,7 +356,7 @@ def check_bypass(inputs: BurstInput) -> Result:
     )
     if max(0.0, counter.residual_ratio) + uncertainty + counter.unknown_ratio <= limit:
         sentence = f"The traffic bypassed the firewall, as planned. {measured}"
-        return Result(Verdict.PASS, (note("bypassed", 40, sentence),))
+        return Result(Verdict.PASS, (note("bypassed", 40, sentence, value=value),))
     if counter.unknown_ratio > limit:
         measured += (
             f" {formatting.ratio(counter.unknown_ratio, 1)} of the bytes are in unknown bins."
@@ -352,4 +367,5 @@ def check_bypass(inputs: BurstInput) -> Result:
         f"The run should bypass the firewall (device.path=bypass). {measured} It is not a "
         "reference.",
         "Remove the firewall from the route, or launch without device.path=bypass",
+        value,
     )

@@ -9,7 +9,7 @@ from broadside.coordinator.core.judge.checks.check_types import (
     inconclusive,
 )
 from broadside.coordinator.core.measure.consistency_checks import LOGIN_APART_S, STAMPS_APART_S
-from broadside.coordinator.core.summary import Finding, Verdict, note
+from broadside.coordinator.core.summary import Finding, FindingValue, Verdict, note
 
 
 def check_seal(inputs: RunInput) -> Result:
@@ -72,6 +72,7 @@ def check_coverage(inputs: BurstInput) -> Result:
             f"({formatting.ratio(seconds.completeness_ratio, 1)}). A verdict needs "
             f"{formatting.ratio(floor, 1)}.",
             "Fix the causes in the findings below (missed, lost or refused pairs), then run again",
+            FindingValue.share(seconds.completeness_ratio),
         )
     if burst.proven_ratio < floor:
         return inconclusive(
@@ -81,6 +82,7 @@ def check_coverage(inputs: BurstInput) -> Result:
             f"planned pair-seconds. A verdict needs {formatting.ratio(floor, 1)}. The other "
             "seconds are known only from the senders.",
             "Check that the server agents run and can write their records",
+            FindingValue.share(burst.proven_ratio),
         )
     return NOTHING
 
@@ -118,6 +120,7 @@ def check_clocks(inputs: BurstInput) -> Result:
             f"verdict needs {formatting.ratio(floor, 1)}. The time of the other seconds is "
             "uncertain.",
             "Repair the time synchronisation of the hosts in the findings below, then run again",
+            FindingValue.share(steady_ratio),
         )
     return inconclusive(
         "clocks-unread",
@@ -127,6 +130,7 @@ def check_clocks(inputs: BurstInput) -> Result:
         "pair-seconds have no reading, so their time is uncertain.",
         "Check that every agent can read chronyd or the kernel clock state and can write its "
         "records, then run again",
+        FindingValue.share(confirmed_ratio),
     )
 
 

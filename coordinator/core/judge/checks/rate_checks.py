@@ -33,7 +33,15 @@ from broadside.coordinator.core.measure.formulas.headers import (
 from broadside.coordinator.core.measure.formulas.steady import VALUES_MIN, mean_of_bursts, t95
 from broadside.coordinator.core.metrics import RECEIVED, RECEIVED_HALF_WIDTH, Layer
 from broadside.coordinator.core.run_spec import RunSpec
-from broadside.coordinator.core.summary import BurstSummary, Finding, State, Verdict, problem
+from broadside.coordinator.core.summary import (
+    BurstSummary,
+    Finding,
+    FindingValue,
+    MeasuredFinding,
+    State,
+    Verdict,
+    problem,
+)
 from broadside.coordinator.core.thresholds import describe_thresholds
 from broadside.exchange.engines import offered_bits_per_second, scaled
 
@@ -76,7 +84,7 @@ def check_rate(inputs: BurstInput) -> Result:
         has_thresholds = any(describe_thresholds(spec.objective)) or spec.bypasses_device
         return Result(
             Verdict.PASS if has_thresholds else Verdict.MEASURED,
-            (_rate_finding("no-target", 20, sentence),),
+            (_rate_finding("no-target", 20, sentence, received * layer_factor(spec, burst)),),
         )
     if fleet is None:
         return inconclusive(
@@ -85,17 +93,26 @@ def check_rate(inputs: BurstInput) -> Result:
             f"The window of {burst.window.window_s} s is too short for a 95 % interval of the "
             f"rate ({VALUES_MIN} s or more are required), or its seconds were not recorded.",
             "Run bursts of 30 s or more",
+            FindingValue.time(burst.window.window_s),
         )
     comparison = _compare(spec, burst, fleet, limit)
     missing = min(burst.completeness.completeness_ratio, burst.proven_ratio) < COMPLETE_RATIO
     if fleet.high < limit:
         return _below_limit(inputs, fleet, limit, comparison, missing=missing)
-    passed = Result(Verdict.PASS, (_rate_finding("target-reached", 50, f"{comparison}."),))
+    reached = _rate_finding("target-reached", 50, f"{comparison}.", fleet.value)
+    passed = Result(Verdict.PASS, (reached,))
     return _doubt(inputs, fleet, limit, comparison, missing=missing) or passed
 
 
-def _rate_finding(id: str, weight: float, sentence: str) -> Finding:
-    return Finding(id=id, kind="verdict", severity="note", weight=weight, sentence=sentence)
+def _rate_finding(id: str, weight: float, sentence: str, rate: float) -> Finding:
+    return MeasuredFinding(
+        id=id,
+        kind="verdict",
+        severity="note",
+        weight=weight,
+        sentence=sentence,
+        value=FindingValue.rate(rate),
+    )
 
 
 def _compare(spec: RunSpec, burst: BurstSummary, fleet: "Interval", limit: float) -> str:
@@ -118,14 +135,16 @@ def _below_limit(
     inputs: BurstInput, fleet: "Interval", limit: float, comparison: str, *, missing: bool
 ) -> Result:
     """Return a fail, or an inconclusive result if missing records may make up the difference."""
+    value = FindingValue.rate(fleet.value)
     reason = _open_reason(inputs, fleet, limit) if missing else None
     if reason is not None:
         step = "Run again with all pairs"
-        return inconclusive("target-open", 85, f"{comparison}. But {reason}.", step)
+        return inconclusive("target-open", 85, f"{comparison}. But {reason}.", step, value)
     step = inputs.burst.limiter_details.advice or (
         "Find the bottleneck: check NICs, CPUs, TCP windows and the telemetry of the firewall"
     )
-    return Result(Verdict.FAIL, (problem("target-missed", 100, f"{comparison}.", step),))
+    missed = problem("target-missed", 100, f"{comparison}.", step, value)
+    return Result(Verdict.FAIL, (missed,))
 
 
 def _open_reason(inputs: BurstInput, fleet: "Interval", limit: float) -> str | None:
@@ -160,6 +179,7 @@ def _doubt(
             f"{comparison}. The limit is inside the 95 % interval, so neither pass nor fail is "
             "shown.",
             "Run longer or more bursts, or change the target",
+            FindingValue.rate(fleet.value),
         )
     sent = _sent_rate(burst)
     # All received bytes must have been sent. The tolerance for the two ends allows a received
@@ -172,6 +192,7 @@ def _doubt(
             f"{comparison}. But the senders recorded only {formatting.rate(sent * factor)}, and "
             "with this rate the limit is not clearly reached.",
             "Find out why the receivers recorded more than was sent, then run again",
+            FindingValue.rate(fleet.value),
         )
     worst = (burst.worst_bits_per_second or 0.0) * factor
     if missing and worst - fleet.below <= limit:
@@ -181,6 +202,7 @@ def _doubt(
             f"{comparison}. But records are missing, and the lowest rate that they allow is "
             f"{formatting.rate(worst)}.",
             "Run again with all pairs",
+            FindingValue.rate(worst),
         )
     return None
 
@@ -213,6 +235,7 @@ def check_device_rate(inputs: BurstInput) -> Result:
         f"By the device counter the rate is {device}; by the fleet it is {fleet}. The rate by the "
         f"device counter is not clearly above the limit {formatting.rate(limit)}.",
         "Find traffic that bypasses the device, or use shorter counter bins and longer bursts",
+        FindingValue.rate(device.value),
     )
 
 

@@ -13,6 +13,7 @@ from broadside.coordinator.core.judge.checks.check_types import (
 from broadside.coordinator.core.summary import (
     Contradiction,
     Finding,
+    FindingValue,
     Rule,
     Verdict,
     caution,
@@ -105,9 +106,10 @@ def check_starts(inputs: BurstInput) -> Result:
         "Use fewer streams or more cores on busy hosts, check the start gate (`broadside agent "
         "--check`), or raise objective.start_spread_max_s"
     )
+    value = FindingValue.time(spread_s)
     if decisive:
-        return Result(Verdict.INCONCLUSIVE, (problem("start-spread", 87, sentence, step),))
-    return Result(Verdict.PASS, (caution("start-spread", 58, sentence, step),))
+        return Result(Verdict.INCONCLUSIVE, (problem("start-spread", 87, sentence, step, value),))
+    return Result(Verdict.PASS, (caution("start-spread", 58, sentence, step, value),))
 
 
 def check_window(inputs: BurstInput) -> Result:
@@ -140,4 +142,5 @@ def check_window(inputs: BurstInput) -> Result:
         f"{measured} At most {formatting.ratio(limit, 1)} plus {GRID_S} s are allowed. The rate "
         "in the window does not represent these tests.",
         "Start the tests together, and synchronise the clocks of their hosts",
+        FindingValue.time(window.outside_s),
     )

@@ -16,7 +16,15 @@ from broadside.coordinator.core.measure.formulas.steady import Stretch, slowest_
 from broadside.coordinator.core.measure.grid.series import BurstMeasurement
 from broadside.coordinator.core.measure.resolution import HIDDEN_RATIO, READINGS_A_PART
 from broadside.coordinator.core.run_spec import RunSpec
-from broadside.coordinator.core.summary import BurstSummary, Finding, Verdict, Window, note, problem
+from broadside.coordinator.core.summary import (
+    BurstSummary,
+    Finding,
+    FindingValue,
+    Verdict,
+    Window,
+    note,
+    problem,
+)
 from broadside.exchange.messages import Protocol
 
 # Because of noise, a part of the window may be below the limit by this ratio.
@@ -77,6 +85,7 @@ def _slow_parts(inputs: BurstInput, window: Window, limit: float) -> Iterator[Fi
                 f"{formatting.rate(rate * factor)} {below}. The mean of the window does not show "
                 "this.",
                 _STEP,
+                FindingValue.rate(rate * factor),
             )
     if counter is not None and counter.slowest_bits_per_second is not None:
         most = counter.slowest_bits_per_second * factor
@@ -88,6 +97,7 @@ def _slow_parts(inputs: BurstInput, window: Window, limit: float) -> Iterator[Fi
                 f"For {counter.slowest_s} s the device counter {counter.source} shows at most "
                 f"{formatting.rate(most)} {below}. The records of the receivers do not show this.",
                 _STEP,
+                FindingValue.rate(most),
             )
     slowest = inputs.slowest_sent
     if slowest is not None and slowest.mean * factor < least:
@@ -98,6 +108,7 @@ def _slow_parts(inputs: BurstInput, window: Window, limit: float) -> Iterator[Fi
             f"{formatting.rate(slowest.mean * factor)} {below}. The records of the receivers do "
             "not show this.",
             _STEP,
+            FindingValue.rate(slowest.mean * factor),
         )
     yield from _not_assessed(inputs, window)
     proven = window.slowest_proven_bits_per_second
@@ -108,6 +119,7 @@ def _slow_parts(inputs: BurstInput, window: Window, limit: float) -> Iterator[Fi
             f"Records are missing. Over {window.slowest_s} s the receivers recorded "
             f"{formatting.rate(proven * factor)} {below}, so this part is not proven.",
             "Run again with all pairs",
+            FindingValue.rate(proven * factor),
         )
 
 

@@ -12,6 +12,7 @@ from broadside.coordinator.core.summary import (
     BurstSummary,
     DeviceFigure,
     Finding,
+    FindingValue,
     Verdict,
     problem,
     worse,
@@ -88,6 +89,11 @@ def _compare(
             f"{label} is {threshold.format(worst)}, {'below' if threshold.is_floor else 'above'} "
             f"the limit {threshold.format(limit)}.",
             threshold.next_step,
+            FindingValue(
+                value=worst,
+                text=threshold.format(worst),
+                worst="low" if threshold.is_floor else "high",
+            ),
         )
     if any(beyond):
         return Verdict.INCONCLUSIVE, problem(
