@@ -37,6 +37,7 @@ from broadside.coordinator.loop_lag import LoopLag
 from broadside.coordinator.notices.announcer import Announcer, Receiver
 from broadside.coordinator.runs.budgets import Budgets
 from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.coordinator.runs.guards import Guards
 from broadside.coordinator.runs.storage_watch import WriteProbe
 from broadside.coordinator.schedules.firing import Schedules
 from broadside.coordinator.studies.runner import Studies
@@ -112,6 +113,7 @@ def create_app(
     coordinator.companions.append(app.state.studies)
     app.state.budgets = Budgets(coordinator)
     coordinator.companions.append(app.state.budgets)
+    coordinator.companions.append(Guards(coordinator))
     app.state.schedules = Schedules(coordinator.fabric.private, coordinator, now=coordinator.now)
     # If a command exits after a run, it should not launch scheduled runs.
     if tick_s is not None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
+from broadside.coordinator.core.judge.guard_report import with_guards
 from broadside.coordinator.core.judge.summarise import summarise_run
 from broadside.coordinator.core.live.status import BurstPhase, BurstRows, RunStatus
 from broadside.coordinator.core.measure.burst import measure_burst
@@ -35,6 +36,7 @@ from broadside.coordinator.device.telemetry.telemetry_storage import (
     load_telemetry,
 )
 from broadside.coordinator.runs.evidence_loader import read_evidence
+from broadside.coordinator.runs.guard_records import guards_pending, read_guards
 from broadside.coordinator.runs.outage_store import read_outages, save_outages
 from broadside.coordinator.runs.overlapping_runs import (
     OverlappingRuns,
@@ -183,9 +185,9 @@ class Closing:
         if not await self._records.private.acquire_judging(plan.run_id, reservation, now):
             return None
         inputs = await self._collect(plan)
-        if inputs is None:
-            return None
         control = await self._records.runs.read_control(plan.run_id)
+        if inputs is None or await guards_pending(self._records, plan, control, self._now()):
+            return None
         part = ran(plan, control)
         bursts = [await self._load_or_measure(part, burst) for burst in part.bursts]
         outages = await save_outages(self._records, plan, self._outages, self._now())
@@ -311,7 +313,8 @@ class Closing:
             troubles=inputs.outages,
             neighbours=inputs.overlapping.bursts,
         )
-        return with_budget(summary, plan, control)
+        guards = await read_guards(self._records, plan, control, bursts)
+        return with_guards(with_budget(summary, plan, control), plan, control, guards)
 
     async def ledger_span(self, plan: Plan) -> RunSpan:
         """Return the time span of ledger data that a run needs."""

@@ -9,6 +9,7 @@ from datetime import date, datetime
 from typing import Final
 
 from broadside.coordinator.core.formatting import dollars
+from broadside.coordinator.core.guards import stopped_by_guard
 from broadside.coordinator.core.plan.cost_estimate import (
     ip_bytes_of,
     machines_of,
@@ -211,16 +212,18 @@ def stopped_by_budget(control: Control | None) -> bool:
 
 
 def ran(plan: Plan, control: Control | None) -> Plan:
-    """Return the plan with only the bursts that ran before the budget stopped the run.
+    """Return the plan with only the bursts that began before the budget or a guard stopped the run.
 
-    If the budget did not stop the run, the plan will be returned unchanged. The budget can only
-    stop a run between two bursts, so each burst is either complete or did not start.
+    Any other plan will be returned unchanged. The budget can only stop a run between two bursts, so
+    each burst is either complete or did not start. A guard also stops a running burst.
 
     Args:
         plan: The whole plan.
         control: Control row for the run, or None.
     """
-    if control is None or control.cancelled_at is None or not stopped_by_budget(control):
+    if control is None or control.cancelled_at is None:
+        return plan
+    if not (stopped_by_budget(control) or stopped_by_guard(control)):
         return plan
     begun = tuple(b for b in plan.bursts if b.planned_start_at <= control.cancelled_at)
     return plan.model_copy(update={"bursts": begun or plan.bursts})

@@ -1,0 +1,73 @@
+"""Stored records of guards, as inputs of a verdict."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from broadside.coordinator.core.guards import READ_AFTER_S, GuardLog
+from broadside.coordinator.core.judge.guard_report import GuardEvidence, stopped_burst
+from broadside.coordinator.core.measure.grid.series import BurstMeasurement
+from broadside.coordinator.core.plan.budget import ran
+from broadside.coordinator.core.run_spec import Plan
+from broadside.exchange.messages import Control
+from broadside.exchange.records import Document, Records
+
+# Time after the end of a burst, or after a stop, when the record should be stored. After that, the
+# run is judged without it, because the coordinator that guarded the run may have failed.
+STORED_WITHIN_S: Final = READ_AFTER_S + 15.0
+
+
+async def read_log(records: Records, run_id: str, burst_index: int) -> GuardLog | None:
+    """Return the stored record of the guards of a burst, or None.
+
+    Args:
+        records: Records to use for access to the tables.
+        run_id: The id to look up.
+        burst_index: The index to look up.
+    """
+    document = await records.private.read_document(run_id, Document.GUARDS, burst_index)
+    return None if document is None else GuardLog.model_validate_json(document)
+
+
+async def guards_pending(
+    records: Records, plan: Plan, control: Control | None, now: datetime
+) -> bool:
+    """Return True while the record of a burst that ran may still be stored.
+
+    Args:
+        records: Records to use for access to the tables.
+        plan: The whole plan.
+        control: Control row of the run, or None.
+        now: The current time to use.
+    """
+    if not plan.spec.is_guarded:
+        return False
+    last = ran(plan, control).bursts[-1]
+    cancelled_at = None if control is None else control.cancelled_at
+    ended_at = min(filter(None, (last.planned_end_at, cancelled_at)))
+    if now > ended_at + timedelta(seconds=STORED_WITHIN_S):
+        return False
+    return await read_log(records, plan.run_id, last.index) is None
+
+
+async def read_guards(
+    records: Records, plan: Plan, control: Control | None, bursts: Sequence[BurstMeasurement]
+) -> GuardEvidence:
+    """Return what is stored about the guards of a run.
+
+    Args:
+        records: Records to use for access to the tables.
+        plan: The whole plan.
+        control: Control row of the run, or None.
+        bursts: The measured bursts.
+    """
+    if not plan.spec.is_guarded:
+        return GuardEvidence()
+    stored = [await read_log(records, plan.run_id, b.summary.index) for b in bursts]
+    logs = [log for log in stored if log is not None]
+    index = stopped_burst(control, plan, logs)
+    ended_at: list[datetime] = []
+    if index is not None:
+        reports = await records.bursts.read_reports(plan.run_id, index)
+        ended_at = [report.ended_at or report.reported_at for report in reports.values()]
+    return GuardEvidence(logs=logs, ended_at=ended_at, series=[b.series for b in bursts])

@@ -1,0 +1,41 @@
+"""Tables of the guards of a run, for the command line and the report. Pure."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from broadside.coordinator.core.formatting import Unit, count, rate, say, time
+from broadside.coordinator.core.guards import GuardRecord, GuardReport
+
+GUARD_COLUMNS: Final = ("guard", "limit", "last", "worst", "values", "stops within")
+
+
+def guard_row(record: GuardRecord) -> list[str]:
+    """Return the cells of a guard in the order of :data:`GUARD_COLUMNS`."""
+    unit = Unit.of(record.quantity)
+    return [
+        record.guard,
+        say(unit, record.limit, 3),
+        say(unit, record.last, 3),
+        say(unit, record.worst, 3),
+        count(record.readings_count),
+        time(record.reaction_s),
+    ]
+
+
+def impact_table(guards: GuardReport) -> tuple[Sequence[str], list[list[str]]]:
+    """Return the columns and rows of the seconds around a stop.
+
+    Args:
+        guards: Guards of a run that one of them stopped.
+    """
+    columns = ["second", "received, payload", *(record.quantity for record in guards.guards)]
+    units = [Unit.of(record.quantity) for record in guards.guards]
+    rows = [
+        [
+            str(second.second),
+            rate(second.received_bits_per_second),
+            *(say(unit, value, 3) for unit, value in zip(units, second.values, strict=True)),
+        ]
+        for second in guards.seconds
+    ]
+    return columns, rows
