@@ -4,7 +4,8 @@ These tasks run beside :meth:`ClaimedJob.conduct` until the job is over:
 
 - the *engine*, in a separate process, which is stopped at its deadline
 - the *guard*, which reads the run's control row every second and the clock once more before the
-  planned start. It ends with the reason to stop.
+  planned start. It ends with the reason to stop, or when the coordinator ends the burst before its
+  planned end. The latter is no abort.
 - the *narrator*, which marks the claim as armed and running and uploads the measured seconds.
 
 A burst can be stopped early only by the guard or when the agent is stopping. If the progress cannot
@@ -13,15 +14,17 @@ be reported, this should not stop it.
 
 import asyncio
 import logging
+import math
 import socket
 import time
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from typing import Final
 
 from broadside.agent.agent_context import Tools
-from broadside.agent.attempt import known_until_s
+from broadside.agent.attempt import PLANNED_END, known_until_s
 from broadside.agent.client_processes import ClientProcesses
 from broadside.agent.client_tunnel import LEAD_S, ClientTunnel
 from broadside.agent.clock import clock_problem, read_clock
@@ -71,6 +74,12 @@ UNTOLD_S: Final = 1e-6
 CLAIM_TIMEOUT_S: Final = 5.0
 # Seconds needed to stop a held engine before the planned start.
 CLOCK_WORD_S: Final = 0.2
+# Seconds after an early end until the engine is stopped, so that it reports its last whole second.
+STOP_MARGIN_S: Final = 0.2
+# A late start delays this by at most this many seconds, so that all pairs stop within one second.
+STOP_LATE_MAX_S: Final = 0.6
+# Seconds to wait for answers to the last probes after an early end.
+LAST_PROBES_S: Final = 1.0
 # Seconds of host counters to add before and after a burst.
 EDGE_S: Final = 2.0
 # Outages up to this long before the claim are added to the report.
@@ -110,6 +119,10 @@ class ClaimedJob:
         self._clock_looked = False
         # Problem found by that reading, for which the guard stopped the job.
         self._clock_moved: str | None = None
+        # Unix timestamp to stop the engine at because of an early end, and the time when it was
+        # stopped for this reason.
+        self._stop_at_s: float | None = None
+        self._stopped_at: datetime | None = None
         self._context = {"job_id": job.job_id}
 
     @property
@@ -133,6 +146,8 @@ class ClaimedJob:
                 ending = JobOutcome(outcome=Outcome.REFUSED, reason=self._clock_moved)
             if prober is not None and ending.outcome in (Outcome.MEASURED, Outcome.LATE):
                 await asyncio.wait({prober, guard}, return_when=asyncio.FIRST_COMPLETED)
+                if self._stopped_at is not None:
+                    await asyncio.wait({prober}, timeout=LAST_PROBES_S)
         except Exception as error:
             # After an internal error, the claim must still get a report.
             log.exception("burst failed", extra={"action": "error", **self._context})
@@ -268,10 +283,13 @@ class ClaimedJob:
                 return JobOutcome(outcome=Outcome.FAILED, reason=str(error))
             self._attempt = attempt
             reason = await self._race(guard, None)
-            if reason is not None:
+            if reason == PLANNED_END:
+                reason, self._stopped_at = None, utc(time.time())
+                attempt.stop(PLANNED_END)
+            elif reason is not None:
                 attempt.stop(reason)
             exit_ = await attempt.exit
-            reading = attempt.read()
+            reading = self._reading(attempt)
             retry_s = time.time() + RETRY_S
             if reason is None and retry_s < self._instant_s and may_retry(reading.report.error):
                 self._failures.append(str(reading.report.error))
@@ -289,8 +307,17 @@ class ClaimedJob:
                 exit_,
                 release=attempt.release,
                 gate_refusal=reason,
+                ended_early=self._stopped_at is not None,
                 late_after_s=_tighter(self._tools.settings.late_after_s, self._job.late_after_s),
             )
+
+    def _reading(self, attempt: ClientProcesses) -> Reading:
+        """Return the measurements so far. To be stopped at an early end is no error."""
+        reading = attempt.read()
+        if self._stopped_at is None:
+            return reading
+        report = reading.report.model_copy(update={"error": None, "truncated": False})
+        return replace(reading, report=report)
 
     async def _race(self, guard: asyncio.Task[str], until_s: float | None) -> str | None:
         """Wait for a time or the end of the engine, or return the guard's reason to stop."""
@@ -382,16 +409,33 @@ class ClaimedJob:
                 reads.ask()
                 ask_at_s = now_s() + watch.pause_s(poll_s, time.time())
                 while now_s() < ask_at_s:
-                    news = await reads.next(ask_at_s - now_s())
+                    news = await reads.next(min(ask_at_s - now_s(), self._stops_in_s()))
                     if tools.stopping.is_set():
                         return "the agent is stopping"
                     reason = watch.judge(news, time.time())
+                    if reason is None and self._is_ended(watch):
+                        return PLANNED_END
                     if reason is None:
                         reason = self._clock_moved = await self._check_clock()
                     if reason is not None:
                         return reason
         finally:
             await reads.close()
+
+    def _is_ended(self, watch: ControlWatch) -> bool:
+        """Return True if the engine needs to be stopped now because the burst was ended early."""
+        end = watch.end_of(self._job.burst_index)
+        if end is not None and self._stop_at_s is None:
+            reading = self._attempt.read() if self._attempt else None
+            late_s = (start_error_s(self._job, reading) if reading else None) or 0.0
+            # Without a whole second, there would be no measurement.
+            end_s = max(end.at.timestamp(), self._instant_s + self._job.traffic.omit_s + 1)
+            self._stop_at_s = end_s + STOP_MARGIN_S + min(max(late_s, 0.0), STOP_LATE_MAX_S)
+        return self._stops_in_s() <= 0
+
+    def _stops_in_s(self) -> float:
+        """Return the seconds until the engine needs to be stopped, or infinity."""
+        return math.inf if self._stop_at_s is None else self._stop_at_s - time.time()
 
     async def _check_clock(self) -> str | None:
         """Return why the clock is no longer good after arming, or None if it is good or not due.
@@ -517,7 +561,7 @@ class ClaimedJob:
             await safely(probes, "upload_probes", self._context)
 
         async def save_seconds() -> None:
-            await self._save_seconds(attempt.read(), from_s=0.0)
+            await self._save_seconds(self._reading(attempt), from_s=0.0)
 
         await safely(save_seconds(), "upload", self._context)
         if printed is not None:
@@ -526,7 +570,7 @@ class ClaimedJob:
 
     async def _report(self, ending: JobOutcome) -> JobReport:
         attempt, job = self._attempt, self._job
-        reading = attempt.read() if attempt else None
+        reading = self._reading(attempt) if attempt else None
         exit_ = attempt.over if attempt else None
         first_s = reading.first_data_at_s if reading else None
         gated = self._gated
@@ -549,6 +593,7 @@ class ClaimedJob:
             start_error_s=start_error_s(job, reading) if reading else None,
             server_lead_s=(release.server_ahead_s or None) if release else None,
             ended_at=utc(exit_.ended_at_s) if exit_ else None,
+            stopped_at=self._stopped_at,
             engine=self._engine_report(reading, exit_),
             clock_before=self._clock_before,
             clock_after=await read_clock(self._tools.settings.chronyc_socket),

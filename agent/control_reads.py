@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from broadside.agent.decide import control_problem
-from broadside.exchange.messages import Control
+from broadside.exchange.messages import BurstEnd, Control
 from broadside.exchange.ports import ExchangeError
 
 # Timeout for a single read.
@@ -151,6 +151,11 @@ class ControlWatch:
                 return self.miss(why, now_s)
             case None:
                 return None
+
+    def end_of(self, burst_index: int) -> BurstEnd | None:
+        """Return the order to end a burst before its planned end, or None if there is none."""
+        end = self._last.burst_end if self._last else None
+        return end if end is not None and end.burst_index == burst_index else None
 
     def see(self, control: Control | None, now_s: float) -> str | None:
         """Store a row that was read, and return why the run should stop, or None.

@@ -266,6 +266,7 @@ def judge_outcome(
     *,
     release: Release | None = None,
     gate_refusal: str | None = None,
+    ended_early: bool = False,
     late_after_s: float,
 ) -> JobOutcome:
     """Return the outcome of a job for which the engine was started.
@@ -278,11 +279,15 @@ def judge_outcome(
         exit_: How the process ended.
         release: Report of the start gate, or None if there is none.
         gate_refusal: Reason if we stopped the engine (cancelled, lease, agent stopping).
+        ended_early: True if the coordinator ended the burst early. The engine then has no totals of
+            the other end.
         late_after_s: Seconds after the planned start at which data is late.
     """
     if gate_refusal is not None:
         return JobOutcome(outcome=Outcome.ABANDONED, reason=gate_refusal)
-    failure = _unopened(job, reading, exit_) or _failure(reading, exit_)
+    failure = None
+    if not (ended_early and any(reading.intervals.values())):
+        failure = _unopened(job, reading, exit_) or _failure(reading, exit_)
     if failure is not None:
         return JobOutcome(outcome=Outcome.FAILED, reason=failure)
     error_s = start_error_s(job, reading)

@@ -898,6 +898,9 @@ class Job(Message):
     raw: RawPolicy = Field(RawPolicy.FAILED, exclude_if=is_failed_only)
     control_poll_s: Annotated[float, Field(ge=0.1, le=60)] | None = Field(None, exclude_if=is_none)
     live_probes_s: Annotated[float, Field(ge=0.1, le=60)] | None = Field(None, exclude_if=is_none)
+    # True if the control row may end the burst before its planned end. Agents of versions that do
+    # not know this reject the job.
+    may_end_early: bool = False
     may_ignore: Annotated[tuple[FieldName, ...], Field(max_length=64)] = ()
 
     @property
@@ -988,6 +991,33 @@ def pair_name(pair_index: int) -> str:
     return f"pair-{pair_index + 1:03d}"
 
 
+class EndCause(StrEnum):
+    """Why a burst ends before its planned end."""
+
+    # The verdict of the burst is certain (``objective.stop``).
+    CERTAIN = "certain"
+    # A guard on a live value was breached.
+    GUARD = "guard"
+
+
+class BurstEnd(Message):
+    """Order that all pairs end a burst before its planned end. It is a planned end, no abort.
+
+    Attributes:
+        burst_index: The burst index in the run, from 0.
+        at: Time when the pairs stop. If it has passed, they stop immediately.
+        cause: Why the burst ends.
+        reason: The reason as text.
+        decided_at: Time of the decision.
+    """
+
+    burst_index: Index
+    at: UtcDatetime
+    cause: EndCause
+    reason: Text
+    decided_at: UtcDatetime
+
+
 class Control(Message):
     """Control row of a run, which agents read before the start and every one or two seconds.
 
@@ -998,6 +1028,7 @@ class Control(Message):
         cancelled_by: The user who cancelled the run.
         cancel_reason: The reason for the cancellation.
         copies_count: How many copies of this row exist, including the row itself.
+        burst_end: The last burst that ends before its planned end, if any.
     """
 
     run_id: RunId
@@ -1006,6 +1037,7 @@ class Control(Message):
     cancelled_by: Text | None = None
     cancel_reason: Text | None = None
     copies_count: int = Field(1, ge=1, le=1000)
+    burst_end: BurstEnd | None = Field(None, exclude_if=is_none)
 
 
 class LiveProbes(Message):
@@ -1233,6 +1265,8 @@ class JobReport(AgentMessage):
         start_error_s: ``first_data_at - planned_start_at`` in seconds.
         server_lead_s: How long before ``first_data_at`` the server's readings began, in seconds.
         ended_at: The end of the test.
+        stopped_at: Time when the agent stopped the engine because the coordinator ended the burst
+            before its planned end. None if the burst was not ended early.
         engine: Report of the engine.
         clock_before: The clock reading before the test.
         clock_after: The clock reading after the test.
@@ -1257,6 +1291,7 @@ class JobReport(AgentMessage):
     start_error_s: float | None = None
     server_lead_s: float | None = None
     ended_at: UtcDatetime | None = None
+    stopped_at: UtcDatetime | None = Field(None, exclude_if=is_none)
     engine: EngineReport | None = None
     clock_before: ClockReading | None = None
     clock_after: ClockReading | None = None

@@ -1,7 +1,7 @@
 """Run specification, and the plan that is made from it."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Final, Literal
 
@@ -20,6 +20,7 @@ from broadside.coordinator.core.thresholds import ALL_THRESHOLDS, PROBES, WITNES
 from broadside.exchange.engines import filled_in, find, measures, scaled
 from broadside.exchange.engines import problems as engine_problems
 from broadside.exchange.messages import (
+    BurstEnd,
     Endpoint,
     Identifier,
     Job,
@@ -205,6 +206,11 @@ class RunSpec(Message):
         return self.unattended_until_at
 
     @property
+    def may_end_early(self) -> bool:
+        """True if the coordinator may end a burst before its planned end."""
+        return self.objective.stop is not None
+
+    @property
     def bypasses_device(self) -> bool:
         """True if the traffic should not cross the firewall. Such a run is a reference."""
         return self.device.get("path") == BYPASS
@@ -244,6 +250,22 @@ class Burst(Message):
     duration_s: int
     # Seconds of engine warm-up before it.
     omit_s: int = 0
+    # Order that ended the burst before its planned end. ``duration_s`` is then the shorter time,
+    # and ``requested_s`` the planned one. Stored plans have none of both.
+    end: BurstEnd | None = Field(None, exclude_if=is_none)
+    requested_s: int | None = Field(None, exclude_if=is_none)
+
+    def ended(self, end: BurstEnd) -> "Burst":
+        """Return the burst with the duration that all pairs reach under an order to end it."""
+        whole_s = math.floor((end.at - self.planned_start_at).total_seconds() + 1e-6)
+        duration_s = min(self.duration_s, max(1, whole_s - self.omit_s))
+        update = {"duration_s": duration_s, "end": end, "requested_s": self.longest_s}
+        return self.model_copy(update=update)
+
+    @property
+    def longest_s(self) -> int:
+        """Seconds of measured traffic that the jobs requested."""
+        return self.requested_s or self.duration_s
 
     @property
     def planned_end_at(self) -> UtcDatetime:
@@ -316,6 +338,28 @@ class Plan(Message):
             copy._stored_sha256 = None
         return copy
 
+    def with_ends(self, ends: Iterable[BurstEnd]) -> "Plan":
+        """Return the plan with the bursts that were ended before their planned end.
+
+        It keeps the digest of the stored plan, because an order to end a burst is no change of the
+        plan.
+
+        Args:
+            ends: The stored orders.
+        """
+        by_burst = {end.burst_index: end for end in ends}
+        if not by_burst:
+            return self
+        bursts = tuple(
+            burst.ended(by_burst[burst.index])
+            if burst.index in by_burst and burst.end is None
+            else burst
+            for burst in self.bursts
+        )
+        plan = self.model_copy(update={"bursts": bursts})
+        plan._stored_sha256 = self.digest()
+        return plan
+
     @property
     def document(self) -> bytes:
         """The plan as it is stored, with the seal as its last member."""
@@ -353,7 +397,8 @@ class Plan(Message):
                 endpoint=pair.endpoint,
                 traffic=traffic,
                 planned_start_at=burst.planned_start_at,
-                duration_s=burst.duration_s,
+                duration_s=burst.longest_s,
+                may_end_early=self.spec.may_end_early,
                 late_after_s=self.spec.late_after_s,
                 clock_bound_max_s=self.spec.clock_bound_max_s,
                 shared_boot_id=self.shared_boot_id,

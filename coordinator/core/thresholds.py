@@ -10,13 +10,13 @@ field to :class:`Objective` and an entry to :data:`ALL_THRESHOLDS`.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
 from broadside.coordinator.core.formatting import Unit, say
 from broadside.coordinator.core.metrics import Layer
-from broadside.exchange.messages import Message
+from broadside.exchange.messages import Message, is_none
 
 
 class Objective(Message):
@@ -52,6 +52,10 @@ class Objective(Message):
     residual_max_ratio: Annotated[float, Field(gt=0, le=1)] = 0.05
     # Largest time between the first bytes of the pairs.
     start_spread_max_s: Annotated[float, Field(gt=0, le=60)] = 0.1
+    # ``when-certain`` ends each burst as soon as its rate is certainly above or below the limit.
+    stop: Literal["when-certain"] | None = Field(None, exclude_if=is_none)
+    # Shortest burst in seconds with ``stop``. None means 60 s, or 300 s where RFC 9411 is claimed.
+    sustain_min_s: Annotated[int, Field(ge=10, le=86_400)] | None = Field(None, exclude_if=is_none)
 
 
 class MetricSource(StrEnum):

@@ -174,7 +174,7 @@ def readings_max_count(burst: Burst, interval_s: float) -> int:
     Returns:
         Twice the expected number of readings, as a safety margin.
     """
-    longest_s = burst.duration_s + burst.omit_s + _BESIDE_MAX_S
+    longest_s = burst.longest_s + burst.omit_s + _BESIDE_MAX_S
     return round(2 * longest_s / min(interval_s, 1.0))
 
 

@@ -47,7 +47,7 @@ from broadside.coordinator.runs.run_documents import read_ledger
 from broadside.coordinator.runs.stored_runs import StoredRuns
 from broadside.exchange.background import restart_on_error
 from broadside.exchange.fabric import Fabric
-from broadside.exchange.messages import OutageKind
+from broadside.exchange.messages import BurstEnd, EndCause, OutageKind
 from broadside.exchange.outage_log import utc_now
 from broadside.exchange.ports import ExchangeError, ExchangeUnavailable
 from broadside.exchange.records import Document
@@ -208,6 +208,48 @@ class Coordinator:
         await self._dispatch.remove_jobs(plan)
         await self._reservations.release(run_id)
         log.info("run cancelled", extra={"action": "cancel", "run_id": run_id})
+
+    async def end_burst(
+        self,
+        run_id: str,
+        burst_index: int,
+        *,
+        cause: EndCause,
+        reason: str,
+        at: datetime | None = None,
+    ) -> BurstEnd:
+        """End the traffic of all pairs of a running burst before its planned end.
+
+        This is a planned end: no pair is aborted, and the burst is measured with its shorter
+        duration. Agents read the order within their poll interval of 1 s by default. With a time at
+        least 3 s ahead, all pairs stop at the same time.
+
+        Args:
+            run_id: The run id.
+            burst_index: Burst index, starting at 0.
+            cause: Why the burst ends.
+            reason: Text to store.
+            at: Time when the pairs stop. None to stop as soon as possible.
+
+        Returns:
+            The order that is in force. It is another one if the burst was already ended.
+
+        Raises:
+            UnknownRun: If the id is unknown.
+            ValueError: The jobs of this run must not end early, or the burst is not running.
+        """
+        plan, now = await self.stored.read_plan(run_id), self._now()
+        burst = plan.bursts[burst_index]
+        if not plan.spec.may_end_early:
+            raise ValueError(f"run {run_id}: its jobs do not allow an early end")
+        if not burst.planned_start_at <= now < burst.planned_end_at:
+            raise ValueError(f"run {run_id}: burst {burst_index + 1} is not running")
+        end = BurstEnd(
+            burst_index=burst_index, at=at or now, cause=cause, reason=reason, decided_at=now
+        )
+        end = await self._records.runs.end_burst(run_id, end)
+        log.info("burst ended early: %s", reason, extra={"action": "end_burst", "run_id": run_id})
+        return end
 
     @property
     def has_ledger(self) -> bool:

@@ -57,6 +57,8 @@ class StoredRuns:
         self.states = RunStates(records, now)
         # Stored plans never change.
         self._plans: dict[str, Plan] = {}
+        # Plans with bursts that were ended early, and the number of these bursts.
+        self._ended: dict[str, tuple[int, Plan]] = {}
         # Runs that are known not to be imports.
         self._own: set[str] = set()
 
@@ -67,10 +69,11 @@ class StoredRuns:
     def forget(self, run_id: str) -> None:
         """Drop the cached state of a run that was removed."""
         self._plans.pop(run_id, None)
+        self._ended.pop(run_id, None)
         self.states.forget(run_id)
 
     async def read_plan(self, run_id: str) -> Plan:
-        """Return a run plan."""
+        """Return a run plan. Bursts that were ended early have their shorter duration."""
         if not _RUN_ID.fullmatch(run_id):
             raise UnknownRun(run_id)
         if run_id not in self._plans:
@@ -78,7 +81,15 @@ class StoredRuns:
             if stored is None:
                 raise UnknownRun(run_id)
             self._plans[run_id] = parse_plan(run_id, stored[1])
-        return self._plans[run_id]
+        plan = self._plans[run_id]
+        return await self._with_ends(plan) if plan.spec.may_end_early else plan
+
+    async def _with_ends(self, plan: Plan) -> Plan:
+        ends = await self._records.runs.read_ends(plan.run_id)
+        known = self._ended.get(plan.run_id)
+        if known is None or known[0] != len(ends):
+            known = self._ended[plan.run_id] = (len(ends), plan.with_ends(ends))
+        return known[1]
 
     async def imported(self, run_id: str) -> "Imported | None":
         """Return the values from which a run was imported, or None if it was not imported."""

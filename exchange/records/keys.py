@@ -13,6 +13,7 @@ ends with the hour.
     run.<run>.control.<n>   | control                             its copy, for pairs from n x 250
                             | plan.<part>                         document (coordinator)
                             | moved.<burst>.<pair>                Move (coordinator)
+                            | ended.<burst>                       BurstEnd (coordinator)
                             | jobs.<burst>.<n>                    digests of job messages
 
 **results**, written by agents::
@@ -82,6 +83,7 @@ PASSPORT: Final = "passport"
 # Rows of a run's partitions
 CONTROL: Final = "control"
 PLAN: Final = "plan"
+ENDED: Final = "ended."
 MOVED: Final = "moved."
 JOBS: Final = "jobs."
 # Pairs in one row. The row has 4 KiB, and each agent of the burst reads it once.

@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 
 from broadside.exchange.documents import document_rows, read_document
 from broadside.exchange.messages import (
+    BurstEnd,
     Control,
     HostInfo,
     Job,
@@ -31,6 +32,7 @@ from broadside.exchange.records.keys import (
     ANSWER,
     ASK,
     CONTROL,
+    ENDED,
     JOBS_PAIRS_COUNT,
     MOVED,
     PASSPORT,
@@ -139,6 +141,35 @@ class RunRecords:
             run_id, lambda control: mark if control.cancelled_at is None else {}
         )
 
+    async def end_burst(self, run_id: str, end: BurstEnd) -> BurstEnd:
+        """Order all pairs to end a burst before its planned end. The first order is used.
+
+        A second call with any order will finish a call that was interrupted.
+
+        Args:
+            run_id: The run id.
+            end: The order to store.
+
+        Returns:
+            The stored order, which may be the one of another coordinator.
+
+        Raises:
+            EntityNotFound: The run does not exist.
+        """
+        row = message_row(run_partition(run_id), f"{ENDED}{end.burst_index:05d}", end)
+        try:
+            await self._table.insert(row)
+        except EntityExists:
+            stored = await self._table.get(row.partition_key, row.row_key)
+            end = end if stored is None else parse_row(BurstEnd, stored)
+        await self._change_control(run_id, lambda _: {"burst_end": end})
+        return end
+
+    async def read_ends(self, run_id: str) -> Sequence[BurstEnd]:
+        """Return the bursts that ended before their planned end, sorted by burst."""
+        rows = self._table.scan(run_partition(run_id), row_from=ENDED, row_before=f"{ENDED}:")
+        return [parse_row(BurstEnd, row) async for row in rows]
+
     async def _change_control(
         self, run_id: str, change: Callable[[Control], Mapping[str, object]]
     ) -> Control:
@@ -151,10 +182,12 @@ class RunRecords:
         if control is None:
             raise EntityNotFound(f"run {run_id}: there is none")
         written = {name: getattr(control, name) for name in _CANCEL}
+        ended = {} if control.burst_end is None else {"burst_end": control.burst_end}
 
         def followed(copy: Control) -> Mapping[str, object]:
             until_at = max(copy.lease_until_at, control.lease_until_at)
-            return {"lease_until_at": until_at} | (written if copy.cancelled_at is None else {})
+            cancelled = written if copy.cancelled_at is None else {}
+            return {"lease_until_at": until_at} | cancelled | ended
 
         copies = range(1, control.copies_count)
         await asyncio.gather(*(self._change_copy(run_id, copy, followed) for copy in copies))

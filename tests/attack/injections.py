@@ -91,7 +91,8 @@ KINDS: Final[Mapping[str, Kind]] = {
             Tunnel.inner_server_address Tunnel.opened_by RunHeader.run_id
         """,
         Kind.CLEANED: """
-            Claim.cookie ClockReading.reference Control.cancel_reason Control.cancelled_by
+            BurstEnd.reason Claim.cookie ClockReading.reference Control.cancel_reason
+            Control.cancelled_by
             EngineReport.argv EngineReport.cookie EngineReport.error
             EngineReport.receiver_congestion EngineReport.sender_congestion EngineReport.version
             EngineState.problem EngineState.version JobReport.reason HostInfo.cpu_flags

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +21,9 @@ from broadside.agent.server import OneTestPort
 from broadside.agent.sockets import read_ports
 from broadside.exchange.messages import (
     DEFAULT_ENGINE,
+    BurstEnd,
     ClockSource,
+    EndCause,
     Flow,
     JobReport,
     Outcome,
@@ -199,6 +201,32 @@ async def test_stops_within_five_seconds_after_cancel(pair: Pair) -> None:
     assert seconds is not None
     assert sum(i.transferred_bytes for i in seconds.tracks[0].intervals) > 1_000_000
     # The port should be free after the end of the test.
+    await site.presence("server-1", lambda presence: presence.ports == (port,))
+
+
+async def test_early_end_is_a_planned_end(pair: Pair) -> None:
+    site, port = pair.range, pair.port
+    await site.presence("server-1", lambda presence: presence.ports == (port,))
+    job = await site.launch(port, duration_s=30, may_end_early=True)
+    await site.claim(job, lambda claim: claim.running_at is not None)
+    end = BurstEnd(
+        burst_index=0,
+        at=job.planned_start_at + timedelta(seconds=5),
+        cause=EndCause.CERTAIN,
+        reason="certain",
+        decided_at=datetime.now(UTC),
+    )
+    await site.fabric.records.runs.end_burst(job.run_id, end)
+    report = await site.report(job)
+    assert (report.outcome, report.reason) == (Outcome.MEASURED, None)
+    assert report.stopped_at is not None
+    assert report.stopped_at >= end.at
+    assert report.engine is not None
+    assert report.engine.error is None
+    seconds = await site.seconds(job)
+    assert seconds is not None
+    # The last whole second is complete, and the engine did not run to its own end.
+    assert 5 <= seconds.tracks[0].intervals[-1].end_s < 15
     await site.presence("server-1", lambda presence: presence.ports == (port,))
 
 

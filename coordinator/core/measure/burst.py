@@ -118,7 +118,7 @@ def measure_burst(spec: RunSpec, evidence: BurstEvidence, now: datetime) -> Burs
         ),
         measures=measure_pairs(aligned),
         differences=find_setting_differences(
-            scaled(spec.traffic, spec.scale), evidence.burst.duration_s, aligned
+            scaled(spec.traffic, spec.scale), evidence.burst.longest_s, aligned
         ),
         strays=evidence.strays,
         foreign_rows=evidence.foreign_rows[:FOREIGN_ROWS_MAX_COUNT],
