@@ -1009,6 +1009,7 @@ class BurstEnd(Message):
         cause: Why the burst ends.
         reason: The reason as text.
         decided_at: Time of the decision.
+        saved_usd: Estimated cost of the rest of the burst at real scale, or None if unknown.
     """
 
     burst_index: Index
@@ -1016,6 +1017,7 @@ class BurstEnd(Message):
     cause: EndCause
     reason: Text
     decided_at: UtcDatetime
+    saved_usd: float | None = None
 
 
 class Control(Message):

@@ -37,6 +37,7 @@ from broadside.coordinator.loop_lag import LoopLag
 from broadside.coordinator.notices.announcer import Announcer, Receiver
 from broadside.coordinator.runs.budgets import Budgets
 from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.coordinator.runs.early_stops import EarlyStops
 from broadside.coordinator.runs.guards import Guards
 from broadside.coordinator.runs.storage_watch import WriteProbe
 from broadside.coordinator.schedules.firing import Schedules
@@ -112,8 +113,7 @@ def create_app(
     )
     coordinator.companions.append(app.state.studies)
     app.state.budgets = Budgets(coordinator)
-    coordinator.companions.append(app.state.budgets)
-    coordinator.companions.append(Guards(coordinator))
+    coordinator.companions += [app.state.budgets, EarlyStops(coordinator), Guards(coordinator)]
     app.state.schedules = Schedules(coordinator.fabric.private, coordinator, now=coordinator.now)
     # If a command exits after a run, it should not launch scheduled runs.
     if tick_s is not None:

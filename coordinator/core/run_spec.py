@@ -20,7 +20,9 @@ from broadside.coordinator.core.thresholds import ALL_THRESHOLDS, PROBES, WITNES
 from broadside.exchange.engines import filled_in, find, measures, scaled
 from broadside.exchange.engines import problems as engine_problems
 from broadside.exchange.messages import (
+    DEFAULT_ENGINE,
     BurstEnd,
+    EndCause,
     Endpoint,
     Identifier,
     Job,
@@ -47,6 +49,12 @@ TUNNEL_GAP_S = 4.0
 GUARD_PROBE_BEFORE_S: Final = 4.0
 # Time from the launch to the first burst of a run with guards.
 GUARD_LEAD_MIN_S: Final = 8
+# Shortest duration of a burst that is ended early, in seconds: by default, and where RFC 9411 is
+# claimed, which recommends it.
+SUSTAIN_S: Final = 60
+SUSTAIN_RFC9411_S: Final = 300
+# Scenarios with this name, also with a suffix, look for changes over time.
+SOAK: Final = "soak"
 # Value of ``device.path`` for a run that should not cross the firewall.
 BYPASS: Final = "bypass"
 
@@ -107,6 +115,7 @@ class RunSpec(Message):
             *self._short_period(),
             *self._two_ends(),
             *self._unarmed_guards(),
+            *self._early_stop(),
         )
 
     def _unmeasured_goals(self) -> Iterator[str]:
@@ -206,6 +215,57 @@ class RunSpec(Message):
         return self.unattended_until_at
 
     @property
+    def claims_rfc9411(self) -> bool:
+        """True if the description, a label or a device field names RFC 9411."""
+        texts = (self.description, *self.labels.values(), *self.device.values())
+        return any("rfc 9411" in text.casefold() for text in texts)
+
+    @property
+    def sustain_least_s(self) -> int:
+        """Shortest duration of a burst in seconds with ``objective.stop``."""
+        usual_s = SUSTAIN_RFC9411_S if self.claims_rfc9411 else SUSTAIN_S
+        return self.objective.sustain_min_s or usual_s
+
+    def _early_stop(self) -> Iterator[str]:
+        """Yield problems with ``objective.stop``."""
+        objective, least_s = self.objective, self.sustain_least_s
+        if objective.stop is None:
+            if objective.sustain_min_s is not None:
+                yield (
+                    f"objective.sustain_min_s: {objective.sustain_min_s} s has no effect without "
+                    "objective.stop; set objective.stop=when-certain, or remove it"
+                )
+            return
+        if objective.target_bits_per_second is None:
+            yield (
+                "objective.stop: when-certain compares the rate with a target, and none is set; "
+                "set objective.target_bits_per_second"
+            )
+        if self.traffic.engine != DEFAULT_ENGINE:
+            yield (
+                f"objective.stop: when-certain needs both ends' readings of each second, which "
+                f"{self.traffic.engine} does not have; use traffic.engine={DEFAULT_ENGINE}, or "
+                "remove objective.stop"
+            )
+        if self.scenario.startswith(SOAK):
+            yield (
+                f"objective.stop: when-certain is not allowed in the scenario {self.scenario}, "
+                "because a soak looks for changes over time; remove objective.stop"
+            )
+        if self.claims_rfc9411 and least_s < SUSTAIN_RFC9411_S:
+            yield (
+                f"objective.sustain_min_s: {least_s} s is shorter than the {SUSTAIN_RFC9411_S} s "
+                f"that RFC 9411 recommends, and the run refers to RFC 9411; set at least "
+                f"{SUSTAIN_RFC9411_S} s, or remove the reference"
+            )
+        if self.burst_s <= least_s:
+            yield (
+                f"objective.stop: bursts of {self.burst_s} s are not longer than the shortest "
+                f"duration of {least_s} s (objective.sustain_min_s), so none can end early; set "
+                "burst_s above it, or remove objective.stop"
+            )
+
+    @property
     def may_end_early(self) -> bool:
         """True if the coordinator may end a burst before its planned end."""
         return self.objective.stop is not None
@@ -261,6 +321,11 @@ class Burst(Message):
         duration_s = min(self.duration_s, max(1, whole_s - self.omit_s))
         update = {"duration_s": duration_s, "end": end, "requested_s": self.longest_s}
         return self.model_copy(update=update)
+
+    @property
+    def is_certain(self) -> bool:
+        """True if the burst was ended early because its rate was certain."""
+        return self.end is not None and self.end.cause is EndCause.CERTAIN
 
     @property
     def longest_s(self) -> int:

@@ -11,7 +11,15 @@ from typing import Final, Literal
 
 from broadside.coordinator.core.guards import GuardReport
 from broadside.coordinator.core.metrics import Layer
-from broadside.exchange.messages import Flow, Message, OutageKind, RunId, Side, UtcDatetime
+from broadside.exchange.messages import (
+    EndCause,
+    Flow,
+    Message,
+    OutageKind,
+    RunId,
+    Side,
+    UtcDatetime,
+)
 
 
 class Verdict(StrEnum):
@@ -937,6 +945,25 @@ class BurstCourse(Message):
     disruptions_count: int = 0
 
 
+class EarlyEnd(Message):
+    """End of a burst before its planned end, and what its verdict rests on."""
+
+    cause: EndCause
+    reason: str
+    decided_at: UtcDatetime
+    # Seconds of measured traffic that were planned. `duration_s` has the measured ones.
+    planned_s: int
+    # Time between the stops of the first and the last pair, or None if unknown.
+    stop_spread_s: float | None = None
+    # Probability that the decision is wrong, or None if the burst was not stopped for certainty.
+    error_ratio: float | None = None
+    # Ends of the confidence sequence for the received payload.
+    low_bits_per_second: float | None = None
+    high_bits_per_second: float | None = None
+    # Estimated cost of the rest of the burst at real scale, or None if unknown.
+    saved_usd: float | None = None
+
+
 class BurstSummary(Message):
     """Result of one burst. Rates are received payload as measured, unless noted otherwise."""
 
@@ -1032,6 +1059,8 @@ class BurstSummary(Message):
     taken_cpu: TakenCpu | None = None
     # Results from the probes, or None if there were no probes.
     latency: Latency | None = None
+    # None if the burst had its planned duration.
+    early_end: EarlyEnd | None = None
     # See RunSummary.pairs_omitted.
     pairs: tuple[PairSummary, ...] = ()
 

@@ -217,6 +217,7 @@ class Coordinator:
         cause: EndCause,
         reason: str,
         at: datetime | None = None,
+        saved_usd: float | None = None,
     ) -> BurstEnd:
         """End the traffic of all pairs of a running burst before its planned end.
 
@@ -230,6 +231,7 @@ class Coordinator:
             cause: Why the burst ends.
             reason: Text to store.
             at: Time when the pairs stop. None to stop as soon as possible.
+            saved_usd: Estimated cost of the rest of the burst at real scale, or None if unknown.
 
         Returns:
             The order that is in force. It is another one if the burst was already ended.
@@ -245,7 +247,12 @@ class Coordinator:
         if not burst.planned_start_at <= now < burst.planned_end_at:
             raise ValueError(f"run {run_id}: burst {burst_index + 1} is not running")
         end = BurstEnd(
-            burst_index=burst_index, at=at or now, cause=cause, reason=reason, decided_at=now
+            burst_index=burst_index,
+            at=at or now,
+            cause=cause,
+            reason=reason,
+            decided_at=now,
+            saved_usd=saved_usd,
         )
         end = await self._records.runs.end_burst(run_id, end)
         log.info("burst ended early: %s", reason, extra={"action": "end_burst", "run_id": run_id})

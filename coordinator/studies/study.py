@@ -242,6 +242,9 @@ class Drill(Message):
         return self
 
 
+# Kinds of questions with an event or several loads in one burst, which must not end early.
+_OVER_TIME: Final = ("drill", "scaleout")
+
 Question = Annotated[Sweep | Search | AB | Matrix | Staircase | Drill, Field(discriminator="kind")]
 
 
@@ -281,10 +284,17 @@ class StudyRequest(LaunchRequest):
         Raises:
             ScenarioError: The specification of the run is invalid.
         """
+        spec = self.resolve()
+        if spec.objective.stop is not None and self.question.kind in _OVER_TIME:
+            raise scenarios.BadScenario(
+                f"objective.stop: {spec.objective.stop} is not allowed in a study of kind "
+                f"{self.question.kind}, because it measures changes during a burst; remove "
+                "objective.stop"
+            )
         return StudySpec(
             name=self.name or self.question.kind,
             question=self.question,
-            spec=self.resolve(),
+            spec=spec,
             pause_s=self.pause_s,
             stop_on_failure=self.stop_on_failure,
         )

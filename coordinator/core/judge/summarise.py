@@ -27,6 +27,7 @@ from broadside.coordinator.core.judge.checks.rate_checks import (
     limit_of,
 )
 from broadside.coordinator.core.judge.checks.shape_check import slowest_sent
+from broadside.coordinator.core.judge.early_end import early_end_findings
 from broadside.coordinator.core.judge.observations import (
     host_difference_findings,
     lag_findings,
@@ -220,7 +221,14 @@ def _judge_burst(evidence: _Evidence, number: int, counter: Reconciliation | Non
     return burst.model_copy(
         update={
             "verdict": verdict,
-            "findings": order([*findings, *observations(burst), *outages]),
+            "findings": order(
+                [
+                    *findings,
+                    *early_end_findings(plan.spec, burst),
+                    *observations(burst),
+                    *outages,
+                ]
+            ),
         }
     )
 

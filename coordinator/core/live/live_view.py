@@ -630,6 +630,14 @@ def _reach(spans: Sequence[tuple[float, float]]) -> Floats:
     return np.sort(np.asarray([end_s for _, end_s in spans], np.float64))
 
 
+def reported_until_s(evidence: BurstEvidence) -> Floats:
+    """Return the end of the reported time by pair, in seconds from the planned start, sorted.
+
+    Pairs that have reported nothing are not included.
+    """
+    return _reach(_spans(evidence))
+
+
 def _spans(evidence: BurstEvidence) -> list[tuple[float, float]]:
     """Return start and end of the reported time by pair, in seconds from the planned start."""
     zero_s = evidence.burst.planned_start_at.timestamp()

@@ -10,6 +10,12 @@ from numpy.typing import NDArray
 
 from broadside.coordinator.core.arrays import Floats, Singles
 from broadside.coordinator.core.measure.completeness import PAIR_FLOOR_RATIO, PairGrade
+from broadside.coordinator.core.measure.formulas.certainty import (
+    SKIP_S,
+    ConfidenceSequence,
+    batch_means,
+    sequence_at_end,
+)
 from broadside.coordinator.core.measure.formulas.headers import Headers
 from broadside.coordinator.core.measure.formulas.quantiles import column_quantiles, quantiles
 from broadside.coordinator.core.measure.formulas.steady import cliff, ramp_s, slowest_stretch
@@ -55,7 +61,9 @@ class Aggregate:
         server: Summary for server hosts.
         cliff: A fall in the rate that lasts to the end, if any.
         series: Values per second.
-        received_half_width_bits_per_second: Half the 95 % interval of the fleet's rate.
+        received_half_width_bits_per_second: Half the 95 % interval of the fleet's rate. If its rate
+            was certain and the burst was stopped, the interval includes the confidence sequence.
+        sequence: Confidence sequence in bit/s for such a burst, otherwise None.
         worst_bits_per_second: Smallest mean for any possible window, see ``_worst``.
         peak_pair_bits_per_second: Largest rate for any pair in a single second.
     """
@@ -68,6 +76,7 @@ class Aggregate:
     cliff: CliffSummary | None
     series: BurstSeries
     received_half_width_bits_per_second: float | None
+    sequence: ConfidenceSequence | None
     worst_bits_per_second: float | None
     peak_pair_bits_per_second: float | None
 
@@ -195,6 +204,10 @@ def aggregate(
         _flow(flow, cells, scope) for flow, cells in zip(aligned.flows, filled, strict=True)
     )
     pairs = _pairs(scope, filled, common)
+    half, sequence = _half_width(scope, filled, flows), None
+    if burst.is_certain:
+        sequence = _sequence(burst, aligned.grid.start_s, fleet * 8, common, scale)
+        half = _with_sequence(half, flows, sequence)
     return Aggregate(
         window=window,
         flows=flows,
@@ -206,12 +219,49 @@ def aggregate(
         if span is None or not scale.has_seconds
         else _cliff(aligned, filled, measured, span),
         series=series_of(burst, aligned, span),
-        received_half_width_bits_per_second=_half_width(scope, filled, flows),
+        received_half_width_bits_per_second=half,
+        sequence=sequence,
         worst_bits_per_second=_worst(burst, aligned, late_after_s),
         peak_pair_bits_per_second=figure(
             float(sum(flow.received_bytes.max(initial=0.0) for flow in aligned.flows)) * 8
         ),
     )
+
+
+def _sequence(
+    burst: Burst,
+    grid_start_s: int,
+    fleet: Floats,
+    common: tuple[int, int] | None,
+    scale: TimeScale,
+) -> ConfidenceSequence | None:
+    """Return the confidence sequence for the fleet's rate at the end of a burst.
+
+    It starts at the planned start, and not at the end of the ramp, because the ramp is found from
+    the values.
+
+    Args:
+        burst: Planned burst.
+        grid_start_s: Epoch second of the first cell.
+        fleet: Received bits per cell.
+        common: Cells that all pairs share, or None.
+        scale: Time resolution of the seconds.
+    """
+    first = math.ceil(burst.planned_start_at.timestamp() + burst.omit_s) - grid_start_s
+    if common is None or common[0] > first + SKIP_S or not scale.has_seconds:
+        return None
+    return sequence_at_end(batch_means(fleet[first : common[1]]))
+
+
+def _with_sequence(
+    half: float | None, flows: Sequence[FlowSummary], sequence: ConfidenceSequence | None
+) -> float | None:
+    """Return a half width that includes the confidence sequence, or None if it is unknown."""
+    rates = [flow.received_bits_per_second for flow in flows]
+    if half is None or sequence is None or None in rates:
+        return None
+    rate = sum(rate for rate in rates if rate is not None)
+    return figure(max(half, rate - sequence.low, sequence.high - rate))
 
 
 def _filled(flow: FlowSeconds, grades: Sequence[PairGrade], common: slice) -> Floats:

@@ -27,6 +27,7 @@ from broadside.coordinator.core.measure.engine_metrics import (
     measure_pairs,
     taken_cpu,
 )
+from broadside.coordinator.core.measure.formulas.certainty import ALPHA
 from broadside.coordinator.core.measure.formulas.headers import Headers, headers
 from broadside.coordinator.core.measure.grid.align import Aligned, Alignment
 from broadside.coordinator.core.measure.grid.series import BurstMeasurement
@@ -36,7 +37,7 @@ from broadside.coordinator.core.measure.records.clock_readings import clock_trou
 from broadside.coordinator.core.measure.records.evidence import BurstEvidence, PairEvidence
 from broadside.coordinator.core.measure.requested_vs_effective import find_setting_differences
 from broadside.coordinator.core.run_spec import RunSpec, due_at
-from broadside.coordinator.core.summary import BurstSummary, State, figure
+from broadside.coordinator.core.summary import BurstSummary, EarlyEnd, State, figure
 from broadside.exchange.engines import scaled
 from broadside.exchange.messages import Side
 
@@ -127,6 +128,7 @@ def measure_burst(spec: RunSpec, evidence: BurstEvidence, now: datetime) -> Burs
         server_cpu=cpu_cost(aligned, Side.SERVER),
         taken_cpu=taken_cpu(aligned),
         latency=latency,
+        early_end=_early_end(evidence, rates),
         pairs=tuple(
             pair.model_copy(
                 update={
@@ -185,6 +187,26 @@ def _headers(spec: RunSpec, pairs: Sequence[PairEvidence]) -> Headers:
         or next((engine.block_bytes for engine in engines if engine.block_bytes), None),
         ipv6=any(":" in test.endpoint.address for test in tests),
         vxlan=spec.traffic.encapsulation is not None,
+    )
+
+
+def _early_end(evidence: BurstEvidence, rates: Aggregate) -> EarlyEnd | None:
+    """Return the early end of a burst, or None if it had its planned duration."""
+    burst = evidence.burst
+    if burst.end is None:
+        return None
+    sequence, reports = rates.sequence, [pair.report for pair in evidence.pairs]
+    stops = [r.stopped_at for r in reports if r is not None and r.stopped_at is not None]
+    return EarlyEnd(
+        cause=burst.end.cause,
+        reason=burst.end.reason,
+        decided_at=burst.end.decided_at,
+        planned_s=burst.longest_s,
+        stop_spread_s=figure((max(stops) - min(stops)).total_seconds()) if stops else None,
+        error_ratio=ALPHA if burst.is_certain else None,
+        low_bits_per_second=None if sequence is None else figure(sequence.low),
+        high_bits_per_second=None if sequence is None else figure(sequence.high),
+        saved_usd=figure(burst.end.saved_usd),
     )
 
 

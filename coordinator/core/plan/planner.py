@@ -542,6 +542,7 @@ def _warnings(
     """Yield warnings that an operator should see before the launch."""
     yield from _reach_warnings(spec, clients)
     yield from _proof_warnings(spec, ledger)
+    yield from _early_stop_warnings(spec)
     if (silent := control_warning(spec, clients)) is not None:
         yield silent
     if spec.budget_usd is not None and spec.is_unattended:
@@ -568,6 +569,18 @@ def _warnings(
         yield (
             f"start gate: {ungated} client agents have none and start by timed exec, so the "
             "starts differ by tens of milliseconds or more"
+        )
+
+
+def _early_stop_warnings(spec: RunSpec) -> Iterator[str]:
+    """Yield a warning if bursts may end before a device has changed its size."""
+    fixed = spec.device.get("capacity_units", "").isdigit()
+    if spec.objective.stop is not None and spec.sku is not None and not fixed:
+        yield (
+            f"objective.stop: an Azure Firewall ({spec.sku}) changes its number of instances under "
+            "load, within minutes; a burst that ends early does not show the rate after that; set "
+            "objective.sustain_min_s to the time that it needs, or device.capacity_units if the "
+            "number is fixed"
         )
 
 

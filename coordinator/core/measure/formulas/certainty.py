@@ -1,0 +1,156 @@
+"""Confidence sequence for the rate of a burst, which may be looked at after every batch.
+
+A 95 % interval is wrong in more than 5 % of the cases if somebody computes it again and again and
+stops as soon as it excludes the limit. A confidence sequence holds at all times at once (time
+uniform), so it is allowed to stop at any time (S. R. Howard, A. Ramdas, J. McAuliffe, J. Sekhon,
+Annals of Statistics 49, 2021).
+
+The sequence here contains all means that a test does not reject. The test compares two predictions
+of the batch means: one for this mean, and one for other means. By Ville's inequality, the ratio of
+the predictions exceeds ``1 / ALPHA`` at any time with a probability of at most ``ALPHA``, if the
+mean is true.
+
+- The scatter is unknown, so both predictions are averaged over all scatters (H. Wang and A. Ramdas,
+  "Anytime-valid t-tests and confidence sequences for Gaussian means with unknown variance",
+  Sequential Analysis 44, 2025; T. L. Lai, Annals of Statistics 4, 1976).
+- The correlation is unknown. The prediction for this mean uses the correlation that fits best, and
+  the prediction for other means uses an average (L. Wasserman, A. Ramdas, S. Balakrishnan,
+  "Universal inference", PNAS 117, 2020). This holds for each correlation in the list, because the
+  true one cannot fit better than the best one.
+
+docs/statistics.md has the formula with its symbols.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from broadside.coordinator.core.arrays import Floats
+
+# Probability that a decision is wrong at any time, for both sides together.
+ALPHA: Final = 0.02
+# Seconds per batch. The length is fixed, so that it cannot depend on the values.
+BATCH_S: Final = 2
+# Seconds at the start that are not used, because TCP needs some seconds to reach its rate. It is
+# fixed for the same reason.
+SKIP_S: Final = 10
+# Correlations of neighbouring batches.
+_PHIS: Final = np.array([0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95])
+# Variances of the distance to the limit that the prediction for other means expects, relative to
+# the variance of a batch.
+_SPREADS: Final = np.array([0.1, 1.0, 10.0, 100.0])
+# Smallest scatter relative to the mean, against rounding errors.
+_ROUNDING_RATIO: Final = 1e-9
+_STEPS_COUNT: Final = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """Evidence against a mean after each batch.
+
+    Attributes:
+        log_ratios: Logarithm of the ratio of the predictions, of shape (..., batches). From
+            ``-log(ALPHA)`` on, the mean is rejected.
+        is_above: True if the values are above the mean, of the same shape.
+    """
+
+    log_ratios: Floats
+    is_above: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfidenceSequence:
+    """Confidence sequence at one time.
+
+    Attributes:
+        low: Lower end in the unit of the values.
+        high: Upper end in the same unit.
+    """
+
+    low: float
+    high: float
+
+
+def batch_means(seconds: Floats) -> Floats:
+    """Return the means of the complete batches after the first :data:`SKIP_S` seconds.
+
+    Args:
+        seconds: Values by second from the start of a burst, of shape (..., seconds).
+    """
+    used = seconds[..., SKIP_S:]
+    count = used.shape[-1] // BATCH_S
+    parts = used[..., : count * BATCH_S].reshape(*used.shape[:-1], count, BATCH_S)
+    means: Floats = parts.mean(axis=-1)
+    return means
+
+
+def evidence_against(batches: Floats, mean: Floats | float) -> Evidence:
+    """Return the evidence against a mean after each batch.
+
+    Args:
+        batches: Batch means in time order, of shape (..., batches).
+        mean: The mean to test, of shape () or (...).
+
+    Returns:
+        The evidence. The ratio is 1 for a single batch.
+    """
+    count = batches.shape[-1]
+    off = batches - np.asarray(mean)[..., None]
+    floor = _ROUNDING_RATIO * np.abs(batches).max(axis=-1, keepdims=True, initial=1e-300)
+    sums, squares = np.cumsum(off, axis=-1), np.cumsum(off**2, axis=-1)
+    products = np.zeros_like(off)
+    products[..., 1:] = np.cumsum(off[..., 1:] * off[..., :-1], axis=-1)
+    n = np.arange(1, count + 1)
+    null = np.full(off.shape, -np.inf)
+    other = np.full(off.shape, -np.inf)
+    centre = sums
+    for phi in _PHIS:
+        # Sums with the inverse correlation matrix of an AR(1) process.
+        ends = off[..., :1] + off
+        weighted = np.where(n > 1, ((1 - phi) * sums + phi * ends) / (1 + phi), sums)
+        information = np.where(n > 1, (2 + (n - 2) * (1 - phi)) / (1 + phi), 1.0)
+        inner = squares - off[..., :1] ** 2 - off**2
+        quadratic = np.where(
+            n > 1, (squares + phi**2 * inner - 2 * phi * products) / (1 - phi**2), squares
+        )
+        quadratic = np.maximum(quadratic, n * floor**2)
+        determinant = (n - 1) / 2 * np.log(1 - phi**2)
+        fit = -determinant - n / 2 * np.log(quadratic)
+        centre = np.where(fit > null, weighted, centre)
+        null = np.maximum(null, fit)
+        for spread in _SPREADS:
+            explained = weighted**2 / (information + 1 / spread)
+            rest = np.maximum(quadratic - explained, n * floor**2)
+            shrink = -np.log1p(information * spread) / 2
+            other = np.logaddexp(other, shrink - determinant - n / 2 * np.log(rest))
+    other -= np.log(len(_PHIS) * len(_SPREADS))
+    return Evidence(log_ratios=other - null, is_above=centre > 0)
+
+
+def sequence_at_end(batches: Floats) -> ConfidenceSequence | None:
+    """Return the confidence sequence after the last batch.
+
+    Args:
+        batches: Batch means in time order, of shape (batches,).
+
+    Returns:
+        The sequence. None if it has no end, for example with fewer than three batches.
+    """
+    if len(batches) < 3:
+        return None
+    limit = -np.log(ALPHA)
+    middle = float(batches.mean())
+    reach = max(float(np.abs(batches).max()), 1e-300)
+    # Distances from the mean of all batches, from far to near.
+    distances = reach * np.geomspace(10.0, 1e-12, 400)
+    ends = []
+    for side in (-1.0, 1.0):
+        means = middle + side * distances
+        ratios = evidence_against(np.broadcast_to(batches, (len(means), len(batches))), means)
+        kept = np.flatnonzero(ratios.log_ratios[:, -1] < limit)
+        if len(kept) and kept[0] == 0:
+            return None
+        ends.append(float(means[kept[0] - 1]) if len(kept) else middle)
+    return ConfidenceSequence(low=ends[0], high=ends[1])
