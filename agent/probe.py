@@ -16,6 +16,7 @@ import struct
 import time
 from array import array
 from collections import OrderedDict
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final, Self
@@ -28,7 +29,7 @@ from broadside.exchange.second_rows import UNSENT, Probes
 WAIT_S: Final = 1.0
 # Maximum delay in seconds for a probe to be sent, limited to half a step.
 LATE_S: Final = 0.05
-# Span of the newest probes for a live round trip, in seconds.
+# Span of the newest responses for a live round trip, in seconds.
 LIVE_RTT_S: Final = 0.5
 # Span of the probes for a live loss, in seconds. Probes younger than LIVE_LOST_S are left out.
 LIVE_LOSS_S: Final = 1.0
@@ -130,27 +131,29 @@ class Prober(asyncio.DatagramProtocol):
     def live(self) -> LiveProbes:
         """Return the values of the newest probes.
 
-        A probe without a response counts with the time since it was sent, so that a blocked path
-        is visible before the probe is lost.
+        A probe without a response counts with the time since it was sent, if this is more than the
+        median of the responses. So a blocked path is visible before the probe is lost.
         """
         now_ns = time.monotonic_ns()
-        rtts_s: list[float] = []
-        answered: list[bool] = []
+        answered_s: list[float] = []
+        waiting_s: list[float] = []
+        losses: list[bool] = []
         for number in range(self._sent_count - 1, -1, -1):
-            rtt_s = self._rtt_s[number]
-            age_s = (now_ns - self._sent_ns[number]) / 1e9
+            rtt_s, age_s = self._rtt_s[number], (now_ns - self._sent_ns[number]) / 1e9
             if rtt_s == UNSENT:
                 continue
             if age_s > LIVE_LOST_S + LIVE_LOSS_S:
                 break
-            if age_s <= LIVE_RTT_S:
-                rtts_s.append(age_s if math.isnan(rtt_s) else rtt_s)
             if age_s > LIVE_LOST_S:
-                answered.append(rtt_s <= LIVE_LOST_S)
+                losses.append(not rtt_s <= LIVE_LOST_S)
+            if not math.isnan(rtt_s):
+                answered_s += [rtt_s] if age_s - rtt_s <= LIVE_RTT_S else []
+            elif age_s <= WAIT_S:
+                waiting_s.append(age_s)
         return LiveProbes(
             at=datetime.fromtimestamp(time.time(), UTC),
-            rtt_s=statistics.median(rtts_s) if rtts_s else None,
-            loss_ratio=1 - sum(answered) / len(answered) if answered else None,
+            rtt_s=_live_rtt_s(answered_s, waiting_s),
+            loss_ratio=sum(losses) / len(losses) if losses else None,
         )
 
     @property
@@ -165,6 +168,14 @@ class Prober(asyncio.DatagramProtocol):
             ),
         )
         return Probes(first_at_s=self.first_at_s, every_s=self._step_s, rtt_s=rtt_s)
+
+
+def _live_rtt_s(answered_s: Sequence[float], waiting_s: Sequence[float]) -> float | None:
+    """Return the median round trip, or None without a probe."""
+    if not answered_s:
+        return max(waiting_s, default=None)
+    usual_s = statistics.median(answered_s)
+    return statistics.median([*answered_s, *(age_s for age_s in waiting_s if age_s > usual_s)])
 
 
 class Echo(asyncio.DatagramProtocol):

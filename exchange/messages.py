@@ -1047,8 +1047,7 @@ class LiveProbes(Message):
 
     Attributes:
         at: Time of these values.
-        rtt_s: Median round trip. A probe that still waits counts with the time since it was sent.
-            None if no probe was sent.
+        rtt_s: Median round trip, at most the second that a probe waits. None if no probe was sent.
         loss_ratio: Share of the probes that had no response within half a second. None if no probe
             is old enough.
     """

@@ -25,6 +25,8 @@ GUARDS_MAX_COUNT: Final = 16
 PROBE_RTT: Final = "probe_rtt_s"
 PROBE_LOSS: Final = "probe_loss_ratio"
 PROBE_QUANTITIES: Final = (PROBE_RTT, PROBE_LOSS)
+# Time after which a probe is lost.
+PROBE_WAIT_S: Final = 1.0
 # Time before the start of a burst when all guards must have a value.
 ARMED_BEFORE_S: Final = 1.9
 # Time before the start of a burst when reading begins.
@@ -103,7 +105,7 @@ class Guard(Message):
         """Return a value with its unit, or ``unknown``."""
         if value is None:
             return formatting.UNKNOWN
-        return say(Unit.of(self.quantity), value, 3)
+        return say(Unit.of(self.quantity), value, 1)
 
     def __str__(self) -> str:
         sign = "<" if self.is_floor else ">"

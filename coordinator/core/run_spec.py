@@ -13,6 +13,8 @@ from broadside.coordinator.core.guards import (
     GUARDS_MAX_COUNT,
     LIVE_PROBES_S,
     PROBE_PAIRS_MAX_COUNT,
+    PROBE_RTT,
+    PROBE_WAIT_S,
     Guard,
 )
 from broadside.coordinator.core.plan_seal import document_digest, with_seal
@@ -182,6 +184,11 @@ class RunSpec(Message):
     def _unarmed_guards(self) -> Iterator[str]:
         probe = self.traffic.probe
         for guard in self.guards:
+            if guard.quantity == PROBE_RTT and guard.limit >= PROBE_WAIT_S:
+                yield (
+                    f"guards: {guard}: a probe is lost after {PROBE_WAIT_S:g} s; set a lower "
+                    "limit, or use probe_loss_ratio"
+                )
             if guard.is_probe and (probe is None or probe.before_s < GUARD_PROBE_BEFORE_S):
                 yield (
                     f"guards: {guard}: probes must begin {GUARD_PROBE_BEFORE_S:g} s before the "

@@ -14,9 +14,9 @@ def guard_row(record: GuardRecord) -> list[str]:
     unit = Unit.of(record.quantity)
     return [
         record.guard,
-        say(unit, record.limit, 3),
-        say(unit, record.last, 3),
-        say(unit, record.worst, 3),
+        say(unit, record.limit, 1),
+        say(unit, record.last, 1),
+        say(unit, record.worst, 1),
         count(record.readings_count),
         time(record.reaction_s),
     ]
@@ -34,7 +34,7 @@ def impact_table(guards: GuardReport) -> tuple[Sequence[str], list[list[str]]]:
         [
             str(second.second),
             rate(second.received_bits_per_second),
-            *(say(unit, value, 3) for unit, value in zip(units, second.values, strict=True)),
+            *(say(unit, value, 1) for unit, value in zip(units, second.values, strict=True)),
         ]
         for second in guards.seconds
     ]

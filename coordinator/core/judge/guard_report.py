@@ -119,7 +119,7 @@ def _stop(plan: Plan, control: Control | None, evidence: GuardEvidence) -> Guard
         update={
             "stopped_at": stopped_at,
             "stopped_pairs_count": len(evidence.ended_at),
-            "took_s": figure(round(took_s, 3)),
+            "took_s": figure(round(took_s, 1)),
         }
     )
 
@@ -207,7 +207,7 @@ def _dry_run_finding(
     planned = len(plan.pairs)
     if stop is not None and stop.reason == DRY_RUN and stop.stopped_pairs_count == planned:
         values = "; ".join(
-            f"{record.guard}: {formatting.say(formatting.Unit.of(record.quantity), record.last, 3)}"
+            f"{record.guard}: {formatting.say(formatting.Unit.of(record.quantity), record.last, 1)}"
             for record in report.guards
         )
         armed = f" All guards were armed ({values})." if values else ""
