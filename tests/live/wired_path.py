@@ -23,19 +23,26 @@ SEQUENCES: Final = 2**32
 _READ: Final = """
 import signal, socket, struct, sys
 RCVBUFFORCE, TIMESTAMPNS, SOL_PACKET, STATISTICS, IGNORE_OUTGOING = 33, 35, 263, 6, 23
+stopped = False
 def stop(*_):
-    _, dropped = struct.unpack("II", tap.getsockopt(SOL_PACKET, STATISTICS, 8))
-    sys.stdout.flush()
-    raise SystemExit(dropped > 0)
+    # Read the packets that were received before, and do not cut the line that is being printed.
+    global stopped
+    stopped = True
 signal.signal(signal.SIGTERM, stop)
 tap = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, 0)
 tap.setsockopt(socket.SOL_SOCKET, RCVBUFFORCE, 64 << 20)
 tap.setsockopt(socket.SOL_SOCKET, TIMESTAMPNS, 1)
 tap.setsockopt(SOL_PACKET, IGNORE_OUTGOING, 1)
+tap.settimeout(0.2)
 tap.bind(("veth0", 0x0800))
 print("at_s protocol from to sequence payload", flush=True)
 while True:
-    head, [(_, _, stamp)], *_ = tap.recvmsg(96, 64)
+    try:
+        head, [(_, _, stamp)], *_ = tap.recvmsg(96, 64)
+    except TimeoutError:
+        if stopped:
+            break
+        continue
     start, protocol = (head[0] & 15) * 4, head[9]
     if protocol not in (socket.IPPROTO_TCP, socket.IPPROTO_UDP):
         continue
@@ -47,6 +54,8 @@ while True:
     seconds, nanoseconds = struct.unpack("qq", stamp[:16])
     if payload:
         print(seconds + nanoseconds / 1e9, protocol, *ports, sequence, payload)
+_, dropped = struct.unpack("II", tap.getsockopt(SOL_PACKET, STATISTICS, 8))
+raise SystemExit(dropped > 0)
 """
 
 
