@@ -521,6 +521,7 @@ class ClaimedJob:
                 running_at=utc(first_s),
                 cookie=cookie,
                 address=self._source_address(),
+                mss_bytes=reading.report.mss_bytes,
             )
         elif cookie != self._claim.cookie:
             await self._mark(cookie=cookie)

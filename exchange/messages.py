@@ -1073,6 +1073,7 @@ class Claim(AgentMessage):
         clock: The clock reading when the job was armed.
         address: The source address of the traffic, if the agent knows it.
         probes: Newest live values of the probes, if the job requests them.
+        mss_bytes: Segment size of the test while it is running, if known.
     """
 
     job_id: JobId
@@ -1085,6 +1086,7 @@ class Claim(AgentMessage):
     clock: ClockReading | None = None
     address: Address | None = None
     probes: LiveProbes | None = None
+    mss_bytes: Integer | None = Field(None, exclude_if=is_none)
 
 
 # Agents

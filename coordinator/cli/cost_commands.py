@@ -13,7 +13,7 @@ from broadside.coordinator.cli.text_tables import Column, cells, print_table
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.formatting import dollars
 from broadside.coordinator.core.plan.budget import PriceMeter
-from broadside.coordinator.core.plan.cost_estimate import Appraisal
+from broadside.coordinator.core.plan.cost_estimate import Appraisal, EarlyStopEstimate
 from broadside.coordinator.core.plan.price import Bill
 from broadside.coordinator.views.requests import EstimateRequest
 
@@ -71,6 +71,8 @@ def _print_estimate(result: Appraisal) -> None:
         total = f"{price.not_charged_why}; at real scale it would be {total}"
     typer.echo(f"price: {total}")
     _print_bill(price.bill)
+    if price.early_stop is not None:
+        _print_early_stop(price.early_stop)
     typer.echo(
         f"{formatting.time(price.traffic_s)} of traffic at "
         f"{formatting.rate(price.ip_bits_per_second)} IP ({price.rate_how}), over "
@@ -85,6 +87,17 @@ def _print_estimate(result: Appraisal) -> None:
         for line in lines:
             typer.echo(f"{kind}: {line}")
     typer.echo("could be launched now" if result.feasible else "could not be launched now")
+
+
+def _print_early_stop(early: EarlyStopEstimate) -> None:
+    margin = "unknown" if early.margin_ratio is None else f"{early.margin_ratio:+.1%}"
+    scatter = f"scatter {early.scatter_ratio:.1%}, correlation {early.correlation:.2f}"
+    typer.echo(
+        f"with objective.stop: {dollars(early.expected_usd)} expected, at most "
+        f"{dollars(early.worst_usd)}; {early.expected_burst_s:.0f} s per burst at a margin of "
+        f"{margin} ({early.how}; {scatter}"
+        f"{'' if early.history_bursts_count else ', both assumed'})"
+    )
 
 
 def _total(bill: Bill) -> str:

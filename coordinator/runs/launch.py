@@ -25,12 +25,14 @@ from broadside.coordinator.core.guards import Guard, slow_guard_warnings, worst_
 from broadside.coordinator.core.measure.telemetry import Quantity
 from broadside.coordinator.core.plan.budget import basis
 from broadside.coordinator.core.plan.cost_estimate import Appraisal, OverBudget, estimate
+from broadside.coordinator.core.plan.early_stop_estimate import with_early_stop
 from broadside.coordinator.core.plan.planner import Infeasible, Problem, live, without_ports
 from broadside.coordinator.core.plan.planner import plan as make_plan
 from broadside.coordinator.core.plan.price import Prices
 from broadside.coordinator.core.run_spec import LedgerPromise, Plan, RunSpec
 from broadside.coordinator.device.telemetry.live_readings import LiveReadings
 from broadside.coordinator.request_errors import KeyReused, LaunchUnderWay, UnknownRun
+from broadside.coordinator.runs.device_history import read_history
 from broadside.coordinator.runs.dispatch import Dispatch
 from broadside.coordinator.runs.leases import Leases, first_lease_until
 from broadside.coordinator.runs.reservations import EndpointTaken, Reservations
@@ -365,6 +367,9 @@ class Launcher:
         now = self.now()
         fleet = live(await self.records.fleet.read_presences(), now)
         price = estimate(spec, fleet, prices, now)
+        if spec.objective.stop is not None:
+            history = await read_history(self.records, self.read_plan, spec)
+            price = await asyncio.to_thread(with_early_stop, price, spec, fleet, prices, history)
         problems = [] if price.over_budget is None else [price.over_budget]
         warnings: tuple[str, ...] = ()
         try:

@@ -58,6 +58,10 @@ TESTBEDS: Final[Mapping[str, LabTestbed]] = {
         nic_bits_per_second=500_000_000,
         firewall_bits_per_second=900_000_000,
     ),
+    # Thirty pairs far below all limits, so that their pace is their rate.
+    "thirty": LabTestbed(
+        pairs_count=30, nic_bits_per_second=20_000_000, firewall_bits_per_second=600_000_000
+    ),
 }
 
 
@@ -84,6 +88,8 @@ class Expected:
             device's process. Each mode needs more than the one before.
         completeness: Low and high ratio of the planned pair-seconds, for every trial.
         lost_says: Words of the reason for a pair that was not completely measured.
+        traffic_s: Shortest and longest duration of the first burst.
+        stop_spread_max_s: Limit for the time between the stops of the first and the last pair.
     """
 
     verdict: str = "pass"
@@ -106,6 +112,8 @@ class Expected:
     cpu_within: float | None = None
     completeness: tuple[float, float] = (0.95, 1.0)
     lost_says: str | None = None
+    traffic_s: tuple[int, int] | None = None
+    stop_spread_max_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,6 +180,53 @@ SENT: Final = (
 )
 
 
+# Payload of all pairs in bit/s at real scale, and IP bytes per payload byte.
+_PACED: Final = 30 * 200_000_000
+_IP_RATIO: Final = 1500 / 1448
+
+
+def _when_certain(margin: float, burst_s: int, expected: Expected) -> Case:
+    """Return a case with a limit so that the rate is above it by this ratio."""
+    overrides = {
+        "pairs_count": 30,
+        "bursts_count": 1,
+        "traffic.streams_count": 1,
+        "traffic.stream_bits_per_second": _PACED // 30,
+        "objective.target_bits_per_second": _PACED * _IP_RATIO / (1 + margin),
+        "objective.tolerance_ratio": 0.0,
+        "objective.stop": "when-certain",
+        # Two cores start sixty agents.
+        "objective.start_spread_max_s": 1.0,
+        "lead_s": 12,
+    }
+    return Case(
+        name=f"when-certain, margin {margin:+.1%}",
+        scenario="native-1-flow",
+        testbed="thirty",
+        overrides=overrides,
+        burst_s=burst_s,
+        expected=expected,
+    )
+
+
+# The third one is scaled: with a margin of 0.2 %, a burst of 280 s runs to its end as well.
+CERTAIN: Final = (
+    _when_certain(
+        0.05, 280, Expected(traffic_s=(60, 89), stop_spread_max_s=1.0, says="stopped-early")
+    ),
+    _when_certain(
+        -0.05,
+        280,
+        Expected(verdict="fail", traffic_s=(60, 89), stop_spread_max_s=1.0, says="stopped-early"),
+    ),
+    _when_certain(
+        0.002,
+        90,
+        Expected(verdict="inconclusive", traffic_s=(90, 90), says="not-stopped-early"),
+    ),
+)
+
+
 def _at_half_the_nic(case: Case) -> Case:
     """Return the case for the smaller VM size. A rate limited by the NIC is halved."""
     expected = case.expected
@@ -186,6 +241,7 @@ def _at_half_the_nic(case: Case) -> Case:
 CASES: Final = (
     *SENT,
     *map(_at_half_the_nic, SENT),
+    *CERTAIN,
     Case(
         name="through the firewall",
         scenario="bypass-reference",

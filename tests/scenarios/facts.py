@@ -38,6 +38,8 @@ class Facts:
         shares: Measured share of each device.
         counted_shares: Share of each device as the kernel counted.
         devices_ratio: Sum of the devices' bytes relative to the fleet's payload.
+        traffic_s: Duration of the first burst.
+        stop_spread_s: Time between the stops of the first and the last pair, if it ended early.
     """
 
     limiter: str | None = None
@@ -56,6 +58,8 @@ class Facts:
     shares: Mapping[str, float] = field(default_factory=dict)
     counted_shares: Mapping[str, float] = field(default_factory=dict)
     devices_ratio: float | None = None
+    traffic_s: int | None = None
+    stop_spread_s: float | None = None
 
     @classmethod
     def of_run(cls, summary: RunSummary) -> "Facts":
@@ -81,6 +85,8 @@ class Facts:
             ),
             shares={device.device: device.share_ratio or 0.0 for device in burst.devices},
             devices_ratio=carried.mean / payload if carried and payload else None,
+            traffic_s=burst.duration_s,
+            stop_spread_s=None if burst.early_end is None else burst.early_end.stop_spread_s,
         )
 
     @classmethod
@@ -115,6 +121,7 @@ def faults(case: Case, row: Row, facts: Facts, earlier: Mapping[str, Row]) -> It
     if expected.lost_says is not None and expected.lost_says not in " ".join(row.lost):
         yield f"no pair was lost to {expected.lost_says!r}"
     yield from _modes(expected.modes, row.trials)
+    yield from _early_end(facts, expected)
     if expected.cpu_within is not None:
         yield from _cpu(row.trials, expected.cpu_within)
     if expected.share is not None and row.payload_bits_per_second is not None:
@@ -169,6 +176,17 @@ def faults(case: Case, row: Row, facts: Facts, earlier: Mapping[str, Row]) -> It
             ratio = row.payload_bits_per_second / base
             if not low <= ratio <= high:
                 yield f"{ratio:.2f} of {other!r}, planted {low:g} to {high:g}"
+
+
+def _early_end(facts: Facts, expected: Expected) -> Iterator[str]:
+    """Yield the values of a burst with ``objective.stop`` that differ from the expected ones."""
+    if expected.traffic_s is not None:
+        low, high = expected.traffic_s
+        if not low <= (facts.traffic_s or 0) <= high:
+            yield f"the burst has {facts.traffic_s} s, expected {low} to {high} s"
+    limit_s = expected.stop_spread_max_s
+    if limit_s is not None and (facts.stop_spread_s is None or facts.stop_spread_s >= limit_s):
+        yield f"the pairs stopped within {facts.stop_spread_s} s, expected below {limit_s:g} s"
 
 
 def _unsound(row: Row, expected: Expected) -> Iterator[str]:

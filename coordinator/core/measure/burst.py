@@ -178,9 +178,13 @@ def _headers(spec: RunSpec, pairs: Sequence[PairEvidence]) -> Headers:
     reports = [pair.report for pair in pairs if pair.report is not None]
     tests = [pair.server_test for pair in pairs if pair.server_test is not None]
     engines = [report.engine for report in reports if report.engine is not None]
+    # During a burst, there are no reports.
+    claimed = [p.claim.mss_bytes for p in pairs if p.claim and p.claim.mss_bytes]
     return headers(
         spec.traffic.protocol,
-        [engine.mss_bytes for engine in engines] or [test.engine.mss_bytes for test in tests],
+        [engine.mss_bytes for engine in engines]
+        or claimed
+        or [test.engine.mss_bytes for test in tests],
         requested_mss_bytes=spec.traffic.mss_bytes,
         mtu_bytes=min((p.nic_mtu_bytes for p in pairs if p.nic_mtu_bytes), default=None),
         block_bytes=spec.traffic.block_bytes

@@ -32,6 +32,26 @@ class OverBudget(Infeasible):
     """The estimated cost is above the budget or unknown."""
 
 
+class EarlyStopEstimate(Message):
+    """Expected cost of a run whose bursts end as soon as their rate is certain."""
+
+    # Expected rate divided by the limit, minus one. None if the rate is unknown.
+    margin_ratio: float | None
+    # Standard deviation of the seconds divided by the rate.
+    scatter_ratio: float
+    # Correlation of neighbouring seconds.
+    correlation: float
+    # Earlier bursts of the same device and traffic. If 0, scatter and correlation are assumed.
+    history_bursts_count: int
+    # How the rate was found.
+    how: str
+    # Mean duration of simulated bursts.
+    expected_burst_s: float
+    expected_usd: float | None
+    # Cost if every burst has its planned duration.
+    worst_usd: float | None
+
+
 class Estimate(Message):
     """Estimated cost of a run before launch."""
 
@@ -54,6 +74,8 @@ class Estimate(Message):
     budget_usd: float | None = None
     # Reason to reject a launch, or None.
     over_budget: Problem | None = None
+    # None if bursts have their planned duration.
+    early_stop: EarlyStopEstimate | None = None
 
 
 def estimate(

@@ -129,6 +129,23 @@ def evidence_against(batches: Floats, mean: Floats | float) -> Evidence:
     return Evidence(log_ratios=other - null, is_above=centre > 0)
 
 
+def certain_at_s(seconds: Floats, limit: float, least_s: float) -> Floats:
+    """Return the first second at which each series is certainly above or below a limit.
+
+    Args:
+        seconds: Values by second from the start of a burst, of shape (series, seconds).
+        limit: The limit, in the unit of the values.
+        least_s: Shortest duration in seconds.
+
+    Returns:
+        Seconds from the start, of shape (series,). NaN if the series is not certain at its end.
+    """
+    ratios = evidence_against(batch_means(seconds), limit).log_ratios
+    ends_s = SKIP_S + BATCH_S * np.arange(1, ratios.shape[-1] + 1)
+    certain = (ratios >= -np.log(ALPHA)) & (ends_s >= least_s)
+    return np.where(certain.any(axis=-1), ends_s[certain.argmax(axis=-1)], np.nan)
+
+
 def sequence_at_end(batches: Floats) -> ConfidenceSequence | None:
     """Return the confidence sequence after the last batch.
 
