@@ -275,19 +275,19 @@ def test_stops_all_traffic_when_probes_through_the_firewall_are_slow(tmp_path: P
         prefix=new_prefix(),
         nic_bits_per_second=20_000_000,
         firewall_bits_per_second=100_000_000,
-        queue_s=0.4,
+        queue_s=0.3,
     )
     with built(spec) as lab, staged(lab, tmp_path) as stage:
         url = stage.coordinator.url
         overrides = {"traffic.probe.before_s": 4, "clock_bound_max_s": 0.05, "scale": 100}
         rate = {"traffic.stream_bits_per_second": 400_000_000}
-        run_id = launched(url, ["probe_rtt_s > 150ms"], **overrides, **rate)
+        run_id = launched(url, ["probe_rtt_s > 100ms"], **overrides, **rate)
         wire = WireSampler(firewall_namespace(spec.prefix), "s0")
         wire.start()
         try:
             wait_until_running(url, run_id)
             planted_s = time.time()
-            # The traffic is above this rate, so the queue of 0.4 s fills.
+            # The traffic is above this rate, so the queue of 0.3 s fills.
             set_firewall_rate(lab, 2_000_000)
             summary = wait_for_summary(url, run_id)
         finally:

@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Sequence
 
 import pytest
 
@@ -12,7 +13,7 @@ from tests.unit.agent.jobs import make_job
 STEP_S = 0.1
 
 
-def prober(rtts_s: list[float | None], monkeypatch: pytest.MonkeyPatch) -> Prober:
+def prober(rtts_s: Sequence[float | None], monkeypatch: pytest.MonkeyPatch) -> Prober:
     """Return a prober that sent its last probe just now. None is a probe without a response."""
     traffic = Traffic(probe=Probe(every_s=STEP_S, before_s=4))
     probes = Prober(make_job(traffic=traffic))
@@ -49,6 +50,7 @@ def test_a_blocked_path_is_visible_before_the_probes_are_lost(
 def test_a_probe_is_lost_after_half_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     count = round(LIVE_LOST_S / STEP_S)
     live = prober([0.001] * 8 + [None] * (count + 2), monkeypatch).live()
+    assert live.loss_ratio is not None
     # Two of ten probes have waited for more than half a second.
     assert live.loss_ratio == pytest.approx(0.1, abs=0.11)
     assert live.loss_ratio > 0
