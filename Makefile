@@ -70,6 +70,9 @@ attack: setup ## try every attack on every boundary; print what stopped each
 hunt: setup ## look for a wrong verdict in an independent generator's worlds; ARGS="--cases 3000 --seed N"
 	@$(BIN)/python -m tests.hunt $(ARGS)
 
+stops: setup ## wrong decisions and savings of bursts that end when certain; ARGS="--bursts 20000"
+	@nice $(BIN)/python -m tests.hunt.stop_decisions $(ARGS)
+
 mutants: setup .tools/mutmut/mutants.lock ## mutate the judgement at random; print what no unit test noticed; ARGS="--mutants 300 --seed N"
 	@nice $(BIN)/python -m tests.mutants $(ARGS)
 

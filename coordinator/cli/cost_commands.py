@@ -50,6 +50,9 @@ def price(session: Session, run_id: RunArgument) -> None:
 
 
 def _print_price(meter: PriceMeter) -> None:
+    if not meter.charged and not meter.spent.lines:
+        typer.echo(meter.not_charged_why)
+        return
     if not meter.charged:
         typer.echo(f"{meter.not_charged_why}; the costs below are those at real scale")
     spent = (

@@ -17,8 +17,12 @@ from typing import Any, Final
 
 import typer
 
+from broadside.coordinator import prices
 from broadside.coordinator.cli.exit_codes import exit_with_error
 from broadside.coordinator.cli.terraform import call_az_together, try_az
+from broadside.coordinator.core.formatting import dollars
+from broadside.coordinator.core.plan.price import Bill
+from broadside.coordinator.core.plan.standing_cost import RangeState, standing_bill
 
 Record = Mapping[str, Any]
 
@@ -62,6 +66,9 @@ def shortages(
     counts = {str(needs["vm_size"]): 2 * int(needs["instances"])}
     coordinator = str(needs["coordinator_size"])
     counts[coordinator] = counts.get(coordinator, 0) + 1
+    if needs["nva_count"]:
+        nva_size = str(needs["nva_size"])
+        counts[nva_size] = counts.get(nva_size, 0) + int(needs["nva_count"])
     offers = {size: _offer_of(sizes, size) for size in counts}
     for size, offer in offers.items():
         yield from _size_problems(size, offer, region)
@@ -114,6 +121,41 @@ def _quota(
                 f"{unit} in {region}: {count} needed, {limit - used} free (limit {limit}, in use "
                 f"{used}); request a limit of {used + count}: portal, Quotas, {label!r}"
             )
+
+
+# Cost ---------------------------------------------------------------------------------------------
+
+
+def describe_standing_cost(needs: Record) -> str:
+    """Return the cost per hour of a range with its agents, without them and parked.
+
+    Args:
+        needs: Requirements that Terraform computes from the variables.
+    """
+    agents_count = 2 * int(needs["instances"])
+    with_agents, without_agents = (
+        _hourly(needs, RangeState(agents_count=count)) for count in (agents_count, 0)
+    )
+    return (
+        f"the range will cost {with_agents} an hour with {agents_count} agents, {without_agents} "
+        f"without agents, and parked {describe_parked_cost(needs)}; traffic is not included"
+    )
+
+
+def describe_parked_cost(needs: Record) -> str:
+    """Return the cost of a parked range for one day."""
+    bill = standing_bill(needs, RangeState(parked=True), prices.load())
+    return f"{_least(bill)}{dollars(24 * (bill.total_usd or 0.0))} a day"
+
+
+def _hourly(needs: Record, state: RangeState) -> str:
+    bill = standing_bill(needs, state, prices.load())
+    return f"{_least(bill)}{dollars(bill.total_usd)}"
+
+
+def _least(bill: Bill) -> str:
+    """Return the words before a total that does not include all items."""
+    return f"(without {', '.join(bill.unknown)}) at least " if bill.unknown else ""
 
 
 # Readiness ----------------------------------------------------------------------------------------

@@ -17,7 +17,13 @@ import typer
 
 from broadside.coordinator.cli import terraform as tf
 from broadside.coordinator.cli.exit_codes import Exit, exit_with_error
-from broadside.coordinator.cli.range_checks import READY_WITHIN_S, shortages, wait_ready
+from broadside.coordinator.cli.range_checks import (
+    READY_WITHIN_S,
+    describe_parked_cost,
+    describe_standing_cost,
+    shortages,
+    wait_ready,
+)
 from broadside.coordinator.cli.range_files import (
     copy_files,
     default_directory,
@@ -163,6 +169,8 @@ def park(
     if not dry_run:
         _set_firewall(_outputs(directory), allocated=False)
         typer.echo("the range is parked; to start it again: broadside unpark")
+        if (needs := tf.needs(directory, options)) is not None:
+            typer.echo(f"parked, it costs {describe_parked_cost(needs)}")
 
 
 def unpark(
@@ -363,6 +371,7 @@ def _check(directory: Path, options: Sequence[str]) -> None:
     if image and not tf.call_az("vm", "image", "terms", "show", *image)["accepted"]:
         command = f"az vm image terms accept {' '.join(image)}"
         missing.append(f"terms of the image: accept them with: {command}")
+    typer.echo(describe_standing_cost(plan))
     for line in missing:
         typer.echo(f"missing: {line}")
     if missing:

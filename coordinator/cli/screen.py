@@ -140,7 +140,8 @@ def _phase_line(status: LiveStatus, now: datetime) -> Text:
             done_s = min(total_s, max(0.0, (now - burst.planned_start_at).total_seconds()))
             filled = round(_BAR_WIDTH * done_s / max(1, total_s))
             bar = "█" * filled + "░" * (_BAR_WIDTH - filled)
-            return text.append(f"{bar} {done_s:.0f} of {total_s} s").append(end)
+            why = f"   ends early: {status.early_end_reason}" if status.early_end_reason else ""
+            return text.append(f"{bar} {done_s:.0f} of {total_s} s{why}").append(end)
     if status.next_start_at is None:
         return text.append("waiting for reports and the device counter")
     wait_s = max(0.0, (status.next_start_at - now).total_seconds())

@@ -332,7 +332,7 @@ class Burst(Message):
     @property
     def is_certain(self) -> bool:
         """True if the burst was ended early because its rate was certain."""
-        return self.end is not None and self.end.cause is EndCause.CERTAIN
+        return self.end is not None and self.end.cause is not EndCause.GUARD
 
     @property
     def longest_s(self) -> int:

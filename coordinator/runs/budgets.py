@@ -1,8 +1,9 @@
 """Costs while runs are in progress, and cancellation of runs that would exceed their budget.
 
-A run is stopped only between two bursts. If the next burst would exceed the budget, the remaining
-bursts are cancelled with the figures as the reason. Completed bursts are not changed, and the
-verdict covers them.
+If the next burst would exceed the budget, the remaining bursts are cancelled with the figures as
+the reason. A burst in progress is stopped when its bytes have spent the budget, for example because
+unpaced traffic is faster than expected. Completed bursts are not changed, and the verdict covers
+them.
 
 If a burst is not measured in time, the decision will need to be made shortly before the next burst.
 It will then use the bytes that have been uploaded so far. A burst that has no uploaded data counts
@@ -25,8 +26,10 @@ from broadside.coordinator.core.plan.budget import (
     basis,
     measure,
     over_budget_reason,
+    overspent_reason,
 )
 from broadside.coordinator.core.plan.planner import live
+from broadside.coordinator.core.plan.price import no_bill
 from broadside.coordinator.core.run_spec import Burst, Plan
 from broadside.coordinator.request_errors import RunIsOver, UnknownRun
 from broadside.coordinator.runs.coordinator import Coordinator
@@ -72,8 +75,15 @@ class Budgets:
         meter = measure(spending, self._coordinator.prices, self._now(), control)
         if await self._records.private.read_document(run_id, Document.IMPORT) is None:
             return meter
-        why = "it was imported: this is what its bytes would cost"
-        return meter.model_copy(update={"charged": False, "not_charged_why": why})
+        nothing = no_bill()
+        return meter.model_copy(
+            update={
+                "charged": False,
+                "not_charged_why": "an imported run costs nothing",
+                "spent": nothing,
+                "projected": nothing,
+            }
+        )
 
     async def run_forever(self, tick_s: float) -> None:
         """Check budgets until cancelled, and retry after outages.
@@ -115,34 +125,42 @@ class Budgets:
             log.exception("budget of %s", run_id, extra=extra)
 
     async def guard(self, run_id: str) -> None:
-        """Cancel the remaining bursts of a run if the next burst would exceed its budget."""
+        """Stop a run if it has spent its budget, or if the next burst would exceed it."""
         plan = await self._coordinator.stored.read_plan(run_id)
-        to_come = [burst for burst in plan.bursts if burst.planned_start_at > self._now()]
+        now = self._now()
+        to_come = [burst for burst in plan.bursts if burst.planned_end_at > now]
         control = await self._records.runs.read_control(run_id)
         cancelled = control is not None and control.cancelled_at is not None
         if plan.spec.budget_usd is None or cancelled or not to_come:
             self._done.add(run_id)
             return
         following = to_come[0]
-        if following.index == 0:
+        begun = self._begun(plan, control)
+        if following in begun:
+            spending = await self._spending(plan, begun, await self._measured_bytes(plan, begun))
+            reason = overspent_reason(spending, following, self._coordinator.prices, now)
+        elif not begun:
             # The launch checked the budget for the first burst.
             return
-        before = plan.bursts[following.index - 1]
-        if before.planned_end_at > self._now():
-            return
-        decide_at = following.planned_start_at - timedelta(seconds=DECIDE_S)
-        begun = self._begun(plan, control)
-        measured = await self._measured_bytes(plan, begun)
-        if len(measured) < len(begun) and self._now() < decide_at:
-            return
-        spending = await self._spending(plan, begun, measured)
-        reason = over_budget_reason(spending, following, self._coordinator.prices)
+        else:
+            reason = await self._reason_before(plan, begun, following)
         if reason is None:
             return
         try:
             await self._coordinator.cancel(run_id, by=STOPPED_BY, reason=reason)
         except RunIsOver:
             self._done.add(run_id)
+
+    async def _reason_before(
+        self, plan: Plan, begun: Sequence[Burst], following: Burst
+    ) -> str | None:
+        """Return the reason not to start a burst, or None if there is none or not yet."""
+        decide_at = following.planned_start_at - timedelta(seconds=DECIDE_S)
+        measured = await self._measured_bytes(plan, begun)
+        if len(measured) < len(begun) and self._now() < decide_at:
+            return None
+        spending = await self._spending(plan, begun, measured)
+        return over_budget_reason(spending, following, self._coordinator.prices)
 
     def _begun(self, plan: Plan, control: Control | None) -> list[Burst]:
         """Return the bursts that began, before the cancellation of a cancelled run."""

@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from broadside.coordinator.core.guards import READ_AFTER_S, GuardLog
+from broadside.coordinator.core.guards import READ_AFTER_S, READ_BEFORE_S, GuardLog
 from broadside.coordinator.core.judge.guard_report import GuardEvidence, stopped_burst
 from broadside.coordinator.core.measure.grid.series import BurstMeasurement
-from broadside.coordinator.core.plan.budget import ran
-from broadside.coordinator.core.run_spec import Plan
+from broadside.coordinator.core.run_spec import Burst, Plan
 from broadside.exchange.messages import Control
 from broadside.exchange.records import Document, Records
 
@@ -29,6 +28,15 @@ async def read_log(records: Records, run_id: str, burst_index: int) -> GuardLog 
     return None if document is None else GuardLog.model_validate_json(document)
 
 
+def _watched(plan: Plan, control: Control | None) -> list[Burst]:
+    """Return the bursts that were guarded, including one that was stopped before its start."""
+    cancelled_at = None if control is None else control.cancelled_at
+    if cancelled_at is None:
+        return list(plan.bursts)
+    until_at = cancelled_at + timedelta(seconds=READ_BEFORE_S)
+    return [burst for burst in plan.bursts if burst.planned_start_at <= until_at]
+
+
 async def guards_pending(
     records: Records, plan: Plan, control: Control | None, now: datetime
 ) -> bool:
@@ -40,9 +48,10 @@ async def guards_pending(
         control: Control row of the run, or None.
         now: The current time to use.
     """
-    if not plan.spec.is_guarded:
+    watched = _watched(plan, control)
+    if not plan.spec.is_guarded or not watched:
         return False
-    last = ran(plan, control).bursts[-1]
+    last = watched[-1]
     cancelled_at = None if control is None else control.cancelled_at
     ended_at = min(filter(None, (last.planned_end_at, cancelled_at)))
     if now > ended_at + timedelta(seconds=STORED_WITHIN_S):
@@ -63,7 +72,7 @@ async def read_guards(
     """
     if not plan.spec.is_guarded:
         return GuardEvidence()
-    stored = [await read_log(records, plan.run_id, b.summary.index) for b in bursts]
+    stored = [await read_log(records, plan.run_id, b.index) for b in _watched(plan, control)]
     logs = [log for log in stored if log is not None]
     index = stopped_burst(control, plan, logs)
     ended_at: list[datetime] = []

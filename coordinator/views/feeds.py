@@ -224,7 +224,9 @@ class Feed:
 
     async def _poll(self) -> None:
         """Poll once."""
-        plan, coordinator = self._plan, self._coordinator
+        coordinator = self._coordinator
+        # A burst may have been ended early.
+        plan = self._plan = await coordinator.stored.read_plan(self._plan.run_id)
         summary = self._verdict = await coordinator.stored.summary(plan.run_id)
         if not self.viewers_count:
             await self._close_live()
@@ -261,7 +263,7 @@ class Feed:
             )
         if is_up.phase is BurstPhase.OVER and summary is not None:
             return empty_snapshot(plan, burst)
-        if self._live is None or self._live.burst.index != burst.index:
+        if self._live is None or self._live.burst != burst:
             await self._close_live()
             self._live = LiveBurst(coordinator.fabric.records, plan, burst)
         return await self._live.look(self._ledger, coordinator.now())

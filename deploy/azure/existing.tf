@@ -35,7 +35,9 @@ locals {
   own_hub    = !contains(keys(var.existing_subnet_ids), "coordinator")
   own_spokes = !contains(keys(var.existing_subnet_ids), "clients")
 
-  # Data used by `broadside up --check` and by `down`. It should not depend on any resource, so that
+  nat_gateways_count = (local.own_hub ? 1 : 0) + (local.own_spokes && !var.private_endpoints ? 2 : 0)
+
+  # Data used by `broadside up --check`, `park` and `down`. It should not depend on any resource, so that
   # it is known without a plan.
   needs = {
     name                   = var.name
@@ -51,6 +53,10 @@ locals {
     firewall_tier          = var.firewall_tier
     bastion                = var.bastion_enabled
     image_plan             = try(var.nva.marketplace, false) ? ["--publisher", var.nva.publisher, "--offer", var.nva.offer, "--plan", var.nva.sku] : []
-    public_addresses_count = (var.appliance == "azure-firewall" ? (var.firewall_tier == "Basic" ? 2 : 1) : 0) + (var.bastion_enabled ? 1 : 0) + (local.own_hub ? 1 : 0) + (local.own_spokes && !var.private_endpoints ? 2 : 0)
+    nva_size               = var.appliance == "nva" ? var.nva.size : null
+    nva_count              = var.appliance == "nva" ? var.nva.instances : 0
+    nat_gateways_count     = local.nat_gateways_count
+    private_endpoints      = var.private_endpoints
+    public_addresses_count = (var.appliance == "azure-firewall" ? (var.firewall_tier == "Basic" ? 2 : 1) : 0) + (var.bastion_enabled ? 1 : 0) + local.nat_gateways_count
   }
 }

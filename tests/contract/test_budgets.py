@@ -1,4 +1,4 @@
-"""Test runs that reach their budget and need to be stopped between two bursts, on all tables.
+"""Test runs that reach their budget, between two bursts and in a burst, on all tables.
 
 Tests marked with :data:`one_table` use one table, because they do not depend on its adapter.
 """
@@ -167,6 +167,26 @@ async def test_finished_bursts_without_measurement_are_counted(coordinator: Coor
     await budgets.tick()
     reason = (await coordinator.stored.status(plan.run_id)).cancel_reason
     assert "burst 3 of 4" in (reason or "")
+
+
+async def test_burst_in_progress_stops_when_the_budget_is_spent(coordinator: Coordinator) -> None:
+    plan = await coordinator.launch(SOAK, by="tester")
+    run_id = plan.run_id
+    await upload(coordinator, plan, 0, 0.1 * GIGABYTE)
+    in_second_s = (plan.bursts[1].planned_start_at - NOW).total_seconds() + 5
+    advance_clock(coordinator, in_second_s)
+    await upload(coordinator, plan, 1, GIGABYTE)
+    await Budgets(coordinator).tick()
+    status = await coordinator.stored.status(run_id)
+    assert status.cancelled_by == STOPPED_BY
+    assert "are spent in burst 2 of 4, above the budget of $5.00" in (status.cancel_reason or "")
+    advance_clock(coordinator, 60)
+    await coordinator.advance(run_id)
+    summary = await coordinator.stored.summary(run_id)
+    assert summary is not None
+    assert [burst.index for burst in summary.bursts] == [0]
+    (finding,) = [result for result in summary.findings if result.id == "budget"]
+    assert "1 of 4 bursts ran" in finding.sentence
 
 
 @one_table

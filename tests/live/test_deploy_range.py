@@ -39,6 +39,10 @@ NEEDS = {
     "bastion": True,
     "image_plan": [],
     "public_addresses_count": 5,
+    "nva_size": None,
+    "nva_count": 0,
+    "nat_gateways_count": 3,
+    "private_endpoints": False,
 }
 PLACE = f"--resource-group night --subscription {OUTPUTS['subscription_id']}"
 
@@ -454,6 +458,7 @@ def test_park_and_unpark_use_the_options_of_up(stubs: Stubs) -> None:
     assert stubs.calls()[-1] == applied
     assert stubs.calls()[0].startswith("az vmss scale --name night-clients")
     assert "the range is parked" in parked.stdout
+    assert "parked, it costs $5.27 a day" in parked.stdout
     assert stubs.run("unpark", "--yes").returncode == 0
     assert stubs.calls()[-1] == applied.replace("true", "false")
 
@@ -542,7 +547,17 @@ def test_check_reports_required_quota_and_creates_nothing(stubs: Stubs) -> None:
     ) in done.stdout
     assert not any(" apply" in line for line in stubs.calls())
     stubs.answer(compute=[usage("standardDv4Family", 10, 250)])
-    assert stubs.run("up", "--check").returncode == 0
+    checked = stubs.run("up", "--check")
+    assert checked.returncode == 0
+    assert "the range will cost $13.98 an hour with 60 agents, $2.26 without" in checked.stdout
+
+
+def test_check_includes_the_other_appliance(stubs: Stubs) -> None:
+    with_nva = {"appliance": "nva", "nva_size": "Standard_D4_v4", "nva_count": 2}
+    stubs.answer(compute=[usage("standardDv4Family", 0, 240)], sizes=SIZES)
+    stubs.answer(needs=json.dumps(NEEDS | with_nva))
+    done = stubs.run("up", "--check")
+    assert "vCPUs of the family standardDv4Family in eastus: 248 needed, 240 free" in done.stdout
 
 
 def test_check_reports_unavailable_vm_sizes(stubs: Stubs) -> None:

@@ -124,7 +124,11 @@ def test_import_recomputes_byte_for_byte(site: Site) -> None:
         assert "byte for byte" in again.stderr
     meter = answer(site.run("price", "last", "--json", *client))
     reported = call(url, "GET", f"/v1/runs/{meter['run_id']}/price")
-    assert (reported["charged"], reported["not_charged_why"][:15]) == (False, "it was imported")
+    assert (reported["charged"], reported["not_charged_why"]) == (
+        False,
+        "an imported run costs nothing",
+    )
+    assert reported["spent"]["total_usd"] == 0
     assert meter["measured_bytes"] == reported["measured_bytes"] > 0
     assert "\nspent: " in site.run("price", "last", *client).stdout
     refused = site.run("import", "original", str(SEED), "--set", "pairs_count=3", *client)

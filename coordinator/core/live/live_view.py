@@ -69,6 +69,8 @@ class LiveStatus(Message):
     # Seconds of traffic in this burst.
     duration_s: int
     omit_s: int = 0
+    # Reason if the burst ends before its planned end.
+    early_end_reason: str | None = None
     pairs_count: int
     # Real rate divided by the measured rate.
     scale: float
@@ -234,6 +236,7 @@ def live_status(
         burst=status.bursts[burst_index],
         duration_s=burst.duration_s,
         omit_s=burst.omit_s,
+        early_end_reason=None if burst.end is None else burst.end.reason,
         pairs_count=len(plan.pairs),
         scale=plan.spec.scale,
         target_bits_per_second=plan.spec.scaled_target_bits_per_second,

@@ -206,16 +206,41 @@ def over_budget_reason(spending: Spend, burst: Burst, prices: Prices) -> str | N
     )
 
 
+def overspent_reason(spending: Spend, burst: Burst, prices: Prices, now: datetime) -> str | None:
+    """Return the reason to stop a burst in progress because the budget is spent, or None.
+
+    Args:
+        spending: Known traffic, including the bytes of this burst so far.
+        burst: The burst in progress.
+        prices: The price table to use.
+        now: Current time.
+    """
+    plan, budget = spending.plan, spending.plan.spec.budget_usd
+    if budget is None:
+        return None
+    sent_bytes = ip_bytes_of(plan.spec, spending.payload_bytes.get(burst.index, 0))
+    spent = spending.compute_bill(
+        spending.over_ip_bytes.add(exactly(sent_bytes)), now, prices
+    ).total_usd
+    if spent is None or spent <= budget:
+        return None
+    return (
+        f"budget: {dollars(spent)} are spent in burst {burst.index + 1} of {len(plan.bursts)}, "
+        f"above the budget of {dollars(budget)}"
+    )
+
+
 def stopped_by_budget(control: Control | None) -> bool:
     """Return True if the run was cancelled because of its budget."""
     return control is not None and control.cancelled_by == STOPPED_BY
 
 
 def ran(plan: Plan, control: Control | None) -> Plan:
-    """Return the plan with only the bursts that began before the budget or a guard stopped the run.
+    """Return the plan with only the bursts that ran before the budget or a guard stopped the run.
 
-    Any other plan will be returned unchanged. The budget can only stop a run between two bursts, so
-    each burst is either complete or did not start. A guard also stops a running burst.
+    Any other plan will be returned unchanged. If the budget stopped a burst in progress, it is left
+    out, unless it is the first one. A burst that a guard stopped is included, because it shows the
+    impact.
 
     Args:
         plan: The whole plan.
@@ -223,10 +248,13 @@ def ran(plan: Plan, control: Control | None) -> Plan:
     """
     if control is None or control.cancelled_at is None:
         return plan
-    if not (stopped_by_budget(control) or stopped_by_guard(control)):
+    if stopped_by_guard(control):
+        ran_until = [b for b in plan.bursts if b.planned_start_at <= control.cancelled_at]
+    elif stopped_by_budget(control):
+        ran_until = [b for b in plan.bursts if b.planned_end_at <= control.cancelled_at]
+    else:
         return plan
-    begun = tuple(b for b in plan.bursts if b.planned_start_at <= control.cancelled_at)
-    return plan.model_copy(update={"bursts": begun or plan.bursts})
+    return plan.model_copy(update={"bursts": tuple(ran_until) or plan.bursts[:1]})
 
 
 def with_budget(summary: RunSummary, plan: Plan, control: Control | None) -> RunSummary:

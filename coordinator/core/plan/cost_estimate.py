@@ -195,22 +195,43 @@ def rate_of(spec: RunSpec, fleet: Sequence[Presence]) -> tuple[Span, str]:
         rate = offered if reach is None else min(offered, reach)
         how = f"{spec.pairs_count} pairs x {spec.traffic.streams_count} streams at the set pace"
         return exactly(rate), how if rate == offered else f"{how}, capped by the NICs"
-    documented = DOCUMENTED.firewall.get(spec.sku or "")
-    device = None if documented is None else documented.bits_per_second
     target = spec.objective.target_bits_per_second
+    sku = spec.sku
+    if sku is None and target is not None and any(agent.vm_size for agent in fleet):
+        # On Azure without a SKU, the highest price is that of Premium, so we use its limit too.
+        sku = "premium"
+    documented = DOCUMENTED.firewall.get(sku or "")
+    device = None if documented is None else documented.bits_per_second
     if target is not None and spec.objective.layer is Layer.PAYLOAD:
         target *= ip_ratio
-    if target is not None:
-        rate = target if reach is None else min(target, reach)
-        bounds = [most for most in (reach, device) if most is not None and most >= rate]
-        how = "the target" if rate == target else "the total of the NICs, which is below the target"
-        return Span(value=rate, low=rate, high=min(bounds, default=None)), how
-    bounds = [most for most in (reach, device) if most is not None]
-    rate_or_none = min(bounds, default=None)
-    if rate_or_none is None:
+    return _unpaced_rate(target, reach, device)
+
+
+def _unpaced_rate(
+    target: float | None, reach: float | None, device: float | None
+) -> tuple[Span, str]:
+    """Estimate the rate without pacing, which is as much as NICs and device can carry.
+
+    A target above the documented limit of the device counts, because devices can exceed it.
+
+    Args:
+        target: Target in bit/s, or None.
+        reach: Total NIC limit in bit/s, or None if unknown.
+        device: Documented limit of the device in bit/s, or None if unknown.
+    """
+    limits = [most for most in (reach, device) if most is not None]
+    carried = min(limits, default=None)
+    if target is None and carried is None:
         return Span(), "unknown: no target, no pacing, and no known NIC or device limit"
-    how = "no target and no pacing: the known limit of NICs and device"
-    return Span(value=rate_or_none, low=None, high=rate_or_none), how
+    if target is None or (carried is not None and carried > target):
+        how = "not paced: the known limit of NICs and device"
+        low = None if target is None else target
+        return Span(value=carried, low=low, high=carried), how
+    if reach is not None and reach < target:
+        return Span(value=reach, low=reach, high=reach), (
+            "the total of the NICs, which is below the target"
+        )
+    return Span(value=target, low=target, high=reach), "the target"
 
 
 def _caps(spec: RunSpec, fleet: Sequence[Presence]) -> float | None:
@@ -271,7 +292,7 @@ def _assumed(spec: RunSpec, machines: Mapping[str | None, int], prices: Prices) 
     """Yield the assumptions for the estimate, in addition to the price table."""
     yield "hours include only the run, from launch to the last report"
     if offered_bits_per_second(spec.traffic) is None:
-        yield "unpaced traffic reaches the target; it may send more, up to the upper bound"
+        yield "traffic that is not paced sends as much as NICs and device can carry"
     if spec.sku is None:
         yield "device.sku is not set: prices are between standard and premium"
     if not spec.device.get("capacity_units", "").isdigit():

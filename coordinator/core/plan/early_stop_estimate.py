@@ -23,6 +23,8 @@ SCATTER_RATIO: Final = 0.01
 CORRELATION: Final = 0.5
 # Time in seconds for the reports of a second and for the order to stop.
 DELAY_S: Final = 8.0
+# A burst that is not certain after this time is expected to have its planned duration.
+SIMULATED_MAX_S: Final = 3600
 # Simulated bursts.
 BURSTS_COUNT: Final = 100
 
@@ -132,9 +134,10 @@ def expected_burst_s(margin: float, scatter: float, correlation: float, spec: Ru
     if abs(margin) <= OVERHEAD_KNOWN_RATIO and spec.objective.layer is not Layer.PAYLOAD:
         # The size of the headers is not known better than this.
         return float(spec.burst_s)
-    noise = np.random.default_rng(0).standard_normal((spec.burst_s, BURSTS_COUNT))
+    simulated_s = min(spec.burst_s, SIMULATED_MAX_S)
+    noise = np.random.default_rng(0).standard_normal((simulated_s, BURSTS_COUNT))
     fresh = math.sqrt(1 - correlation**2)
-    for second in range(1, spec.burst_s):
+    for second in range(1, simulated_s):
         noise[second] = correlation * noise[second - 1] + fresh * noise[second]
     seconds = (1 + margin) * (1 + scatter * noise.T)
     stops = certain_at_s(seconds, 1.0, spec.sustain_least_s) + DELAY_S

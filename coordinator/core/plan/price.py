@@ -72,6 +72,8 @@ class Prices(Message):
     vcpu_hour: Mapping[str, Price] = {}
     # Prices by VM size.
     vm_hour: Mapping[str, Price] = {}
+    # Prices of other resources that are billed by the hour, such as ``bastion``.
+    standing_hour: Mapping[str, Price] = {}
 
     def of_vm(self, size: str | None) -> Price | None:
         """Return the hourly price for a VM size (not case-sensitive), or None if unknown."""
@@ -196,13 +198,15 @@ def compute_bill(usage: Usage, prices: Prices) -> Bill:
     included_count = min((candidate.included_units_count for candidate in candidates), default=0.0)
     hours = exactly(usage.hours)
     lines = [
-        _line("firewall data", "GB", gigabytes, _either(candidate.gb for candidate in candidates)),
-        _line("peering data", "GB", gigabytes, prices.peering),
-        _line(
+        bill_line(
+            "firewall data", "GB", gigabytes, _either(candidate.gb for candidate in candidates)
+        ),
+        bill_line("peering data", "GB", gigabytes, prices.peering),
+        bill_line(
             "firewall deployment", "hours", hours,
             _either(candidate.deployment_hour for candidate in candidates),
         ),
-        _line(
+        bill_line(
             "firewall capacity units", "unit-hours",
             usage.units_count.beyond(included_count).times(usage.hours),
             _either(candidate.unit_hour for candidate in candidates),
@@ -210,8 +214,13 @@ def compute_bill(usage: Usage, prices: Prices) -> Bill:
     ]  # fmt: skip
     for size, count in sorted(usage.machines.items(), key=lambda item: str(item[0])):
         name = f"{count} VMs {size or 'of unknown size'}"
-        lines.append(_line(name, "VM-hours", hours.times(count), prices.of_vm(size)))
-    return _sum(lines)
+        lines.append(bill_line(name, "VM-hours", hours.times(count), prices.of_vm(size)))
+    return sum_bill(lines)
+
+
+def no_bill() -> Bill:
+    """Return the bill of a run that costs nothing."""
+    return Bill(lines=(), total_usd=0.0, total_low_usd=0.0, total_high_usd=0.0)
 
 
 def _times(price: Price, factor: float) -> Price:
@@ -235,7 +244,8 @@ def _either(prices: Iterable[Price | None]) -> Price | None:
     return dearest.model_copy(update={"low_usd": low, "high_usd": high})
 
 
-def _line(item: str, unit: str, quantity: Span, price: Price | None) -> Line:
+def bill_line(item: str, unit: str, quantity: Span, price: Price | None) -> Line:
+    """Return one item of a bill. Without a price its cost is unknown."""
     entry = Span() if price is None else Span(value=price.usd, low=price.low, high=price.high)
     paid = quantity.times(entry)
     return Line(
@@ -252,7 +262,8 @@ def _line(item: str, unit: str, quantity: Span, price: Price | None) -> Line:
     )
 
 
-def _sum(lines: Sequence[Line]) -> Bill:
+def sum_bill(lines: Sequence[Line]) -> Bill:
+    """Return the bill of some items. Items of unknown cost are listed and not included."""
     known = [line for line in lines if line.usd is not None]
     highs = [line.high_usd for line in known]
     return Bill(

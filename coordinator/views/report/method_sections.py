@@ -93,6 +93,12 @@ def _rule(source: Source) -> str:
         "between the bursts, with the clock uncertainty added"
     )
     conditions = "; ".join(("the completeness", *thresholds, "consistent records", residual))
+    stop = (
+        " A burst ends when its rate is certainly above or below the limit, after at least "
+        f"{spec.sustain_least_s} s; its interval then includes a confidence sequence."
+        if objective.stop
+        else ""
+    )
     subject = (
         "a pass"
         if thresholds or spec.bypasses_device
@@ -100,7 +106,7 @@ def _rule(source: Source) -> str:
     )
     return (
         f"Verdict: {subject} needs {conditions}. Each burst must meet these conditions. Intervals "
-        f"are 95 %, {intervals}."
+        f"are 95 %, {intervals}.{stop}"
     )
 
 

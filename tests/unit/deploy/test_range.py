@@ -433,19 +433,29 @@ def test_paths_are_relative() -> None:
 
 
 def test_prices_on_the_page_match_the_price_table() -> None:
-    """This will check the firewall, fleet and traffic, but not the small items."""
     prices = tomllib.loads((ROOT / "coordinator/prices/azure-2026-11.toml").read_text())
     premium = prices["firewall"]["premium"]
     vcpu_usd = prices["vcpu_hour"]["Standard_D{}_v4"]["usd"]
     fleet_usd = 2 * 30 * 4 * vcpu_usd
-    rest_usd = 0.20 + 0.04 + 0.29 + 0.14 + 0.03 + 0.02
-    base_usd = premium["deployment_hour"]["usd"] + rest_usd - 0.20
+    standing = {name: price["usd"] for name, price in prices["standing_hour"].items()}
+    parts_usd = {
+        "0.038": prices["vm_hour"]["Standard_B2als_v2"]["usd"],
+        "0.29": standing["bastion"],
+        "0.135": 3 * standing["nat_gateway"],
+        "0.025": 5 * standing["public_address"],
+        "0.019": standing["servicebus_standard"] + standing["storage"],
+    }
+    disks_usd = 61 * standing["disk"]
+    base_usd = premium["deployment_hour"]["usd"] + sum(parts_usd.values()) + disks_usd / 61
     page = (ROOT / "docs/azure.md").read_text()
     assert f"| {premium['deployment_hour']['usd']:.2f} |" in page
     assert f"| {fleet_usd:.2f} |" in page
     units_usd = (20 - premium["included_units_count"]) * premium["unit_hour"]["usd"]
     assert f"| {units_usd:.2f} |" in page
-    with_fleet_usd = base_usd + fleet_usd + 0.20
+    for stated, part_usd in (parts_usd | {"0.201": disks_usd}).items():
+        assert f"| {stated} |" in page
+        assert float(stated) == pytest.approx(part_usd, abs=0.00051)
+    with_fleet_usd = base_usd + fleet_usd + disks_usd * 60 / 61
     with_units_usd = with_fleet_usd + units_usd
     assert f"**{base_usd:.2f} / {with_fleet_usd:.2f} / {with_units_usd:.2f}**" in page
     minute_usd = 60 * 180 / 8 * (premium["gb"]["usd"] + prices["peering"]["usd"])

@@ -4,6 +4,7 @@
 """
 
 __all__ = [
+    "certainty",
     "change_points",
     "headers",
     "quantiles",

@@ -43,21 +43,7 @@ _PHIS: Final = np.array([0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95]
 _SPREADS: Final = np.array([0.1, 1.0, 10.0, 100.0])
 # Smallest scatter relative to the mean, against rounding errors.
 _ROUNDING_RATIO: Final = 1e-9
-_STEPS_COUNT: Final = 60
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
-    """Evidence against a mean after each batch.
-
-    Attributes:
-        log_ratios: Logarithm of the ratio of the predictions, of shape (..., batches). From
-            ``-log(ALPHA)`` on, the mean is rejected.
-        is_above: True if the values are above the mean, of the same shape.
-    """
-
-    log_ratios: Floats
-    is_above: NDArray[np.bool_]
+_STEPS_COUNT: Final = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +72,7 @@ def batch_means(seconds: Floats) -> Floats:
     return means
 
 
-def evidence_against(batches: Floats, mean: Floats | float) -> Evidence:
+def evidence_against(batches: Floats, mean: Floats | float) -> Floats:
     """Return the evidence against a mean after each batch.
 
     Args:
@@ -94,39 +80,67 @@ def evidence_against(batches: Floats, mean: Floats | float) -> Evidence:
         mean: The mean to test, of shape () or (...).
 
     Returns:
-        The evidence. The ratio is 1 for a single batch.
+        Logarithm of the ratio of the predictions, of shape (..., batches). From ``-log(ALPHA)`` on,
+        the mean is rejected. It is 0 for a single batch.
     """
-    count = batches.shape[-1]
     off = batches - np.asarray(mean)[..., None]
-    floor = _ROUNDING_RATIO * np.abs(batches).max(axis=-1, keepdims=True, initial=1e-300)
-    sums, squares = np.cumsum(off, axis=-1), np.cumsum(off**2, axis=-1)
     products = np.zeros_like(off)
     products[..., 1:] = np.cumsum(off[..., 1:] * off[..., :-1], axis=-1)
-    n = np.arange(1, count + 1)
-    null = np.full(off.shape, -np.inf)
-    other = np.full(off.shape, -np.inf)
-    centre = sums
+    return _log_ratios(
+        np.arange(1, batches.shape[-1] + 1),
+        off[..., :1],
+        off,
+        _Sums(np.cumsum(off, axis=-1), np.cumsum(off**2, axis=-1), products),
+        _ROUNDING_RATIO * np.abs(batches).max(axis=-1, keepdims=True, initial=1e-300),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Sums:
+    """Sums of the distances from a mean: plain, squared, and products of neighbours."""
+
+    plain: Floats
+    squares: Floats
+    products: Floats
+
+
+def _log_ratios(
+    n: NDArray[np.int_], first: Floats, last: Floats, sums: _Sums, floor: Floats | float
+) -> Floats:
+    """Return the logarithm of the ratio of both predictions.
+
+    Args:
+        n: Number of batches.
+        first: Distance of the first batch from the mean.
+        last: Distance of the last batch from the mean.
+        sums: Sums over the batches.
+        floor: Smallest scatter.
+    """
+    null = np.full(np.shape(sums.plain), -np.inf)
+    other = np.full(np.shape(sums.plain), -np.inf)
+    ends, inner = first + last, sums.squares - first**2 - last**2
     for phi in _PHIS:
         # Sums with the inverse correlation matrix of an AR(1) process.
-        ends = off[..., :1] + off
-        weighted = np.where(n > 1, ((1 - phi) * sums + phi * ends) / (1 + phi), sums)
-        information = np.where(n > 1, (2 + (n - 2) * (1 - phi)) / (1 + phi), 1.0)
-        inner = squares - off[..., :1] ** 2 - off**2
-        quadratic = np.where(
-            n > 1, (squares + phi**2 * inner - 2 * phi * products) / (1 - phi**2), squares
+        weighted = ((1 - phi) * sums.plain + phi * ends) / (1 + phi)
+        information = (2 + (n - 2) * (1 - phi)) / (1 + phi)
+        quadratic = (sums.squares + phi**2 * inner - 2 * phi * sums.products) / (1 - phi**2)
+        weighted, information, quadratic = (
+            np.where(n > 1, several, one)
+            for several, one in (
+                (weighted, sums.plain),
+                (information, 1.0),
+                (quadratic, sums.squares),
+            )
         )
         quadratic = np.maximum(quadratic, n * floor**2)
         determinant = (n - 1) / 2 * np.log(1 - phi**2)
-        fit = -determinant - n / 2 * np.log(quadratic)
-        centre = np.where(fit > null, weighted, centre)
-        null = np.maximum(null, fit)
+        null = np.maximum(null, -determinant - n / 2 * np.log(quadratic))
         for spread in _SPREADS:
             explained = weighted**2 / (information + 1 / spread)
             rest = np.maximum(quadratic - explained, n * floor**2)
             shrink = -np.log1p(information * spread) / 2
             other = np.logaddexp(other, shrink - determinant - n / 2 * np.log(rest))
-    other -= np.log(len(_PHIS) * len(_SPREADS))
-    return Evidence(log_ratios=other - null, is_above=centre > 0)
+    return np.asarray(other - np.log(len(_PHIS) * len(_SPREADS)) - null)
 
 
 def certain_at_s(seconds: Floats, limit: float, least_s: float) -> Floats:
@@ -140,7 +154,7 @@ def certain_at_s(seconds: Floats, limit: float, least_s: float) -> Floats:
     Returns:
         Seconds from the start, of shape (series,). NaN if the series is not certain at its end.
     """
-    ratios = evidence_against(batch_means(seconds), limit).log_ratios
+    ratios = evidence_against(batch_means(seconds), limit)
     ends_s = SKIP_S + BATCH_S * np.arange(1, ratios.shape[-1] + 1)
     certain = (ratios >= -np.log(ALPHA)) & (ends_s >= least_s)
     return np.where(certain.any(axis=-1), ends_s[certain.argmax(axis=-1)], np.nan)
@@ -157,17 +171,35 @@ def sequence_at_end(batches: Floats) -> ConfidenceSequence | None:
     """
     if len(batches) < 3:
         return None
-    limit = -np.log(ALPHA)
-    middle = float(batches.mean())
-    reach = max(float(np.abs(batches).max()), 1e-300)
+    count, middle = len(batches), float(batches.mean())
+    off = batches - middle
+    floor = _ROUNDING_RATIO * max(float(np.abs(batches).max()), 1e-300)
     # Distances from the mean of all batches, from far to near.
-    distances = reach * np.geomspace(10.0, 1e-12, 400)
+    reach = max(float(np.abs(batches).max()), 1e-300) * 10.0
+    distances = reach * np.geomspace(1.0, 1e-13, _STEPS_COUNT)
+    squares, products = float((off**2).sum()), float((off[1:] * off[:-1]).sum())
+    inside = float(off[1:].sum() + off[:-1].sum())
+
+    def is_kept(shift: Floats) -> NDArray[np.bool_]:
+        """Return which distances from the mean are not rejected."""
+        sums = _Sums(
+            -count * shift,
+            squares + count * shift**2,
+            products - inside * shift + (count - 1) * shift**2,
+        )
+        ratios = _log_ratios(np.array(count), off[0] - shift, off[-1] - shift, sums, floor)
+        return np.asarray(ratios < -np.log(ALPHA))
+
     ends = []
     for side in (-1.0, 1.0):
-        means = middle + side * distances
-        ratios = evidence_against(np.broadcast_to(batches, (len(means), len(batches))), means)
-        kept = np.flatnonzero(ratios.log_ratios[:, -1] < limit)
-        if len(kept) and kept[0] == 0:
+        shift = side * distances
+        kept = np.flatnonzero(is_kept(shift))
+        if not len(kept):
+            ends.append(middle)
+            continue
+        if kept[0] == 0:
             return None
-        ends.append(float(means[kept[0] - 1]) if len(kept) else middle)
+        # Between two distances that differ by 8 %.
+        shift = np.linspace(shift[kept[0] - 1], shift[kept[0]], _STEPS_COUNT)
+        ends.append(middle + float(shift[np.flatnonzero(is_kept(shift))[0] - 1]))
     return ConfidenceSequence(low=ends[0], high=ends[1])

@@ -13,11 +13,12 @@ from broadside.coordinator.core.plan.budget import (
     basis,
     measure,
     over_budget_reason,
+    overspent_reason,
     ran,
 )
-from broadside.coordinator.core.plan.cost_estimate import Estimate, estimate
+from broadside.coordinator.core.plan.cost_estimate import Estimate, estimate, rate_of
 from broadside.coordinator.core.plan.planner import plan
-from broadside.coordinator.core.plan.price import Line
+from broadside.coordinator.core.plan.price import Line, Span
 from broadside.coordinator.core.run_spec import Plan, RunSpec, due_at
 from broadside.exchange.messages import Control, Presence, Role
 from tests.unit.coordinator.presences import NOW, fleet, presence
@@ -92,9 +93,50 @@ def test_prices_paced_traffic_by_rate_and_unpaced_by_nic_limit() -> None:
     high = line(wide, "firewall data").high_usd
     # The limit is 30 NICs with 10 Gbit/s for 2 x 1740 seconds.
     assert high == pytest.approx(0.016 * 300 / 8 * 3480)
+    # The documented limit of Premium is 100 Gbit/s. The target is above it.
+    assert wide.ip_bits_per_second == pytest.approx(180e9)
+    assert wide.rate_how == "the target"
     few = estimate(spec(), capped[:10], TABLE)
     assert few.ip_bits_per_second == pytest.approx(100e9)
     assert "below the target" in few.rate_how
+
+
+@pytest.mark.parametrize(
+    ("sku", "target", "nics", "expected", "low", "high"),
+    [
+        # A low target does not lower the price, because the traffic is not paced.
+        ("premium", 1, 300e9, 100e9, 1, 100e9),
+        ("premium", 1, 60e9, 60e9, 1, 60e9),
+        ("premium", 1, None, 100e9, 1, 100e9),
+        ("premium", 180e9, 300e9, 180e9, 180e9, 300e9),
+        ("premium", 180e9, None, 180e9, 180e9, None),
+        (None, 1, 300e9, 300e9, 1, 300e9),
+        (None, 180e9, None, 180e9, 180e9, None),
+        (None, None, 300e9, 300e9, None, 300e9),
+    ],
+)
+def test_prices_what_unpaced_traffic_can_carry(
+    sku: str | None,
+    target: float | None,
+    nics: float | None,
+    expected: float,
+    low: float | None,
+    high: float | None,
+) -> None:
+    objective = {} if target is None else {"target_bits_per_second": target, "layer": "ip"}
+    requested = spec(device={} if sku is None else {"sku": sku}, objective=objective)
+    agents = [
+        presence(Role.CLIENT, index, nic_bits_per_second=None if nics is None else round(nics / 30))
+        for index in range(1, 31)
+    ]
+    rate, _ = rate_of(requested, agents)
+    assert rate == Span(value=expected, low=low, high=high)
+
+
+def test_fleet_on_azure_without_sku_is_priced_up_to_the_limit_of_premium() -> None:
+    objective = {"target_bits_per_second": 1, "layer": "ip"}
+    rate, _ = rate_of(spec(device={}, objective=objective), D4_FLEET)
+    assert rate == Span(value=100e9, low=1, high=100e9)
 
 
 def test_price_is_unknown_without_target_pacing_or_nic_limit() -> None:
@@ -151,8 +193,8 @@ def spending(run: Plan, *payload_bytes: int, running: int | None = None) -> Spen
     )
 
 
-# Payload for a burst that meets its target.
-BURST_BYTES = round(90e9 / 8 * 1740 / (1500 / 1448))
+# Payload for a burst at the documented limit of the firewall.
+BURST_BYTES = round(100e9 / 8 * 1740 / (1500 / 1448))
 
 
 def test_spend_grows_from_zero_to_the_estimate() -> None:
@@ -227,18 +269,33 @@ def test_run_with_constant_bursts_stays_within_budget(budget: float, bursts: lis
 
 
 def test_names_burst_that_would_exceed_the_budget() -> None:
-    # Each burst costs about $1,100.
+    # Each burst costs about $1,200.
     run = soak(budget_usd=3000)
     assert over_budget_reason(spending(run, BURST_BYTES), run.bursts[1], TABLE) is None
     reason = over_budget_reason(spending(run, BURST_BYTES, BURST_BYTES), run.bursts[2], TABLE)
     assert reason is not None
-    assert reason.startswith("budget: $2,2")
+    assert reason.startswith("budget: $2,4")
     assert "burst 3 of 10" in reason
     assert "above the budget of $3,000" in reason
 
 
+def test_stops_a_burst_whose_bytes_have_spent_the_budget() -> None:
+    # Each burst costs about $1,200.
+    run = soak(budget_usd=1500)
+    burst = run.bursts[1]
+    now = burst.planned_start_at + timedelta(seconds=600)
+    within = spending(run, BURST_BYTES, running=BURST_BYTES // 8)
+    assert overspent_reason(within, burst, TABLE, now) is None
+    above = spending(run, BURST_BYTES, running=BURST_BYTES // 2)
+    reason = overspent_reason(above, burst, TABLE, now)
+    assert reason is not None
+    assert "are spent in burst 2 of 10, above the budget of $1,500" in reason
+    unlimited = soak()
+    assert overspent_reason(spending(unlimited, BURST_BYTES), burst, TABLE, now) is None
+
+
 def test_ended_burst_without_report_counts_as_expected() -> None:
-    # Each burst costs about $1,100.
+    # Each burst costs about $1,200.
     run = soak(budget_usd=5000)
     reported = spending(run, *[BURST_BYTES] * 4)
     for silent in ({0}, {1, 2}, {0, 1, 2, 3}):
@@ -262,6 +319,13 @@ def test_plan_is_cut_only_if_the_budget_stopped_the_run() -> None:
     control = Control(run_id="run-1", lease_until_at=NOW, cancelled_at=at, cancelled_by=STOPPED_BY)
     assert [burst.index for burst in ran(run, control).bursts] == [0, 1]
     assert ran(run, control.model_copy(update={"cancelled_by": "ada"})) == run
+    # A burst that was stopped in progress is left out, but there is always one.
+    in_third = run.bursts[2].planned_start_at + timedelta(seconds=5)
+    stopped = control.model_copy(update={"cancelled_at": in_third})
+    assert [burst.index for burst in ran(run, stopped).bursts] == [0, 1]
+    in_first = run.bursts[0].planned_start_at + timedelta(seconds=5)
+    stopped = control.model_copy(update={"cancelled_at": in_first})
+    assert [burst.index for burst in ran(run, stopped).bursts] == [0]
     assert ran(run, None) == run
 
 

@@ -209,5 +209,5 @@ async def test_polls_do_not_overlap() -> None:
     source = PolledSource(
         request, name="planted", entry=PolledEntry(type="planted", device="fw", cores_count=4)
     )
-    assert await asyncio.gather(source.poll(), source.poll()) == [True, True]
+    assert all(await asyncio.gather(source.poll(), source.poll()))
     assert largest == 1

@@ -1,8 +1,8 @@
 """Hunt for wrong decisions of bursts that end as soon as their rate is certain.
 
-``python -m tests.hunt.early_stops --bursts 20000`` prints a table by margin and correlation, and a
-table of bursts whose rate changes. The bursts are generated here, without code of the product. The
-rate of a burst is relative to the limit.
+``python -m tests.hunt.stop_decisions --bursts 20000`` prints a table by margin and correlation, and
+of bursts whose rate changes. The bursts are generated here, without code of the product. The rate
+of a burst is relative to the limit.
 
 A decision is wrong if the expected rate over the seconds until the stop is on the other side of the
 limit. A later change is not seen, and the verdict says so.
@@ -24,7 +24,20 @@ from broadside.coordinator.core.plan.cost_estimate import estimate
 
 Floats = NDArray[np.float64]
 
-MARGINS: Final = (-0.05, -0.02, -0.01, -0.005, -0.002, 0.002, 0.005, 0.01, 0.02, 0.05)
+MARGINS: Final = (
+    -0.05,
+    -0.02,
+    -0.01,
+    -0.005,
+    -0.002,
+    -0.001,
+    0.001,
+    0.002,
+    0.005,
+    0.01,
+    0.02,
+    0.05,
+)
 CORRELATIONS: Final = (0.0, 0.5, 0.8, 0.9, 0.95)
 # Standard deviation of the seconds, relative to the limit.
 SCATTER: Final = 0.01
@@ -226,7 +239,7 @@ def lines(cells: Sequence[Cell], burst_s: int) -> Iterator[str]:
         yield (
             f"| {cell.kind} | {'-' if cell.margin is None else f'{cell.margin:+.1%}'} "
             f"| {'-' if cell.correlation is None else cell.correlation} "
-            f"| {out.wrong.mean():.1%} | {(out.wrong & out.early).mean():.1%} "
+            f"| {out.wrong.mean():.2%} | {(out.wrong & out.early).mean():.2%} "
             f"| {(out.side == 0).mean():.0%} | {np.median(out.stop_s):.0f} "
             f"| {np.quantile(out.stop_s, 0.9):.0f} | {saved:.0f} | {out.changed.mean():.0%} |"
         )
@@ -244,7 +257,7 @@ def main() -> int:
     sys.stdout.write(f"{total} bursts of at most {given.burst_s} s, {count} per line\n\n")
     sys.stdout.write("\n".join(lines(cells, given.burst_s)) + "\n")
     worst = max(float(cell.outcomes.wrong.mean()) for cell in cells)
-    sys.stdout.write(f"\nlargest share of wrong decisions: {worst:.1%}\n")
+    sys.stdout.write(f"\nlargest share of wrong decisions: {worst:.2%}\n")
     return 1 if worst > 0.05 else 0
 
 
