@@ -38,7 +38,7 @@ from broadside.coordinator.notices.announcer import Announcer, Receiver
 from broadside.coordinator.runs.budgets import Budgets
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.early_stops import EarlyStops
-from broadside.coordinator.runs.guards import Guards
+from broadside.coordinator.runs.guard_service import Guards
 from broadside.coordinator.runs.storage_watch import WriteProbe
 from broadside.coordinator.schedules.firing import Schedules
 from broadside.coordinator.studies.runner import Studies

@@ -265,7 +265,7 @@ class Operations:
             StorageGone: The store files were removed. The current task is interrupted.
         """
         from broadside.coordinator.coordinator_settings import CoordinatorSettings
-        from broadside.coordinator.runs.guards import Guards
+        from broadside.coordinator.runs.guard_service import Guards
         from broadside.coordinator.runs.storage_watch import storage_gone
 
         coordinator = self._coordinator

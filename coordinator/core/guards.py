@@ -250,9 +250,9 @@ class GuardState:
         return max(BLIND_MIN_S, BLIND_INTERVALS_COUNT * self.interval_s)
 
     @property
-    def reaction_s(self) -> float:
+    def stop_within_s(self) -> float:
         """Longest time from a breach to the last byte, in seconds."""
-        return reaction_s(self.guard, self.interval_s)
+        return stop_within_s(self.guard, self.interval_s)
 
     def judge(self, now_s: float) -> Breach | None:
         """Return the reason to stop the run now, or None.
@@ -296,7 +296,7 @@ class GuardState:
         )
 
 
-def reaction_s(guard: Guard, interval_s: float) -> float:
+def stop_within_s(guard: Guard, interval_s: float) -> float:
     """Return the longest time from a breach to the last byte, in seconds.
 
     Args:
@@ -336,7 +336,7 @@ def slow_guard_warnings(guards: Sequence[Guard], intervals_s: Mapping[str, float
     """
     return [
         f"guard {guard}: the value is read every {interval_s:g} s, so the traffic can continue for "
-        f"{reaction_s(guard, interval_s):.1f} s after a breach; use a source that is polled to "
+        f"{stop_within_s(guard, interval_s):.1f} s after a breach; use a source that is polled to "
         f"stop within {STOP_WITHIN_S:g} s"
         for guard in guards
         if (interval_s := interval_of(guard, intervals_s)) + LOOK_S + STOP_PATH_S > STOP_WITHIN_S
@@ -356,7 +356,7 @@ class GuardRecord(Message):
         last: Newest value before the start, or before the stop. None if there was no value.
         worst: Worst value while the guard was armed.
         readings_count: Number of values.
-        reaction_s: Longest expected time from a breach to the last byte.
+        stop_within_s: Longest expected time from a breach to the last byte.
     """
 
     guard: str
@@ -365,7 +365,7 @@ class GuardRecord(Message):
     last: float | None = None
     worst: float | None = None
     readings_count: int = 0
-    reaction_s: float
+    stop_within_s: float
 
 
 class GuardStop(Message):
@@ -377,7 +377,7 @@ class GuardStop(Message):
         reason: Sentence with the value and the limit.
         is_before_start: True if the burst was stopped before the first byte.
         breached_at: Time of the first value beyond the limit.
-        ordered_at: Time of the order to stop.
+        stop_requested_at: Time of the order to stop.
         stopped_at: Time when the last engine had ended. None if no agent reported it.
         stopped_pairs_count: Pairs that reported that they stopped.
         took_s: Time from the breach to the end of the last engine, in seconds.
@@ -388,7 +388,7 @@ class GuardStop(Message):
     reason: str
     is_before_start: bool = False
     breached_at: UtcDatetime
-    ordered_at: UtcDatetime
+    stop_requested_at: UtcDatetime
     stopped_at: UtcDatetime | None = None
     stopped_pairs_count: int | None = None
     took_s: float | None = None

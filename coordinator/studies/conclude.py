@@ -458,8 +458,8 @@ def _searched(
         and formatting.rate(sent) != formatting.rate(highest)
     ):
         sentence += f"; at the highest rate senders sent {formatting.rate(sent)}"
-    if answer.uncertain_bits_per_second:
-        rates = ", ".join(map(formatting.rate, answer.uncertain_bits_per_second))
+    if answer.open_bits_per_second:
+        rates = ", ".join(map(formatting.rate, answer.open_bits_per_second))
         sentence += f"; the decision is not certain at {rates}"
     return Conclusion(sentence=sentence, found=answer)
 

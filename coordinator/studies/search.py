@@ -294,7 +294,7 @@ def search_answer(
         lowest_failing_why=next((reason for reason in Why if reason in reasons), None),
         width_ratio=None if best is None or failing is None else 1 - best.offered / failing,
         trial_index=None if best is None else best.result.index,
-        uncertain_bits_per_second=tuple(t.offered for t in replay.trials if not t.is_certain),
+        open_bits_per_second=tuple(t.offered for t in replay.trials if not t.is_certain),
     )
 
 

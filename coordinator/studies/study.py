@@ -482,7 +482,7 @@ class Found(Message):
     # Rate that was sent in this trial.
     highest_sent_bits_per_second: float | None = None
     # Sequential study: rates where the loss was not certain after the last trial.
-    uncertain_bits_per_second: tuple[float, ...] = ()
+    open_bits_per_second: tuple[float, ...] = ()
 
 
 CloseUp = ScaleOut | DrillResult

@@ -18,7 +18,7 @@ def guard_row(record: GuardRecord) -> list[str]:
         say(unit, record.last, 1),
         say(unit, record.worst, 1),
         count(record.readings_count),
-        time(record.reaction_s),
+        time(record.stop_within_s),
     ]
 
 

@@ -69,7 +69,7 @@ def with_guards(
     report = GuardReport(
         guards=tuple(_merged(evidence.logs)),
         stop=stop,
-        seconds=tuple(_impact(stop, evidence)) if stop is not None else (),
+        seconds=tuple(_impact(plan, stop, evidence)) if stop is not None else (),
     )
     update: dict[str, object] = {"guards": report}
     if plan.spec.dry_run:
@@ -109,7 +109,7 @@ def _stop(plan: Plan, control: Control | None, evidence: GuardEvidence) -> Guard
             reason=control.cancel_reason or "unknown",
             is_before_start=control.cancelled_at < plan.bursts[index].planned_start_at,
             breached_at=control.cancelled_at,
-            ordered_at=control.cancelled_at,
+            stop_requested_at=control.cancelled_at,
         )
     if not evidence.ended_at:
         return stop
@@ -139,26 +139,21 @@ def _merged(logs: Sequence[GuardLog]) -> Iterator[GuardRecord]:
         )
 
 
-def _impact(stop: GuardStop, evidence: GuardEvidence) -> Iterator[GuardSecond]:
+def _impact(plan: Plan, stop: GuardStop, evidence: GuardEvidence) -> Iterator[GuardSecond]:
     """Yield the seconds around a stop, with the received rate of the fleet."""
     log = next((log for log in evidence.logs if log.burst_index == stop.burst_index), None)
     series = next((s for s in evidence.series if s.burst_index == stop.burst_index), None)
     if log is None:
         return
-    ordered_at = stop.stopped_at or stop.ordered_at
-    zero_s = stop.ordered_at.timestamp() - _second_of(stop, series)
+    until_at = stop.stopped_at or stop.stop_requested_at
+    zero_s = plan.bursts[stop.burst_index].planned_start_at.timestamp()
     first = math.floor(stop.breached_at.timestamp() - zero_s) - BEFORE_S
-    last = math.ceil(ordered_at.timestamp() - zero_s) + AFTER_S
+    last = math.ceil(until_at.timestamp() - zero_s) + AFTER_S
     by_second = {second.second: second for second in log.seconds}
     unknown = (None,) * len(log.guards)
     for number in range(first, last + 1):
         known = by_second.get(number, GuardSecond(second=number, values=unknown))
         yield known.model_copy(update={"received_bits_per_second": _received(series, number)})
-
-
-def _second_of(stop: GuardStop, series: BurstSeries | None) -> float:
-    start_s = stop.ordered_at.timestamp() if series is None else series.planned_start_s
-    return stop.ordered_at.timestamp() - start_s
 
 
 def _received(series: BurstSeries | None, second: int) -> float | None:
@@ -189,7 +184,7 @@ def _stop_finding(plan: Plan, stop: GuardStop, report: GuardReport) -> Finding:
             f"{stop.reason}.",
             "Check that the source of this value works, and try again with --dry-run",
         )
-    after_s = (stop.ordered_at - burst.planned_start_at).total_seconds()
+    after_s = (stop.stop_requested_at - burst.planned_start_at).total_seconds()
     return problem(
         "stopped-by-guard",
         130,

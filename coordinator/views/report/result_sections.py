@@ -162,7 +162,7 @@ def guards_section(source: Source) -> Section | None:
         facts = {
             "stopped": stop.reason,
             "breach": instant(stop.breached_at),
-            "order to stop": instant(stop.ordered_at),
+            "order to stop": instant(stop.stop_requested_at),
             "last engine ended": instant(stop.stopped_at) if stop.stopped_at else "unknown",
         }
         columns, impact = impact_table(guards)

@@ -145,7 +145,7 @@ def test_a_search_repeats_a_rate_until_its_loss_is_certain() -> None:
     answer = search_answer(question, spec, results, sequential)
     assert answer.highest_bits_per_second is not None
     assert 40e9 * 0.97 <= answer.highest_bits_per_second <= 40e9
-    assert answer.uncertain_bits_per_second == ()
+    assert answer.open_bits_per_second == ()
     text = expected_text(StudySpec(name="x", question=question, spec=spec, sequential=sequential))
     assert "expected bursts: 3 for each rate" in (text or "")
 

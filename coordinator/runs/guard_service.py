@@ -36,7 +36,7 @@ from broadside.coordinator.core.guards import (
     GuardStop,
     LiveValue,
     interval_of,
-    reaction_s,
+    stop_within_s,
     worst_of,
 )
 from broadside.coordinator.core.run_spec import Burst, Plan
@@ -263,7 +263,7 @@ class BurstGuard:
             reason=breach.reason,
             is_before_start=now.timestamp() < self._zero_s,
             breached_at=datetime.fromtimestamp(breach.breached_at_s, UTC),
-            ordered_at=now,
+            stop_requested_at=now,
         )
 
     async def _follow(self, within_s: float) -> None:
@@ -299,7 +299,7 @@ def record_of(state: GuardState) -> GuardRecord:
         last=None if state.last is None else state.last.value,
         worst=state.worst,
         readings_count=state.readings_count,
-        reaction_s=reaction_s(state.guard, state.interval_s),
+        stop_within_s=stop_within_s(state.guard, state.interval_s),
     )
 
 
