@@ -9,7 +9,8 @@ from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.core.thresholds import Objective
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.exchange.fabric import Fabric
-from broadside.exchange.messages import EndCause
+from broadside.exchange.messages import BurstEnd, Control, EndCause
+from broadside.exchange.pacing import CONTROL_PAIRS_COUNT
 from tests.unit.coordinator.presences import Clock, fleet
 
 SPEC = RunSpec(
@@ -70,3 +71,18 @@ async def test_burst_that_is_not_running_or_not_allowed_to_end_is_refused(
     clock.forward(60)
     with pytest.raises(ValueError, match="do not allow"):
         await coordinator.end_burst(run_id, 0, cause=EndCause.CERTAIN, reason="certain")
+
+
+async def test_order_is_in_all_copies_of_the_control_row(fabric: Fabric, clock: Clock) -> None:
+    runs = fabric.records.runs
+    control = Control(run_id="run-1", lease_until_at=clock(), copies_count=2)
+    await runs.create("run-1", b"{}", control)
+    end = BurstEnd(
+        burst_index=3, at=clock(), cause=EndCause.CERTAIN, reason="certain", decided_at=clock()
+    )
+    await runs.end_burst("run-1", end)
+    for pair_index in (0, CONTROL_PAIRS_COUNT):
+        copy = await runs.read_control("run-1", pair_index)
+        assert copy is not None
+        assert copy.burst_end == end
+    assert await runs.read_ends("run-1") == [end]

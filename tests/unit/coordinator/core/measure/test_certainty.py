@@ -41,6 +41,11 @@ def test_few_decisions_are_wrong(correlation: float, margin: float) -> None:
         assert out.early.mean() > 0.9
 
 
+def test_a_decision_against_the_expected_rate_is_counted_as_wrong() -> None:
+    seconds = bursts(0.5, 0.05, 5, 280)
+    assert decide(seconds, np.full((1, 280), 0.95)).wrong.all()
+
+
 def test_large_margins_stop_near_the_shortest_duration() -> None:
     assert np.median(certain_at_s(bursts(0.0, 0.02, 100, 280), 1.0, 60)) <= 70
     assert certain_at_s(bursts(0.0, 0.5, 5, 400), 1.0, 300).tolist() == [300.0] * 5
