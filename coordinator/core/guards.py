@@ -38,13 +38,13 @@ LOOK_S: Final = 0.1
 # Time between two polls of a device or a URL while guards are armed.
 ARMED_POLL_S: Final = 0.4
 # Time between two reads of the control row by each agent of a guarded run.
-CONTROL_POLL_S: Final = 0.4
+CONTROL_POLL_S: Final = 0.25
 # Time between two live values of the probes of a pair.
 LIVE_PROBES_S: Final = 0.3
 # Pairs with live probes. More would only add load to the table.
 PROBE_PAIRS_MAX_COUNT: Final = 8
 # Pairs above which the agents read the control row at their own interval.
-FAST_PAIRS_MAX_COUNT: Final = 500
+FAST_PAIRS_MAX_COUNT: Final = 250
 # Limit for the time from a breach to the last byte.
 STOP_WITHIN_S: Final = 2.0
 # Time from a decision to the last byte: one read interval of the agents, and the ends of the

@@ -118,7 +118,7 @@ def test_warns_about_values_that_are_read_too_slowly() -> None:
     assert slow_guard_warnings(guards, {"cpu_ratio": 0.4}) == []
     [warning] = slow_guard_warnings(guards, {"cpu_ratio": 60.0})
     assert "the value is read every 60 s" in warning
-    assert "can continue for 61.1 s after a breach" in warning
+    assert "can continue for 61.0 s after a breach" in warning
 
 
 def test_rejects_guards_that_could_not_be_armed() -> None:

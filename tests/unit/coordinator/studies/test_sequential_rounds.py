@@ -111,7 +111,7 @@ def test_a_sweep_repeats_all_values_until_the_best_one_is_certain() -> None:
 
 def test_every_second_round_of_a_sweep_is_reversed() -> None:
     study = study_of(STREAMS)
-    values = []
+    values: list[str] = []
     results: list[TrialResult] = []
     for _ in range(6):
         trial = next_trial(study, results)
