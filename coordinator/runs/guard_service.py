@@ -164,6 +164,7 @@ class BurstGuard:
         ]
         self._seconds = _Seconds(plan.spec.guards, self._zero_s)
         self._started = False
+        self._claims: Sequence[Claim | None] = ()
         self._control_at_s = time.monotonic()
 
     def _now_s(self) -> float:
@@ -176,7 +177,9 @@ class BurstGuard:
             False if the run was stopped or aborted.
         """
         quantities = {guard.quantity for guard in self._plan.spec.guards}
-        polling = asyncio.create_task(self._live.poll_forever(quantities))
+        tasks = [asyncio.create_task(self._live.poll_forever(quantities))]
+        if any(state.guard.is_probe for state in self._states):
+            tasks.append(asyncio.create_task(self._read_claims_forever()))
         try:
             stop, aborted = await self._watch()
             if stop is not None:
@@ -184,14 +187,14 @@ class BurstGuard:
             await self._save(stop)
             return stop is None and not aborted
         finally:
-            polling.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await polling
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _watch(self) -> tuple[GuardStop | None, bool]:
         """Return the stop, if any, and True if somebody aborted the run."""
         while (now_s := self._now_s()) < self._end_s:
-            await self._read()
+            self._read()
             now_s = self._now_s()
             if (breach := self._judge(now_s)) is not None:
                 return await self._stop(breach), False
@@ -217,21 +220,26 @@ class BurstGuard:
         self._started = True
         return next(filter(None, map(judge, self._states)), None)
 
-    async def _read(self) -> None:
+    def _read(self) -> None:
         """Store the newest value of each guard."""
-        claims: Sequence[Claim | None] = ()
+        for state in self._states:
+            guard = state.guard
+            values = (
+                probe_values(guard, self._claims) if guard.is_probe else self._live.values_of(guard)
+            )
+            if (value := state.add(values)) is not None:
+                self._seconds.add(state.index, value)
+
+    async def _read_claims_forever(self) -> None:
+        """Read the live values of the probes. A slow table does not delay the other guards."""
         pairs = range(min(len(self._plan.pairs), PROBE_PAIRS_MAX_COUNT))
-        if any(state.guard.is_probe for state in self._states):
+        while True:
             with contextlib.suppress(ExchangeError):
                 by_pair = await self._records.bursts.read_claims(
                     self._plan.run_id, self._burst.index, pairs
                 )
-                claims = [by_pair.get(index) for index in pairs]
-        for state in self._states:
-            guard = state.guard
-            values = probe_values(guard, claims) if guard.is_probe else self._live.values_of(guard)
-            if (value := state.add(values)) is not None:
-                self._seconds.add(state.index, value)
+                self._claims = [by_pair.get(index) for index in pairs]
+            await asyncio.sleep(LOOK_S)
 
     async def _is_aborted(self) -> bool:
         if time.monotonic() - self._control_at_s < CONTROL_S:
@@ -270,7 +278,7 @@ class BurstGuard:
         """Read on after a stop, so that the record shows the recovery."""
         end_s = time.monotonic() + within_s
         while time.monotonic() < end_s:
-            await self._read()
+            self._read()
             await asyncio.sleep(LOOK_S)
 
     async def _save(self, stop: GuardStop | None) -> None:

@@ -79,8 +79,8 @@ def half_width(count: int, deviation: float, error_ratio: float = ERROR_RATIO) -
     """
     if count < 2:
         return math.inf
-    kept = (error_ratio**2 / (1 + count * _SPREAD)) ** (1 / count)
-    shrunk = (1 - kept) * (count + 1 / _SPREAD)
+    rest = (error_ratio**2 / (1 + count * _SPREAD)) ** (1 / count)
+    shrunk = (1 - rest) * (count + 1 / _SPREAD)
     if shrunk >= count:
         return math.inf
     squares = deviation**2 * (count - 1)

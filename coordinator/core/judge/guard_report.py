@@ -67,7 +67,7 @@ def with_guards(
         return summary
     stop = _stop(plan, control, evidence)
     report = GuardReport(
-        guards=tuple(_merged(evidence.logs)),
+        guards=tuple(_merged(plan, evidence.logs)),
         stop=stop,
         seconds=tuple(_impact(plan, stop, evidence)) if stop is not None else (),
     )
@@ -124,13 +124,13 @@ def _stop(plan: Plan, control: Control | None, evidence: GuardEvidence) -> Guard
     )
 
 
-def _merged(logs: Sequence[GuardLog]) -> Iterator[GuardRecord]:
+def _merged(plan: Plan, logs: Sequence[GuardLog]) -> Iterator[GuardRecord]:
     """Yield the record of each guard over all bursts."""
-    for records in zip(*(log.guards for log in logs), strict=True):
+    by_guard = zip(*(log.guards for log in logs), strict=True)
+    for guard, records in zip(plan.spec.guards, by_guard, strict=bool(logs)):
         last = records[-1]
         worst = [record.worst for record in records if record.worst is not None]
-        # A floor has its worst value below the others.
-        pick = min if " < " in last.guard else max
+        pick = min if guard.is_floor else max
         yield last.model_copy(
             update={
                 "worst": pick(worst) if worst else None,
