@@ -4,8 +4,8 @@
 which are compared with the allowed networks. The checks run in a separate process because the
 coordinator never imports the agent.
 
-- ``--rights`` instead of addresses checks the permissions on queue and tables that are given to the
-  agent's identity. The exit code is 4 if a permission is missing or excessive.
+- ``--check-permissions`` instead of addresses checks the permissions of the agent's identity on
+  queue and tables. The exit code is 4 if a permission is missing or excessive.
 - ``--ready [ENGINE...]`` instead of addresses is ``broadside agent --check``. It prints plain
   lines. The exit code is 4 if something required by the agent's role is missing.
 """
@@ -36,7 +36,7 @@ from broadside.exchange.installation import bring_recent_iperf3
 from broadside.exchange.messages import DEFAULT_ENGINE, Role
 from broadside.exchange.ports import ExchangeMisconfigured
 
-RIGHTS: Final = "--rights"
+RIGHTS: Final = "--check-permissions"
 READY: Final = "--ready"
 # Default for a job's clock gate, in seconds.
 GATE_BOUND_S = 0.05

@@ -66,11 +66,10 @@ class LaunchUnderWay(RequestError, status=409, title="Launch in progress"):
 
 
 class UnknownBurst(RequestError, status=404, title="Unknown burst"):
-    """The run has no burst with this index."""
+    """The run has no burst with this number."""
 
     def __init__(self, run_id: str, burst_index: int, count: int) -> None:
-        burst = f"burst {burst_index + 1} (burst_index {burst_index})"
-        super().__init__(f"{burst}: not in run {run_id}, which has {count}")
+        super().__init__(f"burst {burst_index + 1}: not in run {run_id}, which has {count}")
 
 
 class BurstNotOver(RequestError, status=409, title="Burst not finished"):

@@ -22,10 +22,11 @@ from enum import StrEnum
 from functools import cache
 from ipaddress import IPv6Address, ip_address, ip_network
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final, Literal, get_args
+from typing import Annotated, Any, ClassVar, Final, Literal, cast, get_args
 
 from pydantic import (
     AfterValidator,
+    AliasChoices,
     AwareDatetime,
     BaseModel,
     BeforeValidator,
@@ -38,6 +39,7 @@ from pydantic import (
     WithJsonSchema,
     model_validator,
 )
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
 
@@ -194,6 +196,24 @@ _FIRST_FIELDS: Final[Mapping[str, str]] = json.loads(
 )
 
 
+def renamed(name: str, *former: str) -> FieldInfo:
+    """Return the annotation of a stored field that had another name in earlier versions.
+
+    Both names are read, and the current one is written.
+
+    Args:
+        name: Current name of the field.
+        former: Names in earlier versions.
+    """
+    return cast(FieldInfo, Field(validation_alias=AliasChoices(name, *former)))
+
+
+def former_names(field: FieldInfo) -> frozenset[str]:
+    """Return all names under which a field with :func:`renamed` is read, or an empty set."""
+    alias = field.validation_alias
+    return frozenset(map(str, alias.choices)) if isinstance(alias, AliasChoices) else frozenset()
+
+
 class Message(BaseModel):
     """Frozen model that rejects unknown fields."""
 
@@ -229,11 +249,15 @@ class AgentMessage(Message):
 def _later_fields(kind: type[Message]) -> Mapping[str, object]:
     """Return the fields added after the model's first version, with defaults."""
     names = [f"{base.__module__}.{base.__qualname__}" for base in kind.__mro__]
-    first = " ".join(_FIRST_FIELDS.get(name.removeprefix("broadside."), "") for name in names)
+    first = {
+        field
+        for name in names
+        for field in _FIRST_FIELDS.get(name.removeprefix("broadside."), "").split()
+    }
     return {
         name: field.get_default(call_default_factory=True, validated_data={})
         for name, field in kind.model_fields.items()
-        if name not in first.split() and not field.is_required()
+        if former_names(field).isdisjoint(first) and name not in first and not field.is_required()
     }
 
 

@@ -51,7 +51,7 @@ class Profile:
     """State of the lab. Ratios are relative to the lab's rates.
 
     Attributes:
-        says: Description as a sentence.
+        description: Description as a sentence.
         firewall_ratio: Rate of the firewall.
         nic_ratio: Rate of every host.
         cliff_ratio: Load above which the firewall collapses, relative to its rate.
@@ -71,7 +71,7 @@ class Profile:
         shrink_after_s: Seconds of low load after a high load until the first twin takes all flows.
     """
 
-    says: str
+    description: str
     firewall_ratio: float = 1.0
     nic_ratio: float = 1.0
     cliff_ratio: float | None = None
@@ -95,85 +95,87 @@ class Profile:
 SERVICES: Final = {"cef": (0, 0), "acl": (15, 8), "zpf": (40, 20), "log": (80, 40)}
 
 PROFILES: Final[Mapping[str, Profile]] = {
-    "plain": Profile(says="the lab as it was built"),
+    "plain": Profile(description="the lab as it was built"),
     "idps-alert": Profile(
-        says="a firewall that inspects and reports: 90 % of its rate", firewall_ratio=0.9
+        description="a firewall that inspects and reports: 90 % of its rate", firewall_ratio=0.9
     ),
     "idps-deny": Profile(
-        says="a firewall that inspects and blocks: 22 % of its rate", firewall_ratio=0.22
+        description="a firewall that inspects and blocks: 22 % of its rate", firewall_ratio=0.22
     ),
     "slow-nic": Profile(
-        says="accelerated networking off: NICs at 10 % of the rate that is known of them",
+        description="accelerated networking off: NICs at 10 % of the rate that is known of them",
         nic_ratio=0.1,
     ),
-    "small-vm": Profile(says="a VM size with half the NIC's rate", nic_ratio=0.5),
+    "small-vm": Profile(description="a VM size with half the NIC's rate", nic_ratio=0.5),
     "cliff": Profile(
-        says="a device that falls to 30 % of its rate after 3 s of a load above 70 % of it",
+        description="a device that falls to 30 % of its rate after 3 s of a load above 70 % of it",
         cliff_ratio=0.7,
         cliff_to_ratio=0.3,
         cliff_after_s=3.0,
     ),
     "pauses": Profile(
-        says="an overloaded box: every 5 s it forwards next to nothing for 1.5 s",
+        description="an overloaded box: every 5 s it forwards next to nothing for 1.5 s",
         pause_s=1.5,
         pause_every_s=5.0,
     ),
-    "path-2ms": Profile(says="a path with a round trip of 2 ms", delay_s=0.001),
-    "path-20ms": Profile(says="a path with a round trip of 20 ms", delay_s=0.01),
+    "path-2ms": Profile(description="a path with a round trip of 2 ms", delay_s=0.001),
+    "path-20ms": Profile(description="a path with a round trip of 20 ms", delay_s=0.01),
     **{
         f"service-{name}": Profile(
-            says=f"two firewalls whose processes read each byte {first} and {second} times",
+            description=f"two firewalls whose processes read each byte {first} and {second} times",
             twins={"a": 1, "b": 1},
             inspects={"a": first, "b": second},
         )
         for name, (first, second) in SERVICES.items()
     },
-    "bypass": Profile(says="a direct way between the subnets, round the firewall", bypass=True),
+    "bypass": Profile(
+        description="a direct way between the subnets, round the firewall", bypass=True
+    ),
     "scale-out": Profile(
-        says="a device that starts at 20 % of its rate and, loaded, adds 16 % every 10 s",
+        description="a device that starts at 20 % of its rate and, loaded, adds 16 % every 10 s",
         firewall_ratio=0.2,
         grow_after_s=10.0,
         grow_by_ratio=0.16,
     ),
     "two-firewalls": Profile(
-        says="two firewalls of half the rate behind a balancer, flows spread evenly",
+        description="two firewalls of half the rate behind a balancer, flows spread evenly",
         twins={"a": 1, "b": 1},
     ),
     "two-links": Profile(
-        says="two links behind a balancer, of which flows take the first seven times of ten",
+        description="two links behind a balancer; the first one gets 70 % of the flows",
         twins={"a": 7, "b": 3},
     ),
     "scale-in": Profile(
-        says="two units, of which one goes after 5 s of little load; the other knows only its own "
-        "sessions, and resets the rest",
+        description="two units, of which one goes after 5 s of little load; the other knows "
+        "only its own sessions, and resets the rest",
         twins={"a": 1, "b": 1},
         rules=KNOWN_ONLY,
         shrink_after_s=5.0,
     ),
     "active-standby": Profile(
-        says="two firewalls of half the rate, of which the first carries all", twins={"a": 1}
+        description="two firewalls of half the rate; the first one carries all", twins={"a": 1}
     ),
     "failover": Profile(
-        says="of two firewalls the first dies, and after 1.5 s the other carries all",
+        description="of two firewalls the first dies, and after 1.5 s the other carries all",
         twins={"b": 1},
         fails_s=1.5,
     ),
     "failover-cold": Profile(
-        says="as failover, but the other knows none of the sessions, and resets them",
+        description="as failover, but the other knows none of the sessions, and resets them",
         twins={"b": 1},
         fails_s=1.5,
         rules=KNOWN_ONLY,
     ),
     "session-limit": Profile(
-        says="a device with room for 40 sessions: it drops the first packet of every further one",
+        description="a device with room for 40 sessions; it drops the first packet of others",
         rules=(f"{NEW_SESSION} ct count over 40 counter drop",),
     ),
     "connection-rate-limit": Profile(
-        says="a device that opens 10 sessions a second, and drops what is asked beyond",
+        description="a device that opens 10 sessions a second, and drops what is asked beyond",
         rules=(f"{NEW_SESSION} limit rate over 10/second burst 10 packets counter drop",),
     ),
     "cpu-bound": Profile(
-        says="a device whose CPU forwards 4,000 packets a second, however large they are",
+        description="a device whose CPU forwards 4,000 packets a second, however large they are",
         packets_per_second=4000,
         rules=("limit rate over 4000/second burst 400 packets counter drop",),
     ),

@@ -34,7 +34,7 @@ OPEN: Final = f"{RUN}-open"
 # Fixed value that is used instead of the checkout's commit, because a file in it cannot contain its
 # commit.
 COMMIT: Final = "3d009671"
-_NAMED: Final = {"burst_index": "0", "pair": "1", "study_id": SWEPT.study_id}
+_NAMED: Final = {"burst": "1", "pair": "1", "study_id": SWEPT.study_id}
 _TEXT: Final = ("text/", "application/x-ndjson")
 _ITEMS_MAX_COUNT: Final = 2
 # Number of agents per role. It must be larger than all launches here need.

@@ -77,7 +77,7 @@ async def read_chart(
     drawing: AsDrawing,
     burst: Annotated[
         int | None,
-        Query(ge=0, le=9999, description="index from 0, for charts of one burst; default: 0"),
+        Query(ge=1, le=10_000, description="number from 1, for charts of one burst; default: 1"),
     ] = None,
 ) -> Response:
     """Return a chart as data, or as a drawing for `Accept: image/svg+xml`.
@@ -85,4 +85,5 @@ async def read_chart(
     Charts of a burst are available after the burst, charts of the run after its verdict.
     """
     plan = await coordinator.stored.read_plan(run_id)
-    return await drawing.answer(await draw_stored(coordinator.fabric.records, plan, name, burst))
+    index = None if burst is None else burst - 1
+    return await drawing.answer(await draw_stored(coordinator.fabric.records, plan, name, index))

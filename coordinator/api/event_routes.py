@@ -24,13 +24,13 @@ router = APIRouter(prefix="/v1", responses=PROBLEMS, tags=["runs"])
 async def _feed(
     run_id: str,
     feeds: Annotated[Feeds, app_state("feeds")],
-    burst_index: Annotated[
+    burst: Annotated[
         int | None,
-        Query(ge=0, le=9999, description="index from 0; default: the current burst"),
+        Query(ge=1, le=10_000, description="number from 1; default: the current burst"),
     ] = None,
 ) -> Feed:
     """Open the feed before the stream begins, so that an unknown run is a problem document."""
-    return await feeds.open(run_id, burst_index)
+    return await feeds.open(run_id, None if burst is None else burst - 1)
 
 
 async def _is_still_signed_in(request: Request) -> bool:

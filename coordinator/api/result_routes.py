@@ -29,7 +29,7 @@ from broadside.exchange.messages import Message, RunId, UtcDatetime
 router = make_router("results", "/v1/runs/{run_id}")
 
 Limit = Annotated[int, Query(ge=1, le=500, description="maximum number of items")]
-BurstIndex = Annotated[int, Query(ge=0, le=9999, description="index from 0")]
+BurstNumber = Annotated[int, Query(ge=1, le=10_000, description="number of the burst, from 1")]
 _SECOND_S: Final = 1
 
 
@@ -74,12 +74,12 @@ async def list_run_bursts(
     return entries
 
 
-@router.get("/bursts/{burst_index}", openapi_extra=rows_at("."))
+@router.get("/bursts/{burst}", openapi_extra=rows_at("."))
 async def read_run_burst(
-    run_id: str, burst_index: Annotated[int, Path(ge=0, le=9999)], coordinator: Service
+    run_id: str, burst: Annotated[int, Path(ge=1, le=10_000)], coordinator: Service
 ) -> BurstEntry:
-    """Return one burst by its index from 0."""
-    return await read_burst(coordinator, run_id, burst_index)
+    """Return one burst by its number from 1."""
+    return await read_burst(coordinator, run_id, burst - 1)
 
 
 @router.get("/pairs", responses=PAGED)
@@ -88,12 +88,14 @@ async def list_run_pairs(
     request: Request,
     response: Response,
     coordinator: Service,
-    burst: BurstIndex = 0,
+    burst: BurstNumber = 1,
     limit: Limit = 100,
     cursor: CountCursor = 0,
 ) -> Sequence[PairEntry]:
     """List the pairs of one burst, each with its agent, outcome and results."""
-    entries, following = await list_pairs(coordinator, run_id, burst, limit=limit, cursor=cursor)
+    entries, following = await list_pairs(
+        coordinator, run_id, burst - 1, limit=limit, cursor=cursor
+    )
     name_next(request, response, following)
     return entries
 
@@ -113,7 +115,7 @@ async def list_run_pairs(
 async def read_run_series(
     run_id: str,
     coordinator: Service,
-    burst: BurstIndex = 0,
+    burst: BurstNumber = 1,
     resolution_s: Annotated[int, Query(ge=1, le=3600, description="seconds per row")] = _SECOND_S,
     of: Annotated[
         SecondsOf | None,
@@ -133,7 +135,7 @@ async def read_run_series(
     """
     media_type = chosen_format(accept)
     body = await series_body(
-        coordinator, run_id, burst, media_type, resolution_s=resolution_s, of=of, pair=pair
+        coordinator, run_id, burst - 1, media_type, resolution_s=resolution_s, of=of, pair=pair
     )
     return Response(body, media_type=media_type, headers={"Vary": "Accept"})
 

@@ -195,13 +195,13 @@ async def read_raw(
     run_id: str,
     pair: str,
     coordinator: Service,
-    burst_index: Annotated[int, Query(ge=0)] = 0,
+    burst: Annotated[int, Query(ge=1, le=10_000)] = 1,
     side: Side = Side.CLIENT,
     accept: Annotated[str | None, Header(include_in_schema=False)] = None,
 ) -> Response:
     """Return the unchanged output of a traffic engine, as one JSON document or JSON lines."""
     plan, records = await coordinator.stored.read_plan(run_id), coordinator.fabric.records
-    text = await find_raw_output(records, plan, pair, burst_index, side)
+    text = await find_raw_output(records, plan, pair, burst - 1, side)
     lines = text.startswith(b'{"event"')
     media_type = f"application/{'x-ndjson' if lines else 'json'}"
     return Response(text, media_type=chosen_format(accept, (media_type, FILE)))

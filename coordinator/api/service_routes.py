@@ -118,7 +118,7 @@ class PlaceReport(Message):
     last_error: str | None
     last_error_at: UtcDatetime | None
     # Last successful delivery by this process.
-    told_at: UtcDatetime | None
+    last_delivered_at: UtcDatetime | None
 
     @classmethod
     def of(cls, place: ReceiverState) -> "PlaceReport":
@@ -130,7 +130,7 @@ class PlaceReport(Message):
             failures_count=place.failures_count,
             last_error=place.last_error,
             last_error_at=place.last_error_at,
-            told_at=place.told_at,
+            last_delivered_at=place.last_delivered_at,
         )
 
 

@@ -223,5 +223,5 @@ def _metric_cells(metric: Metric) -> list[str]:
         f"{interval(metric.b_mean, metric.b_half_width)} (n {metric.b_count})",
         interval(metric.difference, metric.difference_half_width),
         ratio,
-        "yes" if metric.apart else "not shown",
+        "yes" if metric.significant else "not shown",
     ]

@@ -22,7 +22,7 @@ def estimate(
     session: Session,
     scenario: Scenario,
     assignments: Assignments = None,
-    price_file: Annotated[Path | None, typer.Option("--prices", metavar="FILE")] = None,
+    price_file: Annotated[Path | None, typer.Option("--price-file", metavar="FILE")] = None,
 ) -> None:
     """Estimate the cost of a run.
 

@@ -101,13 +101,13 @@ def profile(
     prefix = prefix or PREFIX
     if name is None:
         for known, described in profiles.PROFILES.items():
-            typer.echo(f"{known:12} {described.says}")
+            typer.echo(f"{known:12} {described.description}")
         return
     lab = network.status(prefix).lab
     if lab is None:
         exit_with_error(f"lab {prefix}: not found; run `broadside lab up`")
     applied = profiles.apply(lab, name)
-    typer.echo(f"lab {prefix}: {name}: {applied.says}")
+    typer.echo(f"lab {prefix}: {name}: {applied.description}")
 
 
 @app.command()

@@ -383,12 +383,12 @@ class Operations:
         return await self._stored.summary(run_id)
 
     @Route("GET /v1/runs/{run_id}/raw/{pair}", bytes, is_slow=True)
-    async def raw(self, run_id: str, pair: str, burst_index: int, side: Side) -> bytes:
+    async def raw(self, run_id: str, pair: str, burst: int, side: Side) -> bytes:
         """Return raw engine output."""
         from broadside.coordinator.runs.raw_output import find_raw_output
 
         plan = await self._stored.read_plan(run_id)
-        return await find_raw_output(self._fabric.records, plan, pair, burst_index, side)
+        return await find_raw_output(self._fabric.records, plan, pair, burst - 1, side)
 
     @Route("POST /v1/prune", "coordinator.runs.retention:Pruned", is_slow=True)
     async def prune(self, request: PruneRequest) -> Pruned:
@@ -455,7 +455,7 @@ class Operations:
     async def pairs(self, run_id: str, burst: int, limit: int) -> list[PairEntry]:
         from broadside.coordinator.views.burst_responses import list_pairs
 
-        entries, _ = await list_pairs(self._coordinator, run_id, burst, limit=limit, cursor=0)
+        entries, _ = await list_pairs(self._coordinator, run_id, burst - 1, limit=limit, cursor=0)
         return list(entries)
 
     @Route("GET /v1/runs/{run_id}/series", bytes)
@@ -475,7 +475,7 @@ class Operations:
         return await series_body(
             self._coordinator,
             run_id,
-            burst,
+            burst - 1,
             accept,
             resolution_s=resolution_s,
             of=None if of is None else SecondsOf(of),
@@ -526,7 +526,9 @@ class Operations:
         from broadside.coordinator.views.charts.stored_charts import draw_stored
 
         plan = await self._stored.read_plan(run_id)
-        return await draw_stored(self._fabric.records, plan, name, burst)
+        return await draw_stored(
+            self._fabric.records, plan, name, None if burst is None else burst - 1
+        )
 
     @Route(
         "POST /v1/comparisons",

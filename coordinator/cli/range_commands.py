@@ -97,7 +97,7 @@ def up(
     check: Annotated[bool, typer.Option("--check")] = False,
     yes: Yes = False,
     dry_run: DryRun = False,
-    ready_within_s: Annotated[float, typer.Option(min=0)] = READY_WITHIN_S,
+    ready_within_s: Annotated[float, typer.Option("--timeout-s", min=0)] = READY_WITHIN_S,
 ) -> None:
     """Create or update the range.
 
@@ -198,7 +198,7 @@ def down(
     variables: Vars = None,
     settings: Set = None,
     name: str | None = None,
-    patience_s: Annotated[float, typer.Option(min=0)] = 120.0,
+    patience_s: Annotated[float, typer.Option("--timeout-s", min=0)] = 120.0,
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> None:

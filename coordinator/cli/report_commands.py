@@ -114,10 +114,10 @@ def chart(
         status = session.call_run(run_id, lambda client, resolved: client.status(resolved))
         _list_charts(session, status.run_id)
         return
-    index = burst - 1 if name in known and kind_of(name) == "burst" else None
+    number = burst if name in known and kind_of(name) == "burst" else None
 
     async def work(client: "Operations", resolved: str) -> tuple[str, "Chart"]:
-        return resolved, await client.chart(resolved, name, index)
+        return resolved, await client.chart(resolved, name, number)
 
     resolved, drawing = session.call_run(run_id, work)
     if session.as_json:
@@ -133,6 +133,6 @@ def _list_charts(session: Session, run_id: str) -> None:
     if session.as_json:
         print_json([entry.model_dump() for entry in catalogue()])
         return
-    rows = [[entry.name, entry.kind, entry.says] for entry in catalogue()]
+    rows = [[entry.name, entry.kind, entry.description] for entry in catalogue()]
     print_table("", ["chart", "of a", "content"], rows)
     typer.echo(f"\nto write one: broadside chart {run_id} {rows[0][0]}")

@@ -47,10 +47,11 @@ Labels = Annotated[
 ]
 From = Annotated[
     str | None,
-    typer.Option("--from", metavar="TIME", help="Only runs whose traffic begins at or after it."),
+    typer.Option("--since", metavar="TIME", help="Only runs whose traffic begins at or after it."),
 ]
 Before = Annotated[
-    str | None, typer.Option(metavar="TIME", help="Only runs whose traffic begins before it.")
+    str | None,
+    typer.Option("--until", metavar="TIME", help="Only runs whose traffic begins before it."),
 ]
 
 
@@ -64,8 +65,8 @@ def _filters(
     filters: dict[str, object] = {
         "scenario": scenario,
         "label": [label.replace("=", ":", 1) for label in labels or ()] or None,
-        "from_at": _local_time("--from", since),
-        "before_at": _local_time("--before", before),
+        "from_at": _local_time("--since", since),
+        "before_at": _local_time("--until", before),
     }
     return {name: value for name, value in filters.items() if value is not None}
 
@@ -206,7 +207,7 @@ def aggregate(
         low_priority=["min", "max", "runs", "complete", "cost", "bursts"],
     )
     if result.truncated:
-        typer.echo("there are more runs; limit the time with --from and --before", err=True)
+        typer.echo("there are more runs; limit the time with --since and --until", err=True)
 
 
 def _cost(cost: "CostSum | None") -> str:
@@ -270,7 +271,7 @@ def pairs(
 
     print_list(
         session,
-        session.call_run(run_id, lambda client, resolved: client.pairs(resolved, burst - 1, limit)),
+        session.call_run(run_id, lambda client, resolved: client.pairs(resolved, burst, limit)),
         {
             "pair": "pair",
             "client": lambda entry: entry.client_agent_id or "none",
@@ -313,7 +314,7 @@ def series(
             run_id,
             lambda client, resolved: client.series(
                 resolved,
-                burst - 1,
+                burst,
                 resolution_s=resolution_s,
                 of=of,
                 pair=pair,
@@ -401,7 +402,5 @@ def raw(
         side: End of the pair.
     """
     write_bytes(
-        session.call_run(
-            run_id, lambda client, resolved: client.raw(resolved, pair, burst - 1, side)
-        )
+        session.call_run(run_id, lambda client, resolved: client.raw(resolved, pair, burst, side))
     )

@@ -36,7 +36,7 @@ def launch(
     scenario: Scenario,
     assignments: Assignments = None,
     budget: Annotated[float | None, typer.Option(metavar="USD", min=0)] = None,
-    unattended: Annotated[str | None, typer.Option(metavar="END")] = None,
+    unattended: Annotated[str | None, typer.Option("--end-at", metavar="TIME")] = None,
     guard: Annotated[list[str] | None, typer.Option(metavar="LIMIT")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run")] = False,
     detach: Detach = False,
@@ -92,11 +92,11 @@ def launch(
 
 
 def _unattended_fields(text: str) -> dict[str, Any]:
-    """Return the fields of ``--unattended``. A duration counts from the launch."""
+    """Return the fields of ``--end-at``. A duration counts from the launch."""
     duration_s = parse_duration_s(text)
     end_at = None
     if duration_s is None:
-        end_at = parse_end_time("--unattended", text, datetime.now(UTC), zone=None)
+        end_at = parse_end_time("--end-at", text, datetime.now(UTC), zone=None)
     return {"unattended_s": duration_s, "unattended_until_at": end_at}
 
 

@@ -226,7 +226,7 @@ def agent(
     ] = None,
     check: Annotated[bool, typer.Option("--check")] = False,
     engines: Annotated[list[str] | None, typer.Option("--engine")] = None,
-    rights: Annotated[bool, typer.Option("--rights")] = False,
+    rights: Annotated[bool, typer.Option("--check-permissions")] = False,
     remove_tunnels: Annotated[bool, typer.Option("--remove-tunnels")] = False,
 ) -> None:
     """Run an agent on this host.
@@ -264,7 +264,7 @@ def agent(
     if check:
         module = ["broadside.agent.check", "--ready", *(engines or ())]
     elif rights:
-        module = ["broadside.agent.check", "--rights"]
+        module = ["broadside.agent.check", "--check-permissions"]
     elif remove_tunnels:
         module = ["broadside.agent", "--remove-tunnels"]
     command = module_command(*module)

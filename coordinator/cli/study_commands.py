@@ -183,9 +183,9 @@ def sweep(
 def search(
     lowest: Annotated[str, typer.Option("--min")],
     highest: Annotated[str, typer.Option("--max")],
-    shortfall: float = 0.01,
-    rtt: str | None = None,
-    residual: float | None = None,
+    loss: Annotated[float, typer.Option("--max-loss")] = 0.01,
+    rtt: Annotated[str | None, typer.Option("--max-rtt")] = None,
+    residual: Annotated[float | None, typer.Option("--max-residual")] = None,
     precision: float = 0.02,
     trials: Annotated[int, typer.Option(min=1)] = 20,
 ) -> questions.Search:
@@ -194,7 +194,7 @@ def search(
     Args:
         lowest: Lowest payload rate, such as 1G.
         highest: Highest payload rate, such as 10G.
-        shortfall: Maximum ratio of lost traffic; 0 for zero loss.
+        loss: Maximum ratio of lost traffic; 0 for zero loss.
         rtt: Maximum mean RTT, such as 5ms.
         residual: Maximum difference of fleet and firewall, as a ratio.
         precision: Width of the last interval, as a ratio.
@@ -203,7 +203,7 @@ def search(
     return questions.Search(
         min_bits_per_second=parse_rate(lowest),
         max_bits_per_second=parse_rate(highest),
-        shortfall_max_ratio=shortfall,
+        shortfall_max_ratio=loss,
         rtt_mean_max_s=None if rtt is None else parse_time(rtt),
         residual_max_ratio=residual,
         precision_ratio=precision,
@@ -264,7 +264,7 @@ def scaleout(
     settle: Annotated[float, typer.Option("--settle-s", min=0)] = 600.0,
     holds: Annotated[int, typer.Option(min=1)] = 20,
     units: Annotated[float | None, typer.Option(min=1)] = None,
-    target: Annotated[str | None, typer.Option("--for", metavar="RATE")] = None,
+    target: Annotated[str | None, typer.Option("--target", metavar="RATE")] = None,
 ) -> questions.Staircase:
     """Load the device until it has scaled out.
 
@@ -293,10 +293,10 @@ def drill(
     session: Session,
     scenario: Scenario,
     at: Annotated[float, typer.Option(min=5)] = 60.0,
-    event: Annotated[str | None, typer.Option(metavar="COMMAND")] = None,
+    event: Annotated[str | None, typer.Option("--event-command", metavar="COMMAND")] = None,
     switch: str | None = None,
     state: str | None = None,
-    probe_every: Annotated[float, typer.Option("--probe-every-s")] = 0.02,
+    probe_every: Annotated[float, typer.Option("--probe-interval-s")] = 0.02,
     assignments: Assignments = None,
     name: Name = None,
     detach: Detach = False,
@@ -308,15 +308,15 @@ def drill(
     Args:
         at: Time of the event in the burst, in s.
         event: Command of the event on this host; not with --api.
-        switch: Switch of the coordinator, instead of --event.
+        switch: Switch of the coordinator, instead of --event-command.
         state: State to set with the switch.
         probe_every: Interval of the probes in s.
     """
     command = _split_command(event)
     if command is not None and (session.api is not None or detach):
         exit_usage(
-            "--event: the command runs in this process until the drill is over; remove --api and "
-            "--detach, or use --switch and --state"
+            "--event-command: the command runs in this process until the drill is over; remove "
+            "--api and --detach, or use --switch and --state"
         )
     question = _build_question(
         lambda: questions.Drill(switch=switch, state=state, at_s=at, probe_every_s=probe_every)
@@ -477,9 +477,9 @@ def _split_command(event: str | None) -> list[str] | None:
     try:
         argv = None if event is None else shlex.split(event)
     except ValueError as error:
-        exit_usage(f"--event {event!r}: {error}")
+        exit_usage(f"--event-command {event!r}: {error}")
     if argv == []:
-        exit_usage("--event: the command is empty; give a program")
+        exit_usage("--event-command: the command is empty; give a program")
     return argv
 
 

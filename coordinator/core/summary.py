@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 from broadside.coordinator.core.guards import GuardReport
 from broadside.coordinator.core.metrics import Layer
@@ -19,6 +19,7 @@ from broadside.exchange.messages import (
     RunId,
     Side,
     UtcDatetime,
+    renamed,
 )
 
 
@@ -522,7 +523,7 @@ class ForeignRow(Message):
     # Name of the invalid field.
     field: str
     # Value of the field, and the planned value.
-    said: str
+    problem: Annotated[str, renamed("problem", "said")]
 
 
 class Rule(StrEnum):
@@ -554,18 +555,18 @@ class Contradiction(Message):
     # Side with this value, if it is from one end.
     side: Side | None = None
     # Number of rows, bytes, or seconds for start times.
-    said: float
+    observed: Annotated[float, renamed("observed", "said")]
     # Limit in the same unit, without tolerance.
-    bound: float
+    limit: Annotated[float, renamed("limit", "bound")]
 
 
 class Difference(Message):
     """Field with an effective value that is different from the requested one."""
 
     field: str
-    asked: str
+    requested: Annotated[str, renamed("requested", "asked")]
     # Value in most pairs.
-    did: str
+    effective: Annotated[str, renamed("effective", "did")]
     pairs_count: int
     # The first of these pairs.
     pairs: tuple[str, ...]
@@ -573,8 +574,8 @@ class Difference(Message):
     def __str__(self) -> str:
         more = ", ..." if self.pairs_count > len(self.pairs) else ""
         return (
-            f"{self.field}: {self.asked} requested, {self.did} used by {self.pairs_count} pairs "
-            f"({', '.join(self.pairs)}{more})"
+            f"{self.field}: {self.requested} requested, {self.effective} used by "
+            f"{self.pairs_count} pairs ({', '.join(self.pairs)}{more})"
         )
 
 
@@ -606,7 +607,7 @@ class UnsteadyClocks(Message):
     # Measured pair-seconds of these pairs.
     measured_s: int
     # Name and clock problem of the first few pairs.
-    said: tuple[str, ...]
+    examples: Annotated[tuple[str, ...], renamed("examples", "said")]
 
 
 class Outage(Message):
@@ -617,9 +618,9 @@ class Outage(Message):
     # None if it had not ended.
     to_at: UtcDatetime | None = None
     # Number of agents that were affected.
-    agents_count: int
+    affected_agents_count: Annotated[int, renamed("affected_agents_count", "agents_count")]
     # Number of agents with any record for this burst.
-    asked_count: int
+    reporting_agents_count: Annotated[int, renamed("reporting_agents_count", "asked_count")]
     # Number of failed attempts, delayed writes or duplicates.
     count: int
 
@@ -731,7 +732,7 @@ class Latency(Message):
     # Number of pairs that have recorded probes.
     pairs_count: int
     # Number of these pairs that have sent at least 95 % of the probes.
-    whole_pairs_count: int
+    complete_pairs_count: Annotated[int, renamed("complete_pairs_count", "whole_pairs_count")]
     # Pair with the highest 99th percentile in the burst.
     worst_pair: str | None = None
     worst_p99_s: float | None = None
@@ -889,7 +890,9 @@ class Reconciliation(Message):
     # Flows that the counter is configured to count. If empty, it will count all flows.
     counted_flows: tuple[Flow, ...] = ()
     # Other runs with traffic in this ledger.
-    neighbours: tuple[str, ...] = ()
+    overlapping_run_ids: Annotated[
+        tuple[str, ...], renamed("overlapping_run_ids", "neighbours")
+    ] = ()
     causes: tuple[Cause, ...] = ()
 
     @property

@@ -143,7 +143,7 @@ class ImportedTable(Message):
     # How many results were read.
     rows_count: int
     # How many rows were skipped, by kind.
-    set_apart: Mapping[str, int] = {}
+    skipped_rows: Mapping[str, int] = {}
 
 
 def shared(model: type[Message], source: Message) -> dict[str, Any]:

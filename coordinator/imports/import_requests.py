@@ -24,6 +24,7 @@ from broadside.exchange.messages import (
     Side,
     TrafficAt,
     UtcDatetime,
+    renamed,
 )
 from broadside.exchange.ports import RecordUnreadable
 
@@ -108,7 +109,7 @@ class OriginalTable(_Import):
     period_s: Number | None = Field(default=None, ge=1, le=604_800)
     pairs_planned: Integer | None = Field(default=None, ge=1, le=2000)
     # How many rows were skipped because they are not iperf3 results, by kind.
-    set_apart: Mapping[str, Integer] = {}
+    skipped_rows: Annotated[Mapping[str, Integer], renamed("skipped_rows", "set_apart")] = {}
 
     @field_validator("rows")
     @classmethod

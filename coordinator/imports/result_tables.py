@@ -111,7 +111,7 @@ def _parse(text: str, name: str, profile_name: str, options: TableOptions) -> Or
     ]
     if not rows:
         raise BadFile(
-            f"{name}: no row between --from and --before; compare them with the column "
+            f"{name}: no row between --since and --until; compare them with the column "
             f"{profile.header_of('started_at')}"
         )
     rows, notes = _with_durations(rows, reader, options)
@@ -132,7 +132,7 @@ def _parse(text: str, name: str, profile_name: str, options: TableOptions) -> Or
         rows=tuple(rows),
         period_s=options.period_s,
         pairs_planned=options.pairs_planned,
-        set_apart=dict(reader.set_apart),
+        skipped_rows=dict(reader.skipped_rows),
         notes=(*_notes(reader), *notes, *_note_pairs(name, rows, options)),
     )
 
@@ -141,7 +141,7 @@ def _bound(at: datetime | None, zone: tzinfo) -> datetime | None:
     try:
         return None if at is None else to_utc(at, zone)
     except ValueError as error:
-        raise BadFile(f"--from, --before: {at}: {error}") from None
+        raise BadFile(f"--since, --until: {at}: {error}") from None
 
 
 def _result(row: Row, now: datetime) -> OriginalRow:
@@ -248,7 +248,7 @@ def _notes(reader: TableReader) -> Iterator[Note]:
     profile = reader.profile
     if reader.unread:
         yield _note("columns-unread", f"columns not read: {', '.join(reader.unread)[:500]}")
-    skipped = sorted((kind, n) for kind, n in reader.set_apart.items() if kind != "blank")
+    skipped = sorted((kind, n) for kind, n in reader.skipped_rows.items() if kind != "blank")
     if skipped:
         counts = ", ".join(f"{n} {kind}" for kind, n in skipped)[:500]
         yield _note("rows-set-apart", f"rows skipped: {counts}")
@@ -276,5 +276,5 @@ def _note_pairs(name: str, rows: Sequence[OriginalRow], options: TableOptions) -
     elif options.pairs_planned < most:
         raise BadFile(
             f"{name}: --pairs-planned {options.pairs_planned}, but {most} clients have rows; "
-            "give at least as many, or import a slice with --from and --before"
+            "give at least as many, or import a slice with --since and --until"
         )

@@ -203,7 +203,7 @@ def summarise(plan: Plan, measured: Measured, now: datetime) -> RunSummary:
                 severity="problem",
                 weight=91,
                 sentence=measured.open_reason,
-                next_step="import what is missing, or a slice without the gap (--from, --before)",
+                next_step="import what is missing, or a slice without the gap (--since, --until)",
             )
         )
     return summary.model_copy(update={"verdict": verdict, "findings": order(findings)})

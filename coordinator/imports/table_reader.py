@@ -39,7 +39,7 @@ class TableReader:
         headers: Name in the table of each field that is read. Empty before the header.
         places: Index of each field that is read.
         unread: Columns that are not in the profile.
-        set_apart: Number of skipped rows by kind.
+        skipped_rows: Number of skipped rows by kind.
         columns: All column names in lower case.
     """
 
@@ -49,7 +49,7 @@ class TableReader:
     headers: dict[FieldName, str] = field(default_factory=dict)
     places: dict[FieldName, int] = field(default_factory=dict)
     unread: tuple[str, ...] = ()
-    set_apart: Counter[str] = field(default_factory=Counter)
+    skipped_rows: Counter[str] = field(default_factory=Counter)
     columns: Sequence[str] = ()
     # Parsed times by text, used as a cache.
     _times: dict[str, datetime] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class TableReader:
         count = 0
         for number, cells in self._lines(text):
             if not any(cells):
-                self.set_apart["blank"] += 1
+                self.skipped_rows["blank"] += 1
             elif self._is_header(cells):
                 self._read_header(number, cells)
             elif (row := self._row(number, cells)) is not None:
@@ -85,7 +85,7 @@ class TableReader:
                 "the whole table as CSV"
             )
         if not count:
-            others = ", ".join(f"{n} {kind}" for kind, n in sorted(self.set_apart.items()))
+            others = ", ".join(f"{n} {kind}" for kind, n in sorted(self.skipped_rows.items()))
             raise ProfileMismatch(
                 f"{self.name}: no row with {self.profile.title} ({others or 'only a header'}); "
                 "name a table of such results, or a profile for this one (--profile)"
@@ -123,7 +123,7 @@ class TableReader:
     def _read_header(self, number: int, cells: Sequence[str]) -> None:
         lower = [cell.lower() for cell in cells]
         if self.columns:
-            self.set_apart["repeated header"] += 1
+            self.skipped_rows["repeated header"] += 1
         self.columns, self.places = lower, {}
         for name, column in self.profile.columns.items():
             matches = [known.lower() for known in column.names if known.lower() in lower]
@@ -161,7 +161,7 @@ class TableReader:
         if not self.columns:
             if sum(map(bool, cells)) > 1:
                 raise self._mismatch(number, self.profile.required, cells)
-            self.set_apart["summary or title"] += 1
+            self.skipped_rows["summary or title"] += 1
             return None
         row = Row(
             table=self,
@@ -170,7 +170,7 @@ class TableReader:
         )
         keys = [row.text(name) for name in ("client", "started_at") if name in self.places]
         if not any(keys) or (not all(keys) and _TOTALS.search("".join(keys))):
-            self.set_apart["summary or title"] += 1
+            self.skipped_rows["summary or title"] += 1
             return None
         width = len(self.columns)
         if len(cells) < width or any(cells[width:]):
@@ -185,7 +185,7 @@ class TableReader:
         values = [name for name in self.places if self.profile.columns[name].required]
         empty = not any(row.text(name) for name in values if name not in ("client", "started_at"))
         if tool not in self.profile.tools or (not tool and empty and column in self.columns):
-            self.set_apart[tool[:20] or "other"] += 1
+            self.skipped_rows[tool[:20] or "other"] += 1
             return None
         return row
 

@@ -90,7 +90,7 @@ class TableTests:
             raise BadFile(
                 f"rows of {table.source}: {len(bursts)} bursts of {pairs_count} pairs, and a run "
                 f"has at most {BURSTS_MAX_COUNT} of {PAIRS_MAX_COUNT}; import slices of the table "
-                "with --from and --before"
+                "with --since and --until"
             )
         lengths = [_length_s(burst) for burst in bursts]
         return Plan(

@@ -131,7 +131,7 @@ class ReceiverState:
         failures_count: Number of failures since the last success.
         last_error: Text of the last error, or None after a success.
         last_error_at: Time of the last error.
-        told_at: Time of the last success.
+        last_delivered_at: Time of the last success.
     """
 
     name: str
@@ -139,7 +139,7 @@ class ReceiverState:
     failures_count: int = 0
     last_error: str | None = None
     last_error_at: datetime | None = None
-    told_at: datetime | None = None
+    last_delivered_at: datetime | None = None
 
 
 class Announcer:
@@ -277,5 +277,5 @@ class _Delivery:
                 extra={"action": "announce", "run_id": run_id},
             )
             return False
-        state.failures_count, state.last_error, state.told_at = 0, None, self._now()
+        state.failures_count, state.last_error, state.last_delivered_at = 0, None, self._now()
         return True

@@ -235,14 +235,14 @@ def _at_anothers_endpoint(test: ServerTest, planned: Collection[str]) -> Foreign
     return ForeignRow(
         row=f"{server_tests_partition(test.started_at, test.agent_id)}|{server_test_key(test)}",
         field="endpoint",
-        said=f"{test.agent_id} recorded a test at {at}, which is planned at "
+        problem=f"{test.agent_id} recorded a test at {at}, which is planned at "
         f"{', '.join(sorted(planned))}",
     )
 
 
 def _foreign_row(violation: Violation) -> ForeignRow:
     problem = f"{violation.field} is not what the row's key says"
-    return ForeignRow(row=plain_text(violation.row, 300), field=violation.field, said=problem)
+    return ForeignRow(row=plain_text(violation.row, 300), field=violation.field, problem=problem)
 
 
 def _concerns(
@@ -280,7 +280,7 @@ def _valid_reports(
             valid[index] = report
         else:
             key = f"{burst_partition(run_id, burst.index)}|{REPORT}{index:05d}"
-            foreign.append(ForeignRow(row=key, field=field, said=problem))
+            foreign.append(ForeignRow(row=key, field=field, problem=problem))
     return valid
 
 

@@ -308,8 +308,9 @@ def _notes(results: Sequence[TrialResult], floor: float, question: Question) -> 
                 f"{trial}: only the {SILENT_STREAMS_MAX_COUNT} longest silences of streams are "
                 "stored, so more streams may have been cut"
             )
-        if result.beside_run_ids:
-            yield f"{trial}: other runs sent traffic during it: {', '.join(result.beside_run_ids)}"
+        if result.concurrent_run_ids:
+            others = ", ".join(result.concurrent_run_ids)
+            yield f"{trial}: other runs sent traffic during it: {others}"
     if isinstance(question, Search) and len(results) >= question.trials_max_count:
         yield f"ended after trials_max_count = {question.trials_max_count} trials"
 
@@ -514,13 +515,15 @@ def _alternated(
     size = formatting.ratio(abs(cost), 1) + (
         f" +- {formatting.ratio(half, 1)}" if half is not None else ""
     )
-    unclear = "" if metric.apart else "; not significant at 95 %, so this may be chance"
-    if not metric.apart and metric.alike_within_ratio is not None:
-        unclear += f": the two are equivalent within {formatting.ratio(metric.alike_within_ratio)}"
+    unclear = "" if metric.significant else "; not significant at 95 %, so this may be chance"
+    if not metric.significant and metric.equivalent_within_ratio is not None:
+        unclear += (
+            f": the two are equivalent within {formatting.ratio(metric.equivalent_within_ratio)}"
+        )
     thin = (
         f"; there are only {metric.a_count} and {metric.b_count} bursts, and three of each are "
         "needed"
-        if comparison.thin
+        if comparison.few_bursts
         else ""
     )
     sentence = (

@@ -99,7 +99,7 @@ def _event(event: ExecutedEvent) -> str:
     if event.ended_at is not None and event.started_at is not None:
         ended = f"took {formatting.time((event.ended_at - event.started_at).total_seconds())}"
     ended += "" if event.exit_code is None else f", exit {event.exit_code}"
-    output = f": {event.said}" if event.said else ""
+    output = f": {event.output}" if event.output else ""
     problem = f" ({event.problem})" if event.problem else ""
     at = formatting.UNKNOWN if event.started_at is None else _clock(event.started_at)
     return f"event at {at} UTC {ended}{output}{problem}"

@@ -2,8 +2,8 @@
 
 A command can only be given by a user who runs a process with it. A drill from the API gives a state
 of a switch that was declared by the operator of the coordinator. A user's own command is given to
-``broadside study drill --event``. It runs in that process, with the rights of that user on that
-host. It is never stored for execution, and no text is passed to a shell.
+``broadside study drill --event-command``. It runs in that process, with the rights of that user on
+that host. It is never stored for execution, and no text is passed to a shell.
 """
 
 import asyncio
@@ -47,7 +47,8 @@ def check_drill(question: Drill, spec: RunSpec, command: Sequence[str] | None) -
     if question.switch is None and not command:
         raise BadStudy(
             "question.switch: missing; give a declared switch and its state, or run the drill "
-            "on the coordinator's host with `broadside study drill --event COMMAND`, without --api"
+            "on the coordinator's host with `broadside study drill --event-command COMMAND`, "
+            "without --api"
         )
     if question.switch is not None and command:
         raise BadStudy(f"question.switch: {question.switch!r} and a command; give one of the two")
@@ -141,7 +142,9 @@ class Events:
             return begun.model_copy(update={"ended_at": self._now(), "problem": str(error)})
         finally:
             work.cancel()
-        return begun.model_copy(update={"ended_at": self._now(), "exit_code": code, "said": output})
+        return begun.model_copy(
+            update={"ended_at": self._now(), "exit_code": code, "output": output}
+        )
 
     async def _note(self, study_id: str, ran: ExecutedEvent) -> None:
         await self._shelf.change(study_id, lambda study: study.model_copy(update={"event": ran}))

@@ -141,7 +141,7 @@ class Studies:
         )
         if command is not None:
             self._events.commands[study_id] = tuple(command)
-            lock = {"held_by": self._name, "held_until_at": now + timedelta(seconds=HOLD_S)}
+            lock = {"locked_by": self._name, "locked_until_at": now + timedelta(seconds=HOLD_S)}
             study = study.model_copy(update=lock)
         await self._shelf.create(study_id, study)
         log.info("study created", extra={"action": "study", "run_id": study_id})
@@ -323,14 +323,14 @@ class Studies:
         now = self._now()
 
         def take(study: Study) -> Study:
-            lapsed = study.held_until_at is None or study.held_until_at < now
-            if study.held_by != self._name and not lapsed:
+            lapsed = study.locked_until_at is None or study.locked_until_at < now
+            if study.locked_by != self._name and not lapsed:
                 return study
             until_at = now + timedelta(seconds=hold_s)
-            return study.model_copy(update={"held_by": self._name, "held_until_at": until_at})
+            return study.model_copy(update={"locked_by": self._name, "locked_until_at": until_at})
 
         try:
-            return (await self._shelf.change(study_id, take)).held_by == self._name
+            return (await self._shelf.change(study_id, take)).locked_by == self._name
         except EntityNotFound:
             return False
 
@@ -357,7 +357,7 @@ class Studies:
             more = {
                 "scaling": await read_scaling(self._coordinator, study, run_id, trial),
                 "offered_bits_per_second": trial.offered_bits_per_second,
-                "beside_run_ids": tuple(await self._beside(study.study_id, run_id)),
+                "concurrent_run_ids": tuple(await self._beside(study.study_id, run_id)),
                 "cost_usd": await self._cost_usd(study, run_id),
             }
             await self._record(study, result.model_copy(update=more))

@@ -18,7 +18,7 @@ from broadside.coordinator.core.thresholds import ALL_THRESHOLDS, PROBES
 from broadside.coordinator.views.requests import LaunchRequest
 from broadside.exchange.engines import find, traffic_of
 from broadside.exchange.engines.port import EVERY_ENGINE
-from broadside.exchange.messages import Integer, Message, Number, RunId, UtcDatetime
+from broadside.exchange.messages import Integer, Message, Number, RunId, UtcDatetime, renamed
 
 
 def with_engine(spec: RunSpec, name: str) -> Mapping[str, Any]:
@@ -432,7 +432,9 @@ class TrialResult(Message):
     limiter: LimiterName = LimiterName.UNKNOWN
     bursts_count: int = 0
     # Other runs with traffic at the same time.
-    beside_run_ids: tuple[RunId, ...] = ()
+    concurrent_run_ids: Annotated[
+        tuple[RunId, ...], renamed("concurrent_run_ids", "beside_run_ids")
+    ] = ()
     # Cost at real scale, if the study has a budget.
     cost_usd: float | None = None
     # Scale-out: scaling within the hold.
@@ -512,8 +514,10 @@ class Study(Message):
     # Sequential study: expected number of bursts, as text.
     expected: str | None = None
     # Coordinator that will execute the next step.
-    held_by: str | None = None
-    held_until_at: UtcDatetime | None = None
+    locked_by: Annotated[str | None, renamed("locked_by", "held_by")] = None
+    locked_until_at: Annotated[UtcDatetime | None, renamed("locked_until_at", "held_until_at")] = (
+        None
+    )
     # In the order of the trials. All other data is in the runs.
     results: tuple[TrialResult, ...] = ()
     last_over_at: UtcDatetime | None = None

@@ -97,7 +97,7 @@ def _row(metric: Metric) -> tuple[str, ...]:
         item.format(metric.a_mean),
         item.format(metric.b_mean),
         item.format(metric.difference) + ("" if half is None else f" ± {item.format(half)}"),
-        "significant" if metric.apart else "",
+        "significant" if metric.significant else "",
     )
 
 

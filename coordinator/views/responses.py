@@ -4,6 +4,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Final, Literal
 
+from pydantic import ValidationError
+
 from broadside.coordinator.core.live.status import BurstStatus
 from broadside.coordinator.core.metrics import Layer
 from broadside.coordinator.core.plan.schedule import Firing, Schedule
@@ -46,7 +48,9 @@ def compare_stored_summary(stored: bytes, computed: RunSummary) -> Recomputed:
     """
     now = canonical(computed)
     differences = (
-        [] if now == stored else list(_differences("", json.loads(stored), json.loads(now)))
+        []
+        if now == stored
+        else list(_differences("", json.loads(_with_current_names(stored)), json.loads(now)))
     )
     if now != stored and not differences:
         differences = [
@@ -61,6 +65,14 @@ def compare_stored_summary(stored: bytes, computed: RunSummary) -> Recomputed:
         differences_count=len(differences),
         summary=computed,
     )
+
+
+def _with_current_names(stored: bytes) -> bytes:
+    """Return a stored summary with the current names of renamed fields, if it can be read."""
+    try:
+        return canonical(RunSummary.model_validate_json(stored))
+    except ValidationError:
+        return stored
 
 
 def _differences(where: str, stored: object, now: object) -> Iterator[str]:

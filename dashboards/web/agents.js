@@ -55,7 +55,7 @@ const PLACES = [
     ({ state }) => h("span", { class: `badge ${state === "failing" ? "fail" : ""}` }, state),
   ],
   ["Waiting", ({ waiting_count: count }) => `${count} ${count === 1 ? "run" : "runs"}`],
-  ["Last notice", ({ told_at: at }) => ago(at) ?? "none yet"],
+  ["Last notice", ({ last_delivered_at: at }) => ago(at) ?? "none yet"],
   ["Last error", ({ last_error: error }) => error ?? "none"],
   [
     "Failed",

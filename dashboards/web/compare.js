@@ -82,7 +82,7 @@ function shown(found, a, b) {
   const differing = found.conditions_differ.map((each) => h("li", each));
   return [
     h("p.sentence", found.sentence),
-    found.thin
+    found.few_bursts
       ? notice(
           "note",
           "Thin",

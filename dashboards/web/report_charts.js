@@ -15,11 +15,11 @@ async function draw(parent, chart, path, heading) {
   const answer = await ask(path + query, { more: { Accept: "image/svg+xml" } });
   const image = h("img.drawing", {
     src: URL.createObjectURL(await answer.blob()),
-    alt: `${chart.title}. ${chart.says}`,
+    alt: `${chart.title}. ${chart.description}`,
   });
   image.onload = () => URL.revokeObjectURL(image.src);
   parent.append(
-    h("figure.chart", h(`${heading}.unseen`, chart.title), image, h("p.readout", chart.says)),
+    h("figure.chart", h(`${heading}.unseen`, chart.title), image, h("p.readout", chart.description)),
   );
 }
 
@@ -79,7 +79,7 @@ export function reportCharts(runId, burstIndex, { status, summary, data }) {
         .toSorted((a, b) => (b.kind === "run") - (a.kind === "run"));
       body.replaceChildren();
       for (const entry of entries) {
-        const query = entry.kind === "burst" ? `?burst=${data.burstIndex}` : "";
+        const query = entry.kind === "burst" ? `?burst=${data.burstIndex + 1}` : "";
         if (drawnTheme !== current) return;
         await draw(body, entry, `/v1/runs/${runId}/charts/${entry.name}${query}`, "h3").catch(
           (problem) => {

@@ -130,7 +130,7 @@ class RunView {
   // Events from the stream ----------------------------------------------------------------------
 
   #listen() {
-    const query = this.burstIndex === null ? "" : `?burst_index=${this.burstIndex}`;
+    const query = this.burstIndex === null ? "" : `?burst=${this.burstIndex + 1}`;
     this.stream = new Stream(`/v1/runs/${this.runId}/events${query}`, {
       onevent: (name, message) => {
         const began = performance.now();

@@ -87,7 +87,7 @@ export function studiesView(main) {
 function trialColumns(question, knees) {
   const number = ({ index, run_id: id }) =>
     id ? h("a", { href: `#/run/${id}` }, index + 1) : index + 1;
-  const said = (trial) =>
+  const setting = (trial) =>
     knees.includes(trial.received_bits_per_second)
       ? [what(question, trial), " ", h("span.tag", "knee")]
       : what(question, trial);
@@ -95,7 +95,7 @@ function trialColumns(question, knees) {
   const verdict = (trial) => (trial.verdict ? verdictBadge(trial.verdict) : "unknown");
   return [
     ["Trial", number],
-    ["What", said],
+    ["Setting", setting],
     ["Received, payload", (trial) => rate(trial.received_bits_per_second), FIGURE],
     ["Device counter, IP", (trial) => rate(trial.firewall_bits_per_second), FIGURE],
     ["RTT", (trial) => seconds(trial.rtt_mean_s), FIGURE],

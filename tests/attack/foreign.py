@@ -90,13 +90,13 @@ async def _try_case(made: World, case: Case) -> str:
     assert answer.get("error") == "EntityRefused", answer
     after = await made.fabric.results.get(item.row.partition_key, item.row.row_key)
     assert before == after, "the row changed"
-    return str(answer["said"])
+    return str(answer["problem"])
 
 
 async def _try_other(made: World, kind: Kind, other: str) -> str:
     answer = await made.do(other, "upsert", written()[kind].row)
     assert answer.get("error") == "EntityRefused", answer
-    return str(answer["said"])
+    return str(answer["problem"])
 
 
 async def _try_endpoint(made: World, field: str) -> str:
@@ -121,7 +121,7 @@ async def _try_reader(made: World, name: str) -> str:
             await made.fabric.results.upsert(item.row)
     assert told(evidence, 0) == before, "it is evidence"
     assert evidence.foreign_rows, "it is not reported"
-    return evidence.foreign_rows[0].said
+    return evidence.foreign_rows[0].problem
 
 
 def _in_world(attack: Any, *given: Any) -> str:

@@ -184,7 +184,7 @@ def live(stage: Stage, case: Case) -> Report:
     step("plan", plan_again(stage, case))
     if case.inspect:
         case.inspect(stage)
-    step("down", stage.broadside("down", *case.arguments, "--yes", "--patience-s", "20"))
+    step("down", stage.broadside("down", *case.arguments, "--yes", "--timeout-s", "20"))
     nothing_left(stage, before)
     bodies_must_be_sound(stage, report)
     return report
@@ -265,7 +265,7 @@ def parked(stage: Stage, case: Case) -> Report:
     must(plan_again(stage, case), "plan after unpark")
     if differs := standing.keys() ^ stage.subscription.snapshot().keys():
         raise Fault(f"unpark does not bring all of it back: {sorted(differs)}")
-    must(stage.broadside("down", "--yes", "--patience-s", "20"), "down")
+    must(stage.broadside("down", "--yes", "--timeout-s", "20"), "down")
     nothing_left(stage, before)
     bodies_must_be_sound(stage, report)
     return report
@@ -281,7 +281,7 @@ def killed(stage: Stage, case: Case, kills_count: int, seed: int) -> Report:
     parts = {
         "up": (*case.arguments, "--yes"),
         "scale": (str(case.instances),),
-        "down": (*case.arguments, "--yes", "--patience-s", "20"),
+        "down": (*case.arguments, "--yes", "--timeout-s", "20"),
     }
     for round_ in range(kills_count):
         for verb in ("up", "scale", "down"):
@@ -313,12 +313,12 @@ def failed_up(stage: Stage, case: Case) -> Report:
         report.steps_s[f"up after a failed {kind}"] = done.took_s
         report.resources_count = len(stage.subscription.snapshot()) - len(before)
         must(plan_again(stage, case), "plan")
-        must(stage.broadside("down", *case.arguments, "--yes", "--patience-s", "20"), "down")
+        must(stage.broadside("down", *case.arguments, "--yes", "--timeout-s", "20"), "down")
         nothing_left(stage, before)
     stage.subscription.failing["natgateways"] = 3
     must(stage.broadside("up", *case.arguments, "--yes"), "up, all operations fail", code=4)
     done = must(
-        stage.broadside("down", *case.arguments, "--yes", "--patience-s", "20"), "down of it"
+        stage.broadside("down", *case.arguments, "--yes", "--timeout-s", "20"), "down of it"
     )
     report.steps_s["down of a failed up"] = done.took_s
     nothing_left(stage, before)
@@ -340,7 +340,7 @@ def healed(stage: Stage, case: Case) -> Report:
     troubles.failing["client000001"] = "install.sh ended with 100: no space left on device"
     troubles.silent.add("client000001")
     troubles.dead.add("server000000")
-    short = (*case.arguments, "--yes", "--ready-within-s", "25")
+    short = (*case.arguments, "--yes", "--timeout-s", "25")
     done = must(stage.broadside("up", *short), "up with two VMs in trouble", code=4)
     agents_count = done.output.count("not ready: ")
     for wanted in (
@@ -357,7 +357,7 @@ def healed(stage: Stage, case: Case) -> Report:
     report.steps_s["up, healed"] = done.took_s
     all_ready(stage, done)
     report.resources_count = len(stage.subscription.snapshot()) - len(before)
-    must(stage.broadside("down", *case.arguments, "--yes", "--patience-s", "20"), "down")
+    must(stage.broadside("down", *case.arguments, "--yes", "--timeout-s", "20"), "down")
     nothing_left(stage, before)
     bodies_must_be_sound(stage, report)
     return report

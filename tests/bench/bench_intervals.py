@@ -130,7 +130,7 @@ def of_differences(draws: int) -> Iterator[str]:
             (metric,) = compare(a, b).metrics
             half = metric.difference_half_width
             stored += half is not None and abs(metric.difference) <= half
-            gap += metric.apart
+            gap += metric.significant
         sizes = f"{count:3d} and {other:2d} bursts"
         yield f"{sizes}: {stored / draws:6.1%} held, {gap / draws:6.1%} apart"
 

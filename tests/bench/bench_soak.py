@@ -111,7 +111,7 @@ async def bench(folder: Path, pairs: int, bursts: int) -> list[Row]:
             # A real coordinator does not have the objects of the simulation, so the collector skips
             # them.
             gc.freeze()
-            run, last = f"/v1/runs/{plan.run_id}", plan.bursts[-1].index
+            run, last = f"/v1/runs/{plan.run_id}", plan.bursts[-1].index + 1
             firing = asyncio.create_task(fire(coordinator, clock))
             for name, path in (
                 ("status", run),

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import httpx
 import pytest
+from pydantic import ValidationError
 from pydantic_settings import BaseSettings
 
 from broadside.agent.agent_settings import AgentSettings
@@ -24,11 +25,12 @@ from broadside.coordinator.cli.api_client import ApiClient
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
 from broadside.coordinator.core.plan.planner import plan as make_plan
 from broadside.coordinator.core.run_spec import Plan
+from broadside.coordinator.core.summary import Contradiction, Rule
 from broadside.coordinator.device.telemetry.config import open_telemetry
 from broadside.coordinator.device.telemetry.source import TelemetryError
 from broadside.exchange.engines import engines
 from broadside.exchange.fabric import FabricSettings, open_fabric
-from broadside.exchange.messages import Message
+from broadside.exchange.messages import Message, former_names
 from tests.compat import older_reader
 from tests.compat.read import (
     FIXTURES,
@@ -109,10 +111,27 @@ def test_all_rows_can_be_read(version: str) -> None:
     assert read(version)["rows"].keys() >= KINDS
 
 
+@cache
+def all_former_names() -> Mapping[str, frozenset[str]]:
+    """Return the former names of all renamed fields, by current name."""
+    result: dict[str, frozenset[str]] = {}
+    for _, kind in stored_models():
+        for name, former in renames(kind).items():
+            result[name] = result.get(name, frozenset()) | former
+    return result
+
+
 def is_part(written: object, stored: object) -> bool:
-    """Return true if ``stored`` has everything in ``written``, at any depth."""
+    """Return true if ``stored`` has everything in ``written``, at any depth.
+
+    Renamed fields may have a former name in ``stored``.
+    """
     if isinstance(written, dict) and isinstance(stored, dict):
-        return all(name in stored and is_part(written[name], stored[name]) for name in written)
+        for name, value in written.items():
+            names = [name] if name in stored else all_former_names().get(name, frozenset())
+            if not any(is_part(value, stored[old]) for old in names if old in stored):
+                return False
+        return True
     if isinstance(written, list) and isinstance(stored, list) and len(written) == len(stored):
         return all(map(is_part, written, stored))
     return written == stored
@@ -220,6 +239,26 @@ def former_name(name: str, version: str) -> str | None:
     return name if name in messages else named[0] if named else None
 
 
+def renames(kind: type[Message]) -> Mapping[str, frozenset[str]]:
+    """Return the former names of the renamed fields in a model."""
+    return {
+        name: names - {name}
+        for name, field in kind.model_fields.items()
+        if (names := former_names(field))
+    }
+
+
+def test_renamed_fields_are_written_with_their_new_names() -> None:
+    stored = {"rule": "rows", "said": 2.0, "bound": 1.0}
+    result = Contradiction.model_validate(stored)
+    assert result == Contradiction(rule=Rule.ROWS, observed=2, limit=1)
+    written = json.loads(result.to_json())
+    assert written["observed"] == 2.0 and not written.keys() & {"said", "bound"}
+    assert Contradiction.model_validate_json(result.to_json()) == result
+    with pytest.raises(ValidationError, match="told"):
+        Contradiction.model_validate(stored | {"told": 1})
+
+
 @every_version
 def test_stored_fields_are_compatible(version: str) -> None:
     problems = []
@@ -233,15 +272,17 @@ def test_stored_fields_are_compatible(version: str) -> None:
         old = model_schema(former_schema, former)
         today = kind.model_json_schema()
         new = model_schema(today, name)
+        current = {old: now for now, olds in renames(kind).items() for old in olds}
         for field, before in old.get("properties", {}).items():
-            after = new.get("properties", {}).get(field)
+            after = new.get("properties", {}).get(current.get(field, field))
             if after is None:
                 problems.append(f"{name}.{field}: it was removed; keep it readable")
             elif before.get("default") != after.get("default"):
                 problems.append(f"{name}.{field}: its default was {before.get('default')!r}")
         problems += [
             f"{name}.{field}: it is required; give it a default"
-            for field in set(new.get("required", ())) - set(old.get("required", ()))
+            for field in set(new.get("required", ()))
+            - {current.get(field, field) for field in old.get("required", ())}
         ]
         for definition, before in former_schema.get("$defs", {}).items():
             after = today.get("$defs", {}).get(definition, {})

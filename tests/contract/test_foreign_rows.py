@@ -156,7 +156,7 @@ async def test_many_foreign_tests_do_not_hide_the_real_test(
     evidence = await read(records)
     assert told(evidence, 0) == before
     assert len(evidence.foreign_rows) == len(rows)
-    assert "planned at s1" in evidence.foreign_rows[0].said
+    assert "planned at s1" in evidence.foreign_rows[0].problem
     measured = measure_burst(PLAN.spec, await read(records), AT + timedelta(hours=1))
     assert measured.summary.foreign_rows_count == len(rows)
     assert len(measured.summary.foreign_rows) < len(rows)

@@ -98,7 +98,7 @@ def chapter(document: str, results: Sequence[Result], when: str) -> str:
         elif had:
             stored = rest.partition("\n### ")[0].partition(LEGEND)[0]
             parts.append(f"### {title}\n{stored.rstrip()}\n")
-    legend = [f"| {fault.name} | {fault.says} |" for fault in FAULTS.values()]
+    legend = [f"| {fault.name} | {fault.description} |" for fault in FAULTS.values()]
     parts.append("\n".join([f"{LEGEND}\n| fault | action |", "| --- | --- |", *legend]) + "\n")
     return "\n".join(parts)
 

@@ -95,7 +95,7 @@ class Fault:
     """Row of the matrix.
 
     Attributes:
-        says: One line for the legend of the table.
+        description: One line for the legend of the table.
         lasts_s: Time from the injection to the healing.
         lasts_before_claim_s: The same before a claim, if it must be longer.
         early_s: Time before the planned end for faults in the reporting phase.
@@ -110,7 +110,7 @@ class Fault:
     """
 
     name: str
-    says: str
+    description: str
     inject: Verb = lambda scene: None
     heal: Verb = lambda scene: None
     lasts_s: float = 0.0
@@ -213,26 +213,26 @@ def _poison(scene: Scene) -> None:
 _ALL: Final = (
     Fault(
         name=NOTHING,
-        says="no fault; the reference for the other rows",
+        description="no fault; the reference for the other rows",
         backs_up=True,
     ),
     Fault(
         name="sigkill",
-        says="client agent and its engine are killed, and restarted after 6 s",
+        description="client agent and its engine are killed, and restarted after 6 s",
         inject=_agents(signal.SIGKILL),
         heal=lambda scene: scene.range.revive(),
         lasts_s=6,
     ),
     Fault(
         name="sigkill-server",
-        says="server agent and its engines are killed, and restarted after 3 s",
+        description="server agent and its engines are killed, and restarted after 3 s",
         inject=_agents(signal.SIGKILL, server=True),
         heal=lambda scene: scene.range.revive(),
         lasts_s=3,
     ),
     Fault(
         name="sigkill-coordinator",
-        says="coordinator is killed, and restarted after 3 s",
+        description="coordinator is killed, and restarted after 3 s",
         backs_up=True,
         inject=lambda scene: scene.range.coordinator.kill(),
         heal=lambda scene: scene.range.coordinator.start(),
@@ -240,7 +240,7 @@ _ALL: Final = (
     ),
     Fault(
         name="sigstop",
-        says="client agent and its engine are stopped for 20 s",
+        description="client agent and its engine are stopped for 20 s",
         inject=_agents(signal.SIGSTOP),
         heal=_agents(signal.SIGCONT),
         lasts_s=20,
@@ -249,7 +249,7 @@ _ALL: Final = (
     ),
     Fault(
         name="sigstop-coordinator",
-        says="coordinator is stopped for 20 s, with a lease of 5 s",
+        description="coordinator is stopped for 20 s, with a lease of 5 s",
         inject=lambda scene: scene.range.coordinator.signal(signal.SIGSTOP),
         heal=lambda scene: scene.range.coordinator.signal(signal.SIGCONT),
         lasts_s=20,
@@ -259,7 +259,7 @@ _ALL: Final = (
     ),
     Fault(
         name="network-cut",
-        says="both cables of the client are disconnected for 10 s",
+        description="both cables of the client are disconnected for 10 s",
         inject=_cables(data=True, up=False),
         heal=_cables(data=True, up=True),
         cuts_cables=True,
@@ -271,8 +271,8 @@ _ALL: Final = (
         name="control-cut",
         # Agents that share the store's files have no such network link.
         fabrics=("http", "azure"),
-        says="the client is disconnected from queue and table for 20 s, with a lease of 5 s; "
-        "traffic is not affected",
+        description="the client is disconnected from queue and table for 20 s, with a lease of "
+        "5 s; traffic is not affected",
         inject=_cables(data=False, up=False),
         heal=_cables(data=False, up=True),
         cuts_cables=True,
@@ -283,8 +283,8 @@ _ALL: Final = (
     ),
     Fault(
         name="queue-down",
-        says="the broker is killed, the coordinator is disconnected, or the queue's file is "
-        "locked; restored after 8 s",
+        description="the broker is killed, the coordinator is disconnected, or the queue's file "
+        "is locked; restored after 8 s",
         inject=lambda scene: scene.range.break_queue(),
         heal=lambda scene: scene.range.mend_queue(),
         lasts_s=8,
@@ -292,7 +292,7 @@ _ALL: Final = (
     Fault(
         name="table-503",
         fabrics=("azure",),
-        says="the table returns 503 for 20 s; before the claim until 4 s before the start",
+        description="the table returns 503 for 20 s; before the claim until 4 s before the start",
         inject=lambda scene: scene.range.services.tables.refuse(503),
         heal=lambda scene: scene.range.services.tables.heal(),
         lasts_s=20,
@@ -303,7 +303,7 @@ _ALL: Final = (
     Fault(
         name="table-down",
         fabrics=("azure",),
-        says="the table rejects new connections for 10 s and closes existing ones",
+        description="the table rejects new connections for 10 s and closes existing ones",
         inject=lambda scene: scene.range.services.tables.stop(),
         heal=lambda scene: scene.range.services.tables.start(),
         lasts_s=10,
@@ -311,8 +311,8 @@ _ALL: Final = (
     ),
     Fault(
         name=FULL_DISK,
-        says="the client's disk is full except for 16 KiB, and table and blobs are unavailable, "
-        "for 20 s",
+        description="the client's disk is full except for 16 KiB, and table and blobs are "
+        "unavailable, for 20 s",
         inject=_fill_disk,
         heal=_free_disk,
         lasts_s=20,
@@ -320,8 +320,8 @@ _ALL: Final = (
     ),
     Fault(
         name="clock-step",
-        says=f"the client's clock is {CLOCK_STEP_S:g} s off for 12 s, or until its job is armed; "
-        "the clock gate is 0.05 s",
+        description=f"the client's clock is {CLOCK_STEP_S:g} s off for 12 s, or until its job is "
+        "armed; the clock gate is 0.05 s",
         inject=_clock(CLOCK_STEP_S),
         heal=_clock(0.0),
         lasts_s=12,
@@ -331,19 +331,19 @@ _ALL: Final = (
     Fault(
         name="delivered-twice",
         fabrics=("azure",),
-        says="all messages are delivered twice, including those already received",
+        description="all messages are delivered twice, including those already received",
         inject=_deliver_twice,
         heal=_deliver_once,
         lasts_s=15,
     ),
     Fault(
         name="poison",
-        says="three messages that are not jobs are sent",
+        description="three messages that are not jobs are sent",
         inject=_poison,
     ),
     Fault(
         name="server-stuck",
-        says="the server's iperf3 is stopped for 12 s",
+        description="the server's iperf3 is stopped for 12 s",
         inject=_engines(signal.SIGSTOP, server=True),
         heal=_engines(signal.SIGCONT, server=True),
         lasts_s=12,
@@ -353,20 +353,20 @@ _ALL: Final = (
     ),
     Fault(
         name="server-dead",
-        says="the server's iperf3 is killed",
+        description="the server's iperf3 is killed",
         inject=_engines(signal.SIGKILL, server=True),
         early_s=EARLY_S,
     ),
     Fault(
         name="client-dead",
-        says="the client's iperf3 is killed as soon as it runs",
+        description="the client's iperf3 is killed as soon as it runs",
         inject=_engines(signal.SIGKILL),
         early_s=EARLY_S,
     ),
     Fault(
         name="slow-table",
         fabrics=("azure",),
-        says=f"requests to the table are delayed by {SLOW_S:g} s, for 10 s",
+        description=f"requests to the table are delayed by {SLOW_S:g} s, for 10 s",
         inject=lambda scene: scene.range.services.tables.slow(SLOW_S),
         heal=lambda scene: scene.range.services.tables.heal(),
         lasts_s=10,

@@ -97,7 +97,7 @@ def _round(name: str) -> Fault:
 
     return Fault(
         name=name,
-        says="several random targets are killed or stopped together",
+        description="several random targets are killed or stopped together",
         inject=inject,
         heal=lambda scene: _mend_all(scene.range),
         gap_s=GAP_S,

@@ -152,14 +152,14 @@ async def test_bursts_and_pairs_are_paged(fabric: Fabric, http: httpx.AsyncClien
         burst.verdict.value for burst in summary.bursts
     ]
     assert all(entry["summary"]["pairs"] == [] for entry in bursts)
-    one = (await get(http, f"/v1/runs/{RUN}/bursts/1")).json()
+    one = (await get(http, f"/v1/runs/{RUN}/bursts/2")).json()
     assert one == bursts[1]
-    pairs, count = await pages(http, f"/v1/runs/{RUN}/pairs?burst=1&limit=3")
+    pairs, count = await pages(http, f"/v1/runs/{RUN}/pairs?burst=2&limit=3")
     assert (len(pairs), count) == (4, 2)
     assert [entry["summary"]["state"] for entry in pairs] == [
         pair.state.value for pair in summary.bursts[1].pairs
     ]
-    for path in ("bursts/2", "pairs?burst=2", "series?burst=2"):
+    for path in ("bursts/3", "pairs?burst=3", "series?burst=3"):
         assert (await http.get(f"/v1/runs/{RUN}/{path}")).status_code == 404, path
 
 

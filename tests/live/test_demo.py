@@ -87,7 +87,7 @@ def test_two_demos_in_sequence_share_a_data_directory(site: Site) -> None:
             summary, _ = demo(site, *SHORT, "--pairs", "3", "--firewall-rate-ratio", "1.5")
         stored = summary["reconciliation"]
         assert stored["lag_s"] is not None, summary["findings"]
-        assert stored["neighbours"] == []
+        assert stored["overlapping_run_ids"] == []
         verdicts.append(summary["verdict"])
     assert verdicts.count("pass") == 2 or taken.much, verdicts
     assert "fail" not in verdicts

@@ -213,7 +213,7 @@ def test_up_ends_when_all_heartbeats_advance(booted: Stubs) -> None:
     beats = [[beat_row(name, second) for name in AGENTS] for second in (1, 6)]
     booted.answer(rows={"items": [COORDINATOR_READY, *beats[0]]})
     booted.answer(next_rows={"items": [COORDINATOR_READY, *beats[1]]})
-    done = booted.run("up", "--yes", "--ready-within-s", "30")
+    done = booted.run("up", "--yes", "--timeout-s", "30")
     assert done.returncode == 0, done.stderr
     assert "3 of 3 agents and the coordinator ready\n" in done.stdout
     assert "0 of 3 agents and the coordinator ready; waiting" in done.stderr
@@ -234,7 +234,7 @@ def test_up_lists_vms_that_are_not_ready(booted: Stubs) -> None:
             ]
         }
     )
-    done = booted.run("up", "--yes", "--ready-within-s", "1")
+    done = booted.run("up", "--yes", "--timeout-s", "1")
     assert done.returncode == 4
     assert done.stdout.splitlines()[-5:] == [
         "not ready: c0: it was ready at 2026-11-26T12:00:00Z, and has no heartbeat now",
@@ -248,14 +248,14 @@ def test_up_lists_vms_that_are_not_ready(booted: Stubs) -> None:
 
 def test_up_reports_unreadable_table(booted: Stubs) -> None:
     booted.answer(rows_refused=True)
-    done = booted.run("up", "--yes", "--ready-within-s", "1")
+    done = booted.run("up", "--yes", "--timeout-s", "1")
     assert done.returncode == 4
     assert done.stdout.count("no boot status in the table or on its serial console") == 4
     assert "cannot be read: ERROR: AuthorizationFailure" in done.stdout
 
 
 def test_up_does_not_wait_with_zero_timeout(booted: Stubs) -> None:
-    done = booted.run("up", "--yes", "--ready-within-s", "0")
+    done = booted.run("up", "--yes", "--timeout-s", "0")
     assert done.returncode == 0, done.stderr
     assert not [call for call in booted.calls() if "list-instances" in call]
 
@@ -302,7 +302,7 @@ LEFT_GROUP = {"id": "/subscriptions/0/resourceGroups/night", "name": "night", "t
 
 def test_down_exits_with_1_and_lists_remaining_resources(stubs: Stubs) -> None:
     stubs.answer(resources=LEFT, groups=[LEFT_GROUP], stays=True)
-    done = stubs.run("down", "--yes", "--patience-s", "0")
+    done = stubs.run("down", "--yes", "--timeout-s", "0")
     assert done.returncode == 1
     assert "remaining: /subscriptions/0/x/disk\n" in done.stdout
     assert "remaining: resource group night" in done.stdout
@@ -312,7 +312,7 @@ def test_down_exits_with_1_and_lists_remaining_resources(stubs: Stubs) -> None:
 def test_down_waits_for_the_resource_list_to_update(stubs: Stubs) -> None:
     """Test that a resource list is read again if it is not up to date."""
     stubs.answer(resources=LEFT, later=[])
-    done = stubs.run("down", "--yes", "--patience-s", "0.5")
+    done = stubs.run("down", "--yes", "--timeout-s", "0.5")
     assert done.returncode == 0, done.stderr
     assert "1 resources are still listed; checking again" in done.stderr
 

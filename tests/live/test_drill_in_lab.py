@@ -51,7 +51,16 @@ def event_of(lab: Lab, profile: str) -> str:
 def drilled(lab: Lab, site: Site, profile: str) -> Any:
     """Run a drill for the first of two firewalls and return the conclusion of the study."""
     profiles.apply(lab, "active-standby")
-    requested = ("study", "drill", "smoke", "--event", event_of(lab, profile), "--at", "8", *SMALL)
+    requested = (
+        "study",
+        "drill",
+        "smoke",
+        "--event-command",
+        event_of(lab, profile),
+        "--at",
+        "8",
+        *SMALL,
+    )
     done = site.run(*requested, "--json", timeout_s=180)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)["conclusion"]
@@ -62,7 +71,7 @@ def test_measures_duration_and_time_of_a_failover(
 ) -> None:
     lab, site = standing
     refused = site.run(
-        *("study", "drill", "smoke", "--event", event_of(lab, "failover")),
+        *("study", "drill", "smoke", "--event-command", event_of(lab, "failover")),
         *("--api", "http://127.0.0.1:1"),
     )
     assert refused.returncode == 3

@@ -194,7 +194,7 @@ def test_doctor_verifies_permissions_of_agents(site: Site, agent_id: str, role: 
 def test_rejects_and_audits_writes_to_rows_of_other_agents(site: Site) -> None:
     run_id, start_s = launched(site, burst_s=8)
     sleep_until(start_s + 2)
-    pairs = call(site.coordinator.url, "GET", f"/v1/runs/{run_id}/pairs?burst=0")
+    pairs = call(site.coordinator.url, "GET", f"/v1/runs/{run_id}/pairs?burst=1")
     theirs = next(p["pair_index"] for p in pairs if p["client_agent_id"] not in (None, "c001"))
     forged = Entity(
         partition_key=f"burst.{run_id}.00000",
@@ -304,6 +304,6 @@ def test_revoked_agent_makes_the_burst_inconclusive(site: Site) -> None:
     revoke(site, "c001")
     summary = wait_for_summary(site.coordinator.url, run_id, 240)
     assert summary["verdict"] == "inconclusive", summary["findings"]
-    pairs = call(site.coordinator.url, "GET", f"/v1/runs/{run_id}/pairs?burst=0")
+    pairs = call(site.coordinator.url, "GET", f"/v1/runs/{run_id}/pairs?burst=1")
     outcomes = {pair["client_agent_id"]: pair["outcome"] for pair in pairs}
     assert outcomes == {"c001": None, "c002": "measured"}

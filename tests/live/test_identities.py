@@ -88,7 +88,7 @@ def test_agent_check_verifies_permissions_without_coordinator(
 ) -> None:
     agent = {"BROADSIDE_AGENT_ROLE": role, "BROADSIDE_AGENT_AGENT_ID": "a1"}
     done = subprocess.run(
-        [sys.executable, "-m", "broadside.agent.check", "--rights"],
+        [sys.executable, "-m", "broadside.agent.check", "--check-permissions"],
         env={**site.environment, **azure.of(VMS[role]), **agent},
         capture_output=True,
         text=True,

@@ -68,17 +68,17 @@ def test_comparison_distinguishes_idps_on_and_off(site: Site) -> None:
         assert round(received["b_mean"] / 1e9, 2) == 9.21
         assert round(rtt["a_mean"] * 1e3) == 109
         assert round(rtt["b_mean"] * 1e3, 1) == 7.9
-        assert received["apart"]
-        assert rtt["apart"]
-        assert not comparison["thin"]
+        assert received["significant"]
+        assert rtt["significant"]
+        assert not comparison["few_bursts"]
         assert comparison["conditions_differ"] == []
 
     for at in ("2022-01-13T15:49:00Z", "10:49"):
         assert_true_means(answer(site.run("compare", "last", "--split-at", at, "--json")))
     # Two parts of the same file, distinguished by their labels.
     for option, at, value in (
-        ("--before", "2022-01-13T10:49", "alert-and-deny"),
-        ("--from", "2022-01-13T10:50", "off"),
+        ("--until", "2022-01-13T10:49", "alert-and-deny"),
+        ("--since", "2022-01-13T10:50", "off"),
     ):
         sliced = ("import", "original", str(IDPS), option, at, "--label", f"idps={value}")
         answer(site.run(*sliced, "--json"))

@@ -60,7 +60,7 @@ def site(tmp_path: Path) -> Iterator[tuple[Site, str]]:
 def test_search_brackets_the_planted_rate(site: tuple[Site, str]) -> None:
     place, url = site
     bounds = ["--min", "200M", "--max", "600M", "--precision", "0.3", "--trials", "3"]
-    goals = ["--shortfall", str(SHORTFALL)]
+    goals = ["--max-loss", str(SHORTFALL)]
     done = place.run(
         *("study", "search", "smoke", *bounds, *goals, *SMALL, "--json", "--api", url),
         timeout_s=180,
@@ -77,7 +77,7 @@ def test_search_brackets_the_planted_rate(site: tuple[Site, str]) -> None:
         assert result["completeness_ratio"] > 0.95
         carried = min(offered, PAYLOAD_BITS_PER_SECOND)
         assert result["received_bits_per_second"] == pytest.approx(carried, rel=0.15)
-        assert result["beside_run_ids"] == []
+        assert result["concurrent_run_ids"] == []
     # The maximum rate to offer that should still meet the goal.
     most = PAYLOAD_BITS_PER_SECOND / (1 - SHORTFALL)
     assert matched["highest_bits_per_second"] <= 1.05 * most

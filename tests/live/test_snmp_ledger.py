@@ -90,4 +90,4 @@ def test_distinguishes_similar_runs_across_a_restart(tmp_path: Path) -> None:
         # of their times depends on the load of the host.
         wrong = {item["id"] for item in summary["findings"] if item["severity"] == "problem"}
         assert wrong <= {"ledger-thin", "residual"}, reported
-    assert first["run_id"] in second["reconciliation"]["neighbours"]
+    assert first["run_id"] in second["reconciliation"]["overlapping_run_ids"]

@@ -89,8 +89,8 @@ def test_bidirectional_run_with_all_options_and_limited_window(
     (pair,) = burst["pairs"]
     assert (pair["basis"], pair["joined_by"]) == ("receiver", "cookie")
     (difference,) = burst["differences"]
-    assert (difference["field"], difference["asked"]) == ("window_bytes", str(requested))
-    assert difference["did"] == str(granted)
+    assert (difference["field"], difference["requested"]) == ("window_bytes", str(requested))
+    assert difference["effective"] == str(granted)
     assert "engine-differs" in [finding["id"] for finding in burst["findings"]]
 
 

@@ -197,7 +197,7 @@ def launched(served: ServedClient) -> dict[str, Any]:
         return bool(served.call("read_summary", run_id=run_id).status_code == 200)
 
     wait_for("a verdict", is_over, 120)
-    return {"run_id": run_id, "pair": "1", "burst_index": 0, "study_id": SWEPT.study_id}
+    return {"run_id": run_id, "pair": "1", "burst": 1, "study_id": SWEPT.study_id}
 
 
 async def planted(fabric: Fabric) -> None:
@@ -366,7 +366,7 @@ def test_client_parses_every_response_format(served: ServedClient) -> None:
 
 def test_client_parses_every_error_as_problem(served: ServedClient) -> None:
     unknown: dict[str, Any] = {"run_id": "none", "study_id": "none", "name": "none", "pair": "1"}
-    unknown |= {"burst_index": 0, "sequence_number": 999999}
+    unknown |= {"burst": 1, "sequence_number": 999999}
     for operation in served.operations:
         place = {name: unknown[name] for name in re.findall("{([a-z_]+)}", operation.path)}
         body = served.body(operation)

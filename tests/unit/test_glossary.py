@@ -18,11 +18,7 @@ from tests.docs_build.glossary_page import read_terms
 
 WORD: Final = re.compile(r"[a-z]+")
 COMMON: Final = frozenset(Path(__file__).with_name("common_words.txt").read_text("utf-8").split())
-# Name parts to be replaced in a later API. Do not add new ones.
-TO_RENAME: Final = frozenset(
-    {"alike", "apart", "asked", "beside", "held", "neighbours", "said", "says", "stands", "told"}
-    | {"whole"}
-)
+WEB: Final = Path(__file__).parents[2] / "dashboards" / "web"
 ENDINGS: Final = ("", "s", "es", "ed", "d", "ing")
 
 
@@ -55,7 +51,28 @@ def command_names() -> Iterator[str]:
             yield from (*parameter.opts, *parameter.secondary_opts)
 
 
-@pytest.mark.parametrize("kind", ["API", "commands", "metrics", "labels"])
+def page_labels() -> Iterator[str]:
+    """Yield the headings, buttons, table columns and names of values on the page."""
+    elements = "h[1-6]|th|button|caption|dt|label|legend|summary"
+    patterns = (
+        rf'h\(\s*[`"](?:{elements})\b[^"`]*[`"],\s*(?:\{{[^{{}}]*\}},\s*)?"([^"]+)"',
+        r'^\s*\["([A-Z][^"]*)",\s',
+    )
+    for path in sorted(WEB.glob("*.js")):
+        text = path.read_text("utf-8")
+        for pattern in patterns:
+            yield from re.findall(pattern, text, re.MULTILINE)
+    for path in sorted(WEB.glob("*.html")):
+        text = path.read_text("utf-8")
+        yield from re.findall(rf"<(?:{elements}|a|title)\b[^>]*>([^<>]+)<", text)
+
+
+def test_page_labels_are_found() -> None:
+    assert {"Role", "Report (HTML)", "Try again", "Latest run"} <= set(page_labels())
+    assert len(set(page_labels())) > 90
+
+
+@pytest.mark.parametrize("kind", ["API", "commands", "metrics", "labels", "page"])
 def test_name_parts_are_terms_or_common_words(
     kind: str, terms: frozenset[str], tmp_path: Path
 ) -> None:
@@ -64,8 +81,9 @@ def test_name_parts_are_terms_or_common_words(
         "commands": command_names,
         "metrics": lambda: (*METRICS, *(metric.name for metric in ALL_METRICS)),
         "labels": lambda: (metric.label for metric in ALL_METRICS),
+        "page": page_labels,
     }
-    known = terms | COMMON | TO_RENAME
+    known = terms | COMMON
     unknown = {
         name: sorted(parts - known)
         for name in names[kind]()
@@ -83,4 +101,4 @@ def test_terms_are_unique_and_explained() -> None:
 def test_common_words_are_sorted_and_no_terms(terms: frozenset[str]) -> None:
     parts = Path(__file__).with_name("common_words.txt").read_text("utf-8").split()
     assert parts == sorted(COMMON)
-    assert not COMMON & (terms | TO_RENAME)
+    assert not COMMON & terms

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Annotated, Final
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from broadside.coordinator.core.metrics import (
     MetricDefinition,
 )
 from broadside.coordinator.core.summary import BurstSummary, figure
-from broadside.exchange.messages import Message
+from broadside.exchange.messages import Message, renamed
 
 # No difference is reported as *apart* if a group has fewer bursts, or if there are fewer pairs of
 # bursts.
@@ -71,13 +71,15 @@ class Metric(Message):
     ratio_high: float | None
     # True if the 95 % interval of the difference does not contain zero, with three bursts or more
     # in each group.
-    apart: bool
+    significant: Annotated[bool, renamed("significant", "apart")]
     # True if the bursts of both groups alternated. The interval is then from the differences of
     # neighbours.
     paired: bool = False
     # The smallest margin, relative to the mean of a, for which the two groups are equivalent (two
     # one-sided tests at 5 %). None if there are too few bursts.
-    alike_within_ratio: float | None = None
+    equivalent_within_ratio: Annotated[
+        float | None, renamed("equivalent_within_ratio", "alike_within_ratio")
+    ] = None
     sentence: str
 
 
@@ -88,7 +90,7 @@ class Comparison(Message):
     b: str
     metrics: tuple[Metric, ...]
     # True if a group has fewer than three bursts.
-    thin: bool
+    few_bursts: Annotated[bool, renamed("few_bursts", "thin")]
     # Conditions that differ, except for the one that defines the groups.
     conditions_differ: tuple[str, ...]
     sentence: str
@@ -129,9 +131,9 @@ def compare(a: Group, b: Group) -> Comparison:
         a=a.name,
         b=b.name,
         metrics=metrics,
-        thin=thin,
+        few_bursts=thin,
         conditions_differ=differ,
-        sentence=_sentence(a, b, metrics, thin=thin, differ=differ),
+        sentence=_sentence(a, b, metrics, few_bursts=thin, differ=differ),
     )
 
 
@@ -180,9 +182,9 @@ def _metric(item: MetricDefinition, a: Group, b: Group) -> Metric | None:
         ratio=figure(ratio),
         ratio_low=figure(low),
         ratio_high=figure(high),
-        apart=gap,
+        significant=gap,
         paired=turns is not None,
-        alike_within_ratio=figure(nan),
+        equivalent_within_ratio=figure(nan),
         sentence=_said(item, a, b, one, two, ratio, _sure(difference, half, nan, item, gap)),
     )
 
@@ -242,11 +244,13 @@ def _welch(one: Mean, two: Mean) -> float:
     return float((a + b) ** 2 / (a**2 / one.freedom + b**2 / two.freedom))
 
 
-def _sure(difference: float, half: float, alike: float, item: MetricDefinition, apart: bool) -> str:
+def _sure(
+    difference: float, half: float, alike: float, item: MetricDefinition, significant: bool
+) -> str:
     """Return a text that explains what a difference shows."""
     if math.isnan(half):
         return "too few bursts to compare"
-    if apart:
+    if significant:
         return f"different: {item.format(difference)} +- {item.format(half)} (95 %)"
     if math.isnan(alike):
         return "too few bursts to compare"
@@ -265,13 +269,13 @@ def _said(
 
 
 def _sentence(
-    a: Group, b: Group, metrics: Sequence[Metric], *, thin: bool, differ: Sequence[str]
+    a: Group, b: Group, metrics: Sequence[Metric], *, few_bursts: bool, differ: Sequence[str]
 ) -> str:
     if not metrics:
         return f"{a.name} and {b.name} have no metric in common"
     parts = [metric.sentence for metric in metrics if metric.name == RECEIVED.short_name]
-    parts += [m.sentence for m in metrics if m.apart and m.name in _TOLD_IF_APART]
-    if thin:
+    parts += [m.sentence for m in metrics if m.significant and m.name in _TOLD_IF_APART]
+    if few_bursts:
         counts = f"{len(a.observations)} and {len(b.observations)}"
         parts.append(f"too few bursts: {counts}; {ENOUGH_COUNT} of each are required")
     scale = a.conditions.get("scale", _REAL_SCALE)

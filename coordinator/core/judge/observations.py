@@ -115,7 +115,7 @@ def _foreign_findings(burst: BurstSummary) -> Iterator[Finding]:
         )
     if burst.foreign_rows:
         count = burst.foreign_rows_count
-        listed = "; ".join(f"{row.row}: {row.said}" for row in burst.foreign_rows[:LISTED_COUNT])
+        listed = "; ".join(f"{row.row}: {row.problem}" for row in burst.foreign_rows[:LISTED_COUNT])
         yield warning(
             "foreign-rows",
             71,
@@ -148,13 +148,13 @@ def _host_findings(burst: BurstSummary) -> Iterator[Finding]:
             "MTU), or request supported values",
         )
     if (unsteady := burst.unsteady_clocks) is not None:
-        more = ", ..." if unsteady.pairs_count > len(unsteady.said) else ""
+        more = ", ..." if unsteady.pairs_count > len(unsteady.examples) else ""
         yield warning(
             "clock-moved",
             68,
             f"{unsteady.pairs_count} of {len(burst.pairs)} pairs had a clock error above the limit "
-            f"during the burst: {', '.join(unsteady.said)}{more}. The times of their seconds may "
-            "be wrong.",
+            f"during the burst: {', '.join(unsteady.examples)}{more}. The times of their seconds "
+            "may be wrong.",
             "Check `chronyc tracking` and `chronyc sources` on these hosts. Their agents refuse "
             "jobs while the clock error is above the limit",
         )

@@ -179,7 +179,7 @@ def clock_fields(
             unsteady_s += pair_s
     return {
         "unsteady_clocks": UnsteadyClocks(
-            pairs_count=len(unsteady), measured_s=unsteady_s, said=tuple(unsteady[:NAMED_COUNT])
+            pairs_count=len(unsteady), measured_s=unsteady_s, examples=tuple(unsteady[:NAMED_COUNT])
         )
         if unsteady
         else None,

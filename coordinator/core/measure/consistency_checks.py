@@ -176,19 +176,19 @@ class _Pair:
         return float((self.traffic.block_bytes or TCP_BLOCK_BYTES) * self.traffic.streams_count)
 
     def broke(
-        self, rule: Rule, said: float, bound: float, flow: Flow | None, side: Side | None = None
+        self, rule: Rule, observed: float, limit: float, flow: Flow | None, side: Side | None = None
     ) -> Contradiction:
         """Create a contradiction for this pair.
 
         Args:
             rule: The broken rule.
-            said: The reported value.
-            bound: The limit for this value.
+            observed: The reported value.
+            limit: The limit for this value.
             flow: The flow, if there is a single one.
             side: The end that reported the value, if there is a single one.
         """
         return Contradiction(
-            rule=rule, pair=self.name, flow=flow, side=side, said=said, bound=bound
+            rule=rule, pair=self.name, flow=flow, side=side, observed=observed, limit=limit
         )
 
     def ends(self, flow: Flow) -> tuple[IntervalColumns | None, IntervalColumns | None]:
@@ -505,7 +505,7 @@ class _Fleet:
         arrived, written = self._arrived, self._written
         if self._count > 1 and arrived > written * (1 + FLEET_BYTES_RATIO) + self._blocks:
             yield Contradiction(
-                rule=Rule.RECEIVED_OVER_SENT, flow=self._flow, said=arrived, bound=written
+                rule=Rule.RECEIVED_OVER_SENT, flow=self._flow, observed=arrived, limit=written
             )
         yield from self._copies
 

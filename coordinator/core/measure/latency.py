@@ -83,7 +83,7 @@ def find_latency(
     latency = Latency(
         fleet=fleet,
         pairs_count=len(by_pair),
-        whole_pairs_count=sum(
+        complete_pairs_count=sum(
             bool(len(parts[1]))
             and float((parts[1] >= 0).sum() + np.isnan(parts[1]).sum()) >= 0.95 * len(parts[1])
             for parts in phases.values()

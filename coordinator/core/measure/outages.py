@@ -113,7 +113,7 @@ def _touching(spells: Iterable[tuple[ServiceOutage, str]]) -> list[list[tuple[Se
 
 
 def _outage(
-    kind: OutageKind, group: Sequence[tuple[ServiceOutage, str]], asked_count: int
+    kind: OutageKind, group: Sequence[tuple[ServiceOutage, str]], reporting_agents_count: int
 ) -> Outage:
     ends_at = [spell.to_at for spell, _ in group if spell.to_at is not None]
     return Outage(
@@ -121,8 +121,8 @@ def _outage(
         from_at=group[0][0].from_at,
         # A report may be written before the end. If another report has an end, use it.
         to_at=max(ends_at, default=None),
-        agents_count=len({agent_id for _, agent_id in group}),
-        asked_count=asked_count,
+        affected_agents_count=len({agent_id for _, agent_id in group}),
+        reporting_agents_count=reporting_agents_count,
         count=sum(spell.count for spell, _ in group),
     )
 
@@ -151,7 +151,8 @@ def outage_findings(found: Sequence[Outage], *, late_count: int, whole: bool) ->
 def _sentence(template: _Template, results: Sequence[Outage]) -> str:
     spans = [
         template.what.format(
-            who=f"{outage.agents_count} of {outage.asked_count} agents", count=outage.count
+            who=f"{outage.affected_agents_count} of {outage.reporting_agents_count} agents",
+            count=outage.count,
         )
         + f" {_when(outage.from_at, outage.to_at)}"
         for outage in results[:_TOLD_MAX_COUNT]

@@ -118,8 +118,10 @@ def find_setting_differences(
     return tuple(
         Difference(
             field=field,
-            asked=reported[0][1],
-            did=max(sorted({did for *_, did in reported}), key=[did for *_, did in reported].count),
+            requested=reported[0][1],
+            effective=max(
+                sorted({did for *_, did in reported}), key=[did for *_, did in reported].count
+            ),
             pairs_count=len(reported),
             pairs=tuple(pair_name(index) for index, *_ in reported[:NAMED_COUNT]),
         )

@@ -31,7 +31,7 @@ class ChartEntry(Message):
     kind: Kind
     title: str
     # Description of the chart in one sentence.
-    says: str
+    description: str
 
 
 class Chart(ChartEntry):
@@ -133,7 +133,9 @@ def catalogue() -> tuple[ChartEntry, ...]:
 
 def _entry(name: str) -> ChartEntry:
     chart = _find(name)
-    return ChartEntry(name=name, kind=kind_of(name), title=chart.title, says=chart.description)
+    return ChartEntry(
+        name=name, kind=kind_of(name), title=chart.title, description=chart.description
+    )
 
 
 def kind_of(name: str) -> Kind:

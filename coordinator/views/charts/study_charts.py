@@ -40,7 +40,7 @@ class StudyChart(Message):
     name: str
     title: str
     # Description of the chart in one sentence.
-    says: str
+    description: str
     figure: Figure
 
 
@@ -58,7 +58,7 @@ def draw_study(name: str, study: Study) -> StudyChart:
     if name not in STUDY_CHARTS:
         raise UnknownChart(f"chart {name!r}: unknown chart; charts: {', '.join(STUDY_CHARTS)}")
     title, description, draw = STUDY_CHARTS[name]
-    return StudyChart(name=name, title=title, says=description, figure=draw(study))
+    return StudyChart(name=name, title=title, description=description, figure=draw(study))
 
 
 def chart_of(study: Study) -> str:

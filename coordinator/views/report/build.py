@@ -133,7 +133,7 @@ def _charts(source: Source) -> Section:
                 burst_index=index,
                 title=entries[name].title
                 + (f", burst {index + 1}" if index is not None and total > 1 else ""),
-                says=entries[name].says,
+                description=entries[name].description,
             )
             for name, index in chosen
         ),

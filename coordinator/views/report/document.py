@@ -59,7 +59,7 @@ class ChartPlace(Message):
     name: str
     burst_index: int | None = None
     title: str
-    says: str
+    description: str
 
 
 class Section(Message):

@@ -68,7 +68,7 @@ def latency_section(source: Source) -> Section | None:
         {
             "burst": lambda row: str(row[0].index + 1),
             "pairs probed": lambda row: (
-                f"{row[1].pairs_count} ({row[1].whole_pairs_count} complete)"
+                f"{row[1].pairs_count} ({row[1].complete_pairs_count} complete)"
             ),
             "p50 before load": lambda row: time(row[1].fleet.before.p50_s),
             "p50 under load": lambda row: time(row[1].fleet.during.p50_s),

@@ -19,7 +19,7 @@ class StudyReport(Message):
     """Report of a study. Numbers are in ``study``."""
 
     headline: str
-    stands: str
+    status: str
     sections: tuple[Section, ...]
     generated_at: UtcDatetime
     broadside_version: str
@@ -38,7 +38,7 @@ def build_study(study: Study, now: datetime) -> StudyReport:
     note = "" if scale == 1 else f" Rates are at real scale (the lab has the scale 1:{scale:g})."
     return StudyReport(
         headline="The study has no result yet." if conclusion is None else conclusion.sentence,
-        stands=stands(study),
+        status=stands(study),
         sections=(
             Section(
                 id="chart",
@@ -72,8 +72,8 @@ def _charts(study: Study) -> tuple[ChartPlace, ...]:
     try:
         drawn = draw_study(name, study)
     except NoChart as error:
-        return (ChartPlace(name=name, title="No chart", says=str(error)),)
-    return (ChartPlace(name=name, title=drawn.figure.title, says=drawn.says),)
+        return (ChartPlace(name=name, title="No chart", description=str(error)),)
+    return (ChartPlace(name=name, title=drawn.figure.title, description=drawn.description),)
 
 
 def study_html(report: StudyReport) -> str:

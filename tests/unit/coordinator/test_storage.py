@@ -182,7 +182,7 @@ async def test_raw_output_is_returned_unchanged(fabric: Fabric) -> None:
         answer = await request(fabric, "GET", f"/v1/runs/run-1/raw/{pair}")
         assert (answer.status_code, answer.content) == (200, RAW)
         assert answer.headers["content-type"] == "application/x-ndjson"
-    answer = await request(fabric, "GET", "/v1/runs/run-1/raw/2", params={"burst_index": 1})
+    answer = await request(fabric, "GET", "/v1/runs/run-1/raw/2", params={"burst": 2})
     assert answer.content == output
     assert answer.headers["content-type"] == "application/json"
 
@@ -192,7 +192,7 @@ async def test_raw_output_is_returned_unchanged(fabric: Fabric) -> None:
     [
         ("/v1/runs/none/raw/1", "run none: no such run"),
         ("/v1/runs/run-1/raw/pair-003", "pair pair-003: not in run run-1, which has 2 pairs"),
-        ("/v1/runs/run-1/raw/1?burst_index=2", "burst 3: not in run run-1, which has 2"),
+        ("/v1/runs/run-1/raw/1?burst=3", "burst 3: not in run run-1, which has 2"),
         ("/v1/runs/run-1/raw/2", "burst 1, pair-002: no client output: raw = failed keeps"),
         ("/v1/runs/run-1/raw/2?side=server", "no server output: kept of failed tests only"),
     ],

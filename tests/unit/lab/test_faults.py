@@ -453,7 +453,7 @@ def test_last_chapter_of_the_docs_is_replaced() -> None:
     assert later.count("| poison | 2 measured; fail; ok |") == 1
     assert chapter(later, [hosts], "today") == document
     assert "\n| poison | 2 measured; pass; ok |\n" in document
-    assert all(f"| {name} | {fault.says} |" in document for name, fault in FAULTS.items())
+    assert all(f"| {name} | {fault.description} |" in document for name, fault in FAULTS.items())
     with pytest.raises(ValueError, match="no chapter"):
         chapter("# Faults\n", [fine], "today")
 

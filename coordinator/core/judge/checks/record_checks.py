@@ -62,15 +62,15 @@ def check_consistency(inputs: BurstInput) -> Result:
 
 
 def _describe(items: Sequence[Contradiction]) -> str:
-    worst = max(items, key=lambda item: item.said / max(item.bound, 1e-9))
+    worst = max(items, key=lambda item: item.observed / max(item.limit, 1e-9))
     pairs = {item.pair for item in items if item.pair is not None}
     more = f" (and {len(pairs) - 1} more pairs)" if len(pairs) > 1 else ""
     text = _SENTENCES[worst.rule].format(
-        value=worst.said,
-        size=formatting.size(worst.said),
-        limit=formatting.size(worst.bound),
-        time=formatting.time(worst.said),
-        time_limit=formatting.time(worst.bound),
+        value=worst.observed,
+        size=formatting.size(worst.observed),
+        limit=formatting.size(worst.limit),
+        time=formatting.time(worst.observed),
+        time_limit=formatting.time(worst.limit),
         side="one end" if worst.side is None else f"the {worst.side}",
     )
     return f"{worst.pair or 'Fleet'}{more}: {text}"

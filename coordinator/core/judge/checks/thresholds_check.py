@@ -164,7 +164,7 @@ def _pair_values(
                 yield "", None, 0
             else:
                 value = getattr(latency.fleet.during, threshold.metric)
-                yield "", value, latency.whole_pairs_count
+                yield "", value, latency.complete_pairs_count
         case MetricSource.DEVICE:
             return
         case _:

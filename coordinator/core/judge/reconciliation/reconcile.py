@@ -487,7 +487,7 @@ def _common_fields(held: RunComparison, share: BurstShare) -> dict[str, object]:
         "unplanned_bytes": figure(idle.unplanned_bytes) or None if idle is not None else None,
         "full_bins_count": len(share.full.ledger),
         "rejected_bins_count": held.rejected_count,
-        "neighbours": held.neighbours,
+        "overlapping_run_ids": held.neighbours,
         "bypassed": held.bypassed,
         "basis": "bytes",
     }

@@ -10,7 +10,7 @@ caused by TCP itself. This module does no input or output.
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Final
+from typing import Annotated, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from broadside.coordinator.core.measure.experiments.scale_out import (
 from broadside.coordinator.core.measure.grid.series import BurstSeries
 from broadside.coordinator.core.measure.records.evidence import ProbeColumn
 from broadside.coordinator.core.summary import Disruption, DisruptionKind, figure, instant
-from broadside.exchange.messages import Flow, Message, UtcDatetime, pair_name
+from broadside.exchange.messages import Flow, Message, UtcDatetime, pair_name, renamed
 
 # How many probe intervals need to have no answer to report an outage. A single lost probe is no
 # outage.
@@ -61,7 +61,7 @@ class ExecutedEvent(Message):
     ended_at: UtcDatetime | None = None
     exit_code: int | None = None
     # The end of its output as a single line, without any text that looks like a secret.
-    said: str = ""
+    output: Annotated[str, renamed("output", "said")] = ""
     # Why it did not run, or why it did not finish.
     problem: str | None = None
 

@@ -11,7 +11,7 @@ from broadside.coordinator.auth.audit import Audit
 from broadside.exchange.fabric import Fabric
 
 HALF = "\ud800"
-IDS = {"run_id": "x", "study_id": "x", "sequence_number": "1", "name": "x", "burst_index": "0"}
+IDS = {"run_id": "x", "study_id": "x", "sequence_number": "1", "name": "x", "burst": "1"}
 
 
 def bodies(document: Any) -> Iterator[tuple[str, str, str, dict[str, Any]]]:

@@ -361,7 +361,11 @@ def test_reports_requested_segment_size_only_if_iperf3_dropped_it() -> None:
         aligned = align(burst_of(reported, flow=Flow.UP), Direction.FORWARD)
         setting_differences = find_setting_differences(requested, 10, aligned)
         assert (
-            tuple((one.asked, one.did) for one in setting_differences if one.field == "mss_bytes")
+            tuple(
+                (one.requested, one.effective)
+                for one in setting_differences
+                if one.field == "mss_bytes"
+            )
             == result
         )
 
@@ -431,7 +435,8 @@ def test_compares_settings_of_every_process_with_the_request() -> None:
     complete = good.model_copy(update={"streams_count": 8, "processes": (good, bad)})
     aligned = align(burst_of(complete, flow=Flow.UP), Direction.FORWARD)
     by_name = {
-        one.field: (one.asked, one.did) for one in find_setting_differences(traffic, 10, aligned)
+        one.field: (one.requested, one.effective)
+        for one in find_setting_differences(traffic, 10, aligned)
     }
     assert by_name == {"congestion": ("bbr", "cubic"), "pacing": ("kernel", "engine")}
     alone = align(burst_of(good.model_copy(update={"streams_count": 8})), Direction.REVERSE)

@@ -139,7 +139,7 @@ def test_rejects_invalid_stored_tables() -> None:
         ({"rows": [{**stored["rows"][0], "duration_s": "30"}]}, "valid number"),
         ({"rows": [{**stored["rows"][0], "duration_s": float("nan")}]}, "duration_s: nan: must be"),
         ({"period_s": False}, "valid number"),
-        ({"set_apart": {"x": "1"}}, "valid integer"),
+        ({"skipped_rows": {"x": "1"}}, "valid integer"),
         ({"metric": [{"at": "2022-01-04T16:00:00Z"}]}, "at least two points"),
         ({"labels": {"": "x"}}, "pattern"),
     ):

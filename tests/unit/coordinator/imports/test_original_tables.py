@@ -71,7 +71,7 @@ def test_skips_type_columns_unknown_columns_and_other_tests() -> None:
     (result,) = table.rows
     assert result.sent_bits_per_second == 1806
     assert result.rtt_mean_s == pytest.approx(0.066492)
-    assert table.set_apart == {"vegeta": 1, "other": 1, "ethr": 1, "summary or title": 1}
+    assert table.skipped_rows == {"vegeta": 1, "other": 1, "ethr": 1, "summary or title": 1}
     notes = {note.id: note.sentence for note in table.notes}
     assert "colour" in notes["columns-unread"]
     assert "1 vegeta" in notes["rows-set-apart"]

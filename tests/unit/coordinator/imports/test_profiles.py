@@ -68,7 +68,7 @@ def test_table_of_both_tools_is_read_as_iperf3_without_a_profile() -> None:
     assert [row.client for row in parse(lines).rows] == ["10.2.0.1"]
     http = parse(lines, profile="original-http")
     assert [row.client for row in http.rows] == ["10.2.0.2"]
-    assert http.set_apart == {"iperf3": 1}
+    assert http.skipped_rows == {"iperf3": 1}
 
 
 def test_custom_profile_with_units_and_a_time_format(tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ async def test_slow_receiver_does_not_delay_other_receivers(fabric: Fabric, name
     assert otlp.last_error is not None
     assert otlp.last_error_at == now
     assert (webhook.waiting_count, webhook.failures_count) == (0, 0)
-    assert (webhook.last_error, webhook.told_at) == (None, now)
+    assert (webhook.last_error, webhook.last_delivered_at) == (None, now)
 
 
 @pytest.mark.parametrize("name", HEADS)

@@ -138,7 +138,7 @@ async def test_drill_command_runs_once_without_shell(place: Place) -> None:
     assert event.exit_code == 0
     assert event.started_at is not None
     assert abs((event.started_at - event.planned_at).total_seconds()) <= 1.0
-    assert event.said == "standby took over; $(id) SharedAccessKey=***"
+    assert event.output == "standby took over; $(id) SharedAccessKey=***"
     assert "abc" not in study.model_dump_json()
 
 
@@ -154,7 +154,7 @@ async def test_coordinator_without_the_command_does_not_run_it(place: Place) -> 
     study_id = (await owner.create(spec, by="me", command=["true"])).study_id
     # The other coordinator must not take over the study yet.
     await other.tick()
-    assert (await owner.read(study_id)).held_by == owner._name
+    assert (await owner.read(study_id)).locked_by == owner._name
     # Wait until the hold has expired.
     await place.pass_time(31)
     study = await place.until_ended(study_id, other)

@@ -220,13 +220,13 @@ async def test_other_coordinator_waits_until_the_study_is_released(place: Place)
     first, other = place.studies(), place.studies()
     study_id = (await first.create(spec(TWO_SIZES), by="me")).study_id
     await first.tick()
-    stored_by = (await first.read(study_id)).held_by
+    stored_by = (await first.read(study_id)).locked_by
     await place.pass_time(HOLD_S - 1)
     await other.tick()
-    assert (await first.read(study_id)).held_by == stored_by
+    assert (await first.read(study_id)).locked_by == stored_by
     await place.pass_time(2)
     await other.tick()
-    assert (await first.read(study_id)).held_by not in (None, stored_by)
+    assert (await first.read(study_id)).locked_by not in (None, stored_by)
 
 
 async def test_failed_switch_ends_the_study_and_resets_the_device(place: Place) -> None:
@@ -274,7 +274,7 @@ async def test_studies_with_the_same_switch_run_one_after_the_other(place: Place
     done = await place.until_ended(second, other)
     assert (done.waits_for, len(done.results)) == (None, 4)
     assert switch.states_set[3:] == ["off", "deny", "off"]
-    assert all(not result.beside_run_ids for result in done.results)
+    assert all(not result.concurrent_run_ids for result in done.results)
 
 
 async def test_cancelled_waiting_study_does_not_switch_the_device(
@@ -313,7 +313,7 @@ async def test_device_is_switched_after_other_runs_end(place: Place) -> None:
     assert (await studies.read(study_id)).waits_for == text
     assert switch.states_set == []
     study = await place.until_ended(study_id, studies)
-    assert all(not result.beside_run_ids for result in study.results)
+    assert all(not result.concurrent_run_ids for result in study.results)
     assert len(switch.states_set) == 3
 
 
@@ -363,7 +363,7 @@ async def test_concurrent_run_is_noted(place: Place) -> None:
     await studies.tick()
     await place.coordinator.launch(SPEC, by="you", run_id="other")
     study = await place.until_ended(study_id, studies)
-    assert [result.beside_run_ids for result in study.results] == [("other",), (), (), ()]
+    assert [result.concurrent_run_ids for result in study.results] == [("other",), (), (), ()]
     assert study.conclusion is not None
     assert "trial 1: other runs sent traffic during it: other" in study.conclusion.notes
 

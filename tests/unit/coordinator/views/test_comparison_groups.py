@@ -61,7 +61,7 @@ def test_idps_on_and_off_differ_in_the_original_table() -> None:
     assert (received.a_count, received.b_count) == (35, 10)
     assert (round(received.a_mean / 1e9, 2), round(received.b_mean / 1e9, 2)) == (5.27, 9.21)
     assert (round(rtt.a_mean * 1e3), round(rtt.b_mean * 1e3, 1)) == (109, 7.9)
-    assert received.apart and rtt.apart
+    assert received.significant and rtt.significant
 
 
 def test_reports_a_changed_rate() -> None:
@@ -69,8 +69,8 @@ def test_reports_a_changed_rate() -> None:
     result = compare_runs(split(FIRST + timedelta(minutes=20)), runs, runs)
     received = result.metrics[0]
     assert received.ratio == pytest.approx(0.5)
-    assert received.apart
-    assert not result.thin
+    assert received.significant
+    assert not result.few_bursts
     assert result.conditions_differ == ()
 
 
@@ -104,7 +104,7 @@ def test_reports_other_differing_conditions() -> None:
 def test_reports_too_few_bursts() -> None:
     request = CompareRequest(a=Selection(run_ids=("a",)), b=Selection(run_ids=("b",)))
     result = compare_runs(request, [run(fleet(3, 2))], [run(fleet(3, 4), "b")])
-    assert result.thin
+    assert result.few_bursts
     assert "too few bursts" in result.sentence
 
 

@@ -29,7 +29,7 @@ def test_group_does_not_differ_from_itself(values: list[float]) -> None:
     (metric,) = compare(same, same).metrics
     assert metric.difference == 0
     assert metric.ratio == 1
-    assert not metric.apart
+    assert not metric.significant
 
 
 @given(rates, rates)
@@ -37,7 +37,7 @@ def test_swapping_groups_negates_the_difference(one: list[float], two: list[floa
     (there,) = compare(group("a", one), group("b", two)).metrics
     (back,) = compare(group("b", two), group("a", one)).metrics
     assert there.difference == -back.difference
-    assert there.apart == back.apart
+    assert there.significant == back.significant
 
 
 def test_reports_clear_difference() -> None:
@@ -45,19 +45,19 @@ def test_reports_clear_difference() -> None:
         group("off", [9.2e9, 9.21e9, 9.19e9, 9.2e9]), group("on", [5.1e9, 5.3e9, 5.2e9, 5.4e9])
     )
     (metric,) = result.metrics
-    assert metric.apart
+    assert metric.significant
     assert metric.ratio == pytest.approx(0.57, abs=0.01)
     assert metric.ratio_low is not None
     assert metric.ratio_high is not None
     assert metric.ratio_low < 0.57 < metric.ratio_high
-    assert not result.thin
+    assert not result.few_bursts
 
 
 def test_names_small_samples_and_different_conditions() -> None:
     result = compare(
         group("a", [1e9], streams="64", pairs="30"), group("b", [2e9], streams="8", pairs="30")
     )
-    assert result.thin
+    assert result.few_bursts
     assert result.conditions_differ == ("streams: 64 and 8",)
     assert "too few bursts: 1 and 1" in result.sentence
     assert "streams" in result.sentence
@@ -108,7 +108,7 @@ def test_compares_runs_by_burst() -> None:
     assert result.conditions_differ == ()
     by_name = {metric.name: metric for metric in result.metrics}
     assert by_name["received_bits_per_second"].ratio == pytest.approx(0.5, rel=0.01)
-    assert by_name["received_bits_per_second"].apart
+    assert by_name["received_bits_per_second"].significant
     assert {"rtt_s", "cpu_per_gigabit", "retransmit_ratio"} <= by_name.keys()
     assert by_name["cpu_per_gigabit"].ratio == pytest.approx(2, rel=0.01)
 
@@ -116,8 +116,8 @@ def test_compares_runs_by_burst() -> None:
 @pytest.mark.parametrize("count", [1, 2])
 def test_one_or_two_bursts_never_differ(count: int) -> None:
     (metric,) = compare(group("a", [1e9] * count), group("b", [9e9] * 30)).metrics
-    assert not metric.apart
-    assert metric.alike_within_ratio is None
+    assert not metric.significant
+    assert metric.equivalent_within_ratio is None
 
 
 @pytest.mark.parametrize("count", [3, 5, 12])
@@ -128,7 +128,7 @@ def test_false_positive_rate_for_equal_groups(count: int) -> None:
         a, b = (100 + rng.standard_normal((2, count))).tolist()
         (metric,) = compare(group("a", a), group("b", b)).metrics
         assert metric.difference_half_width is not None
-        false_positives += metric.apart
+        false_positives += metric.significant
         covered += abs(metric.difference) <= metric.difference_half_width
     assert false_positives <= 0.08 * 400
     assert covered >= 0.92 * 400
@@ -141,15 +141,15 @@ def test_detects_small_difference_with_overlapping_intervals() -> None:
     assert metric.a_half_width is not None
     assert metric.b_half_width is not None
     assert abs(metric.difference) < metric.a_half_width + metric.b_half_width
-    assert metric.apart
+    assert metric.significant
 
 
 def test_states_margin_of_equivalence() -> None:
     a = [100.0, 100.1, 99.9, 100.05]
     (metric,) = compare(group("a", a), group("b", a[::-1])).metrics
-    assert not metric.apart
-    assert metric.alike_within_ratio is not None
-    assert 0 < metric.alike_within_ratio < 0.01
+    assert not metric.significant
+    assert metric.equivalent_within_ratio is not None
+    assert 0 < metric.equivalent_within_ratio < 0.01
     assert "equivalent within" in metric.sentence
 
 

@@ -252,7 +252,7 @@ def test_counts_moved_clocks_and_lists_three() -> None:
     result = clock_fields(aligned, grades, 0.05)["unsteady_clocks"]
     assert result is not None
     assert (result.pairs_count, result.measured_s) == (4, 18)
-    assert len(result.said) == 3
-    assert all(item.startswith("pair-001 (") for item in result.said)
+    assert len(result.examples) == 3
+    assert all(item.startswith("pair-001 (") for item in result.examples)
     steady = cast(Aligned, SimpleNamespace(pairs=[steady_pair, bad]))
     assert clock_fields(steady, [MEASURED, nothing], 0.05)["unsteady_clocks"] is None

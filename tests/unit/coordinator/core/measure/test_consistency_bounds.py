@@ -85,7 +85,7 @@ def test_received_bytes_exceed_sent_by_at_most_a_block_per_stream(
     if broken:
         (one,) = result
         assert (one.pair, one.flow, one.side) == ("pair-001", Flow.UP, None)
-        assert (one.said, one.bound) == (TOTAL + more, TOTAL)
+        assert (one.observed, one.limit) == (TOTAL + more, TOTAL)
 
 
 def test_received_bytes_never_exceed_sent_bytes_at_any_time() -> None:
@@ -122,7 +122,7 @@ def test_sum_of_many_pairs_has_a_smaller_tolerance() -> None:
         assert [item.rule for item in result] == [Rule.RECEIVED_OVER_SENT] * broken
         if broken:
             assert (result[0].pair, result[0].flow) == (None, Flow.UP)
-            assert (result[0].said, result[0].bound) == (2 * (TOTAL + more), 2 * TOTAL)
+            assert (result[0].observed, result[0].limit) == (2 * (TOTAL + more), 2 * TOTAL)
         # For a single pair, a larger tolerance is used.
         assert _rules(one) == []
 
@@ -134,7 +134,7 @@ def test_equal_byte_counts_of_two_receivers_are_a_copy() -> None:
     ends = _track(Side.SERVER, varied), _track(Side.CLIENT, varied)
     result = _contradictions(_pair(*ends), _pair(*ends, 1))
     assert [(item.rule, item.pair) for item in result] == [(Rule.COPIED, "pair-002")]
-    assert (result[0].said, result[0].bound, result[0].flow) == (sum(varied), 0.0, Flow.UP)
+    assert (result[0].observed, result[0].limit, result[0].flow) == (sum(varied), 0.0, Flow.UP)
     fewer = varied[:-1]
     ends = _track(Side.SERVER, fewer), _track(Side.CLIENT, fewer)
     assert _rules(_pair(*ends), _pair(*ends, 1)) == []
@@ -192,7 +192,7 @@ def test_sum_of_seconds_does_not_exceed_the_total_of_the_end(side: Side, name: s
         result = _contradictions(_pair(RECEIVER, SENDER, **_totals(side, **{name: total})))
         assert [item.rule for item in result] == [Rule.TOTALS] * broken
         if broken:
-            assert (result[0].said, result[0].bound, result[0].side) == (TOTAL, total, side)
+            assert (result[0].observed, result[0].limit, result[0].side) == (TOTAL, total, side)
 
 
 def test_checks_received_against_sent_total_and_ignores_zero() -> None:
@@ -232,7 +232,9 @@ def test_bytes_do_not_exceed_the_pace(track: IntervalColumns) -> None:
     assert _rules(_pair(*ends), traffic=_paced(offered + 8)) == []
     result = _contradictions(_pair(*ends), traffic=_paced(offered - 8))
     assert [(item.rule, item.side) for item in result] == [(Rule.SENT_OVER_OFFERED, track.side)]
-    assert (result[0].said, result[0].bound) == pytest.approx((TOTAL, offered / 8 * 10), rel=1e-5)
+    assert (result[0].observed, result[0].limit) == pytest.approx(
+        (TOTAL, offered / 8 * 10), rel=1e-5
+    )
 
 
 def test_kernel_pacing_allows_more_bytes_written_than_sent() -> None:
@@ -248,8 +250,8 @@ def test_received_bytes_do_not_exceed_the_nic_rate_of_the_sender() -> None:
     assert _rules(fits) == []
     result = _contradictions(_pair(RECEIVER, SENDER, client_nic_bits_per_second=cap * 0.9999))
     assert [(item.rule, item.side) for item in result] == [(Rule.OVER_NIC, Side.CLIENT)]
-    assert result[0].said == pytest.approx(TOTAL * 1.05)
-    assert result[0].bound == pytest.approx(cap * 0.9999 / 8 * 10)
+    assert result[0].observed == pytest.approx(TOTAL * 1.05)
+    assert result[0].limit == pytest.approx(cap * 0.9999 / 8 * 10)
     assert _rules(_pair(RECEIVER, SENDER, server_nic_bits_per_second=1.0)) == []
 
 
@@ -282,8 +284,8 @@ def test_nic_counters_include_the_received_bytes(side: Side) -> None:
         result = _contradictions(_pair(RECEIVER, SENDER, **fields))
         assert [item.rule for item in result] == [Rule.HOST_COUNTERS] * broken
         if broken:
-            assert (result[0].said, result[0].side) == (TOTAL, side)
-            assert result[0].bound == pytest.approx(14 * counted)
+            assert (result[0].observed, result[0].side) == (TOTAL, side)
+            assert result[0].limit == pytest.approx(14 * counted)
 
 
 def test_ignores_counters_of_another_interface_or_a_short_part() -> None:
@@ -316,8 +318,8 @@ def test_bytes_do_not_exceed_the_limit_of_window_and_round_trip() -> None:
         (Rule.OVER_WINDOW, Side.CLIENT),
         (Rule.OVER_WINDOW, Side.SERVER),
     ]
-    assert result[0].said == TOTAL
-    assert result[0].bound == pytest.approx(most * 0.999, rel=1e-5)
+    assert result[0].observed == TOTAL
+    assert result[0].limit == pytest.approx(most * 0.999, rel=1e-5)
 
 
 def test_partly_known_windows_count_for_the_complete_test() -> None:
@@ -360,6 +362,6 @@ def test_start_times_of_both_ends_agree(ahead: int, lead_s: float) -> None:
         item for item in _contradictions(_clocked(0.0, beyond)) if item.rule is Rule.STAMPS
     )
     assert (result.pair, result.flow) == ("pair-001", None)
-    assert result.said == pytest.approx(most + 0.001, abs=1e-4)
-    assert result.bound == pytest.approx(0.02)
+    assert result.observed == pytest.approx(most + 0.001, abs=1e-4)
+    assert result.limit == pytest.approx(0.02)
     assert Rule.STAMPS not in _rules(_clocked(0.0, 9.0 * ahead, bound_s=None))

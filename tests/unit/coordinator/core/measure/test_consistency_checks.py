@@ -260,8 +260,8 @@ def test_more_bytes_received_than_a_daemon_sent_is_a_contradiction(engine: str) 
     """The server log can show 8 of 40 Mbit/s, or it can have lost 1 of 30 seconds."""
     for sent_ratio in (0.2, 29 / 30):
         (result,) = _downloaded(sent_ratio, engine)
-        assert (result.rule, result.said) == (Rule.RECEIVED_OVER_SENT, RECEIVED)
-        assert result.bound == pytest.approx(RECEIVED * sent_ratio)
+        assert (result.rule, result.observed) == (Rule.RECEIVED_OVER_SENT, RECEIVED)
+        assert result.limit == pytest.approx(RECEIVED * sent_ratio)
     # If a transfer is aborted, more bytes can be sent than received.
     for sent_ratio in (1.0, 1.3):
         assert _downloaded(sent_ratio, engine) == []

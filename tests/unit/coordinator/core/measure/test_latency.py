@@ -62,7 +62,7 @@ def test_lost_and_unsent_probes_are_distinguished() -> None:
     during = latency.fleet.during
     assert (during.sent_count, during.answered_count, during.loss_ratio) == (5, 0, 1.0)
     assert during.p99_s is None
-    assert latency.whole_pairs_count == 0
+    assert latency.complete_pairs_count == 0
 
 
 def test_without_probes_there_is_no_latency() -> None:

@@ -125,7 +125,7 @@ def test_outage_reported_by_both_ends_counts_once() -> None:
         server_test=evidence.pairs[1].server_test.model_copy(update={"agent_id": "s0"}),  # type: ignore[union-attr]  # it has one
     )
     [outage] = outages(burst(evidence.pairs[0], shared))
-    assert (outage.agents_count, outage.asked_count, outage.count) == (1, 3, 1)
+    assert (outage.affected_agents_count, outage.reporting_agents_count, outage.count) == (1, 3, 1)
 
 
 def test_coordinator_outages_have_separate_findings() -> None:
@@ -165,4 +165,6 @@ def test_order_of_pairs_is_irrelevant_and_outages_are_limited(
     chance.shuffle(pairs)  # type: ignore[attr-defined]  # a random.Random
     assert outages(burst(*pairs)) == expected
     assert len(expected) <= KEPT_MAX_COUNT
-    assert all(1 <= o.agents_count <= o.asked_count == len(pairs) for o in expected)
+    assert all(
+        1 <= o.affected_agents_count <= o.reporting_agents_count == len(pairs) for o in expected
+    )

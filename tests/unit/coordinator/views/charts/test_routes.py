@@ -18,7 +18,7 @@ async def test_listed_charts_are_available_in_both_themes(
     grounds = set()
     for entry in listed["charts"]:
         path = f"/v1/runs/{run_id}/charts/{entry['name']}"
-        params = {"burst": "3"} if entry["kind"] == "burst" else {}
+        params = {"burst": "4"} if entry["kind"] == "burst" else {}
         answer = await api.get(path, params=params)
         assert answer.status_code == 200, answer.text
         chart = answer.json()
@@ -42,7 +42,7 @@ async def test_ended_burst_of_a_running_run_has_charts(
         chart: (await api.get(f"/v1/runs/{run_id}/charts/{chart}")).status_code
         for chart in (
             "throughput",
-            "throughput?burst=1",
+            "throughput?burst=2",
             "throughput?burst=99",
             "bursts",
             "nothing",

@@ -12,8 +12,8 @@ def _sentences(*contradictions: Contradiction) -> list[str]:
     return [finding.sentence for finding in result.findings]
 
 
-def _broken(rule: Rule, value: float, bound: float, pair: str | None = "a") -> Contradiction:
-    return Contradiction(rule=rule, pair=pair, side=Side.SERVER, said=value, bound=bound)
+def _broken(rule: Rule, value: float, limit: float, pair: str | None = "a") -> Contradiction:
+    return Contradiction(rule=rule, pair=pair, side=Side.SERVER, observed=value, limit=limit)
 
 
 def test_consistent_records_have_no_finding() -> None:
@@ -54,7 +54,7 @@ def test_every_rule_has_a_sentence_and_a_unit() -> None:
 
 
 def test_unknown_side_is_called_one_end() -> None:
-    (text,) = _sentences(Contradiction(rule=Rule.TOTALS, pair="a", side=None, said=2, bound=1))
+    (text,) = _sentences(Contradiction(rule=Rule.TOTALS, pair="a", side=None, observed=2, limit=1))
     assert text.startswith(
         "a: the rows add up to 2 B, but the total of the engine on one end is 1 B"
     )

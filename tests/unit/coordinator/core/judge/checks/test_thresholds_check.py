@@ -115,7 +115,9 @@ def test_compares_probe_latency_with_threshold(
     p99_s: float | None, complete_count: int, verdict: Verdict
 ) -> None:
     during = SimpleNamespace(p99_s=p99_s)
-    seen = SimpleNamespace(fleet=SimpleNamespace(during=during), whole_pairs_count=complete_count)
+    seen = SimpleNamespace(
+        fleet=SimpleNamespace(during=during), complete_pairs_count=complete_count
+    )
     assert _run_check({"probe_p99_max_s": 0.15}, latency=seen).verdict is verdict
     assert _run_check({"probe_p99_max_s": 0.15}).verdict is Verdict.INCONCLUSIVE
 

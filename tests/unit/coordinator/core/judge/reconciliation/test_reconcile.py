@@ -332,7 +332,7 @@ def test_residual_excludes_bytes_of_larger_overlapping_run(by_s: int) -> None:
         assert part.lag_s == pytest.approx(0, abs=0.1)
         assert part.residual_ratio == pytest.approx(0, abs=0.01)
         assert part.causes == ()
-        assert part.neighbours == ("other",)
+        assert part.overlapping_run_ids == ("other",)
 
 
 @pytest.mark.parametrize("seed", range(5))
