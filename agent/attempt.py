@@ -10,7 +10,7 @@ import tempfile
 import time
 import weakref
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,7 +22,8 @@ from broadside.agent.engine_process import (
     EngineProcess,
     EngineUnusable,
     Exit,
-    Identity,
+    ProcessSetup,
+    StopRules,
 )
 from broadside.agent.gate import Release, holds, read_release
 from broadside.exchange.documents import Packed
@@ -151,6 +152,21 @@ TAIL_MAX_BYTES: Final = 4 * 2**20
 PLANNED_END: Final = "its time was over"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptLimits:
+    """Limits for time and output of an engine.
+
+    Attributes:
+        raw_max_bytes: Maximum size for the stored output.
+        instant_s: Unix timestamp to add ``Process.stop_after_s`` to.
+        deadline_at_s: Unix timestamp to stop the engine at, or None for no deadline.
+    """
+
+    raw_max_bytes: int
+    instant_s: float | None = None
+    deadline_at_s: float | None = None
+
+
 @dataclass(slots=True, kw_only=True)
 class Attempt:
     """One attempt to run a test with one process, at either end.
@@ -180,12 +196,9 @@ class Attempt:
         cls,
         process: Process,
         reader: Reader,
+        limits: AttemptLimits,
         *,
-        raw_max_bytes: int,
-        instant_s: float | None = None,
-        deadline_at_s: float | None = None,
-        env: Mapping[str, str] | None = None,
-        identity: Identity | None = None,
+        setup: ProcessSetup | None = None,
         on_event: Callable[[Event, float], None] | None = None,
     ) -> "Attempt":
         """Start an engine.
@@ -193,16 +206,14 @@ class Attempt:
         Args:
             process: Command line and options.
             reader: Parser for the output.
-            raw_max_bytes: Maximum size for the stored output.
-            instant_s: Unix timestamp to add ``process.stop_after_s`` to.
-            deadline_at_s: Unix timestamp to stop the engine at, or None for no deadline.
-            env: Environment to use, or None for the default one for all programs.
-            identity: User to run as, or None for the agent's user.
+            limits: Limits for time and output.
+            setup: Environment and user. None uses the defaults.
             on_event: Callback to be used for each event, with a Unix timestamp.
 
         Raises:
             EngineUnusable: The program cannot be executed.
         """
+        raw_max_bytes = limits.raw_max_bytes
         transcript = Transcript(min(raw_max_bytes, process.raw_max_bytes or raw_max_bytes))
 
         def publish(events: Iterator[Event], at_s: float) -> None:
@@ -234,19 +245,21 @@ class Attempt:
                         )
                         publish(iter(reader.sample(watch.name, text, at_s)), at_s)
 
-        env = {**(program_environment() if env is None else env), **process.env}
-        end_by = signal.SIGTERM if process.end_by is EndBy.TERM else signal.SIGKILL
+        setup = setup or ProcessSetup()
+        env = {**(program_environment() if setup.env is None else setup.env), **process.env}
+        setup = replace(setup, env=env)
+        stop = StopRules(
+            deadline_at_s=limits.deadline_at_s,
+            end_by=signal.SIGTERM if process.end_by is EndBy.TERM else signal.SIGKILL,
+            ends_at_alarm=process.ends_at_alarm,
+        )
         with _pipe(bool(process.pipe_to)) as (reading, writing):
             started = await EngineProcess.spawn(
                 process.argv,
                 on_line=take,
-                deadline_at_s=deadline_at_s,
-                env=env,
-                identity=identity,
-                end_by=end_by,
-                ends_at_alarm=process.ends_at_alarm,
+                stop=stop,
+                setup=setup if writing is None else replace(setup, stdout=writing),
                 on_start=on_started,
-                **({} if writing is None else {"stdout": writing}),
             )
             second: EngineProcess | None = None
             if reading is not None:
@@ -254,10 +267,8 @@ class Attempt:
                     second = await EngineProcess.spawn(
                         process.pipe_to,
                         on_line=take,
-                        deadline_at_s=deadline_at_s,
-                        env=env,
-                        identity=identity,
-                        stdin=reading,
+                        stop=StopRules(deadline_at_s=limits.deadline_at_s),
+                        setup=replace(setup, stdin=reading),
                     )
                 except EngineUnusable:
                     started.stop("the process it writes to does not run")
@@ -275,8 +286,8 @@ class Attempt:
         if process.watches or process.stop_after_s is not None:
             stop_at_s = (
                 None
-                if process.stop_after_s is None or instant_s is None
-                else instant_s + process.stop_after_s
+                if process.stop_after_s is None or limits.instant_s is None
+                else limits.instant_s + process.stop_after_s
             )
             watching = asyncio.create_task(attempt._watch(process.watches, stop_at_s))
             attempt.exit.add_done_callback(lambda _: watching.cancel())

@@ -24,14 +24,14 @@ from ipaddress import ip_address
 from typing import Final
 
 from broadside.agent.agent_context import Tools
-from broadside.agent.attempt import PLANNED_END, known_until_s
+from broadside.agent.attempt import PLANNED_END, AttemptLimits, known_until_s
 from broadside.agent.client_processes import ClientProcesses
 from broadside.agent.client_tunnel import LEAD_S, ClientTunnel
 from broadside.agent.clock import clock_problem, read_clock
 from broadside.agent.control_reads import LAST_LOOK_S, ControlReads, ControlWatch
-from broadside.agent.decide import JobOutcome, judge_outcome, may_retry, start_error_s
+from broadside.agent.decide import GateReport, JobOutcome, judge_outcome, may_retry, start_error_s
 from broadside.agent.device_pings import DevicePings
-from broadside.agent.engine_process import EngineUnusable, Exit, least_privileged
+from broadside.agent.engine_process import EngineUnusable, Exit, ProcessSetup, least_privileged
 from broadside.agent.gate import gate_env
 from broadside.agent.host import find_source
 from broadside.agent.idle_rtt import MARGIN_S, from_connections, from_handshakes
@@ -223,13 +223,15 @@ class ClaimedJob:
             return JobOutcome(outcome=Outcome.REFUSED, reason=reason)
         return None
 
-    def _env(self, process: Process) -> dict[str, str] | None:
-        """Return the environment for a process held at the start gate, or None without a gate."""
+    def _setup(self, process: Process) -> ProcessSetup:
+        """Return the user for a process, and its environment if the start gate holds it."""
+        identity = self._workspace.identity if self._workspace else None
         if self._tools.gate is None or not self._gated:
-            return None
+            return ProcessSetup(identity=identity)
         local = {"streams_count": process.streams_count or self._job.traffic.streams_count}
         traffic = self._job.traffic.model_copy(update=local)
-        return gate_env(self._tools.gate, self._instant_s, traffic)
+        env = gate_env(self._tools.gate, self._instant_s, traffic)
+        return ProcessSetup(env=env, identity=identity)
 
     @property
     def _gated(self) -> bool:
@@ -274,10 +276,11 @@ class ClaimedJob:
                     installed.engine,
                     launch,
                     self._job,
-                    deadline_at_s=self._instant_s + requested_s + ENGINE_GRACE_S,
-                    env=self._env,
-                    workspace=self._workspace,
-                    raw_max_bytes=self._tools.settings.raw_max_bytes,
+                    AttemptLimits(
+                        raw_max_bytes=self._tools.settings.raw_max_bytes,
+                        deadline_at_s=self._instant_s + requested_s + ENGINE_GRACE_S,
+                    ),
+                    self._setup,
                 )
             except EngineUnusable as error:
                 return JobOutcome(outcome=Outcome.FAILED, reason=str(error))
@@ -305,9 +308,11 @@ class ClaimedJob:
                 self._job,
                 reading,
                 exit_,
-                release=attempt.release,
-                gate_refusal=reason,
-                ended_early=self._stopped_at is not None,
+                GateReport(
+                    release=attempt.release,
+                    refusal=reason,
+                    ended_early=self._stopped_at is not None,
+                ),
                 late_after_s=_tighter(self._tools.settings.late_after_s, self._job.late_after_s),
             )
 

@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from broadside.agent.attempt import Attempt
-from broadside.agent.engine_process import Exit
+from broadside.agent.attempt import Attempt, AttemptLimits
+from broadside.agent.engine_process import Exit, ProcessSetup
 from broadside.agent.gate import Release
-from broadside.agent.workspace import Workspace
 from broadside.exchange.documents import Packed, packed
 from broadside.exchange.engines.merge import merge
 from broadside.exchange.engines.port import Engine, Launch, Process, Reading
@@ -38,11 +37,8 @@ class ClientProcesses:
         engine: Engine,
         launch: Launch,
         job: Job,
-        *,
-        deadline_at_s: float,
-        env: Callable[[Process], Mapping[str, str] | None],
-        workspace: Workspace | None,
-        raw_max_bytes: int,
+        limits: AttemptLimits,
+        setup: Callable[[Process], ProcessSetup],
     ) -> "ClientProcesses":
         """Start all processes. If one cannot be started, the others are killed.
 
@@ -50,15 +46,14 @@ class ClientProcesses:
             engine: The engine that creates the parsers.
             launch: Processes and files to use.
             job: The job to run.
-            deadline_at_s: Unix timestamp to stop the processes at.
-            env: Callback to get the environment for a process, or None to use the default.
-            workspace: Folder for the engine, or None if no folder is needed.
-            raw_max_bytes: Maximum size for each process's stored output.
+            limits: Deadline for the processes, and maximum size for each stored output.
+            setup: Callback to get the environment and the user for a process.
 
         Raises:
             EngineUnusable: A program cannot be executed.
         """
         instant_s = job.planned_start_at.timestamp()
+        limits = replace(limits, instant_s=instant_s)
         attempts: list[Attempt] = []
         try:
             for process in launch.processes:
@@ -66,11 +61,8 @@ class ClientProcesses:
                     await Attempt.spawn(
                         process,
                         engine.client_reader(job),
-                        instant_s=instant_s,
-                        deadline_at_s=deadline_at_s,
-                        env=env(process),
-                        identity=workspace.identity if workspace else None,
-                        raw_max_bytes=raw_max_bytes,
+                        limits,
+                        setup=setup(process),
                     )
                 )
         except BaseException:

@@ -10,7 +10,7 @@ from itertools import count
 from typing import Final
 
 from broadside.agent.agent_context import Tools
-from broadside.agent.tunnel import TunnelEnd, TunnelFailed, clash, mark_of
+from broadside.agent.tunnel import DeviceSettings, TunnelEnd, TunnelFailed, clash, mark_of
 from broadside.exchange.messages import Job, Tunnel, tunnel_of
 from broadside.exchange.ports import ExchangeError
 
@@ -43,11 +43,13 @@ class ClientTunnel:
         tunnel, host, settings = self._tunnel, self._tools.host, self._tools.settings
         self._end = await TunnelEnd.open(
             tunnel,
-            local=host.address,
-            remote=self._job.endpoint.address,
-            inner=tunnel.inner_client_address,
-            nic=host.nic or "",
-            mark=mark_of(settings.agent_id, settings.role),
+            DeviceSettings(
+                local=host.address,
+                remote=self._job.endpoint.address,
+                inner=tunnel.inner_client_address,
+                nic=host.nic or "",
+                mark=mark_of(settings.agent_id, settings.role),
+            ),
         )
         self._holder = asyncio.create_task(self._keep_requested())
         until_s = self._job.planned_start_at.timestamp() - ANSWER_BEFORE_S

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Final, cast
 
 from broadside.agent.agent_settings import AgentSettings
-from broadside.agent.attempt import Attempt, known_until_s
+from broadside.agent.attempt import Attempt, AttemptLimits, known_until_s
 from broadside.agent.cpu import group_cpu_s, with_cpu
-from broadside.agent.engine_process import EngineUnusable, Exit, least_privileged
-from broadside.agent.service_port import HEALTHY_S, ServedPort
+from broadside.agent.engine_process import EngineUnusable, Exit, ProcessSetup, least_privileged
+from broadside.agent.service_port import HEALTHY_S, ServedPort, ServedSpan
 from broadside.agent.side_tasks import safely
 from broadside.agent.sockets import PortView
 from broadside.agent.workspace import Workspace
@@ -204,7 +204,10 @@ class DaemonPort(ServedPort):
         try:
             launch = await asyncio.to_thread(self._prepare, workspace)
             attempt = await Attempt.spawn(
-                launch.processes[0], reader, identity=workspace.identity, raw_max_bytes=0
+                launch.processes[0],
+                reader,
+                AttemptLimits(raw_max_bytes=0),
+                setup=ProcessSetup(identity=workspace.identity),
             )
         except (EngineUnusable, NoCertificate, Unsupported, OSError) as error:
             workspace.close()
@@ -321,9 +324,11 @@ class DaemonPort(ServedPort):
         save = self._save(
             reading,
             report,
-            started_s=saved.started_s,
-            ended_s=(test.last_at_s or test.last_data_s) if over else None,
-            clock_before=saved.clock_before,
+            ServedSpan(
+                started_s=saved.started_s,
+                ended_s=(test.last_at_s or test.last_data_s) if over else None,
+                clock_before=saved.clock_before,
+            ),
             from_s=0.0 if over else saved.sent_s,
         )
         await safely(save, "upload", {"port": self.port})

@@ -259,14 +259,28 @@ def start_error_s(job: Job, reading: Reading) -> float | None:
     return reading.first_data_at_s - job.planned_start_at.timestamp()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateReport:
+    """What happened to an engine at the start.
+
+    Attributes:
+        release: Report of the start gate, or None if there is none.
+        refusal: Reason if we stopped the engine (cancelled, lease, agent stopping).
+        ended_early: True if the coordinator ended the burst early. The engine then has no totals of
+            the other end.
+    """
+
+    release: Release | None = None
+    refusal: str | None = None
+    ended_early: bool = False
+
+
 def judge_outcome(
     job: Job,
     reading: Reading,
     exit_: Exit,
+    gate: GateReport = GateReport(),
     *,
-    release: Release | None = None,
-    gate_refusal: str | None = None,
-    ended_early: bool = False,
     late_after_s: float,
 ) -> JobOutcome:
     """Return the outcome of a job for which the engine was started.
@@ -277,16 +291,13 @@ def judge_outcome(
         job: Job that was run.
         reading: Data of the engine.
         exit_: How the process ended.
-        release: Report of the start gate, or None if there is none.
-        gate_refusal: Reason if we stopped the engine (cancelled, lease, agent stopping).
-        ended_early: True if the coordinator ended the burst early. The engine then has no totals of
-            the other end.
+        gate: How the start gate released the engine, or why we stopped it.
         late_after_s: Seconds after the planned start at which data is late.
     """
-    if gate_refusal is not None:
-        return JobOutcome(outcome=Outcome.ABANDONED, reason=gate_refusal)
+    if gate.refusal is not None:
+        return JobOutcome(outcome=Outcome.ABANDONED, reason=gate.refusal)
     failure = None
-    if not (ended_early and any(reading.intervals.values())):
+    if not (gate.ended_early and any(reading.intervals.values())):
         failure = _unopened(job, reading, exit_) or _failure(reading, exit_)
     if failure is not None:
         return JobOutcome(outcome=Outcome.FAILED, reason=failure)
@@ -302,7 +313,7 @@ def judge_outcome(
         return JobOutcome(
             outcome=Outcome.LATE,
             reason=f"data began {error_s:.3f} s after the instant, over {late_after_s:g} s"
-            + _why_late(job, release),
+            + _why_late(job, gate.release),
         )
     return JobOutcome(outcome=Outcome.MEASURED, reason=None)
 

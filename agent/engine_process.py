@@ -179,6 +179,41 @@ class Exit:
     cpu_s: float | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopRules:
+    """When and how an engine is stopped.
+
+    Attributes:
+        deadline_at_s: Unix timestamp at which to call ``stop("deadline")``, or None.
+        hard_stop_at_s: Unix timestamp for the kernel's timer. The default is 15 s after the
+            deadline.
+        end_by: Signal that the kernel will send if the agent dies.
+        ends_at_alarm: False to add a watchdog for an engine that ignores the timer.
+    """
+
+    deadline_at_s: float | None = None
+    hard_stop_at_s: float | None = None
+    end_by: signal.Signals = signal.SIGKILL
+    ends_at_alarm: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessSetup:
+    """Environment, user and pipes of an engine.
+
+    Attributes:
+        env: Environment, or None to use the default.
+        identity: User to run as, or None for the agent's user.
+        stdin: File descriptor to use as the input.
+        stdout: File descriptor of a pipe to write to. In this case there are no lines.
+    """
+
+    env: Mapping[str, str] | None = None
+    identity: "Identity | None" = None
+    stdin: int = subprocess.DEVNULL
+    stdout: int = subprocess.PIPE
+
+
 class EngineProcess:
     """A running engine.
 
@@ -198,14 +233,8 @@ class EngineProcess:
         argv: Sequence[str],
         *,
         on_line: OnLine,
-        deadline_at_s: float | None,
-        hard_stop_at_s: float | None = None,
-        env: Mapping[str, str] | None = None,
-        stdin: int = subprocess.DEVNULL,
-        stdout: int = subprocess.PIPE,
-        identity: "Identity | None" = None,
-        end_by: signal.Signals = signal.SIGKILL,
-        ends_at_alarm: bool = True,
+        stop: "StopRules",
+        setup: "ProcessSetup | None" = None,
         on_start: Callable[[int], None] = lambda _: None,
     ) -> "EngineProcess":
         """Start an engine.
@@ -218,20 +247,18 @@ class EngineProcess:
             on_line: Callback for each line of the output, without its newline. It also gets a Unix
                 timestamp for the first byte. If it raises, the engine is stopped and :meth:`wait`
                 raises the error.
-            deadline_at_s: Unix timestamp at which to call ``stop("deadline")``.
-            hard_stop_at_s: Unix timestamp for the kernel's timer. The default is 15 s after the
-                deadline.
-            env: Environment, or None to use the default.
-            stdin: File descriptor to use as the input.
-            stdout: File descriptor of a pipe to write to. In this case there are no lines.
-            identity: User to run as, or None for the agent's user.
-            end_by: Signal that the kernel will send if the agent dies.
-            ends_at_alarm: Set to False to add a watchdog for an engine that ignores the timer.
+            stop: When and how the engine is stopped.
+            setup: Environment, user and pipes. None uses the defaults.
             on_start: Callback with the process id, called as soon as the program runs.
 
         Raises:
             EngineUnusable: The program cannot be executed.
         """
+        setup, deadline_at_s, hard_stop_at_s = (
+            setup or ProcessSetup(),
+            stop.deadline_at_s,
+            stop.hard_stop_at_s,
+        )
         if hard_stop_at_s is None and deadline_at_s is not None:
             hard_stop_at_s = deadline_at_s + HARD_STOP_AFTER_S
         loop = asyncio.get_running_loop()
@@ -241,14 +268,14 @@ class EngineProcess:
                 # need to call wait4 to get the CPU time of the process
                 argv,
                 bufsize=0,
-                stdin=stdin,
-                stdout=stdout,
+                stdin=setup.stdin,
+                stdout=setup.stdout,
                 stderr=subprocess.PIPE,
-                env=program_environment() if env is None else dict(env),
+                env=program_environment() if setup.env is None else dict(setup.env),
                 # Another user may not enter the folder that the agent was started in.
-                cwd=None if identity is None else "/",
+                cwd=None if setup.identity is None else "/",
                 process_group=0,
-                preexec_fn=_leash(hard_stop_at_s, identity, end_by),
+                preexec_fn=_leash(hard_stop_at_s, setup.identity, stop.end_by),
             )
         except (OSError, subprocess.SubprocessError) as error:
             raise EngineUnusable(f"engine: {argv[0]} does not run: {error}; {_FIX}") from error
@@ -256,7 +283,7 @@ class EngineProcess:
         process = cls(pipes, started_at_s)
         try:
             on_start(started.pid)
-            if hard_stop_at_s is not None and not ends_at_alarm:
+            if hard_stop_at_s is not None and not stop.ends_at_alarm:
                 pipes.watchdog = _watch(started.pid, hard_stop_at_s)
             await pipes.open()
         except BaseException:

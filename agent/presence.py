@@ -58,15 +58,21 @@ class AgentHealth:
     tunnels: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lifetime:
+    """When the agent was started, the current time, and if it is stopping."""
+
+    started_at: datetime
+    now: datetime
+    stopping: bool = False
+
+
 def describe(
     settings: AgentSettings,
     host: Host,
     condition: AgentHealth,
     clock: ClockReading | None,
-    *,
-    stopping: bool,
-    started_at: datetime,
-    now: datetime,
+    life: Lifetime,
 ) -> Presence:
     """Return the presence to be sent as a heartbeat.
 
@@ -75,18 +81,16 @@ def describe(
         host: Data of the host.
         condition: State of the role.
         clock: Last reading of the clock, if any.
-        stopping: True if the agent is stopping.
-        started_at: Time when the agent was started.
-        now: Current time.
+        life: Start time and current time.
     """
     state = AgentState.BUSY if condition.busy else AgentState.IDLE
     build = condition.engine.build if condition.engine else None
     return Presence(
         agent_id=settings.agent_id,
         role=settings.role,
-        state=AgentState.STOPPING if stopping else state,
-        beat_at=now,
-        started_at=started_at,
+        state=AgentState.STOPPING if life.stopping else state,
+        beat_at=life.now,
+        started_at=life.started_at,
         address=host.address,
         ports=condition.ports,
         busy_ports=condition.busy_ports,
@@ -172,9 +176,11 @@ class HeartbeatPublisher:
                         self.host,
                         self.condition(),
                         self._clock,
-                        stopping=self.stopping.is_set(),
-                        started_at=self._started_at,
-                        now=datetime.now(UTC),
+                        Lifetime(
+                            started_at=self._started_at,
+                            now=datetime.now(UTC),
+                            stopping=self.stopping.is_set(),
+                        ),
                     )
                 )
         except StorageGone as error:

@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Final
 
 from broadside.agent.agent_context import Tools
-from broadside.agent.attempt import Attempt, known_until_s
+from broadside.agent.attempt import Attempt, AttemptLimits, known_until_s
 from broadside.agent.daemon import DaemonPort, service_states
-from broadside.agent.engine_process import EngineUnusable, Exit
+from broadside.agent.engine_process import EngineUnusable, Exit, ProcessSetup
 from broadside.agent.gate import find_gate, serving_env
 from broadside.agent.installed_engines import find_installed_engines
 from broadside.agent.presence import AgentHealth
 from broadside.agent.probe import Echo
-from broadside.agent.service_port import HEALTHY_S, ServedPort
+from broadside.agent.service_port import HEALTHY_S, ServedPort, ServedSpan
 from broadside.agent.side_tasks import safely
 from broadside.agent.sockets import PortView, read_ports
 from broadside.agent.tunnels import TunnelKeeper
@@ -175,9 +175,9 @@ class OneTestPort(ServedPort):
             attempt = await Attempt.spawn(
                 process,
                 installed.engine.server_reader(),
+                AttemptLimits(raw_max_bytes=self.tools.settings.raw_max_bytes),
+                setup=ProcessSetup(env=None if self._gate is None else serving_env(self._gate)),
                 on_event=take,
-                raw_max_bytes=self.tools.settings.raw_max_bytes,
-                env=None if self._gate is None else serving_env(self._gate),
             )
         except EngineUnusable as error:
             self._set_problem(str(error))
@@ -260,9 +260,11 @@ class OneTestPort(ServedPort):
         return await self._save(
             reading,
             reading.report,
-            started_s=served.started_at_s,
-            ended_s=exit_.ended_at_s if exit_ else None,
-            clock_before=clock_before,
+            ServedSpan(
+                started_s=served.started_at_s,
+                ended_s=exit_.ended_at_s if exit_ else None,
+                clock_before=clock_before,
+            ),
             from_s=from_s,
         )
 

@@ -39,6 +39,21 @@ EDGE_S: Final = 2.0
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedSpan:
+    """Time of a served test.
+
+    Attributes:
+        started_s: Unix timestamp of the start.
+        ended_s: Unix timestamp of the end, or None while the test is running.
+        clock_before: Reading of the clock before the test.
+    """
+
+    started_s: float
+    ended_s: float | None
+    clock_before: ClockReading | None
+
+
 @dataclass(slots=True, kw_only=True)
 class ServedPort(ABC):
     """Port that is always served.
@@ -138,16 +153,12 @@ class ServedPort(ABC):
         self,
         reading: Reading,
         report: EngineReport,
+        span: ServedSpan,
         *,
-        started_s: float,
-        ended_s: float | None,
-        clock_before: ClockReading | None,
         from_s: float,
     ) -> ServerTest:
-        """Save a test so far, or the whole test if it is over.
-
-        ``ended_s`` is None while the test is running.
-        """
+        """Save a test so far, or the whole test if it is over."""
+        started_s, ended_s = span.started_s, span.ended_s
         agent_id, address = self.tools.settings.agent_id, self.tools.host.address
         started_at = _utc(started_s)
         over = ended_s is not None
@@ -168,7 +179,7 @@ class ServedPort(ABC):
             else _utc(reading.first_data_at_s),
             ended_at=None if ended_s is None else _utc(ended_s),
             engine=report,
-            clock_before=clock_before,
+            clock_before=span.clock_before,
             clock_after=await self._read_clock() if over else None,
             troubles=self.tools.troubles.between(started_at, _utc(time.time())) if over else (),
         )

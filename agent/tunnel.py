@@ -59,21 +59,34 @@ def clash(one: Tunnel, other: Tunnel) -> bool:
     )
 
 
-def device_commands(
-    tunnel: Tunnel, *, local: str, remote: str, inner: str, nic: str, mtu: int, mark: str
-) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceSettings:
+    """Settings of one end of a tunnel.
+
+    Attributes:
+        local: Address of this host.
+        remote: Address of the other host.
+        inner: Address of this end inside the tunnel.
+        nic: Interface to send from.
+        mark: Alias of the device.
+    """
+
+    local: str
+    remote: str
+    inner: str
+    nic: str
+    mark: str
+
+
+def device_commands(tunnel: Tunnel, settings: DeviceSettings, mtu: int) -> str:
     """Return the commands for ``ip -batch`` to create a device.
 
     The MTU is smaller than the one of the interface because of the outer headers.
 
     Args:
         tunnel: Tunnel to create.
-        local: Address of this host.
-        remote: Address of the other host.
-        inner: Address of this end inside the tunnel.
-        nic: Interface to send from.
+        settings: Settings of this end.
         mtu: MTU of the interface in bytes.
-        mark: Alias of the device.
 
     Raises:
         TunnelFailed: A value is not a plain argument. It could be used to add other commands.
@@ -81,14 +94,8 @@ def device_commands(
     name = device_name(tunnel)
     try:
         local, remote, inner, nic, mark = (
-            validate_argument(value, field)
-            for field, value in (
-                ("local", local),
-                ("remote", remote),
-                ("inner", inner),
-                ("nic", nic),
-                ("mark", mark),
-            )
+            validate_argument(getattr(settings, field), field)
+            for field in ("local", "remote", "inner", "nic", "mark")
         )
     except Unwritable as error:
         raise TunnelFailed(str(error)) from error
@@ -114,27 +121,19 @@ class TunnelEnd:
     _guard: subprocess.Popen[bytes]
 
     @classmethod
-    async def open(
-        cls, tunnel: Tunnel, *, local: str, remote: str, inner: str, nic: str, mark: str
-    ) -> "TunnelEnd":
+    async def open(cls, tunnel: Tunnel, settings: DeviceSettings) -> "TunnelEnd":
         """Start the guardian and create the device.
 
         Args:
             tunnel: Tunnel to create.
-            local: Address of this host.
-            remote: Address of the other host.
-            inner: Address of this end inside the tunnel.
-            nic: Interface to send from.
-            mark: Alias of the device.
+            settings: Settings of this end.
 
         Raises:
             TunnelFailed: The device cannot be created.
         """
         name = device_name(tunnel)
-        mtu = await asyncio.to_thread(_mtu, nic)
-        commands = device_commands(
-            tunnel, local=local, remote=remote, inner=inner, nic=nic, mtu=mtu, mark=mark
-        )
+        mtu = await asyncio.to_thread(_mtu, settings.nic)
+        commands = device_commands(tunnel, settings, mtu)
         devices = await asyncio.to_thread(_devices)
         # This device belongs to another job, so we should not delete it.
         if name in devices:

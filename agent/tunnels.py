@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from broadside.agent.agent_context import Tools
-from broadside.agent.tunnel import TunnelEnd, TunnelFailed, clash, mark_of
+from broadside.agent.tunnel import DeviceSettings, TunnelEnd, TunnelFailed, clash, mark_of
 from broadside.exchange.messages import Tunnel
 from broadside.exchange.ports import ExchangeError
 
@@ -161,11 +161,13 @@ class TunnelKeeper:
                 )
             requested.end = await TunnelEnd.open(
                 tunnel,
-                local=host.address,
-                remote=tunnel.client_address,
-                inner=tunnel.inner_server_address,
-                nic=host.nic or "",
-                mark=mark_of(settings.agent_id, settings.role),
+                DeviceSettings(
+                    local=host.address,
+                    remote=tunnel.client_address,
+                    inner=tunnel.inner_server_address,
+                    nic=host.nic or "",
+                    mark=mark_of(settings.agent_id, settings.role),
+                ),
             )
         except (TunnelFailed, ValueError) as error:
             requested.over = True

@@ -66,7 +66,7 @@ def fetch(packages: Sequence[DebianPackage], folder: Path, archive: str | None =
         folder: Folder for the files, which will be created.
         archive: URI of a Debian archive, or None to use the archive of this machine's apt.
     """
-    archive = archive or own_archive()
+    archive = archive or default_archive()
     folder.mkdir()
     wanted = [
         part
@@ -92,7 +92,7 @@ def fetch(packages: Sequence[DebianPackage], folder: Path, archive: str | None =
         sys.exit(f"{advice if moved else ''}{error}")
 
 
-def own_archive() -> str:
+def default_archive() -> str:
     """Return the URI of the Debian archive used by apt on this machine."""
     targets = run(["apt-get", "indextargets", "--format", "$(ORIGIN) $(LABEL) $(REPO_URI)"])
     for line in targets.splitlines():
@@ -109,7 +109,7 @@ def refresh(archive: str | None = None, lock: Path = LOCK) -> None:
         archive: URI of a Debian archive, or None to use the archive of this machine's apt.
         lock: File to write.
     """
-    archive = (archive or own_archive()).rstrip("/")
+    archive = (archive or default_archive()).rstrip("/")
     with tempfile.TemporaryDirectory(prefix="broadside-apt-") as folder:
         state = Path(folder)
         options = _apt_options(state, archive)

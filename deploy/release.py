@@ -69,7 +69,7 @@ def build(
     version = version_number()
     known = commit() or "unknown commit"
     if known.endswith("-dirty"):
-        _say(f"files differ from the commit: every version here says {known}")
+        _print(f"files differ from the commit: every version here says {known}")
     shutil.rmtree(output, ignore_errors=True)
     output.mkdir(parents=True)
     with tempfile.TemporaryDirectory(prefix="broadside-release-") as folder:
@@ -89,17 +89,17 @@ def build(
             carried = wheelhouse.build(path, wheel=wheel, archive=debian)
             write_sbom(path, carried_components(carried))
         if "image" in parts and shutil.which(image.BUILDAH) is None:
-            _say("the image is left out: no buildah here; run: apt-get install buildah")
+            _print("the image is left out: no buildah here; run: apt-get install buildah")
         elif "image" in parts:
             path = output / f"broadside-image-{version}.oci.tar"
             write_sbom(path, carried_components(image.build(path, base)))
     files = sorted(path for path in output.iterdir())
     sums = "".join(f"{sha256(path)}  {path.name}\n" for path in files)
     (output / SUMS).write_text(sums, "ascii")
-    _say(f"{output}: Broadside {version} ({known}), {len(files)} files and {SUMS}")
+    _print(f"{output}: Broadside {version} ({known}), {len(files)} files and {SUMS}")
 
 
-def _say(line: str) -> None:
+def _print(line: str) -> None:
     sys.stdout.write(f"release: {line}\n")
 
 

@@ -104,18 +104,18 @@ def required_components(wheel: Path) -> Iterable[Component]:
         )
 
 
-def _package_url(each: Carried) -> PackageURL:
-    match each.kind:
+def _package_url(part: Carried) -> PackageURL:
+    match part.kind:
         case Kind.PYTHON:
-            return PackageURL("pypi", name=each.name, version=each.version)
+            return PackageURL("pypi", name=part.name, version=part.version)
         case Kind.DEBIAN:
             return PackageURL(
                 "deb",
                 "debian",
-                each.name,
-                each.version,
+                part.name,
+                part.version,
                 {"arch": "amd64", "distro": "trixie"},
             )
         case Kind.GO:
-            space, _, name = each.name.rpartition("/")
-            return PackageURL("golang", space or None, name, each.version)
+            space, _, name = part.name.rpartition("/")
+            return PackageURL("golang", space or None, name, part.version)

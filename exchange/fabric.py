@@ -105,7 +105,7 @@ def open_fabric(settings: FabricSettings | None = None) -> Fabric:
         raw = _azure("a blob account is set").open_raw(settings, troubles)
     match settings.fabric:
         case "embedded":
-            from broadside.exchange.embedded.embedded_queue import EmbeddedQueue
+            from broadside.exchange.embedded.embedded_queue import EmbeddedQueue, QueueRules
             from broadside.exchange.embedded.embedded_table import EmbeddedTable
 
             refusals = WriteRefusals()
@@ -118,9 +118,11 @@ def open_fabric(settings: FabricSettings | None = None) -> Fabric:
             return Fabric(
                 queue=EmbeddedQueue(
                     settings.data_dir,
-                    lock_s=settings.queue_lock_s,
-                    deliveries_max_count=settings.queue_deliveries_max_count,
-                    duplicates_s=settings.queue_duplicates_s,
+                    QueueRules(
+                        lock_s=settings.queue_lock_s,
+                        deliveries_max_count=settings.queue_deliveries_max_count,
+                        duplicates_s=settings.queue_duplicates_s,
+                    ),
                     busy_s=settings.storage_wait_s,
                     refusals=refusals,
                 ),

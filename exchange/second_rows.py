@@ -183,13 +183,20 @@ def joined(
     return tuple(readings)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostCounters:
+    """Counters of a host. The first chunk starts at ``zero_s`` (epoch seconds)."""
+
+    seconds: Sequence[HostSecond]
+    zero_s: float
+
+
 def chunk_rows(
     partition: str,
     prefix: str,
     tracks: Sequence[Track],
-    host: Sequence[HostSecond],
+    host: HostCounters,
     *,
-    host_zero_s: float,
     from_s: float,
 ) -> list[Entity]:
     """Return the rows that must be written, given that ``from_s`` seconds were written before.
@@ -203,7 +210,6 @@ def chunk_rows(
         prefix: The text that each row key starts with.
         tracks: Flows of the end.
         host: Counters of the host.
-        host_zero_s: The start of the first chunk for host counters, in epoch seconds.
         from_s: Engine time that was already written, in seconds. A value up to 0 writes all chunks
             and an empty tail.
     """
@@ -234,8 +240,8 @@ def chunk_rows(
         for n, intervals in by_chunk(track.intervals, middles_s):
             chunks[n] |= cut_properties(name, pack_intervals(intervals, _level(n)))
             chunks[n][f"{name}_first_data_at_s"] = float(track.first_data_at_s)
-    middles_s = [(second.start_at_s + second.end_at_s) / 2 - host_zero_s for second in host]
-    for n, seconds in by_chunk(host, middles_s):
+    middles_s = [(second.start_at_s + second.end_at_s) / 2 - host.zero_s for second in host.seconds]
+    for n, seconds in by_chunk(host.seconds, middles_s):
         chunks[n] |= cut_properties("host", pack_host(seconds, _level(n)))
     return [make_row(partition, f"{prefix}.{n}", chunks[n]) for n in sorted(chunks)]
 

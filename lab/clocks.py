@@ -66,7 +66,7 @@ def client_directives(spec: LabSpec, host_name: str, offset_s: float = 0.0) -> t
     )
 
 
-def _keep_folder(prefix: str) -> None:
+def _create_folder(prefix: str) -> None:
     """Create chronyd's folder with a file for this lab.
 
     If the folder is empty, it will be removed when another lab is stopped. It will be empty until
@@ -91,7 +91,7 @@ def start_clocks(lab: Lab) -> str | None:
     prefix = lab.spec.prefix
     try:
         find_tool("chronyc")
-        _keep_folder(prefix)
+        _create_folder(prefix)
         running = _running(prefix)
         if "fw" not in running:
             _start(prefix, "fw", server_directives(lab.spec))

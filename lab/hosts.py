@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from broadside.coordinator.agent_gateway.certificate_authority import load_authority
-from broadside.coordinator.agent_gateway.enrolment import Enrolments
+from broadside.coordinator.agent_gateway.enrolment import Enrolments, JoinTerms
 from broadside.exchange.fabric import FabricSettings, open_fabric
 from broadside.exchange.http.joining import new_code
 from broadside.exchange.messages import Role
@@ -67,7 +67,7 @@ async def _codes(data_dir: Path, names: Set[str]) -> dict[str, str]:
         for role in Role:
             codes[role.value], secret = new_code(authority)
             await known.add_code(
-                secret, role, len(names), by="lab", now=now, expires_at=now + timedelta(hours=1)
+                secret, JoinTerms(role, len(names), now + timedelta(hours=1)), by="lab", now=now
             )
         return codes
     finally:

@@ -91,7 +91,7 @@ class LedgerReading:
     offered_down_bytes: int | None
 
 
-COLUMNS: Final = tuple(each.name for each in fields(LedgerReading))
+COLUMNS: Final = tuple(column.name for column in fields(LedgerReading))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,7 +261,7 @@ def read_offered(nft: str) -> Mapping[str, int]:
 # The process ------------------------------------------------------------------------------------
 
 
-def keep(path: Path, reader: QueueReader) -> None:
+def record_readings(path: Path, reader: QueueReader) -> None:
     """Append a reading every second until killed.
 
     Args:
@@ -327,7 +327,7 @@ def main() -> None:
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in range(3):
         os.dup2(null, descriptor)
-    keep(arguments.csv, reader)
+    record_readings(arguments.csv, reader)
 
 
 if __name__ == "__main__":

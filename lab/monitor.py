@@ -88,14 +88,14 @@ class MonitorServer:
         self._retry_after_s = 0
         monitor = self
 
-        class Asked(Handler):
+        class MetricsHandler(Handler):
             def serve(self) -> None:
                 given = self.headers.get("Authorization", "")
                 status, body, headers = monitor._answer(self.path, given)
                 headers["Content-Type"] = "application/json"
                 self.answer(status, headers, json.dumps(body).encode())
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Asked)
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), MetricsHandler)
         self._server.daemon_threads = True
         self._scheme = "http"
         if tls:

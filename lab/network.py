@@ -297,7 +297,7 @@ def free_slot(prefix: str) -> Iterator[int]:
             network = topology.slot_network(slot)
             # We should get the addresses after the reservation, because a previous owner will have
             # assigned its address by now.
-            if not any(address in network for address in _own_addresses()):
+            if not any(address in network for address in _local_addresses()):
                 yield slot
                 return
     raise LabBroken(
@@ -306,7 +306,7 @@ def free_slot(prefix: str) -> Iterator[int]:
     )
 
 
-def _own_addresses() -> list[IPv4Address]:
+def _local_addresses() -> list[IPv4Address]:
     """Return the IPv4 addresses on the interfaces in this namespace."""
     interfaces = json.loads(run([find_tool("ip"), "-json", "-4", "address", "show"]) or "[]")
     return [

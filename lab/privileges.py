@@ -121,14 +121,16 @@ def fix() -> str:
     return "run this command with sudo"
 
 
-def _argv(words: list[str]) -> list[str]:
-    return module_command(MODULE, *words)
+def _argv(arguments: list[str]) -> list[str]:
+    return module_command(MODULE, *arguments)
 
 
-def _try(words: list[str]) -> str | None:
+def _try(arguments: list[str]) -> str | None:
     """Return ``None`` on success, or the last line of the output."""
     try:
-        done = subprocess.run(_argv(words), capture_output=True, text=True, timeout=PROBE_TIMEOUT_S)
+        done = subprocess.run(
+            _argv(arguments), capture_output=True, text=True, timeout=PROBE_TIMEOUT_S
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
     if done.returncode == 0:

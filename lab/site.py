@@ -120,7 +120,7 @@ class Site:
 
 
 @contextlib.contextmanager
-def staged(
+def staged(  # noqa: PLR0913
     lab: Lab,
     folder: Path,
     *,

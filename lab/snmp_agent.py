@@ -77,7 +77,7 @@ class SnmpAgent:
         community: Community for SNMP v2c.
         auth_key: Authentication key for SNMP v3.
         privacy_key: Privacy key for SNMP v3.
-        ways: Authentication and privacy protocol for SNMP v3, with the names that snmpd uses.
+        v3_names: Authentication and privacy protocol for SNMP v3, with the names that snmpd uses.
     """
 
     folder: Path
@@ -88,7 +88,7 @@ class SnmpAgent:
     community: str = field(default_factory=lambda: secrets.token_hex(8))
     auth_key: str = field(default_factory=lambda: secrets.token_hex(12))
     privacy_key: str = field(default_factory=lambda: secrets.token_hex(12))
-    ways: tuple[str, str] = ("SHA-256", "AES")
+    v3_names: tuple[str, str] = ("SHA-256", "AES")
     _process: "subprocess.Popen[bytes] | None" = None
 
     def plant(self, figures: Figures) -> None:
@@ -177,9 +177,10 @@ class SnmpAgent:
         extension = (
             f"{sys.executable} -P -S {snmp_extension.__file__} {self.folder / 'figures.json'}"
         )
+        auth, privacy = self.v3_names
         return (
             f"rocommunity {self.community}",
-            f"createUser {USER} {self.ways[0]} {self.auth_key} {self.ways[1]} {self.privacy_key}",
+            f"createUser {USER} {auth} {self.auth_key} {privacy} {self.privacy_key}",
             f"rouser {USER} priv",
             # By default, a removed interface is reported for 300 s.
             "interface_fadeout 0",
@@ -218,7 +219,7 @@ class SnmpAgent:
 def _get_next(community: str, oid: str) -> bytes:
     """Return a GetNext request in BER for SNMPv2c (RFC 3416, section 3), under 128 bytes."""
 
-    def told(tag: int, *parts: bytes) -> bytes:
+    def encode(tag: int, *parts: bytes) -> bytes:
         body = b"".join(parts)
         return bytes([tag, len(body)]) + body
 
@@ -229,10 +230,10 @@ def _get_next(community: str, oid: str) -> bytes:
         while len(sevens) > 1 and not sevens[0]:
             del sevens[0]
         name += bytes([seven | 0x80 for seven in sevens[:-1]] + sevens[-1:])
-    binding = told(0x30, told(0x06, name), told(0x05))
-    zero = told(0x02, b"\0")
-    pdu = told(0xA1, zero, zero, zero, told(0x30, binding))
-    return told(0x30, told(0x02, b"\1"), told(0x04, community.encode()), pdu)
+    binding = encode(0x30, encode(0x06, name), encode(0x05))
+    zero = encode(0x02, b"\0")
+    pdu = encode(0xA1, zero, zero, zero, encode(0x30, binding))
+    return encode(0x30, encode(0x02, b"\1"), encode(0x04, community.encode()), pdu)
 
 
 def _free_udp_port(address: str) -> int:

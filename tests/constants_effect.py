@@ -28,7 +28,7 @@ from types import FrameType, ModuleType
 from typing import Any, Final
 
 from broadside.coordinator.core.judge.checks import BURST_CHECKS, RUN_CHECKS
-from broadside.coordinator.core.judge.summarise import summarise_run
+from broadside.coordinator.core.judge.summarise import RunContext, summarise_run
 from broadside.coordinator.core.measure.burst import measure_burst
 from broadside.coordinator.core.measure.records.evidence import BurstEvidence, FirewallLedger
 from broadside.coordinator.core.measure.telemetry import DeviceTelemetry
@@ -274,9 +274,7 @@ def _judge_stored(stored: Stored) -> RunSummary:
         [measure_burst(spec, burst, due_at(burst.burst)) for burst in stored.bursts],
         stored.ledger,
         stored.at,
-        telemetry=stored.telemetry,
-        fleet=stored.fleet,
-        troubles=stored.troubles,
+        RunContext(telemetry=stored.telemetry, fleet=stored.fleet, troubles=stored.troubles),
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from broadside.coordinator.core.judge.summarise import summarise_run
+from broadside.coordinator.core.judge.summarise import RunContext, summarise_run
 from broadside.coordinator.core.measure.burst import measure_burst
 from broadside.coordinator.core.measure.grid.series import BurstMeasurement
 from broadside.coordinator.core.summary import BurstSummary, RunSummary, Verdict
@@ -128,7 +128,7 @@ def measure(made: Fleet) -> list[BurstMeasurement]:
 
 def summarise(made: Fleet, **known: Any) -> RunSummary:
     """Return the run's summary from all of its bursts and its device counter."""
-    return summarise_run(made.plan, measure(made), made.ledger, made.now, **known)
+    return summarise_run(made.plan, measure(made), made.ledger, made.now, RunContext(**known))
 
 
 def ids(summary: RunSummary | BurstSummary) -> set[str]:

@@ -47,7 +47,7 @@ from broadside.exchange.records.keys import (
     server_tests_partition,
 )
 from broadside.exchange.records.row_rules import ROW_RULES, FieldRule, Kind, Rule
-from broadside.exchange.second_rows import chunk_rows
+from broadside.exchange.second_rows import HostCounters, chunk_rows
 
 # This date is in the past on every machine.
 AT: Final = datetime(2024, 5, 1, 12, tzinfo=UTC)
@@ -169,7 +169,7 @@ def _seconds(key: str, partition: str, side: Side) -> Entity:
     [row] = [
         row
         for row in chunk_rows(
-            partition, key, [track], [host], host_zero_s=AT.timestamp(), from_s=0.0
+            partition, key, [track], HostCounters(seconds=[host], zero_s=AT.timestamp()), from_s=0.0
         )
         if row.row_key.endswith(".000")
     ]

@@ -139,6 +139,21 @@ class Enrolled(Message):
         return f"{self.role}.{self.agent_id}"
 
 
+@dataclass(frozen=True, slots=True)
+class JoinTerms:
+    """Agents that can join with a code.
+
+    Attributes:
+        role: The agent role.
+        count: The number of agents that can join.
+        expires_at: The expiry time.
+    """
+
+    role: Role
+    count: int
+    expires_at: datetime
+
+
 class Enrolments:
     """Join codes and agents in the private table."""
 
@@ -147,27 +162,23 @@ class Enrolments:
         self._agents = Collection(table, ENROLLED, Enrolled)
         self._turn = asyncio.Lock()
 
-    async def add_code(
-        self, secret: str, role: Role, count: int, *, by: str, now: datetime, expires_at: datetime
-    ) -> Join:
+    async def add_code(self, secret: str, terms: JoinTerms, *, by: str, now: datetime) -> Join:
         """Store a new join code.
 
         Args:
             secret: The secret part of the code. Only its hash is stored.
-            role: The agent role.
-            count: The number of agents that can join.
+            terms: The agents that can join.
             by: The user who creates the code.
             now: Current time to use.
-            expires_at: The expiry time.
         """
         join = Join(
             name=f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}",
-            role=role,
+            role=terms.role,
             sha256=digest(secret),
-            count=count,
+            count=terms.count,
             created_at=now,
             created_by=by,
-            expires_at=expires_at,
+            expires_at=terms.expires_at,
         )
         await self._joins.create(join.name, join)
         return join

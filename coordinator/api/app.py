@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from fastapi import Depends, FastAPI
@@ -57,14 +58,27 @@ _COMPRESSED_TYPES: Final = (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extensions:
+    """Optional parts of the application that settings configure.
+
+    Attributes:
+        switches: Commands that put the device into a state, by name.
+        places: Receivers that are notified when a run ends.
+        backups: Scheduled backups. None to take no backups.
+    """
+
+    switches: Mapping[str, Switch] = field(default_factory=dict)
+    places: Sequence[Receiver] = ()
+    backups: ScheduledBackups | None = None
+
+
 def create_app(
     coordinator: Coordinator,
     *,
     tick_s: float | None = 1.0,
     guard: AuthConfig | None = None,
-    switches: Mapping[str, Switch] | None = None,
-    places: Sequence[Receiver] = (),
-    backups: ScheduledBackups | None = None,
+    extensions: Extensions = Extensions(),
 ) -> FastAPI:
     """Create the application.
 
@@ -74,10 +88,9 @@ def create_app(
             requests.
         guard: Middleware settings. None allows everything without sign-in. Writes are recorded in
             either case.
-        switches: Commands that put the device into a state, by name.
-        places: Receivers that are notified when a run ends.
-        backups: Scheduled backups. None to take no backups.
+        extensions: Optional parts that settings configure.
     """
+    backups, places = extensions.backups, extensions.places
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -109,7 +122,7 @@ def create_app(
     app.state.coordinator = coordinator
     app.state.feeds = Feeds(coordinator)
     app.state.studies = Studies(
-        coordinator, app.state.feeds, coordinator.fabric.private, switches or {}
+        coordinator, app.state.feeds, coordinator.fabric.private, extensions.switches
     )
     coordinator.companions.append(app.state.studies)
     app.state.budgets = Budgets(coordinator)

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Final
 
-from fastapi import Query, Request, Response
+from fastapi import Depends, Query, Request, Response
 
 from broadside.coordinator.auth.audit import AUDIT_CURSOR
 
@@ -10,6 +10,7 @@ _CURSOR: Final = "`Next-Cursor` of the previous page"
 
 KeyCursor = Annotated[str | None, Query(pattern=r"^[A-Za-z0-9._-]{1,200}$", description=_CURSOR)]
 CountCursor = Annotated[int, Query(ge=0, le=999_999_999, description=_CURSOR)]
+Limit = Annotated[int, Query(ge=1, le=500, description="maximum number of items")]
 AuditCursor = Annotated[str | None, Query(pattern=AUDIT_CURSOR, description=_CURSOR)]
 
 PAGED: Final[dict[int | str, dict[str, Any]]] = {
@@ -41,3 +42,28 @@ def name_next(request: Request, response: Response, cursor: str | int | None) ->
         url = request.url.include_query_params(cursor=cursor)
         response.headers["Next-Cursor"] = str(cursor)
         response.headers["Link"] = f'<{url.path}?{url.query}>; rel="next"'
+
+
+class PageLinks:
+    """Response headers for a page, as a dependency of a route."""
+
+    def __init__(self, request: Request, response: Response) -> None:
+        self._request, self._response = request, response
+
+    def name_next(self, cursor: str | int | None) -> None:
+        """Set the headers for the next page. ``None`` means that this is the last page."""
+        name_next(self._request, self._response, cursor)
+
+
+class CountPage(PageLinks):
+    """Page of a list that is numbered from 0, with the query parameters of the request."""
+
+    def __init__(
+        self, request: Request, response: Response, limit: Limit = 100, cursor: CountCursor = 0
+    ) -> None:
+        super().__init__(request, response)
+        self.limit, self.cursor = limit, cursor
+
+
+Links = Annotated[PageLinks, Depends()]
+Page = Annotated[CountPage, Depends()]

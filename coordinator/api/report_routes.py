@@ -85,7 +85,7 @@ async def read_export(
         media_type = chosen_format(accept, tuple(kinds))
         format = kinds[media_type]
     body = await export_run(coordinator, run_id, format, table.value)
-    name = run_id if format.whole else f"{run_id}-{table.value}"
+    name = run_id if format.is_single_file else f"{run_id}-{table.value}"
     return Response(
         body,
         media_type=media_type or format.media_type,

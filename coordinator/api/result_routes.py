@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Annotated, Final
 
-from fastapi import Header, Path, Query, Request, Response
+from fastapi import Depends, Header, Path, Query, Response
 
 from broadside.coordinator.api.dependencies import Service, make_router
-from broadside.coordinator.api.pagination import PAGED, CountCursor, name_next
+from broadside.coordinator.api.pagination import PAGED, Page
 from broadside.coordinator.api.problems import PROBLEMS
 from broadside.coordinator.api.tabular_responses import FILE_CONTENT, rows_at
 from broadside.coordinator.views.burst_responses import (
@@ -23,12 +23,11 @@ from broadside.coordinator.views.responses import (
     RunVerdict,
 )
 from broadside.coordinator.views.tables.formats import FORMATS, JSON, chosen_format
-from broadside.coordinator.views.tables.stored_tables import SecondsOf, series_body
+from broadside.coordinator.views.tables.stored_tables import SecondsOf, SeriesQuery, series_body
 from broadside.exchange.messages import Message, RunId, UtcDatetime
 
 router = make_router("results", "/v1/runs/{run_id}")
 
-Limit = Annotated[int, Query(ge=1, le=500, description="maximum number of items")]
 BurstNumber = Annotated[int, Query(ge=1, le=10_000, description="number of the burst, from 1")]
 _SECOND_S: Final = 1
 
@@ -62,15 +61,14 @@ class Series(Message):
 @router.get("/bursts", responses=PAGED)
 async def list_run_bursts(
     run_id: str,
-    request: Request,
-    response: Response,
     coordinator: Service,
-    limit: Limit = 100,
-    cursor: CountCursor = 0,
+    page: Page,
 ) -> Sequence[BurstEntry]:
     """List the bursts in time order, each with its state and, when finished, its results."""
-    entries, following = await list_bursts(coordinator, run_id, limit=limit, cursor=cursor)
-    name_next(request, response, following)
+    entries, following = await list_bursts(
+        coordinator, run_id, limit=page.limit, cursor=page.cursor
+    )
+    page.name_next(following)
     return entries
 
 
@@ -85,19 +83,31 @@ async def read_run_burst(
 @router.get("/pairs", responses=PAGED)
 async def list_run_pairs(
     run_id: str,
-    request: Request,
-    response: Response,
     coordinator: Service,
+    page: Page,
     burst: BurstNumber = 1,
-    limit: Limit = 100,
-    cursor: CountCursor = 0,
 ) -> Sequence[PairEntry]:
     """List the pairs of one burst, each with its agent, outcome and results."""
     entries, following = await list_pairs(
-        coordinator, run_id, burst - 1, limit=limit, cursor=cursor
+        coordinator, run_id, burst - 1, limit=page.limit, cursor=page.cursor
     )
-    name_next(request, response, following)
+    page.name_next(following)
     return entries
+
+
+def _series_query(
+    burst: BurstNumber = 1,
+    resolution_s: Annotated[int, Query(ge=1, le=3600, description="seconds per row")] = _SECOND_S,
+    of: Annotated[
+        SecondsOf | None,
+        Query(description="`fleet` or `pairs`; default: the fleet, or `pair` if it is set"),
+    ] = None,
+    pair: Annotated[
+        str | None,
+        Query(max_length=20, description="name or number of a pair, such as pair-003 or 3"),
+    ] = None,
+) -> SeriesQuery:
+    return SeriesQuery(burst_index=burst - 1, resolution_s=resolution_s, of=of, pair=pair)
 
 
 @router.get(
@@ -115,16 +125,7 @@ async def list_run_pairs(
 async def read_run_series(
     run_id: str,
     coordinator: Service,
-    burst: BurstNumber = 1,
-    resolution_s: Annotated[int, Query(ge=1, le=3600, description="seconds per row")] = _SECOND_S,
-    of: Annotated[
-        SecondsOf | None,
-        Query(description="`fleet` or `pairs`; default: the fleet, or `pair` if it is set"),
-    ] = None,
-    pair: Annotated[
-        str | None,
-        Query(max_length=20, description="name or number of a pair, such as pair-003 or 3"),
-    ] = None,
+    query: Annotated[SeriesQuery, Depends(_series_query)],
     accept: Annotated[str | None, Header(include_in_schema=False)] = None,
 ) -> Response:
     """Return the seconds of a finished burst.
@@ -134,9 +135,7 @@ async def read_run_series(
     `application/vnd.apache.parquet`.
     """
     media_type = chosen_format(accept)
-    body = await series_body(
-        coordinator, run_id, burst - 1, media_type, resolution_s=resolution_s, of=of, pair=pair
-    )
+    body = await series_body(coordinator, run_id, query, media_type)
     return Response(body, media_type=media_type, headers={"Vary": "Accept"})
 
 
@@ -149,13 +148,12 @@ async def read_run_verdict(run_id: str, coordinator: Service) -> RunVerdict:
 @router.get("/reconciliation", responses=PAGED, openapi_extra=rows_at("bursts"))
 async def read_run_reconciliation(
     run_id: str,
-    request: Request,
-    response: Response,
     coordinator: Service,
-    limit: Limit = 100,
-    cursor: CountCursor = 0,
+    page: Page,
 ) -> RunReconciliation:
     """Compare the bytes of the fleet with the device counter, for the run and for each burst."""
-    entries, following = await read_reconciliation(coordinator, run_id, limit=limit, cursor=cursor)
-    name_next(request, response, following)
+    entries, following = await read_reconciliation(
+        coordinator, run_id, limit=page.limit, cursor=page.cursor
+    )
+    page.name_next(following)
     return entries

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Annotated
 
-from fastapi import Depends, Header, Query, Request, Response
+from fastapi import Depends, Header, Query, Response
 from pydantic import Field
 
 from broadside.coordinator.api.dependencies import Caller, OptionalCancel, Service, make_router
-from broadside.coordinator.api.pagination import PAGED, KeyCursor, name_next
+from broadside.coordinator.api.pagination import PAGED, KeyCursor, Links
 from broadside.coordinator.api.tabular_responses import FILE_CONTENT, rows_at
 from broadside.coordinator.core.comparison import Comparison
 from broadside.coordinator.core.live.progress import Progress
@@ -40,7 +40,7 @@ router = make_router("runs")
 _TEXT_MAX_CHARS = 200
 
 
-def _filter(
+def _filter(  # noqa: PLR0913 - query parameters
     scenario: Annotated[str | None, Query(max_length=_TEXT_MAX_CHARS)] = None,
     label: Annotated[
         list[Annotated[str, Field(pattern=":")]] | None,
@@ -102,8 +102,7 @@ async def create_run(
 
 @router.get("/runs", responses=PAGED)
 async def list_runs(
-    request: Request,
-    response: Response,
+    links: Links,
     coordinator: Service,
     run_filter: Filter,
     limit: Annotated[int, Query(ge=1, le=1000)] = 50,
@@ -115,7 +114,7 @@ async def list_runs(
     """
     records = coordinator.fabric.records
     headers, following = await list_page(records, run_filter, limit=limit, cursor=cursor)
-    name_next(request, response, following)
+    links.name_next(following)
     return headers
 
 
@@ -191,7 +190,7 @@ async def read_summary(run_id: str, coordinator: Service) -> RunSummary:
     },
     response_class=Response,
 )
-async def read_raw(
+async def read_raw(  # noqa: PLR0913 - query parameters
     run_id: str,
     pair: str,
     coordinator: Service,

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import Query, Request, Response
 
-from broadside.coordinator.api.chart_routes import AsDrawing, as_chart
+from broadside.coordinator.api.chart_responses import AsDrawing, as_chart
 from broadside.coordinator.api.dependencies import Caller, OptionalCancel, app_state, make_router
 from broadside.coordinator.api.pagination import PAGED, KeyCursor, name_next
 from broadside.coordinator.api.report_responses import Accepted, AsFormat, as_report, report_answer

@@ -11,14 +11,14 @@ from typing import Annotated
 import typer
 from pydantic import TypeAdapter, ValidationError
 
-from broadside.coordinator.agent_gateway.enrolment import Enrolled, Enrolments
+from broadside.coordinator.agent_gateway.enrolment import Enrolled, Enrolments, JoinTerms
 from broadside.coordinator.auth.principal import Access
 from broadside.coordinator.auth.static_tokens import Tokens
 from broadside.coordinator.cli.command_group import CommandGroup, Output, print_json
 from broadside.coordinator.cli.exit_codes import exit_usage, exit_with_error
 from broadside.coordinator.cli.options import parse_end_time
 from broadside.coordinator.cli.session import run_on_private, user_name
-from broadside.coordinator.cli.text_tables import RowsOption, print_list, print_table
+from broadside.coordinator.cli.text_tables import ListTable, RowsOption, print_list, print_table
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
 from broadside.exchange.fabric import FabricSettings
 from broadside.exchange.messages import Identifier, Role
@@ -84,19 +84,21 @@ def list_tokens(session: Output, form: RowsOption = None) -> None:
     print_list(
         session,
         list(run_on_private(lambda table: Tokens(table).all())),
-        {
-            "token": "name",
-            "role": "role",
-            "state": lambda token: token.state(now),
-            "created (UTC)": "created_at",
-            "by": "created_by",
-            "expires (UTC)": lambda token: (
-                "never" if token.expires_at is None else f"{token.expires_at:%Y-%m-%d %H:%M}"
-            ),
-        },
-        model="broadside.coordinator.auth.static_tokens:Token",
-        hidden=("sha256",),
-        empty="no token; create one with `broadside token add`",
+        ListTable(
+            columns={
+                "token": "name",
+                "role": "role",
+                "state": lambda token: token.state(now),
+                "created (UTC)": "created_at",
+                "by": "created_by",
+                "expires (UTC)": lambda token: (
+                    "never" if token.expires_at is None else f"{token.expires_at:%Y-%m-%d %H:%M}"
+                ),
+            },
+            model="broadside.coordinator.auth.static_tokens:Token",
+            empty="no token; create one with `broadside token add`",
+            hidden=("sha256",),
+        ),
         form=form,
     )
 
@@ -140,7 +142,7 @@ def new(
     code, secret = new_code(server_certificate(settings, data_dir).authority)
     join = run_on_private(
         lambda table: Enrolments(table).add_code(
-            secret, role, count, by=user_name(), now=now, expires_at=expires_at
+            secret, JoinTerms(role, count, expires_at), by=user_name(), now=now
         )
     )
     if session.as_json:
@@ -208,16 +210,18 @@ def list_agents(session: Output, form: RowsOption = None) -> None:
     print_list(
         session,
         agents,
-        {
-            "agent": "agent_id",
-            "role": "role",
-            "state": lambda agent: "enrolled" if agent.revoked_at is None else "revoked",
-            "enrolled (UTC)": "enrolled_at",
-            "join code": "join",
-        },
-        model="broadside.coordinator.agent_gateway.enrolment:Enrolled",
-        hidden=("sha256", "next_sha256"),
-        empty="no agent is enrolled; create a join code with `broadside enroll new`",
+        ListTable(
+            columns={
+                "agent": "agent_id",
+                "role": "role",
+                "state": lambda agent: "enrolled" if agent.revoked_at is None else "revoked",
+                "enrolled (UTC)": "enrolled_at",
+                "join code": "join",
+            },
+            model="broadside.coordinator.agent_gateway.enrolment:Enrolled",
+            empty="no agent is enrolled; create a join code with `broadside enroll new`",
+            hidden=("sha256", "next_sha256"),
+        ),
         form=form,
     )
     if codes and form is None and not session.as_json:

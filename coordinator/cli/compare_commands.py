@@ -13,7 +13,7 @@ from broadside.coordinator.cli.options import Format, FormatOption, Junit, parse
 from broadside.coordinator.cli.session import Session, resolve_run
 from broadside.coordinator.cli.text_tables import print_table
 from broadside.coordinator.core import formatting
-from broadside.coordinator.core.comparison import Comparison, Metric, hold, parse_gate
+from broadside.coordinator.core.comparison import Comparison, Metric, evaluate_gate, parse_gate
 from broadside.coordinator.core.metrics import metric_by_short_name
 from broadside.coordinator.core.summary import worse
 from broadside.coordinator.imports.time_text import parse_time, parse_zone, to_utc
@@ -28,7 +28,7 @@ _SEARCHED_RUNS_COUNT: Final = 1000
 _CLOCK: Final = re.compile(r"\d{1,2}:\d{2}(:\d{2})?")
 
 
-def compare(
+def compare(  # noqa: PLR0913 - options
     session: Session,
     run_ids: Annotated[list[str] | None, typer.Argument(metavar="[RUN]...")] = None,
     labels: Annotated[list[str] | None, typer.Option("--label", metavar="NAME[=VALUE]")] = None,
@@ -71,7 +71,7 @@ def compare(
 
     comparison = session.call(work)
     try:
-        results = [hold(gate, comparison) for gate in gates]
+        results = [evaluate_gate(gate, comparison) for gate in gates]
     except ValueError as error:
         exit_usage(f"--fail-if {error}")
     if form is Format.MD and not session.as_json:

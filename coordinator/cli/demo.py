@@ -106,7 +106,7 @@ class DemoOptions:
         }
 
 
-def demo(
+def demo(  # noqa: PLR0913 - options
     session: Output,
     pairs: Annotated[int, typer.Option(min=1, max=250)] = 30,
     streams: Annotated[int, typer.Option(min=1, max=128)] = 8,

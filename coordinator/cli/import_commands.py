@@ -50,7 +50,7 @@ Assignments = Annotated[
 
 
 @app.command()
-def original(
+def original(  # noqa: PLR0913 - options
     session: Session,
     file: Annotated[Path, typer.Argument(metavar="FILE.csv")],
     firewall_metric: Annotated[Path | None, typer.Option(metavar="FILE.csv")] = None,

@@ -9,7 +9,13 @@ from broadside.coordinator.cli.command_group import CommandGroup
 from broadside.coordinator.cli.exit_codes import exit_usage
 from broadside.coordinator.cli.options import Limit
 from broadside.coordinator.cli.session import Session
-from broadside.coordinator.cli.text_tables import RowsOption, cells, print_list, print_table
+from broadside.coordinator.cli.text_tables import (
+    ListTable,
+    RowsOption,
+    cells,
+    print_list,
+    print_table,
+)
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
 from broadside.coordinator.runs.dead_letters import DeadJob
 from broadside.coordinator.runs.retention import Pruned, PruneRequest
@@ -41,18 +47,20 @@ def list_letters(
     print_list(
         session,
         session.call(lambda client: client.dead_letters(limit)),
-        {
-            "seq": "sequence_number",
-            "reason": "reason",
-            "run": lambda dead: dead.run_id or "not a job",
-            "burst": lambda dead: "" if dead.burst_index is None else str(dead.burst_index + 1),
-            "pair": "pair",
-            "description": "description",
-        },
-        model="broadside.coordinator.runs.dead_letters:DeadJob",
-        empty="no dead letters",
+        ListTable(
+            columns={
+                "seq": "sequence_number",
+                "reason": "reason",
+                "run": lambda dead: dead.run_id or "not a job",
+                "burst": lambda dead: "" if dead.burst_index is None else str(dead.burst_index + 1),
+                "pair": "pair",
+                "description": "description",
+            },
+            model="broadside.coordinator.runs.dead_letters:DeadJob",
+            empty="no dead letters",
+            low_priority=["burst", "pair", "reason"],
+        ),
         form=form,
-        low_priority=["burst", "pair", "reason"],
     )
 
 
@@ -136,19 +144,21 @@ def audit(session: Session, limit: Limit = 50, form: RowsOption = None) -> None:
     print_list(
         session,
         session.call(lambda client: client.audit(limit)),
-        {
-            "time (UTC)": "at",
-            "user": "by",
-            "role": "role",
-            "from": lambda row: row.from_address or "this host",
-            "request": lambda row: f"{row.method} {row.path}",
-            "run": "run_id",
-            "status": lambda row: "unfinished" if row.status is None else str(row.status),
-        },
-        model="broadside.coordinator.auth.audit:AuditRow",
-        empty="no changes recorded",
+        ListTable(
+            columns={
+                "time (UTC)": "at",
+                "user": "by",
+                "role": "role",
+                "from": lambda row: row.from_address or "this host",
+                "request": lambda row: f"{row.method} {row.path}",
+                "run": "run_id",
+                "status": lambda row: "unfinished" if row.status is None else str(row.status),
+            },
+            model="broadside.coordinator.auth.audit:AuditRow",
+            empty="no changes recorded",
+            low_priority=["run", "role", "from"],
+        ),
         form=form,
-        low_priority=["run", "role", "from"],
     )
 
 

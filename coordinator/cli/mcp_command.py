@@ -109,7 +109,7 @@ def _read_tools(session: Session) -> list[Any]:
         async with _connect(session) as client:
             return _json(await client.runs(max(1, min(limit, 200)), **filters))
 
-    async def sum_runs(
+    async def sum_runs(  # noqa: PLR0913 - parameters of the tool
         group_by: str = "week",
         timezone: str = "UTC",
         scenario: str | None = None,

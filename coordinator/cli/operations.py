@@ -459,7 +459,7 @@ class Operations:
         return list(entries)
 
     @Route("GET /v1/runs/{run_id}/series", bytes)
-    async def series(
+    async def series(  # noqa: PLR0913 - query parameters
         self,
         run_id: str,
         burst: int,
@@ -470,16 +470,22 @@ class Operations:
         accept: str = "application/json",
     ) -> bytes:
         """Return the burst seconds in the format ``accept``."""
-        from broadside.coordinator.views.tables.stored_tables import SecondsOf, series_body
+        from broadside.coordinator.views.tables.stored_tables import (
+            SecondsOf,
+            SeriesQuery,
+            series_body,
+        )
 
         return await series_body(
             self._coordinator,
             run_id,
-            burst - 1,
+            SeriesQuery(
+                burst_index=burst - 1,
+                resolution_s=resolution_s,
+                of=None if of is None else SecondsOf(of),
+                pair=pair,
+            ),
             accept,
-            resolution_s=resolution_s,
-            of=None if of is None else SecondsOf(of),
-            pair=pair,
         )
 
     @Route(

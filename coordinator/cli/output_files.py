@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from junitparser import TestCase, TestSuite
 
     from broadside.coordinator.core.comparison.group_comparison import Comparison
-    from broadside.coordinator.core.comparison.regression_gate import Held
+    from broadside.coordinator.core.comparison.regression_gate import GateResult
     from broadside.coordinator.core.summary import Finding, RunSummary, Verdict
 
 
@@ -153,7 +153,7 @@ def junit_of_run(summary: "RunSummary") -> "TestSuite":
     return suite
 
 
-def junit_of_gates(comparison: "Comparison", results: "Sequence[Held]") -> "TestSuite":
+def junit_of_gates(comparison: "Comparison", results: "Sequence[GateResult]") -> "TestSuite":
     """Return a test suite with one case per gate of a comparison."""
     from junitparser import TestSuite
 

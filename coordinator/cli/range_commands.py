@@ -88,7 +88,7 @@ class RangeOutputs:
         return ["--resource-group", self.resource_group, "--subscription", self.subscription_id]
 
 
-def up(
+def up(  # noqa: PLR0913 - options
     directory: Directory = DIRECTORY,
     variables: Vars = None,
     settings: Set = None,
@@ -193,7 +193,7 @@ def unpark(
         typer.echo("the range is unparked and has no agents; before a test: broadside scale N")
 
 
-def down(
+def down(  # noqa: PLR0913 - options
     directory: Directory = DIRECTORY,
     variables: Vars = None,
     settings: Set = None,

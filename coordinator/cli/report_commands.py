@@ -64,7 +64,7 @@ def export(
     chosen = format or format_of(output, Format) or Format.CSV
     if table not in (*TABLES, "all"):
         exit_usage(f"--table {table!r}: not a table; use {', '.join(TABLES)} or all")
-    tables = TABLES[:1] if chosen.whole else TABLES if table == "all" else (table,)
+    tables = TABLES[:1] if chosen.is_single_file else TABLES if table == "all" else (table,)
     if len(tables) > 1 and output is not None and (str(output) == "-" or output.suffix):
         exit_usage(
             f"--output {output}: a {chosen.value} file can have only one table; select it with "
@@ -78,7 +78,7 @@ def export(
 
     resolved, files = session.call_run(run_id, work)
     for name, body in files.items():
-        table_name = "" if chosen.whole else f"-{name}"
+        table_name = "" if chosen.is_single_file else f"-{name}"
         file_name = f"{resolved}{table_name}.{chosen.value}"
         if len(files) > 1 and output is not None:
             output.mkdir(parents=True, exist_ok=True)
@@ -86,7 +86,7 @@ def export(
         save(body, (output or Path()) / file_name if in_folder and str(output) != "-" else output)
 
 
-def chart(
+def chart(  # noqa: PLR0913 - options
     session: Session,
     run_id: RunArgument,
     name: Annotated[str | None, typer.Argument(autocompletion=complete_chart)] = None,

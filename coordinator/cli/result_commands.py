@@ -12,6 +12,7 @@ from broadside.coordinator.cli.session import ApiSession, RunArgument, Session
 from broadside.coordinator.cli.terminal_text import write_bytes
 from broadside.coordinator.cli.text_tables import (
     Column,
+    ListTable,
     RowsFormat,
     RowsOption,
     cells,
@@ -82,7 +83,7 @@ def _local_time(option: str, text: str | None) -> str | None:
     return at.isoformat()
 
 
-def runs(
+def runs(  # noqa: PLR0913 - options
     session: Session,
     limit: Limit = 20,
     scenario: Scenario = None,
@@ -107,21 +108,23 @@ def runs(
     print_list(
         session,
         session.call(lambda client: client.runs(limit, **filters)),
-        {
-            "run": "run_id",
-            "scenario": "scenario",
-            "created (UTC)": "created_at",
-            "by": "created_by",
-            "verdict": _verdict,
-            "received": _received,
-            "complete": "outcome.completeness_ratio",
-        },
-        model="broadside.exchange.records:RunHeader",
-        empty="no run matches the filters"
-        if filters
-        else "no run yet; start one with `broadside launch loopback`",
+        ListTable(
+            columns={
+                "run": "run_id",
+                "scenario": "scenario",
+                "created (UTC)": "created_at",
+                "by": "created_by",
+                "verdict": _verdict,
+                "received": _received,
+                "complete": "outcome.completeness_ratio",
+            },
+            model="broadside.exchange.records:RunHeader",
+            empty="no run matches the filters"
+            if filters
+            else "no run yet; start one with `broadside launch loopback`",
+            low_priority=["scenario", "created (UTC)", "by", "complete"],
+        ),
         form=form,
-        low_priority=["scenario", "created (UTC)", "by", "complete"],
         extra=lambda header: {"verdict": header.outcome and header.outcome.verdict},
     )
 
@@ -158,7 +161,7 @@ def _received(header: "RunHeader") -> str:
     return formatting.rate(RECEIVED.of_run(header.outcome)) if header.outcome else ""
 
 
-def aggregate(
+def aggregate(  # noqa: PLR0913 - options
     session: Session,
     group_by: Annotated[
         str, typer.Option("--group-by", metavar="WHAT", help=f"Property to group by: {GROUPINGS}.")
@@ -185,26 +188,28 @@ def aggregate(
     print_list(
         session,
         result.groups,
-        {
-            group_by: lambda group: group.group if group.group is not None else "(none)",
-            "runs": "runs_count",
-            "bursts": lambda group: formatting.count(group.bursts_count),
-            "verdicts": lambda group: ", ".join(
-                f"{n} {name}" for name, n in group.verdicts.items()
-            ),
-            "mean rate": "received.mean_bits_per_second",
-            "+-": "received.half_width_bits_per_second",
-            "min": "received.min_bits_per_second",
-            "max": "received.max_bits_per_second",
-            "mean if inconclusive": "received_inconclusive.mean_bits_per_second",
-            "complete": "completeness.mean_ratio",
-            "worst residual": lambda group: formatting.signed_ratio(group.worst_residual_ratio),
-            "cost": lambda group: _cost(group.cost),
-        },
-        model="broadside.coordinator.runs.listing:RunGroup",
-        empty="no run matches; list the runs with `broadside runs`",
+        ListTable(
+            columns={
+                group_by: lambda group: group.group if group.group is not None else "(none)",
+                "runs": "runs_count",
+                "bursts": lambda group: formatting.count(group.bursts_count),
+                "verdicts": lambda group: ", ".join(
+                    f"{n} {name}" for name, n in group.verdicts.items()
+                ),
+                "mean rate": "received.mean_bits_per_second",
+                "+-": "received.half_width_bits_per_second",
+                "min": "received.min_bits_per_second",
+                "max": "received.max_bits_per_second",
+                "mean if inconclusive": "received_inconclusive.mean_bits_per_second",
+                "complete": "completeness.mean_ratio",
+                "worst residual": lambda group: formatting.signed_ratio(group.worst_residual_ratio),
+                "cost": lambda group: _cost(group.cost),
+            },
+            model="broadside.coordinator.runs.listing:RunGroup",
+            empty="no run matches; list the runs with `broadside runs`",
+            low_priority=["min", "max", "runs", "complete", "cost", "bursts"],
+        ),
         form=form,
-        low_priority=["min", "max", "runs", "complete", "cost", "bursts"],
     )
     if result.truncated:
         typer.echo("there are more runs; limit the time with --since and --until", err=True)
@@ -235,20 +240,22 @@ def bursts(
     print_list(
         session,
         session.call_run(run_id, lambda client, resolved: client.bursts(resolved, limit)),
-        {
-            "burst": lambda entry: str(entry.status.index + 1),
-            "start (UTC)": "status.planned_start_at",
-            "phase": "status.phase",
-            "measured": measured,
-            "received": received,
-            "firewall": "summary.firewall_bits_per_second",
-            "limiter": "summary.limiter",
-            "verdict": "summary.verdict",
-        },
-        model="broadside.coordinator.views.responses:BurstEntry",
-        empty="no burst in this run",
+        ListTable(
+            columns={
+                "burst": lambda entry: str(entry.status.index + 1),
+                "start (UTC)": "status.planned_start_at",
+                "phase": "status.phase",
+                "measured": measured,
+                "received": received,
+                "firewall": "summary.firewall_bits_per_second",
+                "limiter": "summary.limiter",
+                "verdict": "summary.verdict",
+            },
+            model="broadside.coordinator.views.responses:BurstEntry",
+            empty="no burst in this run",
+            low_priority=["measured", "limiter"],
+        ),
         form=form,
-        low_priority=["measured", "limiter"],
     )
 
 
@@ -272,23 +279,25 @@ def pairs(
     print_list(
         session,
         session.call_run(run_id, lambda client, resolved: client.pairs(resolved, burst, limit)),
-        {
-            "pair": "pair",
-            "client": lambda entry: entry.client_agent_id or "none",
-            "server": server,
-            "state": state,
-            "received": "summary.received_bits_per_second",
-            "complete": "summary.completeness_ratio",
-            "reason": lambda entry: (entry.summary or entry).reason or "",
-        },
-        model="broadside.coordinator.views.responses:PairEntry",
-        empty="no pair in this burst",
+        ListTable(
+            columns={
+                "pair": "pair",
+                "client": lambda entry: entry.client_agent_id or "none",
+                "server": server,
+                "state": state,
+                "received": "summary.received_bits_per_second",
+                "complete": "summary.completeness_ratio",
+                "reason": lambda entry: (entry.summary or entry).reason or "",
+            },
+            model="broadside.coordinator.views.responses:PairEntry",
+            empty="no pair in this burst",
+            low_priority=["server", "complete"],
+        ),
         form=form,
-        low_priority=["server", "complete"],
     )
 
 
-def series(
+def series(  # noqa: PLR0913 - options
     session: ApiSession,
     run_id: RunArgument,
     burst: Burst = 1,
@@ -359,23 +368,26 @@ def agents(session: Session, form: RowsOption = None) -> None:
     print_list(
         session,
         session.call(lambda client: client.presences()),
-        {
-            "agent": "agent_id",
-            "role": "role",
-            "state": "state",
-            "heartbeat (UTC)": "beat_at",
-            "address": "address",
-            "engine": lambda presence: presence.engine_version or "none",
-            "clock": lambda presence: _clock_source(presence.clock),
-            "clock bound": lambda presence: formatting.time(
-                presence.clock and presence.clock.bound_s
-            ),
-            "problem": lambda presence: presence.problem or "; ".join(presence.warnings),
-        },
-        model="broadside.exchange.messages:Presence",
-        empty="no agent has sent a heartbeat; start one on each host, see `broadside agent --help`",
+        ListTable(
+            columns={
+                "agent": "agent_id",
+                "role": "role",
+                "state": "state",
+                "heartbeat (UTC)": "beat_at",
+                "address": "address",
+                "engine": lambda presence: presence.engine_version or "none",
+                "clock": lambda presence: _clock_source(presence.clock),
+                "clock bound": lambda presence: formatting.time(
+                    presence.clock and presence.clock.bound_s
+                ),
+                "problem": lambda presence: presence.problem or "; ".join(presence.warnings),
+            },
+            model="broadside.exchange.messages:Presence",
+            empty="no agent has sent a heartbeat; start one on each host, "
+            "see `broadside agent --help`",
+            low_priority=["heartbeat (UTC)", "engine", "address", "clock bound"],
+        ),
         form=form,
-        low_priority=["heartbeat (UTC)", "engine", "address", "clock bound"],
     )
 
 

@@ -21,7 +21,14 @@ from broadside.coordinator.cli.options import (
     parse_end_time,
 )
 from broadside.coordinator.cli.session import RunArgument, Session, user_name
-from broadside.coordinator.cli.text_tables import Column, RowsOption, cells, print_list, print_table
+from broadside.coordinator.cli.text_tables import (
+    Column,
+    ListTable,
+    RowsOption,
+    cells,
+    print_list,
+    print_table,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,7 +38,7 @@ if TYPE_CHECKING:
     from broadside.coordinator.core.summary import Course, RunSummary
 
 
-def launch(
+def launch(  # noqa: PLR0913 - options
     session: Session,
     scenario: Scenario,
     assignments: Assignments = None,
@@ -137,7 +144,7 @@ def show(session: Session, run_id: RunArgument) -> None:
     session.show(status, lambda status: _print_status(status, trend))
 
 
-def _print_status(status: "RunStatus", course: "Course") -> None:
+def _print_status(status: "RunStatus", trends: "Course") -> None:
     from broadside.coordinator.cli.summary_tables import print_trends
 
     imported = f", imported ({status.imported})" if status.imported else ""
@@ -156,8 +163,8 @@ def _print_status(status: "RunStatus", course: "Course") -> None:
         "outcomes": lambda burst: ", ".join(f"{n} {name}" for name, n in burst.outcomes.items()),
     }
     print_table("", list(columns), [cells(burst, columns) for burst in status.bursts])
-    if course.bursts_count:
-        print_trends(course)
+    if trends.bursts_count:
+        print_trends(trends)
 
 
 def verdict(
@@ -244,24 +251,26 @@ def scenarios(
     print_list(
         session,
         list(specs.values()),
-        {
-            "scenario": "scenario",
-            "pairs": "pairs_count",
-            "streams": "traffic.streams_count",
-            "bursts": lambda spec: (
-                f"{spec.bursts_count} x {spec.burst_s} s every {spec.period_s} s"
-            ),
-            "target": lambda spec: (
-                formatting.rate(spec.objective.target_bits_per_second)
-                if spec.objective.target_bits_per_second
-                else "none"
-            ),
-            "description": "description",
-        },
-        model="broadside.coordinator.core.run_spec:RunSpec",
-        empty="no scenario",
+        ListTable(
+            columns={
+                "scenario": "scenario",
+                "pairs": "pairs_count",
+                "streams": "traffic.streams_count",
+                "bursts": lambda spec: (
+                    f"{spec.bursts_count} x {spec.burst_s} s every {spec.period_s} s"
+                ),
+                "target": lambda spec: (
+                    formatting.rate(spec.objective.target_bits_per_second)
+                    if spec.objective.target_bits_per_second
+                    else "none"
+                ),
+                "description": "description",
+            },
+            model="broadside.coordinator.core.run_spec:RunSpec",
+            empty="no scenario",
+            low_priority=["streams", "pairs"],
+        ),
         form=form,
-        low_priority=["streams", "pairs"],
     )
 
 

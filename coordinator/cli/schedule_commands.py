@@ -12,7 +12,7 @@ from broadside.coordinator.cli.command_group import CommandGroup
 from broadside.coordinator.cli.exit_codes import exit_usage
 from broadside.coordinator.cli.options import Assignments, parse_time_option
 from broadside.coordinator.cli.session import Session, user_name
-from broadside.coordinator.cli.text_tables import RowsOption, print_list, print_table
+from broadside.coordinator.cli.text_tables import ListTable, RowsOption, print_list, print_table
 from broadside.coordinator.core.plan.schedule import MissedPolicy, Overlap, check
 from broadside.coordinator.views.requests import ScheduleRequest
 from broadside.coordinator.views.responses import ScheduleView
@@ -29,7 +29,7 @@ Name = Annotated[
 
 
 @app.command()
-def add(
+def add(  # noqa: PLR0913 - options
     session: Session,
     name: Name,
     scenario: Annotated[str, typer.Option()],
@@ -86,19 +86,21 @@ def list_schedules(session: Session, form: RowsOption = None) -> None:
     print_list(
         session,
         session.call(lambda client: client.schedules()),
-        {
-            "schedule": "schedule.name",
-            "state": "state",
-            "scenario": "schedule.spec.scenario",
-            "when": _when,
-            "zone": "schedule.timezone",
-            "next (UTC)": _next,
-            "runs": _runs,
-        },
-        model="broadside.coordinator.views.responses:ScheduleView",
-        empty="no schedules; add one with `broadside schedule add`",
+        ListTable(
+            columns={
+                "schedule": "schedule.name",
+                "state": "state",
+                "scenario": "schedule.spec.scenario",
+                "when": _when,
+                "zone": "schedule.timezone",
+                "next (UTC)": _next,
+                "runs": _runs,
+            },
+            model="broadside.coordinator.views.responses:ScheduleView",
+            empty="no schedules; add one with `broadside schedule add`",
+            low_priority=["runs", "zone", "scenario"],
+        ),
         form=form,
-        low_priority=["runs", "zone", "scenario"],
     )
 
 

@@ -100,7 +100,7 @@ def _create_app(
     fabric: "Fabric", settings: "CoordinatorSettings", security: "SignInSettings"
 ) -> "FastAPI":
     """Create the application of the coordinator from its settings."""
-    from broadside.coordinator.api.app import create_app
+    from broadside.coordinator.api.app import Extensions, create_app
     from broadside.coordinator.api.auth_middleware import AuthConfig
     from broadside.coordinator.auth.signin import open_sign_in
     from broadside.coordinator.backups import ScheduledBackups
@@ -128,9 +128,11 @@ def _create_app(
         open_coordinator(fabric),
         tick_s=settings.tick_s,
         guard=guard,
-        switches=read_switches(settings.switches_file),
-        places=list(open_receivers(settings)),
-        backups=backups,
+        extensions=Extensions(
+            switches=read_switches(settings.switches_file),
+            places=list(open_receivers(settings)),
+            backups=backups,
+        ),
     )
 
 
@@ -215,7 +217,7 @@ async def _serve(settings: "CoordinatorSettings", security: "SignInSettings") ->
         exit_with_error(f"cannot listen on {url}; see the log above")
 
 
-def agent(
+def agent(  # noqa: PLR0913 - options
     role: Annotated[Role, typer.Option(envvar="BROADSIDE_AGENT_ROLE")],
     agent_id: str | None = None,
     address: str | None = None,

@@ -24,7 +24,13 @@ from broadside.coordinator.cli.output_files import (
     save_report,
 )
 from broadside.coordinator.cli.session import ApiSession, Session, user_name
-from broadside.coordinator.cli.text_tables import RowsOption, print_list, print_rows, print_table
+from broadside.coordinator.cli.text_tables import (
+    ListTable,
+    RowsOption,
+    print_list,
+    print_rows,
+    print_table,
+)
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.quantities import parse_rate, parse_time
 from broadside.coordinator.studies import study as questions
@@ -32,7 +38,7 @@ from broadside.coordinator.studies.sequential_rounds import expected_text
 from broadside.coordinator.studies.trials import trials_count
 from broadside.coordinator.views.charts import Theme
 from broadside.coordinator.views.charts.study_charts import chart_of
-from broadside.coordinator.views.report.study_tables import stands, study_tables
+from broadside.coordinator.views.report.study_tables import study_state, study_tables
 
 if TYPE_CHECKING:
     from broadside.coordinator.cli.operations import Operations
@@ -71,7 +77,7 @@ StudyBudget = Annotated[
 StudyArgument = Annotated[str, typer.Argument(metavar="STUDY", help="Study id, or `last`.")]
 
 
-def _execute(
+def _execute(  # noqa: PLR0913 - options
     session: Session,
     question: questions.Question,
     scenario: Scenario,
@@ -180,7 +186,7 @@ def sweep(
 
 @app.command()
 @_study_command
-def search(
+def search(  # noqa: PLR0913 - options
     lowest: Annotated[str, typer.Option("--min")],
     highest: Annotated[str, typer.Option("--max")],
     loss: Annotated[float, typer.Option("--max-loss")] = 0.01,
@@ -213,7 +219,7 @@ def search(
 
 @app.command()
 @_study_command
-def ab(
+def ab(  # noqa: PLR0913 - options
     a: Annotated[str, typer.Option("--a")],
     b: Annotated[str, typer.Option("--b")],
     a_set: Annotated[list[str] | None, typer.Option(metavar="FIELD=VALUE")] = None,
@@ -258,7 +264,7 @@ def matrix(
 
 @app.command()
 @_study_command
-def scaleout(
+def scaleout(  # noqa: PLR0913 - options
     offer: Annotated[str, typer.Option(metavar="R1,R2,...")] = "",
     hold: Annotated[int, typer.Option("--hold-s", min=20)] = 300,
     settle: Annotated[float, typer.Option("--settle-s", min=0)] = 600.0,
@@ -289,7 +295,7 @@ def scaleout(
 
 
 @app.command()
-def drill(
+def drill(  # noqa: PLR0913 - options
     session: Session,
     scenario: Scenario,
     at: Annotated[float, typer.Option(min=5)] = 60.0,
@@ -330,14 +336,16 @@ def list_studies(session: Session, limit: Limit = 20, form: RowsOption = None) -
     print_list(
         session,
         session.call(lambda client: client.studies(limit)),
-        {
-            "study": "study_id",
-            "question": "spec.question.kind",
-            "trials": lambda study: f"{len(study.results)}/{trials_count(study.spec)}",
-            "state": stands,
-        },
-        model="broadside.coordinator.studies.study:Study",
-        empty="no study yet; start one with `broadside study sweep`",
+        ListTable(
+            columns={
+                "study": "study_id",
+                "question": "spec.question.kind",
+                "trials": lambda study: f"{len(study.results)}/{trials_count(study.spec)}",
+                "state": study_state,
+            },
+            model="broadside.coordinator.studies.study:Study",
+            empty="no study yet; start one with `broadside study sweep`",
+        ),
         form=form,
     )
 
@@ -410,7 +418,7 @@ def abort(
         study_id,
         lambda client, resolved: client.cancel_study(resolved, by=user_name(), reason=reason),
     )
-    session.show(study, lambda study: typer.echo(f"{study.study_id}: {stands(study)}"))
+    session.show(study, lambda study: typer.echo(f"{study.study_id}: {study_state(study)}"))
 
 
 def print_study(study: questions.Study) -> None:
@@ -424,7 +432,7 @@ def print_study(study: questions.Study) -> None:
         typer.echo(study.conclusion.sentence)
         for note in study.conclusion.notes:
             typer.echo(f"note: {note}")
-    typer.echo(stands(study))
+    typer.echo(study_state(study))
 
 
 async def _follow(

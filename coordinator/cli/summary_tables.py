@@ -156,15 +156,15 @@ def _print_engine_metrics(summary: RunSummary, console: Console) -> None:
     print_table("\nengine metrics", columns, rows, console=console)
 
 
-def print_trends(course: Course, *, console: Console | None = None) -> None:
+def print_trends(trends: Course, *, console: Console | None = None) -> None:
     """Print availability, trends and disruptions of a run.
 
     Args:
-        course: The values to print.
+        trends: The values to print.
         console: The console to use. Defaults to standard output.
     """
     console = console or open_console()
-    if course.availability is not None:
+    if trends.availability is not None:
         columns: dict[str, Column] = {
             "up": "up_ratio",
             "up, of known": "known_ratio",
@@ -172,9 +172,9 @@ def print_trends(course: Course, *, console: Console | None = None) -> None:
             "down": lambda known: str(known.down_s),
             "unknown": lambda known: str(known.unknown_s),
         }
-        row = cells(course.availability, columns)
+        row = cells(trends.availability, columns)
         print_table("\navailability under load", list(columns), [row], console=console)
-    if course.trends:
+    if trends.trends:
         columns = {
             "": "name",
             "% per hour": lambda trend: formatting.signed(trend.percent_per_hour),
@@ -185,16 +185,16 @@ def print_trends(course: Course, *, console: Console | None = None) -> None:
             ),
             "bursts": "bursts_count",
         }
-        rows = [cells(trend, columns) for trend in course.trends]
+        rows = [cells(trend, columns) for trend in trends.trends]
         print_table("\ntrends over the run", list(columns), rows, console=console)
-    if course.disruptions:
-        _print_disruptions(course, console)
-    elif course.bursts_count:
+    if trends.disruptions:
+        _print_disruptions(trends, console)
+    elif trends.bursts_count:
         console.print("\ndisruptions: none")
 
 
-def _print_disruptions(course: Course, console: Console) -> None:
-    stamp = _time_format(one.start_at for one in course.disruptions)
+def _print_disruptions(trends: Course, console: Console) -> None:
+    stamp = _time_format(one.start_at for one in trends.disruptions)
     columns: dict[str, Column] = {
         "at (UTC)": lambda one: f"{one.start_at:{stamp}}",
         "burst": bursts_of,
@@ -204,11 +204,11 @@ def _print_disruptions(course: Course, console: Console) -> None:
         "missing": "short_bytes",
         "recorded causes": "causes",
     }
-    severe = sorted(course.disruptions, key=severity_rank)[:_DISRUPTIONS_MAX]
+    severe = sorted(trends.disruptions, key=severity_rank)[:_DISRUPTIONS_MAX]
     rows = [cells(one, columns) for one in sorted(severe, key=lambda one: one.start_at)]
-    title = f"\ndisruptions ({course.disruptions_count})"
+    title = f"\ndisruptions ({trends.disruptions_count})"
     print_table(title, list(columns), rows, low_priority=["duration", "burst"], console=console)
-    if hidden := course.disruptions_count - len(severe):
+    if hidden := trends.disruptions_count - len(severe):
         console.print(f"and {hidden} smaller ones")
 
 

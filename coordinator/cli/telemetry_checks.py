@@ -215,8 +215,8 @@ def _values(telemetry: DeviceTelemetry) -> Iterator[str]:
         by_quantity.setdefault(series.quantity, []).extend(known[-1:].tolist())
     for quantity, values in by_quantity.items():
         more = f" (and {len(values) - 1} more)" if len(values) > 1 else ""
-        text = formatting.say(quantity.unit, values[0] if values else None)
-        yield f"{KINDS[quantity].words} {text}{more}"
+        text = formatting.quantity_text(quantity.unit, values[0] if values else None)
+        yield f"{KINDS[quantity].label} {text}{more}"
     if telemetry.series:
         bound_s = max(float(series.bound_s[-1]) for series in telemetry.series)
         age_s = telemetry.read_at.timestamp() - max(

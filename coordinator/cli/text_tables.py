@@ -4,6 +4,7 @@ import pkgutil
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum, StrEnum
 from typing import Annotated, Any, Final
@@ -96,43 +97,58 @@ def cells(row: object, columns: Mapping[str, Column]) -> list[str]:
     return [cell(row, column) for column in columns.values()]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListTable:
+    """Table of a list command.
+
+    Attributes:
+        columns: Columns of the table by title.
+        model: Row type (``module:name``). It defines the columns of a file.
+        empty: Line to print instead of an empty table.
+        low_priority: Titles of the columns to omit first when the terminal is too narrow.
+        hidden: Fields that are never printed.
+    """
+
+    columns: Mapping[str, Column]
+    model: str
+    empty: str
+    low_priority: Sequence[str] = ()
+    hidden: Collection[str] = ()
+
+
 def print_list(
     session: Output,
     rows: Sequence[BaseModel],
-    columns: Mapping[str, Column],
+    table: ListTable,
     *,
-    model: str,
-    empty: str,
     form: RowsFormat | None = None,
-    low_priority: Sequence[str] = (),
-    hidden: Collection[str] = (),
     extra: Callable[[Any], Mapping[str, Any]] | None = None,
 ) -> None:
-    """Print a list as a table of ``columns``, or with all fields in another format.
+    """Print a list as a table, or with all fields in another format.
 
     Args:
         session: Output of the command. It selects JSON.
         rows: The rows to print.
-        columns: Columns of the table by title.
-        model: Row type (``module:name``). It defines the columns of a file.
-        empty: Line to print instead of an empty table.
+        table: The table.
         form: File format. None for a table or JSON.
-        low_priority: Titles of the columns to omit first when the terminal is too narrow.
-        hidden: Fields that are never printed.
         extra: Function that returns additional JSON fields of a row.
     """
+    columns, hidden = table.columns, table.hidden
     if form is None and not session.as_json:
         if not rows:
-            typer.echo(empty)
+            typer.echo(table.empty)
             return
         print_table(
-            "", list(columns), [cells(row, columns) for row in rows], low_priority=low_priority
+            "",
+            list(columns),
+            [cells(row, columns) for row in rows],
+            low_priority=table.low_priority,
         )
         return
     dumped = [row.model_dump(mode="json", exclude=set(hidden)) for row in rows]
     if extra is not None:
         dumped = [{**values, **extra(row)} for values, row in zip(dumped, rows, strict=True)]
-    print_rows(dumped, form or RowsFormat.JSON, model=model, hidden=hidden)
+    print_rows(dumped, form or RowsFormat.JSON, model=table.model, hidden=hidden)
 
 
 def print_rows(

@@ -47,7 +47,7 @@ _ENDINGS: Final = {
 }
 
 
-def say(unit: Unit, value: float | None, digits: int = 2) -> str:
+def quantity_text(unit: Unit, value: float | None, digits: int = 2) -> str:
     """Format a value with its unit.
 
     Args:
@@ -186,6 +186,6 @@ def dollars(usd: float | None) -> str:
     return f"${usd:,.0f}" if usd >= 100 else f"${usd:.2f}"
 
 
-def dollars_each(usd: float | None) -> str:
+def unit_price(usd: float | None) -> str:
     """Format a price in US dollars with all digits of the price list, or return `unknown`."""
     return UNKNOWN if usd is None else f"${usd:g}"

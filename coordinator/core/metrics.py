@@ -11,7 +11,7 @@ from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
 from typing import Final
 
-from broadside.coordinator.core.formatting import Unit, say
+from broadside.coordinator.core.formatting import Unit, quantity_text
 from broadside.exchange.messages import Aggregation
 
 
@@ -99,7 +99,7 @@ class MetricDefinition:
         return self.of_bursts(getattr(summary, "bursts", ()))
 
     def format(self, value: float | None) -> str:
-        return say(self.unit, value, self.decimals)
+        return quantity_text(self.unit, value, self.decimals)
 
 
 def values_at(value: object, path: str) -> Iterator[float]:
@@ -222,20 +222,20 @@ ALL_METRICS: Final = (
     _engine_metric("stream_rtt_max_s", "the same, slowest", "stream_rtt_max"),
     *(
         _engine_metric(
-            f"client_ping_{way}_{phase}_{quantile}_s",
-            f"ping from clients to the device by {way.upper()}, {phase}, {quantile}",
-            f"device_ping_{way}_{phase}_{quantile}",
+            f"client_ping_{protocol}_{phase}_{quantile}_s",
+            f"ping from clients to the device by {protocol.upper()}, {phase}, {quantile}",
+            f"device_ping_{protocol}_{phase}_{quantile}",
         )
-        for way in ("icmp", "tcp")
+        for protocol in ("icmp", "tcp")
         for phase, quantile in (("idle", "p50"), ("loaded", "p50"), ("loaded", "p99"))
     ),
     *(
         _engine_metric(
-            f"client_ping_{way}_loss_ratio",
-            f"pings from clients to the device by {way.upper()}, lost under load",
-            f"device_ping_{way}_loss",
+            f"client_ping_{protocol}_loss_ratio",
+            f"pings from clients to the device by {protocol.upper()}, lost under load",
+            f"device_ping_{protocol}_loss",
         )
-        for way in ("icmp", "tcp")
+        for protocol in ("icmp", "tcp")
     ),
     RETRANSMITS,
     MetricDefinition("retransmits_count", "segments sent again", "flows.retransmits_count", SUM),

@@ -97,7 +97,7 @@ KEPT_COUNT: Final = 200
 NAMED_COUNT: Final = 3
 
 
-def burst_course(burst: BurstSummary) -> BurstCourse:
+def burst_trend_values(burst: BurstSummary) -> BurstCourse:
     """Return those values of a burst that the run's trends need."""
     return BurstCourse(
         index=burst.index,
@@ -168,11 +168,11 @@ def _as_one(row: Sequence[Disruption]) -> Disruption:
     )
 
 
-def course_findings(said: Course, *, silent_controls_count: int = 0) -> Iterator[Finding]:
+def trend_findings(run_trends: Course, *, silent_controls_count: int = 0) -> Iterator[Finding]:
     """Yield findings for disruptions, availability and trends.
 
     Args:
-        said: Trends and disruptions of the run.
+        run_trends: Trends and disruptions of the run.
         silent_controls_count: Number of tests with a silent control connection.
     """
     if silent_controls_count:
@@ -185,9 +185,9 @@ def course_findings(said: Course, *, silent_controls_count: int = 0) -> Iterator
             "Build the start gate on the clients (`broadside doctor` shows how), or install iperf3 "
             "3.19 or newer",
         )
-    worst = sorted(said.disruptions, key=severity_rank)[:NAMED_COUNT]
+    worst = sorted(run_trends.disruptions, key=severity_rank)[:NAMED_COUNT]
     if worst:
-        more = said.disruptions_count - len(worst)
+        more = run_trends.disruptions_count - len(worst)
         yield caution(
             "disruptions",
             59,
@@ -195,7 +195,7 @@ def course_findings(said: Course, *, silent_controls_count: int = 0) -> Iterator
             f"{'; '.join(map(describe, worst))}{f'; and {more} more' if more > 0 else ''}.",
             "Read the logs of the firewall and of the hosts at these times",
         )
-    down = said.availability
+    down = run_trends.availability
     if down is not None and down.resolution_s is not None:
         yield note(
             "disruptions-resolution",
@@ -211,7 +211,7 @@ def course_findings(said: Course, *, silent_controls_count: int = 0) -> Iterator
             f"planned pair-seconds. {down.down_s} had too little traffic; {down.unknown_s} are "
             "unknown.",
         )
-    yield from map(_drift, (trend for trend in said.trends if trend.moved))
+    yield from map(_drift, (trend for trend in run_trends.trends if trend.moved))
 
 
 def _drift(trend: Trend) -> Finding:

@@ -14,7 +14,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from broadside.coordinator.core.formatting import Unit, say
+from broadside.coordinator.core.formatting import Unit, quantity_text
 from broadside.coordinator.core.metrics import Layer
 from broadside.exchange.messages import Message
 
@@ -115,7 +115,7 @@ class Threshold:
         return value < bound if self.is_floor else value > bound
 
     def format(self, value: float) -> str:
-        return say(self.unit, value, 3)
+        return quantity_text(self.unit, value, 3)
 
 
 ALL_THRESHOLDS: Final = (

@@ -16,6 +16,7 @@ from typing import Final
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
 from broadside.coordinator.device.resource_manager import (
     METRICS_VERSION,
+    Access,
     Body,
     Kind,
     Resource,
@@ -53,7 +54,7 @@ class Capacity:
     def __str__(self) -> str:
         if self.min_count is None and self.max_count is None:
             return "the service's own choice"
-        return f"{_said(self.min_count)} to {_said(self.max_count)} units"
+        return f"{_count_text(self.min_count)} to {_count_text(self.max_count)} units"
 
     def checked(self) -> "Capacity":
         """Return this object if Azure accepts its bounds.
@@ -63,7 +64,9 @@ class Capacity:
         """
         for name, value in (("min", self.min_count), ("max", self.max_count)):
             if value is None or not LEAST <= value <= MOST:
-                raise ResourceRefused(f"{name} {_said(value)}: must be {LEAST} to {MOST} units")
+                raise ResourceRefused(
+                    f"{name} {_count_text(value)}: must be {LEAST} to {MOST} units"
+                )
         gap = (self.max_count or 0) - (self.min_count or 0)
         if gap < 0 or gap == 1:
             raise ResourceRefused(
@@ -199,7 +202,9 @@ def open_capacity(
         )
     endpoint = settings.azure_monitor_endpoint
     token = token_source(settings)
-    return FirewallCapacity(Resource(chosen, FIREWALL, token=token, endpoint=endpoint, say=say))
+    return FirewallCapacity(
+        Resource(chosen, FIREWALL, Access(token=token, endpoint=endpoint), say=say)
+    )
 
 
 # What was set before ------------------------------------------------------------------------------
@@ -247,7 +252,7 @@ class Record:
         except (ValueError, KeyError, OSError) as error:
             raise ResourceRefused(f"{self.path}: not readable: {error}") from error
 
-    def keep(self, before: Capacity, resource_id: str, at: datetime) -> Capacity:
+    def save_original(self, before: Capacity, resource_id: str, at: datetime) -> Capacity:
         """Write the bounds durably and return the bounds that the file contains.
 
         An existing file is not overwritten. It has the original bounds, and the current ones were
@@ -310,7 +315,7 @@ def raise_capacity(
     if result.tier == "Basic":
         raise ResourceRefused("a Basic firewall has a fixed capacity; take another tier")
     stored_already = record.read() is not None
-    before = record.keep(result.capacity, firewall.resource_id, now)
+    before = record.save_original(result.capacity, firewall.resource_id, now)
     try:
         firewall.write(capacity, over=result.capacity)
     except ResourceBusy:
@@ -344,7 +349,7 @@ def _capacity(body: Body) -> Capacity:
     return Capacity(min_count=bounds.get("minCapacity"), max_count=bounds.get("maxCapacity"))
 
 
-def _said(value: int | None) -> str:
+def _count_text(value: int | None) -> str:
     return "not given" if value is None else str(value)
 
 

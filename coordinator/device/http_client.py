@@ -61,11 +61,10 @@ def bounded_client(
 
 async def get_bounded(
     client: httpx.AsyncClient,
-    url: str,
+    url: str | httpx.URL,
     max_bytes: int,
-    where: str,
+    error_prefix: str,
     *,
-    params: Any = None,
     answer_s: float = ANSWER_S,
 ) -> tuple[httpx.Response, bytes]:
     """Send a GET request and read the whole response, whatever its status.
@@ -77,8 +76,7 @@ async def get_bounded(
             response.
         url: URL of the request.
         max_bytes: Maximum number of bytes to read.
-        where: Prefix of error messages.
-        params: Query parameters.
+        error_prefix: Prefix of error messages.
         answer_s: Time limit of the whole request in seconds (connect, headers and body).
 
     Returns:
@@ -88,12 +86,12 @@ async def get_bounded(
         TelemetryError: There is no response, or it is compressed, too large or too slow.
     """
     try:
-        response = await ask(client, "GET", url, max_bytes, total_s=answer_s, params=params)
+        response = await ask(client, "GET", url, max_bytes, total_s=answer_s)
     except httpx.HTTPError as error:
         if isinstance(error, httpx.TimeoutException | httpx.DecodingError) and str(error):
-            raise TelemetryError(f"{where}: {error}") from error
+            raise TelemetryError(f"{error_prefix}: {error}") from error
         text = f"{type(error).__name__}: {error}".removesuffix(": ")
-        raise TelemetryError(f"{where}: no answer ({text})") from error
+        raise TelemetryError(f"{error_prefix}: no answer ({text})") from error
     return response, response.content
 
 

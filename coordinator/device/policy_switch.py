@@ -9,10 +9,12 @@ from typing import Any, Final
 
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
 from broadside.coordinator.device.resource_manager import (
+    Access,
     Body,
     Kind,
     Resource,
     ResourceUnavailable,
+    Waits,
     token_source,
 )
 
@@ -76,9 +78,8 @@ def switch_policy(
     policy = Resource(
         resource_id,
         POLICY,
-        token=token_source(settings),
-        endpoint=settings.azure_monitor_endpoint,
-        patience_s=PATIENCE_S,
+        Access(token=token_source(settings), endpoint=settings.azure_monitor_endpoint),
+        waits=Waits(patience_s=PATIENCE_S),
     )
     try:
         set_modes(policy, modes)

@@ -18,7 +18,7 @@ import re
 import ssl
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -93,6 +93,42 @@ class Kind:
     rights: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """The Resource Manager and the token for it.
+
+    Attributes:
+        token: Function that returns a bearer token for each request.
+        endpoint: The Resource Manager's base URL.
+    """
+
+    token: Callable[[], str]
+    endpoint: str = "https://management.azure.com"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waits:
+    """Time limits.
+
+    Attributes:
+        patience_s: Time limit of a call in seconds.
+        request_s: Time limit for a request in seconds.
+        sleep: Replacement for ``time.sleep`` in tests.
+    """
+
+    patience_s: float = PATIENCE_S
+    request_s: float = REQUEST_S
+    sleep: Callable[[float], None] = time.sleep
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    method: str
+    url: httpx.URL
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: Body | None = None
+
+
 class Resource:
     """One Azure resource that can be read and changed.
 
@@ -103,25 +139,19 @@ class Resource:
         self,
         resource_id: str,
         kind: Kind,
+        access: Access,
         *,
-        token: Callable[[], str],
-        endpoint: str = "https://management.azure.com",
-        patience_s: float = PATIENCE_S,
-        sleep: Callable[[float], None] = time.sleep,
+        waits: Waits | None = None,
         say: Callable[[str], None] = lambda _: None,
-        request_s: float = REQUEST_S,
     ) -> None:
         """Check the id and the endpoint, without sending requests.
 
         Args:
             resource_id: Full Azure resource id.
             kind: Expected type of the resource.
-            token: Function that returns a bearer token for each request.
-            endpoint: The Resource Manager's base URL.
-            patience_s: Time limit of a call in seconds.
-            sleep: Replacement for ``time.sleep`` in tests.
+            access: The Resource Manager and the token for it.
+            waits: Time limits. None uses the defaults.
             say: Function that receives progress messages.
-            request_s: Time limit for a request in seconds.
 
         Raises:
             ResourceRefused: The id has another type, or the endpoint is not safe for a token.
@@ -133,16 +163,17 @@ class Resource:
                 f"{kind.name} {resource_id!r}: not a {kind.name}'s resource id; it looks like "
                 f"{shape}"
             )
-        if not may_carry_secret(endpoint):
-            raise ResourceRefused(f"endpoint {endpoint!r}: a token travels over https only")
+        if not may_carry_secret(access.endpoint):
+            raise ResourceRefused(f"endpoint {access.endpoint!r}: a token travels over https only")
         self.resource_id = resource_id
         self._kind = kind
-        self._endpoint = endpoint.rstrip("/")
-        self._token = token
-        self._patience_s = patience_s
-        self._sleep = sleep
+        self._endpoint = access.endpoint.rstrip("/")
+        self._token = access.token
+        waits = waits or Waits()
+        self._patience_s = waits.patience_s
+        self._sleep = waits.sleep
         self._say = say
-        self._request_s = request_s
+        self._request_s = waits.request_s
         self._tls = ssl.create_default_context()
 
     def close(self) -> None:
@@ -160,7 +191,7 @@ class Resource:
             **parameters: Query parameters.
         """
         url = self._url(path).copy_merge_params(parameters)
-        return _object(self._ask("GET", url, self._end_s()))
+        return _object(self._ask(_Request("GET", url), self._end_s()))
 
     def change(self, changed: Callable[[Body], Body]) -> Body:
         """Write the result of ``changed`` and wait until the change is complete.
@@ -185,7 +216,7 @@ class Resource:
             if wanted == at_rest:
                 return at_rest
             headers = {"If-Match": at_rest["etag"]} if at_rest.get("etag") else {}
-            answer = self._ask("PUT", self._url(), end_s, headers, wanted, refused=(412,))
+            answer = self._ask(_Request("PUT", self._url(), headers, wanted), end_s, refused=(412,))
             if answer.status_code != 412:
                 self._follow(answer, end_s)
                 return self._read_at_rest(end_s)
@@ -194,7 +225,7 @@ class Resource:
         )
 
     def _read(self, end_s: float) -> Body:
-        answer = self._ask("GET", self._url(), end_s)
+        answer = self._ask(_Request("GET", self._url()), end_s)
         body = _object(answer)
         if (etag := answer.headers.get("ETag")) is not None:
             body["etag"] = etag
@@ -217,7 +248,7 @@ class Resource:
             if urlsplit(url)[:2] != urlsplit(self._endpoint)[:2]:
                 raise ResourceRefused(f"the operation is at {url}: not at {self._endpoint}")
             self._pause(retry_after_s(answer, POLL_S), end_s, "the change is not through")
-            answer = self._ask("GET", httpx.URL(url), end_s, refused=(403, 404))
+            answer = self._ask(_Request("GET", httpx.URL(url)), end_s, refused=(403, 404))
             if not answer.is_success:
                 # A permission on the resource does not include the operation. The state of the
                 # resource then shows the result.
@@ -234,11 +265,8 @@ class Resource:
 
     def _ask(
         self,
-        method: str,
-        url: httpx.URL,
+        request: _Request,
         end_s: float,
-        headers: Mapping[str, str] | None = None,
-        body: Body | None = None,
         *,
         refused: tuple[int, ...] = (),
     ) -> httpx.Response:
@@ -247,35 +275,33 @@ class Resource:
         A PUT can be sent twice. Statuses in ``refused`` are returned to the caller.
         """
         while True:
-            signed = {"Authorization": f"Bearer {self._token()}", **(headers or {})}
+            signed = {"Authorization": f"Bearer {self._token()}", **request.headers}
             try:
-                answer = asyncio.run(self._send(method, url, signed, body))
+                answer = asyncio.run(self._send(replace(request, headers=signed)))
             except httpx.HTTPError as error:
-                self._pause(POLL_S, end_s, f"{method}: {error or type(error).__name__}")
+                self._pause(POLL_S, end_s, f"{request.method}: {error or type(error).__name__}")
                 continue
             if answer.is_success or answer.status_code in refused:
                 return answer
-            text = f"{method}: {answer.status_code} {_message(object_of(answer.content))}"
+            text = f"{request.method}: {answer.status_code} {_message(object_of(answer.content))}"
             if answer.status_code in (401, 403):
                 raise ResourceRefused(f"{text}; the identity needs {self._kind.rights}")
             if answer.status_code not in _RETRIED:
                 raise ResourceRefused(text)
             self._pause(retry_after_s(answer, POLL_S), end_s, text)
 
-    async def _send(
-        self, method: str, url: httpx.URL, headers: Mapping[str, str], body: Body | None
-    ) -> httpx.Response:
+    async def _send(self, request: _Request) -> httpx.Response:
         """Send a request within the time limit. Raises ``httpx.HTTPError``."""
-        sent = {"Accept-Encoding": "identity", **headers}
+        sent = {"Accept-Encoding": "identity", **request.headers}
         async with httpx.AsyncClient(timeout=self._request_s, verify=self._tls) as client:
             return await ask(
                 client,
-                method,
-                url,
+                request.method,
+                request.url,
                 ANSWER_MAX_BYTES,
                 total_s=self._request_s,
                 headers=sent,
-                json=body,
+                json=request.body,
             )
 
     def _pause(self, pause_s: float, end_s: float, why: str) -> None:
@@ -372,8 +398,8 @@ def object_of(body: bytes) -> dict[str, Any]:
     return document if isinstance(document, dict) else {}
 
 
-def _message(told: Body) -> str:
-    error = told.get("error")
+def _message(body: Body) -> str:
+    error = body.get("error")
     if not isinstance(error, dict):
         return "no reason given"
     return " ".join(str(error.get("message") or error.get("code")).split())

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from broadside.coordinator.core.live.progress import Progress
 from broadside.coordinator.core.plan.budget import (
@@ -32,13 +32,15 @@ from broadside.coordinator.core.plan.planner import live
 from broadside.coordinator.core.plan.price import no_bill
 from broadside.coordinator.core.run_spec import Burst, Plan
 from broadside.coordinator.request_errors import RunIsOver, UnknownRun
-from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.run_cost import read_payloads
 from broadside.coordinator.runs.run_states import read_uploaded
 from broadside.exchange.background import KeyedTaskRunner
 from broadside.exchange.messages import Control
 from broadside.exchange.ports import ExchangeError
 from broadside.exchange.records import Document
+
+if TYPE_CHECKING:
+    from broadside.coordinator.runs.coordinator import Coordinator
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +53,7 @@ LOOK_S: Final = 1.0
 class Budgets:
     """Cost meters of all runs, and the guard of runs with a budget."""
 
-    def __init__(self, coordinator: Coordinator) -> None:
+    def __init__(self, coordinator: "Coordinator") -> None:
         self._coordinator = coordinator
         self._records = coordinator.fabric.records
         self._now = coordinator.now

@@ -296,7 +296,7 @@ class _Part:
     def bounds_s(self) -> tuple[Floats, Floats]:
         if len(self.chunks) == 1 and (edges := self.flat.bounds_s(self.chunks[0])) is not None:
             return edges[:-1], edges[1:]
-        start_s, end_s = self._kept(self.flat.start_s), self._kept(self.flat.end_s)
+        start_s, end_s = self._selected(self.flat.start_s), self._selected(self.flat.end_s)
         if len(start_s) > 1 and np.array_equal(start_s[1:], end_s[:-1]):
             # Storing each bound once halves the memory.
             edges = np.append(start_s[:1], end_s)
@@ -313,7 +313,7 @@ class _Part:
     def floats(self, name: str) -> Floats:
         if name not in self.flat.names:
             return _constant(np.float64, UNKNOWN, self._count)
-        return self._kept(self.flat.floats(name))
+        return self._selected(self.flat.floats(name))
 
     def singles(self, name: str, unit: float = 1.0) -> Singles:
         if name not in self.flat.names:
@@ -322,13 +322,13 @@ class _Part:
         if level is not None:
             level = level if level is UNKNOWN else level / unit
             return _constant(np.float32, level, self._count)
-        return self._kept(self.flat.singles(name, unit))
+        return self._selected(self.flat.singles(name, unit))
 
     @property
     def _count(self) -> int:
         return self.cells.stop - self.cells.start if self.mask is None else int(self.mask.sum())
 
-    def _kept(self, values: NDArray[Any]) -> NDArray[Any]:
+    def _selected(self, values: NDArray[Any]) -> NDArray[Any]:
         return values[self.cells] if self.mask is None else values[self.cells][self.mask]
 
 
@@ -522,13 +522,13 @@ def _integers(columns: Sequence[PackedColumn]) -> NDArray[np.int64]:
         cells[:, place] = np.frombuffer(planes, np.uint8)
     series = cells.view("<u8").ravel().astype(np.uint64, copy=False)
     if any(column.step != 1 for column in columns):
-        series *= np.repeat(_words(column.step for column in columns), counts)
+        series *= np.repeat(_to_uint64(column.step for column in columns), counts)
     if any(column.low for column in columns):
-        series += np.repeat(_words(column.low for column in columns), counts)
+        series += np.repeat(_to_uint64(column.low for column in columns), counts)
     if any(column.order for column in columns):
         is_summed = np.array([column.order == 1 for column in columns])
         first = (np.cumsum(counts) - counts)[is_summed]
-        series[first] = _words(column.first for column in columns if column.order)
+        series[first] = _to_uint64(column.first for column in columns if column.order)
         series = np.where(np.repeat(is_summed, counts), _sums(series, counts), series)
     return series.view(np.int64)
 
@@ -540,7 +540,7 @@ def _plane(column: PackedColumn, place: int) -> bytes:
     return b"\0" * column.order + plane if column.order else plane
 
 
-def _words(values: Iterable[int]) -> NDArray[np.uint64]:
+def _to_uint64(values: Iterable[int]) -> NDArray[np.uint64]:
     return np.array([value % 2**64 for value in values], np.uint64)
 
 

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from broadside.coordinator.core.judge.guard_report import with_guards
-from broadside.coordinator.core.judge.summarise import summarise_run
+from broadside.coordinator.core.judge.summarise import RunContext, summarise_run
 from broadside.coordinator.core.live.status import BurstPhase, BurstRows, RunStatus
 from broadside.coordinator.core.measure.burst import measure_burst
 from broadside.coordinator.core.measure.grid.series import BurstMeasurement
@@ -29,7 +29,8 @@ from broadside.coordinator.core.plan.budget import ran, with_budget
 from broadside.coordinator.core.run_spec import COLLECT_S, Burst, Plan, due_at
 from broadside.coordinator.core.summary import RunSummary, canonical
 from broadside.coordinator.device.telemetry.collector import TelemetryCollector
-from broadside.coordinator.device.telemetry.stabilization import RunSpan, StableReader
+from broadside.coordinator.device.telemetry.source import RunSpan
+from broadside.coordinator.device.telemetry.stabilization import StableReader
 from broadside.coordinator.device.telemetry.telemetry_storage import (
     dump_ledger,
     dump_telemetry,
@@ -51,8 +52,8 @@ from broadside.coordinator.runs.run_documents import (
     read_telemetry,
 )
 from broadside.coordinator.runs.run_states import RunStates
+from broadside.exchange.fabric import Fabric
 from broadside.exchange.messages import Control, Outcome, ServiceOutage
-from broadside.exchange.outage_log import OutageLog
 from broadside.exchange.records import Document, Judging, Records
 
 _SENT: Final = (Outcome.MEASURED, Outcome.LATE, Outcome.ABANDONED)
@@ -65,25 +66,30 @@ JUDGING_S: Final = 30.0
 LEDGER_MARGIN_S: Final = 360.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceReaders:
+    """Readers of the device counter and of the telemetry, or None without a source."""
+
+    counter: StableReader | None
+    collector: TelemetryCollector | None
+
+
 class Closing:
     """Service to measure finished bursts, and to judge runs from stored data."""
 
     def __init__(
         self,
-        records: Records,
+        fabric: Fabric,
         states: RunStates,
-        counter_reader: StableReader | None,
-        outages: OutageLog,
         read_plan: Callable[[str], Awaitable[Plan]],
+        device: DeviceReaders,
         now: Callable[[], datetime],
-        *,
-        collector: TelemetryCollector | None = None,
     ) -> None:
-        self._records = records
-        self._collector = collector
+        self._records = fabric.records
+        self._collector = device.collector
         self._states = states
-        self._counter_reader = counter_reader
-        self._outages = outages
+        self._counter_reader = device.counter
+        self._outages = fabric.troubles
         self._read_plan = read_plan
         self._now = now
         self._owner = secrets.token_hex(4)
@@ -149,12 +155,7 @@ class Closing:
         )
         await self._save_readings(plan, burst)
         await self._states.close(
-            plan,
-            burst,
-            measured.summary,
-            _rows(evidence),
-            open_ends_count=_open_ends(evidence),
-            payload_bytes=measured.series.payload_bytes,
+            plan, burst, measured, _rows(evidence), open_ends_count=_open_ends(evidence)
         )
         log.info("burst measured", extra={"action": "measure", "run_id": plan.run_id})
         return measured
@@ -162,7 +163,7 @@ class Closing:
     async def _load_or_measure(self, plan: Plan, burst: Burst) -> BurstMeasurement:
         """Return the stored burst, or measure it again if rows were missing when it was closed."""
         closed = (await self._states.closed(plan.run_id)).get(burst.index)
-        if closed is not None and closed.whole:
+        if closed is not None and closed.is_complete:
             stored = await read_measured(self._records, plan.run_id, burst.index, with_pairs=False)
             if stored is not None:
                 return stored
@@ -308,10 +309,12 @@ class Closing:
             bursts,
             inputs.ledger,
             at,
-            telemetry=inputs.telemetry,
-            fleet=await read_fleet(self._records, plan.run_id),
-            troubles=inputs.outages,
-            neighbours=inputs.overlapping.bursts,
+            RunContext(
+                telemetry=inputs.telemetry,
+                fleet=await read_fleet(self._records, plan.run_id),
+                troubles=inputs.outages,
+                neighbours=inputs.overlapping.bursts,
+            ),
         )
         guards = await read_guards(self._records, plan, control, bursts)
         return with_guards(with_budget(summary, plan, control), plan, control, guards)

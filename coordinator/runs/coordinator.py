@@ -33,7 +33,7 @@ from broadside.coordinator.device.telemetry.stabilization import StableReader
 from broadside.coordinator.imports.stored_imports import recompute_import
 from broadside.coordinator.prices import load as load_prices
 from broadside.coordinator.request_errors import RunIsOver, UnknownRun
-from broadside.coordinator.runs.closing import Closing
+from broadside.coordinator.runs.closing import Closing, DeviceReaders
 from broadside.coordinator.runs.dead_letters import DeadLetters
 from broadside.coordinator.runs.dispatch import Dispatch
 from broadside.coordinator.runs.failover import FailoverController
@@ -114,13 +114,14 @@ class Coordinator:
         self._late_until_at = now()
         self.stored = StoredRuns(self._records, now)
         self._closing = Closing(
-            self._records,
+            fabric,
             self.stored.states,
-            self._counter_reader,
-            fabric.troubles,
             self.stored.read_plan,
+            DeviceReaders(
+                counter=self._counter_reader,
+                collector=self._collector if self._collector.quantities else None,
+            ),
             now,
-            collector=self._collector if self._collector.quantities else None,
         )
         self._leases = Leases(
             self._records,
@@ -217,7 +218,6 @@ class Coordinator:
         cause: EndCause,
         reason: str,
         at: datetime | None = None,
-        saved_usd: float | None = None,
     ) -> BurstEnd:
         """End the traffic of all pairs of a running burst before its planned end.
 
@@ -231,7 +231,6 @@ class Coordinator:
             cause: Why the burst ends.
             reason: Text to store.
             at: Time when the pairs stop. None to stop as soon as possible.
-            saved_usd: Estimated cost of the rest of the burst at real scale, or None if unknown.
 
         Returns:
             The order that is in force. It is another one if the burst was already ended.
@@ -252,7 +251,6 @@ class Coordinator:
             cause=cause,
             reason=reason,
             decided_at=now,
-            saved_usd=saved_usd,
         )
         end = await self._records.runs.end_burst(run_id, end)
         log.info("burst ended early: %s", reason, extra={"action": "end_burst", "run_id": run_id})
@@ -404,7 +402,7 @@ class Coordinator:
             self._leases.hold(plan)
             await self._leases.renew()
             await self._dispatch.queue_bursts(plan, within_s=_QUEUE_WITHIN_S)
-            await self._replacements.look(plan)
+            await self._replacements.replace_silent(plan)
 
     async def recompute(self, run_id: str) -> RunSummary | None:
         """Compute the verdict again from the stored rows. Nothing is written.

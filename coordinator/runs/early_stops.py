@@ -17,14 +17,14 @@ from broadside.coordinator.core.live.certainty_now import (
     stop_at,
 )
 from broadside.coordinator.core.plan.budget import Basis
-from broadside.coordinator.core.plan.cost_estimate import ip_bytes_of, usage_of
-from broadside.coordinator.core.plan.price import compute_bill, exactly
+from broadside.coordinator.core.plan.cost_estimate import ip_bytes_of, required_units
+from broadside.coordinator.core.plan.price import Usage, compute_bill, exactly
 from broadside.coordinator.core.run_spec import Burst, Plan
 from broadside.coordinator.request_errors import UnknownRun
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.evidence_loader import read_evidence
 from broadside.exchange.background import KeyedTaskRunner
-from broadside.exchange.messages import EndCause
+from broadside.exchange.messages import BurstEnd, EndCause
 from broadside.exchange.ports import ExchangeError
 from broadside.exchange.records import Document
 
@@ -126,14 +126,17 @@ class EarlyStops:
         if certainty is None or not is_due(plan, burst, self._now()):
             return None
         at = stop_at(burst, self._now())
-        await self._coordinator.end_burst(
-            run_id,
-            burst.index,
+        end = BurstEnd(
+            burst_index=burst.index,
+            at=at,
             cause=EndCause.CERTAIN,
             reason=certainty.reason,
-            at=at,
+            decided_at=self._now(),
             saved_usd=await self._saved_usd(plan, burst, at, certainty.payload_bits_per_second),
         )
+        end = await self._records.runs.end_burst(run_id, end)
+        extra = {"action": "end_burst", "run_id": run_id}
+        log.info("burst ended early: %s", end.reason, extra=extra)
         self._pushed.add((run_id, burst.index))
         return certainty
 
@@ -152,12 +155,11 @@ class EarlyStops:
             return None
         rest_s = (burst.planned_end_at - at).total_seconds()
         rate = ip_bytes_of(plan.spec, payload_bits_per_second)
-        usage = usage_of(
-            plan.spec,
-            {size or None: count for size, count in machines.items()},
-            exactly(rate * rest_s / 8),
-            rate,
-            rest_s if burst is plan.bursts[-1] else 0.0,
-            self._coordinator.prices,
+        usage = Usage(
+            ip_bytes=exactly(rate * rest_s / 8),
+            hours=rest_s / 3600 if burst is plan.bursts[-1] else 0.0,
+            units_count=required_units(plan.spec, rate, self._coordinator.prices),
+            machines={size or None: count for size, count in machines.items()},
+            sku=plan.spec.sku,
         )
         return compute_bill(usage, self._coordinator.prices).total_usd

@@ -14,7 +14,7 @@ from typing import Final
 
 from broadside.coordinator.core.live.status import VISIBLE_S
 from broadside.coordinator.core.plan.planner import PRESENCE_STALE_S
-from broadside.coordinator.core.plan.server_failover import Failover, choose_failovers
+from broadside.coordinator.core.plan.server_failover import Failover, choose_failovers, free_servers
 from broadside.coordinator.core.run_spec import Burst, Plan
 from broadside.coordinator.runs.dispatch import Dispatch
 from broadside.coordinator.runs.reservations import EndpointTaken, Reservations
@@ -53,7 +53,7 @@ class FailoverController:
         self._now = now
         self._looked_at: dict[str, datetime] = {}
 
-    async def look(self, plan: Plan) -> Sequence[Failover]:
+    async def replace_silent(self, plan: Plan) -> Sequence[Failover]:
         """Make the moves that are needed before the next burst becomes visible.
 
         Unfinished moves of earlier attempts, also of other coordinators, are sent too.
@@ -81,9 +81,9 @@ class FailoverController:
         made = []
         presences = await self._records.fleet.read_presences()
         reserved = await self._reservations.in_force(but_of=plan.run_id)
-        for move in choose_failovers(
-            plan, moves, presences, burst.index, self._now(), reserved=reserved
-        ):
+        now = self._now()
+        servers = free_servers(presences, now, reserved)
+        for move in choose_failovers(plan, moves, servers, burst.index, now):
             pair = plan.pairs[move.pair_index].model_copy(update={"endpoint": move.endpoint})
             try:
                 await self._reservations.take(plan, [pair])

@@ -26,7 +26,7 @@ from broadside.coordinator.core.measure.telemetry import Quantity
 from broadside.coordinator.core.plan.budget import basis
 from broadside.coordinator.core.plan.cost_estimate import Appraisal, OverBudget, estimate
 from broadside.coordinator.core.plan.early_stop_estimate import with_early_stop
-from broadside.coordinator.core.plan.planner import Infeasible, Problem, live, without_ports
+from broadside.coordinator.core.plan.planner import Infeasible, Problem, Site, live, without_ports
 from broadside.coordinator.core.plan.planner import plan as make_plan
 from broadside.coordinator.core.plan.price import Prices
 from broadside.coordinator.core.run_spec import LedgerPromise, Plan, RunSpec
@@ -305,9 +305,11 @@ class Launcher:
             presences,
             now,
             run_id,
-            reserved=await self.reservations.in_force(but_of=run_id),
-            ledger=self.ledger,
-            witnesses=self.quantities,
+            Site(
+                reserved=await self.reservations.in_force(but_of=run_id),
+                ledger=self.ledger,
+                witnesses=self.quantities,
+            ),
         )
         if spec.guards:
             plan = await self._with_guards(plan)

@@ -73,7 +73,7 @@ class LiveBurst:
         self._etags: dict[str, str] = {}
         self._test_etags: dict[str, str] = {}
 
-    async def look(self, ledger: FirewallLedger | None, now: datetime) -> LiveSnapshot:
+    async def take_snapshot(self, ledger: FirewallLedger | None, now: datetime) -> LiveSnapshot:
         """Return the burst as it is known now.
 
         Args:

@@ -20,7 +20,7 @@ import numpy as np
 from broadside.coordinator.core.judge.reconciliation.device_prediction import Neighbour
 from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.core.run_spec import Burst, Plan
-from broadside.coordinator.device.telemetry.stabilization import RunSpan
+from broadside.coordinator.device.telemetry.source import RunSpan
 from broadside.coordinator.runs.run_documents import read_series
 from broadside.exchange.messages import Flow
 from broadside.exchange.ports import ExchangeUnavailable

@@ -15,8 +15,7 @@ from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.core.measure.telemetry import DeviceTelemetry, merge_readings
 from broadside.coordinator.core.run_spec import Burst, Plan
 from broadside.coordinator.device.telemetry.device_counter import DeviceCounter
-from broadside.coordinator.device.telemetry.source import TelemetryError
-from broadside.coordinator.device.telemetry.stabilization import RunSpan
+from broadside.coordinator.device.telemetry.source import RunSpan, TelemetryError
 from broadside.coordinator.device.telemetry.telemetry_storage import dump_telemetry
 from broadside.coordinator.runs.overlapping_runs import planned_bursts
 from broadside.coordinator.runs.run_documents import read_telemetry

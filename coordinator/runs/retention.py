@@ -2,18 +2,20 @@
 
 import logging
 from datetime import datetime, timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pydantic import Field, StrictBool
 
 from broadside.coordinator.core.measure.records.evidence import HOLD_MAX_S
 from broadside.coordinator.core.run_spec import Plan, due_at
-from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.launch import delete_old_keys
 from broadside.coordinator.runs.stored_runs import parse_plan
 from broadside.exchange.messages import Message, Number, RunId, UtcDatetime
 from broadside.exchange.ports import RecordUnreadable
 from broadside.exchange.records import Records, RunHeader
+
+if TYPE_CHECKING:
+    from broadside.coordinator.runs.coordinator import Coordinator
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +54,7 @@ class Pruned(Message):
     rows_count: int
 
 
-async def prune_runs(coordinator: Coordinator, request: PruneRequest) -> Pruned:
+async def prune_runs(coordinator: "Coordinator", request: PruneRequest) -> Pruned:
     """Remove old runs and their idempotency keys, or only list the runs in a dry run.
 
     Args:

@@ -24,14 +24,14 @@ from broadside.coordinator.core.live.status import (
 )
 from broadside.coordinator.core.plan.server_failover import Failover
 from broadside.coordinator.core.run_spec import Burst, Plan
-from broadside.coordinator.core.run_trends import burst_course, course
+from broadside.coordinator.core.run_trends import burst_trend_values, course
 from broadside.coordinator.core.summary import BurstCourse, Course
 from broadside.exchange.messages import Claim, JobReport, Message
 from broadside.exchange.records import Document, Records
 
 if TYPE_CHECKING:
     from broadside.coordinator.core.live.progress import Progress
-    from broadside.coordinator.core.summary import BurstSummary
+    from broadside.coordinator.core.measure.grid.series import BurstMeasurement
 
 # Number of runs with closed bursts in memory, by last use.
 RUNS_CACHED: Final = 64
@@ -59,7 +59,7 @@ class ClosedBurst(Message):
     payload_bytes: int | None = None
 
     @property
-    def whole(self) -> bool:
+    def is_complete(self) -> bool:
         """True if all rows that could arrive were there."""
         reported = self.status.reported_count >= self.status.claimed_count
         return reported and not self.open_ends_count
@@ -120,30 +120,28 @@ class RunStates:
         self,
         plan: Plan,
         burst: Burst,
-        summary: "BurstSummary",
+        measured: "BurstMeasurement",
         rows: BurstRows,
         *,
         open_ends_count: int = 0,
-        payload_bytes: int | None = None,
     ) -> ClosedBurst:
         """Store the state of a burst that was just measured.
 
         Args:
             plan: The plan to use.
             burst: The burst to use.
-            summary: Its measured summary.
+            measured: Its summary and series.
             rows: Rows from which it was measured. Rows that arrived later are not counted as
                 measured.
             open_ends_count: Pairs with an incomplete server record.
-            payload_bytes: Payload that the burst sent, or None if unknown.
         """
         control = await self._records.runs.read_control(plan.run_id)
         burst_status = derive(plan, control, {burst.index: rows}, self._now()).bursts[burst.index]
         closed = ClosedBurst(
             status=burst_status.model_copy(update={"phase": BurstPhase.OVER}),
-            course=burst_course(summary),
+            course=burst_trend_values(measured.summary),
             open_ends_count=open_ends_count,
-            payload_bytes=payload_bytes,
+            payload_bytes=measured.series.payload_bytes,
         )
         await self._records.private.save_closed(plan.run_id, burst.index, closed)
         self._closed.setdefault(plan.run_id, {})[burst.index] = closed

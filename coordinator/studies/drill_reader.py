@@ -1,6 +1,7 @@
 """Reader of the stored seconds and probes of a drill."""
 
 import asyncio
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,15 +12,17 @@ from broadside.coordinator.core.measure.experiments.drill import (
 )
 from broadside.coordinator.core.measure.grid.series import BurstSeries
 from broadside.coordinator.request_errors import UnknownRun
-from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.evidence_loader import probe_column
 from broadside.coordinator.runs.run_documents import read_measured, read_series
 from broadside.coordinator.studies.cut_streams import cut_streams, with_cut_streams
 from broadside.coordinator.studies.study import Study
 from broadside.exchange.messages import pair_name
 
+if TYPE_CHECKING:
+    from broadside.coordinator.runs.coordinator import Coordinator
 
-async def read_drill(coordinator: Coordinator, study: Study) -> DrillResult | None:
+
+async def read_drill(coordinator: "Coordinator", study: Study) -> DrillResult | None:
     """Return the measured effects of a drill, or None if nothing is stored of its burst.
 
     Args:

@@ -4,7 +4,7 @@ import asyncio
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -16,17 +16,19 @@ from broadside.coordinator.core.measure.experiments.scale_out import (
     scaling_of,
 )
 from broadside.coordinator.core.summary import DeviceFigure
-from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.run_documents import read_ledger, read_measured
 from broadside.coordinator.studies.cut_streams import as_reset, cut_streams
 from broadside.coordinator.studies.study import Staircase, Study, Trial
+
+if TYPE_CHECKING:
+    from broadside.coordinator.runs.coordinator import Coordinator
 
 # Part of the pairs that is needed in a second to use it for a level.
 SEEN_RATIO: Final = 0.5
 
 
 async def read_scaling(
-    coordinator: Coordinator, study: Study, run_id: str, trial: Trial
+    coordinator: "Coordinator", study: Study, run_id: str, trial: Trial
 ) -> Scaling | None:
     """Return the scaling within one hold.
 
@@ -41,11 +43,11 @@ async def read_scaling(
     """
     if not isinstance(study.spec.question, Staircase):
         return None
-    lock = await _read_hold(coordinator, study, run_id, trial.offered_bits_per_second)
+    lock = await _read_load(coordinator, study, run_id, trial.offered_bits_per_second)
     return None if lock is None else await asyncio.to_thread(scaling_of, lock)
 
 
-async def read_scale_out(coordinator: Coordinator, study: Study) -> ScaleOut | None:
+async def read_scale_out(coordinator: "Coordinator", study: Study) -> ScaleOut | None:
     """Return the measured steps of a scale-out study, or None if no seconds are stored.
 
     Args:
@@ -58,7 +60,7 @@ async def read_scale_out(coordinator: Coordinator, study: Study) -> ScaleOut | N
         if result.run_id is None:
             continue
         offered = result.offered_bits_per_second
-        if (lock := await _read_hold(coordinator, study, result.run_id, offered)) is not None:
+        if (lock := await _read_load(coordinator, study, result.run_id, offered)) is not None:
             highest = max((lock.offered_bits_per_second or math.inf for lock in holds), default=0.0)
             holds.append(replace(lock, downward=(offered or math.inf) < highest))
         if (counted := await _units(coordinator, result.run_id)) is not None:
@@ -81,15 +83,15 @@ def units_counted(holds: Sequence[DeviceFigure]) -> Mapping[str, float | None]:
     return {"units_before_count": before, "units_after_count": after}
 
 
-async def _units(coordinator: Coordinator, run_id: str) -> DeviceFigure | None:
+async def _units(coordinator: "Coordinator", run_id: str) -> DeviceFigure | None:
     """Return the number of units that telemetry shows for a hold, or None."""
     summary = await coordinator.stored.summary(run_id)
     device = summary.bursts[0].device if summary is not None and summary.bursts else None
     return None if device is None else device.units_count
 
 
-async def _read_hold(
-    coordinator: Coordinator, study: Study, run_id: str, offered_bits_per_second: float | None
+async def _read_load(
+    coordinator: "Coordinator", study: Study, run_id: str, offered_bits_per_second: float | None
 ) -> LoadPhase | None:
     """Return the seconds of a hold at real scale, or None if nothing is stored."""
     records = coordinator.fabric.records

@@ -7,13 +7,16 @@ be listed in the result.
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING
 
-from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.overlapping_runs import planned_bursts
 from broadside.exchange.messages import Message, RunId, UtcDatetime
 from broadside.exchange.ports import EntityExists, Table
 from broadside.exchange.records.collection import Collection
 from broadside.exchange.records.keys import SWITCHES
+
+if TYPE_CHECKING:
+    from broadside.coordinator.runs.coordinator import Coordinator
 
 Span = tuple[datetime, datetime]
 
@@ -87,7 +90,7 @@ class SwitchLocks:
 
 
 async def other_runs(
-    coordinator: Coordinator, study_id: str, spans: Sequence[Span]
+    coordinator: "Coordinator", study_id: str, spans: Sequence[Span]
 ) -> Mapping[str, datetime]:
     """Find runs outside the study with traffic through the device.
 

@@ -40,7 +40,7 @@ def next_trial(study: StudySpec, results: Sequence[TrialResult]) -> Trial | None
         offer = next_offer(question, study.spec, results, study.sequential)
         return None if offer is None else _offered(study.spec, len(results), offer)
     if isinstance(question, Staircase):
-        return next_hold(question, study.spec, results)
+        return next_load(question, study.spec, results)
     if isinstance(question, Drill):
         return None if results else _drilled(question, study.spec)
     trials = planned_trials(question)
@@ -49,7 +49,7 @@ def next_trial(study: StudySpec, results: Sequence[TrialResult]) -> Trial | None
     return trials[len(results)] if len(results) < len(trials) else None
 
 
-def next_hold(question: Staircase, spec: RunSpec, results: Sequence[TrialResult]) -> Trial | None:
+def next_load(question: Staircase, spec: RunSpec, results: Sequence[TrialResult]) -> Trial | None:
     """Return the next hold, with the same load again until the device is stable.
 
     Args:
@@ -72,7 +72,7 @@ def next_hold(question: Staircase, spec: RunSpec, results: Sequence[TrialResult]
             at, quiet_s = at + 1, 0.0
     if at >= count or len(results) >= question.holds_max_count:
         return None
-    return _hold_trial(question, spec, len(results), at)
+    return _load_trial(question, spec, len(results), at)
 
 
 def is_downward(question: Staircase, at: int) -> bool:
@@ -86,7 +86,7 @@ def is_downward(question: Staircase, at: int) -> bool:
     return len(offers) == at + 1 > 1 and offers[at] < max(offers)
 
 
-def _hold_trial(question: Staircase, spec: RunSpec, index: int, at: int) -> Trial:
+def _load_trial(question: Staircase, spec: RunSpec, index: int, at: int) -> Trial:
     more = {"burst_s": question.hold_s, "bursts_count": 1}
     if not question.offers_bits_per_second:
         return Trial(

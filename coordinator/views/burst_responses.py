@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from broadside.coordinator.core.run_spec import Plan
 from broadside.coordinator.core.summary import BurstSummary, RunSummary, Verdict, parse_burst
 from broadside.coordinator.request_errors import NoLedger, RunNotOver, UnknownBurst
-from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.run_documents import read_rows
 from broadside.coordinator.views.responses import (
     BurstEntry,
@@ -20,6 +20,9 @@ from broadside.coordinator.views.responses import (
 )
 from broadside.exchange.messages import Phase
 from broadside.exchange.records import Document
+
+if TYPE_CHECKING:
+    from broadside.coordinator.runs.coordinator import Coordinator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +59,7 @@ def span_of(cursor: int, limit: int, count: int) -> Span:
 
 
 async def list_bursts(
-    coordinator: Coordinator, run_id: str, *, limit: int, cursor: int
+    coordinator: "Coordinator", run_id: str, *, limit: int, cursor: int
 ) -> tuple[Sequence[BurstEntry], int | None]:
     """Return one page of bursts in time order, and the next page's cursor.
 
@@ -79,7 +82,7 @@ async def list_bursts(
     return entries, span.following(len(plan.bursts))
 
 
-async def read_burst(coordinator: Coordinator, run_id: str, burst_index: int) -> BurstEntry:
+async def read_burst(coordinator: "Coordinator", run_id: str, burst_index: int) -> BurstEntry:
     """Return one burst.
 
     Raises:
@@ -94,7 +97,7 @@ async def read_burst(coordinator: Coordinator, run_id: str, burst_index: int) ->
 
 
 async def list_pairs(
-    coordinator: Coordinator, run_id: str, burst_index: int, *, limit: int, cursor: int
+    coordinator: "Coordinator", run_id: str, burst_index: int, *, limit: int, cursor: int
 ) -> tuple[Sequence[PairEntry], int | None]:
     """Return one page of a burst's pairs, and the next page's cursor.
 
@@ -136,7 +139,7 @@ async def list_pairs(
     return entries, span.following(len(plan.pairs))
 
 
-async def read_verdict(coordinator: Coordinator, run_id: str) -> RunVerdict:
+async def read_verdict(coordinator: "Coordinator", run_id: str) -> RunVerdict:
     """Return the verdict of a run, and how many bursts have each verdict.
 
     Raises:
@@ -152,7 +155,7 @@ async def read_verdict(coordinator: Coordinator, run_id: str) -> RunVerdict:
 
 
 async def read_reconciliation(
-    coordinator: Coordinator, run_id: str, *, limit: int, cursor: int
+    coordinator: "Coordinator", run_id: str, *, limit: int, cursor: int
 ) -> tuple[RunReconciliation, int | None]:
     """Return the reconciliation of a run and one page of its bursts, and the next page's cursor.
 
@@ -183,7 +186,7 @@ async def read_reconciliation(
     return answer, span.following(len(summary.bursts))
 
 
-async def summary_of(coordinator: Coordinator, run_id: str) -> RunSummary:
+async def summary_of(coordinator: "Coordinator", run_id: str) -> RunSummary:
     """Return the summary of a finished run.
 
     Raises:
@@ -196,7 +199,7 @@ async def summary_of(coordinator: Coordinator, run_id: str) -> RunSummary:
     return summary
 
 
-async def plan_with_burst(coordinator: Coordinator, run_id: str, burst_index: int) -> Plan:
+async def plan_with_burst(coordinator: "Coordinator", run_id: str, burst_index: int) -> Plan:
     """Return the plan of a run, if it has the burst.
 
     Raises:
@@ -211,7 +214,7 @@ async def plan_with_burst(coordinator: Coordinator, run_id: str, burst_index: in
 
 
 async def _burst_summaries(
-    coordinator: Coordinator, run_id: str, span: Span
+    coordinator: "Coordinator", run_id: str, span: Span
 ) -> Mapping[int, BurstSummary]:
     """Return burst summaries by index. They have verdicts only if the run is finished."""
     summary = await coordinator.stored.summary(run_id)
@@ -224,7 +227,7 @@ async def _burst_summaries(
 
 
 async def _full_summary(
-    coordinator: Coordinator, run_id: str, burst_index: int
+    coordinator: "Coordinator", run_id: str, burst_index: int
 ) -> BurstSummary | None:
     """Return the stored summary of one burst with its pairs, or None if it is not over."""
     records = coordinator.fabric.records
@@ -232,7 +235,7 @@ async def _full_summary(
     return None if document is None else parse_burst(document)
 
 
-async def recomputed(coordinator: Coordinator, run_id: str) -> Recomputed:
+async def recomputed(coordinator: "Coordinator", run_id: str) -> Recomputed:
     """Compute the verdict from the stored rows, and compare it with the stored verdict.
 
     Raises:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from broadside.coordinator.core.comparison import (
     Comparison,
@@ -16,10 +16,12 @@ from broadside.coordinator.core.run_spec import Plan
 from broadside.coordinator.core.summary import BurstSummary, RunSummary
 from broadside.coordinator.imports.import_requests import TABLES_SCENARIO
 from broadside.coordinator.request_errors import EmptyGroup, RunNotOver
-from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.run_documents import read_fleet
 from broadside.coordinator.views.requests import CompareRequest, Selection
 from broadside.exchange.messages import Presence
+
+if TYPE_CHECKING:
+    from broadside.coordinator.runs.coordinator import Coordinator
 
 # Labels that do not describe a measurement condition.
 NOT_CONDITIONS: Final = ("timezone", "study", "trial")
@@ -40,7 +42,7 @@ class Run:
     fleet: Sequence[Presence] = ()
 
 
-async def compare_stored(coordinator: Coordinator, request: CompareRequest) -> Comparison:
+async def compare_stored(coordinator: "Coordinator", request: CompareRequest) -> Comparison:
     """Compare two groups of bursts.
 
     Args:
@@ -56,7 +58,7 @@ async def compare_stored(coordinator: Coordinator, request: CompareRequest) -> C
     return compare_runs(request, a, b)
 
 
-async def _runs_of(coordinator: Coordinator, selection: Selection) -> list[Run]:
+async def _runs_of(coordinator: "Coordinator", selection: Selection) -> list[Run]:
     runs = []
     for run_id in selection.run_ids:
         summary = await coordinator.stored.summary(run_id)

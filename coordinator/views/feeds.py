@@ -24,6 +24,7 @@ from broadside.coordinator.core.live.live_view import (
     LiveLedger,
     LiveSnapshot,
     LiveStatus,
+    PlannedCells,
     changed_seconds,
     empty_snapshot,
     final_snapshot,
@@ -256,8 +257,7 @@ class Feed:
                 make_snapshot,
                 stored.summary,
                 stored.series,
-                pairs_count=len(plan.pairs),
-                planned_s=planned_s,
+                PlannedCells(pairs_count=len(plan.pairs), seconds=planned_s),
                 known_s=planned_s,
                 final=True,
             )
@@ -266,7 +266,7 @@ class Feed:
         if self._live is None or self._live.burst != burst:
             await self._close_live()
             self._live = LiveBurst(coordinator.fabric.records, plan, burst)
-        return await self._live.look(self._ledger, coordinator.now())
+        return await self._live.take_snapshot(self._ledger, coordinator.now())
 
     async def _close_live(self) -> None:
         live, self._live = self._live, None

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from broadside.coordinator.core import formatting
-from broadside.coordinator.core.comparison import Comparison, Held, Metric
+from broadside.coordinator.core.comparison import Comparison, GateResult, Metric
 from broadside.coordinator.core.metrics import RECEIVED, metric_by_short_name
 from broadside.coordinator.core.summary import Finding, RunSummary, Verdict
 from broadside.coordinator.views.metric_rows import metric_rows
@@ -41,7 +41,7 @@ def verdict_markdown(summary: RunSummary) -> str:
     )
 
 
-def comparison_markdown(comparison: Comparison, gates: Sequence[Held]) -> str:
+def comparison_markdown(comparison: Comparison, gates: Sequence[GateResult]) -> str:
     """Return the results of a comparison and of its gates.
 
     Args:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from broadside.coordinator.core.formatting import UNKNOWN, Unit, rate
+from broadside.coordinator.core.formatting import Unit, rate
 from broadside.coordinator.core.metrics import ALL_METRICS, COUNTER_LAYER
 from broadside.coordinator.core.summary import RunSummary
 
@@ -12,19 +12,19 @@ class MetricRow:
     """One metric as text and as a number.
 
     Attributes:
-        words: Label of the metric.
+        label: Label of the metric.
         layer: Layer at which it was measured.
         measured: Measured value as text.
-        stands_for: Rate at real scale as text. Only used in a scaled lab.
+        scaled_metric: Rate at real scale as text. Only used in a scaled lab.
         value: Measured value, in ``unit``.
         unit: Unit for ``value``.
         decimals: Decimals of a percentage.
     """
 
-    words: str
+    label: str
     layer: str
     measured: str
-    stands_for: str | None = None
+    scaled_metric: str | None = None
     value: float | None = None
     unit: Unit
     decimals: int = 2
@@ -36,10 +36,10 @@ class MetricRow:
             lab: True to add a column with the rate at real scale.
         """
         return (
-            self.words,
+            self.label,
             self.layer,
             self.measured,
-            *((self.stands_for or "",) if lab else ()),
+            *((self.scaled_metric or "",) if lab else ()),
         )
 
 
@@ -47,14 +47,15 @@ def metric_rows(summary: RunSummary) -> list[MetricRow]:
     """Return the target and the headline metrics. Optional metrics are omitted if unknown."""
     target = summary.target_bits_per_second
     layer = summary.target_layer.value
-    rows = [_row("target", layer, Unit.RATE, target, summary, rate(target), "none set")]
+    words = "none set" if target is None else rate(target)
+    rows = [_row("target", layer, Unit.RATE, target, words)]
     for metric in ALL_METRICS:
         value = metric.of_run(summary)
         if metric.headline and not (metric.optional and value is None):
             layer = layer_of(metric.layer, summary)
-            row = _row(metric.label, layer, metric.unit, value, summary, metric.format(value))
+            row = _row(metric.label, layer, metric.unit, value, metric.format(value))
             rows.append(replace(row, decimals=metric.decimals))
-    return rows
+    return [_at_real_scale(row, summary.scale) for row in rows]
 
 
 def layer_of(layer: str, summary: RunSummary) -> str:
@@ -69,21 +70,12 @@ def layer_of(layer: str, summary: RunSummary) -> str:
     return "none read" if summary.reconciliation is None else summary.reconciliation.layer
 
 
-def _row(
-    words: str,
-    layer: str,
-    unit: Unit,
-    value: float | None,
-    summary: RunSummary,
-    text: str,
-    unknown: str = UNKNOWN,
-) -> MetricRow:
-    scaled = unit is Unit.RATE and value is not None and summary.scale != 1
-    return MetricRow(
-        words=words,
-        layer=layer,
-        measured=text if text != UNKNOWN else unknown,
-        stands_for=rate(value * summary.scale) if scaled and value is not None else None,
-        value=value,
-        unit=unit,
-    )
+def _row(label: str, layer: str, unit: Unit, value: float | None, text: str) -> MetricRow:
+    return MetricRow(label=label, layer=layer, measured=text, value=value, unit=unit)
+
+
+def _at_real_scale(row: MetricRow, scale: float) -> MetricRow:
+    """Return a row with its rate at real scale, if the run has a scale."""
+    if row.unit is not Unit.RATE or row.value is None or scale == 1:
+        return row
+    return replace(row, scaled_metric=rate(row.value * scale))

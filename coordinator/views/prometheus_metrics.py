@@ -321,8 +321,8 @@ def _burst(shown: Snapshot, status: RunStatus) -> Iterator[Sample]:
         yield "broadside_burst_outcomes", (outcome.value,), float(burst.outcomes.get(outcome, 0))
     left_s = (burst.planned_start_at - shown.now).total_seconds()
     yield "broadside_burst_seconds_to_start", (), left_s
-    if shown.progress is not None and shown.progress.whole:
-        newest = shown.progress.whole[-1]
+    if shown.progress is not None and shown.progress.complete_seconds:
+        newest = shown.progress.complete_seconds[-1]
         layer = "link" if newest.from_host_count else "payload"
         yield "broadside_fleet_bytes_per_second", (layer,), newest.fleet_bits_per_second / 8
         yield "broadside_fleet_coverage_ratio", (), newest.pairs_count / burst.pairs_planned

@@ -75,17 +75,17 @@ def _with_current_names(stored: bytes) -> bytes:
         return stored
 
 
-def _differences(where: str, stored: object, now: object) -> Iterator[str]:
+def _differences(path: str, stored: object, now: object) -> Iterator[str]:
     """Yield each value that differs, with its dotted name."""
     if isinstance(stored, dict) and isinstance(now, dict):
         for name in sorted(stored.keys() | now.keys()):
-            inner = f"{where}.{name}" if where else name
+            inner = f"{path}.{name}" if path else name
             yield from _differences(inner, stored.get(name), now.get(name))
     elif isinstance(stored, list) and isinstance(now, list) and len(stored) == len(now):
         for index, (one, other) in enumerate(zip(stored, now, strict=True)):
-            yield from _differences(f"{where}[{index}]", one, other)
+            yield from _differences(f"{path}[{index}]", one, other)
     elif stored != now:
-        yield f"{where}: {_short_json(stored)} stored, {_short_json(now)} now"
+        yield f"{path}: {_short_json(stored)} stored, {_short_json(now)} now"
 
 
 def _short_json(value: object) -> str:

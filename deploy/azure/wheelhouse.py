@@ -32,7 +32,7 @@ from deploy.components import (
 # Imported here for the tests.
 from deploy.debian_packages import KEYRING as KEYRING
 from deploy.debian_packages import LICENCE_TEXTS, PACKAGES, read_lock
-from deploy.debian_packages import own_archive as own_archive
+from deploy.debian_packages import default_archive as default_archive
 
 BUNDLE: Final = ROOT / "deploy" / "azure" / "bundle"
 PYTHON: Final = "3.13"

@@ -107,9 +107,9 @@ def _interpolated(value: Any, given: dict[str, str]) -> Any:
 
 
 if __name__ == "__main__":
-    found = [
+    errors = [
         f"{COMPOSE.name} ({profile}): {fault}"
         for profile in PROFILES
         for fault in faults(COMPOSE.read_text(encoding="utf-8"), profile)
     ]
-    sys.exit("\n".join(found) or None)
+    sys.exit("\n".join(errors) or None)

@@ -104,6 +104,22 @@ class _IdleTracker:
     until_s: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueRules:
+    """Rules for locks, deliveries and duplicates.
+
+    Attributes:
+        lock_s: How long a received message is locked, in seconds.
+        deliveries_max_count: After this number of deliveries, a message will be moved to the dead
+            letters.
+        duplicates_s: How long message ids are stored to detect duplicates, in seconds.
+    """
+
+    lock_s: float = 60.0
+    deliveries_max_count: int = 5
+    duplicates_s: float = 86_400.0
+
+
 class EmbeddedQueue:
     """:class:`~broadside.exchange.ports.JobQueue` in ``<data_dir>/queue.sqlite3``.
 
@@ -116,10 +132,8 @@ class EmbeddedQueue:
     def __init__(
         self,
         data_dir: Path,
+        rules: QueueRules = QueueRules(),
         *,
-        lock_s: float = 60.0,
-        deliveries_max_count: int = 5,
-        duplicates_s: float = 86_400.0,
         busy_s: float = 10.0,
         clock: Callable[[], float] = time.time,
         refusals: WriteRefusals | None = None,
@@ -128,10 +142,7 @@ class EmbeddedQueue:
 
         Args:
             data_dir: The folder for the database file.
-            lock_s: How long a received message is locked, in seconds.
-            deliveries_max_count: After this number of deliveries, a message will be moved to the
-                dead letters.
-            duplicates_s: How long message ids are stored to detect duplicates, in seconds.
+            rules: Rules for locks, deliveries and duplicates.
             busy_s: The maximum time to wait for a database lock, in seconds.
             clock: Function that returns the current time in epoch seconds.
             refusals: Log of writes that fail because there is no space or no permission.
@@ -139,9 +150,9 @@ class EmbeddedQueue:
         self._database = Database(
             data_dir / "queue.sqlite3", QUEUE_APPLICATION, QUEUE_LAYOUT, busy_s, refusals
         )
-        self._lock_us = round(lock_s * 1e6)
-        self._deliveries_max_count = deliveries_max_count
-        self._duplicates_us = round(duplicates_s * 1e6)
+        self._lock_us = round(rules.lock_s * 1e6)
+        self._deliveries_max_count = rules.deliveries_max_count
+        self._duplicates_us = round(rules.duplicates_s * 1e6)
         self._clock = clock
         self._lull: _IdleTracker | None = None
 

@@ -49,7 +49,7 @@ from broadside.exchange.engines.port import (
     validate_argument,
     validate_host,
 )
-from broadside.exchange.engines.served_log import LogReader
+from broadside.exchange.engines.served_log import LogReader, Transfer
 from broadside.exchange.engines.tokens import Token, parse_token, token_of
 from broadside.exchange.installation import bring
 from broadside.exchange.messages import (
@@ -369,12 +369,14 @@ class TransferReader(LogReader):
             # of their timestamp.
             end_s = max(stamp_s, min(at_s, stamp_s + 1))
             self.test_of(token, at_s).add(
-                end_s - (sent_bytes / rate if rate else 0.0),
-                end_s,
-                sent_bytes,
+                Transfer(
+                    start_s=end_s - (sent_bytes / rate if rate else 0.0),
+                    end_s=end_s,
+                    sent_bytes=sent_bytes,
+                    error_s=0.0 if event is events[-1] else STAMP_ERROR_S,
+                ),
                 client=event["client"].removeprefix("::ffff:"),
                 at_s=at_s,
-                error_s=0.0 if event is events[-1] else STAMP_ERROR_S,
             )
         # The log exists, so we only need to read it once a second now.
         return (Started(side=Side.SERVER, started_at_s=at_s),)

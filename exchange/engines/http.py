@@ -50,7 +50,7 @@ from broadside.exchange.engines.port import (
     validate_argument,
     validate_host,
 )
-from broadside.exchange.engines.served_log import LogReader
+from broadside.exchange.engines.served_log import LogReader, Transfer
 from broadside.exchange.engines.tokens import TOKEN_PATTERN, parse_token, token_of
 from broadside.exchange.installation import bring
 from broadside.exchange.messages import (
@@ -428,7 +428,9 @@ class RequestReader(LogReader):
             return ()
         end_s, took_s = float(match["end"]), float(match["took"])
         self.test_of(token, at_s).add(
-            end_s - took_s, end_s, int(match["sent"]), client=match["client"], at_s=at_s
+            Transfer(start_s=end_s - took_s, end_s=end_s, sent_bytes=int(match["sent"])),
+            client=match["client"],
+            at_s=at_s,
         )
         return ()
 

@@ -6,6 +6,7 @@ message names the field, the version and the fix.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from broadside.exchange.engines.iperf3_account import Version, parse_version
@@ -47,6 +48,8 @@ _SERVER_MAX_DURATION: Final = Version(3, 20)
 
 # A client stops if it receives no byte for this time. A server waits longer.
 SILENCE_S: Final = 10.0
+# Time that a client waits for the connection.
+CONNECT_TIMEOUT_S: Final = 3.0
 # Bytes per write of a TCP stream if the job sets no block size.
 _BLOCK_BYTES: Final = 131_072
 # Longest allowed time between two writes of a stream with a rate limit.
@@ -140,7 +143,7 @@ class Iperf3(Engine):
             _version(tool.version),
             binary=tool.argv,
             bind=ask.address,
-            max_duration_s=-int(-ask.duration_max_s // 1),
+            limits=ServerLimits(max_duration_s=-int(-ask.duration_max_s // 1)),
         )
         return Launch(processes=(Process(argv=argv),))
 
@@ -212,7 +215,6 @@ def client_argv(
     version: Version,
     *,
     binary: Sequence[str],
-    connect_timeout_s: float = 3.0,
     silence_s: float = SILENCE_S,
     bind: str | None = None,
 ) -> tuple[str, ...]:
@@ -222,7 +224,6 @@ def client_argv(
         job: The job to run.
         version: iperf3 version.
         binary: The iperf3 command with its leading arguments.
-        connect_timeout_s: Time to wait for the connection, in seconds.
         silence_s: iperf3 stops if it receives no data for this time, in seconds. Not every case is
             detected (FACTS, "iperf3"), so the caller must set a deadline too.
         bind: The local address to bind to, or None.
@@ -248,7 +249,7 @@ def client_argv(
         ("--time", job.duration_s),
         ("--interval", f"{traffic.interval_s:g}"),
         ("--parallel", traffic.streams_count),
-        ("--connect-timeout", _milliseconds(connect_timeout_s)),
+        ("--connect-timeout", _milliseconds(CONNECT_TIMEOUT_S)),
         ("--reverse", traffic.direction is Direction.REVERSE),
         ("--bidir", traffic.direction is Direction.BIDIRECTIONAL),
         ("--udp", udp),
@@ -270,19 +271,32 @@ def client_argv(
     return _argv(binary, version, job.endpoint.address, options)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerLimits:
+    """Time limits of a server, in seconds.
+
+    Attributes:
+        max_duration_s: Maximum test duration, or None. The supervisor enforces a limit in any case.
+        silence_s: iperf3 stops if it receives no data for this time.
+        idle_s: The server will exit if no client connects for this time. None for no limit.
+    """
+
+    max_duration_s: int | None = None
+    silence_s: float = 15.0
+    idle_s: int | None = None
+
+
 def server_argv(
     port: int,
     version: Version,
     *,
     binary: Sequence[str],
     bind: str | None = None,
-    max_duration_s: int | None = None,
-    silence_s: float = 15.0,
-    idle_s: int | None = None,
+    limits: ServerLimits = ServerLimits(),
 ) -> tuple[str, ...]:
     """Return the command line of a server that runs one test on ``port`` and exits.
 
-    From 3.16 to 3.19, a server counts ``silence_s`` from its own start until the first data. If the
+    From 3.16 to 3.19, a server counts the silence from its own start until the first data. If the
     server was idle for long, its client must therefore send within a second of TEST_START. The
     start gate delays the data longer than that, so it sends one byte in advance (for UDP, three
     datagrams without a number).
@@ -292,11 +306,7 @@ def server_argv(
         version: iperf3 version.
         binary: The iperf3 command with its leading arguments.
         bind: The local address to bind to, or None for all.
-        max_duration_s: Maximum test duration in seconds. It will be omitted if the version has no
-            such option. The supervisor enforces a limit in any case.
-        silence_s: iperf3 stops if it receives no data for this time, in seconds.
-        idle_s: The server will exit if no client connects for this time, in seconds. It will be
-            omitted if the version has no such option.
+        limits: Time limits. A limit will be omitted if the version has no such option.
 
     Raises:
         Unsupported: The version is too old.
@@ -309,11 +319,14 @@ def server_argv(
         ("--bind", None if bind is None else validate_argument(bind, "bind")),
     ]
     if version >= _RECEIVE_TIMEOUT:
-        options += [("--rcv-timeout", _milliseconds(silence_s)), ("--idle-timeout", idle_s)]
+        options += [
+            ("--rcv-timeout", _milliseconds(limits.silence_s)),
+            ("--idle-timeout", limits.idle_s),
+        ]
     if version >= _SEND_TIMEOUT:
-        options.append(("--snd-timeout", _milliseconds(silence_s)))
+        options.append(("--snd-timeout", _milliseconds(limits.silence_s)))
     if version >= _SERVER_MAX_DURATION:
-        options.append(("--server-max-duration", max_duration_s))
+        options.append(("--server-max-duration", limits.max_duration_s))
     return _argv(binary, version, bind, options)
 
 

@@ -7,6 +7,7 @@ its test is counted but not added to the intervals.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from broadside.exchange.engines.downloads import GONE_S, UNPLACED, DownloadReader
@@ -20,6 +21,23 @@ TESTS_MAX_COUNT: Final = 16
 # A timestamp can be this much later than the arrival of its line, because vsftpd writes whole
 # seconds.
 EARLY_S: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transfer:
+    """Transfer of a log line.
+
+    Attributes:
+        start_s: Time of the first byte, in epoch seconds.
+        end_s: Time of the last byte, in epoch seconds.
+        sent_bytes: Bytes of the transfer.
+        error_s: Largest error of the two timestamps, in seconds.
+    """
+
+    start_s: float
+    end_s: float
+    sent_bytes: int
+    error_s: float = 0.0
 
 
 class LoggedTest(DownloadReader):
@@ -74,29 +92,18 @@ class LoggedTest(DownloadReader):
         """Record the time of a log line of the test, in epoch seconds."""
         self.last_data_s = max(self.last_data_s, at_s)
 
-    def add(
-        self,
-        start_s: float,
-        end_s: float,
-        sent_bytes: int,
-        *,
-        client: str,
-        at_s: float,
-        error_s: float = 0.0,
-    ) -> None:
+    def add(self, transfer: Transfer, *, client: str, at_s: float) -> None:
         """Add a transfer.
 
         Args:
-            start_s: Time of the first byte, in epoch seconds.
-            end_s: Time of the last byte, in epoch seconds.
-            sent_bytes: Bytes of the transfer.
+            transfer: Transfer to add.
             client: The client address.
             at_s: Epoch second at which the log line was read.
-            error_s: Largest error of the two timestamps, in seconds.
         """
+        start_s, end_s, sent_bytes = transfer.start_s, transfer.end_s, transfer.sent_bytes
         self.hear(at_s)
         is_possible = self._from_s <= start_s and end_s <= at_s + EARLY_S
-        if not (is_possible and self._seconds.add(start_s, end_s, sent_bytes, error_s)):
+        if not (is_possible and self._seconds.add(start_s, end_s, sent_bytes, transfer.error_s)):
             self._unplaced_count += 1
             return
         self._moved_bytes += sent_bytes

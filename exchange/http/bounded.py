@@ -23,7 +23,7 @@ _GZIP_FORM: Final = 16 + zlib.MAX_WBITS
 _OF_WIRE: Final = (b"content-encoding", b"content-length", b"transfer-encoding")
 
 
-async def ask(
+async def ask(  # noqa: PLR0913
     client: httpx.AsyncClient,
     method: str,
     url: str | httpx.URL,

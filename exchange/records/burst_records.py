@@ -56,6 +56,7 @@ from broadside.exchange.records.row_rules import Kind, Violation, keeps_rules, p
 from broadside.exchange.rows import leave_out, message_row, parse_row, row_name, try_row
 from broadside.exchange.second_rows import (
     TAIL,
+    HostCounters,
     PackedEnd,
     Probes,
     TestSeconds,
@@ -162,8 +163,7 @@ class BurstRecords:
             partition,
             f"{CHUNK}{job.pair_index:05d}",
             tracks,
-            host,
-            host_zero_s=job.planned_start_at.timestamp(),
+            HostCounters(seconds=host, zero_s=job.planned_start_at.timestamp()),
             from_s=from_s,
         )
         await self._table.batch(rows)
@@ -431,8 +431,7 @@ class BurstRecords:
             partition,
             f"{key}{TEST_CHUNK}",
             tracks,
-            host,
-            host_zero_s=test.started_at.timestamp(),
+            HostCounters(seconds=host, zero_s=test.started_at.timestamp()),
             from_s=from_s,
         )
         # We should write the seconds first, so that all seconds can be read if the end of a test

@@ -26,7 +26,7 @@ class BrokerProcess:
         port: Port to connect to, 0 before the start.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         folder: Path,
         queues: Mapping[str, QueueSettings],

@@ -323,7 +323,7 @@ class Connection:
         if now - self._heard_at_s > self._broker.idle_s:
             self.hang_up(dialect.CONNECTION_FORCED, f"Silent for {self._broker.idle_s:g} s.")
         elif self._peer_idle_s is not None and now - self._beat_at_s > self._peer_idle_s / 2:
-            self._say(amqp.EMPTY_FRAME)
+            self._write(amqp.EMPTY_FRAME)
             self._beat_at_s = now
 
     def take_output(self) -> bytes:
@@ -354,14 +354,14 @@ class Connection:
 
     # Frames ---------------------------------------------------------------------------------
 
-    def _say(self, raw: bytes) -> None:
+    def _write(self, raw: bytes) -> None:
         self._output.append(raw)
         self._broker.touch(self)
 
     def _send(
         self, channel: int, code: int, fields: Sequence[Value], *, sasl: bool = False
     ) -> None:
-        self._say(amqp.frame(channel, amqp.performative(code, fields), sasl=sasl))
+        self._write(amqp.frame(channel, amqp.performative(code, fields), sasl=sasl))
 
     def _hang_up(self, why: Described) -> None:
         self._send(0, Code.CLOSE, [why])
@@ -394,10 +394,10 @@ class Connection:
 
     def _on_header(self, header: bytes) -> None:
         if header == amqp.AMQP_HEADER:
-            self._say(header)
+            self._write(header)
             self._stage = "open"
             return
-        self._say(amqp.SASL_HEADER)
+        self._write(amqp.SASL_HEADER)
         if header == amqp.SASL_HEADER:
             self._stage = "sasl"
             mechanisms = amqp.Array([Symbol("ANONYMOUS"), Symbol("MSSBCBS")])
@@ -564,7 +564,7 @@ class Connection:
             more = at + space < len(payload)
             fields = [UInt(link.handle), UInt(delivery_id), tag, UInt(0), settled, more]
             body = amqp.performative(Code.TRANSFER, fields)
-            self._say(amqp.frame(session.channel, body, payload[at : at + space]))
+            self._write(amqp.frame(session.channel, body, payload[at : at + space]))
             session.next_outgoing_id = (session.next_outgoing_id + 1) & _SERIAL
             session.peer_window -= 1
         return delivery_id
@@ -573,7 +573,7 @@ class Connection:
         fields = [receiver, UInt(delivery_id), UInt(delivery_id), True]
         listed = b"".join(map(amqp.encode, fields)) + outcome
         body = b"\x00\x53\x15\xd0" + struct.pack(">II", len(listed) + 4, 5) + listed
-        self._say(amqp.frame(channel, body))
+        self._write(amqp.frame(channel, body))
 
     def _on_disposition(self, frame: _Frame, now: float) -> None:
         role, first, last, settled, state, *_ = frame.fields

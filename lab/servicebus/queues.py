@@ -227,7 +227,7 @@ class Queue:
                 del self.messages[message.sequence_number]
             else:
                 self._locked[token] = message
-                self._hold(message, now)
+                self._lock(message, now)
             return message
         return None
 
@@ -284,7 +284,7 @@ class Queue:
         if message is None:
             return None
         self._log("renew", now, {"token": token})
-        self._hold(message, now)
+        self._lock(message, now)
         return message.locked_until_s
 
     def lose(self, now: float) -> None:
@@ -407,7 +407,7 @@ class Queue:
         place = message.sequence_number % (1 << PARTITION_BIT)
         heapq.heappush(self._ready, (place, message.sequence_number))
 
-    def _hold(self, message: Message, now: float) -> None:
+    def _lock(self, message: Message, now: float) -> None:
         message.locked_until_s = now + self.settings.lock_s
         heapq.heappush(self._timers, (message.locked_until_s, message.sequence_number))
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from broadside.coordinator.agent_gateway.certificate_authority import load_authority
-from broadside.coordinator.agent_gateway.enrolment import Enrolments
+from broadside.coordinator.agent_gateway.enrolment import Enrolments, JoinTerms
 from broadside.exchange.fabric import FabricSettings, open_fabric
 from broadside.exchange.http.coordinator_client import CoordinatorClient
 from broadside.exchange.http.credential import Credential
@@ -53,7 +53,7 @@ class Listening:
             until = now + timedelta(hours=1)
             try:
                 known = Enrolments(fabric.private)
-                await known.add_code(secret, Role.CLIENT, 1, by="x", now=now, expires_at=until)
+                await known.add_code(secret, JoinTerms(Role.CLIENT, 1, until), by="x", now=now)
             finally:
                 await fabric.close()
             return code

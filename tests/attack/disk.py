@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 from unittest import mock
 
-from broadside.agent.attempt import Attempt
+from broadside.agent.attempt import Attempt, AttemptLimits
 from broadside.agent.raw_spool import SpooledRaw
 from broadside.agent.spool import Spool, SpooledTable
 from broadside.agent.workspace import Workspace
@@ -167,7 +167,9 @@ def _watched_log(folder: Path, theirs: Path) -> str:
 
     async def poll() -> None:
         watch = FileWatch(name="log", path=str(folder / "log"), tail=True)
-        attempt = await Attempt.spawn(Process(argv=("true",)), reader, raw_max_bytes=1000)
+        attempt = await Attempt.spawn(
+            Process(argv=("true",)), reader, AttemptLimits(raw_max_bytes=1000)
+        )
         attempt.poll((watch,))
         await attempt.exit
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from broadside.exchange.embedded.backup import BackupUnusable, restore
-from broadside.exchange.embedded.embedded_queue import EmbeddedQueue
+from broadside.exchange.embedded.embedded_queue import EmbeddedQueue, QueueRules
 from broadside.exchange.embedded.embedded_table import EmbeddedTable
 from broadside.exchange.ports import Entity, Outgoing
 from tests.attack import Attack, attack_variants, memory_within, refusal
@@ -144,7 +144,7 @@ def _spoil(path: Path, table: str, column: str, also: str = "") -> None:
 
 async def _queued(folder: Path, column: str) -> str:
     """Queue messages with invalid values before a valid one, which must still be delivered."""
-    queue = EmbeddedQueue(folder, lock_s=0.01, deliveries_max_count=2)
+    queue = EmbeddedQueue(folder, QueueRules(lock_s=0.01, deliveries_max_count=2))
     until = datetime.now(UTC) + timedelta(minutes=5)
     names = [f"odd-{number}" for number in range(len(_ODD))]
     await queue.send([Outgoing(body=b"odd", message_id=n, expires_at=until) for n in names])

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final, Literal, get_args, get_origin
 from pydantic import TypeAdapter, ValidationError
 
 from broadside import exchange
-from broadside.agent.tunnel import TunnelFailed, device_commands
+from broadside.agent.tunnel import DeviceSettings, TunnelFailed, device_commands
 from broadside.exchange.engines import engines, traffic_of
 from broadside.exchange.engines.port import (
     Certificate,
@@ -283,12 +283,14 @@ def _tunnel_commands(**changes: str) -> str:
     try:
         return device_commands(
             requested,
-            local="10.2.1.1",
-            remote=requested.client_address,
-            inner=requested.inner_server_address,
-            nic=local.get("nic", "eth0"),
-            mtu=1500,
-            mark=local.get("mark", "broadside:s1/server"),
+            DeviceSettings(
+                local="10.2.1.1",
+                remote=requested.client_address,
+                inner=requested.inner_server_address,
+                nic=local.get("nic", "eth0"),
+                mark=local.get("mark", "broadside:s1/server"),
+            ),
+            1500,
         )
     except TunnelFailed:
         return ""

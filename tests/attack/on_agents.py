@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 from unittest import mock
 
-from broadside.agent.attempt import Attempt
+from broadside.agent.attempt import Attempt, AttemptLimits
 from broadside.agent.decide import check
 from broadside.agent.worker import Worker
 from broadside.exchange.embedded.embedded_queue import EmbeddedQueue
@@ -234,7 +234,7 @@ async def _engine_environment() -> str:
         attempt = await Attempt.spawn(
             Process(argv=("env",), env={"HOME": "/nowhere"}),
             engines()["iperf3"].server_reader(),
-            raw_max_bytes=2**20,
+            AttemptLimits(raw_max_bytes=2**20),
         )
         await attempt.exit
     reported = attempt.transcript.text()

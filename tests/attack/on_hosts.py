@@ -17,7 +17,7 @@ import httpx
 
 from broadside.coordinator import bounded_listener
 from broadside.coordinator.agent_gateway.agent_permissions import AgentPermissions, DeliveredJobs
-from broadside.coordinator.agent_gateway.enrolment import Enrolment, Enrolments
+from broadside.coordinator.agent_gateway.enrolment import Enrolment, Enrolments, JoinTerms
 from broadside.coordinator.agent_gateway.exchange_app import ExchangeApp
 from broadside.coordinator.agent_gateway.exchange_service import ExchangeService
 from broadside.coordinator.auth.audit import Audit
@@ -125,11 +125,11 @@ def port() -> Port:
     async def prepare() -> None:
         now, known = datetime.now(UTC), Enrolments(fabric.private)
         for role in Role:
-            await known.add_code(given[role], role, 9, by="x", now=now, expires_at=_later(now, 1))
+            await known.add_code(given[role], JoinTerms(role, 9, _later(now, 1)), by="x", now=now)
         for name, (count, hours) in CODES.items():
             code = given[name]
             await known.add_code(
-                code, Role.CLIENT, count, by="x", now=now, expires_at=_later(now, hours)
+                code, JoinTerms(Role.CLIENT, count, _later(now, hours)), by="x", now=now
             )
         for name, agent_role in AGENTS.items():
             reported = await joined(made, given[agent_role], name, agent_role, digest(given[name]))

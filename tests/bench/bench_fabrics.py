@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Final
 
 from broadside.coordinator.agent_gateway.certificate_authority import load_authority
-from broadside.coordinator.agent_gateway.enrolment import Enrolments
+from broadside.coordinator.agent_gateway.enrolment import Enrolments, JoinTerms
 from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
 from broadside.exchange.http.joining import join, new_code
 from broadside.exchange.messages import Role
@@ -130,7 +130,7 @@ async def open_agents(
     code, secret = new_code(load_authority(folder / "data", now).authority)
     until = now + timedelta(hours=1)
     await Enrolments(embedded.private).add_code(
-        secret, Role.CLIENT, AGENTS_COUNT, by="bench", now=now, expires_at=until
+        secret, JoinTerms(Role.CLIENT, AGENTS_COUNT, until), by="bench", now=now
     )
     agents = []
     for name in names:

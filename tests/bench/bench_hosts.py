@@ -32,7 +32,7 @@ import numpy as np
 from broadside.agent.cpu import parse_process_time
 from broadside.coordinator.agent_gateway.enrolment import Enrolled
 from broadside.coordinator.auth.static_tokens import digest
-from broadside.exchange.embedded.embedded_queue import EmbeddedQueue
+from broadside.exchange.embedded.embedded_queue import EmbeddedQueue, QueueRules
 from broadside.exchange.fabric import FabricSettings, open_fabric
 from broadside.exchange.http.coordinator_client import CoordinatorClient
 from broadside.exchange.http.credential import Credential, new_secret
@@ -260,7 +260,7 @@ async def measure(folder: Path, agents_count: int, seconds: float) -> list[Row]:
             ]
             await asyncio.gather(*(event.wait() for event in opened))
             await asyncio.gather(*(agent.want() for agent in part))
-        queue = EmbeddedQueue(data_dir, lock_s=60)
+        queue = EmbeddedQueue(data_dir, QueueRules(lock_s=60))
         began_s, cpu_before_s = time.monotonic(), cpu_s(pid)
         await queue.send([outgoing(number, at) for number in range(agents_count)])
         await asyncio.gather(*(agent.take() for agent in agents))

@@ -16,14 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from broadside.coordinator.core.comparison.group_comparison import Group, compare
-from broadside.coordinator.core.judge.reconciliation.reconcile import reconcile
 from broadside.coordinator.core.judge.reconciliation.residual_causes import Missing
 from broadside.coordinator.core.measure.burst import measure_burst
-from broadside.coordinator.core.measure.formulas.headers import headers
+from broadside.coordinator.core.measure.formulas.headers import tcp_headers
 from broadside.coordinator.core.measure.formulas.steady import Mean, correlated_mean, mean_of_bursts
 from broadside.coordinator.core.metrics import RECEIVED
-from broadside.exchange.messages import Protocol
 from tests.synthetic import IP_RATIO, Plant, fleet
+from tests.unit.coordinator.core.judge.reconciliation.counted import reconcile
 
 LENGTHS_S = (7, 10, 15, 30, 60, 280, 1740)
 COUNTS = (1, 2, 3, 5, 10, 30)
@@ -137,7 +136,7 @@ def of_differences(draws: int) -> Iterator[str]:
 
 def of_ledgers(draws: int) -> Iterator[str]:
     yield "== A ledger: coverage of residual and lag, their median half widths, how many stated"
-    ratios = headers(Protocol.TCP, [1448])
+    ratios = tcp_headers([1448])
     no_user = Missing(pairs_count=0, share_ratio=0.0, planned_pairs_count=3)
     for grain_s in GRAINS_S:
         results = []

@@ -92,7 +92,7 @@ async def _snapshots(folder: str, pairs: int, second: int) -> tuple[float, float
         if at_s > second:
             await _upload_turn(folder, pairs, at_s)
         began_s = time.process_time()
-        shown = await live.look(None, START + timedelta(seconds=at_s + 0.5))
+        shown = await live.take_snapshot(None, START + timedelta(seconds=at_s + 0.5))
         took.append(time.process_time() - began_s)
     assert shown.known_s >= second - UPLOAD_S, shown.known_s
     await live.close()

@@ -230,11 +230,8 @@ async def fill(fabric: Fabric, plan: Plan, clock: Clock, coordinator: Coordinato
         measured.append(replace(one, summary=summary, series=series))
         clock.at = burst.planned_end_at + timedelta(seconds=20)
         if burst is not plan.bursts[-1]:
-            sent_bytes = series.payload_bytes
             rows_read = await read_rows(fabric.records, plan.run_id, burst.index)
-            await coordinator.stored.states.close(
-                plan, burst, summary, rows_read, payload_bytes=sent_bytes
-            )
+            await coordinator.stored.states.close(plan, burst, measured[-1], rows_read)
     began_s = time.perf_counter()
     summary_of_run = summarise_run(plan, measured, None, clock.at)
     document = canonical(summary_of_run)

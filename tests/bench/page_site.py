@@ -20,6 +20,7 @@ from broadside.coordinator.core.live.live_view import (
     LiveFinding,
     LiveSnapshot,
     LiveStatus,
+    PlannedCells,
     changed_seconds,
     ledger_message,
     live_status,
@@ -84,8 +85,7 @@ def _shown(simulation: Simulation, second: int) -> LiveSnapshot:
     return make_snapshot(
         summary,
         cut,
-        pairs_count=len(rates),
-        planned_s=simulation.burst_s,
+        PlannedCells(pairs_count=len(rates), seconds=simulation.burst_s),
         known_s=known_s,
         final=False,
     )

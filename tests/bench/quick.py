@@ -102,7 +102,7 @@ async def _snapshots(pairs: int, second: int) -> list[tuple[float, float]]:
         await upload(fabric, plan, until_s=second, from_s=second - UPLOAD_S)
         live = LiveBurst(fabric.records, plan, plan.bursts[0])
         # The first snapshot reads the whole burst.
-        await live.look(None, START + timedelta(seconds=second + 0.5))
+        await live.take_snapshot(None, START + timedelta(seconds=second + 0.5))
         turns = []
         for at_s in range(second + 1, second + 1 + TURNS_COUNT):
             reported = range(at_s % UPLOAD_S, pairs, UPLOAD_S)
@@ -111,7 +111,7 @@ async def _snapshots(pairs: int, second: int) -> list[tuple[float, float]]:
             if live.measuring is not None:
                 await asyncio.wait({live.measuring})
             began_s = time.process_time()
-            await live.look(None, START + timedelta(seconds=at_s + 0.5))
+            await live.take_snapshot(None, START + timedelta(seconds=at_s + 0.5))
             turns.append((time.process_time() - began_s, _bare_s()))
         await live.close()
         await fabric.close()

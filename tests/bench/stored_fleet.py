@@ -54,7 +54,7 @@ from broadside.exchange.records.keys import (
     server_tests_partition,
 )
 from broadside.exchange.rows import message_row
-from broadside.exchange.second_rows import chunk_rows
+from broadside.exchange.second_rows import HostCounters, chunk_rows
 from tests.synthetic_runs import create_run
 from tests.unit.coordinator.presences import fleet as presences
 
@@ -282,7 +282,9 @@ def _packed_once(
 ) -> Sequence[Entity]:
     end = end_of(variant, side, seconds, start_at)
     zero_s = start_at.timestamp()
-    return chunk_rows("p", "prefix", end.tracks, end.host, host_zero_s=zero_s, from_s=from_s)
+    return chunk_rows(
+        "p", "prefix", end.tracks, HostCounters(seconds=end.host, zero_s=zero_s), from_s=from_s
+    )
 
 
 async def store(fabric: Fabric, plan: Plan, *, until_s: int | None = None) -> int:

@@ -19,7 +19,7 @@ from broadside.exchange.azure.service_bus import ServiceBusAddress, ServiceBusQu
 from broadside.exchange.azure.table_storage import AzureTable, TableAddress
 from broadside.exchange.azure.wire import Bounds
 from broadside.exchange.documents import TableRaw
-from broadside.exchange.embedded.embedded_queue import EmbeddedQueue
+from broadside.exchange.embedded.embedded_queue import EmbeddedQueue, QueueRules
 from broadside.exchange.embedded.embedded_table import EmbeddedTable
 from broadside.exchange.fabric import TABLES as TABLE_NAMES
 from broadside.exchange.fabric import Fabric
@@ -74,9 +74,9 @@ def _embedded_place(request: pytest.FixtureRequest) -> Place:
 def _embedded_queue(place: Place) -> JobQueue:
     return EmbeddedQueue(
         Path(place.address),
-        lock_s=place.lock_s,
-        deliveries_max_count=place.deliveries_max_count,
-        duplicates_s=600,
+        QueueRules(
+            lock_s=place.lock_s, deliveries_max_count=place.deliveries_max_count, duplicates_s=600
+        ),
         busy_s=30,
     )
 

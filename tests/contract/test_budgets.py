@@ -17,7 +17,7 @@ from broadside.coordinator.runs.budgets import DECIDE_S, LOOK_S, Budgets
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.run_states import ClosedBurst
 from broadside.coordinator.views.burst_responses import recomputed
-from broadside.exchange.embedded.embedded_queue import EmbeddedQueue
+from broadside.exchange.embedded.embedded_queue import EmbeddedQueue, QueueRules
 from broadside.exchange.messages import Control, Flow, Interval, Side, Track
 from broadside.exchange.ports import Table
 from broadside.exchange.records import Document, PrivateRecords, RunRecords
@@ -56,7 +56,9 @@ async def coordinator(
     # A slow table needs time to return its rows.
     monkeypatch.setattr(budgets_module, "LOOK_S", 60)
     queue = EmbeddedQueue(
-        tmp_path / "queue", lock_s=60, deliveries_max_count=5, duplicates_s=600, busy_s=30
+        tmp_path / "queue",
+        QueueRules(lock_s=60, deliveries_max_count=5, duplicates_s=600),
+        busy_s=30,
     )
     clock = Clock()
     new_coordinator = Coordinator(fabric_in(queue, table), now=clock)

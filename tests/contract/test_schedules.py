@@ -24,7 +24,7 @@ from broadside.coordinator.schedules.firing import (
     TAKEOVER_S,
     Schedules,
 )
-from broadside.exchange.embedded.embedded_queue import EmbeddedQueue
+from broadside.exchange.embedded.embedded_queue import EmbeddedQueue, QueueRules
 from broadside.exchange.fabric import Fabric
 from broadside.exchange.messages import AgentState, Presence, Role
 from broadside.exchange.ports import Entity
@@ -105,7 +105,9 @@ async def site(table_place: Place, tmp_path: Path) -> AsyncIterator[Site]:
 
     def member() -> Member:
         queue = EmbeddedQueue(
-            tmp_path / "queue", lock_s=60, deliveries_max_count=5, duplicates_s=600, busy_s=30
+            tmp_path / "queue",
+            QueueRules(lock_s=60, deliveries_max_count=5, duplicates_s=600),
+            busy_s=30,
         )
         fabric = fabric_in(queue, table_place.open_table())
         coordinator = Coordinator(fabric, now=clock)

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from broadside.coordinator.core.arrays import Floats
-from broadside.coordinator.core.judge.summarise import summarise_run
+from broadside.coordinator.core.judge.summarise import RunContext, summarise_run
 from broadside.coordinator.core.measure.burst import measure_burst
 from broadside.coordinator.core.measure.records.columns import (
     NO_HOST,
@@ -157,7 +157,7 @@ def conclude(recording: neutral.Recording) -> RunSummary:
         [measure_burst(spec, burst, evidence.now) for burst in evidence.bursts],
         evidence.ledger,
         evidence.now,
-        telemetry=evidence.telemetry,
+        RunContext(telemetry=evidence.telemetry),
     )
 
 

@@ -10,9 +10,17 @@ from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 
-from broadside.agent.engine_process import EngineError, EngineProcess, Exit, Iperf3, find_iperf3
+from broadside.agent.engine_process import (
+    EngineError,
+    EngineProcess,
+    Exit,
+    Iperf3,
+    ProcessSetup,
+    StopRules,
+    find_iperf3,
+)
 from broadside.agent.gate import Release, find_gate, gate_env, read_release, serving_env
-from broadside.exchange.engines.iperf3 import client_argv, server_argv
+from broadside.exchange.engines.iperf3 import ServerLimits, client_argv, server_argv
 from broadside.exchange.engines.iperf3_text import StreamReader
 from broadside.exchange.engines.port import Reading
 from broadside.exchange.messages import Endpoint, Job, Traffic
@@ -67,7 +75,10 @@ class Running:
     ) -> "Running":
         self = cls()
         self.process = await EngineProcess.spawn(
-            argv, on_line=self._take, deadline_at_s=time.time() + stop_in_s, env=env
+            argv,
+            on_line=self._take,
+            stop=StopRules(deadline_at_s=time.time() + stop_in_s),
+            setup=ProcessSetup(env=env),
         )
         return self
 
@@ -105,7 +116,11 @@ async def start_server(
 ) -> Running:
     """Start a server and wait for it to listen."""
     argv = server_argv(
-        port, engine.version, binary=(*prefix, *engine.binary), bind=address, silence_s=silence_s
+        port,
+        engine.version,
+        binary=(*prefix, *engine.binary),
+        bind=address,
+        limits=ServerLimits(silence_s=silence_s),
     )
     gate = find_gate()
     assert gate is not None

@@ -19,11 +19,12 @@ from broadside.coordinator.device.telemetry.azure_monitor import AzureEntry, Azu
 from broadside.coordinator.device.telemetry.config import open_telemetry
 from broadside.coordinator.device.telemetry.device_counter import DeviceCounter
 from broadside.coordinator.device.telemetry.source import (
+    RunSpan,
     TelemetryBusy,
     TelemetryError,
     TelemetrySource,
 )
-from broadside.coordinator.device.telemetry.stabilization import RunSpan, StableReader
+from broadside.coordinator.device.telemetry.stabilization import StableReader
 from broadside.exchange.messages import Direction, Flow
 from broadside.lab.ledger import COLUMNS
 from broadside.lab.monitor import MonitorServer, MonitorSpec

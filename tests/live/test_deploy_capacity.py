@@ -20,10 +20,12 @@ from broadside.coordinator.device.capacity import (
     restore,
 )
 from broadside.coordinator.device.resource_manager import (
+    Access,
     Resource,
     ResourceBusy,
     ResourceRefused,
     ResourceUnavailable,
+    Waits,
 )
 from tests.live.azure_resource import TOKEN, ResourceManager
 from tests.live.commands import Done, run_command
@@ -63,7 +65,10 @@ def firewall(
     arm: ResourceManager, *, sleep: Callable[[float], None] = nap, patience_s: float = 60.0
 ) -> FirewallCapacity:
     resource = Resource(
-        FIREWALL, KIND, token=lambda: TOKEN, endpoint=arm.url, sleep=sleep, patience_s=patience_s
+        FIREWALL,
+        KIND,
+        Access(token=lambda: TOKEN, endpoint=arm.url),
+        waits=Waits(sleep=sleep, patience_s=patience_s),
     )
     return FirewallCapacity(resource)
 

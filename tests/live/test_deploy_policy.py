@@ -7,7 +7,7 @@ import pytest
 
 from broadside.coordinator.device.policy_switch import POLICY as KIND
 from broadside.coordinator.device.policy_switch import set_modes
-from broadside.coordinator.device.resource_manager import Resource, ResourceError
+from broadside.coordinator.device.resource_manager import Access, Resource, ResourceError, Waits
 from broadside.coordinator.studies.switch import Switch
 from tests.live.azure_resource import TOKEN, ResourceManager
 from tests.live.commands import run_command
@@ -42,10 +42,8 @@ def put(arm: ResourceManager, token: str = TOKEN, patience_s: float = 60, **mode
     policy = Resource(
         POLICY,
         KIND,
-        token=lambda: token,
-        endpoint=arm.url,
-        patience_s=patience_s,
-        sleep=lambda _: None,
+        Access(token=lambda: token, endpoint=arm.url),
+        waits=Waits(patience_s=patience_s, sleep=lambda _: None),
     )
     try:
         set_modes(policy, modes)

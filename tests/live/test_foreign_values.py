@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from broadside.coordinator.agent_gateway.agent_permissions import OPERATIONS
-from broadside.coordinator.agent_gateway.enrolment import Enrolments
+from broadside.coordinator.agent_gateway.enrolment import Enrolments, JoinTerms
 from broadside.coordinator.agent_gateway.gateway_server import (
     open_gateway_server,
     server_certificate,
@@ -95,7 +95,7 @@ async def port(tmp_path: Path) -> AsyncIterator[Port]:
     for role, names in ((Role.CLIENT, CLIENTS), (Role.SERVER, SERVERS)):
         code, secret = new_code(authority)
         await Enrolments(fabric.private).add_code(
-            secret, role, len(names), by="test", now=now, expires_at=now + timedelta(hours=1)
+            secret, JoinTerms(role, len(names), now + timedelta(hours=1)), by="test", now=now
         )
         for name in names:
             path = tmp_path / f"{name}.json"

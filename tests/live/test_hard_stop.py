@@ -24,7 +24,7 @@ PROGRAM = """
 import asyncio, sys, time
 from datetime import UTC, datetime
 from broadside.agent import engine_process as process
-from broadside.agent.attempt import Attempt
+from broadside.agent.attempt import Attempt, AttemptLimits
 from broadside.agent.installed_engines import find_installed_engine
 from broadside.agent.engine_process import find_iperf3
 from broadside.agent.workspace import Workspace
@@ -52,7 +52,8 @@ async def main(name, port):
         workspace.fill(launch.files)
         attempt = await Attempt.spawn(
             launch.processes[0], engine.client_reader(job),
-            raw_max_bytes=2**20, deadline_at_s=time.time() + float(sys.argv[3]))
+            AttemptLimits(
+                raw_max_bytes=2**20, deadline_at_s=time.time() + float(sys.argv[3])))
         print(attempt.process.pid, flush=True)
         print((await attempt.exit).stopped, flush=True)
     finally:

@@ -23,7 +23,7 @@ import pytest
 
 from broadside.agent.clock import parse_tracking
 from broadside.coordinator.agent_gateway.certificate_authority import load_authority
-from broadside.coordinator.agent_gateway.enrolment import Enrolments
+from broadside.coordinator.agent_gateway.enrolment import Enrolments, JoinTerms
 from broadside.coordinator.agent_gateway.gateway_server import server_certificate
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
 from broadside.exchange.embedded.backup import back_up, restore
@@ -165,7 +165,7 @@ def new_join_code(data: Path, count: int = 1, shown: Certificates | None = None)
         until = now + timedelta(hours=1)
         try:
             known = Enrolments(fabric.private)
-            await known.add_code(secret, Role.CLIENT, count, by="test", now=now, expires_at=until)
+            await known.add_code(secret, JoinTerms(Role.CLIENT, count, until), by="test", now=now)
         finally:
             await fabric.close()
         return code

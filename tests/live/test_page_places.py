@@ -14,7 +14,7 @@ import pytest
 import uvicorn
 from playwright.sync_api import expect, sync_playwright
 
-from broadside.coordinator.api.app import create_app
+from broadside.coordinator.api.app import Extensions, create_app
 from broadside.coordinator.bounded_listener import Listener
 from broadside.coordinator.notices.announcer import NotDelivered, Notice, Receiver
 from broadside.coordinator.runs.coordinator import Coordinator
@@ -43,7 +43,9 @@ def served(folder: Path, places: list[Receiver]) -> Iterator[tuple[str, datetime
     fabric = open_fabric(FabricSettings(data_dir=folder / "data"))
     _, now = asyncio.run(ended_run(fabric))
     with Listener("127.0.0.1", 0) as listener:
-        app = create_app(Coordinator(fabric, now=lambda: now), tick_s=0.1, places=places)
+        app = create_app(
+            Coordinator(fabric, now=lambda: now), tick_s=0.1, extensions=Extensions(places=places)
+        )
         config = uvicorn.Config(app, http=listener.protocol, ws="none", log_config=None)
         server = uvicorn.Server(config)
         work = server.serve(sockets=[listener])

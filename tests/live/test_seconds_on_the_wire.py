@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from broadside.agent.attempt import Attempt
+from broadside.agent.attempt import Attempt, AttemptLimits
 from broadside.agent.client_processes import ClientProcesses
-from broadside.agent.engine_process import Iperf3
+from broadside.agent.engine_process import Iperf3, ProcessSetup
 from broadside.agent.installed_engines import find_installed_engine
 from broadside.agent.workspace import Workspace
 from broadside.coordinator.core.measure.grid.resample import OverlapResampler
@@ -234,7 +234,7 @@ async def _download(name: str, path: Wire, folder: Path) -> float:
         server = await Attempt.spawn(
             _moved(serving, path.server).processes[0],
             engine.server_reader(),
-            raw_max_bytes=1_000_000,
+            AttemptLimits(raw_max_bytes=1_000_000),
         )
         await asyncio.sleep(1)
         at_s = float(math.ceil(time.time() + 1))
@@ -263,10 +263,8 @@ async def _download(name: str, path: Wire, folder: Path) -> float:
                 engine,
                 _moved(launch, path.client),
                 job,
-                deadline_at_s=at_s + LENGTH_S + 10,
-                env=lambda _: None,
-                workspace=None,
-                raw_max_bytes=1_000_000,
+                AttemptLimits(raw_max_bytes=1_000_000, deadline_at_s=at_s + LENGTH_S + 10),
+                lambda _: ProcessSetup(),
             )
             await client.exit
             await changing

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from broadside.agent.tunnel import TunnelEnd, mark_of
+from broadside.agent.tunnel import DeviceSettings, TunnelEnd, mark_of
 from broadside.agent.tunnels import SILENT_S
 from broadside.exchange.messages import Presence, Role, Tunnel
 from broadside.lab import fleet
@@ -183,11 +183,13 @@ def test_slow_guardian_keeps_the_next_device_with_its_name(site: Range) -> None:
     async def opened() -> TunnelEnd:
         return await TunnelEnd.open(
             tunnel,
-            local=host.address,
-            remote=tunnel.client_address,
-            inner=tunnel.inner_server_address,
-            nic=host.nic,
-            mark=mark_of("test", Role.CLIENT),
+            DeviceSettings(
+                local=host.address,
+                remote=tunnel.client_address,
+                inner=tunnel.inner_server_address,
+                nic=host.nic,
+                mark=mark_of("test", Role.CLIENT),
+            ),
         )
 
     async def close_and_open() -> None:

@@ -108,14 +108,14 @@ async def test_both_versions_report_planted_values(version: dict[str, str], tmp_
 async def test_v3_privacy_keys_match_those_of_the_device(
     algorithms: tuple[str, str], privacy: str, tmp_path: Path
 ) -> None:
-    agent = SnmpAgent(tmp_path / "fw", figures=PLANTED, ways=algorithms)
+    agent = SnmpAgent(tmp_path / "fw", figures=PLANTED, v3_names=algorithms)
     fields = {**V3, "auth": algorithms[0].lower().replace("-", ""), "profile": "fortinet"}
     with answering(agent), opened(tmp_path, agent.entry("fw", privacy=privacy, **fields)) as source:
         assert await source.poll()
 
 
 async def test_reports_the_other_key_extension_method(tmp_path: Path) -> None:
-    agent = SnmpAgent(tmp_path / "fw", figures=PLANTED, ways=("SHA", "AES-256"))
+    agent = SnmpAgent(tmp_path / "fw", figures=PLANTED, v3_names=("SHA", "AES-256"))
     fields = {**V3, "auth": "sha", "privacy": "aes256", "profile": "fortinet"}
     with answering(agent), opened(tmp_path, agent.entry("fw", **fields)) as source:
         assert not await source.poll()

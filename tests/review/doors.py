@@ -84,14 +84,14 @@ def judge(run: Fields) -> Fields:
     ]
     answer = run.get("ledger")
     ledger = asyncio.run(_prometheus(answer)) if answer and "url" in answer else _ledger(answer)
-    summary = module("coordinator.core.judge.summarise").summarise_run(
-        plan,
-        measured,
-        ledger,
-        now,
-        **{
-            "testimony" if IS_REVIEWED else "telemetry": asyncio.run(_telemetry(run.get("witness")))
-        },
+    summarise = module("coordinator.core.judge.summarise")
+    telemetry = asyncio.run(_telemetry(run.get("witness")))
+    summary = (
+        summarise.summarise_run(plan, measured, ledger, now, testimony=telemetry)
+        if IS_REVIEWED
+        else summarise.summarise_run(
+            plan, measured, ledger, now, summarise.RunContext(telemetry=telemetry)
+        )
     )
     return _json(summary)
 
@@ -405,7 +405,8 @@ async def _fire(test: Fields) -> Fields:
         engine.version,
         binary=(*test["server"], *engine.binary),
         bind=test["address"],
-        silence_s=15.0,
+        # The current version has this default.
+        **({"silence_s": 15.0} if IS_REVIEWED else {}),
     )
     client = arguments.client_argv(job, engine.version, binary=(*test["client"], *engine.binary))
     # Servers of the reviewed version have no gate.
@@ -420,9 +421,16 @@ async def _fire(test: Fields) -> Fields:
 async def _end(end: str, argv: Sequence[str], test: Fields, **options: Any) -> Fields:
     """Run one end and parse its output."""
     reader = module("exchange.engines.iperf3_text").StreamReader()
-    process = await module("agent.engine_process").EngineProcess.spawn(
-        argv, on_line=reader.feed, deadline_at_s=test["at_s"] + test["duration_s"] + 8, **options
+    engines, deadline_at_s = module("agent.engine_process"), test["at_s"] + test["duration_s"] + 8
+    known = (
+        {"deadline_at_s": deadline_at_s, **options}
+        if IS_REVIEWED
+        else {
+            "stop": engines.StopRules(deadline_at_s=deadline_at_s),
+            "setup": engines.ProcessSetup(**options),
+        }
     )
+    process = await engines.EngineProcess.spawn(argv, on_line=reader.feed, **known)
     ended = await process.wait()
     release = module("agent.gate").read_release(ended.stderr)
     reading = reader.finish(

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from deploy.azure.wheelhouse import own_archive
+from deploy.azure.wheelhouse import default_archive
 
 ROOT: Final = Path(__file__).parents[2]
 # Debian 12 with Python 3.11.2.
@@ -83,7 +83,7 @@ def _make(folder: Path, suite: str, packages: Sequence[str]) -> None:
             "mmdebstrap", "--quiet", "--mode=root", "--variant=minbase",
             "--aptopt=APT::Sandbox::User \"root\"",
             f"--include={','.join(packages)}",
-            "--components=main", suite, str(folder), own_archive(),
+            "--components=main", suite, str(folder), default_archive(),
         ],
         capture_output=True,
         text=True,

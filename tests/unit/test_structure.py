@@ -158,6 +158,15 @@ def test_modules_have_no_import_cycle() -> None:
     graph = {name: imports(name, path, known, deferred=True) for name, path in known.items()}
     # It was 33 before types were moved to the lowest modules.
     assert len(longest(graph)) < 20, longest(graph)
+    graph = {name: imports(name, path, known, deferred=False) for name, path in known.items()}
+    assert len(longest(graph)) <= 15, longest(graph)
+
+
+def test_few_functions_have_more_than_five_arguments() -> None:
+    """Ruff rejects others. These have a noqa: mostly commands and routes with many options."""
+    folders = (*PACKAGES, "dashboards", "deploy")
+    texts = [path.read_text("utf-8") for name in folders for path in (ROOT / name).rglob("*.py")]
+    assert sum(text.count("noqa: PLR0913") for text in texts) <= 25
 
 
 def test_import_chain_and_cycle_are_detected() -> None:
@@ -256,22 +265,23 @@ def public_modules(folder: Path) -> list[str] | None:
     return None
 
 
-def test_measure_folders_are_small_with_explicit_exports() -> None:
+def test_core_folders_are_small_with_explicit_exports() -> None:
+    """A folder exports the modules that others use, and can export names of its ``__init__``."""
     used: dict[Path, set[str]] = {}
     for _, folder, module in core_imports():
         used.setdefault(folder, set()).add(module)
     for folder in CORE_FOLDERS:
+        own = {path.stem for path in folder.glob("*.py")}
+        assert len(own) <= 15, folder
         public = public_modules(folder)
-        if folder.is_relative_to(ROOT / "coordinator/core/measure"):
-            assert len([*folder.glob("*.py")]) <= 16, folder
-            assert public == sorted(used[folder]), folder
+        assert public is not None, folder
+        assert own & set(public) == own & used[folder], folder
 
 
 def test_core_folders_have_no_import_cycle() -> None:
     graph: dict[str, set[str]] = {}
     for path, folder, _ in core_imports():
-        pair = (path.parent, folder)
-        if path.parent in CORE_FOLDERS and not any("judge" in part.name for part in pair):
+        if path.parent in CORE_FOLDERS:
             graph.setdefault(str(path.parent), set()).add(str(folder))
     # This can raise CycleError.
     TopologicalSorter(graph).prepare()

@@ -10,19 +10,26 @@ from broadside.coordinator.core.comparison.group_comparison import (
     compare,
     observe,
 )
-from broadside.coordinator.core.comparison.regression_gate import Gate, Held, hold, parse_gate
+from broadside.coordinator.core.comparison.regression_gate import (
+    Gate,
+    GateResult,
+    evaluate_gate,
+    parse_gate,
+)
 
 __all__ = [
     "STARTED",
     "Comparison",
     "Gate",
+    "GateResult",
     "Group",
-    "Held",
     "Metric",
     "Observation",
     "compare",
     "conditions_of",
-    "hold",
+    "evaluate_gate",
+    "group_comparison",
     "observe",
     "parse_gate",
+    "regression_gate",
 ]

@@ -69,7 +69,7 @@ def conditions_of(plan: Plan, fleet: Sequence[Presence]) -> Mapping[str, str]:
     Returns:
         The value of each condition, by the dotted name of its field.
     """
-    text = _kept(plan.spec, NO_CONDITIONS)
+    text = _comparable(plan.spec, NO_CONDITIONS)
     text["scale"] = f"1:{plan.spec.scale:g}"
     return {**text, **_fleet(plan.spec.traffic.engine, fleet)}
 
@@ -79,8 +79,8 @@ def _fleet(engine: str, fleet: Sequence[Presence]) -> Mapping[str, str]:
     values: dict[str, set[str]] = {}
     for agent in fleet:
         state = agent.engine(engine)
-        message = _kept(agent, NO_FLEET_CONDITIONS)
-        for name, text in _kept(state, NO_ENGINE_CONDITIONS).items() if state else ():
+        message = _comparable(agent, NO_FLEET_CONDITIONS)
+        for name, text in _comparable(state, NO_ENGINE_CONDITIONS).items() if state else ():
             message[f"engine.{name}"] = text
         passport = {} if agent.passport is None else plain_fields(agent.passport)
         message |= {
@@ -104,7 +104,7 @@ def is_unreported(name: str, a: Mapping[str, str], b: Mapping[str, str]) -> bool
     return f".{PASSPORT}." in name and not (name in a and name in b)
 
 
-def _kept(value: Message, exceptions: Mapping[str, str]) -> dict[str, str]:
+def _comparable(value: Message, exceptions: Mapping[str, str]) -> dict[str, str]:
     return {
         name: text
         for name, text in plain_fields(value).items()

@@ -153,7 +153,7 @@ def _metric(item: MetricDefinition, a: Group, b: Group) -> Metric | None:
         half = math.nan
     ratio = two.value / one.value if one.value else None
     low = high = None
-    reported_from_zero = all(each.half_width < abs(each.value) for each in (one, two))
+    reported_from_zero = all(entry.half_width < abs(entry.value) for entry in (one, two))
     if ratio is not None and ratio > 0 and reported_from_zero and not math.isnan(half):
         relative = (
             math.hypot(one.error / one.value, two.error / two.value)
@@ -185,7 +185,9 @@ def _metric(item: MetricDefinition, a: Group, b: Group) -> Metric | None:
         significant=gap,
         paired=turns is not None,
         equivalent_within_ratio=figure(nan),
-        sentence=_said(item, a, b, one, two, ratio, _sure(difference, half, nan, item, gap)),
+        sentence=_describe(
+            item, (a, one), (b, two), ratio, _sure(difference, half, nan, item, gap)
+        ),
     )
 
 
@@ -217,21 +219,21 @@ def _turns(item: MetricDefinition, a: Group, b: Group) -> Floats | None:
     None if the bursts of the two groups did not alternate, or if there are too few.
     """
     seen = sorted(
-        (each[STARTED], side, each[item.name])
+        (entry[STARTED], side, entry[item.name])
         for side, group in enumerate((a, b))
-        for each in group.observations
-        if STARTED in each and item.name in each
+        for entry in group.observations
+        if STARTED in entry and item.name in entry
     )
     count = len(a.observations)
     if count < ENOUGH_COUNT or len(b.observations) != count or len(seen) != 2 * count:
         return None
-    blocks = [sorted(seen[i : i + 2], key=lambda each: each[1]) for i in range(0, 2 * count, 2)]
+    blocks = [sorted(seen[i : i + 2], key=lambda entry: entry[1]) for i in range(0, 2 * count, 2)]
     if any([side for _, side, _ in block] != [0, 1] for block in blocks):
         return None
     return np.array([[value for _, _, value in block] for block in blocks])
 
 
-_COMPARED: Final = tuple(each for each in ALL_METRICS if each is not RECEIVED_HALF_WIDTH)
+_COMPARED: Final = tuple(entry for entry in ALL_METRICS if entry is not RECEIVED_HALF_WIDTH)
 _TOLD_IF_APART: Final = (RTT.short_name, RETRANSMITS.short_name)
 _REAL_SCALE: Final = "1:1"
 
@@ -245,21 +247,30 @@ def _welch(one: Mean, two: Mean) -> float:
 
 
 def _sure(
-    difference: float, half: float, alike: float, item: MetricDefinition, significant: bool
+    difference: float,
+    half: float,
+    equivalent_ratio: float,
+    item: MetricDefinition,
+    significant: bool,
 ) -> str:
     """Return a text that explains what a difference shows."""
     if math.isnan(half):
         return "too few bursts to compare"
     if significant:
         return f"different: {item.format(difference)} +- {item.format(half)} (95 %)"
-    if math.isnan(alike):
+    if math.isnan(equivalent_ratio):
         return "too few bursts to compare"
-    return f"no difference shown (95 %); equivalent within {formatting.ratio(alike)}"
+    return f"no difference shown (95 %); equivalent within {formatting.ratio(equivalent_ratio)}"
 
 
-def _said(
-    item: MetricDefinition, a: Group, b: Group, one: Mean, two: Mean, ratio: float | None, sure: str
+def _describe(
+    item: MetricDefinition,
+    first: tuple[Group, Mean],
+    second: tuple[Group, Mean],
+    ratio: float | None,
+    sure: str,
 ) -> str:
+    (a, one), (b, two) = first, second
     times = "" if ratio is None else f" (x {formatting.number(ratio, 3)})"
     what = ", ".join(filter(None, (item.label, item.layer)))
     return (
@@ -288,6 +299,6 @@ def _sentence(
 
 def observe(burst: BurstSummary) -> Observation:
     """Return the known metric values of a burst by name, including its planned start."""
-    known = {each.name: each.of_burst(burst) for each in ALL_METRICS}
+    known = {entry.name: entry.of_burst(burst) for entry in ALL_METRICS}
     known[STARTED] = burst.planned_start_at.timestamp()
     return {name: value for name, value in known.items() if value is not None}

@@ -31,7 +31,7 @@ class Gate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class GateResult:
     """Result of a gate.
 
     Attributes:
@@ -62,7 +62,7 @@ def parse_gate(text: str) -> Gate:
     return Gate(figure=match[1].lower(), side=side, change_ratio=float(match[3]) / 100)
 
 
-def hold(gate: Gate, comparison: Comparison) -> Held:
+def evaluate_gate(gate: Gate, comparison: Comparison) -> GateResult:
     """Compare the 95 % interval of a change with a gate.
 
     The result is inconclusive if the limit is inside the interval, or if there are too few bursts.
@@ -78,7 +78,7 @@ def hold(gate: Gate, comparison: Comparison) -> Held:
     metric = _metric(gate, comparison.metrics)
     ends = _change(metric)
     if isinstance(ends, str):
-        return Held(
+        return GateResult(
             gate=gate,
             verdict=Verdict.INCONCLUSIVE,
             sentence=f"{gate}: inconclusive. {ends}.",
@@ -100,7 +100,7 @@ def hold(gate: Gate, comparison: Comparison) -> Held:
         f"{formatting.signed_ratio(high)}"
     )
     sentence = f"{gate}: {text}. {change} (95 % interval)."
-    return Held(gate=gate, verdict=verdict, sentence=sentence)
+    return GateResult(gate=gate, verdict=verdict, sentence=sentence)
 
 
 def _change(metric: Metric) -> tuple[float, float] | str:

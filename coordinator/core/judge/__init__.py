@@ -1,4 +1,6 @@
-"""Judgement of a run. Other folders use these modules.
+"""Judgement of a run.
+
+``__all__`` lists the modules that other folders can import. The folder has:
 
 - ``summarise.summarise_run``: summary and verdict of a run.
 - ``checks``: checks and the decision table.
@@ -7,3 +9,5 @@
 
 Nothing is imported here, so that a caller loads only what it uses.
 """
+
+__all__ = ["guard_report", "summarise"]

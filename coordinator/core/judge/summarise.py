@@ -53,7 +53,7 @@ from broadside.coordinator.core.metrics import (
     RECEIVED_HALF_WIDTH,
 )
 from broadside.coordinator.core.run_spec import Plan
-from broadside.coordinator.core.run_trends import burst_course, course, course_findings
+from broadside.coordinator.core.run_trends import burst_trend_values, course, trend_findings
 from broadside.coordinator.core.summary import (
     BurstDistribution,
     BurstSummary,
@@ -73,16 +73,29 @@ from broadside.exchange.messages import Aggregation, Presence, ServiceOutage
 PAIR_SUMMARIES_MAX: Final = 3_000
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunContext:
+    """Records of a run in addition to its bursts and the device counter.
+
+    Attributes:
+        telemetry: Telemetry of devices.
+        fleet: Agents that were present at launch.
+        troubles: Outages of the coordinator.
+        neighbours: Bursts of other runs that the same counter includes.
+    """
+
+    telemetry: DeviceTelemetry | None = None
+    fleet: Sequence[Presence] = ()
+    troubles: Sequence[ServiceOutage] = ()
+    neighbours: Sequence[Neighbour] = ()
+
+
 def summarise_run(
     plan: Plan,
     bursts: Sequence[BurstMeasurement],
     ledger: FirewallLedger | None,
     now: datetime,
-    *,
-    telemetry: DeviceTelemetry | None = None,
-    fleet: Sequence[Presence] = (),
-    troubles: Sequence[ServiceOutage] = (),
-    neighbours: Sequence[Neighbour] = (),
+    context: RunContext | None = None,
 ) -> RunSummary:
     """Compute the summary of a run, with a verdict for the run and for each burst.
 
@@ -94,16 +107,15 @@ def summarise_run(
         bursts: Measured bursts, in any order.
         ledger: Device counter. None if no source returned data.
         now: Current time, stored as ``computed_at``.
-        telemetry: Telemetry of devices.
-        fleet: Agents that were present at launch.
-        troubles: Outages of the coordinator.
-        neighbours: Bursts of other runs that the same counter includes.
+        context: Other records of the run. None if there are none.
     """
+    context = context or RunContext()
+    telemetry = context.telemetry
     measured = sorted(bursts, key=lambda burst: burst.summary.index)
     if telemetry is not None:
         telemetry = place(telemetry, list(_burst_times(plan).values()))
     ledger = None if ledger is None else ledger.proving()
-    counter, counters = _reconcile(plan, measured, ledger, neighbours)
+    counter, counters = _reconcile(plan, measured, ledger, context.neighbours)
     between = half_width_of_bursts([burst.summary for burst in measured])
     evidence = _Evidence(plan, measured, ledger, telemetry, between)
     summary = [_judge_burst(evidence, number, part) for number, part in enumerate(counters)]
@@ -119,7 +131,7 @@ def summarise_run(
             completeness_ratio=completeness.completeness_ratio,
         )
     )
-    trends = course(burst_course(burst) for burst in summary)
+    trends = course(burst_trend_values(burst) for burst in summary)
     silent = sum(burst.silent_controls_count for burst in summary)
     first_at, last_at = plan.bursts[0].planned_start_at, plan.bursts[-1].planned_end_at
     findings = [
@@ -127,9 +139,9 @@ def summarise_run(
         *check_findings,
         *_counter_findings(plan, counter, ledger),
         *lag_findings(counter, (last_at - first_at).total_seconds()),
-        *course_findings(trends, silent_controls_count=silent),
-        *coordinator_findings(troubles),
-        *host_difference_findings(fleet, _agents_of(plan, summary)),
+        *trend_findings(trends, silent_controls_count=silent),
+        *coordinator_findings(context.troubles),
+        *host_difference_findings(context.fleet, _agents_of(plan, summary)),
         *witness_findings(telemetry, first_at, last_at),
     ]
     omit_pairs = len(plan.pairs) * len(summary) > PAIR_SUMMARIES_MAX
@@ -305,17 +317,17 @@ def _plan_fields(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _metric_fields(plan: Plan, judged: Sequence[BurstSummary]) -> dict[str, Any]:
+def _metric_fields(plan: Plan, summaries: Sequence[BurstSummary]) -> dict[str, Any]:
     """Return the summary fields that are aggregated from the bursts."""
     metrics: dict[str, float | None] = {}
     for metric in ALL_METRICS:
         if metric.name in RunSummary.model_fields and metric.aggregation is not None:
-            value = metric.of_bursts(judged)
+            value = metric.of_bursts(summaries)
             # We need to round the mean, because it is a new value and not selected from a burst.
             metrics[metric.name] = (
                 figure(value) if metric.aggregation is Aggregation.MEAN else value
             )
-    metrics[RECEIVED_HALF_WIDTH.name] = _half_width(judged)
+    metrics[RECEIVED_HALF_WIDTH.name] = _half_width(summaries)
     # Rates from a scaled lab are converted to real rates.
     rates = {"target_bits_per_second": plan.spec.scaled_target_bits_per_second, **metrics}
     real = {
@@ -325,13 +337,13 @@ def _metric_fields(plan: Plan, judged: Sequence[BurstSummary]) -> dict[str, Any]
     }
     measured = [
         {pair.pair_index for pair in burst.pairs if pair.state is State.MEASURED}
-        for burst in judged
-        if len(judged) == len(plan.bursts)
+        for burst in summaries
+        if len(summaries) == len(plan.bursts)
     ]
-    limiter = common_bottleneck([burst.limiter_details for burst in judged])
+    limiter = common_bottleneck([burst.limiter_details for burst in summaries])
     return {
         "pairs_measured": len(set.intersection(*measured)) if measured else 0,
-        "received_over_bursts": _spread([v for burst in judged for v in RECEIVED.values(burst)]),
+        "received_over_bursts": _spread([v for burst in summaries for v in RECEIVED.values(burst)]),
         **metrics,
         **real,
         "limiter": limiter.name,

@@ -302,8 +302,7 @@ def full_snapshot(
     return make_snapshot(
         levels_of_flows,
         measured.series,
-        pairs_count=len(plan.pairs),
-        planned_s=planned_s,
+        PlannedCells(pairs_count=len(plan.pairs), seconds=planned_s),
         known_s=known_s,
         final=False,
     )
@@ -344,31 +343,33 @@ def incremental_snapshot(
     new = make_snapshot(
         before.figures.summary,
         series_of(part, aligned),
-        pairs_count=len(plan.pairs),
-        planned_s=burst.duration_s + burst.omit_s,
+        PlannedCells(pairs_count=len(plan.pairs), seconds=burst.duration_s + burst.omit_s),
         known_s=known_s,
         final=False,
     )
     return _followed(before, new, known_s)
 
 
-def newest_of(whole: LiveSnapshot, shown: LiveSnapshot) -> LiveSnapshot:
+def newest_of(full_snapshot: LiveSnapshot, shown: LiveSnapshot) -> LiveSnapshot:
     """Combine a full measurement with the seconds that have been shown since.
 
     Args:
-        whole: Snapshot from the full measurement.
+        full_snapshot: Snapshot from the full measurement.
         shown: The last snapshot that was shown.
     """
-    if shown.known_s <= whole.known_s or shown.cells.shape[1] != whole.cells.shape[1]:
-        return whole
-    after = slice(max(0, whole.known_s - shown.first_second), None)
+    if (
+        shown.known_s <= full_snapshot.known_s
+        or shown.cells.shape[1] != full_snapshot.cells.shape[1]
+    ):
+        return full_snapshot
+    after = slice(max(0, full_snapshot.known_s - shown.first_second), None)
     later = replace(
         shown,
         first_second=shown.first_second + after.start,
         columns=shown.columns[:, after],
         cells=shown.cells[after],
     )
-    return _followed(whole, later, shown.known_s) if len(later) else whole
+    return _followed(full_snapshot, later, shown.known_s) if len(later) else full_snapshot
 
 
 def _followed(before: LiveSnapshot, later: LiveSnapshot, known_s: int) -> LiveSnapshot:
@@ -428,25 +429,31 @@ def _without_residual(summary: BurstSummary) -> BurstSummary:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedCells:
+    """Planned number of rows (pairs) and columns (seconds) of the heat map."""
+
+    pairs_count: int
+    seconds: int
+
+
 def make_snapshot(
     summary: BurstSummary,
     series: BurstSeries,
+    planned: PlannedCells,
     *,
-    pairs_count: int,
-    planned_s: int,
     known_s: int,
     final: bool,
 ) -> LiveSnapshot:
     """Create a snapshot from a summary and series.
 
-    If no pair was late, seconds after ``planned_s`` are not shown. They contain only parts of a
+    If no pair was late, seconds after the planned ones are not shown. They contain only parts of a
     second, and would look like a sudden fall.
 
     Args:
         summary: Burst summary.
         series: Data for each second in the burst.
-        pairs_count: Number of planned pairs.
-        planned_s: Planned seconds.
+        planned: Planned pairs and seconds.
         known_s: Number of seconds that are final.
         final: True if the burst is over and measured.
     """
@@ -455,8 +462,8 @@ def make_snapshot(
     recorded = np.flatnonzero(_recorded(series))
     stop = (int(recorded[-1]) + 1 if len(recorded) else 0) + offset
     if not summary.late_pairs:
-        stop = min(stop, planned_s)
-    rates = _pair_rates(series, pairs_count)
+        stop = min(stop, planned.seconds)
+    rates = _pair_rates(series, planned.pairs_count)
     first = max(0, offset, stop - CELLS_MAX_COUNT // max(1, len(rates)))
     span = slice(first - offset, max(first, stop) - offset)
     fleet = series.received_bytes[span] * 8.0
@@ -540,8 +547,7 @@ def final_snapshot(summary: RunSummary, burst_index: int, series: BurstSeries) -
     return make_snapshot(
         burst,
         series,
-        pairs_count=len(burst.pairs) if has_pairs else 0,
-        planned_s=planned_s,
+        PlannedCells(pairs_count=len(burst.pairs) if has_pairs else 0, seconds=planned_s),
         known_s=planned_s,
         final=True,
     )
@@ -689,7 +695,8 @@ def _from_hosts(plan: Plan, evidence: BurstEvidence) -> LiveSnapshot:
         for pair in chain.from_iterable(evidence.blocks())
         if len(pair.client_host)
     }
-    reported = progress(plan.run_id, burst, (((), host) for host in hosts.values())).whole
+    shown = progress(plan.run_id, burst, (((), host) for host in hosts.values()))
+    reported = shown.complete_seconds
     if not reported:
         return nothing
     count = reported[-1].second + 1

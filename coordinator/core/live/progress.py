@@ -40,7 +40,7 @@ class Progress(Message):
     seconds: tuple[ProgressSecond, ...]
 
     @property
-    def whole(self) -> tuple[ProgressSecond, ...]:
+    def complete_seconds(self) -> tuple[ProgressSecond, ...]:
         """Seconds up to the last one that was fully uploaded by (nearly) all pairs."""
         most = max((second.pairs_count for second in self.seconds), default=0)
         full = [

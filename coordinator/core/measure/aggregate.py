@@ -23,14 +23,14 @@ from broadside.coordinator.core.measure.grid.align import CELL_FULL_RATIO, Align
 from broadside.coordinator.core.measure.grid.grid_rows import FlowSeconds, HostSeconds
 from broadside.coordinator.core.measure.grid.series import BurstSeries, FlowSeries
 from broadside.coordinator.core.measure.latency import buffer_delay
-from broadside.coordinator.core.measure.records.evidence import PairEvidence, receiving_side
+from broadside.coordinator.core.measure.records.evidence import PairEvidence
 from broadside.coordinator.core.measure.resolution import (
     TimeScale,
     half_width,
     slowest_part,
     time_scale,
 )
-from broadside.coordinator.core.run_spec import Burst
+from broadside.coordinator.core.run_spec import Burst, RunSpec
 from broadside.coordinator.core.summary import (
     Basis,
     CliffSummary,
@@ -42,7 +42,7 @@ from broadside.coordinator.core.summary import (
     figure,
     instant,
 )
-from broadside.exchange.messages import Flow, FlowTotals, JobReport, ServerTest, Side, pair_name
+from broadside.exchange.messages import Flow, FlowTotals, JobReport, ServerTest, pair_name
 
 # Seconds. RFC 9411 recommends a sustain phase that is at least as long.
 SUSTAIN_S: Final = 300
@@ -128,23 +128,20 @@ class _Scope:
 
 
 def aggregate(
+    spec: RunSpec,
     burst: Burst,
     aligned: Aligned,
     grades: Sequence[PairGrade],
     headers: Headers,
-    *,
-    late_after_s: float,
-    clock_bound_max_s: float,
 ) -> Aggregate:
     """Compute all values for a burst.
 
     Args:
+        spec: Run specification. Its largest clock error is used for an unknown clock.
         burst: Planned burst.
         aligned: Burst on the grid.
         grades: Grades in the same order as ``aligned.pairs``.
         headers: Header overhead to use.
-        late_after_s: A pair is late when its start error is above this limit, in seconds.
-        clock_bound_max_s: Clock error bound to use for an unknown clock, in seconds.
     """
     measured = [row for row, grade in enumerate(grades) if grade.measured]
     seen = [row for row, grade in enumerate(grades) if grade.start_error_s is not None]
@@ -167,9 +164,7 @@ def aggregate(
         planned_s = math.floor(burst.planned_start_at.timestamp())
         offset = aligned.grid.start_s + span.start - planned_s
         scale = time_scale(aligned.flows, span, offset)
-        slowest = slowest_part(
-            aligned.flows, filled, span, scale, _senders(aligned), headers.wire_ratio
-        )
+        slowest = slowest_part(aligned, filled, span, scale, headers.wire_ratio)
         window = Window(
             start_at=instant(aligned.grid.start_s + span.start),
             end_at=instant(aligned.grid.start_s + span.stop),
@@ -191,14 +186,14 @@ def aggregate(
             ),
             reading_s=None if scale.has_seconds else figure(round(scale.receivers_s, 1)),
         )
-    bounds = np.nan_to_num(aligned.clock_bound_s[measured or seen], nan=clock_bound_max_s)
+    bounds = np.nan_to_num(aligned.clock_bound_s[measured or seen], nan=spec.clock_bound_max_s)
     scope = _Scope(
         aligned=aligned,
         grades=grades,
         headers=headers,
         span=span,
         scale=scale,
-        bound_s=float(bounds.mean()) if len(bounds) else clock_bound_max_s,
+        bound_s=float(bounds.mean()) if len(bounds) else spec.clock_bound_max_s,
     )
     flows = tuple(
         _flow(flow, cells, scope) for flow, cells in zip(aligned.flows, filled, strict=True)
@@ -221,7 +216,7 @@ def aggregate(
         series=series_of(burst, aligned, span),
         received_half_width_bits_per_second=half,
         sequence=sequence,
-        worst_bits_per_second=_worst(burst, aligned, late_after_s),
+        worst_bits_per_second=_worst(burst, aligned, spec.late_after_s),
         peak_pair_bits_per_second=figure(
             float(sum(flow.received_bytes.max(initial=0.0) for flow in aligned.flows)) * 8
         ),
@@ -389,14 +384,6 @@ def _flow(flow: FlowSeconds, filled: Floats, scope: _Scope) -> FlowSummary:
 def _clock_ratio(bound_s: float, length_s: int) -> float:
     """Return the relative error for a rate that clock errors cause at both window edges."""
     return min(1.0, 2 * bound_s / length_s)
-
-
-def _senders(aligned: Aligned) -> list[HostSeconds]:
-    """Return the sending hosts for each flow."""
-    return [
-        aligned.client if receiving_side(flow.flow) is Side.SERVER else aligned.server
-        for flow in aligned.flows
-    ]
 
 
 def _half_width(

@@ -28,7 +28,7 @@ from broadside.coordinator.core.measure.engine_metrics import (
     taken_cpu,
 )
 from broadside.coordinator.core.measure.formulas.certainty import ALPHA
-from broadside.coordinator.core.measure.formulas.headers import Headers, headers
+from broadside.coordinator.core.measure.formulas.headers import Headers, tcp_headers, udp_headers
 from broadside.coordinator.core.measure.grid.align import Aligned, Alignment
 from broadside.coordinator.core.measure.grid.series import BurstMeasurement
 from broadside.coordinator.core.measure.latency import find_latency
@@ -39,7 +39,7 @@ from broadside.coordinator.core.measure.requested_vs_effective import find_setti
 from broadside.coordinator.core.run_spec import RunSpec, due_at
 from broadside.coordinator.core.summary import BurstSummary, EarlyEnd, State, figure
 from broadside.exchange.engines import scaled
-from broadside.exchange.messages import Side
+from broadside.exchange.messages import Protocol, Side
 
 # How many foreign rows to list in the summary.
 FOREIGN_ROWS_MAX_COUNT: Final = 20
@@ -57,14 +57,7 @@ def measure_burst(spec: RunSpec, evidence: BurstEvidence, now: datetime) -> Burs
     packet = _headers(spec, evidence.in_order)
     aligned, checks = _align_and_check(spec, evidence, packet)
     grades = grade(evidence, aligned, spec.late_after_s, now)
-    rates = aggregate(
-        evidence.burst,
-        aligned,
-        grades,
-        packet,
-        late_after_s=spec.late_after_s,
-        clock_bound_max_s=spec.clock_bound_max_s,
-    )
+    rates = aggregate(spec, evidence.burst, aligned, grades, packet)
     latency, by_pair = find_latency(
         evidence.burst,
         {pair.pair_index: pair.probes for pair in aligned.pairs if pair.probes is not None},
@@ -180,17 +173,21 @@ def _headers(spec: RunSpec, pairs: Sequence[PairEvidence]) -> Headers:
     engines = [report.engine for report in reports if report.engine is not None]
     # During a burst, there are no reports.
     claimed = [p.claim.mss_bytes for p in pairs if p.claim and p.claim.mss_bytes]
-    return headers(
-        spec.traffic.protocol,
+    mtu_bytes = min((p.nic_mtu_bytes for p in pairs if p.nic_mtu_bytes), default=None)
+    ipv6 = any(":" in test.endpoint.address for test in tests)
+    vxlan = spec.traffic.encapsulation is not None
+    if spec.traffic.protocol is Protocol.UDP:
+        reported = (engine.block_bytes for engine in engines if engine.block_bytes)
+        block_bytes = spec.traffic.block_bytes or next(reported, None)
+        return udp_headers(block_bytes, mtu_bytes=mtu_bytes, ipv6=ipv6, vxlan=vxlan)
+    return tcp_headers(
         [engine.mss_bytes for engine in engines]
         or claimed
         or [test.engine.mss_bytes for test in tests],
         requested_mss_bytes=spec.traffic.mss_bytes,
-        mtu_bytes=min((p.nic_mtu_bytes for p in pairs if p.nic_mtu_bytes), default=None),
-        block_bytes=spec.traffic.block_bytes
-        or next((engine.block_bytes for engine in engines if engine.block_bytes), None),
-        ipv6=any(":" in test.endpoint.address for test in tests),
-        vxlan=spec.traffic.encapsulation is not None,
+        mtu_bytes=mtu_bytes,
+        ipv6=ipv6,
+        vxlan=vxlan,
     )
 
 

@@ -127,16 +127,18 @@ def _outage(
     )
 
 
-def outage_findings(found: Sequence[Outage], *, late_count: int, whole: bool) -> Iterator[Finding]:
+def outage_findings(
+    burst_outages: Sequence[Outage], *, late_count: int, whole: bool
+) -> Iterator[Finding]:
     """Yield a finding for each kind of outage.
 
     Args:
-        found: Outages during the burst.
+        burst_outages: Outages during the burst.
         late_count: Number of reports that had to wait on disk.
         whole: Set to true if there is no missing data.
     """
     for kind, template in _TEMPLATES.items():
-        of_kind = [outage for outage in found if outage.kind is kind]
+        of_kind = [outage for outage in burst_outages if outage.kind is kind]
         if not of_kind:
             continue
         sentence = _sentence(template, of_kind)

@@ -21,7 +21,10 @@ from broadside.coordinator.core.measure.formulas.steady import (
     slowest_stretch,
     stretch_s,
 )
+from broadside.coordinator.core.measure.grid.align import Aligned
 from broadside.coordinator.core.measure.grid.grid_rows import FlowSeconds, HostSeconds
+from broadside.coordinator.core.measure.records.evidence import receiving_side
+from broadside.exchange.messages import Side
 
 # An engine's second is not exact. But if a reading takes 2 seconds, it is not a second.
 SECOND_MAX_S: Final = 1.5
@@ -198,22 +201,28 @@ def host_shape(
     return np.asarray(shape * (total / float(shape.sum())))
 
 
+def _senders(aligned: Aligned) -> list[HostSeconds]:
+    """Return the sending hosts for each flow."""
+    return [
+        aligned.client if receiving_side(flow.flow) is Side.SERVER else aligned.server
+        for flow in aligned.flows
+    ]
+
+
 def slowest_part(
-    flows: Sequence[FlowSeconds],
+    aligned: Aligned,
     received: Sequence[Floats],
     span: slice,
     scale: TimeScale,
-    hosts: Sequence[HostSeconds] = (),
     wire_ratio: float = 1.0,
 ) -> Stretch | None:
     """Find the slowest part of a window.
 
     Args:
-        flows: The aligned flows.
+        aligned: The aligned burst.
         received: Received bytes per flow.
         span: The window's cells.
         scale: Time resolution for the flows.
-        hosts: Hosts that sent each flow.
         wire_ratio: Ethernet frame bytes divided by payload.
 
     Returns:
@@ -226,14 +235,14 @@ def slowest_part(
     reading_s = scale.receivers_s
     if scale.senders_s < reading_s and scale.shows(part_s, scale.senders_s):
         reading_s = scale.senders_s
-        fleet = _sent_shapes(flows, received, span)
+        fleet = _sent_shapes(aligned.flows, received, span)
     elif not scale.shows(part_s, reading_s):
         shapes = [
             host_shape(flow, host, cells, span, wire_ratio)
-            for flow, host, cells in zip(flows, hosts, received, strict=False)
+            for flow, host, cells in zip(aligned.flows, _senders(aligned), received, strict=True)
         ]
         known = [shape for shape in shapes if shape is not None]
-        if not known or len(known) < len(flows):
+        if not known or len(known) < len(aligned.flows):
             return None
         return slowest_stretch(np.asarray(np.sum(known, axis=0)))
     readings = means_of_readings(fleet, reading_s, scale.offset)

@@ -52,7 +52,7 @@ RATIO_MAX: Final = 1.01
 class Kind:
     """Name to display for a quantity, and the rule to combine its instances."""
 
-    words: str
+    label: str
     across: Aggregation
 
 

@@ -15,9 +15,9 @@ from broadside.coordinator.core.plan.cost_estimate import (
     machines_of,
     not_charged_why,
     rate_of,
-    usage_of,
+    required_units,
 )
-from broadside.coordinator.core.plan.price import Bill, Prices, Span, compute_bill, exactly
+from broadside.coordinator.core.plan.price import Bill, Prices, Span, Usage, compute_bill, exactly
 from broadside.coordinator.core.run_spec import Burst, Plan, RunSpec, due_at
 from broadside.coordinator.core.summary import RunSummary, caution, order
 from broadside.exchange.messages import Control, Message, Presence, RunId
@@ -121,7 +121,14 @@ class Spend:
         spec, burst_bytes = self.plan.spec, self.basis.burst_ip_bytes
         burst_s = spec.burst_s + spec.traffic.omit_s
         rate = None if burst_bytes is None else burst_bytes * 8 / burst_s
-        return compute_bill(usage_of(spec, machines, ip_bytes, rate, elapsed_s, prices), prices)
+        usage = Usage(
+            ip_bytes=ip_bytes,
+            hours=elapsed_s / 3600,
+            units_count=required_units(spec, rate, prices),
+            machines=machines,
+            sku=spec.sku,
+        )
+        return compute_bill(usage, prices)
 
 
 def basis(spec: RunSpec, fleet: Sequence[Presence]) -> Basis:

@@ -15,13 +15,13 @@ from typing import Final
 
 from broadside.coordinator.core.documented_limits import DOCUMENTED
 from broadside.coordinator.core.formatting import dollars
-from broadside.coordinator.core.measure.formulas.headers import headers
+from broadside.coordinator.core.measure.formulas.headers import tcp_headers, udp_headers
 from broadside.coordinator.core.metrics import Layer
 from broadside.coordinator.core.plan.planner import Infeasible, Problem, first_start
 from broadside.coordinator.core.plan.price import Bill, Prices, Span, Usage, compute_bill, exactly
 from broadside.coordinator.core.run_spec import COLLECT_S, RunSpec
 from broadside.exchange.engines import offered_bits_per_second
-from broadside.exchange.messages import Message, Presence, Role
+from broadside.exchange.messages import Message, Presence, Protocol, Role
 
 # Minimum number of capacity units that a firewall uses.
 UNITS_MIN_COUNT: Final = 2
@@ -95,7 +95,14 @@ def estimate(
     elapsed_s = _elapsed_s(spec, now)
     machines = machines_of(spec, fleet)
     sent = rate.times(traffic_s / 8)
-    bill = compute_bill(usage_of(spec, machines, sent, rate.value, elapsed_s, prices), prices)
+    usage = Usage(
+        ip_bytes=sent,
+        hours=elapsed_s / 3600,
+        units_count=required_units(spec, rate.value, prices),
+        machines=machines,
+        sku=spec.sku,
+    )
+    bill = compute_bill(usage, prices)
     return Estimate(
         charged=not_charged_why(spec) is None,
         not_charged_why=not_charged_why(spec),
@@ -146,33 +153,6 @@ def ip_bytes_of(spec: RunSpec, payload_bytes: float) -> float:
         payload_bytes: Payload as measured.
     """
     return payload_bytes * _ip_ratio(spec) * spec.scale
-
-
-def usage_of(
-    spec: RunSpec,
-    machines: Mapping[str | None, int],
-    ip_bytes: Span,
-    ip_bits_per_second: float | None,
-    elapsed_s: float,
-    prices: Prices,
-) -> Usage:
-    """Return the billable usage for a run, or for the time from launch to ``elapsed_s``.
-
-    Args:
-        spec: The specification.
-        machines: Number of machines to bill by VM size.
-        ip_bytes: IP bytes at real scale.
-        ip_bits_per_second: IP rate in bit/s at real scale, or None if unknown.
-        elapsed_s: Time to bill, in seconds.
-        prices: The price table to use.
-    """
-    return Usage(
-        ip_bytes=ip_bytes,
-        hours=elapsed_s / 3600,
-        units_count=_units(spec, ip_bits_per_second, prices),
-        machines=machines,
-        sku=spec.sku,
-    )
 
 
 def rate_of(spec: RunSpec, fleet: Sequence[Presence]) -> tuple[Span, str]:
@@ -251,8 +231,14 @@ def _caps(spec: RunSpec, fleet: Sequence[Presence]) -> float | None:
     return sum(sorted(known_caps, reverse=True)[: spec.pairs_count])
 
 
-def _units(spec: RunSpec, ip_bits_per_second: float | None, prices: Prices) -> Span:
-    """Return the capacity units, from ``device.capacity_units`` or from the rate."""
+def required_units(spec: RunSpec, ip_bits_per_second: float | None, prices: Prices) -> Span:
+    """Return the capacity units, from ``device.capacity_units`` or from the rate.
+
+    Args:
+        spec: The specification.
+        ip_bits_per_second: IP rate in bit/s at real scale, or None if unknown.
+        prices: The price table to use.
+    """
     answer = spec.device.get("capacity_units", "")
     if answer.isdigit():
         return exactly(float(answer))
@@ -315,13 +301,10 @@ def _elapsed_s(spec: RunSpec, now: datetime | None) -> float:
 
 def _ip_ratio(spec: RunSpec) -> float:
     traffic = spec.traffic
-    return headers(
-        traffic.protocol,
-        [],
-        requested_mss_bytes=traffic.mss_bytes,
-        block_bytes=traffic.block_bytes,
-        vxlan=traffic.encapsulation is not None,
-    ).ip_ratio
+    vxlan = traffic.encapsulation is not None
+    if traffic.protocol is Protocol.UDP:
+        return udp_headers(traffic.block_bytes, vxlan=vxlan).ip_ratio
+    return tcp_headers([], requested_mss_bytes=traffic.mss_bytes, vxlan=vxlan).ip_ratio
 
 
 class Appraisal(Message):

@@ -12,9 +12,9 @@ from broadside.coordinator.core.plan.cost_estimate import (
     ip_bytes_of,
     machines_of,
     rate_of,
-    usage_of,
+    required_units,
 )
-from broadside.coordinator.core.plan.price import Prices, compute_bill
+from broadside.coordinator.core.plan.price import Prices, Usage, compute_bill
 from broadside.coordinator.core.run_spec import RunSpec
 from broadside.exchange.messages import Presence
 
@@ -73,14 +73,13 @@ def with_early_stop(
     saved_s = spec.burst_s - burst_s
     rate, _ = rate_of(spec, fleet)
     sent = rate.times((price.traffic_s - spec.bursts_count * saved_s) / 8)
-    usage = usage_of(
-        spec,
-        machines_of(spec, fleet),
-        sent,
-        rate.value,
+    usage = Usage(
+        ip_bytes=sent,
         # The start times of later bursts stay the same.
-        price.elapsed_s - saved_s,
-        prices,
+        hours=(price.elapsed_s - saved_s) / 3600,
+        units_count=required_units(spec, rate.value, prices),
+        machines=machines_of(spec, fleet),
+        sku=spec.sku,
     )
     early = EarlyStopEstimate(
         margin_ratio=margin,

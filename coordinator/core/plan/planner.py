@@ -3,10 +3,9 @@
 import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address, ip_network
-from types import MappingProxyType
 
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.documented_limits import DOCUMENTED
@@ -52,7 +51,7 @@ class Infeasible(Exception):
         self.problems = tuple(problems)
 
 
-def is_heard(presence: Presence, now: datetime) -> bool:
+def is_live(presence: Presence, now: datetime) -> bool:
     """Return True if the last heartbeat of an agent is recent.
 
     The agent's own clock sets this time. A time in the future is rejected too, because the agent
@@ -73,13 +72,24 @@ def live(presences: Sequence[Presence], now: datetime) -> list[Presence]:
         now: Current time to use.
     """
     return sorted(
-        (
-            presence
-            for presence in presences
-            if is_heard(presence, now) and presence.problem is None
-        ),
+        (presence for presence in presences if is_live(presence, now) and presence.problem is None),
         key=lambda presence: presence.agent_id,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """Other runs, and the sources for the device under test.
+
+    Attributes:
+        reserved: Ports that are used by other runs.
+        ledger: Device counter that the verdict will use, or None.
+        witnesses: Devices with telemetry, and the quantities that are available for each.
+    """
+
+    reserved: Reserved = NOTHING
+    ledger: LedgerPromise | None = None
+    witnesses: Mapping[str, Collection[str]] = field(default_factory=dict)
 
 
 def plan(
@@ -87,10 +97,7 @@ def plan(
     presences: Sequence[Presence],
     now: datetime,
     run_id: str,
-    *,
-    reserved: Reserved = NOTHING,
-    ledger: LedgerPromise | None = None,
-    witnesses: Mapping[str, Collection[str]] = MappingProxyType({}),
+    site: Site = Site(),
 ) -> Plan:
     """Select endpoints and start times for a run.
 
@@ -102,19 +109,18 @@ def plan(
         presences: Heartbeats of all agents.
         now: Launch time.
         run_id: Id for the new run.
-        reserved: Ports that are used by other runs.
-        ledger: Device counter that the verdict will use, or None.
-        witnesses: Devices with telemetry, and the quantities that are available for each.
+        site: Other runs, and the sources for the device under test.
 
     Raises:
         Infeasible: The run cannot be planned. The error contains all problems.
     """
+    reserved, ledger, witnesses = site.reserved, site.ledger, site.witnesses
     fleet = live(presences, now)
     holders, twice = first_announcements([agent for agent in fleet if agent.role is Role.SERVER])
     servers = reserved.without(holders)
     clients = [agent for agent in fleet if agent.role is Role.CLIENT]
     pairs = _pairs(servers, clients, spec)
-    unwell = _held(reserved) + _unwell(presences, now)
+    unwell = _reserved_text(reserved) + _unwell(presences, now)
     problems = [
         *_port_shortage(spec, servers, len(pairs), unwell),
         *_client_shortage(spec, clients, reserved, unwell),
@@ -313,17 +319,19 @@ def _smallest(sizes: Sequence[int | None]) -> int | None:
     return min(known) if known and len(known) == len(sizes) else None
 
 
-def port_groups(server: Presence, engine: str, each: int) -> list[tuple[int, ...]]:
+def port_groups(server: Presence, engine: str, ports_count: int) -> list[tuple[int, ...]]:
     """Return the free ports of a server for an engine, in groups.
 
     Args:
         server: The server agent.
         engine: Engine name.
-        each: Number of ports in a group.
+        ports_count: Number of ports in a group.
     """
     state = server.engine(engine)
     ports = () if state is None or state.problem is not None else state.ports
-    return [ports[at : at + each] for at in range(0, len(ports) - each + 1, each)]
+    return [
+        ports[at : at + ports_count] for at in range(0, len(ports) - ports_count + 1, ports_count)
+    ]
 
 
 def _engine_problems(
@@ -412,8 +420,8 @@ def _without(agent: Presence, engine: str) -> str | None:
     return None if state.problem is None else f"{agent.agent_id}: {state.problem}"
 
 
-def _first(said: Sequence[str | None]) -> str:
-    return "; ".join(filter(None, said[:3])) + ("; ..." if len(said) > 3 else "")
+def _first(texts: Sequence[str | None]) -> str:
+    return "; ".join(filter(None, texts[:3])) + ("; ..." if len(texts) > 3 else "")
 
 
 def _port_shortage(
@@ -423,7 +431,7 @@ def _port_shortage(
         yield Problem(
             field="pairs_count",
             message=f"{spec.pairs_count} pairs requested, but {len(servers)} live server agents "
-            f"have {pairs} free ports{_each(spec)}{_without_ports(spec, servers)}{unwell}",
+            f"have {pairs} free ports{_per_pair_text(spec)}{_without_ports(spec, servers)}{unwell}",
             fix="wait until other runs and tests end, start more server agents, give them more "
             "ports, or request fewer pairs",
         )
@@ -441,7 +449,7 @@ def _client_shortage(
         )
 
 
-def _held(reserved: Reserved) -> str:
+def _reserved_text(reserved: Reserved) -> str:
     """Return a text on the ports and clients that are reserved for other runs."""
     if not reserved.ports:
         return ""
@@ -471,7 +479,7 @@ def _without_ports(spec: RunSpec, servers: Sequence[Presence]) -> str:
     return f" (none at {', '.join(none[:3])}{', ...' if len(none) > 3 else ''})"
 
 
-def _each(spec: RunSpec) -> str:
+def _per_pair_text(spec: RunSpec) -> str:
     """Return a text on special port requirements, or an empty string."""
     count, engine = spec.traffic.processes_count, spec.traffic.engine
     text = f" for {engine}" if engine != DEFAULT_ENGINE else ""
@@ -481,7 +489,7 @@ def _each(spec: RunSpec) -> str:
 def _unwell(presences: Sequence[Presence], now: datetime) -> str:
     """Return a text on agents that are not used because of a problem or an old heartbeat."""
     lines = [f"{p.agent_id}: {p.problem}" for p in presences if p.problem is not None]
-    silent = [p.agent_id for p in presences if p.problem is None and not is_heard(p, now)]
+    silent = [p.agent_id for p in presences if p.problem is None and not is_live(p, now)]
     parts = lines[:3]
     if silent:
         parts.append(

@@ -25,21 +25,21 @@ class Reservation(Message):
     until_at: UtcDatetime
 
 
-def keep_ports(server: Presence, is_kept: Callable[[int], bool]) -> Presence:
+def filter_ports(server: Presence, is_offered: Callable[[int], bool]) -> Presence:
     """Return a server that only offers some ports, for every engine.
 
     Args:
         server: The server agent.
-        is_kept: Function to get True for a port to offer.
+        is_offered: Function to get True for a port to offer.
     """
 
-    def kept(ports: Sequence[int]) -> tuple[int, ...]:
-        return tuple(filter(is_kept, ports))
+    def offered(ports: Sequence[int]) -> tuple[int, ...]:
+        return tuple(filter(is_offered, ports))
 
     engines = tuple(
-        engine.model_copy(update={"ports": kept(engine.ports)}) for engine in server.engines
+        engine.model_copy(update={"ports": offered(engine.ports)}) for engine in server.engines
     )
-    return server.model_copy(update={"ports": kept(server.ports), "engines": engines})
+    return server.model_copy(update={"ports": offered(server.ports), "engines": engines})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,7 @@ class Reserved:
         return [self._without(server) for server in servers]
 
     def _without(self, server: Presence) -> Presence:
-        return keep_ports(server, lambda port: (server.agent_id, port) not in self.ports)
+        return filter_ports(server, lambda port: (server.agent_id, port) not in self.ports)
 
 
 NOTHING: Final = Reserved()
@@ -119,4 +119,4 @@ def first_announcements(servers: Sequence[Presence]) -> tuple[list[Presence], li
 
 
 def _without(server: Presence, lost: Container[int]) -> Presence:
-    return keep_ports(server, lambda port: port not in lost)
+    return filter_ports(server, lambda port: port not in lost)

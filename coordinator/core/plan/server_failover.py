@@ -71,14 +71,28 @@ def pairs_in(plan: Plan, moves: Iterable[Failover], burst_index: int) -> tuple[P
     )
 
 
+def free_servers(
+    presences: Sequence[Presence], now: datetime, reserved: Reserved = NOTHING
+) -> list[Presence]:
+    """Return the live servers, without the ports that other runs use.
+
+    Args:
+        presences: Heartbeats of all agents.
+        now: Current time to use.
+        reserved: Ports that are used by other runs.
+    """
+    holders, _ = first_announcements(
+        [item for item in live(presences, now) if item.role is Role.SERVER]
+    )
+    return reserved.without(holders)
+
+
 def choose_failovers(
     plan: Plan,
     moves: Sequence[Failover],
-    presences: Sequence[Presence],
+    servers: Sequence[Presence],
     burst_index: int,
     now: datetime,
-    *,
-    reserved: Reserved = NOTHING,
 ) -> list[Failover]:
     """Select spare endpoints for pairs with a server that is no longer live.
 
@@ -87,17 +101,12 @@ def choose_failovers(
     Args:
         plan: The plan.
         moves: Moves that were made before.
-        presences: Heartbeats of all agents.
+        servers: Live servers with their free ports, from :func:`free_servers`.
         burst_index: The next burst.
         now: Current time to use.
-        reserved: Ports that are used by other runs.
     """
     pairs = pairs_in(plan, moves, burst_index)
     traffic = plan.spec.traffic
-    holders, _ = first_announcements(
-        [item for item in live(presences, now) if item.role is Role.SERVER]
-    )
-    servers = reserved.without(holders)
     there = {server.agent_id for server in servers}
     lost = [pair for pair in pairs if pair.endpoint.agent_id not in there]
     taken = {(pair.endpoint.agent_id, port) for pair in pairs for port in pair.endpoint.ports}

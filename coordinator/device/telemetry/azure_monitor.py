@@ -378,7 +378,10 @@ class AzureMonitorSource(ArchiveSource):
         url = f"{self._endpoint}{self.entry.resource_id}/providers/Microsoft.Insights/metrics"
         try:
             response, body = await get_bounded(
-                client, url, _ANSWER_MAX_BYTES, f"{self} cannot be read", params=parameters
+                client,
+                httpx.URL(url).copy_merge_params(parameters),
+                _ANSWER_MAX_BYTES,
+                f"{self} cannot be read",
             )
             if not response.is_success:
                 return self._refusal(response, body)

@@ -15,11 +15,11 @@ from broadside.coordinator.core.measure.telemetry import (
 )
 from broadside.coordinator.device.telemetry.polling import PolledSource
 from broadside.coordinator.device.telemetry.source import (
+    RunSpan,
     TelemetryBusy,
     TelemetryError,
     TelemetrySource,
 )
-from broadside.coordinator.device.telemetry.stabilization import RunSpan
 from broadside.exchange.background import restart_on_error
 
 log = logging.getLogger(__name__)

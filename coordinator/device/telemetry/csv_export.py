@@ -163,11 +163,13 @@ class CsvSource(ArchiveSource):
     def _column(self, column: str) -> tuple[Floats, Floats]:
         """Return times in epoch seconds and unconverted values, sorted by time."""
         entry = self.entry
-        return read_column(entry.file, entry.time_column, column, self._zone, where=self._where)
+        return read_column(
+            entry.file, entry.time_column, column, self._zone, error_prefix=self._where
+        )
 
 
 def read_column(
-    path: Path, time_column: str, value_column: str, zone: tzinfo, *, where: str
+    path: Path, time_column: str, value_column: str, zone: tzinfo, *, error_prefix: str
 ) -> tuple[Floats, Floats]:
     """Return times in epoch seconds and values of a column, sorted by time.
 
@@ -176,7 +178,7 @@ def read_column(
         time_column: Name of the column with times (ISO 8601 or epoch times).
         value_column: Name of the column with values.
         zone: Time zone for times without an offset.
-        where: Prefix of error messages.
+        error_prefix: Prefix of error messages.
 
     Raises:
         TelemetryError: The file cannot be read or a row is invalid.
@@ -187,25 +189,29 @@ def read_column(
         text = data.decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise TelemetryError(f"{where}: {reason}") from error
+        raise TelemetryError(f"{error_prefix}: {reason}") from error
     if len(data) > _FILE_MAX_BYTES:
-        raise TelemetryError(f"{where}: over {formatting.size(_FILE_MAX_BYTES)}; cut it to the run")
+        raise TelemetryError(
+            f"{error_prefix}: over {formatting.size(_FILE_MAX_BYTES)}; cut it to the run"
+        )
     rows = csv.DictReader(io.StringIO(text))
     by_name: dict[float, float] = {}
     try:
         for column, field in ((time_column, "time_column"), (value_column, "column")):
             if column not in (rows.fieldnames or ()):
                 names = ", ".join(rows.fieldnames or ()) or "none"
-                raise TelemetryError(f"{where}: no column {column!r}; it has {names}; set {field}")
+                raise TelemetryError(
+                    f"{error_prefix}: no column {column!r}; it has {names}; set {field}"
+                )
         for row in rows:
             at_s = parse_timestamp(row[time_column] or "", zone)
             if at_s in by_name:
                 raise ValueError(f"{row[time_column]!r} comes twice")
             by_name[at_s] = _value(row[value_column] or "")
     except ValueError as error:
-        raise TelemetryError(f"{where}, line {rows.line_num}: {error}") from error
+        raise TelemetryError(f"{error_prefix}, line {rows.line_num}: {error}") from error
     except csv.Error as error:
-        raise TelemetryError(f"{where}: not CSV ({error})") from error
+        raise TelemetryError(f"{error_prefix}: not CSV ({error})") from error
     bins = np.array(sorted(by_name.items()), dtype=float).reshape(-1, 2)
     return bins[:, 0], bins[:, 1]
 

@@ -17,6 +17,7 @@ from broadside.coordinator.core.measure.telemetry import Quantity
 from broadside.coordinator.device.telemetry.config import parse_entry
 from broadside.coordinator.device.telemetry.polling import (
     Answer,
+    PolledDevice,
     PolledEntry,
     PolledSource,
     Reading,
@@ -62,10 +63,12 @@ def open_source(entry: Mapping[str, Any]) -> PolledSource:
         return Answer(readings=[reading for result in results for reading in result])
 
     return PolledSource(
-        poll,
-        name=f"ping {parsed.address}",
-        entry=parsed,
-        quantities=[Quantity.PING_LOSS, *probes],
+        parsed,
+        PolledDevice(
+            request=poll,
+            name=f"ping {parsed.address}",
+            quantities=[Quantity.PING_LOSS, *probes],
+        ),
     )
 
 

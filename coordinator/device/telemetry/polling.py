@@ -149,6 +149,35 @@ class _Instant:
     stamp_s: float = math.nan
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolledDevice:
+    """How to read a device.
+
+    Attributes:
+        request: Function that reads the device once. It raises TelemetryError without a response.
+        name: Name in reports.
+        quantities: Quantities to query.
+        counter_name: Name of its byte counter. The default is ``name``.
+        counter_instances: Instances of the byte counter. ``None`` means all.
+        close: Function that releases the connection.
+    """
+
+    request: Callable[[], Coroutine[Any, Any, Answer]]
+    name: str
+    quantities: Iterable[Quantity] = ()
+    counter_name: str | None = None
+    counter_instances: frozenset[str] | None = None
+    close: Callable[[], None] = lambda: None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clocks:
+    """Clock in epoch seconds, and a monotonic clock in seconds."""
+
+    wall_s: Callable[[], float] = time.time
+    steady_s: Callable[[], float] = time.monotonic
+
+
 class PolledSource:
     """Telemetry source that polls a device every ``poll_s``.
 
@@ -166,46 +195,34 @@ class PolledSource:
 
     def __init__(
         self,
-        request: Callable[[], Coroutine[Any, Any, Answer]],
-        *,
-        name: str,
         entry: PolledEntry,
-        quantities: Iterable[Quantity] = (),
-        counter_name: str | None = None,
-        counter_instances: frozenset[str] | None = None,
-        close: Callable[[], None] = lambda: None,
-        wall_s: Callable[[], float] = time.time,
-        steady_s: Callable[[], float] = time.monotonic,
+        device: PolledDevice,
+        *,
+        clocks: Clocks | None = None,
         round_max_s: float = ROUND_MAX_S,
     ) -> None:
         """Prepare the source, without sending requests.
 
         Args:
-            request: Function that reads the device once. It raises TelemetryError without a
-                response.
-            name: Name in reports.
             entry: Configuration of the source.
-            quantities: Quantities to query.
-            counter_name: Name of its byte counter. The default is ``name``.
-            counter_instances: Instances of the byte counter. ``None`` means all.
-            close: Function that releases the connection.
-            wall_s: Clock in epoch seconds.
-            steady_s: Monotonic clock in seconds.
+            device: How to read the device.
+            clocks: Clocks to use. None uses the clocks of the host.
             round_max_s: Time limit of a round in seconds.
         """
-        self.name = name
-        self.counter_name = counter_name or name
-        self.counter_instances = counter_instances
+        clocks = clocks or Clocks()
+        self.name = device.name
+        self.counter_name = device.counter_name or device.name
+        self.counter_instances = device.counter_instances
         self.entry: PolledEntry = entry
-        self.quantities = frozenset(quantities)
+        self.quantities = frozenset(device.quantities)
         settle_s = 1.5 * entry.poll_s
         self.latency = DataLatency(
             settle_s=settle_s, poll_s=max(1.0, entry.poll_s), timeout_s=settle_s + 60
         )
-        self.close = close
-        self._request = request
-        self._wall_s = wall_s
-        self._steady_s = steady_s
+        self.close = device.close
+        self._request = device.request
+        self._wall_s = clocks.wall_s
+        self._steady_s = clocks.steady_s
         self._round_max_s = round_max_s
         self._history: dict[tuple[Quantity, str], _History] = {}
         self._issues: deque[TelemetryIssue] = deque(maxlen=ISSUES_MAX_COUNT)

@@ -149,10 +149,9 @@ class PrometheusApi:
         ) as client:
             return await get_bounded(
                 client,
-                f"{self._url}/api/v1/{path}",
+                httpx.URL(f"{self._url}/api/v1/{path}", params=params),
                 _ANSWER_MAX_BYTES,
                 f"url {self.where}",
-                params=params,
             )
 
     async def _query_range(self, query: str, span: Mapping[str, float]) -> tuple[_Rows, str | None]:

@@ -22,6 +22,7 @@ from broadside.coordinator.device.http_client import (
 from broadside.coordinator.device.telemetry.config import parse_entry
 from broadside.coordinator.device.telemetry.polling import (
     Answer,
+    PolledDevice,
     PolledEntry,
     PolledSource,
     Reading,
@@ -148,14 +149,14 @@ class RestClient:
         return document, partial_answer(response, document)
 
 
-def _numbers(found: Any) -> Iterator[tuple[str, float]]:
+def _numbers(result: Any) -> Iterator[tuple[str, float]]:
     """Yield instance and value for each number, with the index as instance in a list."""
-    if isinstance(found, dict | list):
-        named = found.items() if isinstance(found, dict) else enumerate(found)
+    if isinstance(result, dict | list):
+        named = result.items() if isinstance(result, dict) else enumerate(result)
         for name, value in list(named)[:ROWS_MAX_COUNT]:
             if (number := _number(value)) is not None:
                 yield str(name), number
-    elif (number := _number(found)) is not None:
+    elif (number := _number(result)) is not None:
         yield "", number
 
 
@@ -190,8 +191,10 @@ def open_source(entry: Mapping[str, Any]) -> PolledSource:
             "(or 32), and scale = 8 if the device counts bytes"
         )
     return PolledSource(
-        RestClient(parsed).poll,
-        name=f"rest {urlsplit(parsed.url).hostname}",
-        entry=parsed,
-        quantities=(read.quantity for read in parsed.read),
+        parsed,
+        PolledDevice(
+            request=RestClient(parsed).poll,
+            name=f"rest {urlsplit(parsed.url).hostname}",
+            quantities=(read.quantity for read in parsed.read),
+        ),
     )

@@ -8,7 +8,12 @@ from typing import Any, Final
 
 from broadside.coordinator.core.measure.telemetry import Quantity
 from broadside.coordinator.device.telemetry.config import parse_entry
-from broadside.coordinator.device.telemetry.polling import Answer, PolledSource, Reading
+from broadside.coordinator.device.telemetry.polling import (
+    Answer,
+    PolledDevice,
+    PolledSource,
+    Reading,
+)
 from broadside.coordinator.device.telemetry.snmp_client import UP, SnmpClient, SnmpEntry, number_of
 from broadside.coordinator.device.telemetry.snmp_profiles import (
     Profile,
@@ -215,14 +220,16 @@ def open_source(entry: Mapping[str, Any]) -> PolledSource:
             "they receive"
         )
     return PolledSource(
-        SnmpPoller(client, profile, parsed).poll,
-        name=f"snmp {parsed.profile or 'IF-MIB'} {parsed.address}",
-        counter_name="snmp IF-MIB",
-        counter_instances=frozenset(parsed.interfaces),
-        entry=parsed,
-        quantities=[
-            *(read.quantity for read in (profile.read if profile is not None else ())),
-            *(quantity for quantity, *_ in _COUNTERS if parsed.interfaces),
-        ],
-        close=client.close,
+        parsed,
+        PolledDevice(
+            request=SnmpPoller(client, profile, parsed).poll,
+            name=f"snmp {parsed.profile or 'IF-MIB'} {parsed.address}",
+            counter_name="snmp IF-MIB",
+            counter_instances=frozenset(parsed.interfaces),
+            quantities=[
+                *(read.quantity for read in (profile.read if profile is not None else ())),
+                *(quantity for quantity, *_ in _COUNTERS if parsed.interfaces),
+            ],
+            close=client.close,
+        ),
     )

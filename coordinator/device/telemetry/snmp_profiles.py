@@ -83,19 +83,22 @@ def read_profiles(path: Path) -> Mapping[str, Profile]:
     return by_name
 
 
-def find_profile(name: str, own_file: Path | None) -> Profile:
+def find_profile(name: str, profiles_file: Path | None) -> Profile:
     """Return a profile by name.
 
     Args:
         name: Name of the profile.
-        own_file: File with your own profiles, which override the built-in ones. ``None`` for
+        profiles_file: File with your own profiles, which override the built-in ones. ``None`` for
         built-in
             profiles only.
 
     Raises:
         TelemetryError: There is no such profile. The message lists all names.
     """
-    known = {**read_profiles(BUILT_IN), **(read_profiles(own_file) if own_file is not None else {})}
+    known = {
+        **read_profiles(BUILT_IN),
+        **(read_profiles(profiles_file) if profiles_file is not None else {}),
+    }
     if name not in known:
         raise TelemetryError(f"profile {name!r}: none of {', '.join(sorted(known))}")
     return known[name]

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 import numpy as np
@@ -12,8 +12,7 @@ import numpy as np
 from broadside.coordinator.core.arrays import Floats
 from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.device.telemetry.device_counter import DeviceCounter
-from broadside.coordinator.device.telemetry.source import TelemetryBusy, TelemetryError
-from broadside.exchange.messages import Direction
+from broadside.coordinator.device.telemetry.source import RunSpan, TelemetryBusy, TelemetryError
 
 log = logging.getLogger(__name__)
 
@@ -21,38 +20,6 @@ log = logging.getLogger(__name__)
 _READ_MAX_S: Final = 60.0
 # Minimum time to wait after a failed read.
 _AGAIN_S: Final = 5.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunSpan:
-    """Run and time span to read.
-
-    Attributes:
-        run_id: The run's id.
-        from_at: Start of the bins to read.
-        before_at: End of the bins to read.
-        begun_at: Start of the traffic. Values from this time on are required.
-        ended_at: End of the traffic.
-        direction: Direction of the traffic to read.
-    """
-
-    run_id: str
-    from_at: datetime
-    before_at: datetime
-    begun_at: datetime
-    ended_at: datetime
-    direction: Direction
-
-    @property
-    def is_empty(self) -> bool:
-        """Return True if the run ended before it began, so that no data is expected."""
-        return self.ended_at <= self.begun_at
-
-    def since(self, from_s: float | None) -> "RunSpan":
-        """Return the span without the part before ``from_s`` (epoch seconds), if given."""
-        if from_s is None:
-            return self
-        return replace(self, from_at=max(self.from_at, datetime.fromtimestamp(from_s, UTC)))
 
 
 @dataclass(slots=True, kw_only=True)

@@ -172,12 +172,31 @@ def numbers(values: Values, size: float = 1.0) -> Numbers:
     ]
 
 
-def series(
+def line_series(
+    name: str, x: Values, y: Values, colour: Colour, unit: Unit, **style: Any
+) -> ChartSeries:
+    """Return a line. See :func:`_series`."""
+    return _series("line", name, (x, y), unit, colour=colour, **style)
+
+
+def point_series(
+    name: str, x: Values, y: Values, colour: Colour, unit: Unit, **style: Any
+) -> ChartSeries:
+    """Return points. See :func:`_series`."""
+    return _series("points", name, (x, y), unit, colour=colour, **style)
+
+
+def bar_series(
+    name: str, x: Values, y: Values, colour: Colour, unit: Unit, **style: Any
+) -> ChartSeries:
+    """Return bars. See :func:`_series`."""
+    return _series("bars", name, (x, y), unit, colour=colour, **style)
+
+
+def _series(
     kind: SeriesKind,
     name: str,
-    x: Values,
-    y: Values,
-    colour: Colour,
+    values: tuple[Values, Values],
     unit: Unit,
     *,
     half_width: Values | None = None,
@@ -188,15 +207,13 @@ def series(
     Args:
         kind: Form of the drawing.
         name: Name in the legend.
-        x: Positions.
-        y: Values in the base unit.
-        colour: Role of the colour.
+        values: Positions, and values in the base unit.
         unit: Display unit of the values.
         half_width: Half of each error bar, in the base unit.
         style: Other attributes of ``ChartSeries``.
     """
+    x, y = values
     half = None if half_width is None else numbers(half_width, unit.size)
-    y = numbers(y, unit.size)
     return ChartSeries(
-        kind=kind, name=name, x=numbers(x), y=y, colour=colour, half_width=half, **style
+        kind=kind, name=name, x=numbers(x), y=numbers(y, unit.size), half_width=half, **style
     )

@@ -7,8 +7,9 @@ from broadside.coordinator.views.charts.figure import (
     ChartAxis,
     Figure,
     Level,
+    bar_series,
+    point_series,
     rate_unit,
-    series,
 )
 from broadside.coordinator.views.charts.inputs import BurstView, scale_note
 from broadside.coordinator.views.charts.theme import Colour, state_style
@@ -29,16 +30,12 @@ def pair_rates(view: BurstView) -> Figure:
             x = [pair.pair_index + 1 for pair in rows]
             rates = [pair.received_bits_per_second for pair in rows]
             notes = [pair.reason or "" for pair in rows]
-            drawn.append(
-                series("bars", state.value, x, rates, colour, unit, hatch=hatch, notes=notes)
-            )
+            drawn.append(bar_series(state.value, x, rates, colour, unit, hatch=hatch, notes=notes))
     empty = [pair.pair_index + 1 for pair in pairs if not pair.received_bits_per_second]
     if empty and any(pair.received_bits_per_second is not None for pair in pairs):
         zeros = [0.0] * len(empty)
         name = "no data received in the window"
-        drawn.append(
-            series("points", name, empty, zeros, Colour.MISSING, unit, size=8, symbol="cross")
-        )
+        drawn.append(point_series(name, empty, zeros, Colour.MISSING, unit, size=8, symbol="cross"))
     flows = view.summary.flows
     median = flows[0].pair_median_bits_per_second if len(flows) == 1 else None
     return Figure(
@@ -73,8 +70,7 @@ def start_errors(view: BurstView) -> Figure:
         x=ChartAxis(title=f"pair (error bars: clock uncertainty{outside})", is_integer=True),
         y=ChartAxis(title="ms after the planned start, UTC"),
         series=[
-            series(
-                "points",
+            point_series(
                 "first data",
                 [pair.pair_index + 1 for pair, _ in rows],
                 [error for _, error in rows],
@@ -107,7 +103,7 @@ def latency(view: BurstView) -> Figure:
         x=ChartAxis(title="pair", is_integer=True),
         y=ChartAxis(title="ms, round-trip time"),
         series=[
-            series("points", name, x, values, colour, MILLISECONDS, size=size, symbol=symbol)
+            point_series(name, x, values, colour, MILLISECONDS, size=size, symbol=symbol)
             for name, values, colour, size, symbol in rows
         ],
     )

@@ -10,9 +10,9 @@ from broadside.coordinator.views.charts.figure import (
     ChartAxis,
     Figure,
     Level,
-    SeriesKind,
+    bar_series,
+    point_series,
     rate_unit,
-    series,
 )
 from broadside.coordinator.views.charts.inputs import RunView, layer_label, scale_note
 from broadside.coordinator.views.charts.theme import Colour, state_style
@@ -30,11 +30,11 @@ def burst_rates(view: RunView) -> Figure:
     device = [_device_rate(layer, burst) for burst in rows]
     unit = rate_unit([*fleet, *device, target])
     x = [burst.index + 1 for burst in rows]
-    kind: SeriesKind = "bars" if len(rows) <= BARS_MAX else "points"
+    draw = bar_series if len(rows) <= BARS_MAX else point_series
     half = [_half_width(layer, burst) for burst in rows]
-    drawn = [series(kind, "fleet received", x, fleet, Colour.FLEET, unit, half_width=half)]
+    drawn = [draw("fleet received", x, fleet, Colour.FLEET, unit, half_width=half)]
     if any(value is not None for value in device):
-        drawn.append(series(kind, "device counter", x, device, Colour.COUNTER, unit))
+        drawn.append(draw("device counter", x, device, Colour.COUNTER, unit))
     name = layer_label(layer)
     note = "error bars: 95 % interval" + ("; dashed: target" if target else "")
     return Figure(
@@ -58,7 +58,7 @@ def completeness(view: RunView) -> Figure:
         if any(ratios):
             colour, hatch = state_style(state)
             x = [burst.index + 1 for burst in rows]
-            drawn.append(series("bars", state.value, x, ratios, colour, PERCENT, hatch=hatch))
+            drawn.append(bar_series(state.value, x, ratios, colour, PERCENT, hatch=hatch))
     return Figure(
         title="Planned pair-seconds by state",
         x=ChartAxis(title="burst", is_integer=True),
@@ -92,7 +92,7 @@ def residuals(view: RunView) -> Figure:
         title="Residual of each burst",
         x=ChartAxis(title="burst (error bars: 95 % uncertainty; dotted: limit)", is_integer=True),
         y=ChartAxis(title="% of expected bytes", range=(-reach, reach)),
-        series=[series("bars", "residual", x, values, Colour.FLEET, PERCENT, half_width=half)],
+        series=[bar_series("residual", x, values, Colour.FLEET, PERCENT, half_width=half)],
         levels=[Level(at=sign * limit * 100, colour=Colour.SENT, dash="dot") for sign in (1, -1)],
     )
 

@@ -18,9 +18,11 @@ from broadside.coordinator.views.charts.figure import (
     ChartSeries,
     Dash,
     Figure,
+    bar_series,
+    line_series,
     numbers,
+    point_series,
     rate_unit,
-    series,
 )
 from broadside.coordinator.views.charts.theme import Colour
 from broadside.exchange.messages import Message
@@ -105,9 +107,9 @@ def sweep(study: Study) -> Figure:
     drawn: list[ChartSeries] = []
     for number, (other, points) in enumerate(groups.items()):
         points.sort()
+        draw = line_series if axis.is_numeric else bar_series
         drawn.append(
-            series(
-                "line" if axis.is_numeric else "bars",
+            draw(
                 other or "payload received",
                 [x for x, _ in points],
                 [rate for _, rate in points],
@@ -121,7 +123,7 @@ def sweep(study: Study) -> Figure:
         values = [knee.value for knee in knees]
         heights = [knee.received_bits_per_second for knee in knees]
         drawn.append(
-            series("points", "knee", values, heights, Colour.MISSING, unit, size=11, symbol="cross")
+            point_series("knee", values, heights, Colour.MISSING, unit, size=11, symbol="cross")
         )
     title, y_title = f"Payload over {axis.field}", f"{unit.name}, payload at real scale"
     if not axis.is_numeric:
@@ -153,7 +155,7 @@ def modes(study: Study) -> Figure:
         [(name, formatting.rate(mean)) for name, mean in zip(grouped, means, strict=True)],
         "% of the best payload; % CPU utilization",
         [
-            series("bars", name, range(1, len(grouped) + 1), values, colour, PERCENT)
+            bar_series(name, range(1, len(grouped) + 1), values, colour, PERCENT)
             for name, values, colour in (
                 ("payload", shares, Colour.FLEET),
                 ("CPU of clients", clients, Colour.SENT),
@@ -190,7 +192,7 @@ def _by_device(grouped: Mapping[str, Sequence[TrialResult]]) -> Figure:
                 # The CPU bars of a device have the colour of its payload bars.
                 hatch = "up" if quantity == "CPU" else None
                 name = f"{device}, {quantity}"
-                drawn.append(series("bars", name, x, values, colour, PERCENT, hatch=hatch))
+                drawn.append(bar_series(name, x, values, colour, PERCENT, hatch=hatch))
     return _by_name(
         f"Payload and CPU of each device by mode (100 %: {formatting.rate(best)} payload)",
         "mode, and the payload of all devices",
@@ -216,7 +218,7 @@ def search(study: Study) -> Figure:
     unit = rate_unit(offers)
     ends = [0.0, max(offers)]
     x = numbers(ends, unit.size)
-    drawn = [series("line", "offered rate", x, ends, Colour.TARGET, unit, dash="dash")]
+    drawn = [line_series("offered rate", x, ends, Colour.TARGET, unit, dash="dash")]
     for is_met, name, colour, symbol in (
         (True, "thresholds met", Colour.FLEET, "circle"),
         (False, "thresholds not met", Colour.MISSING, "cross"),
@@ -225,7 +227,7 @@ def search(study: Study) -> Figure:
         if points:
             x = numbers([offer for offer, _ in points], unit.size)
             y = [received for _, received in points]
-            drawn.append(series("points", name, x, y, colour, unit, size=9, symbol=symbol))
+            drawn.append(point_series(name, x, y, colour, unit, size=9, symbol=symbol))
     return Figure(
         title="Received rate over offered rate",
         x=ChartAxis(title=f"{unit.name}, payload offered"),
@@ -251,11 +253,11 @@ def scale_out(study: Study) -> Figure:
     x = [step.after_overload_s for step in result.steps]
     rates = [step.after_bits_per_second for step in result.steps]
     unit = rate_unit(result.course.bits_per_second)
-    marks = [series("points", "step", x, rates, Colour.MISSING, unit, size=9, symbol="cross")]
+    marks = [point_series("step", x, rates, Colour.MISSING, unit, size=9, symbol="cross")]
     x_title = "s since the overload (shaded: 95 % interval of each step)"
-    return _over_time(
-        "Capacity over time", x_title, result.course, zero_at, marks if x else [], spans
-    )
+    figure = _over_time("Capacity over time", x_title, result.course, zero_at, spans)
+    figure.series.extend(marks if x else [])
+    return figure
 
 
 def drill(study: Study) -> Figure:
@@ -270,36 +272,36 @@ def drill(study: Study) -> Figure:
     zero_at = result.event.started_at or result.event.planned_at
     top = max((dip.level_bits_per_second for dip in result.flows), default=0.0)
     unit = rate_unit(result.course.bits_per_second)
-    event = series("line", "event", [0.0, 0.0], [0.0, top], Colour.TARGET, unit, dash="dash")
+    event = line_series("event", [0.0, 0.0], [0.0, top], Colour.TARGET, unit, dash="dash")
     spans = []
     if result.outage_from_at is not None and result.outage_s is not None:
         first_s = (result.outage_from_at - zero_at).total_seconds()
         spans = [(first_s, first_s + result.outage_s)]
     x_title = "s since the event (shaded: outage measured by probes)"
-    marks = [event] if top else []
-    return _over_time("Payload around the event", x_title, result.course, zero_at, marks, spans)
+    figure = _over_time("Payload around the event", x_title, result.course, zero_at, spans)
+    figure.series.extend([event] if top else [])
+    return figure
 
 
 def _over_time(
     title: str,
     x_title: str,
-    course: RateCurve,
+    curve: RateCurve,
     zero_at: datetime,
-    marks: Sequence[ChartSeries],
     spans: Sequence[tuple[float, float]],
 ) -> Figure:
     """Return a rate over time, with spans that are wide enough to be visible."""
-    rates = list(course.bits_per_second)
+    rates = list(curve.bits_per_second)
     unit = rate_unit(rates)
-    first_s = (course.start_at - zero_at).total_seconds()
-    x = [first_s + course.every_s * (number + 0.5) for number in range(len(rates))]
-    least_s = _SPAN_MIN_RATIO * len(rates) * course.every_s
+    first_s = (curve.start_at - zero_at).total_seconds()
+    x = [first_s + curve.every_s * (number + 0.5) for number in range(len(rates))]
+    least_s = _SPAN_MIN_RATIO * len(rates) * curve.every_s
     margins_s = [max(0.0, least_s - (last - first)) / 2 for first, last in spans]
     return Figure(
         title=title,
         x=ChartAxis(title=x_title),
         y=ChartAxis(title=f"{unit.name}, payload at real scale"),
-        series=[series("line", "payload received", x, rates, Colour.FLEET, unit), *marks],
+        series=[line_series("payload received", x, rates, Colour.FLEET, unit)],
         spans=[
             (first - margin_s, last + margin_s)
             for (first, last), margin_s in zip(spans, margins_s, strict=True)

@@ -21,9 +21,10 @@ from broadside.coordinator.views.charts.figure import (
     Figure,
     HeatMap,
     Unit,
+    line_series,
     numbers,
+    point_series,
     rate_unit,
-    series,
     time_unit,
 )
 from broadside.coordinator.views.charts.inputs import BurstView, layer_label, scale_note
@@ -54,15 +55,15 @@ def throughput(view: BurstView) -> Figure:
     x = _seconds(view)
     drawn = _counter_series(view, factor, unit)
     drawn += [
-        series("line", "fleet sent", x, sent, Colour.SENT, unit, dash="dot", width=1.25),
-        series("line", "fleet received", x, received, Colour.FLEET, unit, width=2.25),
+        line_series("fleet sent", x, sent, Colour.SENT, unit, dash="dot", width=1.25),
+        line_series("fleet received", x, received, Colour.FLEET, unit, width=2.25),
     ]
     coverage = _in_burst(view, data.coverage_ratio)
     best = np.nanmax(coverage) if not np.isnan(coverage).all() else 0.0
     partial = np.where(coverage < best - COVERAGE_TOLERANCE_RATIO, received, np.nan)
     if not np.isnan(partial).all():
         name = "seconds without data of some pairs"
-        drawn.append(series("points", name, x, partial, Colour.WARN, unit, size=5, symbol="ring"))
+        drawn.append(point_series(name, x, partial, Colour.WARN, unit, size=5, symbol="ring"))
     spans = []
     if data.window is not None:
         first, stop = (_offset_s(view) + np.array(data.window)) / time.size
@@ -70,14 +71,13 @@ def throughput(view: BurstView) -> Figure:
     if target is not None:
         ends = np.array([x[0], x[-1]]) if len(x) else np.array([0.0, data.duration_s])
         constant = [target, target]
-        drawn.append(series("line", "target", ends, constant, Colour.TARGET, unit, dash="dash"))
+        drawn.append(line_series("target", ends, constant, Colour.TARGET, unit, dash="dash"))
     return _by_second(
         view,
         f"Throughput of the fleet, {layer_label(layer)}{scale_note(spec.scale)}",
-        f"{unit.name}, {layer_label(layer)}",
+        ChartAxis(title=f"{unit.name}, {layer_label(layer)}"),
         drawn,
-        note="shaded: measurement window",
-        spans=spans,
+        windows=spans,
     )
 
 
@@ -104,14 +104,14 @@ def pair_percentiles(view: BurstView) -> Figure:
         fill = Colour.FLEET_BAND if is_filled else None
         thin: dict[str, Any] = {"dash": dash, "width": 1}
         drawn += [
-            series("line", f"p95{suffix}", x, p95, colour, unit, **thin),
-            series("line", f"p5{suffix}", x, p5, colour, unit, fill=fill, **thin),
-            series("line", f"median{suffix}", x, median, colour, unit, width=2.25),
+            line_series(f"p95{suffix}", x, p95, colour, unit, **thin),
+            line_series(f"p5{suffix}", x, p5, colour, unit, fill=fill, **thin),
+            line_series(f"median{suffix}", x, median, colour, unit, width=2.25),
         ]
     return _by_second(
         view,
         f"Rate of the pairs: p5, median and p95, payload{scale_note(view.spec.scale)}",
-        f"{unit.name} per pair, payload",
+        ChartAxis(title=f"{unit.name} per pair, payload"),
         drawn,
     )
 
@@ -168,7 +168,8 @@ def cpu(view: BurstView) -> Figure:
     """Return the mean utilization of all cores, for clients and servers."""
     values = {"clients": view.series.client_cpu_ratio, "servers": view.series.server_cpu_ratio}
     title = "CPU utilization of the agents' hosts, mean"
-    return _two_lines(view, title, "% of all cores, host", PERCENT, values, y_range=(0, 100))
+    y = ChartAxis(title="% of all cores, host", range=(0, 100))
+    return _two_lines(view, title, y, PERCENT, values)
 
 
 def reconciliation(view: BurstView) -> Figure:
@@ -201,10 +202,10 @@ def reconciliation(view: BurstView) -> Figure:
         x=ChartAxis(title=f"{time.name} since the planned start (lag {lag})"),
         y=ChartAxis(title=f"{unit.name}, {_COUNTER_LAYERS[result.layer]}"),
         series=[
-            series(
-                "line", f"device counter ({result.source})", x, rate.repeat(2), Colour.COUNTER, unit
+            line_series(
+                f"device counter ({result.source})", x, rate.repeat(2), Colour.COUNTER, unit
             ),
-            series("line", name, x, fleet.repeat(2), Colour.FLEET, unit, dash="dash"),
+            line_series(name, x, fleet.repeat(2), Colour.FLEET, unit, dash="dash"),
         ],
     )
 
@@ -214,46 +215,45 @@ def _by_flow(
 ) -> Figure:
     flows = view.series.flows
     names = [flow.flow.value for flow in flows] if len(flows) > 1 else [y_title.split(",")[0]]
-    return _two_lines(view, title, y_title, unit, dict(zip(names, values, strict=True)))
+    y = ChartAxis(title=y_title)
+    return _two_lines(view, title, y, unit, dict(zip(names, values, strict=True)))
 
 
 def _two_lines(
     view: BurstView,
     title: str,
-    y_title: str,
+    y: ChartAxis,
     unit: Unit,
     values: Mapping[str, Floats],
-    y_range: tuple[float, float] | None = None,
 ) -> Figure:
     """Return a chart of at most two named quantities. The second line is dashed."""
     checks = ((Colour.FLEET, "solid"), (Colour.OTHER, "dash"))
     x = _seconds(view)
     drawn = [
-        series("line", name, x, _in_burst(view, ratios), colour, unit, dash=dash)
+        line_series(name, x, _in_burst(view, ratios), colour, unit, dash=dash)
         for (name, ratios), (colour, dash) in zip(values.items(), checks, strict=False)
     ]
-    return _by_second(view, title, y_title, drawn, y_range=y_range)
+    return _by_second(view, title, y, drawn)
 
 
 def _by_second(
     view: BurstView,
     title: str,
-    y_title: str,
+    y: ChartAxis,
     drawn: list[ChartSeries],
-    *,
-    note: str = "",
-    spans: list[tuple[float, float]] | None = None,
-    y_range: tuple[float, float] | None = None,
+    windows: list[tuple[float, float]] | None = None,
 ) -> Figure:
+    """Return a chart over the seconds of a burst. ``windows`` are shaded."""
+    note = "" if windows is None else " (shaded: measurement window)"
     time = time_unit(view.series.duration_s)
     first_s, last_s = _range_s(view)
-    x_title = f"{time.name} since the planned start" + (f" ({note})" if note else "")
+    x_title = f"{time.name} since the planned start{note}"
     return Figure(
         title=title,
         x=ChartAxis(title=x_title, range=(first_s / time.size, last_s / time.size)),
-        y=ChartAxis(title=y_title, range=y_range),
+        y=y,
         series=drawn,
-        spans=spans,
+        spans=windows,
     )
 
 
@@ -323,7 +323,7 @@ def _counter_series(view: BurstView, factor: float, unit: Unit) -> list[ChartSer
     )
     name = f"device counter ({result.source}, {lag})"
     x = x / time_unit(view.series.duration_s).size
-    return [series("line", name, x, rate.repeat(2), Colour.COUNTER, unit)]
+    return [line_series(name, x, rate.repeat(2), Colour.COUNTER, unit)]
 
 
 def _column_means(cells: NDArray[np.float64], width: int) -> NDArray[np.float64]:

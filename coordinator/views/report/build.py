@@ -38,7 +38,7 @@ def build(source: Source) -> Report:
         setup.clocks_section(source),
         evidence.reconciliation_section(source),
         results.completeness_section(source),
-        evidence.course_section(source),
+        evidence.trend_section(source),
         setup.configuration_section(source),
         setup.generators_section(source),
         setup.device_section(source),

@@ -6,7 +6,6 @@ from typing import Final
 from broadside.coordinator.core.formatting import (
     count,
     dollars,
-    dollars_each,
     instant,
     number,
     quantity,
@@ -16,6 +15,7 @@ from broadside.coordinator.core.formatting import (
     signed_ratio,
     size,
     time,
+    unit_price,
 )
 from broadside.coordinator.core.judge.reconciliation.residual_causes import UNSEEN_BY_BYTES
 from broadside.coordinator.core.run_trends import bursts_of
@@ -228,7 +228,7 @@ def _residual(result: Reconciliation) -> str:
     return f"{signed_ratio(result.residual_ratio)} ({low} to {high} at 95 %)"
 
 
-def course_section(source: Source) -> Section | None:
+def trend_section(source: Source) -> Section | None:
     """Return a section with availability, trends and disruptions. None if there are none."""
     series = source.summary.course
     if series is None:
@@ -323,7 +323,7 @@ def cost_section(source: Source) -> Section | None:
         {
             "item": lambda line: line.item,
             "quantity": lambda line: quantity(line.quantity, line.unit),
-            "unit price": lambda line: dollars_each(line.usd_each),
+            "unit price": lambda line: unit_price(line.usd_each),
             "sum": lambda line: _dollar_range(line.usd, line.low_usd, line.high_usd),
             "source": lambda line: (
                 ", ".join(str(value) for value in (line.source, line.as_of) if value) or "unknown"

@@ -10,7 +10,7 @@ from broadside.coordinator.studies.study import Study
 from broadside.coordinator.views.charts.study_charts import chart_of, draw_study
 from broadside.coordinator.views.report.document import ChartPlace, Section
 from broadside.coordinator.views.report.render import drawings, page
-from broadside.coordinator.views.report.study_tables import stands, study_tables
+from broadside.coordinator.views.report.study_tables import study_state, study_tables
 from broadside.exchange.messages import Message, UtcDatetime
 from broadside.exchange.version import version_text
 
@@ -38,7 +38,7 @@ def build_study(study: Study, now: datetime) -> StudyReport:
     note = "" if scale == 1 else f" Rates are at real scale (the lab has the scale 1:{scale:g})."
     return StudyReport(
         headline="The study has no result yet." if conclusion is None else conclusion.sentence,
-        status=stands(study),
+        status=study_state(study),
         sections=(
             Section(
                 id="chart",

@@ -55,7 +55,7 @@ def study_tables(study: Study) -> Iterator[Table]:
         yield _outages(study.conclusion.drilled)
 
 
-def stands(study: Study) -> str:
+def study_state(study: Study) -> str:
     """Return the state of a study as text."""
     if study.ended_at is None:
         if study.cancelled_at is not None:

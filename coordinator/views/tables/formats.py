@@ -68,7 +68,7 @@ class Format(StrEnum):
     JSON = "json"
 
     @property
-    def whole(self) -> bool:
+    def is_single_file(self) -> bool:
         """Return True if one file contains all tables."""
         return self in (Format.XLSX, Format.JSON)
 
@@ -323,9 +323,9 @@ def _add_verdict(book: Any, metadata: Metadata, summary: RunSummary) -> None:
     worksheet.write_row(row + 1, 0, titles, bold)
     row += 2
     for metric in metric_rows(summary):
-        worksheet.write_row(row, 0, (metric.words, metric.layer, metric.measured))
+        worksheet.write_row(row, 0, (metric.label, metric.layer, metric.measured))
         if metric.value is not None:
-            scale = 1 if metric.stands_for is None else summary.scale
+            scale = 1 if metric.scaled_metric is None else summary.scale
             worksheet.write_row(row, 3, (metric.value, metric.value * scale))
         row += 1
     worksheet.write_string(row + 1, 0, "findings", bold)

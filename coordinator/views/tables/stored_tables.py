@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
@@ -33,7 +34,7 @@ async def export_run(
     records = coordinator.fabric.records
     plan = await coordinator.stored.read_plan(run_id)
     summary = await complete_summary(records, run_id, await summary_of(coordinator, run_id))
-    wanted = plan.bursts if format.whole or table == "seconds" else ()
+    wanted = plan.bursts if format.is_single_file or table == "seconds" else ()
     read = [await read_series(records, run_id, burst.index) for burst in wanted]
     series = [burst for burst in read if burst is not None]
     head = {
@@ -55,26 +56,36 @@ class SecondsOf(StrEnum):
     PAIR = "pair"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeriesQuery:
+    """Seconds of a burst to return.
+
+    Attributes:
+        burst_index: Burst index, starting at 0.
+        resolution_s: Number of seconds to combine in a row.
+        of: Fleet or pairs. None selects the fleet, or pairs if ``pair`` is given.
+        pair: Name or number of one pair. None selects all pairs.
+    """
+
+    burst_index: int
+    resolution_s: int = 1
+    of: SecondsOf | None = None
+    pair: str | None = None
+
+
 async def series_body(
     coordinator: Coordinator,
     run_id: str,
-    burst_index: int,
+    query: SeriesQuery,
     media_type: str,
-    *,
-    resolution_s: int = 1,
-    of: SecondsOf | None = None,
-    pair: str | None = None,
 ) -> bytes:
     """Return the seconds of a burst as a file.
 
     Args:
         coordinator: The coordinator with the run.
         run_id: The run's id.
-        burst_index: Burst index, starting at 0.
+        query: Seconds to return.
         media_type: One of ``formats.FORMATS``.
-        resolution_s: Number of seconds to combine in a row.
-        of: Fleet or pairs. None selects the fleet, or pairs if ``pair`` is given.
-        pair: Name or number of one pair. None selects all pairs.
 
     Raises:
         UnknownRun: The run does not exist.
@@ -83,14 +94,15 @@ async def series_body(
         BurstNotOver: The burst is not over.
         NotAcceptable: The format is not available.
     """
+    burst_index, resolution_s, pair = query.burst_index, query.resolution_s, query.pair
     plan = await plan_with_burst(coordinator, run_id, burst_index)
     names = [planned.name for planned in plan.pairs]
     index = None if pair is None else _pair_index(run_id, pair, names)
-    if pair is not None and of is SecondsOf.FLEET:
+    if pair is not None and query.of is SecondsOf.FLEET:
         raise UnknownPair(
             f"pair {pair}: the fleet's seconds have no pairs; set of=pair, or omit it"
         )
-    of = of or (SecondsOf.FLEET if pair is None else SecondsOf.PAIR)
+    of = query.of or (SecondsOf.FLEET if pair is None else SecondsOf.PAIR)
     series = await read_series(coordinator.fabric.records, run_id, burst_index)
     if series is None:
         raise BurstNotOver(f"burst {burst_index} of run {run_id} is not finished")

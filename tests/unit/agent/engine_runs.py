@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from broadside.agent.engine_process import EngineProcess, Exit, OnLine
+from broadside.agent.engine_process import EngineProcess, Exit, OnLine, ProcessSetup, StopRules
 
 
 async def run_engine(
@@ -15,6 +15,9 @@ async def run_engine(
 ) -> Exit:
     """Spawn the engine and wait for its exit. Raises ``EngineUnusable`` if it cannot start."""
     process = await EngineProcess.spawn(
-        argv, on_line=on_line, deadline_at_s=deadline_at_s, hard_stop_at_s=hard_stop_at_s, env=env
+        argv,
+        on_line=on_line,
+        stop=StopRules(deadline_at_s=deadline_at_s, hard_stop_at_s=hard_stop_at_s),
+        setup=ProcessSetup(env=env),
     )
     return await process.wait()

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broadside.agent.attempt import Attempt, Transcript
+from broadside.agent.attempt import Attempt, AttemptLimits, Transcript
 from broadside.agent.engine_process import EngineProcess
 from broadside.exchange.engines.port import FileWatch, Process, Reading
 from tests.unit.agent.jobs import make_reading
@@ -42,8 +42,7 @@ async def started(code: str, stop_after_s: float | None) -> Attempt:
     return await Attempt.spawn(
         Process(argv=(sys.executable, "-c", code), stop_after_s=stop_after_s),
         AnyReader(),
-        raw_max_bytes=1000,
-        instant_s=time.time(),
+        AttemptLimits(raw_max_bytes=1000, instant_s=time.time()),
     )
 
 
@@ -100,7 +99,7 @@ async def test_counters_are_read_before_the_second_process_starts(
             watches=(FileWatch(name="io", path="/proc/{pid}/io"),),
         ),
         RecordingReader(),
-        raw_max_bytes=1000,
+        AttemptLimits(raw_max_bytes=1000),
     )
     await attempt.exit
     assert order[:3] == ["1", "io", "2"]

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broadside.agent.decide import (
+    GateReport,
     InvalidJob,
     Unfamiliar,
     check,
@@ -203,8 +204,7 @@ def judge(
         make_job(),
         replace(read, report=read.report.model_copy(update=report)),
         make_exit(**exit_),
-        release=release,
-        gate_refusal=gate_refusal,
+        GateReport(release=release, refusal=gate_refusal),
         late_after_s=1.0,
     )
     return ending.outcome, ending.reason

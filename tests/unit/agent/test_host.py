@@ -9,7 +9,7 @@ from broadside.agent.agent_settings import AgentSettings
 from broadside.agent.check import checks
 from broadside.agent.host import Host, find_host
 from broadside.agent.netlink import _messages
-from broadside.agent.presence import AgentHealth, describe
+from broadside.agent.presence import AgentHealth, Lifetime, describe
 from broadside.coordinator.core.plan.planner import _host_warnings
 from broadside.exchange.messages import HostInfo, Presence, Role
 
@@ -33,7 +33,7 @@ def find_test_host(
 
 
 def presence_of(host: Host) -> Presence:
-    return describe(SETTINGS, host, AgentHealth(), None, stopping=False, started_at=AT, now=AT)
+    return describe(SETTINGS, host, AgentHealth(), None, Lifetime(started_at=AT, now=AT))
 
 
 def test_readable_host_has_no_warning(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import pytest
 from broadside.agent import presence as presence_module
 from broadside.agent.engine_process import Iperf3
 from broadside.agent.host import HostUnknown
-from broadside.agent.presence import AgentHealth, HeartbeatPublisher, describe
+from broadside.agent.presence import AgentHealth, HeartbeatPublisher, Lifetime, describe
 from broadside.agent.run import JsonLines, TextLines
 from broadside.exchange.engines.iperf3_account import Version
 from broadside.exchange.messages import AgentState, ClockReading, ClockSource, HostInfo, Role
@@ -31,9 +31,7 @@ def test_presence_describes_the_agent() -> None:
             busy_ports=(5202,),
         ),
         None,
-        stopping=False,
-        started_at=INSTANT_AT,
-        now=INSTANT_AT + timedelta(seconds=5),
+        Lifetime(stopping=False, started_at=INSTANT_AT, now=INSTANT_AT + timedelta(seconds=5)),
     )
     assert (presence.role, presence.address, presence.nic) == (Role.SERVER, "10.1.1.1", "eth0")
     assert (presence.ports, presence.busy_ports) == ((5201,), (5202,))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from broadside.agent.client_tunnel import ClientTunnel
 from broadside.agent.tunnel import (
+    DeviceSettings,
     TunnelFailed,
     can_tunnel,
     clash,
@@ -51,12 +52,14 @@ def test_pairs_of_a_run_have_distinct_devices_and_addresses(a: int, b: int) -> N
 def test_device_has_a_mark_and_a_reduced_mtu() -> None:
     commands = device_commands(
         tunnel(),
-        local="10.1.1.3",
-        remote="10.2.1.3",
-        inner="198.19.128.9",
-        nic="eth0",
-        mtu=1500,
-        mark=mark_of("c1", Role.CLIENT),
+        DeviceSettings(
+            local="10.1.1.3",
+            remote="10.2.1.3",
+            inner="198.19.128.9",
+            nic="eth0",
+            mark=mark_of("c1", Role.CLIENT),
+        ),
+        1500,
     )
     assert commands.splitlines() == [
         (

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from broadside.exchange.engines.iperf3 import client_argv, server_argv, streams_json
+from broadside.exchange.engines.iperf3 import ServerLimits, client_argv, server_argv, streams_json
 from broadside.exchange.engines.iperf3_account import Version, parse_version
 from broadside.exchange.engines.port import Unsupported
 from broadside.exchange.messages import Direction, Endpoint, Job, Protocol, Traffic
@@ -125,7 +125,11 @@ def test_option_is_used_only_from_its_release(option: str, first: Version) -> No
 def test_server_options_depend_on_the_release() -> None:
     def server(version: Version) -> dict[str, str | bool]:
         argv = server_argv(
-            5201, version, binary=("iperf3",), bind="10.0.0.2", max_duration_s=60, idle_s=90
+            5201,
+            version,
+            binary=("iperf3",),
+            bind="10.0.0.2",
+            limits=ServerLimits(max_duration_s=60, idle_s=90),
         )
         return options(argv)
 
@@ -152,7 +156,9 @@ def test_all_options_are_in_the_help_text(version: Version, direction: Direction
         congestion="reno",
         omit_s=1,
     )
-    servers = server_argv(1, version, binary=("iperf3",), max_duration_s=1, idle_s=1)
+    servers = server_argv(
+        1, version, binary=("iperf3",), limits=ServerLimits(max_duration_s=1, idle_s=1)
+    )
     assert client(full, version).keys() <= known
     assert options(servers).keys() <= known
 

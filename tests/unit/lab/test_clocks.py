@@ -50,6 +50,6 @@ def test_folder_survives_removal_by_an_ending_lab(
             path.rmdir()
 
     monkeypatch.setattr(Path, "mkdir", mkdir_and_remove)
-    clocks._keep_folder("bs7")
+    clocks._create_folder("bs7")
     with pytest.raises(OSError, match="not empty"):
         folder.rmdir()

@@ -183,10 +183,10 @@ def _udp_lost(given: BottleneckInput) -> bool:
     return given.traffic.protocol is Protocol.UDP and bool(has_drops(given))
 
 
-def _each_alone(given: BottleneckInput) -> bool:
+def _pairs_are_independent(given: BottleneckInput) -> bool:
     moves = given.lead.share_movement_ratio
     alone = moves is not None and CANCEL_MAX_RATIO <= moves <= TOGETHER_RATIO
-    return len(given.pairs) > 1 and (given.each_stream is not None or alone)
+    return len(given.pairs) > 1 and (given.stream_rate is not None or alone)
 
 
 # The first row that applies is used.
@@ -207,7 +207,7 @@ NEXT_RUNS: Final = (
         situation="Each pair is limited by itself.",
         advice="Run the same pairs with another VM size. If the rate changes, the hosts are the "
         "limit; if it is the same, the path limits each pair",
-        applies=_each_alone,
+        applies=_pairs_are_independent,
     ),
     NextRun(
         situation="Anything else.",

@@ -53,7 +53,7 @@ class BottleneckInput:
         return self.flows[0]
 
     @property
-    def each_stream(self) -> float | None:
+    def stream_rate(self) -> float | None:
         """Rate of each stream in bit/s, or None if the pairs have different rates."""
         median, cov = self.lead.pair_median_bits_per_second, self.lead.pair_cov_ratio
         if median is None or cov is None or cov > EQUAL_COV_RATIO:
@@ -78,7 +78,7 @@ class BottleneckInput:
         return max(known) if known and len(known) == len(ratios) else None
 
     @property
-    def senders_have_room(self) -> bool:
+    def senders_have_capacity(self) -> bool:
         """True if no sender's NIC is known to be near its limit."""
         return all((r or 0.0) < ROOM_RATIO for pair in self.pairs for r in self.sender_nics(pair))
 
@@ -232,7 +232,7 @@ def has_drops(given: BottleneckInput) -> bool | None:
     return some and lead.retransmit_ratio > CLEAN_RATIO
 
 
-def drops_could_hold(given: BottleneckInput) -> bool | None:
+def drops_can_limit(given: BottleneckInput) -> bool | None:
     """Return True if drops can explain the mean rate of the TCP streams (Mathis).
 
     None if drops were not counted. If the RTT is unknown, any number of drops could be the limit.
@@ -335,7 +335,7 @@ def movement_facts(given: BottleneckInput) -> list[str]:
     These facts do not show where a limit is.
     """
     facts = []
-    if (item := given.each_stream) is not None and len(given.pairs) > 1:
+    if (item := given.stream_rate) is not None and len(given.pairs) > 1:
         facts.append(
             f"all {len(given.pairs)} pairs have the same rate per stream, {formatting.rate(item)} "
             f"(within {formatting.ratio(EQUAL_COV_RATIO, 0)}), as if each pair has its own limit"
@@ -364,14 +364,14 @@ def crowded_hosts(given: BottleneckInput) -> Sequence[str]:
     """
     seen: dict[str, list[bool]] = {}
     for pair in given.pairs:
-        client = _has_room(pair.client_cpu_ratio, pair.client_core_ratio, pair.client_nic_ratio)
-        server = _has_room(pair.server_cpu_ratio, pair.server_core_ratio, pair.server_nic_ratio)
+        client = _has_capacity(pair.client_cpu_ratio, pair.client_core_ratio, pair.client_nic_ratio)
+        server = _has_capacity(pair.server_cpu_ratio, pair.server_core_ratio, pair.server_nic_ratio)
         for agent, space in ((pair.client_agent_id, client), (pair.server_agent_id, server)):
             if agent is not None:
                 seen.setdefault(agent, []).append(space)
     return [agent for agent, rooms in seen.items() if len(rooms) > 1 and not all(rooms)]
 
 
-def _has_room(cpu: float | None, core: float | None, nic: float | None) -> bool:
+def _has_capacity(cpu: float | None, core: float | None, nic: float | None) -> bool:
     busiest = None if cpu is None or core is None else max(cpu, core)
     return busiest is not None and busiest < CPU_FULL_RATIO and nic is not None and nic < ROOM_RATIO

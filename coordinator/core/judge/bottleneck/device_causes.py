@@ -106,19 +106,23 @@ DEVICE_CPU: Final = Cause(
 )
 
 
-def flat_counter(held: Reconciliation | None) -> str | None:
+def flat_counter(counter: Reconciliation | None) -> str | None:
     """Return a text if the rate in the device counter is constant.
 
     None if it is not constant or unknown.
     """
-    if held is None or held.firewall_bits_per_second is None or held.ledger_cov_ratio is None:
+    if (
+        counter is None
+        or counter.firewall_bits_per_second is None
+        or counter.ledger_cov_ratio is None
+    ):
         return None
-    if held.ledger_cov_ratio >= FLAT_COV_RATIO:
+    if counter.ledger_cov_ratio >= FLAT_COV_RATIO:
         return None
     return (
         "the rate in the device counter is constant at "
-        f"{formatting.rate(held.firewall_bits_per_second)} (CoV "
-        f"{formatting.ratio(held.ledger_cov_ratio, 1)})"
+        f"{formatting.rate(counter.firewall_bits_per_second)} (CoV "
+        f"{formatting.ratio(counter.ledger_cov_ratio, 1)})"
     )
 
 
@@ -130,7 +134,7 @@ def _known_rate(given: BottleneckInput) -> Evidence:
     Reads: the device counter; the table of documented limits (device.sku).
     If absent: missing: the counter, or device.sku.
     """
-    if not given.crosses or not given.senders_have_room or is_idle(given):
+    if not given.crosses or not given.senders_have_capacity or is_idle(given):
         return ABSENT
     known, stored = DOCUMENTED.firewall.get(given.sku or ""), given.reconciliation
     if stored is None or stored.firewall_bits_per_second is None:
@@ -145,7 +149,7 @@ def _known_rate(given: BottleneckInput) -> Evidence:
         f"{flat}; the documented rate of {given.sku} is {formatting.rate(known.bits_per_second)} "
         f"({known.source}, {known.as_of})",
         *path_facts(given),
-        *_room_facts(given),
+        *_capacity_facts(given),
     )
 
 
@@ -158,7 +162,7 @@ KNOWN_RATE: Final = Cause(
 )
 
 
-def _own_queue(given: BottleneckInput) -> Evidence:
+def _device_queue(given: BottleneckInput) -> Evidence:
     """Check that pairs share one limit, and that the device itself queues or drops packets.
 
     Evidence: the variance of the fleet's total rate is under the 1 % quantile of independent pairs;
@@ -168,7 +172,7 @@ def _own_queue(given: BottleneckInput) -> Evidence:
         counter; the idle RTT.
     If absent: missing: seconds of three pairs, or where the shared limit is.
     """
-    if not given.crosses or not given.senders_have_room or is_idle(given):
+    if not given.crosses or not given.senders_have_capacity or is_idle(given):
         return ABSENT
     shared = traded(given)
     if shared is None:
@@ -190,10 +194,12 @@ def _own_queue(given: BottleneckInput) -> Evidence:
             "drop counter)"
         )
     flat = flat_counter(given.reconciliation)
-    return found(shared, *local, *path_facts(given), *([flat] if flat else []), *_room_facts(given))
+    return found(
+        shared, *local, *path_facts(given), *([flat] if flat else []), *_capacity_facts(given)
+    )
 
 
-def _room_facts(given: BottleneckInput) -> list[str]:
+def _capacity_facts(given: BottleneckInput) -> list[str]:
     nic = given.nic_ratio
     if nic is None:
         return []
@@ -244,7 +250,7 @@ OWN_QUEUE: Final = Cause(
     name=LimiterName.FIREWALL,
     refuted_by=_REFUTED,
     advice=_SCALE_OUT,
-    evaluate=_own_queue,
+    evaluate=_device_queue,
 )
 
 
@@ -256,8 +262,8 @@ def _single_flow(given: BottleneckInput) -> Evidence:
     Reads: receivers' seconds; the table of documented limits (device.sku).
     If absent: not this cause.
     """
-    item, known = given.each_stream, DOCUMENTED.flow.get(given.sku or "")
-    if item is None or not given.senders_have_room or not given.crosses or known is None:
+    item, known = given.stream_rate, DOCUMENTED.flow.get(given.sku or "")
+    if item is None or not given.senders_have_capacity or not given.crosses or known is None:
         return ABSENT
     if abs(item / known.bits_per_second * given.scale - 1) >= NEAR_RATIO:
         return ABSENT

@@ -13,7 +13,7 @@ from broadside.coordinator.core.judge.bottleneck.bottleneck_evidence import (
     BottleneckInput,
     Cause,
     Evidence,
-    drops_could_hold,
+    drops_can_limit,
     found,
     has_drops,
     idle_rtt_s,
@@ -225,7 +225,7 @@ def _window(given: BottleneckInput) -> Evidence:
     requested = given.traffic.window_bytes is not None
     if given.traffic.protocol is Protocol.UDP or not full or is_queued(given):
         return ABSENT
-    shrunk = drops_could_hold(given) if requested else has_drops(given)
+    shrunk = drops_can_limit(given) if requested else has_drops(given)
     if shrunk:
         return ABSENT
     if is_queued(given) is None:

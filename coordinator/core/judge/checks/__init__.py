@@ -15,6 +15,11 @@ __all__ = [
     "RUN_CHECKS",
     "BurstInput",
     "RunInput",
+    "check_types",
+    "counter_checks",
+    "decision",
     "evaluate_burst",
     "evaluate_run",
+    "rate_checks",
+    "shape_check",
 ]

@@ -31,7 +31,10 @@ AFTER_BINS: Final = 5.0
 # Bins of this length or longer are from a metric. Shorter bins are from a counter.
 COARSE_S: Final = 10.0
 _CONFIGURE = "Configure a byte_counter (BROADSIDE_TELEMETRY_FILE) before the launch"
-_WAIT = "Wait until the metric is complete, then recompute the verdict"
+_REPEAT = (
+    "Find out why the values are missing, and set a larger settle_s of the source if they arrive "
+    "late. Then run again, because a stored verdict does not read the source again"
+)
 _KEEP = "Record the device counter from some minutes before the first burst to some after the last"
 
 
@@ -62,7 +65,7 @@ def _record_findings(inputs: RunInput) -> Iterator[Finding]:
             "ledger-absent",
             105,
             f"The device counter {promise.source} was promised at launch, but it returned no data.",
-            "Make the source available and recompute the verdict, or launch without a counter",
+            "Make the source available, then run again; or launch without a counter",
         )
     if ledger is None:
         return
@@ -72,7 +75,7 @@ def _record_findings(inputs: RunInput) -> Iterator[Finding]:
             94,
             f"The device counter {ledger.source} returned incomplete data ({ledger.partial}). Its "
             "bytes are not used.",
-            "Make every store or page of the source available, then recompute the verdict",
+            "Make every store or page of the source available, then run again",
         )
     yield from _late_counter(inputs.plan, ledger)
     known = {
@@ -91,7 +94,7 @@ def _record_findings(inputs: RunInput) -> Iterator[Finding]:
             f"{formatting.ratio(known[worst], 1)} of the fleet's bytes; "
             f"{formatting.ratio(least, 0)} are required. {len(thin)} of {len(inputs.bursts)} "
             "bursts are below this limit.",
-            _WAIT,
+            _REPEAT,
         )
 
 
@@ -172,7 +175,7 @@ def _reference_findings(plan: Plan, ledger: FirewallLedger | None) -> Iterator[F
             f"The device counter {ledger.source} must continue for {standby_s:g} s after the last "
             "burst, because its bins may be late by this time. It ends earlier, so it does not "
             "prove the bypass.",
-            _WAIT,
+            _REPEAT,
         )
 
 
@@ -256,7 +259,7 @@ def _no_residual(inputs: BurstInput, counter: Reconciliation) -> Result:
         "ledger-empty",
         75,
         f"The device counter {counter.source} has no value for this burst.",
-        _WAIT,
+        _REPEAT,
     )
 
 

@@ -16,9 +16,13 @@ __all__ = [
     "DeclarationError",
     "Neighbour",
     "certain_declaration_error",
+    "counter_bins",
+    "device_prediction",
     "fleet_curve",
     "is_clock",
+    "lag",
     "readable",
     "reconcile",
     "reconcile_run",
+    "residual_causes",
 ]

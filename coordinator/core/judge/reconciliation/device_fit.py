@@ -107,35 +107,49 @@ def fit_burst(bins: BinSums, level: float, noise: float, bounds: FitBounds) -> F
     shifts = scale * (np.stack((bins.earlier, bins.later)) - bins.fleet)
     peak = float((bins.fleet / np.maximum(bins.width, 1e-9)).max())
     flat = bounds.flat_ratio * counted + PLACED_RATIO * bounds.reading_s * scale * peak
-    fits = (
-        _fit_at(fleet, counts, shifts, flat, noise, bounds)
-        for fleet in bins.placed.T
-        if fleet.sum() > 0
-    )
+    allowed = _Allowed(shifts=shifts, flat_bytes=flat, noise_ratio=noise, bounds=bounds)
+    fits = (_fit_at(fleet, counts, allowed) for fleet in bins.placed.T if fleet.sum() > 0)
     return min(fits, key=lambda fit: fit.distance_ratio / fit.limit_ratio, default=None)
 
 
-def _fit_at(
-    fleet: Floats, counts: Floats, shifts: Floats, flat: float, noise: float, bounds: FitBounds
-) -> Fit:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Allowed:
+    """Differences between the curves that known errors can explain.
+
+    Attributes:
+        shifts: Bytes that clock errors can move into each bin, shape (2, bins).
+        flat_bytes: Bytes that can be at any time in the burst.
+        noise_ratio: Relative standard deviation of a bin.
+        bounds: Bounds for other errors.
+    """
+
+    shifts: Floats
+    flat_bytes: float
+    noise_ratio: float
+    bounds: FitBounds
+
+
+def _fit_at(fleet: Floats, counts: Floats, allowed: _Allowed) -> Fit:
     """Compare the curves at one lag.
 
     Args:
         fleet: Predicted payload in each bin.
         counts: Counted bytes in each bin, without background traffic.
-        shifts: Bytes that clock errors can move into each bin, shape (2, bins).
-        flat: Bytes that can be at any time in the burst.
-        noise: Relative standard deviation of a bin.
-        bounds: Bounds for other errors.
+        allowed: Differences that are not a misfit.
     """
+    shifts, bounds = allowed.shifts, allowed.bounds
     counted = float(counts.sum())
     predicted = counted / float(fleet.sum()) * fleet
-    misfit, bent, sigma = counts - predicted, bounds.bend_ratio * predicted, noise * predicted
+    misfit, bent = counts - predicted, bounds.bend_ratio * predicted
+    sigma = allowed.noise_ratio * predicted
     result = (
         _cumulative(misfit, shifts, sigma, bent, bounds.idle_bytes),
         _local(misfit, shifts, sigma, bent, bounds.idle_bytes),
     )
-    worst = max((_worst(item, limit + flat + 1e-9 * counted) for item, limit in result), key=_over)
+    worst = max(
+        (_worst(item, limit + allowed.flat_bytes + 1e-9 * counted) for item, limit in result),
+        key=_over,
+    )
     return Fit(distance_ratio=worst[0] / counted, limit_ratio=worst[1] / counted)
 
 
@@ -145,8 +159,8 @@ def _worst(distance: Floats, limit: Floats) -> tuple[float, float]:
     return float(distance[place]), float(limit[place])
 
 
-def _over(found: tuple[float, float]) -> float:
-    return found[0] / found[1]
+def _over(distance: tuple[float, float]) -> float:
+    return distance[0] / distance[1]
 
 
 def _cumulative(

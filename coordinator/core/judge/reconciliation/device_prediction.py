@@ -23,6 +23,7 @@ from broadside.coordinator.core.judge.reconciliation.counter_bins import (
     countable,
     counter_factor,
     fleet_curve,
+    readable,
     seconds_curve,
 )
 from broadside.coordinator.core.judge.reconciliation.device_fit import HALF_FULL_RATIO, NORMAL_RARE
@@ -44,6 +45,7 @@ from broadside.coordinator.core.judge.reconciliation.lag import (
 from broadside.coordinator.core.measure.formulas.headers import Headers
 from broadside.coordinator.core.measure.grid.series import BurstSeries
 from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.exchange.messages import Protocol
 
 # Margin of one reading at each end, in addition to the lag uncertainty.
 MARGIN_S: Final = 2.0
@@ -78,6 +80,25 @@ class Neighbour:
     burst_index: int
     start_s: int
     received_bytes: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conditions:
+    """Conditions of a run that the comparison needs.
+
+    Attributes:
+        clock_bound_s: Largest clock error of the hosts.
+        neighbours: Bursts of other runs through the same device.
+        absent: Start and end (epoch s) of planned bursts that were not measured.
+        bypassed: True if the run must not cross the device.
+        protocol: Payload protocol.
+    """
+
+    clock_bound_s: float = 0.0
+    neighbours: Sequence[Neighbour] = ()
+    absent: Sequence[tuple[float, float]] = ()
+    bypassed: bool = False
+    protocol: Protocol = Protocol.TCP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,13 +258,11 @@ class DevicePrediction:
         bursts: Sequence[BurstSeries],
         ledger: FirewallLedger,
         headers: Headers,
-        bins: Bins,
-        neighbours: Sequence[Neighbour],
-        absent: Sequence[tuple[float, float]],
-        clock_bound_s: float,
+        conditions: Conditions,
         largest_ratio: float,
     ) -> None:
-        self.clock_bound_s = clock_bound_s
+        bins, neighbours, absent = readable(ledger), conditions.neighbours, conditions.absent
+        self.clock_bound_s = conditions.clock_bound_s
         # A pair without records may have sent this multiple of the mean rate.
         self.largest_ratio = largest_ratio
         self.bursts, self.bins, self.hint_s = bursts, bins, ledger.lag_hint_s

@@ -198,7 +198,7 @@ def estimate_lag(bins: Bins, known: Known, *, grain_s: float, hint_s: float | No
     if scale <= SCALE_MIN or not _explains(few, best):
         return unknown
     near_s = NEAR_BINS * grain_s + MARGIN_S
-    gap = _rivals_apart(few, matched, near_s) and _rivals_apart(full, matched, near_s)
+    gap = _rivals_are_distinct(few, matched, near_s) and _rivals_are_distinct(full, matched, near_s)
     interval = None if gap else _interval(full, best, near_s)
     if interval is None:
         lag_s = float(best.lag_s[0]) if hint_s is None else hint_s
@@ -256,14 +256,14 @@ def _search(view: "_View", step_s: float, drift_s: Floats) -> "_Trials":
     return result
 
 
-def _rivals_apart(view: "_View", found: "_Trials", near_s: float) -> bool:
+def _rivals_are_distinct(view: "_View", best_trials: "_Trials", near_s: float) -> bool:
     """Return True if lags that are more than about one bin apart fit equally well.
 
     A lag that moves most of the fleet bytes outside the bins is not counted, because it explains
     nothing.
     """
     limit = _rival_cost(near_s)
-    alive = found.pick(found.cost < found.cost.min() + limit)
+    alive = best_trials.pick(best_trials.cost < best_trials.cost.min() + limit)
     best = alive.pick([alive.best])
     fits = view.bounded(alive, view.sigma(best), SCALE_RATIO * float(best.scale[0]))
     result_bytes = fits.scale * view.parts(fits.lag_s, fits.drift_s)[0].sum(axis=1)
@@ -357,7 +357,7 @@ def _explains(view: "_View", best: "_Trials") -> bool:
     return half or gain >= EVIDENCE_COST
 
 
-def _drift(view: "_View", found: "_Trials", step_s: float) -> tuple["_Trials | None", float]:
+def _drift(view: "_View", best_trials: "_Trials", step_s: float) -> tuple["_Trials | None", float]:
     """Search for a lag that grows linearly over the run.
 
     It needs to fit better than any constant lag by :data:`EVIDENCE_COST`, even without the burst
@@ -369,12 +369,12 @@ def _drift(view: "_View", found: "_Trials", step_s: float) -> tuple["_Trials | N
         each end of the run in s, in case the lag grows although this is not certain.
     """
     starts = np.sort([first for first, _, payload in view.known.bursts if payload > 0])
-    if len(starts) < DRIFT_BURSTS_MIN or found.scale[found.best] <= SCALE_MIN:
+    if len(starts) < DRIFT_BURSTS_MIN or best_trials.scale[best_trials.best] <= SCALE_MIN:
         return None, 0.0
-    grown = _search_drift(view, found.pick([found.best]), step_s)
+    grown = _search_drift(view, best_trials.pick([best_trials.best]), step_s)
     sigma = view.sigma(grown)
     least = SCALE_RATIO * float(grown.scale[0])
-    single = view.bounded(found, sigma, least)
+    single = view.bounded(best_trials, sigma, least)
     single, grown = single.pick([single.best]), view.bounded(grown, sigma, least)
     gain = _bin_cost(view.misfit(single)[0], sigma) - _bin_cost(view.misfit(grown)[0], sigma)
     burst = np.searchsorted(starts[1:], view.bins.start_s - float(grown.lag_s[0]), side="right")

@@ -27,7 +27,6 @@ from broadside.coordinator.core.judge.reconciliation.counter_bins import (
     ExtraBytes,
     counter_factor,
     extra_bytes,
-    readable,
 )
 from broadside.coordinator.core.judge.reconciliation.device_fit import (
     FitBounds,
@@ -37,6 +36,7 @@ from broadside.coordinator.core.judge.reconciliation.device_fit import (
 )
 from broadside.coordinator.core.judge.reconciliation.device_prediction import (
     BurstShare,
+    Conditions,
     DevicePrediction,
     Neighbour,
     sum_shares,
@@ -46,7 +46,9 @@ from broadside.coordinator.core.judge.reconciliation.lag import Lag
 from broadside.coordinator.core.judge.reconciliation.residual_causes import (
     DOUBT_FACTOR,
     DOUBT_FACTOR_OF_MANY,
+    ForeignTraffic,
     Missing,
+    Residual,
     causes,
     certain_declaration_error,
     counted_flows_only,
@@ -189,18 +191,16 @@ def reconcile_run(
 
     def compare(counter: FirewallLedger) -> tuple[Reconciliation, tuple[Reconciliation, ...]]:
         return reconcile(
-            [counted_flows_only(burst.series, ledger) for burst in bursts],
+            [_counted_burst(burst, ledger) for burst in bursts],
             counter,
             _headers(spec, summaries, ledger),
-            [_missing(summary) for summary in summaries],
-            clock_bound_s=max(summary.clock_bound_max_s or 0.0 for summary in summaries),
-            neighbours=neighbours,
-            absent=absent,
-            bypassed=spec.bypasses_device,
-            parts_s=[_part_s(summary, ledger) for summary in summaries],
-            protocol=spec.traffic.protocol,
-            readings_s=[_reading_s(summary) for summary in summaries],
-            acknowledged=[summary.acknowledged_ratio for summary in summaries],
+            Conditions(
+                clock_bound_s=max(summary.clock_bound_max_s or 0.0 for summary in summaries),
+                neighbours=neighbours,
+                absent=absent,
+                bypassed=spec.bypasses_device,
+                protocol=spec.traffic.protocol,
+            ),
         )
 
     run, parts = compare(ledger)
@@ -213,6 +213,36 @@ def reconcile_run(
     return with_declaration(run, ledger, summaries), tuple(
         with_declaration(part, ledger, [summary])
         for part, summary in zip(parts, summaries, strict=True)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountedBurst:
+    """Burst to compare with the counter.
+
+    Attributes:
+        series: Measured series of the burst.
+        missing: Missing records.
+        part_s: How long the slowest part to search for is. None to skip the search.
+        acknowledged: Measured bytes of acknowledgements per payload byte. None if not measured.
+        reading_s: How long a reading of the receivers is, in s.
+    """
+
+    series: BurstSeries
+    missing: Missing
+    part_s: int | None = None
+    acknowledged: float | None = None
+    reading_s: float = 1.0
+
+
+def _counted_burst(burst: BurstMeasurement, ledger: FirewallLedger) -> CountedBurst:
+    summary = burst.summary
+    return CountedBurst(
+        series=counted_flows_only(burst.series, ledger),
+        missing=_missing(summary),
+        part_s=_part_s(summary, ledger),
+        acknowledged=summary.acknowledged_ratio,
+        reading_s=_reading_s(summary),
     )
 
 
@@ -273,52 +303,31 @@ def _missing(burst: BurstSummary) -> Missing:
 
 
 def reconcile(
-    bursts: Sequence[BurstSeries],
+    bursts: Sequence[CountedBurst],
     ledger: FirewallLedger,
     headers: Headers,
-    missing: Sequence[Missing],
-    *,
-    clock_bound_s: float = 0.0,
-    neighbours: Sequence[Neighbour] = (),
-    absent: Sequence[tuple[float, float]] = (),
-    bypassed: bool = False,
-    parts_s: Sequence[int | None] = (),
-    protocol: Protocol = Protocol.TCP,
-    acknowledged: Sequence[float | None] = (),
-    readings_s: Sequence[float] = (),
+    conditions: Conditions,
 ) -> tuple[Reconciliation, tuple[Reconciliation, ...]]:
     """Compare the counter with a run and with each of its bursts, using one lag for all.
 
-    The bytes of ``neighbours`` are subtracted first. If two bursts share a bin, it will be divided
-    between them by the expected bytes. Every sequence except ``neighbours`` and ``absent`` has one
-    element per burst.
+    The bytes of other runs are subtracted first. If two bursts share a bin, it will be divided
+    between them by the expected bytes.
 
     Args:
-        bursts: Series of the measured bursts.
+        bursts: Measured bursts.
         ledger: Device counter.
         headers: Header sizes, to convert payload to counted bytes.
-        missing: Missing records.
-        clock_bound_s: Largest clock error of the hosts.
-        neighbours: Bursts of other runs through the same device.
-        absent: Start and end (epoch s) of planned bursts that are not in ``bursts``.
-        bypassed: True if the run must not cross the device.
-        parts_s: How long the slowest part to search for is. None to skip the search.
-        protocol: Payload protocol.
-        acknowledged: Measured bytes of acknowledgements per payload byte. None if not measured.
-        readings_s: How long a reading of the receivers is. Default 1 s.
+        conditions: Conditions of the run.
 
     Returns:
         The reconciliation for the run, and one for each burst in the given order.
     """
-    bins = readable(ledger)
+    missing = [burst.missing for burst in bursts]
     device = DevicePrediction(
-        bursts,
+        [burst.series for burst in bursts],
         ledger,
         headers,
-        bins,
-        neighbours,
-        absent,
-        clock_bound_s,
+        conditions,
         max((item.largest_ratio for item in missing), default=1.0),
     )
     lag = device.lag if device.lag.known else device.crossing_lag()
@@ -339,44 +348,38 @@ def reconcile(
         lag=lag,
         overhead=counter_factor(ledger, headers, ratios),
         idle=idle,
-        rejected_count=bins.rejected_count,
-        clock_bound_s=clock_bound_s,
-        neighbours=tuple(sorted({item.run_id for item in neighbours if item.received_bytes.any()})),
-        bypassed=bypassed,
-        datagrams=protocol is Protocol.UDP,
+        rejected_count=device.bins.rejected_count,
+        clock_bound_s=conditions.clock_bound_s,
+        neighbours=tuple(
+            sorted({item.run_id for item in conditions.neighbours if item.received_bytes.any()})
+        ),
+        bypassed=conditions.bypassed,
+        datagrams=conditions.protocol is Protocol.UDP,
         busy_bytes=device.busy_bytes(lag),
         sent_bytes=sum(share.total_bytes for share in shares),
         lags_scale=0.0 if device.lag.known else device.lag.scale,
     )
     extras = [
-        extra_bytes(burst, ledger, headers, protocol, measured)
-        for burst, measured in zip(bursts, acknowledged or [None] * len(bursts), strict=True)
+        extra_bytes(burst.series, ledger, headers, conditions.protocol, burst.acknowledged)
+        for burst in bursts
     ]
     of_mean, of_one = scatter_of_bursts(ratios)
-    scatter = _counters_scatter(device, lag, readings_s or [1.0] * len(shares))
+    scatter = _counters_scatter(device, lag, [burst.reading_s for burst in bursts])
     complete = _account(
         stored,
         sum_shares(shares),
         *_summed(shares, extras, missing),
-        DOUBT_FACTOR,
-        whole=True,
-        scatter_ratio=of_mean,
+        _Scatter(whole=True, ratio=of_mean, doubt_factor=DOUBT_FACTOR),
     )
     one = len(shares) == 1
     doubt = DOUBT_FACTOR if one else DOUBT_FACTOR_OF_MANY
+    between = _Scatter(whole=one, ratio=of_one, doubt_factor=doubt)
     item = [
-        _account(stored, share, extra, part, doubt, whole=one, scatter_ratio=of_one).model_copy(
-            update=_slowest(stored, share, part_s, scatter)
-            | _fit(stored, share, extra, noise, reading_s)
+        _account(stored, share, extra, burst.missing, between).model_copy(
+            update=_slowest(stored, share, burst.part_s, scatter)
+            | _fit(stored, share, extra, noise, burst.reading_s)
         )
-        for share, extra, part, part_s, reading_s in zip(
-            shares,
-            extras,
-            missing,
-            parts_s or [None] * len(shares),
-            readings_s or [1.0] * len(shares),
-            strict=True,
-        )
+        for share, extra, burst in zip(shares, extras, bursts, strict=True)
     ]
     return complete, tuple(item)
 
@@ -415,47 +418,65 @@ def _weighted(values: Sequence[float], weights: Sequence[float]) -> float:
     return sum(v * w for v, w in zip(values, weights, strict=True)) / total if total else 0.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Scatter:
+    """Scatter of the compared bytes.
+
+    Attributes:
+        whole: True for the mean of all bursts, False for one of several bursts.
+        ratio: Relative half width from the scatter between bursts. NaN if unknown.
+        doubt_factor: The residual needs a cause if it is larger than this number of uncertainties.
+    """
+
+    whole: bool
+    ratio: float
+    doubt_factor: float
+
+
 def _account(
-    held: RunComparison,
+    compared: RunComparison,
     share: BurstShare,
     extra: ExtraBytes,
     missing: Missing,
-    doubt_factor: float,
-    *,
-    whole: bool,
-    scatter_ratio: float,
+    scatter: _Scatter,
 ) -> Reconciliation:
-    idle, unknown = held.idle, max(0.0, _unknown_ratio(share))
-    base = _common_fields(held, share)
+    idle, unknown = compared.idle, max(0.0, _unknown_ratio(share))
+    base = _common_fields(compared, share)
     if share.fleet_bytes <= 0 or share.bins_count == 0 or idle is None:
         return Reconciliation.model_validate(base)
-    below, above = (idle.mean_below, idle.mean_above) if whole else (idle.below, idle.above)
-    result = _surest(compare_bytes(held, share, extra, (below, above), scatter_ratio))
+    below, above = (idle.mean_below, idle.mean_above) if scatter.whole else (idle.below, idle.above)
+    result = _surest(compare_bytes(compared, share, extra, (below, above), scatter.ratio))
     absent = (
         result.residual_ratio + result.uncertainty_ratio < -ABSENT_RATIO
         # The bytes should not be in other bins of the counter either.
-        and held.busy_bytes < ABSENT_RATIO * held.sent_bytes
+        and compared.busy_bytes < ABSENT_RATIO * compared.sent_bytes
         and unknown < ABSENT_RATIO
     )
-    if not (held.lag.known or held.bypassed or absent):
-        return Reconciliation.model_validate(base | {"lags_scale_ratio": _lags_scale_ratio(held)})
+    if not (compared.lag.known or compared.bypassed or absent):
+        return Reconciliation.model_validate(
+            base | {"lags_scale_ratio": _lags_scale_ratio(compared)}
+        )
     level = idle.bytes_per_s
     named = causes(
-        result.residual_ratio,
-        result.noise_ratio if whole else result.between_ratio,
-        missing=missing,
-        foreign_ratio=_foreign_ratio(
-            idle, below, share.width_s / (share.fleet_bytes * held.overhead.ratio)
+        Residual(
+            ratio=result.residual_ratio,
+            uncertainty_ratio=result.noise_ratio if scatter.whole else result.between_ratio,
+            doubt_factor=scatter.doubt_factor,
         ),
-        foreign_bits_per_second=level * 8,
-        unknown_ratio=unknown,
-        doubt_factor=doubt_factor,
+        missing,
+        ForeignTraffic(
+            ratio=_foreign_ratio(
+                idle, below, share.width_s / (share.fleet_bytes * compared.overhead.ratio)
+            ),
+            bits_per_second=level * 8,
+        ),
+        unknown,
     )
     return Reconciliation.model_validate(
         base
         | _compared_fields(result)
         | _device_rate(share, level)
-        | {"causes": () if held.bypassed else named}
+        | {"causes": () if compared.bypassed else named}
     )
 
 
@@ -464,9 +485,9 @@ def _unknown_ratio(share: BurstShare) -> float:
     return 1 - share.fleet_bytes / share.total_bytes if share.total_bytes > 0 else 0.0
 
 
-def _common_fields(held: RunComparison, share: BurstShare) -> dict[str, object]:
+def _common_fields(compared: RunComparison, share: BurstShare) -> dict[str, object]:
     """Return the fields that do not depend on the comparison of bytes."""
-    ledger, lag, overhead, idle = held.ledger, held.lag, held.overhead, held.idle
+    ledger, lag, overhead, idle = compared.ledger, compared.lag, compared.overhead, compared.idle
     return {
         "source": ledger.source,
         "layer": ledger.layer,
@@ -486,9 +507,9 @@ def _common_fields(held: RunComparison, share: BurstShare) -> dict[str, object]:
         "baseline_how": None if idle is None else idle.how,
         "unplanned_bytes": figure(idle.unplanned_bytes) or None if idle is not None else None,
         "full_bins_count": len(share.full.ledger),
-        "rejected_bins_count": held.rejected_count,
-        "overlapping_run_ids": held.neighbours,
-        "bypassed": held.bypassed,
+        "rejected_bins_count": compared.rejected_count,
+        "overlapping_run_ids": compared.neighbours,
+        "bypassed": compared.bypassed,
         "basis": "bytes",
     }
 
@@ -504,29 +525,29 @@ def _surest(comparisons: Sequence[Comparison]) -> Comparison:
     return result
 
 
-def _lags_scale_ratio(held: RunComparison) -> float | None:
+def _lags_scale_ratio(compared: RunComparison) -> float | None:
     """Return the ratio of counted to expected bytes if several lags fit.
 
     None if the total of the counter does not agree with this ratio.
     """
-    expected = held.sent_bytes * held.overhead.ratio
-    if held.lags_scale <= 0 or held.busy_bytes <= 0 or expected <= 0:
+    expected = compared.sent_bytes * compared.overhead.ratio
+    if compared.lags_scale <= 0 or compared.busy_bytes <= 0 or expected <= 0:
         return None
-    scale = held.lags_scale / held.overhead.ratio
-    gap = abs(math.log(scale * expected / held.busy_bytes))
+    scale = compared.lags_scale / compared.overhead.ratio
+    gap = abs(math.log(scale * expected / compared.busy_bytes))
     return figure(scale) if gap <= math.log1p(SCALES_APART_RATIO) else None
 
 
-def _compared_fields(found: Comparison) -> dict[str, object]:
+def _compared_fields(outcome: Comparison) -> dict[str, object]:
     return {
-        "basis": found.basis,
-        "firewall_bytes": figure(found.ledger_bytes),
-        "expected_bytes": figure(found.expected_bytes),
-        "residual_ratio": figure(found.residual_ratio),
-        "residual_uncertainty_ratio": figure(found.uncertainty_ratio),
-        "extra_ratio": figure(found.extra_ratio) or 0.0,
-        "residual_low_ratio": figure(found.residual_ratio - found.below_ratio),
-        "residual_high_ratio": figure(found.residual_ratio + found.above_ratio),
+        "basis": outcome.basis,
+        "firewall_bytes": figure(outcome.ledger_bytes),
+        "expected_bytes": figure(outcome.expected_bytes),
+        "residual_ratio": figure(outcome.residual_ratio),
+        "residual_uncertainty_ratio": figure(outcome.uncertainty_ratio),
+        "extra_ratio": figure(outcome.extra_ratio) or 0.0,
+        "residual_low_ratio": figure(outcome.residual_ratio - outcome.below_ratio),
+        "residual_high_ratio": figure(outcome.residual_ratio + outcome.above_ratio),
     }
 
 
@@ -555,7 +576,7 @@ def _device_rate(share: BurstShare, level: float) -> dict[str, object]:
 
 
 def _slowest(
-    held: RunComparison, share: BurstShare, part_s: int | None, scatter_ratio: float
+    compared: RunComparison, share: BurstShare, part_s: int | None, scatter_ratio: float
 ) -> dict[str, float | int | None]:
     """Return the fields for the slowest part of a window, from the device bins.
 
@@ -565,17 +586,17 @@ def _slowest(
     less. Changes in the fleet's own rate are not counter noise.
 
     Args:
-        held: Values for all bursts.
+        compared: Values for all bursts.
         share: Bytes of the burst in the counter.
         part_s: Length of a part. None to skip the search.
         scatter_ratio: Relative standard deviation of a bin from the counter noise. NaN if
             unknown.
     """
-    overhead, idle, grain_s = held.overhead, held.idle, held.ledger.grain_s
-    if part_s is None or not held.lag.known or READINGS_A_PART * grain_s > part_s:
+    overhead, idle, grain_s = compared.overhead, compared.idle, compared.ledger.grain_s
+    if part_s is None or not compared.lag.known or READINGS_A_PART * grain_s > part_s:
         return {}
     full = share.full
-    if float(full.width.sum()) < 2 * part_s or held.bypassed:
+    if float(full.width.sum()) < 2 * part_s or compared.bypassed:
         return {}
     level = 0.0 if idle is None else max(0.0, idle.bytes_per_s - idle.below)
     least = overhead.ratio * (1 - overhead.less_ratio - overhead.layer_ratio)
@@ -605,19 +626,24 @@ def _counters_scatter(device: DevicePrediction, lag: Lag, readings_s: Sequence[f
 
 
 def _fit(
-    held: RunComparison, share: BurstShare, extra: ExtraBytes, noise: float, reading_s: float
+    compared: RunComparison, share: BurstShare, extra: ExtraBytes, noise: float, reading_s: float
 ) -> dict[str, float | None]:
     """Return the fields that describe how well the counter follows the burst over time."""
-    if held.bypassed or not held.lag.known or held.idle is None or share.fleet_bytes <= 0:
+    if (
+        compared.bypassed
+        or not compared.lag.known
+        or compared.idle is None
+        or share.fleet_bytes <= 0
+    ):
         return {}
-    under_method = 0.0 if held.datagrams else share.tail_bytes / share.total_bytes
+    under_method = 0.0 if compared.datagrams else share.tail_bytes / share.total_bytes
     bounds = FitBounds(
         flat_ratio=extra.resent_ratio + under_method + share.unseen_bytes / share.fleet_bytes,
         reading_s=reading_s,
         bend_ratio=extra.acknowledged_ratio,
-        idle_bytes=max(held.idle.below, held.idle.above) * share.width_s / NORMAL_95,
+        idle_bytes=max(compared.idle.below, compared.idle.above) * share.width_s / NORMAL_95,
     )
-    result = fit_burst(share.parts, held.idle.bytes_per_s, noise, bounds)
+    result = fit_burst(share.parts, compared.idle.bytes_per_s, noise, bounds)
     if result is None:
         return {}
     return {
@@ -693,7 +719,7 @@ def _bins_noise(net: Floats, fleet: Floats, width: Floats, *, trades: bool) -> f
 
 
 def compare_bytes(
-    held: RunComparison,
+    compared: RunComparison,
     share: BurstShare,
     extra: ExtraBytes,
     idle_ends: tuple[float, float],
@@ -710,7 +736,7 @@ def compare_bytes(
     with the comparison of all bins.
 
     Args:
-        held: Values for all bursts.
+        compared: Values for all bursts.
         share: Bytes of the burst in the counter.
         extra: Bytes that the counter may include in addition to payload and headers.
         idle_ends: Distances from the idle level to both ends of its interval, in bytes/s.
@@ -719,25 +745,33 @@ def compare_bytes(
     Returns:
         The comparison of all bins, followed by that of the full bins if there are enough.
     """
-    results = [_compared(held, share, extra, idle_ends, scatter_ratio, rate=False)]
+    errors = _Errors(idle_ends=idle_ends, scatter_ratio=scatter_ratio)
+    results = [_compared(compared, share, extra, errors, rate=False)]
     if len(share.full.fleet) >= NOISE_BINS_MIN:
-        results.append(_compared(held, share, extra, idle_ends, scatter_ratio, rate=True))
+        results.append(_compared(compared, share, extra, errors, rate=True))
     return results
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Errors:
+    """Errors of the idle level (bytes/s below and above) and of the scatter between bursts."""
+
+    idle_ends: tuple[float, float]
+    scatter_ratio: float
+
+
 def _compared(
-    held: RunComparison,
+    compared: RunComparison,
     share: BurstShare,
     extra: ExtraBytes,
-    idle_ends: tuple[float, float],
-    scatter_ratio: float,
+    errors: _Errors,
     *,
     rate: bool,
 ) -> Comparison:
-    overhead = held.overhead
-    level = 0.0 if held.idle is None else held.idle.bytes_per_s
+    overhead = compared.overhead
+    level = 0.0 if compared.idle is None else compared.idle.bytes_per_s
     # UDP bytes that were not received count as lost, not as in flight.
-    half_tail = 0.0 if held.datagrams else share.tail_bytes / share.total_bytes / 2
+    half_tail = 0.0 if compared.datagrams else share.tail_bytes / share.total_bytes / 2
     parts = share.full if rate else share.parts
     width = float(parts.width.sum())
     fleet = float(parts.fleet.sum()) * (1 if rate else 1 + half_tail)
@@ -746,25 +780,25 @@ def _compared(
     crossed = float(net.sum()) / expected
     missing = 0.0 if rate else math.hypot(share.unseen_bytes / share.fleet_bytes, half_tail)
     unsure = math.hypot(
-        _noise(net, share, scatter_ratio, rate=rate),
-        held.clock_bound_s / max(1.0, width),
+        _noise(net, share, errors.scatter_ratio, rate=rate),
+        compared.clock_bound_s / max(1.0, width),
         0.0 if rate else share.unsure_ratio(level),
         missing,
     )
     # In a reference run few bytes cross the device. Errors that are proportional to these bytes
     # become smaller. The errors of the idle level and of other runs do not.
-    shrinks = min(1.0, abs(crossed)) if held.bypassed else 1.0
+    shrinks = min(1.0, abs(crossed)) if compared.bypassed else 1.0
     # Packets in other runs can have any size (see OVERHEAD_LESS_RATIO).
     beside = share.beside_bytes / share.fleet_bytes
     below, above = (
         math.hypot(unsure, item) * shrinks for item in (overhead.more_ratio, overhead.less_ratio)
     )
     layer = overhead.layer_ratio * shrinks
-    idle_below, idle_above = (item * width / expected for item in idle_ends)
+    idle_below, idle_above = (item * width / expected for item in errors.idle_ends)
     lasting = share.near_bytes_per_s * width / expected - idle_above
-    lasting = 0.0 if held.bypassed else max(0.0, lasting)
-    shared = held.idle is not None and held.idle.how != "quiet"
-    residual, surplus = _residual(crossed, extra, bypassed=held.bypassed)
+    lasting = 0.0 if compared.bypassed else max(0.0, lasting)
+    shared = compared.idle is not None and compared.idle.how != "quiet"
+    residual, surplus = _residual(crossed, extra, bypassed=compared.bypassed)
     return Comparison(
         basis="rate" if rate else "bytes",
         ledger_bytes=float(net.sum()),

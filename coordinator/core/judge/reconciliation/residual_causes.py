@@ -79,15 +79,43 @@ class Missing:
     largest_ratio: float = 1.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Residual:
+    """Difference between counter and prediction.
+
+    Attributes:
+        ratio: Counted bytes divided by predicted bytes, minus 1.
+        uncertainty_ratio: Half width of the interval.
+        doubt_factor: The residual needs a cause if it is larger than this number of uncertainties.
+    """
+
+    ratio: float
+    uncertainty_ratio: float
+    doubt_factor: float = DOUBT_FACTOR
+
+    @property
+    def significant(self) -> bool:
+        """True if the residual needs a cause."""
+        return abs(self.ratio) > max(self.doubt_factor * self.uncertainty_ratio, AGREES_RATIO)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignTraffic:
+    """Traffic in the counter while no plan sends.
+
+    It is already subtracted from the residual and reported in addition.
+
+    Attributes:
+        ratio: Its bytes relative to the predicted bytes. None if unknown.
+        bits_per_second: Its rate.
+    """
+
+    ratio: float | None
+    bits_per_second: float
+
+
 def causes(
-    residual: float,
-    uncertainty: float,
-    *,
-    missing: Missing,
-    foreign_ratio: float | None,
-    foreign_bits_per_second: float,
-    unknown_ratio: float,
-    doubt_factor: float = DOUBT_FACTOR,
+    deviation: Residual, missing: Missing, foreign: ForeignTraffic, unknown_ratio: float
 ) -> tuple[Cause, ...]:
     """Return the possible causes of a residual, sorted by the part that they explain.
 
@@ -96,19 +124,16 @@ def causes(
     the residual.
 
     Args:
-        residual: Counted bytes divided by predicted bytes, minus 1.
-        uncertainty: Half width of the residual's interval.
+        deviation: The residual.
         missing: Missing records.
-        foreign_ratio: Traffic in the counter while no plan sends, relative to the predicted bytes.
-            It is already subtracted from the residual and reported in addition. None if unknown.
-        foreign_bits_per_second: Rate of this traffic.
+        foreign: Traffic of others.
         unknown_ratio: Share of the fleet bytes in unknown bins.
-        doubt_factor: The residual needs a cause if it is larger than this number of uncertainties.
 
     Returns:
         The causes. If the residual is within its uncertainty, the only possible cause is other
         traffic.
     """
+    residual, uncertainty = deviation.ratio, deviation.uncertainty_ratio
     # Each cause with the part of the residual that it leaves unexplained.
     offers: list[tuple[float, Cause]] = []
 
@@ -120,7 +145,7 @@ def causes(
             offers.append((open_ratio, Cause(id=name, share_ratio=share, sentence=sentence)))
 
     size = formatting.ratio(abs(residual), 1)
-    significant = abs(residual) > max(doubt_factor * uncertainty, AGREES_RATIO)
+    significant = deviation.significant
     if significant and residual > 0 and missing.share_ratio > 0:
         offer(
             "lost-reports",
@@ -156,14 +181,14 @@ def causes(
             "counter has no value yet",
         )
     listed = [cause for _, cause in sorted(offers, key=lambda item: item[0])]
-    if foreign_ratio is not None and foreign_ratio > AGREES_RATIO:
+    if foreign.ratio is not None and foreign.ratio > AGREES_RATIO:
         listed.append(
             Cause(
                 id="foreign-traffic",
-                share_ratio=figure(foreign_ratio) or 0.0,
-                sentence=f"The firewall carried {formatting.rate(foreign_bits_per_second)} while "
+                share_ratio=figure(foreign.ratio) or 0.0,
+                sentence=f"The firewall carried {formatting.rate(foreign.bits_per_second)} while "
                 "no "
-                f"planned traffic was sent, {formatting.ratio(foreign_ratio, 1)} of the fleet's "
+                f"planned traffic was sent, {formatting.ratio(foreign.ratio, 1)} of the fleet's "
                 "traffic. This level is subtracted before the comparison",
             )
         )

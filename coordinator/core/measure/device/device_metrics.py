@@ -7,7 +7,7 @@ unknown for the total.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -142,10 +142,10 @@ def device_figures(
         _summary(
             device,
             _placed(telemetry, _figures(grids[device], idles[device]), moved, device),
-            share=shares.get(device),
             cores=_cores(telemetry, device),
-            seconds=count,
-            payload_bytes=payload_bytes,
+            traffic=_DeviceTraffic(
+                seconds=count, payload_bytes=payload_bytes, share_ratio=shares.get(device)
+            ),
         )
         for device in telemetry.devices
     ]
@@ -317,19 +317,26 @@ def _figures(
     return results
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _DeviceTraffic:
+    """Traffic in the window: duration, payload of the fleet, and the share of one device."""
+
+    seconds: int
+    payload_bytes: float
+    share_ratio: float | None
+
+
 def _summary(
     device: str,
     figures: dict[str, DeviceFigure],
     *,
-    share: float | None,
     cores: int | None,
-    seconds: int,
-    payload_bytes: float,
+    traffic: _DeviceTraffic,
 ) -> DeviceSummary:
-    busy = figures.get(Quantity.CPU)
-    cpu_s = None if busy is None or cores is None else busy.mean * cores * seconds
+    busy, share = figures.get(Quantity.CPU), traffic.share_ratio
+    cpu_s = None if busy is None or cores is None else busy.mean * cores * traffic.seconds
     # A single device carries all traffic. If there are several, use their shares, if available.
-    part = payload_bytes if share is None else payload_bytes * share
+    part = traffic.payload_bytes if share is None else traffic.payload_bytes * share
     return DeviceSummary(
         device=device,
         share_ratio=figure(share),

@@ -135,11 +135,13 @@ def _remark(
     )
 
 
-def estimate_offset(told: Sequence[TelemetrySeries], bursts: Spans) -> tuple[float, float] | None:
+def estimate_offset(
+    source_series: Sequence[TelemetrySeries], bursts: Spans
+) -> tuple[float, float] | None:
     """Estimate the offset for a source's time stamps.
 
     Args:
-        told: Series from this source. They all use the same clock.
+        source_series: Series from this source. They all use the same clock.
         bursts: When there was traffic.
 
     Returns:
@@ -147,7 +149,7 @@ def estimate_offset(told: Sequence[TelemetrySeries], bursts: Spans) -> tuple[flo
     """
     offsets = np.arange(-OFFSET_MAX_S, OFFSET_MAX_S + 1.0)
     gain = np.zeros(len(offsets))
-    for series in told:
+    for series in source_series:
         known = ~np.isnan(series.values)
         if series.quantity not in LOADED or known.sum() < READINGS_MIN_COUNT:
             continue

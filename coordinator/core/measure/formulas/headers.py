@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from broadside.exchange.messages import VXLAN_BYTES, Protocol
+from broadside.exchange.messages import VXLAN_BYTES
 
 IPV4_BYTES: Final = 20
 IPV6_BYTES: Final = 40
@@ -83,17 +83,15 @@ class Headers:
     doubt_ratio: float = OVERHEAD_KNOWN_RATIO
 
 
-def headers(
-    protocol: Protocol,
+def tcp_headers(
     mss_bytes: Iterable[int | None],
     *,
     requested_mss_bytes: int | None = None,
     mtu_bytes: int | None = None,
-    block_bytes: int | None = None,
     ipv6: bool = False,
     vxlan: bool = False,
 ) -> Headers:
-    """Return the overhead for full-size packets, using the median reported segment size.
+    """Return the overhead for full-size TCP packets, using the median reported segment size.
 
     If a size was requested but no pair reported its real size, the requested size will be used, or
     the size that fits into ``mtu_bytes`` if this is smaller.
@@ -103,17 +101,13 @@ def headers(
     assume that there are no timestamps.
 
     Args:
-        protocol: TCP or UDP.
         mss_bytes: Segment sizes as reported by pairs. ``None`` will be ignored.
         requested_mss_bytes: Requested segment size, if any.
         mtu_bytes: The interfaces' MTU. By default, 1500 is used.
-        block_bytes: Payload size for UDP datagrams.
         ipv6: Set to true to use IPv6 headers.
         vxlan: Set to true to add VXLAN outer headers.
     """
     ip = IPV6_BYTES if ipv6 else IPV4_BYTES
-    if protocol is Protocol.UDP:
-        return _udp(block_bytes, mtu_bytes, ip, VXLAN_BYTES if vxlan else 0)
     # iperf3 also includes the requested size in its report. This does not mean that it was used.
     known = sorted(size for size in mss_bytes if size and size != requested_mss_bytes)
     most = segment_max_bytes(
@@ -170,7 +164,7 @@ def declared_headers(
         The overhead, or ``None`` if no size is given.
     """
     if mss_bytes is not None:
-        return headers(Protocol.TCP, [mss_bytes], ipv6=ipv6)
+        return tcp_headers([mss_bytes], ipv6=ipv6)
     if mtu_bytes is None:
         return None
     size = segment_max_bytes(mtu_bytes, ipv6=ipv6) - TIMESTAMPS_BYTES
@@ -197,12 +191,26 @@ def segment_max_bytes(mtu_bytes: int, *, ipv6: bool = False, vxlan: bool = False
     return mtu_bytes - ip - TCP_BYTES - (VXLAN_BYTES if vxlan else 0)
 
 
-def _udp(block_bytes: int | None, mtu_bytes: int | None, ip: int, outer: int) -> Headers:
+def udp_headers(
+    block_bytes: int | None,
+    *,
+    mtu_bytes: int | None = None,
+    ipv6: bool = False,
+    vxlan: bool = False,
+) -> Headers:
     """Return the overhead for a UDP datagram.
 
     If a datagram has more than 1500 bytes, the path can fragment it, and there is no record of
     this. So we use the interfaces' MTU and mark the result as assumed.
+
+    Args:
+        block_bytes: Payload size, or None if unknown.
+        mtu_bytes: The interfaces' MTU. By default, 1500 is used.
+        ipv6: Set to true to use IPv6 headers.
+        vxlan: Set to true to add VXLAN outer headers.
     """
+    ip = IPV6_BYTES if ipv6 else IPV4_BYTES
+    outer = VXLAN_BYTES if vxlan else 0
     block = block_bytes or MSS_ASSUMED_BYTES
     complete = block + UDP_BYTES + ip + outer
     fragments = math.ceil((block + UDP_BYTES) / ((mtu_bytes or MTU_ASSUMED_BYTES) - outer - ip))

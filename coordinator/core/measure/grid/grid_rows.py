@@ -211,7 +211,11 @@ class FlowRows:
     """Builder for a flow's matrices."""
 
     def __init__(
-        self, flow: Flow, pairs: Sequence[Placed], shape: tuple[int, int], own: tuple[int, int]
+        self,
+        flow: Flow,
+        pairs: Sequence[Placed],
+        shape: tuple[int, int],
+        lengths_s: tuple[int, int],
     ) -> None:
         """Create empty matrices.
 
@@ -219,11 +223,11 @@ class FlowRows:
             flow: The flow.
             pairs: Sequence that will grow when pairs are added.
             shape: Number of pairs and cells.
-            own: The burst's warm-up and length in seconds.
+            lengths_s: The burst's warm-up and length in seconds.
         """
         self.flow = flow
         self._pairs = pairs
-        omit_s, duration_s = own
+        omit_s, duration_s = lengths_s
         self._received = Matrix(shape, 0.0, np.float64)
         self._coverage = Matrix(shape, 0.0)
         # Double precision is only needed for means. It will be changed to single precision for
@@ -327,7 +331,7 @@ class FlowRows:
         cells = self._on_grid(portion, edges)
         amount = portion.column("transferred_bytes")
         received[rows], coverage[rows] = cells.over(amount), cells.coverage
-        engine_cells = self._own(portion)
+        engine_cells = self._engine_resampler(portion)
         self._own_bytes[rows] = engine_cells.over(amount)
         self._own_coverage[rows] = engine_cells.coverage
         recorded = np.array([self.flow not in self._pairs[row].totals_only for row in rows])
@@ -350,9 +354,9 @@ class FlowRows:
             how = cells.mean if name in _LEVELS else cells.share
             _put_known(matrix, rows, portion.column(name), how)
         recorded_s = self._own_coverage[rows].sum(axis=1, dtype=np.float64)
-        if not (self._own_reach_s(portion) - recorded_s > FILL_LEAST_S).any():
+        if not (self._engine_reach_s(portion) - recorded_s > FILL_LEAST_S).any():
             return
-        engine_cells = self._own(portion)
+        engine_cells = self._engine_resampler(portion)
         beyond_s = engine_cells.coverage.sum(axis=1) - recorded_s
         engine_seconds = engine_cells.over(amount)
         for place in np.flatnonzero(beyond_s > FILL_LEAST_S):
@@ -394,14 +398,14 @@ class FlowRows:
             self._sent.narrow()
         return self._sent.made()
 
-    def _own(self, portion: _Portion[IntervalColumns]) -> OverlapResampler:
+    def _engine_resampler(self, portion: _Portion[IntervalColumns]) -> OverlapResampler:
         """Resample a portion to seconds in the engine's own time."""
         return OverlapResampler(
             portion.column("start_s"), portion.column("end_s"), self._own_edges, portion.counts
         )
 
-    def _own_reach_s(self, portion: _Portion[IntervalColumns]) -> Floats:
-        """Return the maximum number of seconds per track that ``_own`` can cover.
+    def _engine_reach_s(self, portion: _Portion[IntervalColumns]) -> Floats:
+        """Return the maximum number of seconds per track that ``_engine_resampler`` can cover.
 
         This is the time from the first to the last reading, plus any time where readings overlap.
         """

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from broadside.coordinator.agent_gateway.certificate_authority import load_authority
-from broadside.coordinator.agent_gateway.enrolment import Enrolments
+from broadside.coordinator.agent_gateway.enrolment import Enrolments, JoinTerms
 from broadside.coordinator.agent_gateway.gateway_server import GatewayMisconfigured, check_authority
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
 from broadside.exchange.fabric import Fabric
@@ -72,7 +72,7 @@ def test_agent_accepts_authority_without_key_identifier(
 async def add_code(fabric: Fabric, data: Path) -> None:
     enrolments = Enrolments(fabric.private)
     await enrolments.add_code(
-        "code", Role.CLIENT, 1, by="me", now=NOW, expires_at=NOW + timedelta(hours=1)
+        "code", JoinTerms(Role.CLIENT, 1, NOW + timedelta(hours=1)), by="me", now=NOW
     )
     load_authority(data, NOW)
 

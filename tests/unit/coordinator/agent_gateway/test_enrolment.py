@@ -15,6 +15,7 @@ from broadside.coordinator.agent_gateway.enrolment import (
     Enrolled,
     Enrolment,
     Enrolments,
+    JoinTerms,
     UnknownAgent,
 )
 from broadside.coordinator.auth.audit import Audit
@@ -40,7 +41,7 @@ def agent(name: str, secret: str, role: Role = Role.CLIENT) -> Enrolled:
 async def add_code(fabric: Fabric, count: int = 2, hours: float = 1) -> Enrolments:
     known = Enrolments(fabric.private)
     await known.add_code(
-        "code", Role.CLIENT, count, by="me", now=NOW, expires_at=NOW + timedelta(hours=hours)
+        "code", JoinTerms(Role.CLIENT, count, NOW + timedelta(hours=hours)), by="me", now=NOW
     )
     return known
 
@@ -100,7 +101,7 @@ async def test_revoked_agent_needs_a_new_code(fabric: Fabric, name: str) -> None
     with pytest.raises(ExchangeRefused, match=r"ended|was revoked"):
         await known.enrol("code", agent(name, "another"), later)
     ends = later + timedelta(hours=1)
-    await known.add_code("new", Role.CLIENT, 1, by="me", now=later, expires_at=ends)
+    await known.add_code("new", JoinTerms(Role.CLIENT, 1, ends), by="me", now=later)
     assert (await known.enrol("new", agent(name, "another"), later)).revoked_at is None
 
 
@@ -109,7 +110,7 @@ async def test_code_older_than_revocation_does_not_enrol_revoked_agent(
 ) -> None:
     known = await add_code(fabric)
     ends = NOW + timedelta(hours=1)
-    await known.add_code("second", Role.CLIENT, 2, by="me", now=NOW, expires_at=ends)
+    await known.add_code("second", JoinTerms(Role.CLIENT, 2, ends), by="me", now=NOW)
     await known.enrol("code", agent("c1", "first"), NOW)
     await known.revoke("c1", NOW + timedelta(minutes=1))
     with pytest.raises(ExchangeRefused, match=r"client\.c1 was revoked .* enroll new"):

@@ -10,6 +10,7 @@ from broadside.coordinator.cli.telemetry_checks import check_telemetry_sources
 from broadside.coordinator.core.measure.telemetry import Quantity
 from broadside.coordinator.device.telemetry.polling import (
     Answer,
+    PolledDevice,
     PolledEntry,
     PolledSource,
     Reading,
@@ -88,7 +89,8 @@ async def test_unanswered_query_is_retried(
 
     fields = {"device": "fw", "type": "snmp", "poll_s": 1.0}
     source = PolledSource(
-        ask, quantities=[Quantity.CPU], name="snmp", entry=PolledEntry.model_validate(fields)
+        PolledEntry.model_validate(fields),
+        PolledDevice(request=ask, quantities=[Quantity.CPU], name="snmp"),
     )
     monkeypatch.setattr(telemetry_checks, "open_entry", lambda entry: source)
     monkeypatch.setattr(telemetry_checks, "AGAIN_S", 0.0)

@@ -89,7 +89,7 @@ def test_every_interface_shows_known_metrics(
         assert figure.optional
         return
     monkeypatch.setenv("COLUMNS", "200")
-    rows = {(row.words, row.measured) for row in metric_rows(summary)}
+    rows = {(row.label, row.measured) for row in metric_rows(summary)}
     console = Console(width=200)
     with console.capture() as captured:
         monkeypatch.setattr(

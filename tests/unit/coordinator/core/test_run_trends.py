@@ -8,10 +8,10 @@ import pytest
 from broadside.coordinator.core.run_trends import (
     bursts_of,
     course,
-    course_findings,
     describe,
     in_a_row,
     trend,
+    trend_findings,
 )
 from broadside.coordinator.core.summary import (
     Availability,
@@ -113,7 +113,7 @@ def _findings(silent: int = 0, **fields: object) -> list[tuple[str, float, str]]
     result = Course.model_validate(fields)
     return [
         (item.id, item.weight, item.sentence)
-        for item in course_findings(result, silent_controls_count=silent)
+        for item in trend_findings(result, silent_controls_count=silent)
     ]
 
 

@@ -1,9 +1,9 @@
 import pytest
 
-from broadside.coordinator.core.measure.formulas.headers import headers
+from broadside.coordinator.core.measure.formulas.headers import tcp_headers, udp_headers
 from broadside.coordinator.core.plan.planner import Infeasible, plan
 from broadside.coordinator.core.run_spec import RunSpec
-from broadside.exchange.messages import Protocol, Role, Vxlan
+from broadside.exchange.messages import Role, Vxlan
 from tests.unit.coordinator.presences import NOW, presence
 
 
@@ -18,18 +18,18 @@ def test_parses_vxlan_shorthand() -> None:
 
 
 def test_overhead_includes_outer_headers() -> None:
-    plain = headers(Protocol.TCP, [1398])
-    inside = headers(Protocol.TCP, [1398], vxlan=True)
+    plain = tcp_headers([1398])
+    inside = tcp_headers([1398], vxlan=True)
     # This is a full packet on the underlay.
     assert inside.ip_ratio * 1398 == pytest.approx(1500)
     assert (inside.ip_ratio - plain.ip_ratio) * 1398 == pytest.approx(50)
     assert inside.wire_ratio * 1398 == pytest.approx(1514)
-    assert headers(Protocol.TCP, [None], vxlan=True).ip_ratio == pytest.approx(inside.ip_ratio)
+    assert tcp_headers([None], vxlan=True).ip_ratio == pytest.approx(inside.ip_ratio)
 
 
 def test_every_datagram_fragment_has_outer_headers() -> None:
-    small = headers(Protocol.UDP, [], block_bytes=1400, vxlan=True)
-    big = headers(Protocol.UDP, [], block_bytes=1448, vxlan=True)
+    small = udp_headers(1400, vxlan=True)
+    big = udp_headers(1448, vxlan=True)
     assert small.ip_ratio * 1400 == pytest.approx(1400 + 8 + 20 + 50)
     assert big.ip_ratio * 1448 == pytest.approx(1448 + 8 + 2 * 70)
 

@@ -36,8 +36,8 @@ def test_first_record_is_not_overwritten(tmp_path: Path) -> None:
     record = Record.of(FIREWALL, tmp_path)
     before = Capacity(min_count=2, max_count=20)
     assert record.read() is None
-    assert record.keep(before, FIREWALL, NOW) == before
-    assert record.keep(Capacity(min_count=20, max_count=20), FIREWALL, NOW) == before
+    assert record.save_original(before, FIREWALL, NOW) == before
+    assert record.save_original(Capacity(min_count=20, max_count=20), FIREWALL, NOW) == before
     assert record.read() == before
     record.forget()
     record.forget()
@@ -47,7 +47,7 @@ def test_first_record_is_not_overwritten(tmp_path: Path) -> None:
 def test_records_the_default_of_the_service(tmp_path: Path) -> None:
     record = Record.of(FIREWALL, tmp_path)
     none = Capacity(min_count=None, max_count=None)
-    record.keep(none, FIREWALL, NOW)
+    record.save_original(none, FIREWALL, NOW)
     assert record.read() == none
     assert str(none) == "the service's own choice"
 
@@ -71,4 +71,4 @@ def test_changes_nothing_if_the_record_cannot_be_written(tmp_path: Path) -> None
     (tmp_path / "file").write_text("")
     record = Record.of(FIREWALL, tmp_path / "file")
     with pytest.raises(ResourceRefused, match="nothing was changed"):
-        record.keep(Capacity(min_count=2, max_count=4), FIREWALL, NOW)
+        record.save_original(Capacity(min_count=2, max_count=4), FIREWALL, NOW)

@@ -11,10 +11,12 @@ from broadside.coordinator.coordinator_settings import CoordinatorSettings
 from broadside.coordinator.device.resource_manager import (
     ANSWER_MAX_BYTES,
     POLL_S,
+    Access,
     Kind,
     Resource,
     ResourceError,
     ResourceRefused,
+    Waits,
     token_source,
 )
 from tests.unit.coordinator.device.test_capacity import FIREWALL
@@ -28,16 +30,16 @@ KIND = Kind(name="firewall", type="azureFirewalls", rights="all")
 )
 def test_rejects_the_id_of_another_resource_type(resource_id: str) -> None:
     with pytest.raises(ResourceRefused, match=r"not a firewall's resource id; .*/azureFirewalls/X"):
-        Resource(resource_id, KIND, token=lambda: "t")
+        Resource(resource_id, KIND, Access(token=lambda: "t"))
 
 
 def test_resource_id_is_case_insensitive() -> None:
-    Resource(FIREWALL.upper(), KIND, token=lambda: "t").close()
+    Resource(FIREWALL.upper(), KIND, Access(token=lambda: "t")).close()
 
 
 def test_sends_tokens_over_https_only() -> None:
     with pytest.raises(ResourceRefused, match="https only"):
-        Resource(FIREWALL, KIND, token=lambda: "t", endpoint="http://management.azure.com")
+        Resource(FIREWALL, KIND, Access(token=lambda: "t", endpoint="http://management.azure.com"))
 
 
 @pytest.mark.parametrize(
@@ -82,7 +84,9 @@ def answering(
     transport = httpx.MockTransport(lambda _request: answer())
     monkeypatch.setattr(httpx, "AsyncClient", partial(httpx.AsyncClient, transport=transport))
     sleep = ([] if paused is None else paused).append
-    return Resource(FIREWALL, KIND, token=lambda: "t", patience_s=patience_s, sleep=sleep)
+    return Resource(
+        FIREWALL, KIND, Access(token=lambda: "t"), waits=Waits(patience_s=patience_s, sleep=sleep)
+    )
 
 
 @pytest.mark.parametrize(

@@ -16,11 +16,18 @@ import pytest
 from broadside.coordinator.agent_gateway.certificate_authority import load_authority
 from broadside.coordinator.device.http_client import bounded_client, get_bounded
 from broadside.coordinator.device.resource_manager import (
+    Access,
     Kind,
     Resource,
     ResourceUnavailable,
+    Waits,
 )
-from broadside.coordinator.device.telemetry.polling import Answer, PolledEntry, PolledSource
+from broadside.coordinator.device.telemetry.polling import (
+    Answer,
+    PolledDevice,
+    PolledEntry,
+    PolledSource,
+)
 from broadside.coordinator.device.telemetry.rest import RestClient, RestEntry
 from broadside.coordinator.device.telemetry.source import TelemetryError
 from broadside.coordinator.notices.announcer import Announcer, NotDelivered, Notice, Receiver
@@ -211,7 +218,9 @@ async def test_endless_poll_is_reported_as_missing() -> None:
 
     entry = PolledEntry.model_validate({"device": "fw", "type": "snmp"})
     source = PolledSource(
-        ask, name="fw", entry=entry, close=lambda: closed.append(True), round_max_s=0.1
+        entry,
+        PolledDevice(request=ask, name="fw", close=lambda: closed.append(True)),
+        round_max_s=0.1,
     )
     with ends_soon():
         assert not await source.poll()
@@ -228,10 +237,8 @@ def test_slow_resource_manager_times_out(name: str) -> None:
         resource = Resource(
             FIREWALL,
             Kind(name="firewall", type="azureFirewalls", rights="all"),
-            token=lambda: "t",
-            endpoint=url,
-            patience_s=0.0,
-            request_s=TOTAL_S,
+            Access(token=lambda: "t", endpoint=url),
+            waits=Waits(patience_s=0.0, request_s=TOTAL_S),
         )
         with ends_soon(), pytest.raises(ResourceUnavailable, match="no whole answer"):
             resource.read()

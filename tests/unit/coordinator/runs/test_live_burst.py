@@ -61,7 +61,7 @@ async def test_newest_rows_show_the_same_as_all_rows(
             if noise.random() < 0.1:
                 await fabric.results.delete(f"burst.{plan.run_id}.00000", f"{CHUNK}00004.000")
             now = START + timedelta(seconds=at_s + 1)
-            shown = await live.look(None, now)
+            shown = await live.take_snapshot(None, now)
             evidence = await read_evidence(fabric.records, plan, plan.bursts[0])
             complete = full_snapshot(plan, evidence, None, now)
             followed_count += shown.figures != complete.figures
@@ -72,9 +72,9 @@ async def test_newest_rows_show_the_same_as_all_rows(
         monkeypatch.setattr(live_burst, "SHARE_RATIO", 1.0)
         # The measurement is started by the first call, and is shown by the next.
         for _ in range(2):
-            await live.look(None, now)
+            await live.take_snapshot(None, now)
             if live.measuring is not None:
                 await live.measuring
-        same_seconds(await live.look(None, now), complete)
+        same_seconds(await live.take_snapshot(None, now), complete)
     finally:
         await live.close()

@@ -10,7 +10,7 @@ from broadside.coordinator.core.measure.burst import measure_burst
 from broadside.coordinator.core.measure.grid.series import BurstSeries
 from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.core.run_spec import Plan, RunSpec
-from broadside.coordinator.device.telemetry.stabilization import RunSpan
+from broadside.coordinator.device.telemetry.source import RunSpan
 from broadside.coordinator.device.telemetry.telemetry_storage import dump_ledger, load_ledger
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.overlapping_runs import (

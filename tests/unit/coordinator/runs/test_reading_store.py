@@ -9,7 +9,7 @@ from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.core.measure.telemetry import DeviceTelemetry
 from broadside.coordinator.core.run_spec import Plan
 from broadside.coordinator.device.telemetry.device_counter import DeviceCounter
-from broadside.coordinator.device.telemetry.stabilization import RunSpan
+from broadside.coordinator.device.telemetry.source import RunSpan
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.reading_store import extend_with_stored, save_readings
 from broadside.exchange.messages import Direction

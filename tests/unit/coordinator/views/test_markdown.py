@@ -4,7 +4,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from broadside.coordinator.core.comparison.group_comparison import compare
-from broadside.coordinator.core.comparison.regression_gate import hold, parse_gate
+from broadside.coordinator.core.comparison.regression_gate import evaluate_gate, parse_gate
 from broadside.coordinator.views.markdown import comparison_markdown, sparkline, verdict_markdown
 from tests.synthetic_runs import SMALL, measured
 from tests.unit.coordinator.core.comparison.test_group_comparison import group
@@ -24,7 +24,7 @@ def test_verdict_markdown_has_headline_table_and_findings() -> None:
 
 def test_comparison_markdown_has_gates_and_a_row_per_metric() -> None:
     result = compare(group("a", [1e9, 1.001e9, 1.002e9]), group("b", [9e8, 9.01e8, 9.02e8]))
-    gates = [hold(parse_gate("received < -3%"), result)]
+    gates = [evaluate_gate(parse_gate("received < -3%"), result)]
     shown = READER.render(comparison_markdown(result, gates))
     assert "<strong>fail</strong> received &lt; -3%: the change is beyond the limit" in shown
     assert shown.count("<tr>") == 1 + len(result.metrics)

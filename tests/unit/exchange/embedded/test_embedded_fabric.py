@@ -21,7 +21,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
 
-from broadside.exchange.embedded.embedded_queue import EmbeddedQueue
+from broadside.exchange.embedded.embedded_queue import EmbeddedQueue, QueueRules
 from broadside.exchange.embedded.embedded_table import EmbeddedTable
 from broadside.exchange.ports import (
     Delivery,
@@ -61,7 +61,7 @@ def clock() -> Clock:
 @pytest.fixture
 async def queue(tmp_path: Path, clock: Clock) -> AsyncIterator[EmbeddedQueue]:
     queue = EmbeddedQueue(
-        tmp_path, lock_s=60, deliveries_max_count=2, duplicates_s=600, clock=clock
+        tmp_path, QueueRules(lock_s=60, deliveries_max_count=2, duplicates_s=600), clock=clock
     )
     yield queue
     await queue.close()
@@ -145,9 +145,7 @@ class QueueLife(RuleBasedStateMachine):
         self.loop = asyncio.new_event_loop()
         self.queue = EmbeddedQueue(
             Path(self.directory.name),
-            lock_s=10,
-            deliveries_max_count=3,
-            duplicates_s=600,
+            QueueRules(lock_s=10, deliveries_max_count=3, duplicates_s=600),
             clock=self.clock,
         )
         # Maps the id to the expiry time.
@@ -523,7 +521,7 @@ FILL = """
 import asyncio
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from broadside.exchange.embedded.embedded_queue import EmbeddedQueue
+from broadside.exchange.embedded.embedded_queue import EmbeddedQueue, QueueRules
 from broadside.exchange.embedded.embedded_table import EmbeddedTable
 from broadside.exchange.ports import Entity, ExchangeError, Outgoing
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from broadside.coordinator.core.comparison.group_comparison import STARTED, Group, compare, observe
-from broadside.coordinator.core.comparison.regression_gate import hold, parse_gate
+from broadside.coordinator.core.comparison.regression_gate import evaluate_gate, parse_gate
 from broadside.coordinator.core.metrics import RTT
 from broadside.coordinator.core.summary import Verdict
 from tests.planted import summarise
@@ -35,8 +35,8 @@ def run(name: str, seed: int, firewall_ratio: float = 1.0) -> Group:
 def test_detects_five_percent_regression_but_not_a_repeat(seed: int) -> None:
     before = run("before", seed)
     again, slower = run("again", 1000 + seed), run("slower", 2000 + seed, 0.95)
-    assert hold(GATE, compare(before, again)).verdict is Verdict.PASS
-    caught = hold(GATE, compare(before, slower))
+    assert evaluate_gate(GATE, compare(before, again)).verdict is Verdict.PASS
+    caught = evaluate_gate(GATE, compare(before, slower))
     assert caught.verdict is Verdict.FAIL
     assert "received_bits_per_second" in caught.sentence
 
@@ -51,7 +51,7 @@ def test_detects_five_percent_regression_but_not_a_repeat(seed: int) -> None:
     ],
 )
 def test_gate_is_inconclusive_for_wide_or_small_samples(a: list[float], b: list[float]) -> None:
-    result = hold(GATE, compare(group("a", a), group("b", b)))
+    result = evaluate_gate(GATE, compare(group("a", a), group("b", b)))
     assert result.verdict is Verdict.INCONCLUSIVE
     assert "inconclusive" in result.sentence or "inside the interval" in result.sentence
 
@@ -65,7 +65,7 @@ def test_invalid_gate_shows_valid_example(text: str) -> None:
 def test_unknown_metric_lists_available_metrics() -> None:
     same = group("a", [1e9, 1e9, 1e9])
     with pytest.raises(ValueError, match="received_bits_per_second"):
-        hold(parse_gate("jitter > 3%"), compare(same, same))
+        evaluate_gate(parse_gate("jitter > 3%"), compare(same, same))
 
 
 @pytest.mark.parametrize("turns", [False, True])
@@ -90,7 +90,9 @@ def test_gate_at_true_change_rarely_decides(times: float, gate: str, turns: bool
         assert metric.ratio_low is not None
         assert metric.ratio_high is not None
         covered += metric.ratio_low <= times <= metric.ratio_high
-        decided += hold(parse_gate(f"rtt {gate}"), result).verdict is not Verdict.INCONCLUSIVE
+        decided += (
+            evaluate_gate(parse_gate(f"rtt {gate}"), result).verdict is not Verdict.INCONCLUSIVE
+        )
     assert decided <= 0.08 * draws
     assert 0.92 * draws <= covered
     assert covered <= 0.98 * draws or not turns
@@ -117,15 +119,15 @@ def _at(name: str, values: Iterable[float], place: int | None) -> Group:
 def test_no_ratio_if_mean_may_be_zero(a: list[float], b: list[float]) -> None:
     (metric,) = compare(_at("a", a, None), _at("b", b, None)).metrics
     assert metric.ratio_low is None
-    result = hold(parse_gate("rtt < -50%"), compare(_at("a", a, None), _at("b", b, None)))
+    result = evaluate_gate(parse_gate("rtt < -50%"), compare(_at("a", a, None), _at("b", b, None)))
     assert result.verdict is (Verdict.INCONCLUSIVE if a[1] < 0 else Verdict.FAIL)
 
 
 @pytest.mark.parametrize("field", ["difference_half_width", "a_half_width"])
 def test_change_without_interval_is_inconclusive(field: str) -> None:
     compared = compare(group("a", [1e9, 1e9, 1.1e9]), group("b", [0.5e9, 0.5e9, 0.51e9]))
-    assert hold(GATE, compared).verdict is Verdict.FAIL
+    assert evaluate_gate(GATE, compared).verdict is Verdict.FAIL
     bare = tuple(metric.model_copy(update={field: None}) for metric in compared.metrics)
-    result = hold(GATE, compared.model_copy(update={"metrics": bare}))
+    result = evaluate_gate(GATE, compared.model_copy(update={"metrics": bare}))
     assert result.verdict is Verdict.INCONCLUSIVE
     assert "inconclusive" in result.sentence

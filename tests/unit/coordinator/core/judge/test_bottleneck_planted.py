@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from broadside.coordinator.core.arrays import Floats
-from broadside.coordinator.core.judge.summarise import summarise_run
+from broadside.coordinator.core.judge.summarise import RunContext, summarise_run
 from broadside.coordinator.core.measure.burst import measure_burst
 from broadside.coordinator.core.measure.records.evidence import PairEvidence
 from broadside.coordinator.core.measure.telemetry import DeviceTelemetry, Quantity, TelemetrySeries
@@ -302,7 +302,7 @@ def bottlenecks(draw: Callable[[np.random.Generator], Planted]) -> list[Limiter]
             made = recorded(case, seed, patch)
         measured = [measure_burst(made.plan.spec, item, made.now) for item in made.evidence]
         summary = summarise_run(
-            made.plan, measured, made.ledger, made.now, telemetry=pings(case, made)
+            made.plan, measured, made.ledger, made.now, RunContext(telemetry=pings(case, made))
         )
         assert summary.bursts[0].flows[0].flow is Flow.UP
         results.append(summary.limiter_details)

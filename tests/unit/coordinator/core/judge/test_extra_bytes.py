@@ -3,11 +3,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from broadside.coordinator.core.judge.reconciliation.reconcile import reconcile
 from broadside.coordinator.core.judge.reconciliation.residual_causes import Missing
 from broadside.coordinator.core.measure.acknowledgements import Acknowledgements
 from broadside.coordinator.core.measure.burst import measure_burst
-from broadside.coordinator.core.measure.formulas.headers import acknowledged_max_ratio, headers
+from broadside.coordinator.core.measure.formulas.headers import acknowledged_max_ratio, tcp_headers
 from broadside.coordinator.core.measure.grid.series import BurstSeries
 from broadside.coordinator.core.measure.records.columns import HostColumns
 from broadside.coordinator.core.measure.records.evidence import FirewallLedger
@@ -15,9 +14,10 @@ from broadside.coordinator.core.summary import Reconciliation, Verdict
 from broadside.exchange.messages import Direction, Flow, Protocol
 from tests.hunt.adapter import conclude
 from tests.synthetic import Plant, fleet
+from tests.unit.coordinator.core.judge.reconciliation.counted import reconcile
 from tests.worlds import generate
 
-HEADERS = headers(Protocol.TCP, [1448])
+HEADERS = tcp_headers([1448])
 NOBODY = Missing(pairs_count=0, share_ratio=0.0, planned_pairs_count=6)
 MADE = fleet(Plant(pairs=6, bursts=3, burst_s=30, period_s=60, ledger_noise=0.0005))
 
@@ -132,9 +132,7 @@ def test_acknowledgements_are_no_residual(acknowledged: float) -> None:
     result = reconcile_bursts(again(0.0), ledger)
     assert result.residual_ratio == pytest.approx(0, abs=0.001)
     assert result.causes == ()
-    measured, _ = reconcile(
-        again(0.0), ledger, HEADERS, [NOBODY] * 3, acknowledged=[acknowledged] * 3
-    )
+    measured, _ = reconcile(again(0.0), ledger, HEADERS, [NOBODY] * 3, acknowledged=acknowledged)
     low, _ = measured.residual_ends
     assert low > result.residual_ends[0] or acknowledged > 0.017
     assert low == pytest.approx(-0.0025, abs=0.002)

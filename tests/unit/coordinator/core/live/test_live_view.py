@@ -12,6 +12,7 @@ from broadside.coordinator.core.live.live_view import (
     REPORT_LAG_S,
     UNKNOWN_CELL,
     LiveSnapshot,
+    PlannedCells,
     changed_seconds,
     empty_snapshot,
     final_snapshot,
@@ -260,8 +261,7 @@ def test_snapshot_has_one_cell_per_pair_if_a_flow_has_no_seconds(lacking: set[Fl
         runs_on = make_snapshot(
             summarise(CLEAN).bursts[0],
             series,
-            pairs_count=6,
-            planned_s=burst_s,
+            PlannedCells(pairs_count=6, seconds=burst_s),
             known_s=burst_s,
             final=False,
         )

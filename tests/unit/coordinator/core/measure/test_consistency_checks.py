@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from broadside.coordinator.core.measure.consistency_checks import ConsistencyChecker
-from broadside.coordinator.core.measure.formulas.headers import headers
+from broadside.coordinator.core.measure.formulas.headers import tcp_headers
 from broadside.coordinator.core.measure.records.columns import (
     HostColumns,
     IntervalColumns,
@@ -26,7 +26,6 @@ from broadside.exchange.messages import (
     Flow,
     FlowTotals,
     Measure,
-    Protocol,
     ServerTest,
     Side,
     Traffic,
@@ -250,7 +249,7 @@ def _downloaded(
     track = seconds(Side.CLIENT, at.timestamp(), [RECEIVED // 10] * 10, flow=Flow.DOWN)
     pair = PairEvidence(pair_index=0, server_test=test, client_tracks=(track,))
     requested = traffic_of(engine=engine, streams_count=1)
-    examination = ConsistencyChecker(requested, headers(Protocol.TCP, ()), 0.05)
+    examination = ConsistencyChecker(requested, tcp_headers(()), 0.05)
     examination.add([pair])
     return list(examination.done())
 

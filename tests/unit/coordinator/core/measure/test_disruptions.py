@@ -13,7 +13,7 @@ from broadside.coordinator.core.judge import summarise as summarise_module
 from broadside.coordinator.core.judge.summarise import PAIR_SUMMARIES_MAX, summarise_run
 from broadside.coordinator.core.measure.disruptions import judge_levels
 from broadside.coordinator.core.measure.records.evidence import PairEvidence
-from broadside.coordinator.core.run_trends import burst_course, course, course_findings
+from broadside.coordinator.core.run_trends import burst_trend_values, course, trend_findings
 from broadside.coordinator.core.summary import (
     Availability,
     BurstSummary,
@@ -48,7 +48,7 @@ def planted(*breaks: Break, **changes: object) -> Fleet:
 
 
 def trends_of(made: Fleet) -> Course:
-    return course(burst_course(burst.summary) for burst in measure(made))
+    return course(burst_trend_values(burst.summary) for burst in measure(made))
 
 
 def find_disruptions(made: Fleet) -> tuple[Disruption, ...]:
@@ -281,7 +281,7 @@ def test_outage_dates_are_not_finer_than_readings(reading_s: int, from_s: int) -
         begin_s = (disruption.start_at - START).total_seconds()
         assert begin_s - 1 <= from_s + reading_s
         assert from_s - reading_s <= begin_s + 1
-    notes = [f for f in course_findings(trends) if f.id == "disruptions-resolution"]
+    notes = [f for f in trend_findings(trends) if f.id == "disruptions-resolution"]
     assert len(notes) == 1
     assert f"Readings cover up to {trends.availability.resolution_s:g} s" in notes[0].sentence
 
@@ -290,10 +290,10 @@ def test_reports_that_readings_are_too_long_for_a_short_outage() -> None:
     made = _in_readings(planted(Break(burst=0, from_s=31, length_s=3, factor=0.0)), 20)
     trends = trends_of(made)
     assert trends.disruptions == ()
-    assert any(f.id == "disruptions-resolution" for f in course_findings(trends))
+    assert any(f.id == "disruptions-resolution" for f in trend_findings(trends))
 
 
 def test_readings_of_one_second_need_no_note() -> None:
     trends = trends_of(planted(Break(burst=0, from_s=31, length_s=3, factor=0.0)))
     assert [disruption.resolution_s for disruption in trends.disruptions] == [None]
-    assert not any(f.id == "disruptions-resolution" for f in course_findings(trends))
+    assert not any(f.id == "disruptions-resolution" for f in trend_findings(trends))

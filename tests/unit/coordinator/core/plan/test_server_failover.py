@@ -1,7 +1,7 @@
 from datetime import timedelta
 
 from broadside.coordinator.core.plan.planner import PRESENCE_STALE_S, plan
-from broadside.coordinator.core.plan.server_failover import choose_failovers, pairs_in
+from broadside.coordinator.core.plan.server_failover import choose_failovers, free_servers, pairs_in
 from broadside.coordinator.core.run_spec import RunSpec
 from broadside.exchange.messages import Presence, Role, Traffic
 from tests.unit.coordinator.presences import NOW, fleet, presence
@@ -24,7 +24,7 @@ def servers(*beating: int) -> list[Presence]:
 
 
 def test_moves_pair_of_silent_server_to_free_server() -> None:
-    [move] = choose_failovers(PLAN, [], servers(1, 3, 5), 2, LATER)
+    [move] = choose_failovers(PLAN, [], free_servers(servers(1, 3, 5), LATER), 2, LATER)
     assert (move.pair_index, move.left_agent_id) == (1, "server-002")
     assert move.endpoint.agent_id == "server-005"
     before, after = (pairs_in(PLAN, [move], burst) for burst in (1, 2))
@@ -34,20 +34,20 @@ def test_moves_pair_of_silent_server_to_free_server() -> None:
 
 
 def test_moved_pair_stays_until_new_server_is_silent() -> None:
-    first = choose_failovers(PLAN, [], servers(1, 3, 5), 1, LATER)
-    assert choose_failovers(PLAN, first, servers(1, 2, 3, 5), 2, LATER) == []
-    [second] = choose_failovers(PLAN, first, servers(1, 3, 4), 3, LATER)
+    first = choose_failovers(PLAN, [], free_servers(servers(1, 3, 5), LATER), 1, LATER)
+    assert choose_failovers(PLAN, first, free_servers(servers(1, 2, 3, 5), LATER), 2, LATER) == []
+    [second] = choose_failovers(PLAN, first, free_servers(servers(1, 3, 4), LATER), 3, LATER)
     assert second.left_agent_id == "server-005"
     assert [p.endpoint.agent_id for p in pairs_in(PLAN, [second, *first], 3)][1] == "server-004"
 
 
 def test_moves_no_pair_without_a_free_server() -> None:
-    assert choose_failovers(PLAN, [], servers(1, 3), 2, LATER) == []
-    assert choose_failovers(PLAN, [], servers(), 2, LATER) == []
+    assert choose_failovers(PLAN, [], free_servers(servers(1, 3), LATER), 2, LATER) == []
+    assert choose_failovers(PLAN, [], free_servers(servers(), LATER), 2, LATER) == []
 
 
 def test_two_pairs_never_move_to_the_same_endpoint() -> None:
-    moves = choose_failovers(PLAN, [], servers(3, 4, 5), 2, LATER)
+    moves = choose_failovers(PLAN, [], free_servers(servers(3, 4, 5), LATER), 2, LATER)
     assert {move.endpoint.agent_id for move in moves} == {"server-004", "server-005"}
     endpoints = [pair.endpoint for pair in pairs_in(PLAN, moves, 2)]
     assert len({(endpoint.agent_id, endpoint.port) for endpoint in endpoints}) == 3
@@ -67,9 +67,21 @@ def test_replacement_server_must_support_probes_and_tunnels() -> None:
     def free_server(**changes: object) -> Presence:
         return presence(Role.SERVER, 5, beat_at=LATER, **able | changes)
 
-    assert choose_failovers(made, [], [*here, free_server(echo_port=None)], 2, LATER) == []
-    assert choose_failovers(made, [], [*here, free_server(tunnels=False)], 2, LATER) == []
-    [move] = choose_failovers(made, [], [*here, free_server()], 2, LATER)
+    assert (
+        choose_failovers(
+            made, [], free_servers([*here, free_server(echo_port=None)], LATER), 2, LATER
+        )
+        == []
+    )
+    assert (
+        choose_failovers(
+            made, [], free_servers([*here, free_server(tunnels=False)], LATER), 2, LATER
+        )
+        == []
+    )
+    [move] = choose_failovers(made, [], free_servers([*here, free_server()], LATER), 2, LATER)
     assert move.endpoint.echo_port == 5200
-    [plain] = choose_failovers(PLAN, [], [*servers(1, 3), free_server()], 2, LATER)
+    [plain] = choose_failovers(
+        PLAN, [], free_servers([*servers(1, 3), free_server()], LATER), 2, LATER
+    )
     assert plain.endpoint.echo_port is None

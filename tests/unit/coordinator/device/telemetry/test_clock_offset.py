@@ -16,6 +16,8 @@ from broadside.coordinator.core.summary import Verdict
 from broadside.coordinator.device.telemetry.clock_offset import Response, estimate_offset
 from broadside.coordinator.device.telemetry.polling import (
     Answer,
+    Clocks,
+    PolledDevice,
     PolledEntry,
     PolledSource,
     Reading,
@@ -51,11 +53,9 @@ async def polled(
         return Answer(readings=readings, at_s=stamp_of(made_s))
 
     source = PolledSource(
-        request,
-        name="rest fw",
-        entry=PolledEntry(type="rest", device="fw", poll_s=poll_s),
-        wall_s=lambda: now_s,
-        steady_s=lambda: now_s,
+        PolledEntry(type="rest", device="fw", poll_s=poll_s),
+        PolledDevice(request=request, name="rest fw"),
+        clocks=Clocks(wall_s=lambda: now_s, steady_s=lambda: now_s),
     )
     for number in range(count):
         now_s = BEGAN_S + number * poll_s
@@ -172,11 +172,9 @@ async def test_busy_device_with_a_wrong_clock_fails_its_threshold(off_s: float) 
         return Answer(readings=[Reading(quantity=Quantity.CPU, value=cpu)], at_s=now_s + off_s)
 
     source = PolledSource(
-        request,
-        name="rest fw",
-        entry=PolledEntry(type="rest", device="fw", poll_s=2),
-        wall_s=lambda: now_s,
-        steady_s=lambda: now_s,
+        PolledEntry(type="rest", device="fw", poll_s=2),
+        PolledDevice(request=request, name="rest fw"),
+        clocks=Clocks(wall_s=lambda: now_s, steady_s=lambda: now_s),
     )
     while now_s < to_s + 60:
         await source.poll()
@@ -205,7 +203,9 @@ async def test_incomplete_answer_gives_no_value() -> None:
             readings=[Reading(quantity=Quantity.CPU, value=0.04)], partial="'nextLink' is set"
         )
 
-    source = PolledSource(request, name="rest", entry=PolledEntry(type="rest", device="fw"))
+    source = PolledSource(
+        PolledEntry(type="rest", device="fw"), PolledDevice(request=request, name="rest")
+    )
     await source.poll()
     reported = await source.query(
         datetime.fromtimestamp(0, UTC), datetime.fromtimestamp(4_000_000_000, UTC)

@@ -16,7 +16,12 @@ from broadside.coordinator.core.measure.telemetry import (
     merge_readings,
 )
 from broadside.coordinator.device.telemetry.device_counter import DeviceCounter, open_counter
-from broadside.coordinator.device.telemetry.polling import Answer, PolledEntry, PolledSource
+from broadside.coordinator.device.telemetry.polling import (
+    Answer,
+    PolledDevice,
+    PolledEntry,
+    PolledSource,
+)
 from broadside.coordinator.device.telemetry.source import ByteCounter, TelemetryError
 from broadside.coordinator.device.telemetry.telemetry_storage import dump_telemetry, load_telemetry
 from broadside.exchange.messages import Direction
@@ -49,7 +54,10 @@ def source(device: str = "fw", **fields: Any) -> PolledSource:
     fields = {"byte_counter": ByteCounter(layer="wire"), **fields}
     entry = PolledEntry(type="snmp", device=device, poll_s=1.0, **fields)
     name = "snmp IF-MIB 10.0.0.4"
-    return PolledSource(request, name=name, entry=entry, counter_instances=frozenset({"port1"}))
+    return PolledSource(
+        entry,
+        PolledDevice(request=request, name=name, counter_instances=frozenset({"port1"})),
+    )
 
 
 def counter(*devices: str) -> DeviceCounter:

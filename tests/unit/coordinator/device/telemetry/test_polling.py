@@ -17,6 +17,8 @@ from broadside.coordinator.core.measure.telemetry import (
 )
 from broadside.coordinator.device.telemetry.polling import (
     Answer,
+    Clocks,
+    PolledDevice,
     PolledEntry,
     PolledSource,
     Reading,
@@ -63,7 +65,9 @@ async def poll_all(
 
     entry = PolledEntry(type="planted", device="fw", poll_s=step_s, cores_count=4)
     source = PolledSource(
-        request, name="planted", entry=entry, wall_s=lambda: now_s, steady_s=lambda: steady_s
+        entry,
+        PolledDevice(request=request, name="planted"),
+        clocks=Clocks(wall_s=lambda: now_s, steady_s=lambda: steady_s),
     )
     for _ in rounds:
         await source.poll()
@@ -207,7 +211,8 @@ async def test_polls_do_not_overlap() -> None:
         return Answer(readings=[CPU])
 
     source = PolledSource(
-        request, name="planted", entry=PolledEntry(type="planted", device="fw", cores_count=4)
+        PolledEntry(type="planted", device="fw", cores_count=4),
+        PolledDevice(request=request, name="planted"),
     )
     assert all(await asyncio.gather(source.poll(), source.poll()))
     assert largest == 1

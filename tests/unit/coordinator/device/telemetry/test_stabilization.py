@@ -10,8 +10,13 @@ import pytest
 
 from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.device.telemetry.device_counter import DeviceCounter
-from broadside.coordinator.device.telemetry.source import DataLatency, TelemetryBusy, TelemetryError
-from broadside.coordinator.device.telemetry.stabilization import RunSpan, StableReader, is_stable
+from broadside.coordinator.device.telemetry.source import (
+    DataLatency,
+    RunSpan,
+    TelemetryBusy,
+    TelemetryError,
+)
+from broadside.coordinator.device.telemetry.stabilization import StableReader, is_stable
 from broadside.exchange.messages import Direction
 
 BEGUN = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)

@@ -136,7 +136,7 @@ def test_verdict_worksheet_has_metrics_as_text_and_number() -> None:
     shown = metric_rows(summary)
     assert len(shown) > 10
     for row in shown:
-        _, _, text, value, _ = cells[row.words, row.layer]
+        _, _, text, value, _ = cells[row.label, row.layer]
         assert text.value == row.measured
         assert value.value == (None if row.value is None else pytest.approx(row.value))
     values = {row[0].value: row[1].value for row in worksheet.iter_rows(max_col=2)}

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from broadside.coordinator.core.judge.bottleneck.bottleneck_evidence import (
-    drops_could_hold,
+    drops_can_limit,
     has_drops,
     idle_rtt_s,
     is_idle,
@@ -109,17 +109,17 @@ def test_drops_limit_streams_at_the_mathis_rate(share: float, could: bool, strea
     rate = share * streams * 1.22 * 1460 * 8 / (0.01 * 0.1)
     fields: dict[str, Any] = {"retransmit_ratio": 0.01, "rtt_mean_s": 0.01, "mss_bytes": 1460}
     rates = [pair(0, 0.5 * rate), pair(1, 1.5 * rate)]
-    assert drops_could_hold(given(rates, Traffic(streams_count=streams), **fields)) is could
+    assert drops_can_limit(given(rates, Traffic(streams_count=streams), **fields)) is could
 
 
 def test_mathis_rate_with_assumed_segment_size_and_unknown_rtt() -> None:
     fields: dict[str, Any] = {"retransmit_ratio": 0.01, "rtt_mean_s": 0.01}
     most = 1.22 * 1448 * 8 / (0.01 * 0.1)
-    assert drops_could_hold(given([pair(0, 1.001 * most)], **fields)) is True
-    assert drops_could_hold(given([pair(0, 0.999 * most)], **fields)) is False
-    assert drops_could_hold(given([pair(0, 1.0)], retransmit_ratio=0.01)) is True
-    assert drops_could_hold(given([pair(0, 1.0)], retransmit_ratio=0.0)) is False
-    assert drops_could_hold(given([pair(0, 1.0)])) is None
+    assert drops_can_limit(given([pair(0, 1.001 * most)], **fields)) is True
+    assert drops_can_limit(given([pair(0, 0.999 * most)], **fields)) is False
+    assert drops_can_limit(given([pair(0, 1.0)], retransmit_ratio=0.01)) is True
+    assert drops_can_limit(given([pair(0, 1.0)], retransmit_ratio=0.0)) is False
+    assert drops_can_limit(given([pair(0, 1.0)])) is None
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from broadside.coordinator.core.judge.reconciliation.counter_bins import readable
 from broadside.coordinator.core.judge.reconciliation.device_prediction import (
     BurstCurve,
+    Conditions,
     DevicePrediction,
     Neighbour,
     _beside_curve,
@@ -65,10 +65,8 @@ def _predicted(
         read_at=datetime(2026, 3, 1, tzinfo=UTC),
         lag_hint_s=hint_s,
     )
-    bins = readable(ledger)
-    return DevicePrediction(
-        bursts, ledger, HEADERS, bins, neighbours, absent, clock_bound_s, largest_ratio
-    )
+    conditions = Conditions(clock_bound_s=clock_bound_s, neighbours=neighbours, absent=absent)
+    return DevicePrediction(bursts, ledger, HEADERS, conditions, largest_ratio)
 
 
 def _neighbour(start_s: int, *amounts: float) -> Neighbour:

@@ -9,25 +9,31 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from broadside.coordinator.core.judge.reconciliation import Neighbour, reconcile
+from broadside.coordinator.core.judge.reconciliation import Neighbour
 from broadside.coordinator.core.judge.reconciliation.counter_bins import fleet_curve, readable
 from broadside.coordinator.core.judge.reconciliation.device_prediction import (
     UNSEEN_MARGIN_S,
+    Conditions,
     DevicePrediction,
 )
 from broadside.coordinator.core.judge.reconciliation.lag import Known, estimate_lag
-from broadside.coordinator.core.judge.reconciliation.residual_causes import Missing, causes
+from broadside.coordinator.core.judge.reconciliation.residual_causes import (
+    ForeignTraffic,
+    Missing,
+    Residual,
+    causes,
+)
 from broadside.coordinator.core.measure.burst import measure_burst
 from broadside.coordinator.core.measure.completeness import combine
-from broadside.coordinator.core.measure.formulas.headers import headers
+from broadside.coordinator.core.measure.formulas.headers import tcp_headers, udp_headers
 from broadside.coordinator.core.measure.grid.series import BurstSeries
 from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.core.summary import Completeness, Reconciliation, State
-from broadside.exchange.messages import Protocol
 from tests.synthetic import IP_RATIO, Plant, fleet
+from tests.unit.coordinator.core.judge.reconciliation.counted import reconcile
 from tests.unit.coordinator.core.records import burst_series
 
-HEADERS = headers(Protocol.TCP, [1448])
+HEADERS = tcp_headers([1448])
 NOBODY = Missing(pairs_count=0, share_ratio=0.0, planned_pairs_count=30)
 
 
@@ -221,30 +227,28 @@ def test_names_cause_of_residual(
     residual: float, foreign_ratio: float | None, missing_ratio: float, named: str | None
 ) -> None:
     result = causes(
-        residual,
-        0.004,
-        missing=Missing(pairs_count=1, share_ratio=missing_ratio, planned_pairs_count=30),
-        foreign_ratio=foreign_ratio,
-        foreign_bits_per_second=1e9,
-        unknown_ratio=0.0,
+        Residual(ratio=residual, uncertainty_ratio=0.004),
+        Missing(pairs_count=1, share_ratio=missing_ratio, planned_pairs_count=30),
+        ForeignTraffic(ratio=foreign_ratio, bits_per_second=1e9),
+        0.0,
     )
     assert (result[0].id if result else None) == named
     assert "confidence" not in "".join(cause.model_dump_json() for cause in result)
 
 
 def test_header_overhead() -> None:
-    assert headers(Protocol.TCP, [1448]).ip_ratio == pytest.approx(1500 / 1448)
-    assert headers(Protocol.TCP, [1460]).ip_ratio == pytest.approx(1500 / 1460)
-    assert headers(Protocol.TCP, [8948]).ip_ratio == pytest.approx(9000 / 8948)
-    assert headers(Protocol.TCP, [1428], ipv6=True).ip_ratio == pytest.approx(1500 / 1428)
-    assert headers(Protocol.TCP, [1448]).wire_ratio == pytest.approx(1514 / 1448)
-    assert headers(Protocol.TCP, [None]).assumed
-    reported = headers(Protocol.TCP, [1448], requested_mss_bytes=9000)
+    assert tcp_headers([1448]).ip_ratio == pytest.approx(1500 / 1448)
+    assert tcp_headers([1460]).ip_ratio == pytest.approx(1500 / 1460)
+    assert tcp_headers([8948]).ip_ratio == pytest.approx(9000 / 8948)
+    assert tcp_headers([1428], ipv6=True).ip_ratio == pytest.approx(1500 / 1428)
+    assert tcp_headers([1448]).wire_ratio == pytest.approx(1514 / 1448)
+    assert tcp_headers([None]).assumed
+    reported = tcp_headers([1448], requested_mss_bytes=9000)
     assert reported.ip_ratio == pytest.approx(1500 / 1448)
     assert not reported.assumed
-    assert headers(Protocol.UDP, [], block_bytes=1400).ip_ratio == pytest.approx(1428 / 1400)
-    assert headers(Protocol.UDP, [], block_bytes=8192).ip_ratio == pytest.approx(8320 / 8192)
-    jumbo = headers(Protocol.UDP, [], block_bytes=8192, mtu_bytes=9000)
+    assert udp_headers(1400).ip_ratio == pytest.approx(1428 / 1400)
+    assert udp_headers(8192).ip_ratio == pytest.approx(8320 / 8192)
+    jumbo = udp_headers(8192, mtu_bytes=9000)
     assert jumbo.ip_ratio == pytest.approx(8220 / 8192)
     # It is not known if the path supports this MTU.
     assert jumbo.assumed
@@ -267,10 +271,10 @@ def test_requested_segment_size_is_limited_by_path_mtu(
     requested: int, path: dict[str, Any], ratio: float
 ) -> None:
     """The effective size is not known, because iperf3 returns the requested size."""
-    result = headers(Protocol.TCP, [None], requested_mss_bytes=requested, **path)
+    result = tcp_headers([None], requested_mss_bytes=requested, **path)
     assert result.ip_ratio == pytest.approx(ratio)
     assert result.assumed
-    echoed = headers(Protocol.TCP, [requested], requested_mss_bytes=requested, **path)
+    echoed = tcp_headers([requested], requested_mss_bytes=requested, **path)
     # Older versions recorded the requested size.
     assert echoed == result
 
@@ -617,7 +621,7 @@ def test_burst_end_includes_omitted_seconds(omit_s: int) -> None:
         grain_s=1.0,
         read_at=datetime(2026, 11, 26, tzinfo=UTC),
     )
-    device = DevicePrediction([burst], ledger, HEADERS, readable(ledger), (), (), 0.0, 1.0)
+    device = DevicePrediction([burst], ledger, HEADERS, Conditions(), 1.0)
     assert device.spans[0][1] == 1000 + omit_s + 20 + UNSEEN_MARGIN_S
     assert device.unrecorded is not None
     assert device.unrecorded.at_s[-1] == 1000 + omit_s + 20

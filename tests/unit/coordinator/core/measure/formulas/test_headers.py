@@ -14,10 +14,10 @@ from broadside.coordinator.core.measure.formulas.headers import (
     _beside_assumed,
     acknowledged_max_ratio,
     declared_headers,
-    headers,
     segment_max_bytes,
+    tcp_headers,
+    udp_headers,
 )
-from broadside.exchange.messages import Protocol
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ from broadside.exchange.messages import Protocol
 def test_headers_of_tcp_packets(
     sizes: list[int | None], options: dict[str, Any], packet: int, mss: int, assumed: bool
 ) -> None:
-    result = headers(Protocol.TCP, sizes, **options)
+    result = tcp_headers(sizes, **options)
     assert result.ip_ratio == packet / mss
     assert result.wire_ratio == (packet + 14) / mss
     assert (result.mss_bytes, result.assumed) == (mss, assumed)
@@ -71,7 +71,7 @@ def test_headers_of_tcp_packets(
 def test_headers_of_udp_datagrams(
     block: int | None, options: dict[str, Any], ip_bytes: int, fragments: int, assumed: bool
 ) -> None:
-    result = headers(Protocol.UDP, [9999], block_bytes=block, **options)
+    result = udp_headers(block, **options)
     payload = block or 1448
     assert result.ip_ratio == ip_bytes / payload
     assert result.wire_ratio == (ip_bytes + 14 * fragments) / payload
