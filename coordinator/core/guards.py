@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final
 from pydantic import Field, StringConstraints, model_validator
 
 from broadside.coordinator.core import formatting
-from broadside.coordinator.core.formatting import Unit, say
+from broadside.coordinator.core.formatting import Unit, quantity_text
 from broadside.coordinator.core.quantities import parse_ratio, parse_time
 from broadside.exchange.messages import Control, Message, UtcDatetime
 
@@ -105,7 +105,7 @@ class Guard(Message):
         """Return a value with its unit, or ``unknown``."""
         if value is None:
             return formatting.UNKNOWN
-        return say(Unit.of(self.quantity), value, 1)
+        return quantity_text(Unit.of(self.quantity), value, 1)
 
     def __str__(self) -> str:
         sign = "<" if self.is_floor else ">"

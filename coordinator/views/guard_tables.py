@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from broadside.coordinator.core.formatting import Unit, count, rate, say, time
+from broadside.coordinator.core.formatting import Unit, count, quantity_text, rate, time
 from broadside.coordinator.core.guards import GuardRecord, GuardReport
 
 GUARD_COLUMNS: Final = ("guard", "limit", "last", "worst", "values", "stops within")
@@ -14,9 +14,9 @@ def guard_row(record: GuardRecord) -> list[str]:
     unit = Unit.of(record.quantity)
     return [
         record.guard,
-        say(unit, record.limit, 1),
-        say(unit, record.last, 1),
-        say(unit, record.worst, 1),
+        quantity_text(unit, record.limit, 1),
+        quantity_text(unit, record.last, 1),
+        quantity_text(unit, record.worst, 1),
         count(record.readings_count),
         time(record.stop_within_s),
     ]
@@ -34,7 +34,10 @@ def impact_table(guards: GuardReport) -> tuple[Sequence[str], list[list[str]]]:
         [
             str(second.second),
             rate(second.received_bits_per_second),
-            *(say(unit, value, 1) for unit, value in zip(units, second.values, strict=True)),
+            *(
+                quantity_text(unit, value, 1)
+                for unit, value in zip(units, second.values, strict=True)
+            ),
         ]
         for second in guards.seconds
     ]

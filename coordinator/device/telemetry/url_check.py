@@ -18,6 +18,7 @@ from broadside.coordinator.device.http_client import bounded_client, get_bounded
 from broadside.coordinator.device.telemetry.config import parse_entry
 from broadside.coordinator.device.telemetry.polling import (
     Answer,
+    PolledDevice,
     PolledEntry,
     PolledSource,
     Reading,
@@ -100,8 +101,10 @@ def open_source(entry: Mapping[str, Any]) -> PolledSource:
     """
     parsed = parse_entry(UrlEntry, entry)
     return PolledSource(
-        UrlCheck(parsed).poll,
-        name=f"url {urlsplit(parsed.url).hostname}",
-        entry=parsed,
-        quantities=[Quantity.URL_TIME, Quantity.URL_FAILED],
+        parsed,
+        PolledDevice(
+            request=UrlCheck(parsed).poll,
+            name=f"url {urlsplit(parsed.url).hostname}",
+            quantities=[Quantity.URL_TIME, Quantity.URL_FAILED],
+        ),
     )

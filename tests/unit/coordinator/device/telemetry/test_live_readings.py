@@ -16,6 +16,7 @@ from broadside.coordinator.core.measure.telemetry import (
 from broadside.coordinator.device.telemetry.live_readings import LiveReadings
 from broadside.coordinator.device.telemetry.polling import (
     Answer,
+    PolledDevice,
     PolledEntry,
     PolledSource,
     Reading,
@@ -35,7 +36,7 @@ def polled(device: str, *rounds: Answer | None) -> PolledSource:
 
     entry = PolledEntry(type="planted", device=device, poll_s=5)
     quantities = {reading.quantity for answer in rounds if answer for reading in answer.readings}
-    return PolledSource(request, name="planted", entry=entry, quantities=quantities)
+    return PolledSource(entry, PolledDevice(request=request, name="planted", quantities=quantities))
 
 
 def cpu(*cores: float) -> Answer:
