@@ -27,11 +27,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from broadside.coordinator.core.comparison.sequential import Decision
+from broadside.coordinator.core.comparison.sequential import Decision, loss_decision
 from broadside.coordinator.core.measure.grid.align import CELL_FULL_RATIO
 from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.core.summary import LimiterName
-from broadside.coordinator.studies.sequential_rounds import loss_decision
 from broadside.coordinator.studies.study import Found, Search, Sequential, TrialResult, Why
 from broadside.exchange.messages import Protocol
 

@@ -7,7 +7,6 @@ The decision uses confidence sequences
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
-from typing import Final
 
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.comparison.sequential import (
@@ -17,7 +16,6 @@ from broadside.coordinator.core.comparison.sequential import (
     SequentialResult,
     compare_rounds,
     expected_rounds_count,
-    interval_of,
 )
 from broadside.coordinator.studies.study import (
     AB,
@@ -29,9 +27,6 @@ from broadside.coordinator.studies.study import (
     Trial,
     TrialResult,
 )
-
-# Rates of a search among which the error rate is divided.
-SEARCH_RATES_COUNT: Final = 10
 
 
 def round_size(question: Question) -> int:
@@ -132,24 +127,6 @@ def is_budget_spent(study: StudySpec, results: Sequence[TrialResult]) -> bool:
         return False
     next_usd = sum(costs) / len(costs) * round_size(study.question)
     return sum(costs) + next_usd > sequential.budget_usd
-
-
-def loss_decision(losses: Sequence[float], most: float) -> Decision:
-    """Return if the loss at one rate is certainly above or below the limit of a search.
-
-    Args:
-        losses: Loss of each trial at this rate.
-        most: Limit of the loss.
-
-    Returns:
-        ``different`` if the loss is above the limit, ``equivalent`` if it is not, or ``open``.
-    """
-    interval = interval_of([loss - most for loss in losses], ERROR_RATIO / SEARCH_RATES_COUNT)
-    if interval is None:
-        return Decision.OPEN
-    if interval[0] > 0:
-        return Decision.DIFFERENT
-    return Decision.EQUIVALENT if interval[1] <= 0 else Decision.OPEN
 
 
 def expected_text(study: StudySpec) -> str | None:

@@ -28,6 +28,8 @@ ERROR_RATIO: Final = 0.05
 _SPREAD: Final = 100.0
 # Rounds before a study can stop.
 ROUNDS_MIN_COUNT: Final = 3
+# Rates of a search among which the error rate is divided.
+SEARCH_RATES_COUNT: Final = 10
 # Number of rounds for which the expected number is computed, at most.
 EXPECTED_MAX_COUNT: Final = 1000
 
@@ -152,6 +154,24 @@ def compare_rounds(
         decision=decide(values, math.log1p(margin_ratio), error_ratio),
         error_ratio=error_ratio,
     )
+
+
+def loss_decision(losses: Sequence[float], most: float) -> Decision:
+    """Return if the loss at one rate is certainly above or below the limit of a search.
+
+    Args:
+        losses: Loss of each trial at this rate.
+        most: Limit of the loss.
+
+    Returns:
+        ``different`` if the loss is above the limit, ``equivalent`` if it is not, or ``open``.
+    """
+    interval = interval_of([loss - most for loss in losses], ERROR_RATIO / SEARCH_RATES_COUNT)
+    if interval is None:
+        return Decision.OPEN
+    if interval[0] > 0:
+        return Decision.DIFFERENT
+    return Decision.EQUIVALENT if interval[1] <= 0 else Decision.OPEN
 
 
 def expected_rounds_count(
