@@ -7,13 +7,14 @@ There are two sources. The first is chronyd, with ``chronyc -c tracking``. The s
 import asyncio
 import contextlib
 import ctypes
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cache
 from math import isfinite
 from pathlib import Path
 from typing import Final
 
 from broadside.exchange.messages import ClockReading, ClockSource
+from broadside.exchange.outage_log import utc_now
 from broadside.exchange.programs import program_environment
 
 CHRONYC_TIMEOUT_S: Final = 2.0
@@ -52,7 +53,7 @@ async def read_clock(chronyc_socket: str | None = None) -> ClockReading:
         chronyc_socket: chronyd's command socket or host, or None to use chronyc's default.
     """
     text = await _ask_chronyc(chronyc_socket)
-    now_at = datetime.now(UTC)
+    now_at = utc_now()
     if text is None and chronyc_socket is not None:
         return ClockReading(source=ClockSource.UNKNOWN, read_at=now_at, synchronised=False)
     on_host_clock = has_hypervisor_clock()

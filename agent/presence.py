@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
 
 from broadside.agent.agent_settings import AgentSettings
@@ -16,6 +16,7 @@ from broadside.agent.engine_process import Iperf3
 from broadside.agent.host import Host, HostUnknown, find_address
 from broadside.agent.host_info import read_passport
 from broadside.exchange.messages import AgentState, ClockReading, EngineState, Presence, Role
+from broadside.exchange.outage_log import utc_now
 from broadside.exchange.ports import ExchangeError, StorageGone
 from broadside.exchange.records import FleetRecords
 from broadside.exchange.version import version_text
@@ -142,7 +143,7 @@ class HeartbeatPublisher:
     spread_s: float = 0.0
     storage_gone: bool = False
     has_moved: bool = False
-    _started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    _started_at: datetime = field(default_factory=utc_now)
     _clock: ClockReading | None = None
     # Monotonic time of the last update of the host data.
     _looked_s: float = field(default_factory=time.monotonic)
@@ -178,7 +179,7 @@ class HeartbeatPublisher:
                         self._clock,
                         Lifetime(
                             started_at=self._started_at,
-                            now=datetime.now(UTC),
+                            now=utc_now(),
                             stopping=self.stopping.is_set(),
                         ),
                     )
@@ -202,7 +203,7 @@ class HeartbeatPublisher:
     async def _refresh_clock(self) -> None:
         """Get a new clock reading if the last one is too old or was not good."""
         if self._clock is not None and self._clock.bound_s is not None:
-            age_s = (datetime.now(UTC) - self._clock.read_at).total_seconds()
+            age_s = (utc_now() - self._clock.read_at).total_seconds()
             if 0 <= age_s < CLOCK_AGE_MAX_S:
                 return
         self._clock = await read_clock(self.settings.chronyc_socket)

@@ -19,13 +19,12 @@ import logging
 import os
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 from broadside.exchange.documents import Packed, inflated_pieces, packed
 from broadside.exchange.messages import OutageKind
-from broadside.exchange.outage_log import OutageLog
+from broadside.exchange.outage_log import OutageLog, utc_now
 from broadside.exchange.ports import (
     Entity,
     ExchangeError,
@@ -368,7 +367,7 @@ class SpooledTable:
                 self._lose(key, f"the spool cannot be read: {error}")
                 continue
             try:
-                await self._table.upsert(with_delivery_time(row, datetime.now(UTC)))
+                await self._table.upsert(with_delivery_time(row, utc_now()))
             except AWAY as error:
                 raise ExchangeUnavailable(str(error)) from error
             except ExchangeError as error:

@@ -30,7 +30,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Final, assert_never
 
 from broadside.agent.agent_context import Tools
@@ -47,6 +47,7 @@ from broadside.exchange.messages import (
     Phase,
     plain_text,
 )
+from broadside.exchange.outage_log import utc_now
 from broadside.exchange.ports import Delivery, ExchangeError, JobQueue
 from broadside.exchange.records import RunRecords
 from broadside.exchange.records.job_digests import PlannedJobs, digest_of
@@ -233,7 +234,7 @@ class Worker:
         context = {"job_id": job.job_id}
         if not await self._believe(job, delivery):
             return
-        now = datetime.now(UTC)
+        now = utc_now()
         claim = Claim(
             job_id=job.job_id,
             agent_id=self.tools.settings.agent_id,
@@ -304,7 +305,7 @@ class Worker:
                 case _:
                     assert_never(lookup)
             await pause(self.tools.stopping, PAUSE_S)
-            if self.tools.stopping.is_set() or datetime.now(UTC) >= until_at:
+            if self.tools.stopping.is_set() or utc_now() >= until_at:
                 await self._settle(self.queue.abandon(delivery))
                 return False
 
@@ -360,7 +361,7 @@ class Worker:
             outcome=ending.outcome,
             reason=ending.reason,
             planned_start_at=job.planned_start_at,
-            reported_at=datetime.now(UTC),
+            reported_at=utc_now(),
             troubles=self.tools.troubles.new_since(claim.claimed_at - TROUBLES_BEFORE),
         )
 

@@ -35,6 +35,24 @@ class UnknownRun(
     """There is no run with this id. List the runs at `/v1/runs`."""
 
 
+class UnknownAgent(
+    RequestError,
+    status=404,
+    title="Unknown agent",
+    detail="agent {}: no heartbeat is stored; list the agents at /v1/agents",
+):
+    """There is no agent with this id, or it signed off. List the agents at `/v1/agents`."""
+
+
+class UnknownScenario(
+    RequestError,
+    status=404,
+    title="Unknown scenario",
+    detail="scenario {}: no such scenario; list them at /v1/scenarios",
+):
+    """There is no built-in scenario with this name. List them at `/v1/scenarios`."""
+
+
 class RunNotOver(
     RequestError,
     status=409,

@@ -7,7 +7,7 @@ proves that the right is missing. If the service is unavailable, the test proves
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from enum import StrEnum
 from typing import Final
 from uuid import uuid4
@@ -15,6 +15,7 @@ from uuid import uuid4
 from broadside.exchange.checks import Check
 from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
 from broadside.exchange.messages import Role
+from broadside.exchange.outage_log import utc_now
 from broadside.exchange.ports import (
     Entity,
     EntityRefused,
@@ -56,7 +57,7 @@ async def try_send(queue: JobQueue) -> str:
     Raises:
         ExchangeUnavailable: The message could not be cancelled.
     """
-    enqueue_at = datetime.now(UTC) + PROBE_AFTER
+    enqueue_at = utc_now() + PROBE_AFTER
     probe = Outgoing(
         body=PROBE.encode(),
         message_id=f"{PROBE}-{uuid4().hex}",
@@ -87,7 +88,7 @@ async def try_table(table: Table) -> str:
     Raises:
         ExchangeUnavailable: The row read back differs from the row written.
     """
-    now = datetime.now(UTC)
+    now = utc_now()
     probe = Entity(partition_key=PROBE, row_key=uuid4().hex, properties={"at": now})
     await table.insert(probe)
     there = await table.get(probe.partition_key, probe.row_key)

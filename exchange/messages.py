@@ -399,6 +399,8 @@ class Protocol(StrEnum):
 
     TCP = "tcp"
     UDP = "udp"
+    # Only in imports. No engine is started with it.
+    SCTP = "sctp"
 
 
 class Pacing(StrEnum):

@@ -13,10 +13,10 @@ import signal
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from typing import Final
 
 from broadside.agent.clock import parse_tracking
+from broadside.exchange.outage_log import utc_now
 from broadside.lab.errors import LabBroken, LabError, LabMisconfigured, ToolMissing
 from broadside.lab.lab_programs import find_tool
 from broadside.lab.namespaces import CHRONY_PATH, is_chronyd, list_processes, pid_path, run
@@ -180,7 +180,7 @@ def is_synced(command_socket: str, namespace: str | None = None) -> bool:
         text = run(argv, namespace=namespace)
     except LabBroken:
         return False
-    reading = parse_tracking(text, datetime.now(UTC))
+    reading = parse_tracking(text, utc_now())
     if not reading.synchronised or reading.bound_s is None or reading.offset_s is None:
         return False
     return reading.bound_s - abs(reading.offset_s) < DISTANCE_MAX_S

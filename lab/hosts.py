@@ -4,7 +4,7 @@ import asyncio
 import socket
 from collections.abc import Mapping, Set
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 from broadside.coordinator.agent_gateway.certificate_authority import load_authority
@@ -12,6 +12,7 @@ from broadside.coordinator.agent_gateway.enrolment import Enrolments, JoinTerms
 from broadside.exchange.fabric import FabricSettings, open_fabric
 from broadside.exchange.http.joining import new_code
 from broadside.exchange.messages import Role
+from broadside.exchange.outage_log import utc_now
 from broadside.lab.fleet import AgentPlan
 from broadside.lab.topology import Lab
 
@@ -55,7 +56,7 @@ def enrolled(plans: Mapping[str, AgentPlan], data_dir: Path, at: str) -> dict[st
 
 
 async def _codes(data_dir: Path, names: Set[str]) -> dict[str, str]:
-    now = datetime.now(UTC)
+    now = utc_now()
     authority = load_authority(data_dir, now).authority
     fabric = open_fabric(FabricSettings(data_dir=data_dir))
     try:

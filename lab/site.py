@@ -11,10 +11,10 @@ import socket
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from broadside.exchange.outage_log import utc_now
 from broadside.lab import clocks, fleet, hosts, loopback, network, privileges
 from broadside.lab.errors import LabBroken
 from broadside.lab.serving import READY_S, Serving, wait_for_agents
@@ -182,7 +182,7 @@ def staged(  # noqa: PLR0913
         # You cannot connect to the network in a world from outside.
         if not privileges.is_inside():
             say(f"the live page: {serving.url}/")
-        since_at = datetime.now(UTC)
+        since_at = utc_now()
         say(f"starting {len(plans)} agents")
         with fleet.start(
             list(plans.values()),

@@ -34,7 +34,7 @@ OPEN: Final = f"{RUN}-open"
 # Fixed value that is used instead of the checkout's commit, because a file in it cannot contain its
 # commit.
 COMMIT: Final = "3d009671"
-_NAMED: Final = {"burst": "1", "pair": "1", "study_id": SWEPT.study_id}
+_NAMED: Final = {"agent_id": "client-001", "burst": "1", "pair": "1", "study_id": SWEPT.study_id}
 _TEXT: Final = ("text/", "application/x-ndjson")
 _ITEMS_MAX_COUNT: Final = 2
 # Number of agents per role. It must be larger than all launches here need.
@@ -79,6 +79,8 @@ async def address(http: httpx.AsyncClient, fabric: Fabric, method: str, path: st
     number = await _prepare(http, fabric, method, path)
     chart = "sweep" if path.startswith("/v1/studies") else "throughput"
     name = chart if "/charts/" in path else REQUESTS["POST", "/v1/schedules"]["name"]
+    if path.startswith("/v1/scenarios"):
+        name = "smoke"
     run_id = OPEN if path.endswith(("/abort", "/progress")) or method == "DELETE" else RUN
     places = {**_NAMED, "run_id": run_id, "name": name, "sequence_number": str(number)}
     return re.sub("{([a-z_]+)}", lambda part: places[part[1]], path)

@@ -144,7 +144,7 @@ def _table(name: str, metric: bool, target: float, floor: float, residual: float
         }
     }
     if metric:
-        points, _ = read_declared_metric(DATA / f"{name.rpartition('-')[0]}{METRIC}")
+        points, *_ = read_declared_metric(DATA / f"{name.rpartition('-')[0]}{METRIC}")
         update |= {"metric_source": "chart", "metric": points}
     return read.model_copy(update=update)
 

@@ -23,7 +23,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -55,6 +54,7 @@ from broadside.coordinator.auth.static_tokens import Tokens
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.views.charts import catalogue
 from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
+from broadside.exchange.outage_log import utc_now
 from tests.fuzz_store import OPEN, OVER, STUDY, store
 from tests.unit.coordinator.presences import fleet
 
@@ -148,10 +148,10 @@ def application(folder: Path) -> Iterator[tuple[FastAPI, Fabric, dict[str, str]]
 
     async def prepare() -> dict[str, str]:
         await store(fabric)
-        for item in fleet(2, beat_at=datetime.now(UTC)):
+        for item in fleet(2, beat_at=utc_now()):
             await fabric.records.fleet.beat(item)
         return {
-            access.value: await tokens.add(access.value, access, by="fuzz", now=datetime.now(UTC))
+            access.value: await tokens.add(access.value, access, by="fuzz", now=utc_now())
             for access in (Access.VIEWER, Access.OPERATOR)
         }
 

@@ -1,7 +1,7 @@
 """Data of the fuzzed API: two runs, a study, a schedule and a dead letter."""
 
 import secrets
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
 from broadside.coordinator.api.examples import REQUESTS
@@ -9,6 +9,7 @@ from broadside.coordinator.core.plan.schedule import Schedule
 from broadside.coordinator.studies.study import Study, StudyRequest
 from broadside.coordinator.views.requests import ScheduleRequest
 from broadside.exchange.fabric import Fabric
+from broadside.exchange.outage_log import utc_now
 from broadside.exchange.ports import Outgoing
 from broadside.exchange.records.collection import Collection
 from tests.synthetic_runs import store_run
@@ -26,7 +27,7 @@ async def store(fabric: Fabric) -> None:
         await store_run(fabric, OVER, labels={"idps": "on"})
     if await fabric.records.read_run(OPEN) is None:
         await store_run(fabric, OPEN, bursts_over=1)
-    now = datetime.now(UTC)
+    now = utc_now()
     requested = StudyRequest.model_validate(REQUESTS["POST", "/v1/studies"])
     study = Study(study_id=STUDY, spec=requested.study(), created_at=now, created_by="fuzz")
     await Collection(fabric.private, "studies", Study).put(STUDY, study)

@@ -11,10 +11,11 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from broadside.exchange.messages import Presence, Role
+from broadside.exchange.outage_log import utc_now
 from broadside.exchange.records import FleetRecords
 
 # An agent loses its endpoints after this time without a heartbeat.
@@ -143,7 +144,7 @@ class EndpointOwners:
             return
         stored = await self._fleet.read_presences()
         self._is_loaded = True
-        oldest_at = datetime.now(UTC) - STORED_MAX
+        oldest_at = utc_now() - STORED_MAX
         for presence in sorted(stored, key=lambda presence: presence.beat_at, reverse=True):
             if presence.beat_at >= oldest_at and presence.problem is None:
                 self._claim(presence, "")

@@ -14,7 +14,7 @@ import time
 import urllib.parse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Any, Final
 
 from pydantic import Field, ValidationError
@@ -27,6 +27,7 @@ from broadside.coordinator.agent_gateway.agent_permissions import (
 from broadside.coordinator.auth.audit import Audit, AuditRow
 from broadside.coordinator.auth.static_tokens import CACHE_S, digest
 from broadside.exchange.messages import Identifier, Message, Role, UtcDatetime, plain_text
+from broadside.exchange.outage_log import utc_now
 from broadside.exchange.ports import (
     EntityExists,
     EntityNotFound,
@@ -345,7 +346,7 @@ class Enrolment:
         if agent is None:
             return None
         if hashed == agent.next_sha256:
-            await self._enrolments.promote(agent.key, hashed, datetime.now(UTC))
+            await self._enrolments.promote(agent.key, hashed, utc_now())
             self._read_s = None
         return AgentPermissions(
             agent_id=agent.agent_id,
@@ -372,7 +373,7 @@ class Enrolment:
         return self._read_s is not None and time.monotonic() - self._read_s < age_max_s
 
     async def join(self, fields: Mapping[str, Any], address: str) -> Mapping[str, Any]:
-        now = datetime.now(UTC)
+        now = utc_now()
         try:
             requested = Enrolled(
                 agent_id=fields["agent_id"],
@@ -423,7 +424,7 @@ class Enrolment:
 
     def _record(self, by: str, address: str, what: str, status: int) -> None:
         row = AuditRow(
-            at=datetime.now(UTC),
+            at=utc_now(),
             by=by,
             role="agent",
             from_address=address or None,

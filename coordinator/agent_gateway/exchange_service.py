@@ -21,7 +21,7 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any, Final, Generic, TypeVar
 
 from broadside.coordinator.agent_gateway.agent_permissions import ClientPermissions
@@ -29,6 +29,7 @@ from broadside.exchange.chunks import count_rows
 from broadside.exchange.fabric import Fabric
 from broadside.exchange.limits import entity_bytes
 from broadside.exchange.messages import plain_text
+from broadside.exchange.outage_log import utc_now
 from broadside.exchange.ports import (
     BATCH_MAX_BYTES,
     Delivery,
@@ -480,7 +481,7 @@ class ExchangeService:
             await self._fabric.queue.abandon(delivery)
 
     def _drop_old_locks(self) -> None:
-        oldest_at = datetime.now(UTC) - timedelta(seconds=60)
+        oldest_at = utc_now() - timedelta(seconds=60)
         while self._locks:
             token, (_, delivery) = next(iter(self._locks.items()))
             if delivery.locked_until_at > oldest_at:

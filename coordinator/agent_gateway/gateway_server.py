@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import ssl
 from collections.abc import Generator
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +24,7 @@ from broadside.coordinator.bounded_listener import BACKLOG_COUNT, Listener
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
 from broadside.exchange.embedded.backup import TLS_FOLDER
 from broadside.exchange.fabric import Fabric
+from broadside.exchange.outage_log import utc_now
 from broadside.exchange.ports import Table
 
 # Idle timeout of a connection, longer than the idle timeout of the agents.
@@ -164,6 +165,6 @@ def server_certificate(settings: CoordinatorSettings, data_dir: Path) -> ServerC
             "BROADSIDE_HOSTS_CERTIFICATE_FILE, BROADSIDE_HOSTS_KEY_FILE: set both, or neither"
         )
     try:
-        return load_authority(data_dir, datetime.now(UTC))
+        return load_authority(data_dir, utc_now())
     except (OSError, ValueError) as error:
         raise GatewayMisconfigured(f"{data_dir}: no certificate authority: {error}") from error

@@ -32,6 +32,7 @@ from broadside.coordinator.api.openapi import router as document_router
 from broadside.coordinator.api.problems import handle_errors
 from broadside.coordinator.api.problems import router as problems_router
 from broadside.coordinator.api.query_validation import reject_unknown_parameters
+from broadside.coordinator.api.request_id import RequestIdMiddleware
 from broadside.coordinator.auth.audit import Audit
 from broadside.coordinator.backups import ScheduledBackups
 from broadside.coordinator.loop_lag import LoopLag
@@ -153,6 +154,7 @@ def create_app(
     remove_compress_type("text/event-stream")
     app.add_middleware(CompressMiddleware, minimum_size=_COMPRESSED_FROM_BYTES)
     app.add_middleware(HeadMethodMiddleware)
+    app.add_middleware(RequestIdMiddleware)
     handle_errors(app)
     describe(app)
 

@@ -12,7 +12,6 @@ import re
 import time
 import urllib.parse
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Final
 
 from limits import RateLimitItemPerMinute
@@ -42,6 +41,7 @@ from broadside.coordinator.concurrency_limit import (
     ConcurrencyExceeded,
     ConcurrencyLimit,
 )
+from broadside.exchange.outage_log import utc_now
 from broadside.exchange.ports import ExchangeError
 
 log = logging.getLogger(__name__)
@@ -252,7 +252,7 @@ class _Request:
     def audit_row(self, status: int | None = None) -> AuditRow:
         principal, permission = self.principal, self.permission
         return AuditRow(
-            at=datetime.now(UTC),
+            at=utc_now(),
             by=principal.name,
             role=principal.access.value if principal.signed_in else "unsigned",
             from_address=_address(self.scope),

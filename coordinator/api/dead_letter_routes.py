@@ -6,6 +6,7 @@ from typing import Annotated
 from fastapi import Query
 
 from broadside.coordinator.api.dependencies import Service, make_router
+from broadside.coordinator.api.pagination import PAGED, Links, SequenceCursor
 from broadside.coordinator.api.tabular_responses import rows_at
 from broadside.coordinator.runs.dead_letters import DeadJob
 from broadside.exchange.messages import Message
@@ -13,12 +14,19 @@ from broadside.exchange.messages import Message
 router = make_router("dead letters", "/v1/deadletters")
 
 
-@router.get("")
+@router.get("", responses=PAGED)
 async def list_dead_letters(
-    coordinator: Service, limit: Annotated[int, Query(ge=1, le=1000)] = 100
+    links: Links,
+    coordinator: Service,
+    run_id: Annotated[str | None, Query(max_length=63, description="id of a run")] = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    cursor: SequenceCursor = 0,
 ) -> Sequence[DeadJob]:
-    """List the oldest dead letters, each with its cause and advice."""
-    return await coordinator.dead_letters.oldest(limit)
+    """List the oldest 1,000 dead letters, each with its cause and advice."""
+    jobs = await coordinator.dead_letters.oldest(limit + 1, from_number=cursor, run_id=run_id)
+    following = jobs[limit].sequence_number if len(jobs) > limit else None
+    links.name_next(following)
+    return jobs[:limit]
 
 
 class Purged(Message):

@@ -103,9 +103,18 @@ def _document(app: FastAPI) -> dict[str, Any]:
     recorded = answers()
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
+            _set_title(operation)
             _complete(method.upper(), path, operation)
             _show_examples(method.upper(), path, operation, recorded)
     return document
+
+
+def _set_title(operation: dict[str, Any]) -> None:
+    """Use the first sentence of the description as the title of an operation."""
+    title, _, rest = operation["description"].partition(".")
+    operation["summary"] = title.replace("\n", " ").strip()
+    if not rest.strip():
+        del operation["description"]
 
 
 def _show_examples(

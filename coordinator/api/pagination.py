@@ -11,6 +11,7 @@ _CURSOR: Final = "`Next-Cursor` of the previous page"
 KeyCursor = Annotated[str | None, Query(pattern=r"^[A-Za-z0-9._-]{1,200}$", description=_CURSOR)]
 CountCursor = Annotated[int, Query(ge=0, le=999_999_999, description=_CURSOR)]
 Limit = Annotated[int, Query(ge=1, le=500, description="maximum number of items")]
+SequenceCursor = Annotated[int, Query(ge=0, lt=1 << 63, description=_CURSOR)]
 AuditCursor = Annotated[str | None, Query(pattern=AUDIT_CURSOR, description=_CURSOR)]
 
 PAGED: Final[dict[int | str, dict[str, Any]]] = {

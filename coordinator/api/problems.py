@@ -66,6 +66,9 @@ _VALUE_MAX_CHARS: Final = 200
 _SHORT: Final = reprlib.Repr()
 vars(_SHORT).update(maxlevel=4, maxstring=_VALUE_MAX_CHARS, maxother=_VALUE_MAX_CHARS)
 vars(_SHORT).update(maxdict=20, maxlist=20, maxtuple=20)
+# Problems that can end without a change of the request, and seconds until a client should retry.
+_RETRYABLE: Final = frozenset({"Exchange unavailable", "Sign-in unavailable", "Not ready"})
+_RETRY_AFTER_S: Final = 5
 _BY_STATUS: Final = {404: "Not found", 405: "Method not allowed", 413: "Too large"}
 
 
@@ -161,6 +164,8 @@ def problem(
         errors: Errors of single fields, with the members of :class:`Fault`.
         headers: Additional headers of the response.
     """
+    if title in _RETRYABLE:
+        headers = {"Retry-After": str(_RETRY_AFTER_S), **(headers or {})}
     body = ProblemDocument(
         type=type_of(title),
         title=title,

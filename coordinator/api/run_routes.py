@@ -29,7 +29,7 @@ from broadside.coordinator.runs.retention import Pruned, PruneRequest
 from broadside.coordinator.runs.retention import prune_runs as prune_all
 from broadside.coordinator.views.burst_responses import recomputed
 from broadside.coordinator.views.comparison_groups import compare_stored
-from broadside.coordinator.views.requests import CompareRequest, LaunchRequest
+from broadside.coordinator.views.requests import CompareRequest, LaunchRequest, RunChange
 from broadside.coordinator.views.responses import Recomputed
 from broadside.coordinator.views.tables.formats import FILE, chosen_format
 from broadside.exchange.messages import Side, UtcDatetime
@@ -43,8 +43,8 @@ _TEXT_MAX_CHARS = 200
 def _filter(  # noqa: PLR0913 - query parameters
     scenario: Annotated[str | None, Query(max_length=_TEXT_MAX_CHARS)] = None,
     label: Annotated[
-        list[Annotated[str, Field(pattern=":")]] | None,
-        Query(max_length=20, description="`name:value`; if repeated, runs need all labels"),
+        list[Annotated[str, Field(pattern="=")]] | None,
+        Query(max_length=20, description="`name=value`; if repeated, runs need all labels"),
     ] = None,
     state: ListedState | None = None,
     verdict: Verdict | None = None,
@@ -142,6 +142,15 @@ async def aggregate(
 async def read_run(run_id: str, coordinator: Service) -> RunStatus:
     """Return the status of a run."""
     return await coordinator.stored.status(run_id)
+
+
+@router.patch("/runs/{run_id}")
+async def change_run(run_id: str, change: RunChange, coordinator: Service) -> RunStatus:
+    """Change the labels of a run, also of a finished one (JSON merge patch).
+
+    Labels that are not in the body are kept. The labels in the sealed plan are not changed.
+    """
+    return await coordinator.stored.change_labels(run_id, change.labels)
 
 
 @router.post("/runs/{run_id}/abort", status_code=202)

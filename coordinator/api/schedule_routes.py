@@ -1,12 +1,12 @@
 """Schedule routes, which launch runs at given times."""
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Literal
 
-from fastapi import Query, Request, Response
+from fastapi import Query, Response
 
 from broadside.coordinator.api.dependencies import Caller, Service, app_state, make_router
-from broadside.coordinator.api.pagination import PAGED, KeyCursor, name_next
+from broadside.coordinator.api.pagination import PAGED, KeyCursor, Links
 from broadside.coordinator.api.tabular_responses import rows_at
 from broadside.coordinator.request_errors import OtherName
 from broadside.coordinator.schedules.firing import Schedules
@@ -36,16 +36,20 @@ async def add_schedule(
 
 @router.get("", responses=PAGED)
 async def list_schedules(
-    request: Request,
-    response: Response,
+    links: Links,
     schedules: AllSchedules,
+    state: Literal["active", "paused", "ended"] | None = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 200,
     cursor: KeyCursor = None,
 ) -> Sequence[ScheduleView]:
     """List schedules by name, each with at most five next times."""
-    views = [view for view in await schedules.list() if view.schedule.name >= (cursor or "")]
+    views = [
+        view
+        for view in await schedules.list()
+        if view.schedule.name >= (cursor or "") and state in (None, view.state)
+    ]
     following = views[limit].schedule.name if len(views) > limit else None
-    name_next(request, response, following)
+    links.name_next(following)
     return views[:limit]
 
 

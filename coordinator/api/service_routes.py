@@ -1,22 +1,23 @@
 """Routes about the coordinator itself: health, metrics, caller, notices and audit log."""
 
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from enum import StrEnum
 from typing import Annotated, Final, Literal
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from broadside.coordinator.api.conditional import ConditionalRoute
 from broadside.coordinator.api.dependencies import Caller, Service, app_state, make_router
-from broadside.coordinator.api.pagination import PAGED, AuditCursor, name_next
+from broadside.coordinator.api.pagination import PAGED, AuditCursor, Links
 from broadside.coordinator.api.problems import PROBLEMS
 from broadside.coordinator.auth.audit import Audit, AuditRow
 from broadside.coordinator.notices.announcer import ReceiverState
 from broadside.coordinator.request_errors import NotReady
 from broadside.coordinator.views.prometheus_metrics import MetricsCollector, take_snapshot
 from broadside.exchange.messages import Message, UtcDatetime
+from broadside.exchange.outage_log import utc_now
 from broadside.exchange.ports import ExchangeError
 
 router = APIRouter(tags=["service"], route_class=ConditionalRoute)
@@ -140,15 +141,24 @@ async def list_notices(request: Request) -> Sequence[PlaceReport]:
     return [PlaceReport.of(state) for state in request.app.state.announcer.states]
 
 
+def _audit_filter(
+    by: Annotated[
+        str | None, Query(max_length=200, description="name of who made the change")
+    ] = None,
+    run_id: Annotated[str | None, Query(max_length=63, description="id of a run")] = None,
+) -> Callable[[AuditRow], bool]:
+    return lambda row: by in (None, row.by) and run_id in (None, row.run_id)
+
+
 @audit_router.get("/audit", responses=PAGED)
 async def list_audit(
-    request: Request,
-    response: Response,
+    links: Links,
     audit: Annotated[Audit, app_state("audit")],
+    fits: Annotated[Callable[[AuditRow], bool], Depends(_audit_filter)],
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     cursor: AuditCursor = None,
 ) -> Sequence[AuditRow]:
     """List the writes of the last two years, newest first."""
-    rows, following = await audit.read(datetime.now(UTC), limit=limit, cursor=cursor)
-    name_next(request, response, following)
+    rows, following = await audit.read(utc_now(), limit=limit, cursor=cursor, fits=fits)
+    links.name_next(following)
     return rows

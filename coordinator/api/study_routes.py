@@ -1,14 +1,14 @@
 """Study routes. A study is a series of runs that answers one question."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
-from fastapi import Query, Request, Response
+from fastapi import Depends, Query, Response
 
 from broadside.coordinator.api.chart_responses import AsDrawing, as_chart
 from broadside.coordinator.api.dependencies import Caller, OptionalCancel, app_state, make_router
-from broadside.coordinator.api.pagination import PAGED, KeyCursor, name_next
+from broadside.coordinator.api.pagination import PAGED, KeyCursor, Links
 from broadside.coordinator.api.report_responses import Accepted, AsFormat, as_report, report_answer
 from broadside.coordinator.api.tabular_responses import rows_at
 from broadside.coordinator.studies.runner import Studies
@@ -33,17 +33,31 @@ async def create_study(
     return study
 
 
+def _study_filter(
+    kind: Annotated[
+        str | None, Query(max_length=20, description="kind of the question, such as sweep")
+    ] = None,
+    by: Annotated[
+        str | None, Query(max_length=200, description="name of who created the study")
+    ] = None,
+) -> Callable[[Study], bool]:
+    def fits(study: Study) -> bool:
+        return kind in (None, study.spec.question.kind) and by in (None, study.created_by)
+
+    return fits
+
+
 @router.get("", responses=PAGED)
 async def list_studies(
-    request: Request,
-    response: Response,
+    links: Links,
     studies: AllStudies,
+    fits: Annotated[Callable[[Study], bool], Depends(_study_filter)],
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
     cursor: KeyCursor = None,
 ) -> Sequence[Study]:
     """List studies, newest first."""
-    page, following = await studies.newest(limit=limit, cursor=cursor)
-    name_next(request, response, following)
+    page, following = await studies.newest(limit=limit, cursor=cursor, fits=fits)
+    links.name_next(following)
     return page
 
 

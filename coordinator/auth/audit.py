@@ -1,7 +1,7 @@
 """Audit log of changes over the API, with user, request, source address, time and result."""
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -57,7 +57,12 @@ class Audit:
         await self._shelf(_month(row.at)).put(key, row)
 
     async def read(
-        self, now: datetime, *, limit: int, cursor: str | None = None
+        self,
+        now: datetime,
+        *,
+        limit: int,
+        cursor: str | None = None,
+        fits: Callable[[AuditRow], bool] = lambda _: True,
     ) -> tuple[Sequence[AuditRow], str | None]:
         """Return audit rows, newest first.
 
@@ -65,6 +70,7 @@ class Audit:
             now: Current time to use.
             limit: The maximum number of rows to return.
             cursor: Cursor from an earlier call. None starts with the newest row.
+            fits: Filter for the rows.
 
         Returns:
             The rows, and the next page's cursor (:data:`AUDIT_CURSOR`). On the last page the
@@ -77,8 +83,9 @@ class Audit:
         rows: list[AuditRow] = []
         oldest = _before(_month(now), MONTHS_BACK)
         while month > oldest:
-            scan = self._shelf(month).scan(key_from=key_from, limit=limit + 1 - len(rows))
-            async for key, row in scan:
+            async for key, row in self._shelf(month).scan(key_from=key_from):
+                if not fits(row):
+                    continue
                 if len(rows) == limit:
                     return rows, f"{month}~{key}"
                 rows.append(row)

@@ -4,7 +4,6 @@ They use the store of the coordinator and not the API. A user with access to the
 write these tables anyway. If the API could create tokens, one stolen token could create others.
 """
 
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated
 
@@ -22,6 +21,7 @@ from broadside.coordinator.cli.text_tables import ListTable, RowsOption, print_l
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
 from broadside.exchange.fabric import FabricSettings
 from broadside.exchange.messages import Identifier, Role
+from broadside.exchange.outage_log import utc_now
 from broadside.exchange.ports import Table
 
 tokens = CommandGroup()
@@ -55,7 +55,7 @@ def add(
         role: Viewers can read; operators can also start and abort runs.
         expires: Expiry, such as 90d or 2027-01-31 (UTC); default: never.
     """
-    now = datetime.now(UTC)
+    now = utc_now()
     try:
         TypeAdapter(Identifier).validate_python(name)
     except ValidationError:
@@ -80,7 +80,7 @@ def add(
 @tokens.command(name="list")
 def list_tokens(session: Output, form: RowsOption = None) -> None:
     """List the tokens by name, without the secrets."""
-    now = datetime.now(UTC)
+    now = utc_now()
     print_list(
         session,
         list(run_on_private(lambda table: Tokens(table).all())),
@@ -109,7 +109,7 @@ def revoke_token(name: TokenName) -> None:
 
     Every coordinator rejects it within seconds.
     """
-    run_on_private(lambda table: Tokens(table).revoke(name, now=datetime.now(UTC)))
+    run_on_private(lambda table: Tokens(table).revoke(name, now=utc_now()))
     typer.echo(f"token {name} is revoked", err=True)
 
 
@@ -135,7 +135,7 @@ def new(
     )
     from broadside.exchange.http.joining import new_code
 
-    now = datetime.now(UTC)
+    now = utc_now()
     expires_at = parse_end_time("--expires", expires, now)
     settings, data_dir = CoordinatorSettings(), FabricSettings().data_dir
     run_on_private(lambda table: check_authority(settings, table, data_dir, now))
@@ -175,7 +175,7 @@ def new_authority() -> None:
             "folder tls/ away first"
         )
     try:
-        load_authority(data_dir, datetime.now(UTC))
+        load_authority(data_dir, utc_now())
     except (OSError, ValueError) as error:
         exit_with_error(f"{data_dir}: {error}")
     typer.echo(
@@ -190,7 +190,7 @@ def list_agents(session: Output, form: RowsOption = None) -> None:
     """List the enrolled agents and the valid join codes."""
 
     async def work(table: Table) -> tuple[list[Enrolled], list[list[str]]]:
-        enrolments, now = Enrolments(table), datetime.now(UTC)
+        enrolments, now = Enrolments(table), utc_now()
         agents = list(await enrolments.agents())
         codes = [
             [
@@ -237,7 +237,7 @@ def revoke_agent(
     Args:
         name: Agent, role.agent, or name of a join code.
     """
-    result = run_on_private(lambda table: Enrolments(table).revoke(name, datetime.now(UTC)))
+    result = run_on_private(lambda table: Enrolments(table).revoke(name, utc_now()))
     agents = ", ".join(result.agents)
     typer.echo(f"revoked: {agents or f'join code {name}, which no agent has used'}", err=True)
     for code in result.codes:

@@ -4,7 +4,6 @@ import contextlib
 import signal
 import subprocess
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from types import FrameType
@@ -25,6 +24,7 @@ from broadside.coordinator.device.capacity import (
 )
 from broadside.coordinator.device.policy_switch import switch_policy
 from broadside.coordinator.device.resource_manager import ResourceError, ResourceRefused
+from broadside.exchange.outage_log import utc_now
 
 capacity = CommandGroup()
 
@@ -50,7 +50,7 @@ def show(session: Output, firewall: Firewall = None, records: Records = None) ->
     """Show the limits, the observed units, and the limits that a restore would set."""
     with _open_firewall(firewall, records) as (opened, record):
         state, previous = opened.read(), record.read()
-        observed = opened.observed(datetime.now(UTC))
+        observed = opened.observed(utc_now())
     fields = {
         "firewall": opened.resource_id,
         "tier": state.tier,
@@ -100,7 +100,7 @@ def set_capacity(
     code = 0
     with _open_firewall(firewall, records) as (opened, record), _interruptible():
         typer.echo(f"setting {limits}; this takes minutes", err=True)
-        previous = raise_capacity(opened, limits, record, datetime.now(UTC))
+        previous = raise_capacity(opened, limits, record, utc_now())
         if not context.args:
             option = f" --firewall {firewall}" if firewall else ""
             typer.echo(

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Final, NoReturn
 
@@ -27,6 +27,7 @@ from broadside.exchange.embedded.backup import BackupUnusable, back_up, unpacked
 from broadside.exchange.embedded.backup import restore as unpack_backup
 from broadside.exchange.fabric import Fabric, open_fabric
 from broadside.exchange.fabric_settings import FabricSettings
+from broadside.exchange.outage_log import utc_now
 from broadside.exchange.ports import ExchangeError, Table
 
 # A backup should not take a core from the fleet.
@@ -47,7 +48,7 @@ def backup(
             old files are removed.
     """
     _prepare_process()
-    settings, started_at = CoordinatorSettings(), datetime.now(UTC)
+    settings, started_at = CoordinatorSettings(), utc_now()
     folder = settings.backup_dir if file is None else None
     if file is None:
         if folder is None:
@@ -94,7 +95,7 @@ def restore(
 
 def _drill(file: Path | None) -> None:
     """Restore a backup into a temporary folder, and read it as a coordinator does."""
-    started_at = datetime.now(UTC)
+    started_at = utc_now()
     if file is None:
         folder = CoordinatorSettings().backup_dir
         newest = [] if folder is None else scheduled_files(folder)
@@ -175,14 +176,12 @@ async def _recompute_verdicts(fabric: Fabric) -> Mapping[str, tuple[str, str]]:
 
 def _fail(kind: BackupKind, error: str) -> NoReturn:
     """Record a failed attempt and exit."""
-    _record(lambda table: save_failure(table, kind, error, datetime.now(UTC)))
+    _record(lambda table: save_failure(table, kind, error, utc_now()))
     exit_with_error(error)
 
 
 def _record_success(kind: BackupKind, file: Path, started_at: datetime) -> None:
-    _record(
-        lambda table: save_success(table, kind, file, began_at=started_at, now=datetime.now(UTC))
-    )
+    _record(lambda table: save_success(table, kind, file, began_at=started_at, now=utc_now()))
 
 
 def _record(save: Callable[[Table], Awaitable[None]]) -> None:

@@ -31,6 +31,7 @@ GROUPS: Final[Mapping[str, Mapping[str, Command]]] = {
     "Run": {
         "launch": Command("run_commands.launch", "Start a run and wait for its verdict."),
         "watch": Command("run_commands.watch", "Show a run until its verdict."),
+        "label": Command("run_commands.label", "Set and remove labels of a run."),
         "abort": Command("run_commands.abort", "Abort a run and keep what was measured."),
         "estimate": Command("cost_commands.estimate", "Estimate the cost of a run."),
         "price": Command("cost_commands.price", "Show the cost of a run."),
@@ -117,6 +118,7 @@ _EXAMPLES: Final = {
     "estimate": "jumbo-1740s --set device.sku=premium",
     "schedule add": 'saturday --scenario soak --cron "0 2 * * 6"',
     "runs": "--verdict fail --since 2026-11-01",
+    "label": "last baseline=yes",
     "aggregate": "--group-by week --label device=fw1",
     "pairs": "last --burst 2",
     "series": "last --format csv",

@@ -16,7 +16,7 @@ import signal
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -38,6 +38,7 @@ from broadside.coordinator.core.summary import RunSummary
 from broadside.coordinator.views.requests import LaunchRequest
 from broadside.exchange.embedded.sqlite import is_open_elsewhere
 from broadside.exchange.fabric_settings import FabricSettings
+from broadside.exchange.outage_log import utc_now
 from broadside.exchange.programs import module_command
 
 if TYPE_CHECKING:
@@ -332,6 +333,6 @@ async def _kill_one(
     if not options.kill_one:
         return
     middle_s = first_start_at.timestamp() + options.burst_s / 2
-    await asyncio.sleep(max(0.0, middle_s - datetime.now(UTC).timestamp()))
+    await asyncio.sleep(max(0.0, middle_s - utc_now().timestamp()))
     agents.kill(VICTIM)
     log.print(f"killed client agent {VICTIM}")

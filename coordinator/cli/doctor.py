@@ -5,7 +5,7 @@ import os
 import subprocess
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Annotated, Final
 from uuid import uuid4
 
@@ -21,7 +21,9 @@ from broadside.coordinator.cli.installed_services import (
     Service,
     check_service,
     installed_services,
-    run_in_sandbox,
+    read_unit,
+    run_as_service,
+    unit_checks,
 )
 from broadside.coordinator.cli.lab_commands import lab_checks
 from broadside.coordinator.cli.telemetry_checks import check_telemetry_sources, failed
@@ -44,6 +46,7 @@ from broadside.exchange.identity_rights import (
     try_table,
 )
 from broadside.exchange.messages import HostInfo, Message, Presence, Role, plain_text
+from broadside.exchange.outage_log import utc_now
 from broadside.exchange.ports import ExchangeError, ExchangeUnavailable, RawName, RawStore
 from broadside.exchange.programs import module_command
 from broadside.exchange.records import RunHeader, keys
@@ -53,6 +56,8 @@ ROWS_SHOWN_COUNT: Final = 10
 # Maximum age of the last restore drill. It should run weekly, so this is two intervals.
 DRILL_AGE_MAX: Final = timedelta(days=14)
 AGENT_CHECK_TIMEOUT_S: Final = 30.0
+# Telemetry sources are queried at the same time, each for up to a minute.
+SERVICE_CHECK_TIMEOUT_S: Final = 150.0
 
 
 def doctor(
@@ -85,42 +90,72 @@ async def _permissions(identity: Identity) -> list[Check]:
 
 async def _checks() -> list[Check]:
     """Check the installed services if there are any, otherwise everything."""
-    services = installed_services()
-    checks = [check_service(name) for name in services]
-    if services == ["agent"]:
-        return [*checks, *agent_checks([], services), *await agent_fabric_checks()]
+    if services := installed_services():
+        return [check for name in services for check in service_checks(name)]
     (on_fabric, servers), on_telemetry = await asyncio.gather(fabric_checks(), telemetry_checks())
-    if not services or "agent" in services:
-        checks += agent_checks(servers, services)
-    if not services:
-        checks += lab_checks()
-    return [*checks, *on_fabric, *on_telemetry]
+    return [*agent_checks(servers), *lab_checks(), *on_fabric, *on_telemetry]
 
 
-def agent_checks(servers: Sequence[str], services: Sequence[Service] = ()) -> list[Check]:
+def service_checks(name: Service) -> list[Check]:
+    """Check an installed service, in a process that runs as the service.
+
+    Args:
+        name: The service.
+    """
+    state, unit = check_service(name), read_unit(name)
+    checks = [state, *unit_checks(name, unit)]
+    if len(checks) > 1:
+        return checks
+    argv = module_command("broadside.coordinator.cli.service_doctor", name)
+    try:
+        done = run_as_service(
+            name, [*argv, "--running"] if state.ok else argv, SERVICE_CHECK_TIMEOUT_S
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        return [*checks, Check(name=f"checks of {name}", ok=False, detail=str(error))]
+    if done is None:
+        user = unit.user or "root"
+        return [
+            *checks,
+            Check(
+                name=f"checks of {name}",
+                ok=False,
+                detail=f"not checked, because the service runs as {user}: its settings, its access "
+                "to files, folders, queue and tables, and its telemetry sources",
+                fix="run `sudo broadside doctor`",
+                required=False,
+            ),
+        ]
+    return [*checks, *_parse_checks(f"checks of {name}", done)]
+
+
+def _parse_checks(name: str, done: "subprocess.CompletedProcess[str]") -> list[Check]:
+    """Return the checks that a process has printed, or one failed check with its error."""
+    try:
+        if not done.returncode:
+            return TypeAdapter(list[Check]).validate_json(done.stdout)
+    except ValidationError:
+        pass
+    errors = done.stderr.strip().splitlines() or [f"the check exited with {done.returncode}"]
+    return [Check(name=name, ok=False, detail=errors[-1])]
+
+
+def agent_checks(servers: Sequence[str]) -> list[Check]:
     """Check if this host can run an agent, and if it can reach the servers.
 
-    The check runs in a separate process. For root with an installed agent, it will use the sandbox
-    of the service.
+    The check runs in a separate process, with the user and the environment of this one.
 
     Args:
         servers: Addresses to which the agent will send traffic.
-        services: Installed services.
     """
     argv = module_command("broadside.agent.check", *servers)
     try:
-        if "agent" in services and os.geteuid() == 0:
-            done = run_in_sandbox("agent", argv, AGENT_CHECK_TIMEOUT_S)
-        else:
-            done = subprocess.run(
-                argv, capture_output=True, text=True, timeout=AGENT_CHECK_TIMEOUT_S, check=False
-            )
+        done = subprocess.run(
+            argv, capture_output=True, text=True, timeout=AGENT_CHECK_TIMEOUT_S, check=False
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return [Check(name="agent", ok=False, detail=str(error))]
-    if done.returncode:
-        errors = done.stderr.strip().splitlines() or [f"the check exited with {done.returncode}"]
-        return [Check(name="agent", ok=False, detail=errors[-1])]
-    return TypeAdapter(list[Check]).validate_json(done.stdout)
+    return _parse_checks("agent", done)
 
 
 async def agent_fabric_checks() -> list[Check]:
@@ -220,7 +255,7 @@ async def try_tables(fabric: Fabric) -> str:
 
 async def rows_check(fabric: Fabric) -> Check:
     """Check that all maintained rows can be read, and name those that cannot."""
-    month = f"{datetime.now(UTC):%Y-%m}"
+    month = f"{utc_now():%Y-%m}"
     private: dict[str, type[Message]] = {
         keys.TOKENS: Token,
         keys.SCHEDULES: Schedule,
@@ -258,7 +293,7 @@ async def rows_check(fabric: Fabric) -> Check:
 
 async def backup_checks(fabric: Fabric) -> list[Check]:
     """Check age and result of the last backup and the last restore drill."""
-    now, settings = datetime.now(UTC), CoordinatorSettings()
+    now, settings = utc_now(), CoordinatorSettings()
     every = None if settings.backup_dir is None else timedelta(hours=settings.backup_every_h)
     limits = {BackupKind.BACKUP: every and 2 * every, BackupKind.DRILL: every and DRILL_AGE_MAX}
     fixes = {

@@ -1,7 +1,7 @@
 """The ``broadside import`` commands, which import results of other tools."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path, PurePath
 from typing import Annotated, Final
 
@@ -24,10 +24,12 @@ from broadside.coordinator.imports.import_answers import (
     describe,
 )
 from broadside.coordinator.imports.import_requests import LabelValues, Recordings, RecordingState
-from broadside.coordinator.imports.iperf3_files import read_recordings
+from broadside.coordinator.imports.iperf3_files import read_files
+from broadside.coordinator.imports.metric_csv import read_metric
 from broadside.coordinator.imports.metric_declaration import MetricDeclaration
 from broadside.coordinator.imports.result_tables import TableOptions, read_original
 from broadside.coordinator.imports.time_text import parse_time
+from broadside.exchange.outage_log import utc_now
 
 # Number of findings or flags to print.
 _PRINTED_MAX: Final = 20
@@ -53,7 +55,7 @@ Assignments = Annotated[
 def original(  # noqa: PLR0913 - options
     session: Session,
     file: Annotated[Path, typer.Argument(metavar="FILE.csv")],
-    firewall_metric: Annotated[Path | None, typer.Option(metavar="FILE.csv")] = None,
+    firewall_metric: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
     metric: Annotated[list[str] | None, typer.Option(metavar="FIELD=VALUE")] = None,
     profile: Annotated[str | None, typer.Option(metavar="NAME|FILE.toml")] = None,
     timezone: str | None = None,
@@ -71,7 +73,7 @@ def original(  # noqa: PLR0913 - options
 
     Args:
         file: Table of results.
-        firewall_metric: Throughput of the firewall: timestamp, bit/s.
+        firewall_metric: Throughput of the firewall, as CSV or JSON of Azure Monitor or Prometheus.
         metric: Property of the metric: unit, prefix, aggregation, per, direction, layer, mss_bytes,
             mtu_bytes, counts_lost or lag_s, such as layer=ip; repeatable.
         profile: Columns of the table; default: original or original-http, which fits.
@@ -86,7 +88,7 @@ def original(  # noqa: PLR0913 - options
     table = read_original(
         file,
         TableOptions(
-            now=datetime.now(UTC),
+            now=utc_now(),
             profile=profile,
             zone=zone,
             from_at=_parse_time("--since", since),
@@ -108,18 +110,23 @@ def original(  # noqa: PLR0913 - options
 
 
 @app.command()
-def iperf3(
+def iperf3(  # noqa: PLR0913 - options of the command
     session: Session,
     files: Annotated[list[Path], typer.Argument(metavar="FILE...")],
+    firewall_metric: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
+    metric: Annotated[list[str] | None, typer.Option(metavar="FIELD=VALUE")] = None,
     labels: Labels = None,
     assignments: Assignments = None,
 ) -> None:
-    """Import files of iperf3 3.9 or later as one run.
+    """Import files of iperf3 as one run.
 
     Args:
-        files: Output of --json or --json-stream.
+        files: Output of --json or --json-stream, also from logs of pods, as UTF-16 or gzip.
+        firewall_metric: Throughput of the firewall, as CSV or JSON of Azure Monitor or Prometheus.
+        metric: Property of the metric: unit, prefix, aggregation, per, direction, layer, mss_bytes,
+            mtu_bytes, counts_lost or lag_s, such as layer=ip; repeatable.
     """
-    recordings = read_recordings(files)
+    recordings, notes = read_files(files)
     if all(recording.state is RecordingState.UNREADABLE for recording in recordings):
         results = tuple(describe(recording) for recording in recordings)
         if session.as_json:
@@ -129,10 +136,17 @@ def iperf3(
         raise typer.Exit(Exit.USAGE)
     request = Recordings(
         recordings=recordings,
+        notes=notes,
         labels=_parse_labels(labels),
         overrides=scenarios.parse_overrides(assignments or ()),
         by=user_name(),
     )
+    if firewall_metric is not None:
+        fields = read_metric(firewall_metric, _parse_declaration(metric))
+        fields["notes"] = (*notes, *fields["notes"])
+        request = request.model_copy(update=fields)
+    elif metric:
+        exit_usage("--metric: there is no metric; name its file with --firewall-metric")
     imported = session.call(lambda client: client.import_recordings(request))
     session.show(imported, _print_recordings_import)
 

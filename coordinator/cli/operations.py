@@ -15,7 +15,6 @@ import inspect
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
 
@@ -23,6 +22,7 @@ from broadside.coordinator.cli.api_errors import ApiError
 from broadside.coordinator.cli.terminal_text import cleaned, printable
 from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
 from broadside.exchange.messages import Message
+from broadside.exchange.outage_log import utc_now
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         CompareRequest,
         EstimateRequest,
         LaunchRequest,
+        RunChange,
         ScheduleRequest,
     )
     from broadside.coordinator.views.responses import (
@@ -315,7 +316,7 @@ class Operations:
         if not right.writes:
             return await work()
         row = AuditRow(
-            at=datetime.now(UTC),
+            at=utc_now(),
             by=self._name,
             role="unsigned",
             # This should be None, because the request comes from this process.
@@ -405,6 +406,10 @@ class Operations:
         from broadside.coordinator.views.burst_responses import recomputed
 
         return await recomputed(self._coordinator, run_id)
+
+    @Route("PATCH /v1/runs/{run_id}", _STATUS)
+    async def change_run(self, run_id: str, change: RunChange) -> RunStatus:
+        return await self._coordinator.stored.change_labels(run_id, change.labels)
 
     @Route("POST /v1/runs/{run_id}/abort", _STATUS, status=202)
     async def cancel(self, run_id: str, *, by: str, reason: str) -> RunStatus:
@@ -546,7 +551,7 @@ class Operations:
 
         return await compare_stored(self._coordinator, request)
 
-    @Route("GET /v1/presences", "exchange.messages:Presence", page_count=_PAGE)
+    @Route("GET /v1/agents", "exchange.messages:Presence", page_count=_PAGE)
     async def presences(self) -> list[Presence]:
         known = await self._fabric.records.fleet.read_presences()
         return sorted(known, key=lambda p: (p.role.value, p.agent_id))
@@ -636,7 +641,7 @@ class Operations:
     async def import_table(self, table: OriginalTable) -> ImportedTable:
         from broadside.coordinator.imports.stored_imports import store_table
 
-        return await store_table(self._fabric.records, table, datetime.now(UTC))
+        return await store_table(self._fabric.records, table, utc_now())
 
     @Route(
         "POST /v1/imports/iperf3",
@@ -647,7 +652,7 @@ class Operations:
     async def import_recordings(self, recordings: Recordings) -> ImportedRecordings:
         from broadside.coordinator.imports.stored_imports import store_recordings
 
-        return await store_recordings(self._fabric.records, recordings, datetime.now(UTC))
+        return await store_recordings(self._fabric.records, recordings, utc_now())
 
     # Dead letters and audit log ---------------------------------------------------------------
 
@@ -675,7 +680,7 @@ class Operations:
     @Route("GET /v1/audit", "coordinator.auth.audit:AuditRow", page_count=_PAGE)
     async def audit(self, limit: int) -> list[AuditRow]:
         """Return audit rows, newest first."""
-        rows, _ = await self._audit.read(datetime.now(UTC), limit=limit)
+        rows, _ = await self._audit.read(utc_now(), limit=limit)
         return list(rows)
 
 

@@ -1,6 +1,5 @@
 """Commands that launch, watch, show and abort runs, and list scenarios."""
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -29,6 +28,7 @@ from broadside.coordinator.cli.text_tables import (
     print_list,
     print_table,
 )
+from broadside.exchange.outage_log import utc_now
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -103,7 +103,7 @@ def _unattended_fields(text: str) -> dict[str, Any]:
     duration_s = parse_duration_s(text)
     end_at = None
     if duration_s is None:
-        end_at = parse_end_time("--end-at", text, datetime.now(UTC), zone=None)
+        end_at = parse_end_time("--end-at", text, utc_now(), zone=None)
     return {"unattended_s": duration_s, "unattended_until_at": end_at}
 
 
@@ -222,6 +222,41 @@ def abort(
     )
     text = f"{status.run_id}: cancelled by {status.cancelled_by}: {status.cancel_reason}"
     session.show(status, lambda _: typer.echo(text))
+
+
+def label(
+    session: Session,
+    run_id: RunArgument,
+    labels: Annotated[list[str], typer.Argument(metavar="NAME=VALUE")],
+) -> None:
+    """Set and remove labels of a run.
+
+    The run can be finished. For example, `baseline=yes` accepts it as the baseline of its scenario.
+
+    Args:
+        labels: Labels to set; NAME- removes a label.
+    """
+    from pydantic import ValidationError
+
+    from broadside.coordinator.views.requests import RunChange
+
+    new: dict[str, str | None] = {}
+    for text in labels:
+        name, equals, value = text.partition("=")
+        if equals:
+            new[name] = value
+        elif text.endswith("-"):
+            new[text[:-1]] = None
+        else:
+            exit_usage(f"label {text!r}: write NAME=VALUE, or NAME- to remove it")
+    try:
+        change = RunChange(labels=new)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        exit_usage(f"label {problem['input']!r}: {problem['msg']}")
+    status = session.call_run(run_id, lambda client, resolved: client.change_run(resolved, change))
+    shown = ", ".join(f"{name}={value}" for name, value in sorted(status.labels.items()))
+    session.show(status, lambda _: typer.echo(f"{status.run_id}: {shown or 'no labels'}"))
 
 
 def scenarios(

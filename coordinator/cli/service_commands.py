@@ -4,7 +4,6 @@ import asyncio
 import os
 import socket
 import time
-from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -14,6 +13,7 @@ import typer
 from broadside.coordinator.cli.command_group import read_secret
 from broadside.coordinator.cli.exit_codes import Exit, exit_usage, exit_with_error, masked_value
 from broadside.exchange.messages import Role
+from broadside.exchange.outage_log import utc_now
 from broadside.exchange.programs import module_command
 
 if TYPE_CHECKING:
@@ -325,7 +325,7 @@ async def agent_problem(agent_id: str) -> str | None:
     if not heartbeats:
         return f"agent {agent_id} has never stored a heartbeat; see the log of the agent"
     newest = max(heartbeats, key=lambda presence: presence.beat_at)
-    age_s = (datetime.now(UTC) - newest.beat_at).total_seconds()
+    age_s = (utc_now() - newest.beat_at).total_seconds()
     if age_s >= HEARTBEAT_AGE_MAX_S:
         return f"the last heartbeat of {agent_id} is {age_s:.0f} s old; see the log of the agent"
     return newest.problem

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,6 +33,7 @@ from broadside.coordinator.device.telemetry.source import (
 )
 from broadside.exchange.checks import Check
 from broadside.exchange.messages import Direction
+from broadside.exchange.outage_log import utc_now
 from broadside.exchange.ports import ExchangeMisconfigured
 
 # Period to read from a source with history.
@@ -99,7 +100,7 @@ async def _check(entry: Mapping[str, Any]) -> Check:
         source = open_entry(entry)
         async with asyncio.timeout(QUERY_MAX_S):
             telemetry, missed_count = await _query(source)
-            counted = await _count(source)
+            counted, counted_count = await _count(source)
     except TelemetryBusy as error:
         return failed(name, error, f"wait {formatting.time(error.retry_after_s)} and try again")
     except TelemetryError as error:
@@ -120,6 +121,8 @@ async def _check(entry: Mapping[str, Any]) -> Check:
         if issue.kind in (IssueKind.MISSING, IssueKind.UNPLACED, IssueKind.UNREADABLE)
     ]
     missed = [f"{missed_count} of its first questions had no answer"] if missed_count else []
+    # The service would start, but the run would have no evidence from this source.
+    troubles += _no_values(source, telemetry, counted_count)
     fix = "mend what the words name; docs/telemetry.md has each field" if troubles else None
     if lacks and not troubles:
         fix = "choose another profile, metric or query"
@@ -138,7 +141,7 @@ async def _query(source: TelemetrySource) -> tuple[DeviceTelemetry, int | None]:
 
     The count is None if there were fewer than two answers, or if the source is not polled.
     """
-    now = datetime.now(UTC)
+    now = utc_now()
     if not isinstance(source, PolledSource):
         return await source.query(now - timedelta(seconds=LOOKBACK_S), now), None
     answers_count = 0
@@ -157,18 +160,38 @@ async def _query(source: TelemetrySource) -> tuple[DeviceTelemetry, int | None]:
     return telemetry, number + 1 - answers_count if answers_count == ANSWERS_COUNT else None
 
 
-async def _count(source: TelemetrySource) -> list[str]:
-    """Return a text about the byte counter of the last minutes, if the source has one."""
+async def _count(source: TelemetrySource) -> tuple[list[str], int | None]:
+    """Return a text about the byte counter of the last minutes, and its number of values.
+
+    The number is None if the source has no counter with a history.
+    """
     if source.entry.byte_counter is None:
-        return []
+        return [], None
     if isinstance(source, PolledSource):
-        return ["its in_bits_per_second is the byte counter"]
-    now = datetime.now(UTC)
+        return ["its in_bits_per_second is the byte counter"], None
+    now = utc_now()
     from_at = now - timedelta(seconds=LOOKBACK_S)
     ledger = await DeviceCounter([source]).read(from_at, now, Direction.FORWARD)
     known_s = ledger.end_s[~np.isnan(ledger.bytes)]
     newest = f", newest {now.timestamp() - known_s.max():.0f} s old" if known_s.size else ""
-    return [f"{known_s.size} byte counts of the last {LOOKBACK_S / 60:.0f} minutes{newest}"]
+    last = ""
+    if known_s.size:
+        rates = (ledger.bytes * 8 / (ledger.end_s - ledger.start_s))[~np.isnan(ledger.bytes)]
+        last = f", last {formatting.rate(float(rates[-1]))}"
+    text = f"{known_s.size} byte counts of the last {LOOKBACK_S / 60:.0f} minutes{newest}{last}"
+    return [text], int(known_s.size)
+
+
+def _no_values(
+    source: TelemetrySource, telemetry: DeviceTelemetry, counted_count: int | None
+) -> Iterator[str]:
+    """Yield a problem if a source that answers has no value."""
+    minutes = f"the last {LOOKBACK_S / 60:.0f} minutes"
+    known = any(not np.isnan(series.values).all() for series in telemetry.series)
+    if source.quantities and not known and not any(_silences(telemetry)):
+        yield f"it has no value of any quantity in {minutes}"
+    if counted_count == 0:
+        yield f"its byte counter has no value in {minutes}"
 
 
 def _silences(telemetry: DeviceTelemetry) -> Iterator[str]:

@@ -5,7 +5,7 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 import typer
@@ -17,6 +17,7 @@ from broadside.coordinator.cli.exit_codes import INTERRUPTED
 from broadside.coordinator.cli.run_event_state import RunEventState
 from broadside.coordinator.cli.screen import progress_key, render_line, render_screen
 from broadside.coordinator.core.summary import RunSummary
+from broadside.exchange.outage_log import utc_now
 
 if TYPE_CHECKING:
     from broadside.coordinator.cli.operations import Operations
@@ -84,7 +85,7 @@ class _Follower:
     def __init__(self) -> None:
         self.state = RunEventState()
         self.problem: str | None = None
-        self._at, self._read_s = datetime.now(UTC), time.monotonic()
+        self._at, self._read_s = utc_now(), time.monotonic()
 
     def process(self, name: str, data: str) -> None:
         self.problem = None

@@ -6,7 +6,7 @@ The values are stored too, because they are used to recompute the run summary by
 import base64
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import FailFast, Field, field_validator, model_validator
 
@@ -79,6 +79,25 @@ class _Import(Message):
     by: str = Field(
         default="api", max_length=100, description="user who imports the run; stored with the run"
     )
+    metric_source: Annotated[str, Field(max_length=255)] | None = None
+    metric: Annotated[tuple[MetricPoint, ...], FailFast()] = Field(
+        default=(), max_length=METRIC_POINTS_MAX_COUNT
+    )
+    metric_declaration: MetricDeclaration = Field(
+        default=MetricDeclaration(),
+        description="meaning of the values in the metric; the defaults are for the Throughput "
+        "metric of Azure Firewall",
+    )
+    metric_problem: _Text | None = Field(
+        default=None,
+        description="reason why the source calls the metric incomplete; it then proves nothing",
+    )
+
+    @model_validator(mode="after")
+    def _metric_has_a_grain(self) -> Self:
+        if self.metric and len({point.at for point in self.metric}) < max(2, len(self.metric)):
+            raise ValueError("metric: at least two points, each with its own time, are needed")
+        return self
 
 
 class OriginalTable(_Import):
@@ -96,15 +115,6 @@ class OriginalTable(_Import):
     rows: Annotated[tuple[OriginalRow, ...], FailFast()] = Field(
         min_length=1, max_length=ROWS_MAX_COUNT
     )
-    metric_source: Annotated[str, Field(max_length=255)] | None = None
-    metric: Annotated[tuple[MetricPoint, ...], FailFast()] = Field(
-        default=(), max_length=METRIC_POINTS_MAX_COUNT
-    )
-    metric_declaration: MetricDeclaration = Field(
-        default=MetricDeclaration(),
-        description="meaning of the values in the metric; the defaults are for the Throughput "
-        "metric of Azure Firewall",
-    )
     # If None, the period will be inferred from the rows.
     period_s: Number | None = Field(default=None, ge=1, le=604_800)
     pairs_planned: Integer | None = Field(default=None, ge=1, le=2000)
@@ -119,12 +129,6 @@ class OriginalTable(_Import):
             raise ValueError(str(wrong[0]))
         return rows
 
-    @model_validator(mode="after")
-    def _metric_has_a_grain(self) -> "OriginalTable":
-        if self.metric and len({point.at for point in self.metric}) < max(2, len(self.metric)):
-            raise ValueError("metric: at least two points, each with its own time, are needed")
-        return self
-
 
 class RecordingState(StrEnum):
     """Content of a recording of iperf3."""
@@ -137,7 +141,7 @@ class RecordingState(StrEnum):
     REFUSED = "refused"
     # The output is incomplete.
     TRUNCATED = "truncated"
-    # The iperf3 version is older than 3.9.
+    # The version is older than 3.0. Until Broadside 1.0 also versions from 3.0 to 3.8.
     UNSUPPORTED = "unsupported"
     # The file is not an iperf3 recording.
     UNREADABLE = "unreadable"

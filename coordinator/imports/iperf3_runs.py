@@ -18,7 +18,7 @@ from broadside.coordinator.core.measure.grid.series import BurstMeasurement
 from broadside.coordinator.core.measure.records.columns import IntervalColumns
 from broadside.coordinator.core.measure.records.ends_offset import EndsOffset, place_ends
 from broadside.coordinator.core.measure.records.evidence import BurstEvidence, PairEvidence
-from broadside.coordinator.core.run_spec import Burst, Pair, Plan, due_at
+from broadside.coordinator.core.run_spec import Burst, LedgerPromise, Pair, Plan, due_at
 from broadside.coordinator.core.summary import Finding, MatchMethod
 from broadside.coordinator.imports import BadFile
 from broadside.coordinator.imports.import_answers import bit_rate
@@ -32,8 +32,11 @@ from broadside.coordinator.imports.import_runs import (
     job_report,
     note_findings,
 )
+from broadside.coordinator.imports.metric_csv import throughput_ledger
 from broadside.coordinator.runs.chunk_decoder import read_track
 from broadside.exchange.chunks import last_end_s
+from broadside.exchange.engines.iperf3 import MINIMUM_VERSION
+from broadside.exchange.engines.iperf3_account import parse_version
 from broadside.exchange.messages import (
     Direction,
     EngineReport,
@@ -237,7 +240,9 @@ class Iperf3Tests:
             )
         bursts = tuple(_burst(index, group) for index, group in enumerate(groups))
         largest = max(groups, key=lambda group: len(group.tests))
-        pairs_count = len(largest.tests)
+        pairs_count, traffic = len(largest.tests), _traffic(largest)
+        # A launch cannot use SCTP, so the specification is checked with TCP.
+        launchable = Protocol.UDP if traffic.protocol is Protocol.UDP else Protocol.TCP
         spec = build_spec(
             {
                 "scenario": SCENARIO,
@@ -246,18 +251,24 @@ class Iperf3Tests:
                 "bursts_count": len(bursts),
                 "late_after_s": LATE_AFTER_S,
                 "clock_bound_max_s": CLOCK_BOUND_S,
-                "traffic": _traffic(largest).model_dump(mode="json"),
+                "traffic": traffic.model_dump(mode="json") | {"protocol": launchable},
                 "labels": imported.labels,
             },
             imported.overrides,
             burst_s=max(burst.duration_s for burst in bursts),
             period_s=0.0,
         )
+        if traffic.protocol is Protocol.SCTP:
+            recorded = spec.traffic.model_copy(update={"protocol": Protocol.SCTP})
+            spec = spec.model_copy(update={"traffic": recorded})
         return Plan(
             run_id=run_id,
             created_at=now,
             spec=spec,
             clocks_promised=False,
+            ledger=None
+            if not imported.metric or imported.metric_source is None
+            else LedgerPromise(source=imported.metric_source),
             pairs=tuple(Pair(index=i, endpoint=endpoint(None)) for i in range(pairs_count)),
             bursts=bursts,
         )
@@ -280,7 +291,11 @@ class Iperf3Tests:
         """
         recordings, groups = self._imported.recordings, self._groups
         ends = [[_place(test) for test in group.tests] for group in groups]
-        notes = [*note_findings(self._imported.notes), *_ends_notes(groups, ends)]
+        notes = [
+            *note_findings(self._imported.notes),
+            *_ends_notes(groups, ends),
+            *_version_notes(self._tests),
+        ]
         if len({group.kind for group in groups if group.kind}) > 1:
             notes.append(
                 _note(
@@ -300,6 +315,14 @@ class Iperf3Tests:
                 for burst, group, placed in zip(plan.bursts, groups, ends, strict=True)
             ),
             findings=tuple(notes),
+            ledger=throughput_ledger(
+                self._imported.metric_source,
+                self._imported.metric,
+                self._imported.metric_declaration,
+                self._imported.metric_problem,
+            )
+            if self._imported.metric and self._imported.metric_source is not None
+            else None,
             open_reason=None
             if not outside
             else f"{len(outside)} of {len(recordings)} recordings could not be read, the first "
@@ -492,6 +515,44 @@ def _ends_notes(
             f"{', '.join(unplaced[:3])}. The seconds of the server are not used",
             "check that both files are complete and belong to the same test",
         )
+
+
+def _version_notes(tests: Sequence[_Test]) -> Iterator[Finding]:
+    """Yield a note on tests of iperf3 versions whose output was not tested, with the gaps."""
+    old = [
+        (version, test)
+        for test in tests
+        if (version := parse_version(f"iperf {test.report.version}")) and version < MINIMUM_VERSION
+    ]
+    if not old:
+        return
+    version, test = min(old, key=lambda item: (item[0], item[1].name))
+    gaps = ", ".join(dict.fromkeys(gap for _, test in old for gap in _gaps(test.report)))
+    yield Finding(
+        id="old-iperf3",
+        kind="context",
+        severity="note",
+        weight=16,
+        sentence=f"{len(old)} of {len(tests)} tests were recorded by iperf3 before "
+        f"{MINIMUM_VERSION}, such as {test.name} by {version}. These versions are read as far as "
+        f"they contain the values. Missing: {gaps or 'nothing'}",
+        next_step=f"use iperf3 {MINIMUM_VERSION} or later for new tests",
+    )
+
+
+def _gaps(report: EngineReport) -> Iterator[str]:
+    """Yield the names of values that newer versions of iperf3 report."""
+    totals = report.totals
+    is_tcp = report.protocol is Protocol.TCP
+    missing = {
+        "the totals": not totals,
+        "the received bytes": any(total.received_bytes is None for total in totals),
+        "the sent bytes": any(total.sent_bytes is None for total in totals),
+        "the round-trip time": is_tcp and any(total.rtt_mean_s is None for total in totals),
+        "the segment size": is_tcp and report.mss_bytes is None,
+        "the protocol or direction": report.protocol is None or report.direction is None,
+    }
+    yield from (name for name, is_missing in missing.items() if is_missing)
 
 
 def _tracks(recording: Recording | None, zero_s: float | None) -> tuple[IntervalColumns, ...]:

@@ -1,10 +1,11 @@
-"""Reader of CSV files with a firewall byte metric."""
+"""Reader of files with a firewall byte metric, as CSV or JSON."""
 
+import csv
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from pydantic import ValidationError
@@ -13,40 +14,124 @@ from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.imports import BadFile
 from broadside.coordinator.imports.column_profile import METRIC_PROFILE, load_profile
 from broadside.coordinator.imports.import_requests import MetricPoint
+from broadside.coordinator.imports.metric_cells import normalize_metric, split_rows
 from broadside.coordinator.imports.metric_declaration import DEFAULT, MetricDeclaration
+from broadside.coordinator.imports.metric_json import (
+    MetricValues,
+    parse_log_rows,
+    parse_metric_json,
+)
 from broadside.coordinator.imports.table_reader import TableReader
-from broadside.coordinator.imports.time_text import parse_zone
+from broadside.coordinator.imports.time_text import parse_zone, to_utc
 from broadside.coordinator.imports.uploaded_files import read_text
 
 # Higher values count as errors.
 RATE_MAX_BITS_PER_SECOND: Final = 1e15
 
 
-def read_declared_metric(
-    path: Path, declared: Mapping[str, object] | None = None
-) -> tuple[tuple[MetricPoint, ...], MetricDeclaration]:
-    """Read the points in a file, and the meaning of their values.
+def read_metric(path: Path, declared: Mapping[str, object] | None = None) -> dict[str, Any]:
+    """Read a metric as fields of an import.
 
     Args:
-        path: CSV file to read.
-        declared: :class:`MetricDeclaration` fields to set. The others follow from the column name,
-            as used in Azure Monitor.
+        path: CSV or JSON file to read.
+        declared: :class:`MetricDeclaration` fields to set. The others follow from the file.
+
+    Returns:
+        The fields ``metric_source``, ``metric``, ``metric_declaration``, ``metric_problem`` and
+        ``notes``.
 
     Raises:
         BadFile: A value or the declaration is wrong.
     """
-    column, points = parse_metric(read_text(path), str(path))
-    declaration = _declaration(column, declared or {})
+    points, declaration, found = read_declared_metric(path, declared)
+    return {
+        "metric_source": path.name,
+        "metric": points,
+        "metric_declaration": declaration,
+        "metric_problem": None if found is None else found.partial,
+        "notes": () if found is None else tuple(found.notes),
+    }
+
+
+def read_declared_metric(
+    path: Path, declared: Mapping[str, object] | None = None
+) -> tuple[tuple[MetricPoint, ...], MetricDeclaration, MetricValues | None]:
+    """Read the points in a file, and the meaning of their values.
+
+    Args:
+        path: CSV or JSON file to read.
+        declared: :class:`MetricDeclaration` fields to set. The others follow from the file.
+
+    Returns:
+        The points, the declaration, and the values of a file that is no table with one metric.
+
+    Raises:
+        BadFile: A value or the declaration is wrong.
+    """
+    declared = declared or {}
+    text, name = read_text(path), str(path)
+    found = _parse_other(text, name)
+    if found is None:
+        column, points = parse_metric(text, name)
+        declaration = _declaration(column, declared)
+    else:
+        points = _points(found, name)
+        declaration = _validate({**found.declared}, declared)
     if not declaration.is_bit_rate:
         points = tuple(MetricPoint(at=point.at, value=point.bits_per_second) for point in points)
-    return points, declaration
+    return points, declaration, found
+
+
+def _parse_other(text: str, name: str) -> MetricValues | None:
+    """Return the values of JSON or of a table of Log Analytics. None for another table."""
+    if text.lstrip()[:1] in ("{", "["):
+        return parse_metric_json(text, name)
+    try:
+        rows = split_rows(text)
+    except csv.Error:
+        return None
+    head = next(
+        (n for n, row in enumerate(rows[:100]) if "metricname" in map(str.lower, row)), None
+    )
+    if head is None:
+        return None
+    titles = [cell.lower() for cell in rows[head]]
+    cells = [
+        (number, dict(zip(titles, row, strict=False)))
+        for number, row in enumerate(rows[head + 1 :], head + 2)
+        if any(row)
+    ]
+    return parse_log_rows(cells, name)
+
+
+def _points(found: MetricValues, name: str) -> tuple[MetricPoint, ...]:
+    points = []
+    for at, value in sorted(found.values):
+        try:
+            points.append(MetricPoint(at=to_utc(at, UTC), bits_per_second=value))
+        except ValueError as error:
+            raise BadFile(f"{name}: {at.isoformat()}: {error}; correct the time") from None
+    _check_count(points, name)
+    return tuple(points)
+
+
+def _check_count(points: Sequence[MetricPoint], name: str) -> None:
+    if len(points) < 2:
+        raise BadFile(
+            f"{name}: {len(points)} points, and at least 2 are needed to know the bin length; "
+            "export the metric over all bursts"
+        )
 
 
 def _declaration(column: str, declared: Mapping[str, object]) -> MetricDeclaration:
     """Return the declaration from the given fields, and otherwise from the column name."""
     metrics = load_profile(METRIC_PROFILE).metrics
     named = next(m.declaration for m in metrics if column in m.names or not m.names)
-    usual = named.model_dump(exclude_defaults=True)
+    return _validate(named.model_dump(exclude_defaults=True), declared)
+
+
+def _validate(usual: dict[str, Any], declared: Mapping[str, object]) -> MetricDeclaration:
+    """Return the declaration with the user's fields over those of the file."""
     if "mss_bytes" in declared:
         usual.pop("mtu_bytes", None)
     try:
@@ -71,7 +156,8 @@ def parse_metric(text: str, name: str) -> tuple[str, tuple[MetricPoint, ...]]:
     reader = TableReader(name, profile, parse_zone(profile.timezone))
     first: dict[datetime, int] = {}
     points: list[MetricPoint] = []
-    for row in reader.rows(text):
+    names = [known for column in profile.columns.values() for known in column.names]
+    for row in reader.rows(normalize_metric(text, name, names)):
         at, rate = row.time(), row.value("metric")
         if at in first:
             raise row.error("started_at", f"row {first[at]} has the same; remove one")
@@ -79,11 +165,7 @@ def parse_metric(text: str, name: str) -> tuple[str, tuple[MetricPoint, ...]]:
             raise row.error("metric", "must be between 0 and 1 Pbit/s, given in bit/s")
         first[at] = row.number
         points.append(MetricPoint(at=at, bits_per_second=rate))
-    if len(points) < 2:
-        raise BadFile(
-            f"{name}: {len(points)} points, and at least 2 are needed to know the bin length; "
-            "export the metric over all bursts"
-        )
+    _check_count(points, name)
     return reader.headers["metric"].lower(), tuple(points)
 
 
@@ -91,6 +173,7 @@ def throughput_ledger(
     source: str,
     points: Sequence[MetricPoint],
     declared: MetricDeclaration = DEFAULT,
+    partial: str | None = None,
 ) -> FirewallLedger:
     """Convert points to firewall counter data. The bin length is the most frequent gap.
 
@@ -98,6 +181,7 @@ def throughput_ledger(
         source: Metric name.
         points: At least two points in any order.
         declared: Meaning of the values. Rates in bit/s are not converted.
+        partial: Reason why the source calls its answer incomplete, or None.
     """
     ordered = sorted(points, key=lambda point: point.at)
     start = np.array([point.at.timestamp() for point in ordered])
@@ -121,4 +205,5 @@ def throughput_ledger(
         mtu_bytes=declared.mtu_bytes,
         counts_lost=declared.counts_lost,
         extreme=extreme,
+        partial=partial,
     )

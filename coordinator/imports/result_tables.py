@@ -13,7 +13,7 @@ from typing import Final
 from broadside.coordinator.imports import BadFile
 from broadside.coordinator.imports.column_profile import RESULT_PROFILES, load_profile
 from broadside.coordinator.imports.import_requests import Note, OriginalTable
-from broadside.coordinator.imports.metric_csv import read_declared_metric
+from broadside.coordinator.imports.metric_csv import read_metric
 from broadside.coordinator.imports.table_bursts import OriginalRow, infer_series, problems
 from broadside.coordinator.imports.table_reader import ProfileMismatch, Row, TableReader
 from broadside.coordinator.imports.time_text import parse_zone, to_utc
@@ -64,7 +64,7 @@ def read_original(
         path: CSV file of the table.
         options: How to read it.
         metric: CSV file of the metric.
-        declared: Meaning of the metric values. See ``read_declared_metric``.
+        declared: Meaning of the metric values. See ``read_metric``.
 
     Raises:
         BadFile: A file cannot be imported.
@@ -72,9 +72,9 @@ def read_original(
     table = parse_original(read_text(path), str(path), options)
     if metric is None:
         return table
-    points, declaration = read_declared_metric(metric, declared)
-    update = {"metric_source": metric.name, "metric": points, "metric_declaration": declaration}
-    return table.model_copy(update=update)
+    fields = read_metric(metric, declared)
+    fields["notes"] = (*table.notes, *fields["notes"])
+    return table.model_copy(update=fields)
 
 
 def parse_original(text: str, name: str, options: TableOptions) -> OriginalTable:

@@ -21,6 +21,7 @@ from broadside.coordinator.imports.import_answers import (
 )
 from broadside.coordinator.imports.import_requests import Imported, OriginalTable, Recordings
 from broadside.coordinator.imports.import_runs import Measured, run_status
+from broadside.coordinator.imports.iperf3_runs import SCENARIO as IPERF3_SCENARIO
 from broadside.coordinator.imports.iperf3_runs import Iperf3Tests
 from broadside.coordinator.imports.table_runs import TableTests
 from broadside.coordinator.runs.listing import outcome_of
@@ -203,7 +204,9 @@ def summarise(plan: Plan, measured: Measured, now: datetime) -> RunSummary:
                 severity="problem",
                 weight=91,
                 sentence=measured.open_reason,
-                next_step="import what is missing, or a slice without the gap (--since, --until)",
+                next_step="import the files again as iperf3 has written them, or leave them out"
+                if plan.spec.scenario == IPERF3_SCENARIO
+                else "import what is missing, or a slice without the gap (--since, --until)",
             )
         )
     return summary.model_copy(update={"verdict": verdict, "findings": order(findings)})

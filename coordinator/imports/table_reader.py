@@ -153,7 +153,12 @@ class TableReader:
         names = ", ".join(cell for cell in cells if cell)[:200]
         return ProfileMismatch(
             f"{self.name}: row {number}: no column {', '.join(missing)} (found: {names}); export "
-            "the whole table with its header as CSV, or name a profile for it (--profile)"
+            "the whole table with its header as CSV, "
+            + (
+                "or name the columns `timestamp` and `value`"
+                if "metric" in self.profile.columns
+                else "or name a profile for it (--profile)"
+            )
         )
 
     def _row(self, number: int, cells: Sequence[str]) -> "Row | None":

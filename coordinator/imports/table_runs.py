@@ -166,7 +166,9 @@ class TableTests:
                 measure_burst(plan.spec, self._evidence(plan, planned, burst), due_at(planned))
                 for planned, burst in zip(plan.bursts, self._bursts, strict=True)
             ),
-            ledger=throughput_ledger(table.metric_source, table.metric, table.metric_declaration)
+            ledger=throughput_ledger(
+                table.metric_source, table.metric, table.metric_declaration, table.metric_problem
+            )
             if untimed is None and table.metric and table.metric_source is not None
             else None,
             findings=note_findings(table.notes),

@@ -7,6 +7,8 @@ from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import Final
 from zoneinfo import ZoneInfo, available_timezones
 
+from broadside.coordinator.device.telemetry.timestamps import parse_timestamp
+
 _OFFSET: Final = re.compile(r"UTC([+-])(\d{1,2})(?::?(\d{2}))?", re.IGNORECASE)
 
 
@@ -45,6 +47,8 @@ def parse_time(text: str, time_format: str | None = None) -> datetime:
     if time_format is not None:
         with contextlib.suppress(ValueError):
             return datetime.strptime(text, time_format)  # noqa: DTZ007 - the caller adds the zone
+    if _EPOCH.fullmatch(text):
+        return datetime.fromtimestamp(parse_timestamp(text), UTC)
     # Python 3.11 would parse 20220104 and 2022W01 as dates.
     if "T" not in text and ":" not in text:
         examples = [f"{_EXAMPLE:{time_format}}"] if time_format else []
@@ -84,6 +88,8 @@ def _offset(ahead: timedelta) -> str:
 
 
 _EXAMPLE: Final = datetime(2022, 1, 4, 11, 25)  # noqa: DTZ001 - a local time
+# Epoch seconds, milliseconds, microseconds or nanoseconds.
+_EPOCH: Final = re.compile(r"\d{10}(?:\.\d+)?|\d{13}|\d{16}|\d{19}", re.ASCII)
 _GROUPED: Final = re.compile(r"\d{1,3}([,' \u00a0\u202f])\d{3}(?:\1\d{3})*(?:\.\d+)?")
 _PLAIN: Final = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?", re.ASCII)
 

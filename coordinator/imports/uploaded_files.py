@@ -6,6 +6,7 @@ from typing import Final
 
 from broadside.coordinator.core import formatting
 from broadside.coordinator.imports import BadFile
+from broadside.exchange.engines.iperf3_forms import TooLarge, decode, unpack
 
 # About 250 times the largest table of the original test.
 TABLE_MAX_BYTES: Final = 32 * 1_048_576
@@ -38,17 +39,41 @@ def read_bytes(path: Path, max_bytes: int) -> bytes:
     return data
 
 
-def read_text(path: Path) -> str:
-    """Read a table as UTF-8 text, with or without a byte order mark.
+def read_unpacked(path: Path, max_bytes: int) -> tuple[bytes, bool]:
+    """Read a file, and decompress it if it is a gzip archive.
+
+    Args:
+        path: File to read.
+        max_bytes: Maximum size of the file, and of its content.
+
+    Returns:
+        The content, and False if the end of the archive is missing.
 
     Raises:
-        BadFile: The file is unreadable, empty, too large or not UTF-8.
+        BadFile: The file is missing, unreadable or too large.
     """
-    data = read_bytes(path, TABLE_MAX_BYTES)
+    try:
+        return unpack(read_bytes(path, max_bytes), max_bytes)
+    except TooLarge as error:
+        raise BadFile(
+            f"{path}: its content is larger than {formatting.size(max_bytes)}; split the file and "
+            "import the parts"
+        ) from error
+
+
+def read_text(path: Path) -> str:
+    """Read a table as UTF-8 text or as UTF-16 text with a byte order mark, also from gzip.
+
+    Raises:
+        BadFile: The file is unreadable, empty, too large, incomplete or of another encoding.
+    """
+    data, complete = read_unpacked(path, TABLE_MAX_BYTES)
+    if not complete:
+        raise BadFile(f"{path}: the gzip archive is incomplete; copy the file again")
     if not data.strip():
         raise BadFile(f"{path}: the file is empty; export the table again")
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise BadFile(f"{path}: UTF-16 text, not UTF-8; save it as `CSV UTF-8`")
+        return decode(data)
     if b"\0" in data:
         raise BadFile(f"{path}: this is a binary file, not a table; export the table as CSV")
     try:

@@ -164,9 +164,26 @@ class DeadLetters:
         self._records = records
         self._now = now
 
-    async def oldest(self, limit: int) -> list[DeadJob]:
-        """Return the oldest dead letters with explanations, at most ``limit``."""
-        return await self._explain(await self._queue.dead_letters(limit))
+    async def oldest(
+        self, limit: int, *, from_number: int = 0, run_id: str | None = None
+    ) -> list[DeadJob]:
+        """Return the oldest dead letters with explanations, at most ``limit``.
+
+        Args:
+            limit: Maximum number of dead letters to return.
+            from_number: Smallest sequence number.
+            run_id: Run of the jobs. None means all.
+        """
+        if not from_number and run_id is None:
+            return await self._explain(await self._queue.dead_letters(limit))
+        letters = [
+            letter
+            for letter in await self._queue.dead_letters(_LOOKED_AT)
+            if letter.sequence_number >= from_number
+        ]
+        if run_id is None:
+            return await self._explain(letters[:limit])
+        return [job for job in await self._explain(letters) if job.run_id == run_id][:limit]
 
     async def read(self, sequence_number: int) -> DeadJob:
         """Return one dead letter with its explanation.

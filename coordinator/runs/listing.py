@@ -95,14 +95,14 @@ def traffic_at(header: RunHeader) -> datetime:
 
 
 def labels_of(texts: Iterable[str]) -> Mapping[str, str]:
-    """Parse labels of the form ``name:value``.
+    """Parse labels of the form ``name=value``.
 
     Raises:
-        BadGrouping: A label has no colon.
+        BadGrouping: A label has no equals sign.
     """
-    if not all(":" in part for part in texts):
-        raise BadGrouping("label: give name:value")
-    return dict(part.partition(":")[::2] for part in texts)
+    if not all("=" in part for part in texts):
+        raise BadGrouping("label: give name=value")
+    return dict(part.partition("=")[::2] for part in texts)
 
 
 def state_of(header: RunHeader) -> ListedState:

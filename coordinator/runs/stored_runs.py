@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
@@ -104,14 +104,39 @@ class StoredRuns:
         return parse_import(document)
 
     async def status(self, run_id: str) -> RunStatus:
-        """Return the current status of a run."""
+        """Return the current status of a run, with its entry in the list."""
         plan = await self.read_plan(run_id)
+        listed = await self._records.private.read_listed(run_id)
         imported = await self.imported(run_id)
         if imported is None:
-            return await self.states.status(plan)
-        from broadside.coordinator.imports.stored_imports import import_status
+            status = await self.states.status(plan)
+        else:
+            from broadside.coordinator.imports.stored_imports import import_status
 
-        return await import_status(plan, imported)
+            status = await import_status(plan, imported)
+        if listed is None:
+            return status
+        return status.model_copy(
+            update={
+                "created_by": listed.created_by,
+                "labels": listed.labels,
+                "outcome": listed.outcome,
+            }
+        )
+
+    async def change_labels(self, run_id: str, change: Mapping[str, str | None]) -> RunStatus:
+        """Change the labels of a run, also of a finished one, and return its status.
+
+        Args:
+            run_id: The id to look up.
+            change: New values by name. None removes a label.
+
+        Raises:
+            UnknownRun: The run does not exist.
+        """
+        await self.read_plan(run_id)
+        await self._records.private.change_labels(run_id, change)
+        return await self.status(run_id)
 
     async def burst_statuses(self, run_id: str, indices: range) -> Sequence[BurstStatus]:
         """Return the status for some bursts.

@@ -223,19 +223,24 @@ class Studies:
         return study
 
     async def newest(
-        self, *, limit: int, cursor: str | None = None
+        self,
+        *,
+        limit: int,
+        cursor: str | None = None,
+        fits: Callable[[Study], bool] = lambda _: True,
     ) -> tuple[Sequence[Study], str | None]:
         """Return studies, newest first. Studies that cannot be read are left out.
 
         Args:
             limit: Maximum number of studies to return.
             cursor: Cursor from the last call, or None to start.
+            fits: Filter for the studies.
 
         Returns:
             The studies, and the cursor for the next call or None at the end.
         """
         # Ids begin with the time of creation, so you can use them to sort by time.
-        results = [study async for _, study in self._shelf.scan()]
+        results = [study async for _, study in self._shelf.scan() if fits(study)]
         results = [
             study for study in reversed(results) if cursor is None or study.study_id <= cursor
         ]

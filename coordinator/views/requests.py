@@ -41,6 +41,15 @@ class LaunchRequest(Message):
         return scenarios.load(self.scenario or "", self.overrides, files=False)
 
 
+class RunChange(Message):
+    """Change of a run as a JSON merge patch (RFC 7396)."""
+
+    labels: Mapping[
+        Annotated[str, Field(min_length=1, max_length=100)],
+        Annotated[str, Field(max_length=200)] | None,
+    ] = Field(max_length=50, description="new values by name; null removes a label")
+
+
 class CancelRequest(Message):
     """User who cancels a run, and the reason."""
 

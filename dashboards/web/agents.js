@@ -85,7 +85,7 @@ export function agentsView(main) {
 
   const load = guarded(list, async () => {
     const [presences] = await Promise.all([
-      read("/v1/presences?limit=5000"),
+      read("/v1/agents?limit=5000"),
       readPlaces(places),
     ]);
     const now = coordinatorNow();

@@ -89,7 +89,7 @@ export function launchView(main, [wanted], { operator }) {
   );
 
   const begin = guarded(main, async () => {
-    [scenarios, fleet] = await Promise.all([read("/v1/scenarios"), read("/v1/presences")]);
+    [scenarios, fleet] = await Promise.all([read("/v1/scenarios"), read("/v1/agents")]);
     scenario.append(...Object.keys(scenarios).map((name) => h("option", { value: name }, name)));
     choose(wanted in scenarios ? wanted : FIRST in scenarios ? FIRST : Object.keys(scenarios)[0]);
   });

@@ -18,7 +18,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 
@@ -57,7 +57,7 @@ from broadside.exchange.azure.wire import (
 from broadside.exchange.fabric_settings import FabricSettings
 from broadside.exchange.limits import check_message, message_bytes, split
 from broadside.exchange.messages import OutageKind
-from broadside.exchange.outage_log import OutageLog
+from broadside.exchange.outage_log import OutageLog, utc_now
 from broadside.exchange.ports import (
     MESSAGE_ID_MAX_CHARS,
     MESSAGE_MAX_BYTES,
@@ -221,7 +221,7 @@ class ServiceBusQueue:
     async def send(self, messages: Sequence[Outgoing]) -> Sequence[int]:
         for message in messages:
             check_message(message)
-        now = datetime.now(UTC)
+        now = utc_now()
         # Messages that are not scheduled or have expired have no number.
         numbers = [0] * len(messages)
         for enqueue_at, batch in _batches(messages, now):
@@ -708,7 +708,7 @@ def _delivery(message: _Message) -> Delivery:
         body=_body(message),
         message_id=str(message.message_id or ""),
         delivery_count=(message.delivery_count or 0) + 1,
-        locked_until_at=message.locked_until_utc or datetime.now(UTC),
+        locked_until_at=message.locked_until_utc or utc_now(),
         token=message,
     )
 

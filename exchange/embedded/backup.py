@@ -25,13 +25,13 @@ import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any, Final, Self
 
 from broadside.exchange.embedded.embedded_queue import QUEUE_APPLICATION, QUEUE_LAYOUT
 from broadside.exchange.embedded.embedded_table import TABLE_APPLICATION, TABLE_LAYOUT
 from broadside.exchange.embedded.sqlite import explain_foreign
+from broadside.exchange.outage_log import utc_now
 from broadside.exchange.version import version_number
 
 # Folder of the coordinator's certificate authority, which the agents trust.
@@ -188,7 +188,7 @@ def _head() -> str:
         "format": FORMAT,
         "version": FORMAT_VERSION,
         "written_by": version_number(),
-        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "at": utc_now().isoformat(timespec="seconds"),
     }
     return json.dumps(fields) + "\n"
 

@@ -75,6 +75,8 @@ class Iperf3(Engine):
         if traffic.options:
             yield f"traffic.options: iperf3 has none, and {min(traffic.options)} is set; drop it"
         udp = traffic.protocol is Protocol.UDP
+        if traffic.protocol is Protocol.SCTP:
+            yield "traffic.protocol: sctp results can be imported, not generated; set tcp or udp"
         if udp and traffic.stream_bits_per_second is None:
             yield "traffic.stream_bits_per_second: UDP needs a rate per stream; set one"
         tcp_only = {"mss_bytes": "segments", "congestion": "congestion control"}

@@ -40,6 +40,10 @@ BLOCK_BYTES: Final = 131_072
 DROPPED_S: Final = 0.05
 
 
+# Events of --json-stream, including those of --get-server-output.
+EVENTS: Final = ("start", "interval", "error", "end", "server_output_json", "server_output_text")
+
+
 class Version(NamedTuple):
     """iperf3 version. Versions compare in release order."""
 
@@ -84,6 +88,8 @@ class Account:
         self._start_s = 0.0
         self._rtts = Buckets(STREAM_RTT, "s")
         self._silences = StreamSilences()
+        # Results of the server that the client has received, with --get-server-output.
+        self.server_output: Account | None = None
 
     @classmethod
     def of_document(cls, document: dict[str, object], is_complete: bool) -> "Account":
@@ -96,6 +102,9 @@ class Account:
         test.end = object_of(document.get("end"))
         test.ended = is_complete
         test.truncated |= not is_complete
+        # In an incomplete document this part can be incomplete too.
+        if is_complete:
+            test.take("server_output_json", document.get("server_output_json"), None)
         return test
 
     @property
@@ -169,7 +178,11 @@ class Account:
                 self.end = object_of(data)
                 self.ended = True
                 return (Ended(),)
-            # server_output_json, and events of newer versions.
+            case "server_output_json":
+                if isinstance(data, dict) and "start" in data:
+                    self.server_output = Account.of_document(data, is_complete=True)
+                return ()
+            # server_output_text, and events of newer versions.
             case _:
                 return ()
 
@@ -385,7 +398,8 @@ class Account:
                 protocol=Protocol(protocol) if protocol in set(Protocol) else None,
                 direction=self.direction,
                 streams_count=self._streams_count(),
-                duration_s=_lenient_count(requested.get("duration")),
+                # A test of a number of bytes or blocks has the duration 0.
+                duration_s=_lenient_count(requested.get("duration")) or None,
                 omit_s=_lenient_count(requested.get("omit")),
                 block_bytes=_lenient_count(requested.get("blksize")),
                 # The client reports the MSS of its control connection. "tcp_mss" only repeats

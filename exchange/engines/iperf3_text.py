@@ -12,8 +12,10 @@ process and reads no clock. The agents and the importer of the coordinator use i
 import json
 import re
 from collections.abc import Iterator
+from typing import Final
 
-from broadside.exchange.engines.iperf3_account import Account, object_of
+from broadside.exchange.engines.iperf3_account import EVENTS, Account, object_of
+from broadside.exchange.engines.iperf3_forms import decode, find_objects, split_sources
 from broadside.exchange.engines.port import Event, Reading
 
 
@@ -101,62 +103,119 @@ def parse_complete(text: str, *, ended_at_s: float | None = None) -> Reading:
 
 
 def read_any(text: bytes) -> Reading:
-    """Parse a test in either format. If the text contains several tests, return the last one."""
-    return parse_complete(text.decode(errors="replace"))
+    """Parse a test in any form. If the text contains several tests, return the last one."""
+    return parse_complete(decode(text))
 
 
 def read_all(text: bytes, *, most_count: int | None = None) -> list[Reading]:
-    """Parse a file of many tests in either format, for example the log of a persistent server.
+    """Parse a file of many tests in any form, for example the log of a persistent server.
+
+    The results of the server that a client has received (``--get-server-output``) are another test
+    with the same cookie.
 
     Args:
         text: The file content.
         most_count: Largest number of tests that the caller accepts. Parsing stops after one more,
             so that the caller can detect a file with too many tests.
     """
-    decoded = text.decode(errors="replace")
-    return [test.reading(sentence="") for test in _read_tests(decoded, most_count)]
+    tests: list[Account] = []
+    for source in split_sources(decode(text)):
+        tests += _read_tests(source, most_count)
+    ends = [end for test in tests for end in (test, test.server_output) if end is not None]
+    return [test.reading(sentence="") for test in ends]
 
 
 # Texts -----------------------------------------------------------------------------------------
 
 
 def _read_tests(text: str, most_count: int | None = None) -> list[Account]:
-    """Return every test in a text. iperf3 starts each document and event at the start of a line."""
+    """Return every test in a text, as documents, events, or members of another JSON object."""
     tests: list[Account] = []
-    for piece in re.split(r"(?m)^(?=\{)", text):
-        if most_count is not None and len(tests) > most_count:
-            break
-        for value, complete in _values(piece):
-            event = value.get("event")
-            last = tests[-1] if tests else None
-            if event in ("start", "interval", "error", "end") and complete:
-                if last is None or last.ended or (event == "start" and last.begun):
-                    tests.append(last := Account())
-                last.take(event, value.get("data"), None)
-            elif "start" in value:
-                test = Account.of_document(value, complete)
-                if last is None or last.cookie is None or test.cookie != last.cookie:
-                    # --json-stream-full-output repeats the last test as a document.
-                    tests.append(test)
-            elif last is not None and not last.ended and not complete:
-                last.truncated = True
+    for outer, complete in _values(text):
+        for value in _unwrap(outer):
+            if most_count is not None and len(tests) > most_count:
+                return tests
+            _add_value(tests, value, complete)
     return tests
 
 
-def _values(piece: str) -> Iterator[tuple[dict[str, object], bool]]:
-    """Yield the JSON objects at the start of the text, and whether each object is complete."""
-    while piece.startswith("{"):
+def _add_value(tests: list[Account], value: dict[str, object], complete: bool) -> None:
+    """Add an event or a document to the tests."""
+    event = value.get("event")
+    last = tests[-1] if tests else None
+    if event in EVENTS and complete:
+        if last is None or (event == "start" and last.begun) or _is_over(last, event):
+            tests.append(last := Account())
+        last.take(event, value.get("data"), None)
+    elif "start" in value:
+        test = Account.of_document(value, complete)
+        if (
+            last is None
+            or last.cookie is None
+            or (test.cookie, test.side) != (last.cookie, last.side)
+        ):
+            # --json-stream-full-output repeats the last test as a document.
+            tests.append(test)
+        elif last.server_output is None:
+            last.server_output = test.server_output
+    elif last is not None and not last.ended and not complete:
+        last.truncated = True
+
+
+def _is_over(test: Account, event: object) -> bool:
+    """Return True if the event belongs to another test. The server's output can come last."""
+    return test.ended and event != "server_output_json"
+
+
+# Nesting level up to which tests are searched in the JSON of another tool.
+_DEPTH_MAX: Final = 5
+# Members of an iperf3 document. They contain no other test.
+_DOCUMENT_KEYS: Final = ("intervals", "end", "error")
+
+
+def _unwrap(value: object, depth: int = 0) -> Iterator[dict[str, object]]:
+    """Yield the iperf3 objects in a value, which can be a result of another tool.
+
+    Ansible stores the output as text (``stdout``), and Docker stores each line (``log``).
+    """
+    if isinstance(value, str) and value.lstrip().startswith("{"):
+        for inner, _ in _values(value):
+            yield from _unwrap(inner, depth + 1)
+    elif isinstance(value, dict) and (
+        (not depth and not any(isinstance(member, dict | list | str) for member in value.values()))
+        or value.get("event") in EVENTS
+        or (isinstance(value.get("start"), dict) or any(key in value for key in _DOCUMENT_KEYS))
+    ):
+        yield value
+    elif isinstance(value, dict | list) and depth < _DEPTH_MAX:
+        for member in value.values() if isinstance(value, dict) else value:
+            yield from _unwrap(member, depth + 1)
+
+
+def _values(text: str) -> Iterator[tuple[dict[str, object], bool]]:
+    """Yield the JSON objects of a text, and whether each object is complete."""
+    decoder = json.JSONDecoder(strict=False)
+    objects = find_objects(text)
+    at: int | None = next(objects, None)
+    while at is not None:
+        end: int | None = None
         try:
-            value, end = json.JSONDecoder().raw_decode(piece)
+            value, end = decoder.raw_decode(text, at)
+            yield object_of(value), True
         except json.JSONDecodeError as error:
-            rest = _mend(piece[: error.pos])
+            # The next object that starts in column 1 is another one.
+            following = text.find("\n{", at)
+            stop = error.pos if following < 0 else min(error.pos, following)
+            rest = _mend(text[at:stop])
             if rest is not None:
                 yield rest, False
-            return
+                end = stop
         except (ValueError, RecursionError):
-            return
-        yield object_of(value), True
-        piece = piece[end:].lstrip()
+            pass
+        try:
+            at = objects.send(end)
+        except StopIteration:
+            at = None
 
 
 def _mend(text: str) -> dict[str, object] | None:

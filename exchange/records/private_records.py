@@ -142,6 +142,40 @@ class PrivateRecords:
         row = await self._table.get(run_partition(run_id), HEADER)
         return None if row is None else parse_row(RunHeader, row)
 
+    async def read_listed(self, run_id: str) -> RunHeader | None:
+        """Return the entry of a run in the list, with its outcome, or None if it is not listed."""
+        header = await self.read_header(run_id)
+        if header is None:
+            return None
+        row = await self._table.get(RUNS, run_key(header.created_at, run_id))
+        return header if row is None else parse_row(RunHeader, row)
+
+    async def change_labels(self, run_id: str, change: Mapping[str, str | None]) -> None:
+        """Change the labels of a run in the list. The labels in its plan are not changed.
+
+        If the run does not exist, there is no effect.
+
+        Args:
+            run_id: The run id.
+            change: New values by name. None removes a label.
+        """
+
+        def changed(row: Entity) -> Entity:
+            header = parse_row(RunHeader, row)
+            labels = {
+                name: value
+                for name, value in {**header.labels, **change}.items()
+                if value is not None
+            }
+            header = header.model_copy(update={"labels": labels})
+            return message_row(row.partition_key, row.row_key, header)
+
+        header = await self.read_header(run_id)
+        if header is not None:
+            # The entry in the list is written again from the header when the run ends.
+            await change_row(self._table, run_partition(run_id), HEADER, changed)
+            await change_row(self._table, RUNS, run_key(header.created_at, run_id), changed)
+
     async def show_run(self, header: RunHeader) -> None:
         """Add a complete run to the list and mark it as open. A second call has no effect."""
         key = run_key(header.created_at, header.run_id)
@@ -205,8 +239,12 @@ class PrivateRecords:
         header = await self.read_header(run_id)
         if header is not None:
             key = run_key(header.created_at, run_id)
-            over = header.model_copy(update={"outcome": outcome})
-            await self._table.upsert(message_row(RUNS, key, over))
+
+            def over(row: Entity) -> Entity:
+                listed = parse_row(RunHeader, row).model_copy(update={"outcome": outcome})
+                return message_row(RUNS, key, listed)
+
+            await change_row(self._table, RUNS, key, over)
         await self.drop_open(run_id)
 
     async def delete(self, run_id: str) -> int:

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import cache, partial
 from pathlib import Path
 from typing import Final
@@ -20,6 +20,7 @@ from broadside.exchange.http.coordinator_client import CoordinatorClient
 from broadside.exchange.http.credential import Credential
 from broadside.exchange.http.joining import join, new_code
 from broadside.exchange.messages import Role
+from broadside.exchange.outage_log import utc_now
 from broadside.exchange.ports import ExchangeError, ExchangeMisconfigured
 from broadside.lab.serving import Serving
 from tests.attack import Attack, lasting, memory_within, refusal
@@ -47,7 +48,7 @@ class Listening:
         """Return a join code for one client."""
 
         async def made() -> str:
-            now = datetime.now(UTC)
+            now = utc_now()
             code, secret = new_code(load_authority(self.data, now).authority)
             fabric = open_fabric(FabricSettings(data_dir=self.data))
             until = now + timedelta(hours=1)
@@ -137,7 +138,7 @@ def _flooding(packed: bool) -> str:
             sent_bytes += len(part)
 
     with tempfile.TemporaryDirectory() as folder:
-        shown = load_authority(Path(folder), datetime.now(UTC))
+        shown = load_authority(Path(folder), utc_now())
         code, _ = new_code(shown.authority)
         local = (shown.certificate_file, shown.key_file)
         headers = {"Content-Encoding": "gzip"} if packed else {}

@@ -6,7 +6,7 @@ import tarfile
 import tempfile
 import zlib
 from collections.abc import Callable, Coroutine
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -14,6 +14,7 @@ from typing import Any, Final
 from broadside.exchange.embedded.backup import BackupUnusable, restore
 from broadside.exchange.embedded.embedded_queue import EmbeddedQueue, QueueRules
 from broadside.exchange.embedded.embedded_table import EmbeddedTable
+from broadside.exchange.outage_log import utc_now
 from broadside.exchange.ports import Entity, Outgoing
 from tests.attack import Attack, attack_variants, memory_within, refusal
 
@@ -145,7 +146,7 @@ def _spoil(path: Path, table: str, column: str, also: str = "") -> None:
 async def _queued(folder: Path, column: str) -> str:
     """Queue messages with invalid values before a valid one, which must still be delivered."""
     queue = EmbeddedQueue(folder, QueueRules(lock_s=0.01, deliveries_max_count=2))
-    until = datetime.now(UTC) + timedelta(minutes=5)
+    until = utc_now() + timedelta(minutes=5)
     names = [f"odd-{number}" for number in range(len(_ODD))]
     await queue.send([Outgoing(body=b"odd", message_id=n, expires_at=until) for n in names])
     dead = ", dead_us = 1" if column in ("reason", "description") else ""

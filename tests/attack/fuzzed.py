@@ -20,6 +20,7 @@ from broadside.agent.control_reads import Answer, ControlReads, NoAnswer
 from broadside.agent.tunnels import TunnelKeeper
 from broadside.agent.worker import Worker
 from broadside.exchange.messages import Control, Job, Presence, Role, tunnel_of
+from broadside.exchange.outage_log import utc_now
 from broadside.exchange.ports import Entity, RecordUnreadable, Value
 from broadside.exchange.records.job_digests import jobs_rows
 from broadside.exchange.records.keys import (
@@ -58,7 +59,7 @@ _ODD: Final[tuple[Any, ...]] = (
 
 
 def planned_job(**changes: Any) -> Job:
-    return make_job(planned_start_at=datetime.now(UTC) - timedelta(seconds=5), **changes)
+    return make_job(planned_start_at=utc_now() - timedelta(seconds=5), **changes)
 
 
 def mangled(text: str, draw: random.Random) -> bytes:
@@ -156,10 +157,10 @@ async def fuzz_rows(count: int, seed: int) -> Counter[str]:
     tools = make_tools(records)
     keeper = TunnelKeeper(tools=tools, bind=lambda ports, address: None)
     tunnel = tunnel_of(planned_job(traffic={"encapsulation": "vxlan"}), client_address="10.1.1.1")
-    control = Control(run_id="run-1", lease_until_at=datetime.now(UTC))
+    control = Control(run_id="run-1", lease_until_at=utc_now())
     digests = jobs_rows("run-1", 0, [planned_job()])[0]
     reads = ControlReads(lambda: records.runs.read_control("run-1"), asyncio.Event())
-    there = presence(Role.CLIENT, 1, beat_at=datetime.now(UTC))
+    there = presence(Role.CLIENT, 1, beat_at=utc_now())
     for number in range(count):
         table.rows.clear()
         match number % 4:

@@ -37,6 +37,7 @@ from broadside.exchange.messages import (
     Role,
     ServerTest,
 )
+from broadside.exchange.outage_log import utc_now
 from broadside.exchange.ports import DeadLetter, Entity, RecordUnreadable, Value
 from broadside.exchange.records import Records
 from broadside.exchange.records.collection import Collection
@@ -185,7 +186,7 @@ async def _feed(count: int, seed: int) -> Counter[str]:
     assert plan_row is not None
     plan = Plan.model_validate_json(plan_row[1])
     burst, job = plan.bursts[0], planned_job()
-    there = presence(Role.CLIENT, 1, beat_at=datetime.now(UTC))
+    there = presence(Role.CLIENT, 1, beat_at=utc_now())
     goods = [job.to_json(), there.to_json()]
     goods += await _good_rows(burst)
     with tempfile.TemporaryDirectory() as folder, _listening() as named:
@@ -232,7 +233,7 @@ def _letter(draw: random.Random, good: str, number: int) -> str:
         reason=draw.choice(["NotJson", "", "Refused", "x" * 5_000]),
         description=draw.choice(["", ": ", "c1: endpoint.port: no", "\x1b]0;owned\x07"]),
     )
-    text = explain(letter, read_dead_job(letter), None, datetime.now(UTC))
+    text = explain(letter, read_dead_job(letter), None, utc_now())
     assert text.advice
     assert text.resend_problem or text.run_id
     return "dead letters explained"

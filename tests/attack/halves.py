@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import Coroutine, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
@@ -11,6 +11,7 @@ from urllib.parse import quote
 from broadside.coordinator.agent_gateway.enrolment import REPEAT_S
 from broadside.coordinator.auth.audit import Audit
 from broadside.exchange.messages import Role
+from broadside.exchange.outage_log import utc_now
 from broadside.exchange.ports import Entity
 from tests.attack import Attack, attack_variants
 from tests.attack.on_hosts import BASE, PORT, Port, make_row, port, write
@@ -46,14 +47,14 @@ def _in_a_batch(field: str, operation: dict[str, Any]) -> Coroutine[Any, Any, st
 async def _batched(target: Port, field: str, operation: dict[str, Any]) -> str:
     """Check that the operation is rejected with the field name, and others succeed."""
     # A rejection should be recorded once in this time.
-    since = datetime.now(UTC) - timedelta(seconds=REPEAT_S)
+    since = utc_now() - timedelta(seconds=REPEAT_S)
     before, answer, after = await target.do("c1", [{"do": "ping"}, operation, {"do": "ping"}])
     assert before == after == {"ok": None}, "its neighbours are done"
     assert answer["said"].startswith(f"{field}: half a character"), answer
     async with asyncio.timeout(30):
         # The audit row is written concurrently with the answer.
         while True:
-            rows, _ = await Audit(target.fabric.private).read(datetime.now(UTC), limit=100)
+            rows, _ = await Audit(target.fabric.private).read(utc_now(), limit=100)
             stored = [row.path for row in rows if row.at >= since and row.by == "client.c1"]
             if any(quote(f"{field}: half") in path for path in stored):
                 return str(answer["said"])

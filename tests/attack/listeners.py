@@ -12,7 +12,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -26,6 +25,7 @@ from broadside.coordinator.agent_gateway.certificate_authority import load_autho
 from broadside.coordinator.api.app import create_app
 from broadside.coordinator.api.auth_middleware import AuthConfig
 from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.exchange.outage_log import utc_now
 from tests.attack import Attack, attack_variants
 from tests.attack.between import unproven_wire
 from tests.attack.on_door import site
@@ -57,7 +57,7 @@ def _standing(*, tls: bool = False, **bounds: float) -> Iterator[tuple[str, int]
         for name, bound in bounds.items():
             stack.enter_context(mock.patch.object(bounded_listener, name, bound))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        shown = load_authority(folder, datetime.now(UTC)) if tls else None
+        shown = load_authority(folder, utc_now()) if tls else None
         taking = stack.enter_context(bounded_listener.Listener("127.0.0.1", 0))
         config = uvicorn.Config(
             app,

@@ -10,7 +10,7 @@ from typing import Any, Final
 from broadside.agent.decide import InvalidJob, read_job
 from broadside.coordinator.imports import BadFile
 from broadside.coordinator.imports.import_requests import RecordingState
-from broadside.coordinator.imports.iperf3_files import read_recordings
+from broadside.coordinator.imports.iperf3_files import read_files
 from broadside.exchange.messages import Claim, Job, JobReport, Message, Presence, Role, ServerTest
 from broadside.exchange.ports import RecordUnreadable
 from broadside.exchange.rows import make_row, parse_row
@@ -136,7 +136,7 @@ def _imports() -> str:
         for text in _in_place(good):
             path.write_bytes(text)
             try:
-                recordings = read_recordings([path])
+                recordings = read_files([path])[0]
             except BadFile:
                 continue
             states += [one.state for one in recordings]

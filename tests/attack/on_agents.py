@@ -17,6 +17,7 @@ from broadside.exchange.embedded.embedded_queue import EmbeddedQueue
 from broadside.exchange.engines import engines
 from broadside.exchange.engines.port import Process
 from broadside.exchange.messages import Control, Job, Tunnel, tunnel_of
+from broadside.exchange.outage_log import utc_now
 from broadside.exchange.ports import Entity, Outgoing, RecordUnreadable
 from broadside.exchange.rows import parse_row
 from tests.attack import Attack, attack_variants, refusal
@@ -87,9 +88,7 @@ async def _forge(changes: dict[str, Any]) -> str:
 async def _without_control() -> str:
     """Deliver a job when the plan cannot be read. The job must not be run without this check."""
     table, queue = MemoryTable(), MemoryQueue()
-    soon = planned_job().model_copy(
-        update={"planned_start_at": datetime.now(UTC) + timedelta(seconds=0.3)}
-    )
+    soon = planned_job().model_copy(update={"planned_start_at": utc_now() + timedelta(seconds=0.3)})
     table.away = True
     queue.put(soon.body, "unchecked")
     worker = Worker(queue=queue, tools=make_tools(records_in(table)))
@@ -132,7 +131,7 @@ async def _send_body(body: bytes) -> str:
 
 def _target(address: str, port: int) -> str:
     job = planned_job(endpoint={"agent_id": "s", "address": address, "port": port})
-    ending = check(job, make_settings(), datetime.now(UTC) - timedelta(days=1))
+    ending = check(job, make_settings(), utc_now() - timedelta(days=1))
     assert ending is not None
     assert ending.outcome == "refused"
     return str(ending.reason)
@@ -142,7 +141,7 @@ async def _poisoned_queue(count: int = POISON_COUNT) -> str:
     """Run a burst at one agent while another processes a queue full of invalid messages."""
     with tempfile.TemporaryDirectory() as folder:
         queue = EmbeddedQueue(Path(folder) / "data")
-        expires_at = datetime.now(UTC) + timedelta(minutes=10)
+        expires_at = utc_now() + timedelta(minutes=10)
         bodies = list(BODIES.values())
         await queue.send(
             [

@@ -5,7 +5,7 @@ import gzip
 import json
 import os
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
@@ -20,6 +20,7 @@ from broadside.coordinator.device.telemetry.source import (
     TelemetryError,
 )
 from broadside.exchange.messages import Direction
+from broadside.exchange.outage_log import utc_now
 from tests.attack import Attack, attack_variants, memory_within
 from tests.loopback_server import answering
 
@@ -48,7 +49,7 @@ def _hostile(
     headers: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
     """Check that the answer will raise ``TelemetryError`` using bounded memory and time."""
-    body, now = made(), datetime.now(UTC)
+    body, now = made(), utc_now()
     fields = {"Content-Type": "application/json", "Content-Length": str(len(body)), **headers}
     with answering(lambda: [body], fields, status=status) as url, memory_within(_MEMORY_MAX_BYTES):
         try:

@@ -4,7 +4,7 @@ import asyncio
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +21,7 @@ from broadside.coordinator.auth.signin import SignIn
 from broadside.coordinator.auth.static_tokens import Tokens
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
+from broadside.exchange.outage_log import utc_now
 from tests.attack import Attack, attack_variants, lasting
 from tests.keyserver import KeyServer, key_server
 from tests.synthetic_runs import store_run
@@ -89,7 +90,7 @@ def site() -> Site:
     tokens = Tokens(fabric.private)
 
     async def prepare() -> dict[str, str]:
-        now, hour = datetime.now(UTC), timedelta(hours=1)
+        now, hour = utc_now(), timedelta(hours=1)
         await store_run(fabric, RUN, labels={"note": MARK, "sum": '=HYPERLINK("http://x")'})
         made = {
             name: await tokens.add(name, access, by="x", now=now, expires_at=end)

@@ -7,7 +7,7 @@ import tempfile
 import zlib
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +24,7 @@ from broadside.coordinator.auth.audit import Audit
 from broadside.coordinator.auth.static_tokens import digest
 from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
 from broadside.exchange.messages import Claim, Job, Phase, Role
+from broadside.exchange.outage_log import utc_now
 from broadside.exchange.ports import Entity, Value
 from broadside.exchange.row_text import entity_fields
 from tests.attack import Attack, attack_variants, lasting
@@ -102,7 +103,7 @@ def claim(pair_index: int, agent_id: str) -> Entity:
         job_id=job(pair_index).job_id,
         agent_id=agent_id,
         phase=Phase.CLAIMED,
-        claimed_at=datetime.now(UTC),
+        claimed_at=utc_now(),
     )
     return make_row(f"claim.{pair_index:05d}", json=claimed.model_dump_json())
 
@@ -123,7 +124,7 @@ def port() -> Port:
     made = Port(fabric=fabric, app=app, delivered=delivered, secrets=given)
 
     async def prepare() -> None:
-        now, known = datetime.now(UTC), Enrolments(fabric.private)
+        now, known = utc_now(), Enrolments(fabric.private)
         for role in Role:
             await known.add_code(given[role], JoinTerms(role, 9, _later(now, 1)), by="x", now=now)
         for name, (count, hours) in CODES.items():

@@ -11,7 +11,7 @@ import sqlite3
 import tempfile
 import zlib
 from contextlib import redirect_stderr, redirect_stdout
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -37,6 +37,7 @@ from broadside.exchange.documents import read_document
 from broadside.exchange.embedded.embedded_table import EmbeddedTable
 from broadside.exchange.log_sanitizer import redact
 from broadside.exchange.messages import Direction
+from broadside.exchange.outage_log import utc_now
 from broadside.exchange.ports import EntityExists, RecordUnreadable
 from broadside.exchange.records.keys import burst_partition
 from broadside.exchange.rows import make_row
@@ -65,7 +66,7 @@ _READ: Final = (
     "/metrics",
     "/v1/schedules",
     "/v1/studies",
-    "/v1/presences",
+    "/v1/agents",
     "/v1/audit",
     "/v1/aggregate?group_by=scenario",
     f"/v1/runs/{RUN}",
@@ -78,7 +79,7 @@ _KINDS: Final[dict[str, tuple[str, str, str]]] = {
     "a study": ("private", "studies", "rogue"),
     "a launch": ("private", "launches", "rogue"),
     "a reservation": ("private", "reservations", "rogue"),
-    "an audit row": ("private", f"audit-{datetime.now(UTC):%Y-%m}", "0.rogue"),
+    "an audit row": ("private", f"audit-{utc_now():%Y-%m}", "0.rogue"),
     "a presence": ("results", "presence", "client.rogue"),
     "a claim": ("results", burst_partition(RUN, 0), "claim.00000"),
     "a report": ("results", burst_partition(RUN, 0), "report.00001"),
@@ -163,7 +164,7 @@ def _same_run() -> str:
 
 
 def _figures(source: ArchiveSource) -> str:
-    now = datetime.now(UTC)
+    now = utc_now()
     requested = source.query_bytes(now - timedelta(minutes=5), now, Direction.FORWARD)
     return refusal(TelemetryError, lambda: asyncio.run(requested), "it was taken for figures")
 

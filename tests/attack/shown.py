@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, timedelta
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
@@ -26,7 +26,7 @@ from broadside.agent.worker import Worker
 from broadside.coordinator.cli import main
 from broadside.coordinator.imports import BadFile
 from broadside.coordinator.imports.import_requests import RecordingState
-from broadside.coordinator.imports.iperf3_files import read_recordings
+from broadside.coordinator.imports.iperf3_files import read_files
 from broadside.coordinator.imports.result_tables import TableOptions, read_original
 from broadside.coordinator.views.browser import BrowserError, render_png
 from broadside.coordinator.views.charts import Theme, catalogue, draw_burst, draw_run
@@ -34,6 +34,7 @@ from broadside.coordinator.views.charts.figure import Figure
 from broadside.coordinator.views.charts.svg import standalone
 from broadside.exchange.chunks import pack
 from broadside.exchange.embedded.embedded_queue import EmbeddedQueue
+from broadside.exchange.outage_log import utc_now
 from broadside.exchange.ports import Outgoing
 from tests.attack import Attack, attack_variants
 from tests.attack.fuzzed import planned_job
@@ -147,7 +148,7 @@ class _Screen(io.StringIO):
 
 async def _die(folder: Path) -> None:
     queue = EmbeddedQueue(folder)
-    expires_at = datetime.now(UTC) + timedelta(minutes=1)
+    expires_at = utc_now() + timedelta(minutes=1)
     body = f'{{"run_id": "{_ESCAPES}"}}'.encode()
     await queue.send([Outgoing(body=body, message_id=_ESCAPES, expires_at=expires_at)])
     delivery = await queue.receive(1)
@@ -181,7 +182,7 @@ def _dead_letter(command: str) -> str:
 
 # Imports -----------------------------------------------------------------------------------------
 
-_ZONE: Final = TableOptions(zone=UTC, now=datetime.now(UTC))
+_ZONE: Final = TableOptions(zone=UTC, now=utc_now())
 # Limit on the memory for inputs of at most 64 MB.
 _MEMORY_MAX_BYTES: Final = 900_000_000
 _HUGE: Final[dict[str, Callable[[], bytes]]] = {
@@ -235,7 +236,7 @@ def _table(path: Path) -> str:
 
 
 def _recordings(path: Path) -> str:
-    recordings = read_recordings([path])
+    recordings = read_files([path])[0]
     assert not [one for one in recordings if one.state is RecordingState.MEASURED], "measured"
     return f"{recordings[0].state.value}: {recordings[0].reason}"
 
@@ -287,7 +288,7 @@ def _operators() -> tuple[str, str]:
     made = site()
 
     async def prepare() -> None:
-        for here in fleet(12, beat_at=datetime.now(UTC)):
+        for here in fleet(12, beat_at=utc_now()):
             await made.fabric.records.fleet.beat(here)
 
     asyncio.run(prepare())
@@ -335,7 +336,7 @@ async def _delivered_twice(number: int) -> None:
         records, true = records_in(table), planned_job(pair_index=number)
         await records.runs.save_jobs(true.run_id, true.burst_index, [true])
         queue = EmbeddedQueue(Path(base))
-        soon = datetime.now(UTC) + timedelta(minutes=1)
+        soon = utc_now() + timedelta(minutes=1)
         await queue.send(
             [
                 Outgoing(body=true.body, message_id=f"{true.job_id}.{n}", expires_at=soon)

@@ -5,7 +5,7 @@ import json
 import secrets
 import time
 import zlib
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from typing import Any, Final
 from unittest import mock
@@ -13,6 +13,7 @@ from unittest import mock
 from broadside.coordinator.agent_gateway import exchange_service
 from broadside.coordinator.agent_gateway.agent_permissions import AgentPermissions
 from broadside.coordinator.auth.static_tokens import digest
+from broadside.exchange.outage_log import utc_now
 from broadside.exchange.ports import Delivery, EntityExists, EntityRefused, Outgoing
 from broadside.exchange.row_text import entity_fields
 from tests.attack import Attack, attack_variants
@@ -164,7 +165,7 @@ async def _hoards(made: Port) -> str:
         await wish(rogue, *(f"{number}.{n}" for n in range(1000)))
     assert service._wants.get(honest.name, "mine") is not None, "forgotten"
     service._waiting.move_to_end((honest.name, "mine"))
-    now = datetime.now(UTC)
+    now = utc_now()
     for pair_index in (200, 201):
         message = Outgoing(
             body=job(pair_index).body, message_id=job(pair_index).job_id,
@@ -187,7 +188,7 @@ async def _others_lock(made: Port) -> str:
     # The lock is set as if the message had been delivered.
     service = made.app._service
     delivery = Delivery(
-        body=b"{}", message_id="m", delivery_count=1, locked_until_at=datetime.now(UTC),
+        body=b"{}", message_id="m", delivery_count=1, locked_until_at=utc_now(),
         token=None,
     )  # fmt: skip
     service._locks["t1"] = ("client.c2", delivery)

@@ -236,7 +236,7 @@ class Range:
         wrong: list[str] = []
         there: dict[str, Any] = {}
         while time.monotonic() < end_s:
-            there = {p["agent_id"]: p for p in self.coordinator.get("/v1/presences") or []}
+            there = {p["agent_id"]: p for p in self.coordinator.get("/v1/agents") or []}
             wrong = [name for name in self.plans if not _is_well(there.get(name))]
             if not wrong:
                 return

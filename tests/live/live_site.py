@@ -175,7 +175,7 @@ def wait_for_fleet(url: str, agents_count: int, **arguments: Any) -> None:
     """
 
     def all_well() -> bool:
-        presences = call(url, "GET", "/v1/presences", **arguments)
+        presences = call(url, "GET", "/v1/agents", **arguments)
         well = [p for p in presences if p["problem"] is None]
         ports = [p for p in well if p["role"] == "client" or p["ports"]]
         return len(ports) == agents_count

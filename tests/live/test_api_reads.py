@@ -84,9 +84,9 @@ async def test_run_list_pages_and_filters(fabric: Fabric, http: httpx.AsyncClien
     ]
     assert count == 3
     by = {
-        "label=idps:on": {"run-1", "run-3", "run-5"},
+        "label=idps=on": {"run-1", "run-3", "run-5"},
         "state=open": {"run-open"},
-        "state=finished&label=idps:off": {"run-0", "run-2", "run-4", "run-6"},
+        "state=finished&label=idps=off": {"run-0", "run-2", "run-4", "run-6"},
         "verdict=pass": set(),
         "by=tests&before_at=2026-11-20T13:30:00Z": {"run-0", "run-1"},
         "from_at=2026-11-20T17:30:00Z": {"run-6", "run-open"},

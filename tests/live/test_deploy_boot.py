@@ -225,7 +225,7 @@ def test_coordinator_unit_starts_and_lists_the_fleet(machine: Machine) -> None:
 
     def fleet() -> set[str]:
         try:
-            return {item["agent_id"] for item in call(url, "GET", "/v1/presences")}
+            return {item["agent_id"] for item in call(url, "GET", "/v1/agents")}
         except httpx.TransportError:
             return set()
 

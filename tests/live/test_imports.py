@@ -167,7 +167,7 @@ def test_recomputation_detects_missing_rows(site: Site) -> None:
     assert site.run("verdict", "last", "--json", "--api", url).stdout == stored.stdout
 
 
-# These are files. See tests/unit/coordinator/imports/test_original_tables.py for the same errors in
+# These are files. See tests/unit/coordinator/imports/test_result_tables.py for the same errors in
 # tables.
 BAD: dict[str, tuple[bytes, list[str]]] = {
     "wrong columns": (b"a,b,c\n1,2,3\n", ["row 1", "PartitionKey", "a, b, c"]),

@@ -19,7 +19,7 @@ from broadside.coordinator.bounded_listener import Listener
 from broadside.coordinator.notices.announcer import NotDelivered, Notice, Receiver
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.exchange.fabric import FabricSettings, open_fabric
-from tests.unit.coordinator.notices.test_notices import ended_run
+from tests.unit.coordinator.notices.test_announcer import ended_run
 
 pytestmark = pytest.mark.skipif(shutil.which("chromium") is None, reason="make tools")
 

@@ -105,7 +105,5 @@ def test_verdict_and_comparison_name_gro_off(lab: Lab, tmp_path: Path) -> None:
 
 def gro_of(coordinator: Serving, host: Host) -> Any:
     """Return whether GRO is on, as published by the agent of the host."""
-    [presence] = [
-        item for item in coordinator.get("/v1/presences") if item["agent_id"] == host.name
-    ]
+    [presence] = [item for item in coordinator.get("/v1/agents") if item["agent_id"] == host.name]
     return presence["passport"]["offloads"]["generic-receive-offload"]

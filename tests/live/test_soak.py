@@ -198,7 +198,7 @@ def test_burst_names_agent_with_clock_error_above_the_limit(
 
 
 def _bound_s(serving: Serving, agent_id: str) -> float:
-    [there] = [item for item in serving.get("/v1/presences") if item["agent_id"] == agent_id]
+    [there] = [item for item in serving.get("/v1/agents") if item["agent_id"] == agent_id]
     return float((there["clock"] or {}).get("bound_s") or 0.0)
 
 

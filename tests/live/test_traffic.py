@@ -39,7 +39,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         wait_for_fleet(address, 2)
 
         def has_http() -> bool:
-            presences = call(address, "GET", "/v1/presences")
+            presences = call(address, "GET", "/v1/agents")
             states = [state for presence in presences for state in presence["engines"]]
             http = [state for state in states if state["name"] == "http"]
             return len(http) == 2 and any(state["ports"] for state in http)

@@ -88,7 +88,7 @@ class Range:
 
     def are_free(self) -> bool:
         """Return whether all services of all servers are free."""
-        presences = [Presence.model_validate(p) for p in call(self.url, "GET", "/v1/presences")]
+        presences = [Presence.model_validate(p) for p in call(self.url, "GET", "/v1/agents")]
         states = [p.engine(name) for p in presences for name in PORTS]
         return sum(bool(state and state.ports) for state in states) == 2 * len(PORTS)
 

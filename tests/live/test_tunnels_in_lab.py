@@ -102,7 +102,7 @@ class Range:
         since_at = datetime.now(UTC)
 
         def all_ready() -> bool:
-            presences = [Presence.model_validate(p) for p in call(self.url, "GET", "/v1/presences")]
+            presences = [Presence.model_validate(p) for p in call(self.url, "GET", "/v1/agents")]
             ready = [p for p in presences if p.beat_at > since_at and p.tunnels]
             return sum(p.role is Role.CLIENT or bool(p.ports) for p in ready) == 4
 

@@ -1,3 +1,33 @@
-"""Common setup for all unit tests."""
+"""Common setup for all unit tests: each runs without processes, network, sleep and real time."""
+
+from collections.abc import Iterator
 
 import MLRsearch  # noqa: F401 - imported early, because class creation inspects the stack
+import pytest
+import urllib3.util.connection  # noqa: F401 - imported early: it binds a socket to look for IPv6
+
+from tests.unit.isolation import install, isolated, violations
+
+install()
+
+# This must follow the installation.
+from broadside.exchange.version import version_text  # noqa: E402
+
+# The first call starts git and keeps its answer.
+version_text()
+
+
+# A hook and not only a fixture, so that fixtures of all scopes are included.
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Iterator[None]:
+    with isolated():
+        return (yield)
+
+
+@pytest.fixture(autouse=True)
+def no_process_network_or_sleep() -> Iterator[None]:
+    """Fail a test that did this, even if the tested code handled the error."""
+    yield
+    found = violations()
+    if found:
+        pytest.fail("A unit test must not " + "; ".join(dict.fromkeys(found)))

@@ -1,9 +1,7 @@
 """Test the import directions in DESIGN.md and the size of agent processes."""
 
 import ast
-import asyncio
 import re
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -15,10 +13,8 @@ from typing import Final
 
 import pytest
 
-from broadside.exchange.fabric import FabricSettings, open_fabric
 from tests.bench.bench_structure import imported_names, imports, longest, modules
 from tests.docs_build.import_table import read_import_table, used_imports
-from tests.unit.coordinator.stored_run import store_run
 
 ROOT: Final = Path(__file__).parents[2]
 PACKAGES: Final = ("agent", "coordinator", "exchange", "lab")
@@ -71,7 +67,6 @@ RULES: Final = (
     Rule(path_pattern="coordinator/*", never=("broadside.agent", "broadside.lab", "azure")),
     Rule(path_pattern="lab/*"),
 )
-HEAVY: Final = frozenset({"numpy", "fastapi", "starlette", "rich", "typer", "uvicorn", "httpx"})
 
 
 def within(name: str, roots: tuple[str, ...]) -> bool:
@@ -175,63 +170,6 @@ def test_import_chain_and_cycle_are_detected() -> None:
         longest({"a": {"b"}, "b": {"c"}, "c": {"b"}})
 
 
-def loaded_by(script: str) -> set[str]:
-    """Return the modules loaded in a new Python process after ``script``. Its output is ignored."""
-    text = "\n".join(
-        (
-            "import contextlib, io, sys",
-            "with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):",
-            *(f"    {line}" for line in script.splitlines()),
-            "print(*sys.modules)",
-        )
-    )
-    completed = subprocess.run(
-        [sys.executable, "-c", text], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    return set(completed.stdout.split())
-
-
-@pytest.mark.parametrize(
-    ("arguments", "heavy"),
-    [
-        (["--help"], {"fastapi", "httpx", "numpy", "pydantic", "rich", "sqlite3", "starlette"}),
-        (["runs"], {"fastapi", "httpx", "numpy", "starlette", "uvicorn"}),
-        (["show", "last"], {"fastapi", "httpx", "numpy", "starlette", "uvicorn"}),
-    ],
-)
-def test_command_loads_only_used_modules(
-    arguments: list[str], heavy: set[str], tmp_path: Path
-) -> None:
-    async def stored() -> None:
-        fabric = open_fabric(FabricSettings(data_dir=tmp_path))
-        await store_run(fabric)
-        await fabric.close()
-
-    asyncio.run(stored())
-    loaded = loaded_by(
-        "import os, broadside.coordinator.cli as cli\n"
-        f"os.environ['BROADSIDE_DATA_DIR'] = {str(tmp_path)!r}\n"
-        f"sys.argv = ['broadside', *{arguments!r}]\ncli.main()"
-    )
-    assert "broadside.coordinator.cli" in loaded
-    assert not heavy & loaded
-
-
-@pytest.mark.parametrize("package", ["exchange", "agent"])
-def test_agent_process_loads_no_heavy_module(package: str) -> None:
-    """Check also indirect imports, because sixty processes may be started together."""
-    modules = [
-        "broadside." + str(file.relative_to(ROOT)).removesuffix(".py").replace("/", ".")
-        for file in sorted((ROOT / package).rglob("*.py"))
-        if not {"azure", "http"} & {*file.relative_to(ROOT).parts}
-        and not file.name.startswith("__main__")
-    ]
-    names = loaded_by(f"import {', '.join(modules)}")
-    loaded = {name.partition(".")[0] for name in names}
-    assert f"broadside.{package}" in names
-    assert loaded & (HEAVY | {"azure"}) == set()
-
-
 def test_agents_only_read_control_and_no_private_data() -> None:
     """Check this, because agents do not have more permissions. See exchange/records."""
     texts = {path: path.read_text() for path in sorted((ROOT / "agent").glob("**/*.py"))}
@@ -293,3 +231,58 @@ def test_file_names_are_unique() -> None:
     twice = {name for name, count in names.items() if count > 1}
     # Files named by Python and pytest.
     assert twice <= {"__init__.py", "__main__.py", "conftest.py"}
+
+
+# Modules that import one of these are adapters. They are tested in tests/contract and tests/live.
+ADAPTS: Final = frozenset(
+    {
+        *("aiohttp", "asyncio", "azure", "cryptography", "ctypes", "fastapi", "http", "httpx"),
+        *("multiprocessing", "pysnmp", "rich", "socket", "sqlite3", "ssl", "starlette"),
+        *("subprocess", "threading", "typer", "urllib", "uvicorn"),
+        *("broadside.lab.namespaces", "broadside.lab.network"),
+    }
+)
+DECISIONS: Final = (
+    *(ast.If, ast.IfExp, ast.For, ast.While, ast.comprehension, ast.BoolOp),
+    *(ast.Try, ast.Match),
+)
+# A module with fewer decisions is tested with the modules that use it.
+LOGIC_MIN_COUNT: Final = 20
+
+
+def has_logic(source: str, path: str) -> bool:
+    """Return whether a module needs its own unit test.
+
+    It does if its plain functions have at least ``LOGIC_MIN_COUNT`` decisions (branches, loops,
+    comprehensions, handlers), and if it is not an adapter.
+    """
+    if any(within(name, tuple(ADAPTS)) for name in imported_names(source, path)):
+        return False
+    functions = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)]
+    decisions = {node for item in functions for node in ast.walk(item)}
+    return sum(isinstance(node, DECISIONS) for node in decisions) >= LOGIC_MIN_COUNT
+
+
+def test_every_module_with_logic_has_a_unit_test() -> None:
+    """Its place mirrors the module: ``a/b.py`` has ``tests/unit/a/test_b.py``."""
+    modules = [
+        path.relative_to(ROOT)
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*.py")
+        if not path.name.startswith("__")
+        and has_logic(path.read_text("utf-8"), str(path.relative_to(ROOT)))
+    ]
+    assert len(modules) > 80
+    tests = ROOT / "tests" / "unit"
+    missing = [
+        str(path) for path in modules if not (tests / path.parent / f"test_{path.name}").is_file()
+    ]
+    assert missing == []
+
+
+def test_module_with_many_decisions_has_logic() -> None:
+    function = "def f(x):\n" + "    if x: x = 0\n" * LOGIC_MIN_COUNT
+    assert has_logic(function, "agent/f.py")
+    assert not has_logic(function.rpartition("    if")[0], "agent/f.py")
+    assert not has_logic("import subprocess\n" + function, "agent/f.py")
+    assert not has_logic("from broadside.lab import network\n" + function, "lab/f.py")

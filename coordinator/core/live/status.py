@@ -18,6 +18,7 @@ from broadside.exchange.messages import (
     RunId,
     UtcDatetime,
 )
+from broadside.exchange.records import RunOutcome
 
 # Seconds before the start time when the jobs for a burst can be received.
 VISIBLE_S: Final = 20.0
@@ -76,6 +77,12 @@ class RunStatus(Message):
     warnings: tuple[str, ...] = ()
     # Format that the data was imported from, or None.
     imported: Literal["original", "iperf3"] | None = None
+    # Name of who launched the run. None if it is not in the list.
+    created_by: str | None = None
+    # Current labels. They can be changed after the launch.
+    labels: Mapping[str, str] = {}
+    # Main figures of a finished run, as in the list. None while it continues.
+    outcome: RunOutcome | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

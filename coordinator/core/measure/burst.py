@@ -28,7 +28,12 @@ from broadside.coordinator.core.measure.engine_metrics import (
     taken_cpu,
 )
 from broadside.coordinator.core.measure.formulas.certainty import ALPHA
-from broadside.coordinator.core.measure.formulas.headers import Headers, tcp_headers, udp_headers
+from broadside.coordinator.core.measure.formulas.headers import (
+    Headers,
+    sctp_headers,
+    tcp_headers,
+    udp_headers,
+)
 from broadside.coordinator.core.measure.grid.align import Aligned, Alignment
 from broadside.coordinator.core.measure.grid.series import BurstMeasurement
 from broadside.coordinator.core.measure.latency import find_latency
@@ -180,6 +185,8 @@ def _headers(spec: RunSpec, pairs: Sequence[PairEvidence]) -> Headers:
         reported = (engine.block_bytes for engine in engines if engine.block_bytes)
         block_bytes = spec.traffic.block_bytes or next(reported, None)
         return udp_headers(block_bytes, mtu_bytes=mtu_bytes, ipv6=ipv6, vxlan=vxlan)
+    if spec.traffic.protocol is Protocol.SCTP:
+        return sctp_headers(mtu_bytes=mtu_bytes, ipv6=ipv6)
     return tcp_headers(
         [engine.mss_bytes for engine in engines]
         or claimed

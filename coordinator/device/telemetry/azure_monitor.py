@@ -52,6 +52,7 @@ from broadside.coordinator.device.telemetry.source import (
 )
 from broadside.exchange.azure.identity import NoToken
 from broadside.exchange.messages import Direction
+from broadside.exchange.outage_log import utc_now
 from broadside.exchange.strict_json import read_json_as
 
 ROLE: Final = "Monitoring Reader"
@@ -216,9 +217,7 @@ class AzureMonitorSource(ArchiveSource):
 
     entry: AzureEntry
 
-    def __init__(
-        self, entry: AzureEntry, now: Callable[[], datetime] = lambda: datetime.now(UTC)
-    ) -> None:
+    def __init__(self, entry: AzureEntry, now: Callable[[], datetime] = lambda: utc_now()) -> None:
         """Check the entry, without sending requests.
 
         Args:

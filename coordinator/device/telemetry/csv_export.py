@@ -30,6 +30,7 @@ from broadside.coordinator.device.telemetry.source import (
 )
 from broadside.coordinator.device.telemetry.timestamps import parse_timestamp
 from broadside.exchange.messages import Direction
+from broadside.exchange.outage_log import utc_now
 
 # One year of one-minute rows takes about 16 MiB.
 _FILE_MAX_BYTES: Final = 32 * 1_048_576
@@ -137,7 +138,7 @@ class CsvSource(ArchiveSource):
             end_s=start_s[inside] + grain_s,
             bytes=counts[inside],
             grain_s=grain_s,
-            read_at=datetime.now(UTC),
+            read_at=utc_now(),
         )
 
     async def query_series(

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
 
 import numpy as np
@@ -26,6 +26,7 @@ from broadside.coordinator.device.telemetry.source import (
     TelemetrySource,
 )
 from broadside.exchange.messages import Direction
+from broadside.exchange.outage_log import utc_now
 
 _BITS: Final = 8
 # Tolerance for adjacent bins, because stored times have millisecond resolution.
@@ -103,7 +104,7 @@ class DeviceCounter:
             before_at: End time.
         """
         parts = [await item.query(from_at, before_at) for item in self._polled]
-        return merge_sources(parts, datetime.now(UTC))
+        return merge_sources(parts, utc_now())
 
     def bins_of(self, telemetry: DeviceTelemetry) -> FirewallLedger:
         """Return the bins from readings of polled counters, of this or another process.
@@ -135,7 +136,7 @@ class DeviceCounter:
             end_s=end_s,
             bytes=counts,
             grain_s=max(item.entry.poll_s for item in self._polled),
-            read_at=datetime.now(UTC),
+            read_at=utc_now(),
             notes=tuple(dict.fromkeys(issues))[:_NOTES_MAX_COUNT],
         )
         return self._configured.declare(ledger)

@@ -13,7 +13,7 @@ first reading is 0, the firewall is new and no earlier run has used it.
 import csv
 import io
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from broadside.coordinator.device.telemetry.source import (
     TelemetryError,
 )
 from broadside.exchange.messages import Direction, Flow
+from broadside.exchange.outage_log import utc_now
 
 COLUMN_OF_FLOW = {Flow.UP: "up_bytes", Flow.DOWN: "down_bytes"}
 DROPS_OF_FLOW = {Flow.UP: "up_drops_count", Flow.DOWN: "down_drops_count"}
@@ -74,7 +75,7 @@ class LabSource(ArchiveSource):
             drops_count=np.where(drops >= 0, drops, np.nan),
             grain_s=1.0,
             flows=direction.flows,
-            read_at=datetime.now(UTC),
+            read_at=utc_now(),
             counts_from_s=counts_from_s,
             counts_lost=False,
         )

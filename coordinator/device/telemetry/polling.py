@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Any, Final
 
 import numpy as np
@@ -33,6 +33,7 @@ from broadside.coordinator.device.telemetry.clock_offset import (
     estimate_offset,
 )
 from broadside.coordinator.device.telemetry.source import DataLatency, SourceEntry, TelemetryError
+from broadside.exchange.outage_log import utc_now
 
 log = logging.getLogger(__name__)
 
@@ -343,7 +344,7 @@ class PolledSource:
                 for item in (*self._issues, *self._clock_issues(offset, from_s, before_s))
                 if item.to_s >= from_s and item.from_s < before_s
             ),
-            read_at=datetime.now(UTC),
+            read_at=utc_now(),
             cores_count=self.entry.cores_by_device,
         )
 

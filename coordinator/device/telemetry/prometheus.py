@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -31,6 +31,7 @@ from broadside.coordinator.device.telemetry.source import (
     without_values,
 )
 from broadside.exchange.messages import Direction
+from broadside.exchange.outage_log import utc_now
 
 _SELECTOR: Final = re.compile(r"[A-Za-z_:][\w:]*(\{[^{}]*\})?")
 # Default of Prometheus for the maximum age of a sample at a step.
@@ -88,7 +89,7 @@ class PrometheusSource(ArchiveSource):
         entry: PrometheusEntry,
         *,
         transport: httpx.AsyncBaseTransport | None = None,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        now: Callable[[], datetime] = lambda: utc_now(),
     ) -> None:
         """Check the entry, without sending requests.
 

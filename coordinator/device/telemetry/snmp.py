@@ -81,7 +81,11 @@ class SnmpPoller:
         readings = [replace(reading, at_s=at_s, bound_s=bound_s) for reading in readings]
         for read in columns:
             table = await self._client.table(read.oids)
-            rows = [i for i in table[read.oids[0]] if not read.only or i in read.only]
+            rows = [
+                index
+                for index in table[read.oids[0]]
+                if index not in read.skip and (not read.only or index in read.only)
+            ]
             # Without rows, the OID is not a column. It can be a single value, or it can be missing.
             if not rows:
                 row = await self._client.get(read.oids)

@@ -31,7 +31,9 @@ class ProfileRead(BaseModel):
     free: Oid | None = None
     total: Oid | None = None
     left: Oid | None = None
+    # Rows to read, and rows to skip. By default, all rows are read.
     only: tuple[str, ...] = ()
+    skip: tuple[str, ...] = ()
 
     @property
     def oids(self) -> tuple[str, ...]:

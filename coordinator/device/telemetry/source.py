@@ -33,6 +33,7 @@ from broadside.coordinator.core.measure.telemetry import (
     TelemetrySeries,
 )
 from broadside.exchange.messages import Direction
+from broadside.exchange.outage_log import utc_now
 
 # We need to limit the time to wait if it is requested by a source, because the value is external
 # input.
@@ -313,7 +314,7 @@ class ArchiveSource(ABC):
             devices=(self.entry.device,),
             series=tuple(replace(item, is_archive=True) for item in series if len(item.at_s)),
             issues=tuple(issues),
-            read_at=datetime.now(UTC),
+            read_at=utc_now(),
             cores_count=self.entry.cores_by_device,
         )
 

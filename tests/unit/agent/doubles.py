@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from broadside.agent.agent_context import Tools
@@ -13,7 +13,7 @@ from broadside.agent.host import Host
 from broadside.agent.worker import Worker
 from broadside.exchange.engines.iperf3_account import Version
 from broadside.exchange.messages import HostInfo
-from broadside.exchange.outage_log import OutageLog
+from broadside.exchange.outage_log import OutageLog, utc_now
 from broadside.exchange.ports import (
     DeadLetter,
     Delivery,
@@ -156,7 +156,7 @@ class MemoryQueue:
                 body=body,
                 message_id=message_id,
                 delivery_count=1,
-                locked_until_at=datetime.now(UTC) + timedelta(seconds=60),
+                locked_until_at=utc_now() + timedelta(seconds=60),
                 token=None,
             )
         )

@@ -3,14 +3,7 @@
 import pytest
 
 from broadside.exchange.engines import engines
-from tests.attack import Attack
 from tests.attack.injections import KINDS, PLACES, text_fields, written
-from tests.attack.on_agents import ATTACKS
-
-
-@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
-def test_attack_is_stopped_by_a_named_defence(attack: Attack) -> None:
-    assert attack.run()
 
 
 def test_all_text_fields_are_listed() -> None:

@@ -1,15 +1,11 @@
-import asyncio
 import os
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from broadside.agent.cpu import group_cpu_s, host_cpu_s, parse_process_time, taken_ratio, with_cpu
 from broadside.exchange.engines.merge import merge
 from broadside.exchange.messages import Flow, HostSecond, Interval
-from tests.unit.agent.engine_runs import run_engine
 from tests.unit.agent.jobs import make_reading
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
@@ -72,38 +68,3 @@ def test_cpu_of_a_pair_is_summed_or_unknown_if_one_is_missing() -> None:
     assert merge([reported, reported]).report.cpu_s == 1.0
     assert merge([reported, reported]).report.cpu_payload_bytes == 4000
     assert merge([reported, reading]).report.cpu_s is None
-
-
-async def test_exit_reports_cpu_time_of_process_and_child() -> None:
-    burn = "import os,time\nwhile time.process_time() < 0.2: pass\n"
-    both = f"import os\nif os.fork(): os.wait()\nelse:\n exec({burn!r})\n os._exit(0)\n" + burn
-    exit_ = await run_engine(
-        [sys.executable, "-c", both], on_line=lambda *_: None, deadline_at_s=None
-    )
-    assert exit_.exit_code == 0
-    assert exit_.cpu_s is not None and exit_.cpu_s >= 0.4 - 2 * TICK_S
-
-
-def children() -> list[str]:
-    """Return the child processes for all threads in this process, including zombies."""
-    tasks = Path("/proc/self/task").glob("*/children")
-    return [pid for path in tasks for pid in path.read_text().split()]
-
-
-@pytest.mark.parametrize("turns", range(8))
-async def test_cancelled_process_is_killed_and_reaped(turns: int) -> None:
-    # Processes from earlier tests.
-    others = set(children())
-    running = asyncio.create_task(
-        run_engine(["sleep", "60"], on_line=lambda *_: None, deadline_at_s=None)
-    )
-    for _ in range(turns):
-        await asyncio.sleep(0)
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
-    for _ in range(100):
-        if not (remaining := set(children()) - others):
-            return
-        await asyncio.sleep(0.02)
-    raise AssertionError(f"{remaining} still run")

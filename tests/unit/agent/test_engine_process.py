@@ -1,11 +1,9 @@
 """Tests for the split of process output into lines."""
 
-from pathlib import Path
-
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broadside.agent.engine_process import LINE_MAX_BYTES, LineCutter, find_iperf3
+from broadside.agent.engine_process import LINE_MAX_BYTES, LineCutter
 
 
 @given(st.lists(st.binary(max_size=12).map(lambda raw: raw.replace(b"\xff", b"\n")), max_size=12))
@@ -37,11 +35,3 @@ def test_endless_line_is_cut() -> None:
     piece = b"x" * 2**20
     cut = [len(line) for _ in range(40) for line, _ in cutter.cut(piece, 1.0)]
     assert cut == [LINE_MAX_BYTES + 2**20] * 2
-
-
-def test_engine_build_does_not_include_the_host_name(tmp_path: Path) -> None:
-    program = tmp_path / "iperf3"
-    lines = ("iperf 3.18 (cJSON 1.7.15)", "Linux one-host 6.1.0", "Optional features: SCTP")
-    program.write_text("#!/bin/sh\ncat <<E\n" + "\n".join(lines) + "\nE\n")
-    program.chmod(0o755)
-    assert find_iperf3(str(program)).build == "iperf 3.18 (cJSON 1.7.15); Optional features: SCTP"

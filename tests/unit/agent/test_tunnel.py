@@ -1,7 +1,7 @@
 import asyncio
 import json
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,6 +22,7 @@ from broadside.agent.tunnel import (
 )
 from broadside.agent.tunnels import SILENT_S, TunnelKeeper
 from broadside.exchange.messages import Role, Tunnel, tunnel_of
+from broadside.exchange.outage_log import utc_now
 from broadside.exchange.ports import Entity
 from tests.one_table import records_in
 from tests.unit.agent.doubles import MemoryTable, make_tools
@@ -323,7 +324,7 @@ async def test_slow_write_does_not_block_later_ones(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("broadside.agent.client_tunnel.TunnelEnd.open", opened)
     monkeypatch.setattr("broadside.agent.client_tunnel.BEAT_S", 0)
     records = records_in(SlowTable())
-    soon = datetime.now(UTC) + timedelta(minutes=1)
+    soon = utc_now() + timedelta(minutes=1)
     job = make_job(traffic=VXLAN, planned_start_at=soon)
     row = tunnel()
     await records.fleet.answer_tunnel("server-1", row, "")

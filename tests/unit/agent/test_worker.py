@@ -1,4 +1,4 @@
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -7,6 +7,7 @@ from broadside.agent import worker as worker_module
 from broadside.agent.decide import read_job
 from broadside.agent.worker import Worker
 from broadside.exchange.messages import Claim, Job, JobReport, Outcome, Phase, Traffic
+from broadside.exchange.outage_log import utc_now
 from broadside.exchange.ports import Entity, ExchangeUnavailable
 from tests.one_table import records_in
 from tests.unit.agent.doubles import MemoryQueue, MemoryTable, make_tools, work_until_idle
@@ -53,7 +54,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 
 def due_in(seconds: float, **changes: Any) -> Job:
-    return make_job(planned_start_at=datetime.now(UTC) + timedelta(seconds=seconds), **changes)
+    return make_job(planned_start_at=utc_now() + timedelta(seconds=seconds), **changes)
 
 
 async def test_invalid_message_is_dead_lettered_with_reason(bench: Bench) -> None:
@@ -107,7 +108,7 @@ async def test_second_delivery_does_not_change_the_claim(bench: Bench) -> None:
         job_id=job.job_id,
         agent_id="client-2",
         phase=Phase.RUNNING,
-        claimed_at=datetime.now(UTC),
+        claimed_at=utc_now(),
     )
     await bench.records.bursts.claim(job, other)
     await bench.take(job.body)

@@ -3,7 +3,6 @@
 import asyncio
 import re
 import sqlite3
-import stat
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -18,20 +17,18 @@ from broadside.coordinator.backups import (
     BackupKind,
     BackupRecord,
     ScheduledBackups,
-    new_backup_file,
     read_backup_records,
     save_failure,
     save_success,
-    scheduled_files,
 )
 from broadside.coordinator.cli import app, doctor
 from broadside.coordinator.cli.doctor import backup_checks
 from broadside.coordinator.cli.service_commands import _remove_leftovers
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
-from broadside.coordinator.views.prometheus_metrics import Snapshot, _backups
 from broadside.exchange.checks import Check
 from broadside.exchange.embedded.backup import back_up, restore
 from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
+from broadside.exchange.outage_log import utc_now
 from broadside.exchange.ports import Table
 from tests.compat.read import FIXTURES
 
@@ -93,53 +90,6 @@ def test_backup_is_due_after_interval_or_failure(
     assert on_fabric(data, check_due) is is_due
 
 
-def test_scheduled_backup_is_recorded_and_old_files_are_removed(data: Path) -> None:
-    folder = data.parent / "backups"
-
-    async def scheduled(fabric: Fabric) -> None:
-        await save_failure(fabric.private, BackupKind.BACKUP, "earlier", NOW)
-        folder.mkdir(0o700)
-        for age_days in (1, 2, 3):
-            new_backup_file(folder, NOW - age_days * DAY).touch()
-        (folder / "manual.tar.gz").touch()
-        await ScheduledBackups(fabric.private, CoordinatorSettings(), backups_now)._back_up()
-
-    def backups_now() -> datetime:
-        return datetime.now(UTC)
-
-    on_fabric(data, scheduled)
-    files = scheduled_files(folder)
-    assert len(files) == 2
-    assert (folder / "manual.tar.gz").exists(), "only scheduled backups are removed"
-    assert stat.S_IMODE(files[0].stat().st_mode) == 0o600
-    record = record_of(data, BackupKind.BACKUP)
-    assert record is not None
-    assert (record.error, record.file) == (None, str(files[0]))
-    assert record.size_bytes == files[0].stat().st_size
-
-
-def test_failed_backup_is_recorded_with_last_success(
-    data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def first(fabric: Fabric) -> None:
-        await save_success(
-            fabric.private, BackupKind.BACKUP, Path(__file__), began_at=NOW - DAY, now=NOW - DAY
-        )
-
-    on_fabric(data, first)
-    (data.parent / "file").write_text("not a folder")
-    monkeypatch.setenv("BROADSIDE_BACKUP_DIR", str(data.parent / "file"))
-
-    async def scheduled(fabric: Fabric) -> None:
-        await ScheduledBackups(fabric.private, CoordinatorSettings(), lambda: NOW)._back_up()
-
-    on_fabric(data, scheduled)
-    record = record_of(data, BackupKind.BACKUP)
-    assert record is not None
-    assert "exists" in (record.error or "")
-    assert record.succeeded_at == NOW - DAY
-
-
 def test_drill_recomputes_verdicts_of_newest_runs(data: Path) -> None:
     restore(WRITTEN, data)
     assert broadside("backup")[0] == 0
@@ -179,21 +129,6 @@ def test_failed_drill_without_a_backup_is_recorded(data: Path) -> None:
     assert "a SQLite database" in (record.error or "")
 
 
-def test_backup_metrics_have_age_and_result() -> None:
-    failed = BackupRecord(ended_at=NOW, error="disk full", succeeded_at=NOW - DAY)
-    never = BackupRecord(ended_at=NOW, error="disk full")
-    shown = Snapshot(
-        now=NOW, ticked_at=NOW, backups={BackupKind.BACKUP: failed, BackupKind.DRILL: never}
-    )
-    assert list(_backups(shown, DAY / 2)) == [
-        ("broadside_backup_interval_seconds", (), 43_200.0),
-        ("broadside_backup_age_seconds", (), 86_400.0),
-        ("broadside_backup_failed", (), 1.0),
-        ("broadside_restore_drill_failed", (), 1.0),
-    ]
-    assert list(_backups(Snapshot(now=NOW, ticked_at=NOW), None)) == []
-
-
 @pytest.mark.parametrize(
     ("age", "error", "ok", "message"),
     [
@@ -205,13 +140,13 @@ def test_backup_metrics_have_age_and_result() -> None:
 def test_doctor_reports_age_and_result_of_last_backup(
     data: Path, age: timedelta, error: str | None, ok: bool, message: str
 ) -> None:
-    at = datetime.now(UTC) - age
+    at = utc_now() - age
 
     async def run_checks(fabric: Fabric) -> list[Check]:
         table: Table = fabric.private
         await save_success(table, BackupKind.BACKUP, Path(__file__), began_at=at, now=at)
         if error is not None:
-            await save_failure(table, BackupKind.BACKUP, error, datetime.now(UTC))
+            await save_failure(table, BackupKind.BACKUP, error, utc_now())
         return await backup_checks(fabric)
 
     backup, drill = on_fabric(data, run_checks)

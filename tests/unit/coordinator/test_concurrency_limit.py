@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 import httpx
@@ -19,6 +18,7 @@ from broadside.coordinator.auth.static_tokens import Tokens
 from broadside.coordinator.concurrency_limit import ConcurrencyExceeded, ConcurrencyLimit
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.exchange.fabric import Fabric
+from broadside.exchange.outage_log import utc_now
 
 MOST = 4
 JSON = {"Content-Type": "application/json"}
@@ -27,7 +27,7 @@ JSON = {"Content-Type": "application/json"}
 @contextlib.asynccontextmanager
 async def site(fabric: Fabric) -> AsyncIterator[tuple[httpx.AsyncClient, Mapping[str, Any]]]:
     """Create an API with two callers. Both of them use the same address."""
-    tokens, now = Tokens(fabric.private), datetime.now(UTC)
+    tokens, now = Tokens(fabric.private), utc_now()
     headers = {
         name: {"Authorization": f"Bearer {await tokens.add(name, access, by='x', now=now)}", **JSON}
         for name, access in (("one", Access.OPERATOR), ("other", Access.OPERATOR))

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from broadside.coordinator.api.app import create_app
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.exchange.fabric import FabricSettings, open_fabric
 from broadside.exchange.messages import EngineState, Presence, Role
+from broadside.exchange.outage_log import utc_now
 from tests.live.commands import run_command
 from tests.unit.coordinator.presences import presence
 
@@ -85,7 +85,7 @@ WRONG: list[tuple[dict[str, Any], EngineState, str, str]] = [
 
 def fleet(https: EngineState) -> list[Presence]:
     """Return two pairs without the permission to create tunnels."""
-    now = datetime.now(UTC)
+    now = utc_now()
     state = EngineState(name="https", version="vegeta 12.13.0")
     return [
         presence(

@@ -1,6 +1,5 @@
 """Tests for the settings used to select the fabric."""
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -70,23 +69,9 @@ def test_missing_azure_adapter_is_reported(monkeypatch: pytest.MonkeyPatch) -> N
         open_fabric(FabricSettings(fabric="azure"))
 
 
-BLOBS = "blobs_endpoint='https://site.blob.core.windows.net'"
-
-
 def test_missing_blob_adapter_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "azure.storage.blob", None)
     for name in ("azure_fabric", "blob_storage"):
         monkeypatch.delitem(sys.modules, f"broadside.exchange.azure.{name}", raising=False)
     with pytest.raises(ExchangeMisconfigured, match=r"azure.storage.blob is missing"):
         open_fabric(FabricSettings(blobs_endpoint="https://site.blob.core.windows.net"))
-
-
-@pytest.mark.parametrize(("settings", "package"), [("", "azure"), (BLOBS, "azure.storage.blob")])
-def test_unused_packages_are_not_imported(settings: str, package: str) -> None:
-    script = (
-        "import sys; from broadside.exchange.fabric import FabricSettings, open_fabric;"
-        f"open_fabric(FabricSettings(fabric='embedded', {settings}));"
-        f"print(*(name for name in sys.modules if f'{{name}}.'.startswith('{package}.')))"
-    )
-    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert ran.stdout.strip() == ""

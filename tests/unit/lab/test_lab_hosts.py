@@ -1,18 +1,18 @@
 """Tests for lab agents connecting over HTTPS."""
 
 import asyncio
-from datetime import UTC, datetime
 from pathlib import Path
 
 from broadside.coordinator.agent_gateway.enrolment import Enrolled, Enrolments
 from broadside.coordinator.auth.static_tokens import digest
 from broadside.exchange.fabric import FabricSettings, open_fabric
 from broadside.exchange.messages import Role
+from broadside.exchange.outage_log import utc_now
 from broadside.lab import hosts
 from broadside.lab.fleet import plan_agents
 from broadside.lab.topology import LabSpec, build_lab
 
-NOW = datetime.now(UTC)
+NOW = utc_now()
 
 
 def test_second_lab_on_the_same_data_enrols_its_agents(tmp_path: Path) -> None:

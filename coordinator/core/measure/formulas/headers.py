@@ -19,6 +19,8 @@ TCP_BYTES: Final = 20
 TIMESTAMPS_BYTES: Final = 12
 UDP_BYTES: Final = 8
 ETHERNET_BYTES: Final = 14
+# Common header 12 and one DATA chunk header 16 (RFC 9260, sections 3.1 and 3.3.1).
+SCTP_BYTES: Final = 28
 USUAL_MTUS: Final = (1280, 1350, 1400, 1450, 1500, 3900, 4000, 9000, 9001, 65_535)
 MTU_ASSUMED_BYTES: Final = 1500
 # 1500 - 20 - 20 - 12, to be used when no segment size was recorded.
@@ -128,6 +130,24 @@ def tcp_headers(
         how=f"{packet} B packets carry {mss} B of payload"
         + (f", {outer} B of them for VXLAN" if outer else ""),
         mss_bytes=mss,
+    )
+
+
+def sctp_headers(*, mtu_bytes: int | None = None, ipv6: bool = False) -> Headers:
+    """Return the overhead of full packets with one chunk. iperf3 reports no size of a packet.
+
+    Args:
+        mtu_bytes: The interfaces' MTU. By default, 1500 is used.
+        ipv6: Set to true to use IPv6 headers.
+    """
+    packet, ip = mtu_bytes or MTU_ASSUMED_BYTES, IPV6_BYTES if ipv6 else IPV4_BYTES
+    payload = packet - ip - SCTP_BYTES
+    return Headers(
+        ip_ratio=packet / payload,
+        wire_ratio=(packet + ETHERNET_BYTES) / payload,
+        assumed=True,
+        how=f"{packet} B packets carry {payload} B of payload (SCTP)",
+        mss_bytes=payload,
     )
 
 

@@ -12,6 +12,7 @@ from broadside.coordinator.agent_gateway.endpoint_owners import (
     EndpointOwners,
 )
 from broadside.exchange.messages import ClockReading, ClockSource, Presence, Role
+from broadside.exchange.outage_log import utc_now
 from broadside.exchange.records import FleetRecords
 from tests.written_rows import AT, presence
 
@@ -109,7 +110,7 @@ async def test_agent_that_connects_from_an_address_owns_it() -> None:
 async def test_restarted_coordinator_restores_owners() -> None:
     """Stored heartbeats are ignored if the agent has been stopped."""
     clock = _Clock()
-    now = presence(Role.SERVER, 0).beat_at.now(AT.tzinfo)
+    now = utc_now()
     ended = server("old", beat_at=now - timedelta(minutes=10), started_at=AT - timedelta(days=1))
     running = server("s1", beat_at=now - timedelta(seconds=40))
     refused = server("rogue", beat_at=now, problem="announces ...")

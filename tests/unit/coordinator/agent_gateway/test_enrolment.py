@@ -4,7 +4,7 @@ import asyncio
 import json
 import shutil
 import ssl
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -29,9 +29,10 @@ from broadside.exchange.http.credential import (
 )
 from broadside.exchange.http.joining import fingerprint, new_code
 from broadside.exchange.messages import Role
+from broadside.exchange.outage_log import utc_now
 from broadside.exchange.ports import ExchangeMisconfigured, ExchangeRefused
 
-NOW = datetime.now(UTC)
+NOW = utc_now()
 
 
 def agent(name: str, secret: str, role: Role = Role.CLIENT) -> Enrolled:
@@ -161,7 +162,7 @@ async def test_rejected_operation_is_audited_once_a_minute(fabric: Fabric) -> No
     for _ in range(5):
         entry.refused(rights, "upsert", "burst.run-1.00000|report.00001 is not this agent's")
     await asyncio.gather(*entry._rows)
-    rows, _ = await audit.read(datetime.now(UTC), limit=10)
+    rows, _ = await audit.read(utc_now(), limit=10)
     assert [(row.by, row.role, row.from_address, row.status) for row in rows] == [
         ("client.c1", "agent", "fd00::7", 403)
     ]

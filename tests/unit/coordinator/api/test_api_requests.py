@@ -19,9 +19,11 @@ from broadside.coordinator.api.page_files import site
 from broadside.coordinator.api.problems import KINDS, _request_errors, type_of
 from broadside.coordinator.auth.signin import SignIn
 from broadside.coordinator.auth.static_tokens import Tokens
+from broadside.coordinator.coordinator_log import add_request_id
 from broadside.coordinator.expected_errors import EXPECTED
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
+from tests import synthetic_runs
 from tests.unit.coordinator.presences import fleet
 from tests.unit.coordinator.stored_run import store_run
 
@@ -157,7 +159,7 @@ async def test_head_returns_the_headers_of_get(api: httpx.AsyncClient) -> None:
 async def test_allow_header_lists_supported_methods(api: httpx.AsyncClient) -> None:
     for path, allowed in (
         ("/v1/runs", "GET, HEAD, POST"),
-        ("/v1/runs/some-run", "GET, HEAD"),
+        ("/v1/runs/some-run", "GET, HEAD, PATCH"),
         ("/v1/deadletters/1", "DELETE, GET, HEAD"),
         ("/v1/prune", "POST"),
     ):
@@ -230,3 +232,79 @@ async def test_rejected_launch_releases_its_idempotency_key(
     assert again.json()["run_id"] == answer.json()["run_id"]
     other = await api.post("/v1/runs", json=body, headers=headers)
     assert (other.status_code, other.json()["title"]) == (409, "Idempotency key reused")
+
+
+async def test_labels_of_a_finished_run_can_be_changed(
+    api: httpx.AsyncClient, fabric: Fabric
+) -> None:
+    run_id = await synthetic_runs.store_run(fabric, "ended", labels={"idps": "on"})
+    before = (await api.get(f"/v1/runs/{run_id}")).json()
+    assert before["outcome"]["verdict"] in ("pass", "fail", "inconclusive")
+    assert before["created_by"]
+    change = {"labels": {"baseline": "yes", "device": "fw1"}}
+    changed = await api.patch(f"/v1/runs/{run_id}", json=change)
+    assert changed.json() == before | {"labels": before["labels"] | change["labels"]}
+    removed = await api.patch(f"/v1/runs/{run_id}", json={"labels": {"device": None}})
+    assert removed.json()["labels"] == before["labels"] | {"baseline": "yes"}
+    found = (await api.get("/v1/runs?label=baseline=yes")).json()
+    assert [run["run_id"] for run in found] == [run_id]
+    assert (await api.get("/v1/runs?label=device=fw1")).json() == []
+    # The sealed plan and the verdict are not changed.
+    assert (await api.get(f"/v1/runs/{run_id}/recomputed")).json()["equal"]
+    unknown = await api.patch("/v1/runs/unknown", json=change)
+    assert unknown.status_code == 404
+    for wrong in ({}, {"labels": {"": "x"}}, {"labels": {"a": 1}}, {"scenario": "smoke"}):
+        assert (await api.patch(f"/v1/runs/{run_id}", json=wrong)).status_code == 422, wrong
+
+
+async def test_agents_and_scenarios_are_resources(api: httpx.AsyncClient, fabric: Fabric) -> None:
+    for agent in fleet(2):
+        await fabric.records.fleet.beat(agent)
+    listed = (await api.get("/v1/agents")).json()
+    clients = (await api.get("/v1/agents?role=client")).json()
+    assert [agent for agent in listed if agent["role"] == "client"] == clients != listed
+    assert (await api.get(f"/v1/agents/{clients[0]['agent_id']}")).json() == clients[0]
+    scenarios = (await api.get("/v1/scenarios")).json()
+    assert (await api.get("/v1/scenarios/smoke")).json() == scenarios["smoke"]
+    for path in ("/v1/agents/nobody", "/v1/scenarios/nothing"):
+        answer = await api.get(path)
+        assert answer.status_code == 404
+        assert path.rpartition("/")[0] in answer.json()["detail"]
+
+
+async def test_filters_of_audit_log(api: httpx.AsyncClient, fabric: Fabric) -> None:
+    run_id = await store_run(fabric)
+    for number in range(3):
+        await api.patch(f"/v1/runs/{run_id}", json={"labels": {"number": str(number)}})
+    await api.post("/v1/prune", json={})
+    page = await api.get(f"/v1/audit?run_id={run_id}&limit=2")
+    assert [row["run_id"] for row in page.json()] == [run_id] * 2
+    cursor = page.headers["Next-Cursor"]
+    rest = await api.get(f"/v1/audit?run_id={run_id}&limit=2&cursor={cursor}")
+    assert len(rest.json()) == 1 and "Next-Cursor" not in rest.headers
+    assert (await api.get("/v1/audit?by=nobody")).json() == []
+
+
+async def test_response_has_the_request_id_of_the_log(
+    api: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.handler.addFilter(add_request_id)
+    given = await api.get("/v1/runs/none", headers={"X-Request-Id": "order-4711"})
+    assert given.headers["X-Request-Id"] == "order-4711"
+    unusable = await api.get("/v1/runs/none", headers={"X-Request-Id": "a b"})
+    generated = await api.get("/v1/runs/none")
+    ids = [answer.headers["X-Request-Id"] for answer in (unusable, generated)]
+    assert all(re.fullmatch("[0-9a-f]{16}", request_id) for request_id in ids)
+    assert len(set(ids)) == 2
+    with caplog.at_level("INFO"):
+        response = await api.post("/v1/runs", json={"scenario": "smoke"})
+    stated = {getattr(record, "request_id", None) for record in caplog.records}
+    assert stated <= {response.headers["X-Request-Id"], None}
+
+
+def test_titles_of_operations_are_sentences(document: Any) -> None:
+    for methods in document["paths"].values():
+        for operation in methods.values():
+            title = operation["summary"]
+            assert " " in title and title != title.title(), title
+            assert len(title) <= 120, title

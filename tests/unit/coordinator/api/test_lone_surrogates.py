@@ -2,16 +2,23 @@
 
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import Any
 
 import httpx
 
 from broadside.coordinator.auth.audit import Audit
 from broadside.exchange.fabric import Fabric
+from broadside.exchange.outage_log import utc_now
 
 HALF = "\ud800"
-IDS = {"run_id": "x", "study_id": "x", "sequence_number": "1", "name": "x", "burst": "1"}
+IDS = {
+    "run_id": "x",
+    "study_id": "x",
+    "sequence_number": "1",
+    "agent_id": "x",
+    "name": "x",
+    "burst": "1",
+}
 
 
 def bodies(document: Any) -> Iterator[tuple[str, str, str, dict[str, Any]]]:
@@ -45,7 +52,7 @@ async def test_lone_surrogate_is_located_and_audited(
             field in str(error["field"]) or error["message"] == "Field required"
             for error in response["errors"]
         ), (path, body, response)
-    rows, _ = await Audit(fabric.private).read(datetime.now(UTC), limit=1_000)
+    rows, _ = await Audit(fabric.private).read(utc_now(), limit=1_000)
     writes = [row for row in rows if row.status is not None]
     assert len(writes) >= len([method for method, path, *_ in tried if "estimate" not in path]) / 2
     assert all(row.status is not None and 400 <= row.status < 500 for row in rows)

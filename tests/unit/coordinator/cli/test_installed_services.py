@@ -58,6 +58,7 @@ def test_sandboxed_command_has_user_and_filters_of_service() -> None:
         "EnvironmentFile=/etc/broadside/environment",
         "SystemCallFilter=@system-service",
         "SystemCallFilter=~@mount @privileged",
+        "ReadWritePaths=-/var/lib/broadside",
         "Type=oneshot",
         "ExecStart=/bin/echo 'two words'",
         "StandardOutput=file:/run/o",
@@ -91,20 +92,8 @@ def test_check_fails_for_inactive_service(
     assert (check.fix is None) is ok
 
 
-@pytest.mark.parametrize(
-    ("services", "expected"),
-    [
-        ([], {"agent", "lab", "fabric", "telemetry"}),
-        (["agent"], {"service agent", "agent", "agent fabric"}),
-        (["coordinator"], {"service coordinator", "fabric", "telemetry"}),
-        (
-            ["agent", "coordinator"],
-            {"service agent", "service coordinator", "agent", "fabric", "telemetry"},
-        ),
-    ],
-)
-async def test_doctor_runs_the_checks_of_installed_services(
-    monkeypatch: pytest.MonkeyPatch, services: list[str], expected: set[str]
+async def test_doctor_checks_everything_without_installed_services(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def check(name: str) -> Check:
         return Check(name=name, ok=True, detail="")
@@ -112,17 +101,24 @@ async def test_doctor_runs_the_checks_of_installed_services(
     async def fabric_checks() -> tuple[list[Check], list[str]]:
         return [check("fabric")], []
 
-    async def agent_fabric_checks() -> list[Check]:
-        return [check("agent fabric")]
-
     async def telemetry_checks() -> list[Check]:
         return [check("telemetry")]
 
-    monkeypatch.setattr(doctor, "installed_services", lambda: services)
-    monkeypatch.setattr(doctor, "check_service", lambda name: check(f"service {name}"))
+    monkeypatch.setattr(doctor, "installed_services", list)
     monkeypatch.setattr(doctor, "agent_checks", lambda *_: [check("agent")])
     monkeypatch.setattr(doctor, "lab_checks", lambda: [check("lab")])
     monkeypatch.setattr(doctor, "fabric_checks", fabric_checks)
-    monkeypatch.setattr(doctor, "agent_fabric_checks", agent_fabric_checks)
     monkeypatch.setattr(doctor, "telemetry_checks", telemetry_checks)
-    assert {result.name for result in await doctor._checks()} == expected
+    names = {result.name for result in await doctor._checks()}
+    assert names == {"agent", "lab", "fabric", "telemetry"}
+
+
+@pytest.mark.parametrize("services", [["agent"], ["coordinator"], ["agent", "coordinator"]])
+async def test_doctor_checks_each_installed_service_as_the_service(
+    monkeypatch: pytest.MonkeyPatch, services: list[str]
+) -> None:
+    monkeypatch.setattr(doctor, "installed_services", lambda: services)
+    monkeypatch.setattr(
+        doctor, "service_checks", lambda name: [Check(name=name, ok=True, detail="")]
+    )
+    assert [result.name for result in await doctor._checks()] == services

@@ -1,6 +1,5 @@
 """Tests for command line operations, using HTTP or using the fabric directly."""
 
-from datetime import UTC, datetime
 from typing import Any
 
 import httpx
@@ -14,6 +13,7 @@ from broadside.coordinator.cli.operations import Operations
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.views.requests import LaunchRequest
 from broadside.exchange.fabric import Fabric
+from broadside.exchange.outage_log import utc_now
 from tests.unit.coordinator.stored_run import store_run
 
 
@@ -59,7 +59,7 @@ async def test_write_is_audited_with_its_status(fabric: Fabric) -> None:
         await local.launch(LaunchRequest(scenario="smoke", by="ann"))
     # There are no agents to run it.
     assert refused.value.status == 409
-    rows, _ = await Audit(fabric.private).read(datetime.now(UTC), limit=10)
+    rows, _ = await Audit(fabric.private).read(utc_now(), limit=10)
     assert [(row.by, row.method, row.route, row.run_id, row.status) for row in rows] == [
         ("ann", "POST", "/v1/runs", None, 409),
         ("ann", "POST", "/v1/runs/{run_id}/abort", run_id, 409),
@@ -79,9 +79,7 @@ async def test_filter_error_has_the_message_of_the_api(fabric: Fabric) -> None:
 
 async def test_terminal_output_has_no_control_characters(fabric: Fabric) -> None:
     run_id = await store_run(fabric)
-    await fabric.records.runs.cancel_run(
-        run_id, at=datetime.now(UTC), by="mal\x1b[2Jlory", reason="x"
-    )
+    await fabric.records.runs.cancel_run(run_id, at=utc_now(), by="mal\x1b[2Jlory", reason="x")
     status = await Operations(fabric).status(run_id)
     assert status.cancelled_by is not None
     assert "\x1b" not in status.cancelled_by

@@ -1,8 +1,5 @@
-import json
-import shutil
-import subprocess
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
 from pydantic import BaseModel
@@ -21,14 +18,12 @@ from broadside.coordinator.core.summary import BurstSummary, RunSummary
 from broadside.coordinator.studies.conclude import result_of
 from broadside.coordinator.studies.study import TrialResult
 from broadside.coordinator.views.metric_rows import metric_rows
-from broadside.coordinator.views.page_labels import page_labels
 from broadside.coordinator.views.prometheus_metrics import METRICS, name_of
 from broadside.coordinator.views.tables.run_tables import make_tables
 from tests.planted import summarise
 from tests.synthetic import Plant, fleet
 
 ROOT = Path(__file__).parents[4]
-WEB = ROOT / "dashboards" / "web"
 NO_FIGURES = {
     "scale",
     "limit_bits_per_second",
@@ -118,37 +113,6 @@ def test_trial_has_metrics_of_the_run_at_real_scale(summary: RunSummary) -> None
             times = 100.0 if figure.unit is Unit.RATE else 1.0
             value = figure.of_run(lab)
             assert getattr(result, name) == (None if value is None else value * times)
-
-
-@pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
-def test_page_reads_and_aggregates_metrics_like_the_coordinator(
-    summary: RunSummary, tmp_path: Path
-) -> None:
-    (tmp_path / "package.json").write_text('{"type": "module"}')
-    (tmp_path / "words.js").write_text(page_labels())
-    (tmp_path / "format.js").write_text((WEB / "format.js").read_text())
-    (tmp_path / "run.json").write_text(summary.model_dump_json())
-    (tmp_path / "ask.js").write_text(
-        'import { readFileSync } from "node:fs"; import { FIGURES } from "./words.js";'
-        'import { figureOf, told } from "./format.js";'
-        'const run = JSON.parse(readFileSync("run.json"));'
-        "const say = (f, of) => told(f.unit, figureOf(f, of), f.decimals);"
-        "console.log(JSON.stringify(FIGURES.filter((f) => f.read).map((f) => "
-        "[f.name, say(f, run), say(f, run.bursts[0])])));"
-    )
-    done = subprocess.run(
-        ["node", "ask.js"], cwd=tmp_path, check=True, capture_output=True, text=True, timeout=60
-    )
-    document: list[list[Any]] = json.loads(done.stdout)
-    assert document == [
-        [
-            item.name,
-            item.format(item.of_run(summary)),
-            item.format(item.of_burst(summary.bursts[0])),
-        ]
-        for item in ALL_METRICS
-        if item.path is not None
-    ]
 
 
 def test_few_files_use_the_received_rate_by_name() -> None:

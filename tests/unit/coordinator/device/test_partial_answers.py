@@ -1,5 +1,6 @@
 """Tests for answers that are not complete, which are not used (M15)."""
 
+import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -15,6 +16,7 @@ from broadside.coordinator.device.telemetry.prometheus import PrometheusEntry, P
 from broadside.coordinator.device.telemetry.stabilization import is_stable
 from broadside.coordinator.device.telemetry.telemetry_storage import dump_ledger, load_ledger
 from broadside.exchange.messages import Direction
+from broadside.exchange.outage_log import utc_now
 
 BEGUN = datetime(2026, 11, 20, 12, tzinfo=UTC)
 BEGUN_S = BEGUN.timestamp()
@@ -52,7 +54,7 @@ def prometheus(more: dict[str, Any], off_s: float | None = 0.0, status: int = 20
         if request.url.path.endswith("/query"):
             if off_s is None:
                 return httpx.Response(404, json={"detail": "no"})
-            stamp = datetime.now(UTC).timestamp() + off_s
+            stamp = utc_now().timestamp() + off_s
             data = {"resultType": "scalar", "result": [stamp, str(stamp)]}
             return httpx.Response(200, json={"status": "success", "data": data})
         return httpx.Response(status, json=WHOLE | more)
@@ -101,7 +103,12 @@ async def test_does_not_mark_a_complete_answer(more: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("off_s", [0.0, 45.0, -45.0, -3600.0])
-async def test_corrects_values_by_the_clock_of_the_server(off_s: float) -> None:
+async def test_corrects_values_by_the_clock_of_the_server(
+    off_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = time.time()
+    monkeypatch.setattr(time, "time", lambda: now_s)
+    monkeypatch.setattr(time, "monotonic", lambda: 0.0)
     reported = await figures(prometheus({}, off_s))
     [series] = reported.series
     np.testing.assert_allclose(series.at_s, BEGUN_S + 15 * np.arange(9) - off_s, atol=0.5)

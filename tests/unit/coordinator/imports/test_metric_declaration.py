@@ -192,7 +192,7 @@ def test_file_has_azure_defaults_and_declared_values(
 ) -> None:
     path = tmp_path / "metric.csv"
     path.write_text(f"timestamp,{column}\n2026-01-04T16:20:00Z,8\n2026-01-04T16:21:00Z,null\n")
-    points, declaration = read_declared_metric(path, declared)
+    points, declaration, _ = read_declared_metric(path, declared)
     assert declaration == MetricDeclaration.model_validate(expected)
     first = points[0]
     assert (first.value is None) == declaration.is_bit_rate

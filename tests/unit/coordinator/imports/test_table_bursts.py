@@ -22,7 +22,7 @@ def table(name: str, *, metric: bool = False) -> OriginalTable:
     read = parse((DATA / name).read_text(encoding="utf-8"), name)
     if not metric:
         return read
-    points, _ = read_declared_metric(DATA / "seed-280s-firewall-throughput.csv")
+    points, *_ = read_declared_metric(DATA / "seed-280s-firewall-throughput.csv")
     return read.model_copy(update={"metric_source": "chart", "metric": points})
 
 

@@ -8,37 +8,17 @@ import ssl
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
-import httpx
-import pytest
-
-from broadside.coordinator.agent_gateway.certificate_authority import load_authority
-from broadside.coordinator.device.http_client import bounded_client, get_bounded
-from broadside.coordinator.device.resource_manager import (
-    Access,
-    Kind,
-    Resource,
-    ResourceUnavailable,
-    Waits,
-)
 from broadside.coordinator.device.telemetry.polling import (
     Answer,
     PolledDevice,
     PolledEntry,
     PolledSource,
 )
-from broadside.coordinator.device.telemetry.rest import RestClient, RestEntry
-from broadside.coordinator.device.telemetry.source import TelemetryError
-from broadside.coordinator.notices.announcer import Announcer, NotDelivered, Notice, Receiver
-from broadside.coordinator.notices.otlp import Otlp
-from broadside.coordinator.notices.webhook import Webhook
+from broadside.coordinator.notices.announcer import Announcer, NotDelivered, Notice
 from broadside.exchange.fabric import Fabric
-from broadside.exchange.http.bounded import SENT_BYTES_PER_S, ask, ask_now
-from tests.unit.coordinator.device.test_capacity import FIREWALL
-from tests.unit.coordinator.notices.test_notices import SECRET, ended_run, receiver
+from tests.unit.coordinator.notices.test_announcer import ended_run
 
-TOTAL_S = 0.6
 # This is larger than TOTAL_S but less than the read timeouts.
 ENDS_WITHIN_S = 4.0
 # Must be less than the read timeout.
@@ -56,7 +36,6 @@ DRIPS: Mapping[str, tuple[bytes, bytes]] = {
     "chunks": (_STATUS + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\na\r\n"),
     "chunk size": (_STATUS + b"Transfer-Encoding: chunked\r\n\r\n", b"0"),
 }
-HEADS = [name for name in DRIPS if name not in ("body", "chunks", "chunk size")]
 
 
 @contextlib.contextmanager
@@ -95,35 +74,6 @@ def ends_soon() -> Iterator[None]:
     began_s = time.monotonic()
     yield
     assert time.monotonic() - began_s < ENDS_WITHIN_S
-
-
-@pytest.mark.parametrize("name", HEADS)
-async def test_slow_receiver_does_not_delay_other_receivers(fabric: Fabric, name: str) -> None:
-    _, now = await ended_run(fabric)
-    with dripping(name) as slow, receiver(200) as (url, requests):
-        places: list[Receiver] = [Otlp(slow, TOTAL_S), Webhook(url, SECRET)]
-        announcer = Announcer(fabric.records, places, lambda: now)
-        delivery = asyncio.create_task(announcer.deliver_due())
-        with ends_soon():
-            await delivery
-    assert len(requests) == 1
-    otlp, webhook = announcer.states
-    assert (otlp.waiting_count, otlp.failures_count) == (1, 1)
-    assert otlp.last_error is not None
-    assert otlp.last_error_at == now
-    assert (webhook.waiting_count, webhook.failures_count) == (0, 0)
-    assert (webhook.last_error, webhook.last_delivered_at) == (None, now)
-
-
-@pytest.mark.parametrize("name", HEADS)
-async def test_webhook_request_has_a_deadline(fabric: Fabric, name: str) -> None:
-    _, now = await ended_run(fabric)
-    with dripping(name) as url:
-        announcer = Announcer(fabric.records, [Webhook(url, SECRET, TOTAL_S)], lambda: now)
-        with ends_soon():
-            await announcer.deliver_due()
-    [state] = announcer.states
-    assert state.last_error == f"no answer within {TOTAL_S:g} s"
 
 
 class _Stuck:
@@ -166,47 +116,6 @@ async def test_blocked_receiver_does_not_block_other_receivers(
     await asyncio.gather(serving, return_exceptions=True)
 
 
-@pytest.mark.parametrize("name", DRIPS)
-async def test_slow_device_response_times_out(name: str) -> None:
-    with dripping(name) as url:
-        async with bounded_client({}, None, 15) as client:
-            with (
-                ends_soon(),
-                pytest.raises(TelemetryError, match=r"here: no whole answer within 0\.6 s"),
-            ):
-                await get_bounded(client, url, 1 << 20, "here", answer_s=TOTAL_S)
-
-
-async def test_slow_device_response_over_tls_times_out(tmp_path: Path) -> None:
-    authority = load_authority(tmp_path, dt.datetime.now(dt.UTC))
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(authority.certificate_file, authority.key_file)
-    for name in ("headers", "chunks"):
-        with dripping(name, context) as url:
-            async with httpx.AsyncClient(verify=False, timeout=15) as client:  # noqa: S501
-                with ends_soon(), pytest.raises(TelemetryError, match="no whole answer"):
-                    await get_bounded(client, url, 1 << 20, "here", answer_s=TOTAL_S)
-
-
-@pytest.mark.parametrize("name", ["headers", "chunks"])
-async def test_slow_rest_device_fails_within_the_deadline(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("broadside.coordinator.device.telemetry.rest.ANSWER_S", TOTAL_S)
-    with dripping(name) as url:
-        entry = RestEntry.model_validate(
-            {
-                "device": "fw",
-                "type": "rest",
-                "url": url,
-                "poll_s": 1,
-                "read": [{"quantity": "cpu_ratio", "path": "cpu"}],
-            }
-        )
-        with ends_soon(), pytest.raises(TelemetryError, match="no whole answer"):
-            await RestClient(entry).poll()
-
-
 async def test_endless_poll_is_reported_as_missing() -> None:
     """This can happen when an SNMP table has no end but each request is fast."""
     closed: list[bool] = []
@@ -229,45 +138,3 @@ async def test_endless_poll_is_reported_as_missing() -> None:
         dt.datetime.fromtimestamp(0, dt.UTC), dt.datetime.fromtimestamp(2**33, dt.UTC)
     )
     assert [issue.text for issue in telemetry.issues] == ["no whole answer within 0.1 s"]
-
-
-@pytest.mark.parametrize("name", DRIPS)
-def test_slow_resource_manager_times_out(name: str) -> None:
-    with dripping(name) as url:
-        resource = Resource(
-            FIREWALL,
-            Kind(name="firewall", type="azureFirewalls", rights="all"),
-            Access(token=lambda: "t", endpoint=url),
-            waits=Waits(patience_s=0.0, request_s=TOTAL_S),
-        )
-        with ends_soon(), pytest.raises(ResourceUnavailable, match="no whole answer"):
-            resource.read()
-
-
-@pytest.mark.parametrize("name", DRIPS)
-@pytest.mark.parametrize("max_bytes", [1 << 20, None])
-async def test_slow_http_response_times_out(name: str, max_bytes: int | None) -> None:
-    if max_bytes is None and name not in HEADS:
-        # The body will not be read in this case.
-        return
-    with dripping(name) as url:
-        async with httpx.AsyncClient(timeout=15) as client:
-            with ends_soon(), pytest.raises(httpx.ReadTimeout, match="no whole answer within"):
-                await ask(client, "GET", url, max_bytes, total_s=TOTAL_S)
-
-
-async def test_upload_time_is_not_part_of_the_response_deadline() -> None:
-    """If the link is slow, an upload can take longer than the response."""
-    total_s, content = 0.2, bytes(SENT_BYTES_PER_S)
-    with dripping("status") as url:
-        async with httpx.AsyncClient(timeout=15) as client:
-            began_s = time.monotonic()
-            with ends_soon(), pytest.raises(httpx.ReadTimeout):
-                await ask(client, "PUT", url, None, total_s=total_s, content=content)
-    assert time.monotonic() - began_s >= 1.0
-
-
-@pytest.mark.parametrize("name", HEADS)
-def test_command_to_silent_host_times_out(name: str) -> None:
-    with dripping(name) as url, ends_soon(), pytest.raises(httpx.ReadTimeout):
-        ask_now(url, None, TOTAL_S)

@@ -3,7 +3,6 @@
 import json
 import re
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -12,9 +11,8 @@ from hypothesis import strategies as st
 
 from broadside.exchange.engines import engines
 from broadside.exchange.engines.iperf3_text import read_any
-from broadside.exchange.engines.merge import merge
 from broadside.exchange.engines.port import Reading, Unsupported
-from broadside.exchange.messages import BUCKET_RATIO, Flow, Pacing, Traffic
+from broadside.exchange.messages import BUCKET_RATIO, Pacing, Traffic
 from tests.unit.exchange.engines.asks import client_ask, job
 
 IPERF3 = engines()["iperf3"]
@@ -62,35 +60,6 @@ def test_pacing_and_dscp_options() -> None:
         assert "--dscp" in text
 
 
-@pytest.mark.parametrize("name", ["3.22/tcp-stream.json", "3.22/tcp-bidir.json", "3.22/udp.json"])
-def test_readings_of_several_processes_are_summed(name: str) -> None:
-    single_reading = recording(name)
-    other_reading = replace(single_reading, first_data_at_s=1000.3)
-    both = merge([single_reading, other_reading])
-    assert both.usable
-    assert both.first_data_at_s == 1000.0
-    assert len(both.report.processes) == 2
-    for flow, rows in single_reading.intervals.items():
-        merged = both.intervals[flow]
-        assert sum(row.transferred_bytes for row in merged) == 2 * sum(
-            row.transferred_bytes for row in rows
-        )
-        assert merged[-1].end_s == pytest.approx(rows[-1].end_s + 0.3)
-        assert all(a.end_s == b.start_s for a, b in pairwise(merged))
-    for total, single in zip(both.report.totals, single_reading.report.totals, strict=True):
-        assert total.received_bytes == 2 * (single.received_bytes or 0)
-        assert total.packets_count == (single.packets_count and 2 * single.packets_count)
-        assert total.rtt_mean_s == single.rtt_mean_s
-    assert both.report.streams_count == 2 * (single_reading.report.streams_count or 0)
-    for merged_distribution, alone in zip(
-        both.report.distributions, single_reading.report.distributions, strict=True
-    ):
-        assert merged_distribution.counts == {
-            bucket: 2 * count for bucket, count in alone.counts.items()
-        }
-        assert (merged_distribution.name, merged_distribution.max) == (alone.name, alone.max)
-
-
 @pytest.mark.parametrize("version", ["3.12", "3.22"])
 def test_stream_rtt_distribution_matches_the_recording(version: str) -> None:
     name = f"{version}/tcp-P2.json"
@@ -105,23 +74,6 @@ def test_stream_rtt_distribution_matches_the_recording(version: str) -> None:
     assert sum(distribution.counts.values()) == len(seen_s) == 2 * 3
     lows = [BUCKET_RATIO**bucket for bucket in distribution.counts]
     assert all(any(low <= rtt_s * 1.001 <= low * 1.05 for low in lows) for rtt_s in seen_s)
-
-
-def test_one_failed_process_fails_the_test() -> None:
-    good = recording("3.22/tcp-stream.json")
-    bad = read_any((RECORDINGS / "3.22" / "err-busy-json-stream.json").read_bytes())
-    both = merge([good, bad])
-    assert not both.usable
-    assert "busy" in (both.report.error or "")
-
-
-def test_running_test_has_only_seconds_of_all_processes() -> None:
-    lines = (RECORDINGS / "3.22" / "tcp-stream.json").read_text().splitlines()
-    events = [json.loads(line)["event"] for line in lines]
-    cut = events.index("interval") + 1
-    short = replace(read_any("\n".join(lines[:cut]).encode()), first_data_at_s=1000.0)
-    both = merge([recording("3.22/tcp-stream.json"), short])
-    assert len(both.intervals[Flow.UP]) == 1
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from broadside.coordinator.device.telemetry.polling import (
 from broadside.coordinator.device.telemetry.source import ByteCounter, TelemetryError
 from broadside.coordinator.device.telemetry.telemetry_storage import dump_telemetry, load_telemetry
 from broadside.exchange.messages import Direction
+from broadside.exchange.outage_log import utc_now
 
 # Bit/s
 RATE: Final = 8.0
@@ -126,7 +127,7 @@ async def test_counter_without_a_reading_fails() -> None:
     polled = source()
     assert DeviceCounter([polled]).is_polled
     await polled.poll()
-    now = datetime.now(UTC)
+    now = utc_now()
     with pytest.raises(TelemetryError, match="no reading yet; fw: down"):
         await DeviceCounter([polled]).read(now - DAY, now + DAY, Direction.FORWARD)
 

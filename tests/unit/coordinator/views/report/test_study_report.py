@@ -10,7 +10,6 @@ from broadside.coordinator.views.charts.study_charts import chart_of, draw_study
 from broadside.coordinator.views.report.study_report import build_study, study_html
 from tests.unit.coordinator.studies.samples import (
     IN_MODES,
-    OVER_TWO_DEVICES,
     SWEEP,
     SWEPT,
     drilled,
@@ -58,20 +57,6 @@ def test_study_report_has_chart_and_tables(sample: Study, text: str) -> None:
         texts = {element.text for element in root.iter() if element.text}
         assert shown | {figure.y.title} <= texts
     assert "://" not in page.replace("http://www.w3.org", "")
-
-
-def test_device_table_has_share_and_cpu_per_device() -> None:
-    [devices] = [
-        table
-        for section in build_study(OVER_TWO_DEVICES, NOW).sections
-        for table in section.tables
-        if table.title == "Devices"
-    ]
-    assert devices.rows[6:] == (
-        ("4", "mode log", "fw-a", "29.4 Mbit/s", "70.0 %", "99.0 %"),
-        ("4", "mode log", "fw-b", "12.6 Mbit/s", "30.0 %", "64.0 %"),
-    )
-    assert "fw-b, CPU" in study_html(build_study(OVER_TWO_DEVICES, NOW))
 
 
 def test_study_without_trials_has_a_message_instead_of_a_chart() -> None:

@@ -73,7 +73,7 @@ def setups(shape: str, kind: str) -> Callable[[np.random.Generator, int], Setup]
 def published(name: str) -> Reconciliation:
     """Reconcile a published table with the metric from its published chart."""
     table = parse((DATA / f"seed-{name}-30clients.csv").read_text("utf-8"), f"{name}.csv")
-    points, _ = read_declared_metric(DATA / f"seed-{name}-firewall-throughput.csv")
+    points, *_ = read_declared_metric(DATA / f"seed-{name}-firewall-throughput.csv")
     table = table.model_copy(update={"metric_source": "chart", "metric": points})
     reconciliation = TableTests(table).describe(made(table)[1]).reconciliation
     assert reconciliation is not None

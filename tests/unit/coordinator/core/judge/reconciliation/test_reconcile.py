@@ -279,20 +279,6 @@ def test_requested_segment_size_is_limited_by_path_mtu(
     assert echoed == result
 
 
-def test_burst_series_survives_pack_and_unpack() -> None:
-    series = made(Plant(pairs=5, bursts=1))[0][0]
-    again = BurstSeries.unpack(series.pack())
-    assert again.window == series.window
-    assert (again.received_bytes == series.received_bytes).all()
-    (flow,), (stored,) = series.flows, again.flows
-    np.testing.assert_allclose(
-        stored.pairs_bits_per_second, flow.pairs_bits_per_second, rtol=0, atol=1e6
-    )
-    assert len(series.pack()) < 5 * len(series.coverage_ratio) * 20
-    with pytest.raises(ValueError, match="burst series"):
-        BurstSeries.unpack(b"else")
-
-
 @st.composite
 def parts(draw: st.DrawFn) -> Completeness:
     return Completeness.of({state: draw(st.integers(0, 10**9)) for state in State})

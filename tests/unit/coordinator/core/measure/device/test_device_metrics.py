@@ -19,6 +19,7 @@ from broadside.coordinator.core.measure.telemetry import (
     TelemetrySeries,
 )
 from broadside.coordinator.core.summary import BurstSummary, Verdict
+from broadside.exchange.outage_log import utc_now
 from tests.planted import ids, measure, summarise
 from tests.synthetic import Plant, fleet
 
@@ -58,9 +59,7 @@ def telemetry_of(
     *all_series: TelemetrySeries, cores: dict[str, int] | None = None
 ) -> DeviceTelemetry:
     devices = tuple(dict.fromkeys(item.device for item in all_series))
-    return DeviceTelemetry(
-        devices=devices, series=all_series, read_at=datetime.now(UTC), cores_count=cores
-    )
+    return DeviceTelemetry(devices=devices, series=all_series, read_at=utc_now(), cores_count=cores)
 
 
 def test_aggregates_two_devices_by_quantity() -> None:
@@ -147,7 +146,7 @@ def test_reports_telemetry_issues_only_during_bursts() -> None:
             at(7, IssueKind.WRAPPED),
             at(900, IssueKind.SILENT),
         ),
-        read_at=datetime.now(UTC),
+        read_at=utc_now(),
     )
     begun_at = datetime.fromtimestamp(START_S, UTC)
     result = witness_findings(reported, begun_at, begun_at + timedelta(seconds=LONG_S))

@@ -4,7 +4,6 @@ Its readings are aligned using the bursts. If this is not possible, they are not
 """
 
 from dataclasses import replace
-from datetime import UTC, datetime
 
 import numpy as np
 import pytest
@@ -18,11 +17,12 @@ from broadside.coordinator.core.measure.telemetry import (
     TelemetrySeries,
 )
 from broadside.coordinator.core.summary import RunSummary, Verdict
+from broadside.exchange.outage_log import utc_now
 from tests.planted import ids, summarise
 from tests.synthetic import Fleet, Plant, fleet
 
 BURSTS = [(1000.0, 1060.0), (1120.0, 1180.0)]
-NOW_AT = datetime.now(UTC)
+NOW_AT = utc_now()
 
 
 def export_series(

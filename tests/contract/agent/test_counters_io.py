@@ -1,0 +1,13 @@
+"""Tests for counters that need processes, sockets or real time."""
+
+import pytest
+
+from broadside.agent.counters import (
+    CountersUnreadable,
+    HostCounters,
+)
+
+
+def test_missing_interface_is_an_error_with_its_name() -> None:
+    with pytest.raises(CountersUnreadable, match=r"no interface none0.*BROADSIDE_AGENT_NIC"):
+        HostCounters("none0")
