@@ -139,6 +139,7 @@ class ClaimedJob:
         narrator = asyncio.create_task(self._narrate())
         prober = self._start_probing()
         pinger = self._start_pinging()
+        publisher = self._start_publishing()
         try:
             ending = await self._carry_out(guard)
             if ending.outcome is Outcome.ABANDONED and self._clock_moved is not None:
@@ -154,7 +155,7 @@ class ClaimedJob:
         finally:
             guard.cancel()
             narrator.cancel()
-            beside = [task for task in (prober, pinger) if task is not None]
+            beside = [task for task in (prober, pinger, publisher) if task is not None]
             for task in beside:
                 task.cancel()
             await asyncio.gather(*beside, guard, narrator, return_exceptions=True)
@@ -379,6 +380,20 @@ class ClaimedJob:
         self._pings = DevicePings(self._job, probe.device, probe.device_tcp_port)
         return asyncio.create_task(safely(self._pings.run(), "device_pings", self._context))
 
+    def _start_publishing(self) -> asyncio.Task[None] | None:
+        """Publish live values of the probes with the claim, if the job requests them."""
+        every_s = self._job.live_probes_s
+        if self._prober is None or every_s is None:
+            return None
+        return asyncio.create_task(self._publish_probes(self._prober, every_s))
+
+    async def _publish_probes(self, prober: Prober, every_s: float) -> None:
+        turn = turn_s(self._job.pair_index, every_s)
+        await asyncio.sleep(max(0.0, prober.first_at_s - time.time()) + turn)
+        while True:
+            await self._mark(probes=prober.live())
+            await asyncio.sleep(every_s)
+
     # Guard ------------------------------------------------------------------------------------
 
     async def _watch_run(self) -> str:
@@ -389,6 +404,7 @@ class ClaimedJob:
         """
         tools, now_s = self._tools, asyncio.get_running_loop().time
         watch = ControlWatch(instant_s=self._instant_s)
+        poll_s = _tighter(self._job.control_poll_s, tools.settings.control_poll_s)
         reads = ControlReads(
             lambda: tools.records.runs.read_control(self._job.run_id, self._job.pair_index),
             tools.stopping,
@@ -396,7 +412,7 @@ class ClaimedJob:
         try:
             while True:
                 reads.ask()
-                ask_at_s = now_s() + watch.pause_s(tools.settings.control_poll_s, time.time())
+                ask_at_s = now_s() + watch.pause_s(poll_s, time.time())
                 while now_s() < ask_at_s:
                     news = await reads.next(min(ask_at_s - now_s(), self._stops_in_s()))
                     if tools.stopping.is_set():

@@ -11,21 +11,30 @@ import asyncio
 import hashlib
 import logging
 import math
+import statistics
 import struct
 import time
 from array import array
 from collections import OrderedDict
+from collections.abc import Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Final, Self
 
 from broadside.agent.agent_settings import AgentSettings
-from broadside.exchange.messages import Job
+from broadside.exchange.messages import Job, LiveProbes
 from broadside.exchange.second_rows import UNSENT, Probes
 
 # Seconds after which a probe without a response is lost.
 WAIT_S: Final = 1.0
 # Maximum delay in seconds for a probe to be sent, limited to half a step.
 LATE_S: Final = 0.05
+# Span of the newest responses for a live round trip, in seconds.
+LIVE_RTT_S: Final = 0.5
+# Span of the probes for a live loss, in seconds. Probes younger than LIVE_LOST_S are left out.
+LIVE_LOSS_S: Final = 1.0
+# Seconds after which a probe without a response is lost for a live value.
+LIVE_LOST_S: Final = 0.5
 # Maximum number of responses per second. This is enough for the probes of 1,000 pairs.
 ECHO_MAX_PER_S: Final = 20_000
 # Number of probes to remember if they were sent from the port of an echo service. Using the rate
@@ -47,6 +56,9 @@ class Prober(asyncio.DatagramProtocol):
     """Probes of a single job.
 
     Create it before the first probe is due, and call :meth:`run` to send all of them.
+
+    Attributes:
+        first_at_s: Unix timestamp of the first probe.
     """
 
     def __init__(self, job: Job) -> None:
@@ -56,11 +68,13 @@ class Prober(asyncio.DatagramProtocol):
         before = math.ceil(requested.before_s / self._step_s)
         span_s = job.duration_s + job.traffic.omit_s + requested.after_s
         count = before + math.ceil(span_s / self._step_s)
-        self._first_at_s = job.planned_start_at.timestamp() - before * self._step_s
+        self.first_at_s = job.planned_start_at.timestamp() - before * self._step_s
         self._rtt_s = array("f", [UNSENT]) * count
         self._sent_ns = array("q", [0]) * count
         self._token = probe_token(job)
         self._transport: asyncio.DatagramTransport | None = None
+        # Number of the last probe that was sent or skipped, plus one.
+        self._sent_count = 0
 
     async def run(self, address: str, port: int, bind: str | None) -> None:
         """Send all probes on time and wait for the last response.
@@ -73,7 +87,7 @@ class Prober(asyncio.DatagramProtocol):
         Raises:
             OSError: The socket cannot be opened.
         """
-        await asyncio.sleep(max(0.0, self._first_at_s - time.time() - LATE_S))
+        await asyncio.sleep(max(0.0, self.first_at_s - time.time() - LATE_S))
         self._transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
             lambda: self,
             local_addr=None if bind is None else (bind, 0),
@@ -81,9 +95,10 @@ class Prober(asyncio.DatagramProtocol):
         )
         try:
             for number in range(len(self._rtt_s)):
-                wait_s = self._first_at_s + number * self._step_s - time.time()
+                wait_s = self.first_at_s + number * self._step_s - time.time()
                 if wait_s > 0:
                     await asyncio.sleep(wait_s)
+                self._sent_count = number
                 if -wait_s <= min(LATE_S, self._step_s / 2):
                     self._send(number)
                 elif number % 64 == 0:
@@ -96,6 +111,7 @@ class Prober(asyncio.DatagramProtocol):
         assert self._transport is not None  # noqa: S101 - opened in run
         self._sent_ns[number] = time.monotonic_ns()
         self._rtt_s[number] = math.nan
+        self._sent_count = number + 1
         self._transport.sendto(_PROBE.pack(_MAGIC, number, self._token))
 
     def datagram_received(self, data: bytes, addr: object) -> None:
@@ -112,6 +128,34 @@ class Prober(asyncio.DatagramProtocol):
     def error_received(self, exc: Exception) -> None:
         """Ignore the error, because the probe will be lost if there is no service or no route."""
 
+    def live(self) -> LiveProbes:
+        """Return the values of the newest probes.
+
+        A probe without a response counts with the time since it was sent, if this is more than the
+        median of the responses. So a blocked path is visible before the probe is lost.
+        """
+        now_ns = time.monotonic_ns()
+        answered_s: list[float] = []
+        waiting_s: list[float] = []
+        losses: list[bool] = []
+        for number in range(self._sent_count - 1, -1, -1):
+            rtt_s, age_s = self._rtt_s[number], (now_ns - self._sent_ns[number]) / 1e9
+            if rtt_s == UNSENT:
+                continue
+            if age_s > LIVE_LOST_S + LIVE_LOSS_S:
+                break
+            if age_s > LIVE_LOST_S:
+                losses.append(not rtt_s <= LIVE_LOST_S)
+            if not math.isnan(rtt_s):
+                answered_s += [rtt_s] if age_s - rtt_s <= LIVE_RTT_S else []
+            elif age_s <= WAIT_S:
+                waiting_s.append(age_s)
+        return LiveProbes(
+            at=datetime.fromtimestamp(time.time(), UTC),
+            rtt_s=_live_rtt_s(answered_s, waiting_s),
+            loss_ratio=sum(losses) / len(losses) if losses else None,
+        )
+
     @property
     def probes(self) -> Probes:
         """Results so far. A probe that is still on its way is marked as not sent."""
@@ -123,7 +167,15 @@ class Prober(asyncio.DatagramProtocol):
                 for value, sent_ns in zip(self._rtt_s, self._sent_ns, strict=True)
             ),
         )
-        return Probes(first_at_s=self._first_at_s, every_s=self._step_s, rtt_s=rtt_s)
+        return Probes(first_at_s=self.first_at_s, every_s=self._step_s, rtt_s=rtt_s)
+
+
+def _live_rtt_s(answered_s: Sequence[float], waiting_s: Sequence[float]) -> float | None:
+    """Return the median round trip, or None without a probe."""
+    if not answered_s:
+        return max(waiting_s, default=None)
+    usual_s = statistics.median(answered_s)
+    return statistics.median([*answered_s, *(age_s for age_s in waiting_s if age_s > usual_s)])
 
 
 class Echo(asyncio.DatagramProtocol):

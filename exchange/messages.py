@@ -902,6 +902,10 @@ class Job(Message):
         clock_bound_max_s: The clock gate rejects a larger error bound of the clock, in seconds.
         shared_boot_id: Boot id of the kernel, if both ends read the same kernel's clock.
         raw: Which raw output of the client's engine is stored.
+        control_poll_s: Longest time between two reads of the control row. None uses the setting of
+            the agent.
+        live_probes_s: Time between two live values of the probes that the agent publishes. None
+            publishes no values.
         may_ignore: Dotted names of fields that an older agent may ignore. These fields do not
             affect the traffic.
     """
@@ -918,6 +922,8 @@ class Job(Message):
     clock_bound_max_s: SpanS = 0.05
     shared_boot_id: Identifier | None = Field(None, exclude_if=is_none)
     raw: RawPolicy = Field(RawPolicy.FAILED, exclude_if=is_failed_only)
+    control_poll_s: Annotated[float, Field(ge=0.1, le=60)] | None = Field(None, exclude_if=is_none)
+    live_probes_s: Annotated[float, Field(ge=0.1, le=60)] | None = Field(None, exclude_if=is_none)
     # True if the control row may end the burst before its planned end. Agents of versions that do
     # not know this reject the job.
     may_end_early: bool = False
@@ -1062,6 +1068,21 @@ class Control(Message):
     burst_end: BurstEnd | None = Field(None, exclude_if=is_none)
 
 
+class LiveProbes(Message):
+    """Probes of a pair in the last second or less.
+
+    Attributes:
+        at: Time of these values.
+        rtt_s: Median round trip, at most the second that a probe waits. None if no probe was sent.
+        loss_ratio: Share of the probes that had no response within half a second. None if no probe
+            is old enough.
+    """
+
+    at: UtcDatetime
+    rtt_s: float | None = None
+    loss_ratio: float | None = None
+
+
 class Claim(AgentMessage):
     """Record of the agent that took a job, and of its progress.
 
@@ -1077,6 +1098,7 @@ class Claim(AgentMessage):
         cookie: Engine identifier of the test, if known.
         clock: The clock reading when the job was armed.
         address: The source address of the traffic, if the agent knows it.
+        probes: Newest live values of the probes, if the job requests them.
         mss_bytes: Segment size of the test while it is running, if known.
     """
 
@@ -1089,6 +1111,7 @@ class Claim(AgentMessage):
     cookie: Text | None = None
     clock: ClockReading | None = None
     address: Address | None = None
+    probes: LiveProbes | None = None
     mss_bytes: Integer | None = Field(None, exclude_if=is_none)
 
 

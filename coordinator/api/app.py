@@ -40,6 +40,7 @@ from broadside.coordinator.notices.announcer import Announcer, Receiver
 from broadside.coordinator.runs.budgets import Budgets
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.early_stops import EarlyStops
+from broadside.coordinator.runs.guard_service import Guards
 from broadside.coordinator.runs.storage_watch import WriteProbe
 from broadside.coordinator.schedules.firing import Schedules
 from broadside.coordinator.studies.runner import Studies
@@ -126,7 +127,7 @@ def create_app(
     )
     coordinator.companions.append(app.state.studies)
     app.state.budgets = Budgets(coordinator)
-    coordinator.companions += [app.state.budgets, EarlyStops(coordinator)]
+    coordinator.companions += [app.state.budgets, EarlyStops(coordinator), Guards(coordinator)]
     app.state.schedules = Schedules(coordinator.fabric.private, coordinator, now=coordinator.now)
     # If a command exits after a run, it should not launch scheduled runs.
     if tick_s is not None:

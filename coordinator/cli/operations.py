@@ -266,10 +266,11 @@ class Operations:
             StorageGone: The store files were removed. The current task is interrupted.
         """
         from broadside.coordinator.coordinator_settings import CoordinatorSettings
+        from broadside.coordinator.runs.guard_service import Guards
         from broadside.coordinator.runs.storage_watch import storage_gone
 
         coordinator = self._coordinator
-        coordinator.companions += [self._studies, self._budgets]
+        coordinator.companions += [self._studies, self._budgets, Guards(coordinator)]
         tick_s = CoordinatorSettings().tick_s
         waiting, gone = asyncio.current_task(), asyncio.create_task(storage_gone(self._fabric))
         gone.add_done_callback(lambda task: task.cancelled() or (waiting and waiting.cancel()))

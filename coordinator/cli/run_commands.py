@@ -31,6 +31,8 @@ from broadside.coordinator.cli.text_tables import (
 from broadside.exchange.outage_log import utc_now
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from broadside.coordinator.cli.operations import Operations
     from broadside.coordinator.core.live.status import RunStatus
     from broadside.coordinator.core.summary import Course, RunSummary
@@ -42,6 +44,8 @@ def launch(  # noqa: PLR0913 - options
     assignments: Assignments = None,
     budget: Annotated[float | None, typer.Option(metavar="USD", min=0)] = None,
     unattended: Annotated[str | None, typer.Option("--end-at", metavar="TIME")] = None,
+    guard: Annotated[list[str] | None, typer.Option(metavar="LIMIT")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run")] = False,
     detach: Detach = False,
     plain: Plain = False,
     junit: Junit = None,
@@ -54,6 +58,8 @@ def launch(  # noqa: PLR0913 - options
     Args:
         budget: Cost limit; a burst that would exceed it is not started.
         unattended: Continue without a coordinator until this end, such as 26h or 2026-11-23T06:00Z.
+        guard: Limit that stops all traffic, such as "cpu_ratio > 80% for 1s"; can be repeated.
+        dry_run: Arm all guards and agents, and stop before the first byte.
     """
     from broadside.coordinator import scenarios
     from broadside.coordinator.cli.watch import follow
@@ -69,6 +75,9 @@ def launch(  # noqa: PLR0913 - options
             overrides["budget_usd"] = budget
         if unattended is not None:
             overrides |= _unattended_fields(unattended)
+        overrides |= _guard_fields(guard or [], overrides)
+        if dry_run:
+            overrides["dry_run"] = True
         # Report an error before any request is sent.
         spec = scenarios.load(scenario, overrides)
     except ValueError as error:
@@ -96,6 +105,18 @@ def _unattended_fields(text: str) -> dict[str, Any]:
     if duration_s is None:
         end_at = parse_end_time("--end-at", text, utc_now(), zone=None)
     return {"unattended_s": duration_s, "unattended_until_at": end_at}
+
+
+def _guard_fields(guards: list[str], overrides: "Mapping[str, Any]") -> dict[str, Any]:
+    """Return the fields of ``--guard``. A guard on probes also turns the probes on."""
+    from broadside.coordinator.core.guards import PROBE_QUANTITIES
+    from broadside.coordinator.core.run_spec import GUARD_PROBE_BEFORE_S
+
+    fields: dict[str, Any] = {"guards": guards} if guards else {}
+    is_probed = any(guard.strip().startswith(PROBE_QUANTITIES) for guard in guards)
+    if is_probed and not any(field.startswith("traffic.probe") for field in overrides):
+        fields["traffic.probe.before_s"] = GUARD_PROBE_BEFORE_S
+    return fields
 
 
 def watch(session: Session, run_id: RunArgument, plain: Plain = False) -> None:

@@ -34,6 +34,7 @@ from broadside.coordinator.cli.text_tables import (
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.quantities import parse_rate, parse_time
 from broadside.coordinator.studies import study as questions
+from broadside.coordinator.studies.sequential_rounds import expected_text
 from broadside.coordinator.studies.trials import trials_count
 from broadside.coordinator.views.charts import Theme
 from broadside.coordinator.views.charts.study_charts import chart_of
@@ -54,6 +55,25 @@ Pause = Annotated[float, typer.Option("--pause-s", min=0, help="Seconds between 
 Switch = Annotated[
     str | None, typer.Option(help="Switch of the coordinator that sets the mode of the device.")
 ]
+UntilCertain = Annotated[
+    bool,
+    typer.Option(
+        "--until-certain",
+        help="Take further rounds until the answer is certain (ab, sweep and search).",
+    ),
+]
+Margin = Annotated[
+    float, typer.Option(help="Largest relative difference that does not matter.", min=0, max=1)
+]
+Scatter = Annotated[
+    float, typer.Option(help="Expected scatter between bursts, as a ratio.", min=0, max=1)
+]
+MaxRounds = Annotated[
+    int, typer.Option(help="Maximum number of rounds, or of trials at one rate.", min=3)
+]
+StudyBudget = Annotated[
+    float | None, typer.Option(metavar="USD", min=0, help="Cost limit of all trials.")
+]
 StudyArgument = Annotated[str, typer.Argument(metavar="STUDY", help="Study id, or `last`.")]
 
 
@@ -65,6 +85,11 @@ def _execute(  # noqa: PLR0913 - options
     name: Name = None,
     pause_s: Pause = 0.0,
     detach: Detach = False,
+    until_certain: UntilCertain = False,
+    margin: Margin = 0.02,
+    scatter: Scatter = 0.01,
+    max_rounds: MaxRounds = 20,
+    study_budget: StudyBudget = None,
     *,
     command: Sequence[str] | None = None,
 ) -> NoReturn:
@@ -78,6 +103,11 @@ def _execute(  # noqa: PLR0913 - options
         name: Name of the study.
         pause_s: Seconds between two trials.
         detach: Only create the study.
+        until_certain: Take further rounds until the answer is certain.
+        margin: Largest relative difference that does not matter.
+        scatter: Expected scatter between bursts.
+        max_rounds: Maximum number of rounds.
+        study_budget: Cost limit of all trials.
         command: Drill command. It is executed by this process, and never sent to an API.
     """
     try:
@@ -87,12 +117,22 @@ def _execute(  # noqa: PLR0913 - options
             question=question,
             spec=spec.to_fields(),
             pause_s=pause_s,
+            sequential=questions.Sequential(
+                margin_ratio=margin,
+                scatter_ratio=scatter,
+                rounds_max_count=max_rounds,
+                budget_usd=study_budget,
+            )
+            if until_certain
+            else None,
             by=user_name(),
         )
     except ValidationError as error:
         exit_usage(scenarios.explain(error))
 
     async def work(client: "Operations") -> questions.Study:
+        if (text := expected_text(request.study())) is not None:
+            typer.echo(text, err=True)
         client.drill_command = command
         study = await client.create_study(request)
         typer.echo(f"study {study.study_id}", err=True)

@@ -9,6 +9,7 @@ from broadside.coordinator.cli.exit_codes import Exit
 from broadside.coordinator.cli.terminal_text import one_line
 from broadside.coordinator.cli.text_tables import Column, cells, open_console, print_table
 from broadside.coordinator.core import formatting
+from broadside.coordinator.core.guards import GuardReport
 from broadside.coordinator.core.metrics import received_at
 from broadside.coordinator.core.run_trends import bursts_of
 from broadside.coordinator.core.summary import (
@@ -20,6 +21,7 @@ from broadside.coordinator.core.summary import (
     Verdict,
     severity_rank,
 )
+from broadside.coordinator.views.guard_tables import GUARD_COLUMNS, guard_row, impact_table
 from broadside.coordinator.views.metric_rows import metric_rows
 
 EXITS: Final = {
@@ -56,6 +58,8 @@ def print_summary(summary: RunSummary, *, notes: bool = False) -> None:
         _print_engine_metrics(summary, console)
     if summary.course is not None:
         print_trends(summary.course, console=console)
+    if summary.guards is not None:
+        _print_guards(summary.guards, console)
     print_verdict(summary, console, notes=notes)
 
 
@@ -92,6 +96,14 @@ def _print_findings(findings: Iterable[Finding], console: Console) -> None:
         console.print(f"- {finding.severity}: {one_line(finding.sentence)}", markup=False)
         if finding.next_step:
             console.print(f"    next: {one_line(finding.next_step)}", markup=False)
+
+
+def _print_guards(guards: GuardReport, console: Console) -> None:
+    """Print the guards and, if one of them stopped the run, the impact second by second."""
+    print_table("guards", GUARD_COLUMNS, list(map(guard_row, guards.guards)), console=console)
+    if guards.seconds:
+        columns, rows = impact_table(guards)
+        print_table("impact", columns, rows, console=console)
 
 
 def _print_metrics(summary: RunSummary, console: Console) -> None:

@@ -7,6 +7,7 @@ __all__ = [
     "arrays",
     "documented_limits",
     "formatting",
+    "guards",
     "long_run_checks",
     "metrics",
     "plain_fields",

@@ -7,6 +7,16 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field, PrivateAttr, StrictBool, StringConstraints
 
+from broadside.coordinator.core.guards import (
+    CONTROL_POLL_S,
+    FAST_PAIRS_MAX_COUNT,
+    GUARDS_MAX_COUNT,
+    LIVE_PROBES_S,
+    PROBE_PAIRS_MAX_COUNT,
+    PROBE_RTT,
+    PROBE_WAIT_S,
+    Guard,
+)
 from broadside.coordinator.core.plan_seal import document_digest, with_seal
 from broadside.coordinator.core.thresholds import ALL_THRESHOLDS, PROBES, WITNESSES, Objective
 from broadside.exchange.engines import filled_in, find, measures, scaled
@@ -37,6 +47,10 @@ ARM_GAP_MIN_S = 5.0
 COLLECT_S: Final = 25.0
 # Additional seconds to create and remove the tunnels at both ends.
 TUNNEL_GAP_S = 4.0
+# Time between the first probe and the burst, so that a guard has values before the first byte.
+GUARD_PROBE_BEFORE_S: Final = 4.0
+# Time from the launch to the first burst of a run with guards.
+GUARD_LEAD_MIN_S: Final = 8
 # Shortest duration of a burst that is ended early, in seconds: by default, and where RFC 9411 is
 # claimed, which recommends it.
 SUSTAIN_S: Final = 60
@@ -90,6 +104,10 @@ class RunSpec(Message):
     labels: Mapping[str, str] = {}
     # Description of the device for the report, such as SKU, region or IDPS mode.
     device: Mapping[str, str] = {}
+    # Limits on live values that stop all traffic, see docs/guards.md.
+    guards: Annotated[tuple[Guard, ...], Field(max_length=GUARDS_MAX_COUNT)] = ()
+    # True stops the run shortly before the first byte, to test the guards and the stop path.
+    dry_run: StrictBool = False
 
     def problems(self) -> tuple[str, ...]:
         """Return the reasons why this cannot be launched, each as ``field: problem; fix``."""
@@ -98,6 +116,7 @@ class RunSpec(Message):
             *self._unmeasured_goals(),
             *self._short_period(),
             *self._two_ends(),
+            *self._unarmed_guards(),
             *self._early_stop(),
         )
 
@@ -161,6 +180,35 @@ class RunSpec(Message):
                 f"unattended_s, unattended_until_at: {self.unattended_s} s and "
                 f"{self.unattended_until_at:%Y-%m-%d %H:%M:%S} UTC; set only one of them"
             )
+
+    def _unarmed_guards(self) -> Iterator[str]:
+        probe = self.traffic.probe
+        for guard in self.guards:
+            if guard.quantity == PROBE_RTT and guard.limit >= PROBE_WAIT_S:
+                yield (
+                    f"guards: {guard}: a probe is lost after {PROBE_WAIT_S:g} s; set a lower "
+                    "limit, or use probe_loss_ratio"
+                )
+            if guard.is_probe and (probe is None or probe.before_s < GUARD_PROBE_BEFORE_S):
+                yield (
+                    f"guards: {guard}: probes must begin {GUARD_PROBE_BEFORE_S:g} s before the "
+                    f"burst; set traffic.probe.before_s={GUARD_PROBE_BEFORE_S:g}"
+                )
+        if self.is_guarded and self.is_unattended:
+            yield (
+                "guards, unattended_s: agents that work without a coordinator have no guards; "
+                "remove one of them"
+            )
+        if self.is_guarded and self.lead_s < GUARD_LEAD_MIN_S:
+            yield (
+                f"lead_s: {self.lead_s} s is too short to arm guards; set at least "
+                f"{GUARD_LEAD_MIN_S} s"
+            )
+
+    @property
+    def is_guarded(self) -> bool:
+        """True if guards, or a dry run, can stop the run."""
+        return bool(self.guards) or self.dry_run
 
     @property
     def is_unattended(self) -> bool:
@@ -410,6 +458,8 @@ class Plan(Message):
     def jobs(self, burst: Burst) -> Iterator[Job]:
         """Yield the jobs for one burst, in pair order."""
         traffic = self.traffic
+        is_probed = any(guard.is_probe for guard in self.spec.guards)
+        is_fast = self.spec.is_guarded and len(self.pairs) <= FAST_PAIRS_MAX_COUNT
         for pair in self.pairs:
             is_sample = pair.index == 0 and self.spec.raw is not RawPolicy.NONE
             yield Job(
@@ -425,4 +475,8 @@ class Plan(Message):
                 clock_bound_max_s=self.spec.clock_bound_max_s,
                 shared_boot_id=self.shared_boot_id,
                 raw=RawPolicy.ALL if is_sample else self.spec.raw,
+                control_poll_s=CONTROL_POLL_S if is_fast else None,
+                live_probes_s=LIVE_PROBES_S
+                if is_probed and pair.index < PROBE_PAIRS_MAX_COUNT
+                else None,
             )

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Annotated, Any, Final, Literal
 
 from broadside.coordinator.core import formatting
+from broadside.coordinator.core.guards import GuardReport
 from broadside.coordinator.core.metrics import Layer
 from broadside.exchange.messages import (
     EndCause,
@@ -797,6 +798,9 @@ class DeviceSummary(Message):
     ping_icmp_s: DeviceFigure | None = None
     ping_tcp_s: DeviceFigure | None = None
     ping_loss_ratio: DeviceFigure | None = None
+    # Checks of a URL behind the device.
+    url_s: DeviceFigure | None = None
+    url_failed_ratio: DeviceFigure | None = None
 
 
 class Spike(Message):
@@ -1232,6 +1236,8 @@ class RunSummary(Message):
     findings: tuple[Finding, ...] = ()
     # Set by summarise_run.
     course: Course | None = None
+    # Values of the guards, and the impact second by second if one of them stopped the run.
+    guards: GuardReport | None = None
     # True if the pairs are only in the documents of the bursts, because there are many.
     pairs_omitted: bool = False
     bursts: tuple[BurstSummary, ...] = ()

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from broadside.coordinator.core.formatting import Unit, quantity_text
 from broadside.coordinator.core.metrics import Layer
-from broadside.exchange.messages import Message, is_none
+from broadside.exchange.messages import Message
 
 
 class Objective(Message):
@@ -53,9 +53,9 @@ class Objective(Message):
     # Largest time between the first bytes of the pairs.
     start_spread_max_s: Annotated[float, Field(gt=0, le=60)] = 0.1
     # ``when-certain`` ends each burst as soon as its rate is certainly above or below the limit.
-    stop: Literal["when-certain"] | None = Field(None, exclude_if=is_none)
+    stop: Literal["when-certain"] | None = None
     # Shortest burst in seconds with ``stop``. None means 60 s, or 300 s where RFC 9411 is claimed.
-    sustain_min_s: Annotated[int, Field(ge=10, le=86_400)] | None = Field(None, exclude_if=is_none)
+    sustain_min_s: Annotated[int, Field(ge=10, le=86_400)] | None = None
 
 
 class MetricSource(StrEnum):

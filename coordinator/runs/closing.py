@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
+from broadside.coordinator.core.judge.guard_report import with_guards
 from broadside.coordinator.core.judge.summarise import RunContext, summarise_run
 from broadside.coordinator.core.live.status import BurstPhase, BurstRows, RunStatus
 from broadside.coordinator.core.measure.burst import measure_burst
@@ -36,6 +37,7 @@ from broadside.coordinator.device.telemetry.telemetry_storage import (
     load_telemetry,
 )
 from broadside.coordinator.runs.evidence_loader import read_evidence
+from broadside.coordinator.runs.guard_records import guards_pending, read_guards
 from broadside.coordinator.runs.outage_store import read_outages, save_outages
 from broadside.coordinator.runs.overlapping_runs import (
     OverlappingRuns,
@@ -184,9 +186,9 @@ class Closing:
         if not await self._records.private.acquire_judging(plan.run_id, reservation, now):
             return None
         inputs = await self._collect(plan)
-        if inputs is None:
-            return None
         control = await self._records.runs.read_control(plan.run_id)
+        if inputs is None or await guards_pending(self._records, plan, control, self._now()):
+            return None
         part = ran(plan, control)
         bursts = [await self._load_or_measure(part, burst) for burst in part.bursts]
         outages = await save_outages(self._records, plan, self._outages, self._now())
@@ -314,7 +316,9 @@ class Closing:
                 neighbours=inputs.overlapping.bursts,
             ),
         )
-        return with_abort(with_budget(summary, plan, control), control)
+        guards = await read_guards(self._records, plan, control, bursts)
+        summary = with_abort(with_budget(summary, plan, control), control)
+        return with_guards(summary, plan, control, guards)
 
     async def ledger_span(self, plan: Plan) -> RunSpan:
         """Return the time span of ledger data that a run needs."""

@@ -27,6 +27,7 @@ from broadside.coordinator.core.run_spec import COLLECT_S, LedgerPromise, Plan, 
 from broadside.coordinator.core.summary import RunSummary
 from broadside.coordinator.device.telemetry.collector import TelemetryCollector
 from broadside.coordinator.device.telemetry.device_counter import open_counter
+from broadside.coordinator.device.telemetry.live_readings import LiveReadings
 from broadside.coordinator.device.telemetry.source import TelemetrySource
 from broadside.coordinator.device.telemetry.stabilization import StableReader
 from broadside.coordinator.imports.stored_imports import recompute_import
@@ -79,6 +80,7 @@ class Coordinator:
         prices: Price list for estimates and costs.
         stored: Read access to stored runs.
         dead_letters: Dead letters of the queue.
+        live: Newest telemetry, for guards.
         ticked_at: Time at which all runs were last processed, or None before the first time.
         companions: Background services that run beside the coordinator.
     """
@@ -97,6 +99,7 @@ class Coordinator:
         counter = open_counter(sources)
         self._counter_reader = None if counter is None else StableReader(counter, now)
         self._collector = TelemetryCollector(sources, now)
+        self.live = LiveReadings(sources)
         self._now = now
         self.prices = prices or load_prices()
         # Seconds until the last tick expects work.
@@ -146,6 +149,7 @@ class Coordinator:
             prices=self.prices,
             ledger=None if counter is None else LedgerPromise(source=counter.name),
             quantities=self._collector.quantities,
+            live=self.live,
         )
         self.launch, self.prepare, self.release = (
             launcher.launch,

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
+from broadside.coordinator.core.guards import Guard, slow_guard_warnings, worst_of
 from broadside.coordinator.core.measure.telemetry import Quantity
 from broadside.coordinator.core.plan.budget import basis
 from broadside.coordinator.core.plan.cost_estimate import Appraisal, OverBudget, estimate
@@ -29,6 +30,7 @@ from broadside.coordinator.core.plan.planner import Infeasible, Problem, Site, l
 from broadside.coordinator.core.plan.planner import plan as make_plan
 from broadside.coordinator.core.plan.price import Prices
 from broadside.coordinator.core.run_spec import LedgerPromise, Plan, RunSpec
+from broadside.coordinator.device.telemetry.live_readings import LiveReadings
 from broadside.coordinator.request_errors import KeyReused, LaunchUnderWay, UnknownRun
 from broadside.coordinator.runs.device_history import read_history
 from broadside.coordinator.runs.dispatch import Dispatch
@@ -99,6 +101,7 @@ class Launcher:
         prices: Price list for the budget.
         ledger: Name of the configured device counter, or None.
         quantities: Telemetry quantities of each configured source.
+        live: Newest telemetry, for guards.
     """
 
     private: Table
@@ -112,6 +115,7 @@ class Launcher:
     prices: Prices
     ledger: LedgerPromise | None
     quantities: Mapping[str, frozenset[Quantity]]
+    live: LiveReadings
     # Released runs with jobs that are not queued yet.
     _released: "asyncio.Queue[Plan]" = field(default_factory=asyncio.Queue)
 
@@ -307,7 +311,45 @@ class Launcher:
                 witnesses=self.quantities,
             ),
         )
+        if spec.guards:
+            plan = await self._with_guards(plan)
         return plan, live(presences, now)
+
+    async def _with_guards(self, plan: Plan) -> Plan:
+        """Return the plan with warnings about slow guards.
+
+        Raises:
+            Infeasible: A guard has no value, or its limit is already breached.
+        """
+        guards = plan.spec.guards
+        await self.live.poll_once({guard.quantity for guard in guards})
+        problems = [
+            problem
+            for guard in guards
+            if not guard.is_probe and (problem := self._guard_problem(guard)) is not None
+        ]
+        if problems:
+            raise Infeasible(problems)
+        slow = slow_guard_warnings(guards, self.live.intervals_s)
+        warnings = (*plan.warnings, *slow)
+        return plan.model_copy(update={"warnings": warnings, "seal_sha256": None}).sealed()
+
+    def _guard_problem(self, guard: Guard) -> Problem | None:
+        values = self.live.values_of(guard)
+        if not values:
+            return Problem(
+                field="guards",
+                message=f"{guard}: there is no value, so the guard cannot be armed",
+                fix="check the source with `broadside doctor`, or remove the guard",
+            )
+        worst = worst_of(guard, values)
+        if not guard.broken_by(worst.value):
+            return None
+        return Problem(
+            field="guards",
+            message=f"{guard}: {worst.source} has {guard.format(worst.value)} before the launch",
+            fix="wait until the value is within the limit, or change the limit",
+        )
 
     async def check(self, spec: RunSpec) -> None:
         """Raise the error that a launch of this run would raise now. Nothing is stored."""

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, assert_never
 
 import numpy as np
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.comparison import Comparison
+from broadside.coordinator.core.comparison.sequential import Decision, SequentialResult
 from broadside.coordinator.core.formatting import Unit
 from broadside.coordinator.core.measure.experiments.drill import DrillResult, ExecutedEvent
 from broadside.coordinator.core.measure.experiments.scale_out import ScaleOut
@@ -19,6 +20,8 @@ from broadside.coordinator.core.summary import DisruptionKind, RunSummary
 from broadside.coordinator.studies.drill_text import drilled
 from broadside.coordinator.studies.scale_out_text import scaled_out
 from broadside.coordinator.studies.search import search_answer
+from broadside.coordinator.studies.sequential_rounds import comparisons
+from broadside.coordinator.studies.sequential_rounds import notes as sequential_notes
 from broadside.coordinator.studies.study import (
     AB,
     ENGINE,
@@ -222,7 +225,7 @@ def conclude(
         case Sweep():
             conclusion = _swept(question, complete)
         case Search():
-            conclusion = _searched(question, study.spec, results, complete_count=len(complete))
+            conclusion = _searched(study, question, results, complete_count=len(complete))
         case AB():
             conclusion = _alternated(question, complete, comparison, scale=study.spec.scale)
         case Matrix():
@@ -233,11 +236,55 @@ def conclude(
             conclusion = drilled(event, close_up if isinstance(close_up, DrillResult) else None)
         case _:
             assert_never(question)
+    if isinstance(question, AB | Sweep) and study.sequential is not None:
+        conclusion = _sequential(study, conclusion, results)
     sentence = conclusion.sentence
     if study.spec.scale != 1 and "bit/s" in sentence:
         sentence += f" (at real scale; the lab is at 1:{study.spec.scale:g})"
-    notes = (*conclusion.notes, *_notes(results, floor, question), *_engine_notes(study))
+    notes = (
+        *conclusion.notes,
+        *_notes(results, floor, question),
+        *_engine_notes(study),
+        *sequential_notes(study, results),
+    )
     return conclusion.model_copy(update={"sentence": sentence, "notes": notes})
+
+
+def _sequential(
+    study: StudySpec, conclusion: Conclusion, results: Sequence[TrialResult]
+) -> Conclusion:
+    """Return the conclusion with the intervals that hold at all times."""
+    assert isinstance(study.question, AB | Sweep)  # noqa: S101 - checked by the caller
+    compared = comparisons(study, results, planned_trials(study.question))
+    texts = [_compared_text(one) for one in compared]
+    sentence = conclusion.sentence
+    if texts and isinstance(study.question, AB):
+        sentence = texts[0]
+    elif texts:
+        sentence = f"{sentence}; {'; '.join(texts)}"
+    return conclusion.model_copy(update={"sentence": sentence, "sequential": compared})
+
+
+def _compared_text(one: SequentialResult) -> str:
+    change = one.ratio - 1
+    verb = "costs" if change < 0 else "adds"
+    size = formatting.ratio(abs(change), 1)
+    if one.ratio_low is None or one.ratio_high is None:
+        span = "without an interval"
+    else:
+        low, high = sorted((1 - one.ratio_low, 1 - one.ratio_high), key=abs)
+        if change >= 0:
+            low, high = -low, -high
+        span = f"{formatting.ratio(low, 1)} to {formatting.ratio(high, 1)}"
+    certain = {
+        Decision.DIFFERENT: "certain",
+        Decision.EQUIVALENT: "certain to be within the margin",
+        Decision.OPEN: "not certain",
+    }[one.decision]
+    return (
+        f"{one.b} {verb} {size} ({span}) of throughput against {one.a}: {certain} after "
+        f"{one.rounds_count} rounds, at an error rate of {formatting.ratio(one.error_ratio, 1)}"
+    )
 
 
 def _notes(results: Sequence[TrialResult], floor: float, question: Question) -> Iterator[str]:
@@ -312,7 +359,8 @@ def _swept(question: Sweep, results: Sequence[TrialResult]) -> Conclusion:
     if not lines:
         return Conclusion(sentence=f"the sweep has no result: {_NONE_COMPLETE}")
     knees, sentences = [], []
-    for label, points in lines.items():
+    for label, repeated in lines.items():
+        points = _averaged(repeated)
         field = f"{axis.field} {label}".rstrip()
         if not axis.is_numeric:
             sentences.append(f"{field}: {_ranked(axis, points)}")
@@ -321,6 +369,25 @@ def _swept(question: Sweep, results: Sequence[TrialResult]) -> Conclusion:
         knees += [knee] if knee is not None else []
         sentences.append(f"{field}: {sentence}")
     return Conclusion(sentence="; ".join(sentences), knees=tuple(knees))
+
+
+def _averaged(points: Sequence[_Point]) -> list[_Point]:
+    """Return one point for each value, with the mean rate of its trials."""
+    by_value: dict[Any, list[_Point]] = {}
+    for point in points:
+        by_value.setdefault(point.value, []).append(point)
+    return [
+        replace(
+            group[0],
+            bits_per_second=sum(point.bits_per_second for point in group) / len(group),
+            half_width_bits_per_second=max(
+                (p.half_width_bits_per_second or 0.0 for p in group), default=None
+            ),
+        )
+        if len(group) > 1
+        else group[0]
+        for group in by_value.values()
+    ]
 
 
 def _bent(field: str, points: Sequence[_Point]) -> tuple[Knee | None, str]:
@@ -354,13 +421,14 @@ def _ranked(axis: Axis, points: Sequence[_Point]) -> str:
 
 
 def _searched(
+    study: StudySpec,
     question: Search,
-    spec: RunSpec,
     results: Sequence[TrialResult],
     *,
     complete_count: int,
 ) -> Conclusion:
-    answer = search_answer(question, spec, results)
+    spec = study.spec
+    answer = search_answer(question, spec, results, study.sequential)
     goals = [_loss_goal(question, spec)]
     if question.rtt_mean_max_s is not None:
         goals.append(f"a mean RTT of at most {formatting.time(question.rtt_mean_max_s)}")
@@ -391,6 +459,9 @@ def _searched(
         and formatting.rate(sent) != formatting.rate(highest)
     ):
         sentence += f"; at the highest rate senders sent {formatting.rate(sent)}"
+    if answer.open_bits_per_second:
+        rates = ", ".join(map(formatting.rate, answer.open_bits_per_second))
+        sentence += f"; the decision is not certain at {rates}"
     return Conclusion(sentence=sentence, found=answer)
 
 

@@ -31,11 +31,13 @@ from broadside.coordinator.request_errors import (
     UnknownStudy,
 )
 from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.coordinator.runs.run_cost import cost_of
 from broadside.coordinator.scenarios import ScenarioError
 from broadside.coordinator.studies.conclude import comparison_wanted, conclude, result_of
 from broadside.coordinator.studies.drill_reader import read_drill
 from broadside.coordinator.studies.events import Events, check_drill
 from broadside.coordinator.studies.scale_out_reader import read_scale_out, read_scaling
+from broadside.coordinator.studies.sequential_rounds import expected_text
 from broadside.coordinator.studies.study import (
     AB,
     CloseUp,
@@ -130,7 +132,13 @@ class Studies:
         self._check(spec, command)
         now = self._now()
         study_id = f"{now:%Y%m%d-%H%M%S}-{spec.name.replace('_', '-')}-{secrets.token_hex(2)}"
-        study = Study(study_id=study_id, spec=spec, created_at=now, created_by=by)
+        study = Study(
+            study_id=study_id,
+            spec=spec,
+            created_at=now,
+            created_by=by,
+            expected=expected_text(spec),
+        )
         if command is not None:
             self._events.commands[study_id] = tuple(command)
             lock = {"locked_by": self._name, "locked_until_at": now + timedelta(seconds=HOLD_S)}
@@ -355,8 +363,19 @@ class Studies:
                 "scaling": await read_scaling(self._coordinator, study, run_id, trial),
                 "offered_bits_per_second": trial.offered_bits_per_second,
                 "concurrent_run_ids": tuple(await self._beside(study.study_id, run_id)),
+                "cost_usd": await self._cost_usd(study, run_id),
             }
             await self._record(study, result.model_copy(update=more))
+
+    async def _cost_usd(self, study: Study, run_id: str) -> float | None:
+        """Return the cost of a trial at real scale, or None without a budget."""
+        sequential = study.spec.sequential
+        if sequential is None or sequential.budget_usd is None:
+            return None
+        records = self._coordinator.fabric.records
+        plan = await self._coordinator.stored.read_plan(run_id)
+        control = await records.runs.read_control(run_id)
+        return await cost_of(records, plan, control, self._coordinator.prices)
 
     def _verdict_of(self, study_id: str, run_id: str) -> RunSummary | None:
         """Return the verdict for a trial if its feed already has it."""

@@ -24,13 +24,14 @@ Missing data can therefore never increase the answer.
 import contextlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from broadside.coordinator.core.comparison.sequential import Decision, loss_decision
 from broadside.coordinator.core.measure.grid.align import CELL_FULL_RATIO
 from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.core.summary import LimiterName
-from broadside.coordinator.studies.study import Found, Search, TrialResult, Why
+from broadside.coordinator.studies.study import Found, Search, Sequential, TrialResult, Why
 from broadside.exchange.messages import Protocol
 
 _FOREVER_S: Final = 1e9
@@ -64,6 +65,10 @@ class _OfferedTrial:
     spec: RunSpec
     result: TrialResult
     offered: float
+    # Mean loss of all trials at this rate, if there are several.
+    mean_loss_ratio: float | None = None
+    # False if they were not enough for a certain decision.
+    is_certain: bool = True
 
     @property
     def is_udp(self) -> bool:
@@ -123,6 +128,8 @@ class _OfferedTrial:
     @property
     def counted_loss_ratio(self) -> float:
         """Part of the sent data that is counted as lost, 0 to 1."""
+        if self.mean_loss_ratio is not None:
+            return self.mean_loss_ratio
         lost, most = self.lost_ratio, self.question.shortfall_max_ratio
         if lost is None or not self.is_measured or self.is_generator_limited:
             return 1.0
@@ -149,7 +156,14 @@ class _OfferedTrial:
 class _Replay:
     """Measurer that answers from stored results, in order."""
 
-    def __init__(self, question: Search, spec: RunSpec, results: Sequence[TrialResult]) -> None:
+    def __init__(
+        self,
+        question: Search,
+        spec: RunSpec,
+        results: Sequence[TrialResult],
+        sequential: Sequential | None,
+    ) -> None:
+        self._sequential = sequential
         self._question = question
         self._spec = spec
         self._left = list(results)
@@ -169,7 +183,7 @@ class _Replay:
 
         if not self._left:
             raise _NextOffer(intended_load)
-        trial = _OfferedTrial(self._question, self._spec, self._left.pop(0), intended_load)
+        trial = self._trial(intended_load)
         self.trials.append(trial)
         return MeasurementResult(
             intended_duration=intended_duration,
@@ -177,6 +191,30 @@ class _Replay:
             offered_count=_COUNTS,
             loss_count=round(_COUNTS * trial.counted_loss_ratio),
         )
+
+    def _trial(self, offered: float) -> _OfferedTrial:
+        """Return the next trial, or the trials at this rate together if the study is sequential.
+
+        Raises:
+            _NextOffer: The loss at this rate is not certain yet.
+        """
+        trials = [_OfferedTrial(self._question, self._spec, self._left.pop(0), offered)]
+        if self._sequential is None:
+            return trials[0]
+        most = self._question.shortfall_max_ratio
+        while True:
+            losses = [trial.counted_loss_ratio for trial in trials]
+            decision = loss_decision(losses, most)
+            if decision is not Decision.OPEN or len(trials) >= self._sequential.rounds_max_count:
+                break
+            if not self._left:
+                raise _NextOffer(offered)
+            result = self._left.pop(0)
+            trials.append(_OfferedTrial(self._question, self._spec, result, offered))
+        mean = sum(losses) / len(losses)
+        # The reason of a failure is that of the worst trial.
+        shown = trials[losses.index(max(losses))] if mean > most else trials[-1]
+        return replace(shown, mean_loss_ratio=mean, is_certain=decision is not Decision.OPEN)
 
 
 def loss_ratio(
@@ -193,13 +231,19 @@ def loss_ratio(
     return _OfferedTrial(question, spec, result, offered_bits_per_second).counted_loss_ratio
 
 
-def next_offer(question: Search, spec: RunSpec, results: Sequence[TrialResult]) -> float | None:
+def next_offer(
+    question: Search,
+    spec: RunSpec,
+    results: Sequence[TrialResult],
+    sequential: Sequential | None = None,
+) -> float | None:
     """Return the rate for the next trial, or None if the search has finished.
 
     Args:
         question: The search.
         spec: Run specification.
         results: Results of all trials in order.
+        sequential: Repeats each rate until its loss is certain. None uses one trial for each.
 
     Returns:
         Payload rate in bit/s at real scale.
@@ -207,21 +251,27 @@ def next_offer(question: Search, spec: RunSpec, results: Sequence[TrialResult]) 
     if len(results) >= question.trials_max_count:
         return None
     try:
-        _search(question, _Replay(question, spec, results))
+        _search(question, _Replay(question, spec, results, sequential))
     except _NextOffer as offer:
         return offer.bits_per_second
     return None
 
 
-def search_answer(question: Search, spec: RunSpec, results: Sequence[TrialResult]) -> Found:
+def search_answer(
+    question: Search,
+    spec: RunSpec,
+    results: Sequence[TrialResult],
+    sequential: Sequential | None = None,
+) -> Found:
     """Return the answer of the search from the trials so far.
 
     Args:
         question: The search.
         spec: Run specification.
         results: Results of all trials in order.
+        sequential: See :func:`next_offer`.
     """
-    replay = _Replay(question, spec, results)
+    replay = _Replay(question, spec, results, sequential)
     with contextlib.suppress(_NextOffer):
         _search(question, replay)
     most = question.shortfall_max_ratio
@@ -243,6 +293,7 @@ def search_answer(question: Search, spec: RunSpec, results: Sequence[TrialResult
         lowest_failing_why=next((reason for reason in Why if reason in reasons), None),
         width_ratio=None if best is None or failing is None else 1 - best.offered / failing,
         trial_index=None if best is None else best.result.index,
+        open_bits_per_second=tuple(t.offered for t in replay.trials if not t.is_certain),
     )
 
 

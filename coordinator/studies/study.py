@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
+from itertools import product
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, StrictBool, StringConstraints, model_validator
 
 from broadside.coordinator import scenarios
 from broadside.coordinator.core.comparison import Comparison
+from broadside.coordinator.core.comparison.sequential import SequentialResult
 from broadside.coordinator.core.measure.experiments.drill import DrillResult, ExecutedEvent
 from broadside.coordinator.core.measure.experiments.scale_out import ScaleOut, Scaling
 from broadside.coordinator.core.run_spec import RunSpec
@@ -106,6 +108,8 @@ class Sweep(Message):
 
     kind: Literal["sweep"] = "sweep"
     axes: tuple[Axis, ...] = Field(min_length=1, max_length=2)
+    # Number of rounds over all values, every second one in reverse order.
+    rounds_count: Annotated[Integer, Field(ge=1, le=TRIALS_MAX_COUNT)] = 1
 
     @model_validator(mode="after")
     def _axes_differ(self) -> "Sweep":
@@ -248,6 +252,23 @@ _OVER_TIME: Final = ("drill", "scaleout")
 Question = Annotated[Sweep | Search | AB | Matrix | Staircase | Drill, Field(discriminator="kind")]
 
 
+class Sequential(Message):
+    """Further rounds until the answer is certain, or until a limit is reached.
+
+    A round is two bursts of an A/B comparison (one of each state), one burst for each value of a
+    sweep, or one burst at a rate of a search.
+    """
+
+    # Largest relative difference that does not matter.
+    margin_ratio: Annotated[Number, Field(gt=0, lt=1)] = 0.02
+    # Expected scatter between bursts, for the expected number of bursts.
+    scatter_ratio: Annotated[Number, Field(gt=0, lt=1)] = 0.01
+    # Limit for the rounds. For a search, this is the limit for one rate.
+    rounds_max_count: Annotated[Integer, Field(ge=3, le=TRIALS_MAX_COUNT)] = 20
+    # Limit for the cost of all bursts, in US dollars at real scale.
+    budget_usd: Annotated[Number, Field(gt=0)] | None = None
+
+
 class StudySpec(Message):
     """Specification of a study, with the question and the run to change for it."""
 
@@ -258,6 +279,8 @@ class StudySpec(Message):
     pause_s: Annotated[Number, Field(ge=0, le=3600)] = 0.0
     # True to end the study if a trial could not run.
     stop_on_failure: StrictBool = False
+    # None runs the planned number of trials.
+    sequential: Sequential | None = None
 
 
 class StudyRequest(LaunchRequest):
@@ -269,6 +292,26 @@ class StudyRequest(LaunchRequest):
     # Time between two trials.
     pause_s: Annotated[Number, Field(ge=0, le=3600)] = 0.0
     stop_on_failure: StrictBool = False
+    # Further bursts until the answer is certain. None runs the planned number of trials.
+    sequential: Sequential | None = None
+
+    @model_validator(mode="after")
+    def _has_rounds(self) -> "StudyRequest":
+        question, sequential = self.question, self.sequential
+        if sequential is None:
+            return self
+        if not isinstance(question, AB | Sweep | Search):
+            raise ValueError(f"sequential: a {question.kind} has no rounds; remove it")
+        if isinstance(question, Sweep):
+            count = sequential.rounds_max_count * len(
+                list(product(*(a.values for a in question.axes)))
+            )
+            if count > TRIALS_MAX_COUNT:
+                raise ValueError(
+                    f"sequential.rounds_max_count: {count} trials are more than "
+                    f"{TRIALS_MAX_COUNT}; reduce it, or the values"
+                )
+        return self
 
     @model_validator(mode="after")
     def _values_differ(self) -> "StudyRequest":
@@ -291,9 +334,18 @@ class StudyRequest(LaunchRequest):
                 f"{self.question.kind}, because it measures changes during a burst; remove "
                 "objective.stop"
             )
+        question = self.question
+        if self.sequential is not None:
+            rounds_count = self.sequential.rounds_max_count
+            if isinstance(question, AB):
+                # One round A B B A has two pairs.
+                question = question.model_copy(update={"rounds_count": -(-rounds_count // 2)})
+            elif isinstance(question, Sweep):
+                question = question.model_copy(update={"rounds_count": rounds_count})
         return StudySpec(
             name=self.name or self.question.kind,
-            question=self.question,
+            question=question,
+            sequential=self.sequential,
             spec=spec,
             pause_s=self.pause_s,
             stop_on_failure=self.stop_on_failure,
@@ -383,6 +435,8 @@ class TrialResult(Message):
     concurrent_run_ids: Annotated[
         tuple[RunId, ...], renamed("concurrent_run_ids", "beside_run_ids")
     ] = ()
+    # Cost at real scale, if the study has a budget.
+    cost_usd: float | None = None
     # Scale-out: scaling within the hold.
     scaling: Scaling | None = None
 
@@ -429,6 +483,8 @@ class Found(Message):
     trial_index: int | None
     # Rate that was sent in this trial.
     highest_sent_bits_per_second: float | None = None
+    # Sequential study: rates where the loss was not certain after the last trial.
+    open_bits_per_second: tuple[float, ...] = ()
 
 
 CloseUp = ScaleOut | DrillResult
@@ -441,6 +497,8 @@ class Conclusion(Message):
     knees: tuple[Knee, ...] = ()
     found: Found | None = None
     comparison: Comparison | None = None
+    # Sequential study: comparison of the two states, or of the best value with each other one.
+    sequential: tuple[SequentialResult, ...] = ()
     scale_out: ScaleOut | None = None
     drilled: DrillResult | None = None
     notes: tuple[str, ...] = ()
@@ -453,6 +511,8 @@ class Study(Message):
     spec: StudySpec
     created_at: UtcDatetime
     created_by: str
+    # Sequential study: expected number of bursts, as text.
+    expected: str | None = None
     # Coordinator that will execute the next step.
     locked_by: Annotated[str | None, renamed("locked_by", "held_by")] = None
     locked_until_at: Annotated[UtcDatetime | None, renamed("locked_until_at", "held_until_at")] = (

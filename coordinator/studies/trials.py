@@ -1,12 +1,13 @@
 """Selection of the next trial from the question and the results so far. Pure."""
 
 from collections.abc import Mapping, Sequence
-from itertools import product
+from itertools import chain, product
 from typing import Any, Final, assert_never
 
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.studies.search import next_offer
+from broadside.coordinator.studies.sequential_rounds import is_budget_spent, is_over
 from broadside.coordinator.studies.study import (
     AB,
     Drill,
@@ -34,13 +35,17 @@ def next_trial(study: StudySpec, results: Sequence[TrialResult]) -> Trial | None
     """
     question = study.question
     if isinstance(question, Search):
-        offer = next_offer(question, study.spec, results)
+        if is_budget_spent(study, results):
+            return None
+        offer = next_offer(question, study.spec, results, study.sequential)
         return None if offer is None else _offered(study.spec, len(results), offer)
     if isinstance(question, Staircase):
         return next_load(question, study.spec, results)
     if isinstance(question, Drill):
         return None if results else _drilled(question, study.spec)
     trials = planned_trials(question)
+    if study.sequential is not None and is_over(study, results, trials):
+        return None
     return trials[len(results)] if len(results) < len(trials) else None
 
 
@@ -98,13 +103,18 @@ def planned_trials(question: Sweep | AB | Matrix) -> tuple[Trial, ...]:
     match question:
         case Sweep():
             fields = [axis.field for axis in question.axes]
+            forward = list(product(*(axis.values for axis in question.axes)))
+            # Every second round is reversed, to balance the effect of drift.
+            orders = (
+                forward[:: -1 if number % 2 else 1] for number in range(question.rounds_count)
+            )
             return tuple(
                 Trial(
                     index=index,
                     overrides=dict(zip(fields, values, strict=True)),
                     says={f: str(v) for f, v in zip(fields, values, strict=True)},
                 )
-                for index, values in enumerate(product(*(axis.values for axis in question.axes)))
+                for index, values in enumerate(chain.from_iterable(orders))
             )
         case AB():
             a, b = question.a, question.b

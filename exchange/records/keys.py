@@ -136,6 +136,7 @@ class Document(StrEnum):
         CAPS: Bandwidth limits of the agents' interfaces.
         TROUBLES: Outages that the coordinator detected.
         IMPORT: Values that belong to an import.
+        GUARDS: Values of the guards of a burst.
         ANNOUNCED: Destinations that were notified that the run has ended.
     """
 
@@ -150,6 +151,7 @@ class Document(StrEnum):
     CAPS = "caps"
     TROUBLES = "troubles"
     IMPORT = "import"
+    GUARDS = "guards"
     ANNOUNCED = "announced"
 
 

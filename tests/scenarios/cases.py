@@ -340,6 +340,21 @@ CASES: Final = (
         expected=Expected(says="latency-spikes", pauses_within_s=1.0),
     ),
     Case(
+        name="guard: probes lost by an overloaded box",
+        scenario="latency-under-load",
+        profile="pauses",
+        burst_s=44,
+        overrides={
+            "lead_s": 10,
+            "traffic.stream_bits_per_second": 250_000_000,
+            "traffic.probe": {"before_s": 4},
+            "guards": ["probe_loss_ratio > 50%"],
+        },
+        expected=Expected(
+            verdict="inconclusive", says="stopped-by-guard", completeness=(0.0, 0.95)
+        ),
+    ),
+    Case(
         name="collapse above a load",
         scenario="collapse",
         profile="cliff",

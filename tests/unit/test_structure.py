@@ -52,6 +52,7 @@ RULES: Final = (
     Rule(path_pattern="agent/*", only=("broadside.agent", "broadside.exchange", *PYDANTIC)),
     # The run specification is used to parse scenario files and API requests.
     Rule(path_pattern="coordinator/core/run_spec.py", only=(*CORE, "pydantic")),
+    Rule(path_pattern="coordinator/core/guards.py", only=(*CORE, "pydantic")),
     Rule(path_pattern="coordinator/core/thresholds.py", only=(*CORE, "pydantic")),
     # The price table is used to parse a file from the user.
     Rule(path_pattern="coordinator/core/plan/price.py", only=(*CORE, "pydantic")),

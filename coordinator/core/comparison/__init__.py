@@ -32,4 +32,5 @@ __all__ = [
     "observe",
     "parse_gate",
     "regression_gate",
+    "sequential",
 ]

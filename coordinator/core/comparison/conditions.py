@@ -27,6 +27,8 @@ NO_CONDITIONS: Final[Mapping[str, str]] = {
     "unattended_s": "time that agents continue without a coordinator",
     "unattended_until_at": "time that agents continue without a coordinator",
     "budget_usd": "limit for the cost",
+    "guards": "limits that stop the traffic",
+    "dry_run": "no traffic",
 }
 # Fields of an agent's presence that may differ between comparable fleets, with the reason.
 NO_FLEET_CONDITIONS: Final[Mapping[str, str]] = {

@@ -36,6 +36,8 @@ class Quantity(StrEnum):
     PING_ICMP = "ping_icmp_s"
     PING_TCP = "ping_tcp_s"
     PING_LOSS = "ping_loss_ratio"
+    URL_TIME = "url_s"
+    URL_FAILED = "url_failed_ratio"
 
     @property
     def unit(self) -> Unit:
@@ -70,6 +72,8 @@ KINDS: Final = {
     Quantity.PING_ICMP: Kind("ping to the device, ICMP", Aggregation.MAX),
     Quantity.PING_TCP: Kind("ping to the device, TCP", Aggregation.MAX),
     Quantity.PING_LOSS: Kind("pings to the device, lost", Aggregation.MEAN),
+    Quantity.URL_TIME: Kind("response time of a URL", Aggregation.MAX),
+    Quantity.URL_FAILED: Kind("failed requests to a URL", Aggregation.MAX),
 }
 
 

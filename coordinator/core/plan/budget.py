@@ -9,6 +9,7 @@ from datetime import date, datetime
 from typing import Final
 
 from broadside.coordinator.core.formatting import dollars, ratio
+from broadside.coordinator.core.guards import stopped_by_guard
 from broadside.coordinator.core.plan.cost_estimate import (
     ip_bytes_of,
     machines_of,
@@ -242,19 +243,25 @@ def stopped_by_budget(control: Control | None) -> bool:
 
 
 def ran(plan: Plan, control: Control | None) -> Plan:
-    """Return the plan with only the bursts that ran before the budget stopped the run.
+    """Return the plan with only the bursts that ran before the budget or a guard stopped the run.
 
-    If the budget did not stop the run, the plan will be returned unchanged. A burst that was
-    stopped in progress is left out, unless it is the first one.
+    Any other plan will be returned unchanged. If the budget stopped a burst in progress, it is left
+    out, unless it is the first one. A burst that a guard stopped is included, because it shows the
+    impact.
 
     Args:
         plan: The whole plan.
         control: Control row for the run, or None.
     """
-    if control is None or control.cancelled_at is None or not stopped_by_budget(control):
+    if control is None or control.cancelled_at is None:
         return plan
-    complete = tuple(b for b in plan.bursts if b.planned_end_at <= control.cancelled_at)
-    return plan.model_copy(update={"bursts": complete or plan.bursts[:1]})
+    if stopped_by_guard(control):
+        ran_until = [b for b in plan.bursts if b.planned_start_at <= control.cancelled_at]
+    elif stopped_by_budget(control):
+        ran_until = [b for b in plan.bursts if b.planned_end_at <= control.cancelled_at]
+    else:
+        return plan
+    return plan.model_copy(update={"bursts": tuple(ran_until) or plan.bursts[:1]})
 
 
 def with_budget(summary: RunSummary, plan: Plan, control: Control | None) -> RunSummary:
@@ -285,7 +292,9 @@ def with_abort(summary: RunSummary, control: Control | None) -> RunSummary:
         summary: The summary of the run.
         control: Control row for the run, or None.
     """
-    if control is None or control.cancelled_at is None or stopped_by_budget(control):
+    if control is None or control.cancelled_at is None:
+        return summary
+    if stopped_by_budget(control) or stopped_by_guard(control):
         return summary
     if summary.verdict is not Verdict.INCONCLUSIVE:
         return summary

@@ -9,6 +9,7 @@ from ipaddress import ip_address, ip_network
 
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.documented_limits import DOCUMENTED
+from broadside.coordinator.core.guards import PROBE_QUANTITIES
 from broadside.coordinator.core.long_run_checks import control_warning, hard_end_problem
 from broadside.coordinator.core.measure.formulas.headers import (
     OVERHEAD_MORE_RATIO,
@@ -127,6 +128,7 @@ def plan(
         *_probe_problems(spec, servers),
         *_tunnel_problems(spec, [*clients, *servers]),
         *_witness_problems(spec, witnesses),
+        *_guard_problems(spec, witnesses),
         *_network_problems(spec, pairs, clients),
     ]
     bursts = _bursts(spec, now)
@@ -182,6 +184,23 @@ def _witness_problems(spec: RunSpec, witnesses: Mapping[str, Collection[str]]) -
                 field=f"objective.{threshold.bound}",
                 message=f"the limit is {threshold.format(bound)}, but {missing}",
                 fix="configure device telemetry (BROADSIDE_TELEMETRY_FILE), or remove it",
+            )
+
+
+def _guard_problems(spec: RunSpec, witnesses: Mapping[str, Collection[str]]) -> Iterator[Problem]:
+    """Yield a problem for each guard on a quantity that no telemetry source reads."""
+    for guard in spec.guards:
+        if guard.is_probe:
+            continue
+        devices = [name for name in witnesses if guard.device in (None, name)]
+        if not any(guard.quantity in witnesses[name] for name in devices):
+            known = sorted({*PROBE_QUANTITIES, *(q for name in devices for q in witnesses[name])})
+            where = "no device" if guard.device is None else f"no device {guard.device}"
+            yield Problem(
+                field="guards",
+                message=f"{guard}: {where} reports {guard.quantity}",
+                fix="configure a telemetry source for it (BROADSIDE_TELEMETRY_FILE), or use one of "
+                f"{', '.join(known)}",
             )
 
 

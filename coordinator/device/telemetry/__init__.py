@@ -16,4 +16,5 @@ SOURCES: Final[Mapping[str, str]] = {
     "prometheus": "prometheus",
     "rest": "rest",
     "snmp": "snmp",
+    "url": "url_check",
 }

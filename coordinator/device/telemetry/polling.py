@@ -348,6 +348,22 @@ class PolledSource:
             cores_count=self.entry.cores_by_device,
         )
 
+    def newest(self, quantity: Quantity, since_s: float) -> Iterator[tuple[str, float, float]]:
+        """Yield instance, time and value of the newest reading of each instance.
+
+        The times are those of the coordinator clock, and unknown values are left out.
+
+        Args:
+            quantity: Quantity to read.
+            since_s: Oldest time to use, in epoch seconds.
+        """
+        for (stored, instance), history in self._history.items():
+            if stored is not quantity or not history.rows:
+                continue
+            at_s, over_s, _, _, _, value = history.rows[-1]
+            if at_s >= since_s and not math.isnan(value):
+                yield instance, at_s, value / over_s if history.counts else value
+
     def _series(self, key: tuple[Quantity, str], offset: ClockOffset | None) -> TelemetrySeries:
         """Return the readings, at the device's timestamps if their offset is known."""
         history = self._history[key]

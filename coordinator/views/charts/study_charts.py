@@ -93,13 +93,16 @@ def sweep(study: Study) -> Figure:
         raise _wrong_chart("sweep", study)
     axis, *others = question.axes
     trials = planned_trials(question)
-    groups: dict[str, list[tuple[float, float | None]]] = defaultdict(list)
+    rates: dict[tuple[str, float], list[float | None]] = defaultdict(list)
     for result in _complete_trials(study):
         trial = trials[result.index]
         value = trial.overrides[axis.field]
         x = float(value) if axis.is_numeric else 1.0 + axis.values.index(value)
         other = ", ".join(f"{field.field} = {trial.overrides[field.field]}" for field in others)
-        groups[other].append((x, result.received_bits_per_second))
+        rates[other, x].append(result.received_bits_per_second)
+    groups: dict[str, list[tuple[float, float | None]]] = defaultdict(list)
+    for (other, x), repeated in rates.items():
+        groups[other].append((x, _mean(repeated)))
     unit = rate_unit([rate for points in groups.values() for _, rate in points])
     drawn: list[ChartSeries] = []
     for number, (other, points) in enumerate(groups.items()):
@@ -118,9 +121,9 @@ def sweep(study: Study) -> Figure:
     knees = study.conclusion.knees if study.conclusion is not None else ()
     if knees:
         values = [knee.value for knee in knees]
-        rates = [knee.received_bits_per_second for knee in knees]
+        heights = [knee.received_bits_per_second for knee in knees]
         drawn.append(
-            point_series("knee", values, rates, Colour.MISSING, unit, size=11, symbol="cross")
+            point_series("knee", values, heights, Colour.MISSING, unit, size=11, symbol="cross")
         )
     title, y_title = f"Payload over {axis.field}", f"{unit.name}, payload at real scale"
     if not axis.is_numeric:

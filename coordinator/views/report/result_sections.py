@@ -8,6 +8,7 @@ from broadside.coordinator.core.formatting import count, instant, number, rate, 
 from broadside.coordinator.core.measure.completeness import PAIR_FLOOR_RATIO
 from broadside.coordinator.core.metrics import RECEIVED
 from broadside.coordinator.core.summary import BurstSummary, PairSummary, State
+from broadside.coordinator.views.guard_tables import GUARD_COLUMNS, guard_row, impact_table
 from broadside.coordinator.views.metric_rows import metric_rows
 from broadside.coordinator.views.report.document import TEXT_ONLY, Section, Table, make_table
 from broadside.coordinator.views.report.stored_source import Source
@@ -23,6 +24,10 @@ _STATES: Final[Mapping[State, str]] = {
     State.PENDING: "not finished",
 }
 _COUNTED: Final = (State.MEASURED, State.PENDING)
+_GUARDS_NOTE: Final = (
+    'A guard stops all traffic when its value is beyond the limit. "Stops within" is the longest '
+    "expected time from a breach to the last byte."
+)
 # Maximum number of pairs that the headline names, and rows in the list of unmeasured pairs.
 _NAMED_MAX: Final = 5
 _LISTED_MAX: Final = 100
@@ -143,6 +148,33 @@ def bursts_section(source: Source) -> Section:
         numeric_from=2,
     )
     return Section(id="bursts", title="Bursts", tables=(table,))
+
+
+def guards_section(source: Source) -> Section | None:
+    """Return a section with the guards and the impact of a stop, or None without guards."""
+    guards = source.summary.guards
+    if guards is None:
+        return None
+    rows = tuple(tuple(guard_row(record)) for record in guards.guards)
+    tables = [Table(columns=GUARD_COLUMNS, rows=rows, note=_GUARDS_NOTE)]
+    facts: dict[str, str] = {}
+    if (stop := guards.stop) is not None:
+        facts = {
+            "stopped": stop.reason,
+            "breach": instant(stop.breached_at),
+            "order to stop": instant(stop.stop_requested_at),
+            "last engine ended": instant(stop.stopped_at) if stop.stopped_at else "unknown",
+        }
+        columns, impact = impact_table(guards)
+        tables.append(
+            Table(
+                title=f"Impact in burst {stop.burst_index + 1}",
+                columns=tuple(columns),
+                rows=tuple(map(tuple, impact)),
+                note="Second 0 is the planned start. The values are the worst ones in each second.",
+            )
+        )
+    return Section(id="guards", title="Guards", facts=facts, tables=tuple(tables))
 
 
 def pairs_section(source: Source) -> Section:

@@ -43,6 +43,8 @@ LOADED: Final = frozenset(Quantity) - {
     Quantity.PING_ICMP,
     Quantity.PING_TCP,
     Quantity.PING_LOSS,
+    Quantity.URL_TIME,
+    Quantity.URL_FAILED,
 }
 # Start and end per burst, in epoch seconds.
 Spans = Sequence[tuple[float, float]]

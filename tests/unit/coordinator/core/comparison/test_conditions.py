@@ -62,6 +62,8 @@ def other_than(value: Any) -> Any:
         return next(other for other in type(value) if other is not value)
     if isinstance(value, bool) or value is None:
         return not value
+    if isinstance(value, tuple):
+        return (*value, "more")
     return f"{value}x" if isinstance(value, str) else value + 1
 
 

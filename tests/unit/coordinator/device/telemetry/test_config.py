@@ -41,9 +41,10 @@ LINES: dict[str, str] = {
     "prometheus": 'url = "http://p"\nread = [{quantity = "cpu_ratio", query = "up"}]',
     "rest": 'url = "http://127.0.0.1:1/x"\nread = [{quantity = "cpu_ratio", path = "cpu"}]',
     "snmp": 'address = "[2001:db8::1]:161"\ncommunity = { file = "secret" }\nprofile = "fortinet"',
+    "url": 'url = "http://127.0.0.1:1/health"',
 }
 # These have no history, so they have to be polled.
-POLLED = {"ping", "rest", "snmp"}
+POLLED = {"ping", "rest", "snmp", "url"}
 
 
 def opened(folder: Path, source: str, lines: str) -> TelemetrySource:
@@ -88,7 +89,8 @@ def test_opens_all_sources_with_their_device(source: str, tmp_path: Path) -> Non
     telemetry = opened(tmp_path, source, LINES[source])
     assert isinstance(telemetry, PolledSource) is (source in POLLED)
     assert telemetry.entry.device == "fw"
-    reported_by_all = Quantity.PING_TCP if source == "ping" else Quantity.CPU
+    own = {"ping": Quantity.PING_TCP, "url": Quantity.URL_TIME}
+    reported_by_all = own.get(source, Quantity.CPU)
     assert (reported_by_all in telemetry.quantities) is (source not in ("azure-monitor", "lab"))
 
 
