@@ -13,7 +13,7 @@ FAIL_IDS: Final = frozenset({"target-missed", *(f"{goal.id}-limit" for goal in A
 # stages *seal* and *coverage* of the decision table. They are listed here so that a command that
 # only shows a verdict does not load the checks.
 FIRST_IDS: Final = (
-    "run-aborted",
+    "run-aborted stopped-by-guard guard-not-armed dry-run-failed",
     "plan-altered",
     "bursts-pending below-floor receiver-unseen clocks-unproven clocks-unread",
 )

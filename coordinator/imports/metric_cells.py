@@ -47,10 +47,13 @@ def split_rows(text: str) -> list[list[str]]:
         csv.Error: The text is not CSV.
     """
     lines = text.splitlines()
-    head = next((line for line in lines[:_HEADER_ROWS_MAX_COUNT] if _is_head(line)), "")
-    delimiter = max(",;\t", key=head.count)
-    rows = csv.reader(io.StringIO("\n".join(lines)), delimiter=delimiter, strict=True)
+    rows = csv.reader(io.StringIO("\n".join(lines)), delimiter=_delimiter(lines), strict=True)
     return [[cell.strip() for cell in row] for row in rows]
+
+
+def _delimiter(lines: Sequence[str]) -> str:
+    head = next((line for line in lines[:_HEADER_ROWS_MAX_COUNT] if _is_head(line)), "")
+    return max(",;\t", key=head.count)
 
 
 def _is_head(line: str) -> bool:
@@ -79,7 +82,7 @@ def normalize_metric(text: str, name: str, known: Sequence[str]) -> str:
     if found is None:
         return text
     head, titles = found
-    delimiter_is_comma = "," in next(line for line in text.splitlines() if _is_head(line))
+    delimiter_is_comma = _delimiter(text.splitlines()) == ","
     body = rows[head + 1 :]
     columns = list(dict.fromkeys(index for index in range(len(titles))))
     for index in columns:
@@ -132,7 +135,9 @@ def _times(
     if not matches:
         return
     day_first = any(int(match[1]) > 12 or match[2] == "." for _, match in matches)
-    month_first = any(int(match[3]) > 12 or match[8] in ("A", "P") for _, match in matches)
+    month_first = any(int(match[3]) > 12 for _, match in matches) or (
+        not day_first and any(match[8] in ("A", "P") for _, match in matches)
+    )
     number, first = matches[0]
     if day_first == month_first:
         raise BadFile(

@@ -131,6 +131,8 @@ def _log_samples(document: Any) -> Iterator[_Sample]:
     rows = document if isinstance(document, list) else []
     tables = document.get("tables") if isinstance(document, dict) else None
     for table in tables if isinstance(tables, list) else ():
+        if not isinstance(table, dict):
+            continue
         names = [str(column.get("name")) for column in table.get("columns", ())]
         rows = [*rows, *(dict(zip(names, row, strict=False)) for row in table.get("rows", ()))]
     for number, row in enumerate(rows, 1):
@@ -231,9 +233,8 @@ def _prometheus(document: Mapping[str, Any], name: str) -> MetricValues:
         is_total = _is_total(str(labels.get("__name__", "")), [value for _, value in points])
         counters.add(is_total)
         for at, value in _increases(points) if is_total else points:
-            before = by_time.get(at)
-            known = [number for number in (before, value) if number is not None]
-            by_time[at] = sum(known) if known else None
+            before = by_time.get(at, 0.0)
+            by_time[at] = None if before is None or value is None else before + value
     if len(counters) > 1:
         raise BadFile(f"{name}: some series are running totals and others are not; query one kind")
     notes = []
@@ -263,7 +264,7 @@ def _points(one: Any, place: str) -> list[tuple[datetime, float | None]]:
     for number, pair in enumerate(values):
         try:
             at, value = parse_time(str(pair[0])), float(pair[1])
-        except (TypeError, ValueError, IndexError, KeyError):
+        except (TypeError, ValueError, IndexError, KeyError, OverflowError):
             raise BadFile(
                 f"{place}.values[{number}]: {str(pair)[:60]!r}: not a time and a value; export the "
                 "response again"
@@ -311,7 +312,7 @@ def _number(value: Any, place: str) -> float | None:
         return None
     try:
         number = parse_number(value.strip()) if isinstance(value, str) else float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = -1.0
     if number is not None and number < 0:
         raise BadFile(f"{place}: {str(value)[:60]!r}: not a number from 0; correct it or use null")

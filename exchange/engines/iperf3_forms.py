@@ -87,8 +87,12 @@ def decode(data: bytes) -> str:
         if data.startswith(mark):
             return data.decode(encoding, errors="replace")
     head = data[:64]
-    # JSON starts with ASCII, so one of two bytes is 0 in UTF-16.
+    # JSON starts with ASCII, so three of four bytes are 0 in UTF-32 and one of two in UTF-16.
     if len(head) >= 4 and 0 in head:
+        if not any(head[1::4] + head[2::4] + head[3::4]):
+            return data.decode("utf-32-le", errors="replace")
+        if not any(head[0::4] + head[1::4] + head[2::4]):
+            return data.decode("utf-32-be", errors="replace")
         if not any(head[1::2]):
             return data.decode("utf-16-le", errors="replace")
         if not any(head[0::2]):

@@ -38,7 +38,7 @@ from broadside.coordinator.runs.evidence_loader import read_evidence
 from broadside.coordinator.runs.run_documents import read_ledger
 from broadside.exchange.fabric import Fabric
 from tests.synthetic import Fleet, Plant, fleet
-from tests.unit.coordinator.core.judge.test_summary import in_both_directions
+from tests.unit.coordinator.core.judge.test_summarise import in_both_directions
 from tests.unit.coordinator.runs.test_stored_verdicts import STORED, load
 
 BURST_S = 12
