@@ -22,7 +22,7 @@ from enum import StrEnum
 from functools import cache
 from ipaddress import IPv6Address, ip_address, ip_network
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final, Literal, cast, get_args
+from typing import Annotated, Any, ClassVar, Final, Literal, get_args
 
 from pydantic import (
     AfterValidator,
@@ -39,7 +39,6 @@ from pydantic import (
     WithJsonSchema,
     model_validator,
 )
-from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
 
@@ -196,7 +195,7 @@ _FIRST_FIELDS: Final[Mapping[str, str]] = json.loads(
 )
 
 
-def renamed(name: str, *former: str) -> FieldInfo:
+def renamed(name: str, *former: str) -> Any:
     """Return the annotation of a stored field that had another name in earlier versions.
 
     Both names are read, and the current one is written.
@@ -205,10 +204,10 @@ def renamed(name: str, *former: str) -> FieldInfo:
         name: Current name of the field.
         former: Names in earlier versions.
     """
-    return cast(FieldInfo, Field(validation_alias=AliasChoices(name, *former)))
+    return Field(validation_alias=AliasChoices(name, *former))
 
 
-def former_names(field: FieldInfo) -> frozenset[str]:
+def former_names(field: Any) -> frozenset[str]:
     """Return all names under which a field with :func:`renamed` is read, or an empty set."""
     alias = field.validation_alias
     return frozenset(map(str, alias.choices)) if isinstance(alias, AliasChoices) else frozenset()

@@ -147,7 +147,7 @@ def _add_value(tests: list[Account], value: dict[str, object], complete: bool) -
         if last is None or (event == "start" and last.begun) or _is_over(last, event):
             tests.append(last := Account())
         last.take(event, value.get("data"), None)
-    elif "start" in value:
+    elif isinstance(value.get("start"), dict):
         test = Account.of_document(value, complete)
         if (
             last is None
@@ -169,8 +169,9 @@ def _is_over(test: Account, event: object) -> bool:
 
 # Nesting level up to which tests are searched in the JSON of another tool.
 _DEPTH_MAX: Final = 5
-# Members of an iperf3 document. They contain no other test.
-_DOCUMENT_KEYS: Final = ("intervals", "end", "error")
+# Members of an iperf3 document with their types. They contain no other test. A stream has ``start``
+# and ``end`` too, as numbers.
+_DOCUMENT_MEMBERS: Final = {"start": dict, "intervals": list, "end": dict, "error": str}
 
 
 def _unwrap(value: object, depth: int = 0) -> Iterator[dict[str, object]]:
@@ -184,7 +185,7 @@ def _unwrap(value: object, depth: int = 0) -> Iterator[dict[str, object]]:
     elif isinstance(value, dict) and (
         (not depth and not any(isinstance(member, dict | list | str) for member in value.values()))
         or value.get("event") in EVENTS
-        or (isinstance(value.get("start"), dict) or any(key in value for key in _DOCUMENT_KEYS))
+        or any(isinstance(value.get(key), kind) for key, kind in _DOCUMENT_MEMBERS.items())
     ):
         yield value
     elif isinstance(value, dict | list) and depth < _DEPTH_MAX:

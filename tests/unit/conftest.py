@@ -1,6 +1,8 @@
 """Common setup for all unit tests: each runs without processes, network, sleep and real time."""
 
+import contextlib
 from collections.abc import Iterator
+from pathlib import Path
 
 import MLRsearch  # noqa: F401 - imported early, because class creation inspects the stack
 import pytest
@@ -17,10 +19,12 @@ from broadside.exchange.version import version_text  # noqa: E402
 version_text()
 
 
-# A hook and not only a fixture, so that fixtures of all scopes are included.
+# A hook and not only a fixture, so that fixtures of all scopes are included. pytest also calls it
+# for tests in other folders.
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol() -> Iterator[None]:
-    with isolated():
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    unit = item.path.is_relative_to(Path(__file__).parent)
+    with isolated() if unit else contextlib.nullcontext():
         return (yield)
 
 

@@ -129,5 +129,12 @@ def test_no_other_page_states_a_price() -> None:
         for path in DOCS.rglob("*.md")
         if re.search(r"\$\d", path.read_text("utf-8")) and path.name not in PAGES
     }
-    # This page has an upper limit for the cost of its commands.
-    assert stated == {"azure-validation.md"}
+    # Upper limit for the cost of commands, and the savings of bursts that end early (make stops).
+    assert stated == {"azure-validation.md", "validation.md", "verdict.md"}
+
+
+def test_burst_of_29_minutes_costs_what_the_pages_state() -> None:
+    cost_usd = run_cost("jumbo-1740s", bursts_count=1)
+    for page in ("verdict.md", "validation.md"):
+        assert "about $2,200" in (DOCS / page).read_text("utf-8")
+    assert cost_usd == pytest.approx(2200, rel=0.01)

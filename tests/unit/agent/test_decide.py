@@ -78,7 +78,7 @@ def body_with(path: str, value: object, **changes: object) -> bytes:
         ("traffic.colour", {"deep": 1}, "traffic.colour: this agent does not know {'deep': 1}"),
         ("traffic.probe.colour", 3, "traffic.probe.colour: this agent does not know 3"),
         ("endpoint.colour", True, "endpoint.colour: this agent does not know True"),
-        ("traffic.protocol", "sctp", "traffic.protocol: this agent does not know 'sctp'"),
+        ("traffic.protocol", "dccp", "traffic.protocol: this agent does not know 'dccp'"),
         ("raw", "sometimes", "raw: this agent does not know 'sometimes'"),
     ],
 )
@@ -95,7 +95,7 @@ def test_field_marked_ignorable_is_ignored() -> None:
     both = body_with("traffic.shade", 1, may_ignore=["traffic.colour"])
     assert isinstance(read_job(both), Unfamiliar)
     # A value cannot be ignored, because the agent would use it to send other traffic.
-    known_value = body_with("traffic.protocol", "sctp", may_ignore=["traffic.protocol"])
+    known_value = body_with("traffic.protocol", "dccp", may_ignore=["traffic.protocol"])
     assert isinstance(read_job(known_value), Unfamiliar)
 
 

@@ -70,7 +70,7 @@ async def test_filter_error_has_the_message_of_the_api(fabric: Fabric) -> None:
     local = Operations(fabric)
     for requested, text in (
         ({"from_at": "yesterday"}, r"query\.from_at: .*got 'yesterday'"),
-        ({"label": ["idps"]}, "give name:value"),
+        ({"label": ["idps"]}, "give name=value"),
     ):
         with pytest.raises(ApiError, match=text) as refused:
             await local.runs(5, **requested)

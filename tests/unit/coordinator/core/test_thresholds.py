@@ -26,6 +26,8 @@ OTHER_CHECKS = {
     "residual_max_ratio",
     "start_spread_max_s",
     "coverage_floor_ratio",
+    "stop",
+    "sustain_min_s",
 }
 
 

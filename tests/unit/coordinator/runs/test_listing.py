@@ -40,7 +40,7 @@ def test_imported_run_is_listed_at_the_time_of_its_traffic() -> None:
     assert not RunFilter(from_at=AT).fits(imported)
 
 
-def test_label_needs_a_colon() -> None:
-    assert labels_of(["site:a", "url:b:c"]) == {"site": "a", "url": "b:c"}
+def test_label_needs_an_equals_sign() -> None:
+    assert labels_of(["site=a", "url=b=c"]) == {"site": "a", "url": "b=c"}
     with pytest.raises(BadGrouping):
         labels_of(["site"])

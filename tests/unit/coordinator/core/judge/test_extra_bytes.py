@@ -63,7 +63,7 @@ def reconcile_bursts(
     return reconcile(bursts, ledger, HEADERS, [NOBODY] * 3, protocol=protocol)[0]
 
 
-@pytest.mark.parametrize("protocol", list(Protocol))
+@pytest.mark.parametrize("protocol", [Protocol.TCP, Protocol.UDP])
 @pytest.mark.parametrize("resent", [0.01, 0.03, 0.045])
 def test_retransmissions_may_hide_a_bypass_of_the_same_size(
     resent: float, protocol: Protocol
@@ -77,7 +77,7 @@ def test_retransmissions_may_hide_a_bypass_of_the_same_size(
     assert high < 0.006
 
 
-@pytest.mark.parametrize("protocol", list(Protocol))
+@pytest.mark.parametrize("protocol", [Protocol.TCP, Protocol.UDP])
 @pytest.mark.parametrize(
     ("counts_lost", "factor", "residual"),
     [
