@@ -183,6 +183,12 @@ async def read_summary(run_id: str, coordinator: Service) -> RunSummary:
     return summary
 
 
+def _burst_and_side(
+    burst: Annotated[int, Query(ge=1, le=10_000)] = 1, side: Side = Side.CLIENT
+) -> tuple[int, Side]:
+    return burst, side
+
+
 @router.get(
     "/runs/{run_id}/raw/{pair}",
     responses={
@@ -199,16 +205,16 @@ async def read_summary(run_id: str, coordinator: Service) -> RunSummary:
     },
     response_class=Response,
 )
-async def read_raw(  # noqa: PLR0913 - query parameters
+async def read_raw(
     run_id: str,
     pair: str,
     coordinator: Service,
-    burst: Annotated[int, Query(ge=1, le=10_000)] = 1,
-    side: Side = Side.CLIENT,
+    end: Annotated[tuple[int, Side], Depends(_burst_and_side)],
     accept: Annotated[str | None, Header(include_in_schema=False)] = None,
 ) -> Response:
     """Return the unchanged output of a traffic engine, as one JSON document or JSON lines."""
     plan, records = await coordinator.stored.read_plan(run_id), coordinator.fabric.records
+    burst, side = end
     text = await find_raw_output(records, plan, pair, burst - 1, side)
     lines = text.startswith(b'{"event"')
     media_type = f"application/{'x-ndjson' if lines else 'json'}"
