@@ -13,7 +13,7 @@ from broadside.exchange.engines.iperf3_forms import (
     unpack,
 )
 
-ARCHIVE = gzip.compress(b"abc")
+ARCHIVE = gzip.compress(b"abc", mtime=0)
 STAMP = "2025-11-25T12:00:00.000000000Z "
 
 
