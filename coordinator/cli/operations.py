@@ -266,11 +266,13 @@ class Operations:
             StorageGone: The store files were removed. The current task is interrupted.
         """
         from broadside.coordinator.coordinator_settings import CoordinatorSettings
+        from broadside.coordinator.runs.early_stops import EarlyStops
         from broadside.coordinator.runs.guard_service import Guards
         from broadside.coordinator.runs.storage_watch import storage_gone
 
         coordinator = self._coordinator
-        coordinator.companions += [self._studies, self._budgets, Guards(coordinator)]
+        early_stops, guards = EarlyStops(coordinator), Guards(coordinator)
+        coordinator.companions += [self._studies, self._budgets, early_stops, guards]
         tick_s = CoordinatorSettings().tick_s
         waiting, gone = asyncio.current_task(), asyncio.create_task(storage_gone(self._fabric))
         gone.add_done_callback(lambda task: task.cancelled() or (waiting and waiting.cancel()))

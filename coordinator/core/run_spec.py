@@ -1,7 +1,7 @@
 """Run specification, and the plan that is made from it."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Final, Literal
 
@@ -428,7 +428,17 @@ class Plan(Message):
             else burst
             for burst in self.bursts
         )
-        plan = self.model_copy(update={"bursts": bursts})
+        return self.with_bursts(bursts)
+
+    def with_bursts(self, bursts: Sequence[Burst]) -> "Plan":
+        """Return the plan with only the bursts that ran, or with the time that they took.
+
+        It keeps the digest of the stored plan, because this is no change of the plan.
+
+        Args:
+            bursts: Bursts of this plan.
+        """
+        plan = self.model_copy(update={"bursts": tuple(bursts)})
         plan._stored_sha256 = self.digest()
         return plan
 

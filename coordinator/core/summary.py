@@ -880,7 +880,7 @@ class Limiter(Message):
         if self.not_known:
             yield f"Missing: {'; '.join(self.not_known)}."
         if not self.evidence and not self.not_known:
-            yield "No traffic was received."
+            yield "No evidence was recorded."
 
 
 UNKNOWN: Final = Limiter(name=LimiterName.UNKNOWN)

@@ -25,7 +25,7 @@ _REASONS: Final = {
     Verdict.MEASURED: "No target and no threshold was set.",
 }
 _NEXT_STEPS: Final = {
-    Verdict.PASS: "Nothing to correct; read the warnings, then sign the report",
+    Verdict.PASS: "Read the warnings and notes, then sign the report",
     Verdict.FAIL: "Find the bottleneck in the report, then run again",
     Verdict.INCONCLUSIVE: "Read the findings, remove the cause, then run again",
     Verdict.MEASURED: "Set a target (--set target=...) to get a pass or a fail",

@@ -338,7 +338,7 @@ class Closing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Inputs:
-    """Inputs of a verdict overlappings the bursts, which are stored before the verdict."""
+    """Inputs of a verdict in addition to the bursts, which are stored before the verdict."""
 
     ledger: FirewallLedger | None
     overlapping: OverlappingRuns

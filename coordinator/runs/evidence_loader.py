@@ -369,5 +369,5 @@ async def _read_caps(records: Records, plan: Plan) -> Mapping[str, int | None]:
         caps = {p.agent_id: p.nic_bits_per_second for p in presences}
         document = json.dumps(caps, sort_keys=True).encode()
         await records.private.save_document(plan.run_id, Document.CAPS, document)
-    packed_test: dict[str, int | None] = json.loads(document)
-    return packed_test
+    stored_caps: dict[str, int | None] = json.loads(document)
+    return stored_caps

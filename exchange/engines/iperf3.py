@@ -75,8 +75,7 @@ class Iperf3(Engine):
         if traffic.options:
             yield f"traffic.options: iperf3 has none, and {min(traffic.options)} is set; drop it"
         udp = traffic.protocol is Protocol.UDP
-        if traffic.protocol is Protocol.SCTP:
-            yield "traffic.protocol: sctp results can be imported, not generated; set tcp or udp"
+        yield from _protocol_problems(traffic)
         if udp and traffic.stream_bits_per_second is None:
             yield "traffic.stream_bits_per_second: UDP needs a rate per stream; set one"
         tcp_only = {"mss_bytes": "segments", "congestion": "congestion control"}
@@ -180,6 +179,11 @@ def _version(text: str) -> Version:
     if version is None:
         raise Unsupported(f"iperf3: {text!r} is no version; {PROGRAM.fix}")
     return version
+
+
+def _protocol_problems(traffic: Traffic) -> Iterator[str]:
+    if traffic.protocol is Protocol.SCTP:
+        yield "traffic.protocol: sctp results can be imported, not generated; set tcp or udp"
 
 
 def _too_slow(traffic: Traffic) -> Iterator[str]:

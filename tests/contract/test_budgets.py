@@ -129,6 +129,7 @@ async def test_run_stops_before_the_burst_that_exceeds_the_budget(
     assert (summary.bursts_planned, [burst.index for burst in summary.bursts]) == (2, [0, 1])
     (finding,) = [result for result in summary.findings if result.id == "budget"]
     assert "2 of 4 bursts ran" in finding.sentence
+    assert "plan-altered" not in {result.id for result in summary.findings}
     assert "above the budget of $5.00" in finding.sentence
     assert (await recomputed(coordinator, run_id)).summary.findings == summary.findings
 
@@ -189,6 +190,7 @@ async def test_burst_in_progress_stops_when_the_budget_is_spent(coordinator: Coo
     assert [burst.index for burst in summary.bursts] == [0]
     (finding,) = [result for result in summary.findings if result.id == "budget"]
     assert "1 of 4 bursts ran" in finding.sentence
+    assert "plan-altered" not in {result.id for result in summary.findings}
 
 
 @one_table

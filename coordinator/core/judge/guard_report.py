@@ -191,7 +191,8 @@ def _stop_finding(plan: Plan, stop: GuardStop, report: GuardReport) -> Finding:
         f"Stopped by guard in burst {stop.burst_index + 1} after {after_s:.1f} s of "
         f"{burst.duration_s} s: {stop.reason}. {_took(stop)} So the run says nothing about the "
         "rest of the burst.",
-        "Read the table of the guards to see the impact, then repeat with a lower load",
+        "Read the table of the guards to see the impact. After a breach repeat with a lower load; "
+        "after a missing value repair its source",
     )
 
 
@@ -210,7 +211,9 @@ def _dry_run_finding(
             f"Dry run: {planned} of {planned} pairs were ready and stopped within "
             f"{stop.took_s or 0:.2f} s of the order, before the first byte.{armed}"
         )
-        return note("dry-run", 130, sentence), Verdict.MEASURED
+        step = "Launch the run without --dry-run"
+        finding = note("dry-run", 130, sentence, step)
+        return finding.model_copy(update={"kind": "verdict"}), Verdict.MEASURED
     reason = "the run was not stopped" if stop is None else stop.reason
     stopped = 0 if stop is None else stop.stopped_pairs_count or 0
     sentence = (

@@ -1,8 +1,8 @@
 """Telemetry of a device as named quantities over time, and problems with it.
 
-A reading has a time, a time span to which it applies, and an error bound for the time. Readings can
-be used as evidence, but they do not decide a verdict. A missing value is unknown and should not be
-used as zero.
+A reading has a time, a time span to which it applies, and an error bound for the time. Readings are
+evidence, and they decide a verdict only through a threshold. A missing value is unknown and should
+not be used as zero.
 """
 
 from collections.abc import Iterable, Sequence
@@ -90,7 +90,7 @@ class TelemetrySeries:
         quantity: Reported quantity.
         instance: Core, interface or unit in the device. Empty for the device itself.
         at_s: Time in epoch seconds, by the coordinator's clock.
-        over_s: Seconds covered by item value.
+        over_s: Seconds covered by each value.
         bound_s: Error bound of ``at_s`` in both directions, in seconds. NaN if unknown.
         values: Reported values.
         is_archive: True if it was read after the run, and not when the values were new.

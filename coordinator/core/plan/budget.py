@@ -261,7 +261,7 @@ def ran(plan: Plan, control: Control | None) -> Plan:
         ran_until = [b for b in plan.bursts if b.planned_end_at <= control.cancelled_at]
     else:
         return plan
-    return plan.model_copy(update={"bursts": tuple(ran_until) or plan.bursts[:1]})
+    return plan.with_bursts(ran_until or plan.bursts[:1])
 
 
 def with_budget(summary: RunSummary, plan: Plan, control: Control | None) -> RunSummary:

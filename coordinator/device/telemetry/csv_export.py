@@ -118,7 +118,7 @@ class CsvSource(ArchiveSource):
     async def query_bytes(
         self, from_at: datetime, before_at: datetime, direction: Direction
     ) -> FirewallLedger:
-        """Return the bins of the byte counter (see :meth:`.TelemetrySource.query_bytes`)."""
+        """Return the bins of the byte counter (see :meth:`.ArchiveSource.query_bytes`)."""
         counter = self.entry.byte_counter or CsvByteCounter()
         at_s, values = self._column(counter.column)
         place = self._where

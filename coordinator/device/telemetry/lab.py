@@ -54,7 +54,7 @@ class LabSource(ArchiveSource):
     async def query_bytes(
         self, from_at: datetime, before_at: datetime, direction: Direction
     ) -> FirewallLedger:
-        """Return the bins of the byte counter (see :meth:`.TelemetrySource.query_bytes`)."""
+        """Return the bins of the byte counter (see :meth:`.ArchiveSource.query_bytes`)."""
         try:
             text = self.entry.file.read_text(encoding="utf-8")
         except OSError as error:

@@ -126,7 +126,7 @@ class PrometheusSource(ArchiveSource):
     async def query_bytes(
         self, from_at: datetime, before_at: datetime, direction: Direction
     ) -> FirewallLedger:
-        """Return the bins of the byte counter (see :meth:`.TelemetrySource.query_bytes`).
+        """Return the bins of the byte counter (see :meth:`.ArchiveSource.query_bytes`).
 
         A rate covers the step before its time, like the result of ``rate(x[<step>])``. With the
         unit ``bytes_total``, each pair of adjacent samples makes a bin. If the counter decreases,

@@ -71,7 +71,7 @@ def check_coverage(inputs: BurstInput) -> Result:
             f"{seconds.measured_s} of {seconds.planned_s} planned pair-seconds were measured "
             f"({formatting.ratio(seconds.completeness_ratio, 1)}). A verdict needs "
             f"{formatting.ratio(floor, 1)}.",
-            "Fix the causes in the findings below (missed, lost or refused pairs), then run again",
+            "Fix the causes that other findings name (lost or refused pairs), then run again",
             FindingValue.share(seconds.completeness_ratio),
         )
     if burst.proven_ratio < floor:
@@ -119,7 +119,7 @@ def check_clocks(inputs: BurstInput) -> Result:
             f"both clock errors were within {formatting.time(inputs.spec.clock_bound_max_s)}. A "
             f"verdict needs {formatting.ratio(floor, 1)}. The time of the other seconds is "
             "uncertain.",
-            "Repair the time synchronisation of the hosts in the findings below, then run again",
+            "Repair the time synchronisation of the hosts that other findings name, then run again",
             FindingValue.share(steady_ratio),
         )
     return inconclusive(

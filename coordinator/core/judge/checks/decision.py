@@ -101,7 +101,7 @@ PRECEDENCE: Final = (
         Stage.RATE,
     ),
     Precedence(
-        "Too few pair-seconds were measured, or a clock error was above the limit.",
+        "Too few pair-seconds were measured, or measured with good clocks.",
         _OPEN,
         _OPEN,
         Stage.COVERAGE,

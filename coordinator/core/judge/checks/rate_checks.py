@@ -37,6 +37,7 @@ from broadside.coordinator.core.summary import (
     BurstSummary,
     Finding,
     FindingValue,
+    LimiterName,
     MeasuredFinding,
     State,
     Verdict,
@@ -143,8 +144,18 @@ def _below_limit(
     step = inputs.burst.limiter_details.advice or (
         "Find the bottleneck: check NICs, CPUs, TCP windows and the telemetry of the firewall"
     )
-    missed = problem("target-missed", 100, f"{comparison}.", step, value)
+    sentence = f"{comparison}. {_bottleneck_text(inputs.burst.limiter)}".rstrip()
+    missed = problem("target-missed", 100, sentence, step, value)
     return Result(Verdict.FAIL, (missed,))
+
+
+def _bottleneck_text(limiter: LimiterName) -> str:
+    """Return the bottleneck as a sentence, and whether it is in the device under test."""
+    if limiter is LimiterName.UNKNOWN:
+        return "The bottleneck is unknown."
+    if limiter in (LimiterName.FIREWALL, LimiterName.SNAT_PORTS):
+        return f"The bottleneck is the device ({limiter})."
+    return f"The bottleneck is {limiter}, so this is not the limit of the device."
 
 
 def _open_reason(inputs: BurstInput, fleet: "Interval", limit: float) -> str | None:

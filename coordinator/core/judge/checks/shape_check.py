@@ -82,7 +82,7 @@ def _slow_parts(inputs: BurstInput, window: Window, limit: float) -> Iterator[Fi
                 "slow-stretch",
                 84,
                 f"For {length_s} s, starting {from_s} s into the window, the fleet received "
-                f"{formatting.rate(rate * factor)} {below}. The mean of the window does not show "
+                f"{formatting.rate(rate * factor)} {below}. The mean of the window can hide "
                 "this.",
                 _STEP,
                 FindingValue.rate(rate * factor),
