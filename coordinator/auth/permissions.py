@@ -43,7 +43,7 @@ PERMISSIONS: Final[tuple[tuple[str, str, Access], ...]] = (
     ("POST", "/v1/runs/{run_id}/abort", OPERATOR),
     ("GET", "/v1/aggregate", VIEWER),
     ("GET", "/v1/runs/{run_id}/bursts", VIEWER),
-    ("GET", "/v1/runs/{run_id}/bursts/{burst_index}", VIEWER),
+    ("GET", "/v1/runs/{run_id}/bursts/{burst}", VIEWER),
     ("GET", "/v1/runs/{run_id}/pairs", VIEWER),
     ("GET", "/v1/runs/{run_id}/series", VIEWER),
     ("GET", "/v1/runs/{run_id}/verdict", VIEWER),

@@ -120,7 +120,7 @@ def _read_tools(session: Session) -> list[Any]:
         """Aggregate runs: verdicts, mean rate with 95 % interval, completeness, worst residual.
 
         group_by: hour, day, week, month, scenario, verdict, label:NAME or device:FIELD.
-        label: NAME:VALUE. Times are those of the traffic.
+        label: NAME=VALUE. Times are those of the traffic.
         """
         labels = label and [label]
         filters = _filters(scenario=scenario, label=labels, from_at=from_at, before_at=before_at)

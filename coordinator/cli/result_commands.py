@@ -65,7 +65,7 @@ def _filters(
             exit_usage(f"--label {label}: it has no value; write NAME=VALUE")
     filters: dict[str, object] = {
         "scenario": scenario,
-        "label": [label.replace("=", ":", 1) for label in labels or ()] or None,
+        "label": list(labels or ()) or None,
         "from_at": _local_time("--since", since),
         "before_at": _local_time("--until", before),
     }

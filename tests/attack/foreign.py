@@ -90,13 +90,13 @@ async def _try_case(made: World, case: Case) -> str:
     assert answer.get("error") == "EntityRefused", answer
     after = await made.fabric.results.get(item.row.partition_key, item.row.row_key)
     assert before == after, "the row changed"
-    return str(answer["problem"])
+    return str(answer["said"])
 
 
 async def _try_other(made: World, kind: Kind, other: str) -> str:
     answer = await made.do(other, "upsert", written()[kind].row)
     assert answer.get("error") == "EntityRefused", answer
-    return str(answer["problem"])
+    return str(answer["said"])
 
 
 async def _try_endpoint(made: World, field: str) -> str:

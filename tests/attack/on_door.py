@@ -37,6 +37,7 @@ _NAMES: Final = {
     "burst": "1",
     "study_id": "study-1",
     "sequence_number": "1",
+    "agent_id": "client-001",
     "name": "residual",
     "version": "0",
 }

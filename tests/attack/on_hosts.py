@@ -89,7 +89,7 @@ class Port:
     async def do(self, agent: str, operations: list[Any]) -> list[dict[str, Any]]:
         body = json.dumps(operations).encode()
         reported = await self.ask("POST", f"{BASE}operations", body, header=self.bearer(agent))
-        assert reported.status_code == 200, reported
+        assert reported.status_code == 200, reported.text
         answers: list[dict[str, Any]] = json.loads(reported.text)
         return answers
 
@@ -134,7 +134,7 @@ def port() -> Port:
             )
         for name, agent_role in AGENTS.items():
             reported = await joined(made, given[agent_role], name, agent_role, digest(given[name]))
-            assert reported.status_code == 200, reported
+            assert reported.status_code == 200, reported.text
         assert (await joined(made, given["used"], "only", Role.CLIENT, "0" * 64)).status_code == 200
         await known.revoke("gone", now)
         for pair_index, name in enumerate(("c1", "c2")):

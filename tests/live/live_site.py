@@ -168,14 +168,16 @@ def call(url: str, method: str, path: str, **arguments: Any) -> Any:
     return response.json()
 
 
-def wait_for_fleet(url: str, agents_count: int, **arguments: Any) -> None:
+def wait_for_fleet(
+    url: str, agents_count: int, *, path: str = "/v1/agents", **arguments: Any
+) -> None:
     """Wait for all agents to publish a presence without problem.
 
-    Use ``arguments`` to pass options to the API calls.
+    Versions before 1.0 have another ``path``. Use ``arguments`` to pass options to the API calls.
     """
 
     def all_well() -> bool:
-        presences = call(url, "GET", "/v1/agents", **arguments)
+        presences = call(url, "GET", path, **arguments)
         well = [p for p in presences if p["problem"] is None]
         ports = [p for p in well if p["role"] == "client" or p["ports"]]
         return len(ports) == agents_count

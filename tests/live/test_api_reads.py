@@ -450,7 +450,7 @@ async def test_every_list_supports_csv_arrow_and_parquet(
             assert "accept" in answer.headers["Vary"].lower()
         assert (await http.get(path, headers={"Accept": "image/png"})).status_code == 406
         requested.add(path.removeprefix("/v1/"))
-    lists = {"runs", "aggregate", "presences", "scenarios", "schedules", "studies", "audit"}
+    lists = {"runs", "aggregate", "agents", "scenarios", "schedules", "studies", "audit"}
     assert lists | {"deadletters", f"runs/{OVER}/pairs", f"studies/{STUDY}"} <= requested
 
 

@@ -42,7 +42,9 @@ KINDS = [
         stream_bits_per_second=LIGHT_BITS_PER_SECOND,
         omit_s=omit_s,
     )
-    for protocol, direction, omit_s in itertools.product(Protocol, Direction, (0, 1))
+    for protocol, direction, omit_s in itertools.product(
+        (Protocol.TCP, Protocol.UDP), Direction, (0, 1)
+    )
 ]
 FORWARD = KINDS[0]
 # The bytes of one and a half intervals.

@@ -127,7 +127,13 @@ def _use(site: Site, url: str, token: str, seen: dict[str, bytes]) -> None:
     run_id = request("GET", "/v1/runs").json()[0]["run_id"]
     wait_for("a verdict", lambda: request("GET", f"/v1/runs/{run_id}/summary").status_code == 200)
     names = {"run_id": run_id, "pair": "pair-001", "burst": "1", "name": "residual"}
-    names |= {"study_id": "x", "sequence_number": "1", "version": "0", "folder": "search"}
+    names |= {
+        "study_id": "x",
+        "sequence_number": "1",
+        "agent_id": "x",
+        "version": "0",
+        "folder": "search",
+    }
     for method, template, _ in PERMISSIONS:
         if template.endswith("/events"):
             continue

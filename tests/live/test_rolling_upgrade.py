@@ -85,7 +85,7 @@ def test_run_continues_while_coordinator_and_agents_are_upgraded(fleet: Fleet) -
     old, url = fleet.coordinator(previous=True)
     for pair in range(PAIRS):
         fleet.start(pair, previous=True)
-    wait_for_fleet(url, 2 * PAIRS)
+    wait_for_fleet(url, 2 * PAIRS, path="/v1/presences")
     body = {"scenario": "smoke", "overrides": SPEC | {"bursts_count": 3}, "by": "test"}
     run_id = call(url, "POST", "/v1/runs", json=body)["run_id"]
     data_dir = Path(fleet.site.environment["BROADSIDE_DATA_DIR"])
@@ -105,7 +105,7 @@ def test_new_agents_work_with_the_previous_coordinator(fleet: Fleet) -> None:
     _, url = fleet.coordinator(previous=True)
     for pair in range(PAIRS):
         fleet.start(pair, previous=False)
-    wait_for_fleet(url, 2 * PAIRS)
+    wait_for_fleet(url, 2 * PAIRS, path="/v1/presences")
     body = {"scenario": "smoke", "overrides": SPEC | {"lead_s": 7}, "by": "test"}
     run = call(url, "POST", "/v1/runs", json=body)
     summary = wait_for_summary(url, run["run_id"])
