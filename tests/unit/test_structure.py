@@ -1,4 +1,4 @@
-"""Test the import directions in DESIGN.md and the size of agent processes."""
+"""Test the import directions in docs/architecture.md and the size of agent processes."""
 
 import ast
 import re
