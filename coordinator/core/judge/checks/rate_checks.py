@@ -189,7 +189,7 @@ def _doubt(
             86,
             f"{comparison}. The limit is inside the 95 % interval, so neither pass nor fail is "
             "shown.",
-            "Run longer or more bursts, or change the target",
+            "Run longer bursts, or reduce the scatter of the rate",
             FindingValue.rate(fleet.value),
         )
     sent = _sent_rate(burst)
@@ -251,7 +251,7 @@ def check_device_rate(inputs: BurstInput) -> Result:
 
 
 def check_burst_scatter(inputs: RunInput) -> Result:
-    """Check that the interval of the bursts' mean is above the limit.
+    """Check that the limit is not inside the interval of the bursts' mean.
 
     Formula: mean of the bursts' rates - sqrt(h_run² + h_header²) > limit; h_run is the run's h
         without the error of the header size.
