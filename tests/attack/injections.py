@@ -106,7 +106,8 @@ KINDS: Final[Mapping[str, Kind]] = {
         Kind.LINES: "EngineReport.files",
         Kind.OWN: """
             Check.detail Check.fix Check.name Judging.by RunHeader.created_by RunHeader.device
-            RunHeader.labels RunHeader.scenario RunOutcome.limiter RunOutcome.verdict
+            RunHeader.labels RunHeader.scenario RunOutcome.limiter RunOutcome.next_step
+            RunOutcome.reason RunOutcome.target_layer RunOutcome.verdict
         """,
     }.items()
     for field in fields.split()

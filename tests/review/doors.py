@@ -222,13 +222,13 @@ async def _telemetry(witness: Fields | None) -> Any:
         return polled.Answer(readings=[reading], at_s=now_s + witness["off_s"])
 
     kind = {"source" if IS_REVIEWED else "type": "rest"}
-    device = (polled.PolledWitness if IS_REVIEWED else polled.PolledSource)(
-        ask,
-        name="rest",
-        entry=files.PolledEntry(**kind, device="device", poll_s=witness["every_s"]),
-        wall_s=lambda: now_s,
-        steady_s=lambda: now_s,
-    )
+    entry = files.PolledEntry(**kind, device="device", poll_s=witness["every_s"])
+    clocks = {"wall_s": lambda: now_s, "steady_s": lambda: now_s}
+    if IS_REVIEWED:
+        device = polled.PolledWitness(ask, name="rest", entry=entry, **clocks)
+    else:
+        rest = polled.PolledDevice(request=ask, name="rest")
+        device = polled.PolledSource(entry, rest, clocks=polled.Clocks(**clocks))
     now_s = witness["from_s"]
     for value in witness["values"]:  # noqa: B007 - `ask` answers it
         await device.poll()

@@ -9,7 +9,7 @@ import numpy as np
 from broadside.coordinator.core.judge.checks.check_types import BurstInput, Result, RunInput
 from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.core.metrics import Layer
-from broadside.coordinator.core.summary import Reconciliation
+from broadside.coordinator.core.summary import LimiterName, Reconciliation
 from broadside.exchange.messages import Flow
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -68,6 +68,7 @@ def burst(rate: float | None = 1.2e9, half: float | None = 1e7, **fields: Any) -
         "index": 0,
         "completeness": seen(),
         "proven_ratio": 1.0,
+        "limiter": LimiterName.UNKNOWN,
         "duration_s": 30,
         "window": window(),
         "fleet_received_bits_per_second": rate,

@@ -6,7 +6,7 @@ import pytest
 from broadside.coordinator.core.judge.checks.check_types import Result
 from broadside.coordinator.core.judge.checks.rate_checks import check_rate
 from broadside.coordinator.core.metrics import Layer
-from broadside.coordinator.core.summary import State, Verdict
+from broadside.coordinator.core.summary import LimiterName, State, Verdict
 from broadside.coordinator.core.thresholds import ALL_THRESHOLDS
 from broadside.exchange.messages import Flow, Traffic
 from tests.unit.coordinator.core.judge.checks.check_input import (
@@ -39,6 +39,19 @@ def test_rate_interval_decides_the_verdict(
     result = _run_check(rate)
     assert (result.verdict, weights(result)) == (verdict, [expected])
     assert "the limit 1 Gbit/s" in result.findings[0].sentence
+
+
+@pytest.mark.parametrize(
+    ("limiter", "expected"),
+    [
+        (LimiterName.UNKNOWN, "The bottleneck is unknown."),
+        (LimiterName.FIREWALL, "The bottleneck is the device (firewall)."),
+        (LimiterName.CLIENT_CPU, "client-cpu, so this is not the limit of the device."),
+    ],
+)
+def test_fail_names_the_bottleneck(limiter: LimiterName, expected: str) -> None:
+    (finding,) = _run_check(0.5e9, limiter=limiter).findings
+    assert finding.sentence.endswith(expected)
 
 
 def test_rate_findings_have_kind_verdict() -> None:
