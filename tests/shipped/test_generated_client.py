@@ -108,8 +108,9 @@ class ServedClient:
 
     def place(self, operation: Operation) -> dict[str, Any]:
         """Return the path parameters of the operation."""
-        names = dict(self.names)
-        names["name"] = "nightly"
+        names = {**self.names, "name": "nightly", "agent_id": "client-001"}
+        if operation.path.startswith("/v1/scenarios"):
+            names["name"] = "smoke"
         if "/charts/" in operation.path:
             names["name"] = "sweep" if "study_id" in operation.path else "throughput"
         return {name: names[name] for name in re.findall("{([a-z_]+)}", operation.path)}
@@ -366,7 +367,7 @@ def test_client_parses_every_response_format(served: ServedClient) -> None:
 
 def test_client_parses_every_error_as_problem(served: ServedClient) -> None:
     unknown: dict[str, Any] = {"run_id": "none", "study_id": "none", "name": "none", "pair": "1"}
-    unknown |= {"burst": 1, "sequence_number": 999999}
+    unknown |= {"burst": 1, "sequence_number": 999999, "agent_id": "none"}
     for operation in served.operations:
         place = {name: unknown[name] for name in re.findall("{([a-z_]+)}", operation.path)}
         body = served.body(operation)
