@@ -108,7 +108,7 @@ class ServedClient:
 
     def place(self, operation: Operation) -> dict[str, Any]:
         """Return the path parameters of the operation."""
-        names = {**self.names, "name": "nightly", "agent_id": "client-001"}
+        names = {**self.names, "name": "nightly", "agent_id": next(iter(self.site.agents))}
         if operation.path.startswith("/v1/scenarios"):
             names["name"] = "smoke"
         if "/charts/" in operation.path:
