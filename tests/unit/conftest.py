@@ -1,6 +1,7 @@
 """Common setup for all unit tests: each runs without processes, network, sleep and real time."""
 
 import contextlib
+import platform
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from broadside.exchange.version import version_text  # noqa: E402
 
 # The first call starts git and keeps its answer.
 version_text()
+# This starts uname once. Azure packages use it when they are imported.
+platform.processor()
 
 
 # A hook and not only a fixture, so that fixtures of all scopes are included. pytest also calls it
