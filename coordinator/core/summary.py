@@ -4,11 +4,11 @@ Rates are as measured. In a lab with a scale, the ``real_*`` fields are these ra
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.guards import GuardReport
@@ -108,10 +108,6 @@ class MeasuredFinding(Finding):
         return Finding(**{name: getattr(self, name) for name in Finding.model_fields})
 
 
-def _finding(fields: Mapping[str, Any], value: FindingValue | None) -> Finding:
-    return Finding(**fields) if value is None else MeasuredFinding(**fields, value=value)
-
-
 def problem(
     id: str, weight: float, sentence: str, next_step: str, value: FindingValue | None = None
 ) -> Finding:
@@ -124,17 +120,8 @@ def problem(
         next_step: Advice on the problem.
         value: Measured value, for the range over several bursts. None if there is no single one.
     """
-    return _finding(
-        {
-            "id": id,
-            "kind": "verdict",
-            "severity": "problem",
-            "weight": weight,
-            "sentence": sentence,
-            "next_step": next_step,
-        },
-        value,
-    )
+    update = {"kind": "verdict", "severity": "problem"}
+    return warning(id, weight, sentence, next_step, value).model_copy(update=update)
 
 
 def warning(
@@ -153,17 +140,15 @@ def warning(
         next_step: Action for the user to take, or None if there is none.
         value: Measured value, for the range over several bursts. None if there is no single one.
     """
-    return _finding(
-        {
-            "id": id,
-            "kind": "cause",
-            "severity": "warning",
-            "weight": weight,
-            "sentence": sentence,
-            "next_step": next_step,
-        },
-        value,
+    finding = Finding(
+        id=id,
+        kind="cause",
+        severity="warning",
+        weight=weight,
+        sentence=sentence,
+        next_step=next_step,
     )
+    return finding if value is None else MeasuredFinding(**dict(finding), value=value)
 
 
 def caution(

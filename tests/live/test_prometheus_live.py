@@ -104,7 +104,7 @@ def test_prometheus_scrapes_the_fleet_rate_with_a_token(tmp_path: Path) -> None:
         prometheus, process = start_prometheus(tmp_path)
         site.processes.append(process)
         signed = {"headers": {"Authorization": f"Bearer {launcher}"}}
-        wait_for_fleet(url, 4, **signed)
+        wait_for_fleet(url, 4, headers=signed["headers"])
         wait_for("Prometheus", lambda: serves(prometheus))
         body = {"scenario": "smoke", "overrides": BURST | PACED}
         call(url, "POST", "/v1/runs", json=body, **signed)

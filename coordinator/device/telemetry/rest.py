@@ -5,7 +5,6 @@ The byte counter is the sum of the entry's counters with the quantity ``in_bits_
 
 import math
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
 
@@ -16,19 +15,18 @@ from broadside.coordinator.core.measure.telemetry import Quantity
 from broadside.coordinator.device.http_client import (
     bounded_client,
     get_bounded,
-    may_carry_secret,
     partial_answer,
 )
 from broadside.coordinator.device.telemetry.config import parse_entry
 from broadside.coordinator.device.telemetry.polling import (
     Answer,
     PolledDevice,
-    PolledEntry,
     PolledSource,
     Reading,
 )
-from broadside.coordinator.device.telemetry.source import Read, Secret, TelemetryError
+from broadside.coordinator.device.telemetry.source import Read, TelemetryError
 from broadside.coordinator.device.telemetry.timestamps import parse_timestamp
+from broadside.coordinator.device.telemetry.url_entry import UrlRequestEntry
 from broadside.exchange.strict_json import read_json
 
 ANSWER_MAX_BYTES: Final = 1 << 20
@@ -51,14 +49,9 @@ class JsonRead(Read):
     counter: Annotated[int, Field(ge=32, le=64)] | None = None
 
 
-class RestEntry(PolledEntry):
+class RestEntry(UrlRequestEntry):
     """Configuration of a source that reads JSON from a URL."""
 
-    url: str
-    # Header with the secret, such as ``Bearer ...``.
-    header: str = "Authorization"
-    header_value: Secret | None = None
-    ca_file: Path | None = None
     # Path of the document's timestamp, in epoch seconds or ISO 8601. Its offset from the
     # coordinator clock is estimated and corrected.
     at_path: str | None = None
@@ -76,20 +69,9 @@ class RestClient:
         import jmespath
         from jmespath.exceptions import JMESPathError
 
-        parts = urlsplit(entry.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.password:
-            raise TelemetryError(
-                f"telemetry {entry.device}: url: write https://host/path, without a password in it"
-            )
         self._entry = entry
-        self._where = f"{parts.scheme}://{parts.hostname}{parts.path}"
-        self._headers = {"Accept": "application/json"}
-        if entry.header_value is not None:
-            if not may_carry_secret(entry.url):
-                raise TelemetryError(
-                    f"telemetry {entry.device}: url: a secret travels over https only"
-                )
-            self._headers[entry.header] = entry.header_value.read(entry.device)
+        self._where = entry.check_url()
+        self._headers = {"Accept": "application/json", **entry.secret_headers()}
         self._transport = transport
         paths = [*(read.path for read in entry.read), *([entry.at_path] if entry.at_path else [])]
         try:

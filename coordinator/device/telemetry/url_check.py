@@ -6,7 +6,6 @@ expected one. The response time of a failed request is unknown.
 
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
 
@@ -14,28 +13,23 @@ import httpx
 from pydantic import Field
 
 from broadside.coordinator.core.measure.telemetry import Quantity
-from broadside.coordinator.device.http_client import bounded_client, get_bounded, may_carry_secret
+from broadside.coordinator.device.http_client import bounded_client, get_bounded
 from broadside.coordinator.device.telemetry.config import parse_entry
 from broadside.coordinator.device.telemetry.polling import (
     Answer,
     PolledDevice,
-    PolledEntry,
     PolledSource,
     Reading,
 )
-from broadside.coordinator.device.telemetry.source import Secret, TelemetryError
+from broadside.coordinator.device.telemetry.source import TelemetryError
+from broadside.coordinator.device.telemetry.url_entry import UrlRequestEntry
 
 ANSWER_MAX_BYTES: Final = 1 << 20
 
 
-class UrlEntry(PolledEntry):
-    """Configuration of a source that requests a URL."""
+class UrlEntry(UrlRequestEntry):
+    """Configuration of a source that checks a URL."""
 
-    url: str
-    # Header with the secret, such as ``Bearer ...``.
-    header: str = "Authorization"
-    header_value: Secret | None = None
-    ca_file: Path | None = None
     # Status of a response that counts as successful.
     status: Annotated[int, Field(ge=100, le=599)] = 200
     # Time after which a request has failed.
@@ -53,20 +47,9 @@ class UrlCheck:
         Raises:
             TelemetryError: The URL is invalid, or the secret would be sent without encryption.
         """
-        parts = urlsplit(entry.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.password:
-            raise TelemetryError(
-                f"telemetry {entry.device}: url: write https://host/path, without a password in it"
-            )
         self._entry = entry
-        self._where = f"{parts.scheme}://{parts.hostname}{parts.path}"
-        self._headers: dict[str, str] = {}
-        if entry.header_value is not None:
-            if not may_carry_secret(entry.url):
-                raise TelemetryError(
-                    f"telemetry {entry.device}: url: a secret travels over https only"
-                )
-            self._headers[entry.header] = entry.header_value.read(entry.device)
+        self._where = entry.check_url()
+        self._headers = entry.secret_headers()
         self._transport = transport
 
     async def poll(self) -> Answer:
