@@ -25,7 +25,7 @@ class Layer(StrEnum):
 
 
 # The layer of the device counter, as given in the reconciliation.
-COUNTER_LAYER: Final = "the ledger's"
+COUNTER_LAYER: Final = "layer of the counter"
 MEAN, SUM, MAX, MIN = Aggregation.MEAN, Aggregation.SUM, Aggregation.MAX, Aggregation.MIN
 
 
@@ -160,12 +160,12 @@ SENT: Final = MetricDefinition(
     metric="sent_bits_per_second",
 )
 FIREWALL: Final = MetricDefinition(
-    "firewall_bits_per_second", "firewall's ledger", layer=COUNTER_LAYER
+    "firewall_bits_per_second", "device counter", layer=COUNTER_LAYER
 )
 COMPLETENESS: Final = MetricDefinition("completeness_ratio", "completeness", aggregation=None)
 RESIDUAL: Final = MetricDefinition(
     "residual_ratio",
-    "residual, firewall over expected, less one",
+    "residual, device counter / expected - 1",
     "reconciliation.residual_ratio",
     aggregation=None,
     stored="reconciliation.residual_ratio",
@@ -178,7 +178,10 @@ RTT: Final = MetricDefinition(
     "rtt_mean_s", "round-trip time, mean", "flows.rtt_mean_s", short="rtt_s"
 )
 RETRANSMITS: Final = MetricDefinition(
-    "retransmit_ratio", "segments sent again, of those sent", "flows.retransmit_ratio", decimals=4
+    "retransmit_ratio",
+    "retransmitted / sent segments",
+    "flows.retransmit_ratio",
+    decimals=4,
 )
 
 

@@ -186,8 +186,9 @@ def _azure(samples: Sequence[_Sample], name: str) -> MetricValues:
         by_time[at] = sum(known) if known else None
     notes = []
     if others := [metric for metric in metrics if metric != chosen]:
-        sentence = f"{name}: of its metrics {chosen} was read; not read: {', '.join(others)}"
-        notes = [Note(id="metrics-unread", sentence=sentence[:1000])]
+        sentence = f"{name}: only the metric {chosen} was read; not read: {', '.join(others)}"
+        step = "If another metric has the bytes, import a file with this metric only"
+        notes = [Note(id="metrics-unread", sentence=f"{sentence[:998]}.", next_step=step)]
     return MetricValues(values=tuple(by_time.items()), declared=declared, notes=notes)
 
 
@@ -239,14 +240,14 @@ def _prometheus(document: Mapping[str, Any], name: str) -> MetricValues:
         raise BadFile(f"{name}: some series are running totals and others are not; query one kind")
     notes = []
     if len(series) > 1:
-        sentence = f"{name}: {len(series)} series were added up"
-        step = "check that no byte is in two of them, such as input and output"
+        sentence = f"{name}: {len(series)} series were added up."
+        step = "Check that no byte is in two of them, such as input and output"
         notes.append(Note(id="metric-series-added", sentence=sentence, next_step=step))
     declared: dict[str, Any] = {}
     if counters == {True}:
         declared = {"unit": "bytes", "aggregation": "total"}
-        sentence = f"{name}: its values only grow, so they were read as a running total of bytes"
-        step = "give --metric unit=bits if they count bits"
+        sentence = f"{name}: its values only grow, so they were read as a running total of bytes."
+        step = "If they count bits, give `--metric unit=bits`"
         notes.append(Note(id="metric-running-total", sentence=sentence, next_step=step))
     warnings = document.get("warnings") or ()
     texts = warnings if isinstance(warnings, list | tuple) else [warnings]

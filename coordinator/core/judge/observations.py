@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from broadside.coordinator.core import formatting
+from broadside.coordinator.core.judge.pair_texts import LISTED_COUNT, list_pairs, state_texts
 from broadside.coordinator.core.judge.reconciliation.lag import CLOCK_PPM_MAX, is_clock
 from broadside.coordinator.core.plain_fields import UNKNOWN_TEXTS, plain_fields
 from broadside.coordinator.core.summary import (
@@ -24,22 +25,21 @@ from broadside.coordinator.core.summary import (
 from broadside.exchange.engines.downloads import UNPLACED
 from broadside.exchange.messages import SILENT_STREAMS_MAX_COUNT, Presence, Role, pair_name
 
-# Number of items to list in a finding.
-LISTED_COUNT: Final = 3
 # If the hypervisor takes this share of a host's CPU time, the effect is visible in the seconds.
 TAKEN_RATIO: Final = 0.05
 # If this share of a pair's probes is lost, the answered ones do not describe the path.
 UNANSWERED_RATIO: Final = 0.9
 # Fields of an agent that should be the same on all hosts of a role.
 COMPARED: Final = ("kernel", "engine_version", "vm_size", "cpu_count", "nic_mtu_bytes", "gate")
-_STATES: Final = (
-    (State.MISSED, 66, "never started", "Start a client agent for every pair"),
-    (State.LOST, 65, "were taken but not reported", "Read the agent's log and check its network"),
-    (State.NULL, 64, "ended without any byte", "Read the engine's error message"),
-    (State.ABANDONED, 63, "were stopped before the end", "Read the agent's log"),
-    (State.REFUSED, 62, "were refused by the agent", "Fix the reason in the text"),
-    (State.LATE, 61, "started too late", "Check the clocks, the start gate and the queue"),
-)
+# Weight of the finding for each state of pairs.
+_STATE_WEIGHTS: Final = {
+    State.MISSED: 66,
+    State.LOST: 65,
+    State.NULL: 64,
+    State.ABANDONED: 63,
+    State.REFUSED: 62,
+    State.LATE: 61,
+}
 
 
 def observations(burst: BurstSummary) -> Iterator[Finding]:
@@ -78,16 +78,14 @@ def observations(burst: BurstSummary) -> Iterator[Finding]:
 
 def _pair_findings(burst: BurstSummary) -> Iterator[Finding]:
     """Yield findings for pairs that were not measured completely."""
-    for state, weight, text, step in _STATES:
-        pairs = [pair for pair in burst.pairs if pair.state is state]
-        if pairs:
-            yield warning(
-                f"{state}-pairs",
-                weight,
-                f"{len(pairs)} of {len(burst.pairs)} pairs {text}: {_list_pairs(pairs)}.",
-                step,
-                FindingValue(value=len(pairs), text=f"{len(pairs)} of the pairs", worst="high"),
-            )
+    for state, count, text in state_texts(burst):
+        yield warning(
+            f"{state.state}-pairs",
+            _STATE_WEIGHTS[state.state],
+            text,
+            state.next_step,
+            FindingValue(value=count, text=f"{count} of the pairs", worst="high"),
+        )
     late = sum(flow.late_bits_per_second or 0.0 for flow in burst.flows)
     if late:
         yield caution(
@@ -147,8 +145,8 @@ def _host_findings(burst: BurstSummary) -> Iterator[Finding]:
             67,
             "The engine used other settings than requested: "
             f"{'; '.join(map(str, burst.differences))}.",
-            "Raise the limits of the hosts (net.core, tcp_allowed_congestion_control, the path's "
-            "MTU), or request supported values",
+            "Raise the limits of the hosts (sysctl net.core, tcp_allowed_congestion_control; MTU "
+            "of the path), or request supported values",
         )
     if (unsteady := burst.unsteady_clocks) is not None:
         more = ", ..." if unsteady.pairs_count > len(unsteady.examples) else ""
@@ -328,17 +326,12 @@ def _unanswered_finding(pairs: Sequence[PairSummary]) -> Iterator[Finding]:
         59,
         f"{len(silent)} of {len(probed)} probed pairs lost "
         f"{formatting.ratio(UNANSWERED_RATIO, 0)} or more of their probes under load; {before} of "
-        f"them had answers before: {_list_pairs([pair for pair, _ in silent])}.",
+        f"them had answers before: {list_pairs([pair for pair, _ in silent])}.",
         "Find out what drops small UDP datagrams under load"
         if 2 * before > len(silent)
         else "Allow the echo port of the server agents (BROADSIDE_AGENT_ECHO_PORT, 5200/udp) in "
         "the firewall and in the servers' own rules, and check in the agents' logs that it is open",
     )
-
-
-def _list_pairs(pairs: Sequence[PairSummary]) -> str:
-    listed = [f"{pair.pair} ({pair.reason})" if pair.reason else pair.pair for pair in pairs[:3]]
-    return ", ".join(listed) + (f" and {len(pairs) - 3} more" if len(pairs) > 3 else "")
 
 
 def host_difference_findings(

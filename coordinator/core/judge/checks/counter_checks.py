@@ -1,6 +1,6 @@
 """Checks of the device counter: its record, and its agreement with the fleet."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -13,6 +13,7 @@ from broadside.coordinator.core.judge.checks.check_types import (
     RunInput,
     inconclusive,
 )
+from broadside.coordinator.core.judge.pair_texts import LISTED_COUNT
 from broadside.coordinator.core.judge.reconciliation.residual_causes import (
     UNSEEN_BY_BYTES,
     DeclarationError,
@@ -37,10 +38,14 @@ COUNTER_LEAD_S: Final = 5.0
 AFTER_BINS: Final = 5.0
 # Bins of this length or longer are from a metric. Shorter bins are from a counter.
 COARSE_S: Final = 10.0
-_CONFIGURE = "Configure a byte_counter (BROADSIDE_TELEMETRY_FILE) before the launch"
+_CONFIGURE = "Configure a `byte_counter` (BROADSIDE_TELEMETRY_FILE) before the launch"
 _REPEAT = (
-    "Find out why the values are missing, and set a larger settle_s of the source if they arrive "
+    "Find out why the values are missing, and set a larger `settle_s` of the source if they arrive "
     "late. Then run again, because a stored verdict does not read the source again"
+)
+_RESTORE = (
+    "Check the source (`broadside doctor` reads it), then run again; or remove its `byte_counter`, "
+    "and launch without a counter"
 )
 _KEEP = "Record the device counter from some minutes before the first burst to some after the last"
 
@@ -67,13 +72,20 @@ def check_counter_record(inputs: RunInput) -> Result:
 
 def _record_findings(inputs: RunInput) -> Iterator[Finding]:
     promise, ledger = inputs.plan.ledger, inputs.ledger
-    if promise is not None and ledger is None:
+    if promise is not None and (ledger is None or not len(ledger)):
+        why = (
+            "When the run was judged, the coordinator had no source with a byte_counter."
+            if ledger is None
+            else _source_report(ledger.notes) or " The source gave no reason."
+        ).strip()
         yield problem(
             "ledger-absent",
             105,
-            f"The device counter {promise.source} was promised at launch, but it returned no data.",
-            "Make the source available, then run again; or launch without a counter",
+            f"The device counter {promise.source} was promised at launch, but it returned no data. "
+            f"{why}",
+            _RESTORE,
         )
+        return
     if ledger is None:
         return
     if ledger.partial is not None:
@@ -82,7 +94,7 @@ def _record_findings(inputs: RunInput) -> Iterator[Finding]:
             94,
             f"The device counter {ledger.source} returned incomplete data ({ledger.partial}). Its "
             "bytes are not used.",
-            "Make every store or page of the source available, then run again",
+            "Repair the source so that it returns all its data, then run again",
         )
     yield from _late_counter(inputs.plan, ledger)
     known = {
@@ -100,9 +112,17 @@ def _record_findings(inputs: RunInput) -> Iterator[Finding]:
             f"Burst {worst}: the device counter {promise.source} covers "
             f"{formatting.ratio(known[worst], 1)} of the fleet's bytes; "
             f"{formatting.ratio(least, 0)} are required. {len(thin)} of {len(inputs.bursts)} "
-            "bursts are below this limit.",
+            f"bursts are below this limit.{_source_report(ledger.notes)}",
             _REPEAT,
         )
+
+
+def _source_report(notes: Sequence[str]) -> str:
+    """Return a sentence with the reports of a counter's source, or an empty text."""
+    if not notes:
+        return ""
+    text = "; ".join(notes[:LISTED_COUNT])
+    return f" The source reports: {text[:1].upper()}{text[1:].rstrip('.')}."
 
 
 def _late_counter(plan: Plan, ledger: FirewallLedger) -> Iterator[Finding]:
@@ -140,7 +160,8 @@ def check_metric_aggregation(inputs: RunInput) -> Result:
         88,
         f"The values of {ledger.source} are the {ledger.extreme} of the samples in each bin. Bytes "
         "cannot be computed from them, so the counter cannot be compared with the fleet.",
-        "Export the average or the total of each bin, and declare this aggregation",
+        "Export the average or the total of each bin, and declare it (import: `--metric "
+        "aggregation=average`; device: `aggregation` of the source)",
     )
 
 
@@ -281,8 +302,8 @@ def _declared_wrongly(counter: Reconciliation, wrong: DeclarationError, ratio: f
         88,
         f"The device counter {counter.source} has {formatting.number(ratio, 3)} times the bytes "
         f"of the fleet. {wrong.describe()}.",
-        f"Check the meaning of the metric's values and declare {wrong.fix} (docs/imports.md, "
-        "docs/settings.md), then measure again",
+        f"Check the meaning of the metric's values and declare {wrong.fix} (import: option "
+        "`--metric`; device: table `byte_counter` of the source), then measure again",
         FindingValue(value=ratio, text=f"{formatting.number(ratio, 3)} times", worst="high"),
     )
 
@@ -293,8 +314,8 @@ def _residual_step(counter: Reconciliation, limit: float) -> str:
         return "Find traffic that only the firewall or only the fleet counted"
     if counter.layer_ratio or counter.overhead_how == "assumed":
         return (
-            "Declare the layer and the segment size of the metric (import: --metric layer=ip "
-            "--metric mss_bytes=1448; device: layer and mss_bytes of byte_counter)"
+            "Declare the layer and the segment size of the metric (import: `--metric layer=ip "
+            "--metric mss_bytes=1448`; device: `layer` and `mss_bytes` of `byte_counter`)"
         )
     return "Reduce the uncertainty: shorter bins, no other traffic before and after, more bursts"
 
@@ -366,6 +387,6 @@ def check_bypass(inputs: BurstInput) -> Result:
         88,
         f"The run should bypass the firewall (device.path=bypass). {measured} It is not a "
         "reference.",
-        "Remove the firewall from the route, or launch without device.path=bypass",
+        "Remove the firewall from the route, or launch without `device.path=bypass`",
         value,
     )

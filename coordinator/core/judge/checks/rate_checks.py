@@ -22,6 +22,7 @@ from broadside.coordinator.core.judge.checks.check_types import (
     RunInput,
     inconclusive,
 )
+from broadside.coordinator.core.judge.pair_texts import missing_pairs, missing_pairs_step
 from broadside.coordinator.core.judge.reconciliation.residual_causes import (
     certain_declaration_error,
 )
@@ -73,7 +74,7 @@ def check_rate(inputs: BurstInput) -> Result:
             "no-window",
             92,
             "No second is common to all measured pairs, so the fleet has no rate.",
-            "Read the states of the pairs in this burst; check their starts and clocks",
+            "Read the states of the pairs (`broadside pairs`), and check their starts and clocks",
         )
     limit, fleet = limit_of(spec), received_rate(spec, burst, inputs.between_bits_per_second)
     if limit is None:
@@ -139,8 +140,9 @@ def _below_limit(
     value = FindingValue.rate(fleet.value)
     reason = _open_reason(inputs, fleet, limit) if missing else None
     if reason is not None:
-        step = "Run again with all pairs"
-        return inconclusive("target-open", 85, f"{comparison}. But {reason}.", step, value)
+        step = missing_pairs_step(inputs.burst)
+        sentence = f"{comparison}. But {reason}.{missing_pairs(inputs.burst)}"
+        return inconclusive("target-open", 85, sentence, step, value)
     step = inputs.burst.limiter_details.advice or (
         "Find the bottleneck: check NICs, CPUs, TCP windows and the telemetry of the firewall"
     )
@@ -189,7 +191,7 @@ def _doubt(
             86,
             f"{comparison}. The limit is inside the 95 % interval, so neither pass nor fail is "
             "shown.",
-            "Run longer bursts, or reduce the scatter of the rate",
+            "Run longer bursts (`burst_s`), or reduce the scatter of the rate",
             FindingValue.rate(fleet.value),
         )
     sent = _sent_rate(burst)
@@ -211,8 +213,8 @@ def _doubt(
             "target-unproven",
             80,
             f"{comparison}. But records are missing, and the lowest rate that they allow is "
-            f"{formatting.rate(worst)}.",
-            "Run again with all pairs",
+            f"{formatting.rate(worst)}.{missing_pairs(burst)}",
+            missing_pairs_step(burst),
             FindingValue.rate(worst),
         )
     return None

@@ -104,7 +104,7 @@ def check_starts(inputs: BurstInput) -> Result:
     )
     step = (
         "Use fewer streams or more cores on busy hosts, check the start gate (`broadside agent "
-        "--check`), or raise objective.start_spread_max_s"
+        "--check`), or raise `objective.start_spread_max_s`"
     )
     value = FindingValue.time(spread_s)
     if decisive:

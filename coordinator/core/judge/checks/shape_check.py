@@ -12,6 +12,7 @@ from broadside.coordinator.core.judge.checks.rate_checks import (
     layer_factor,
     limit_of,
 )
+from broadside.coordinator.core.judge.pair_texts import missing_pairs, missing_pairs_step
 from broadside.coordinator.core.measure.formulas.steady import Stretch, slowest_stretch, stretch_s
 from broadside.coordinator.core.measure.grid.series import BurstMeasurement
 from broadside.coordinator.core.measure.resolution import HIDDEN_RATIO, READINGS_A_PART
@@ -117,8 +118,9 @@ def _slow_parts(inputs: BurstInput, window: Window, limit: float) -> Iterator[Fi
             "stretch-unproven",
             79,
             f"Records are missing. Over {window.slowest_s} s the receivers recorded "
-            f"{formatting.rate(proven * factor)} {below}, so this part is not proven.",
-            "Run again with all pairs",
+            f"{formatting.rate(proven * factor)} {below}, so this part is not proven."
+            f"{missing_pairs(burst)}",
+            missing_pairs_step(burst),
             FindingValue.rate(proven * factor),
         )
 
@@ -138,7 +140,7 @@ def _not_assessed(inputs: BurstInput, window: Window) -> Iterator[Finding]:
         yield note("shape-not-assessed", 30, sentence)
         return
     bin_s = stretch_s(window.window_s) // READINGS_A_PART
-    step = f"Set traffic.interval_s to 1, or read the device counter in bins of {bin_s} s or less"
+    step = f"Set `traffic.interval_s` to 1, or read the device counter in bins of {bin_s} s or less"
     yield problem("shape-not-assessed", 83, sentence, step)
 
 

@@ -36,7 +36,7 @@ from broadside.coordinator.notices.webhook import body_of
 from broadside.coordinator.runs.listing import outcome_of
 from broadside.coordinator.views.burst_responses import run_verdict
 from broadside.coordinator.views.feeds import explained_summary
-from broadside.coordinator.views.markdown import plain, verdict_markdown
+from broadside.coordinator.views.markdown import verdict_markdown, with_code
 from broadside.coordinator.views.report.render import page
 from broadside.exchange.messages import Control
 from broadside.exchange.records import RunHeader
@@ -226,7 +226,7 @@ def test_every_output_begins_with_reason_and_next_step(case: str, face: str) -> 
     text = FACES[face](summary)
     reason, next_step = explained.reason, explained.next_step
     if face == "MCP":
-        reason, next_step = plain(reason), plain(next_step)
+        reason, next_step = with_code(reason), with_code(next_step)
     if face in ("webhook", "API verdict", "API run list"):
         reason, next_step = json.dumps(reason)[1:-1], json.dumps(next_step)[1:-1]
     assert " ".join(reason.split()) in text
@@ -235,6 +235,23 @@ def test_every_output_begins_with_reason_and_next_step(case: str, face: str) -> 
     assert summary.verdict.value in text
     notes = [note.sentence for note in explained.notes]
     assert not any(note in text[: text.index(next_step)] for note in notes)
+
+
+def test_markdown_keeps_code_and_escapes_the_rest() -> None:
+    """Names of a run can contain any text, also one backtick."""
+    assert with_code("run `broadside agents` on [a]_b") == r"run `broadside agents` on \[a\]\_b"
+    assert with_code("one ` and <b>") == r"one \` and \<b\>"
+    step = explain_verdict(summary_of("late start")).next_step
+    assert "`objective.start_spread_max_s`" in step
+    assert "`objective.start_spread_max_s`" in in_mcp(summary_of("late start"))
+
+
+def test_aborted_run_has_one_next_step() -> None:
+    findings = explain_verdict(summary_of("aborted")).findings
+    assert [f.next_step for f in findings if f.severity == "problem"] == [
+        "Launch the run again, and let it end"
+    ]
+    assert "2 of 3 bursts have no result" in findings[0].sentence
 
 
 def test_cli_folds_notes_and_prints_them_on_request() -> None:

@@ -112,6 +112,7 @@ def _pair(index: int, rate: float | None, completeness: float = 1.0) -> SimpleNa
         pair=f"p{index}",
         pair_index=index,
         state=state,
+        reason=None,
         completeness_ratio=completeness,
         received_bits_per_second=rate,
     )

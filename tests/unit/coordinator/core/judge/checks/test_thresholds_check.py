@@ -7,6 +7,7 @@ from broadside.coordinator.core.judge.checks.check_types import BurstInput, Resu
 from broadside.coordinator.core.judge.checks.thresholds_check import check_thresholds
 from broadside.coordinator.core.summary import DeviceFigure, DevicePlacement, Verdict
 from broadside.coordinator.core.thresholds import ALL_THRESHOLDS
+from tests.unit.coordinator.core.judge.checks.check_input import pair
 
 
 def _run_check(limits: dict[str, float], *, completeness: float = 1.0, **burst: Any) -> Result:
@@ -16,7 +17,7 @@ def _run_check(limits: dict[str, float], *, completeness: float = 1.0, **burst: 
     given = SimpleNamespace(
         spec=SimpleNamespace(objective=SimpleNamespace(**(unset | limits))),
         burst=SimpleNamespace(
-            pairs=("a", "b"),
+            pairs=(pair("a"), pair("b")),
             completeness=SimpleNamespace(completeness_ratio=completeness),
             **reported,
         ),
