@@ -179,7 +179,7 @@ RTT: Final = MetricDefinition(
 )
 RETRANSMITS: Final = MetricDefinition(
     "retransmit_ratio",
-    "retransmitted / sent segments",
+    "retransmits / sent segments",
     "flows.retransmit_ratio",
     decimals=4,
 )

@@ -68,9 +68,9 @@ class FindingValue:
         return cls(value=ratio, text=formatting.signed_ratio(ratio), worst="magnitude")
 
     @classmethod
-    def time(cls, seconds: float) -> "FindingValue":
-        """Return a time in s. The longest one is the worst."""
-        return cls(value=seconds, text=formatting.time(seconds), worst="high")
+    def time(cls, seconds: float, worst: Literal["low", "high"] = "high") -> "FindingValue":
+        """Return a time in s."""
+        return cls(value=seconds, text=formatting.time(seconds), worst=worst)
 
     @classmethod
     def count(cls, number: float) -> "FindingValue":

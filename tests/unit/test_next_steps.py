@@ -55,9 +55,12 @@ def texts_of(path: Path) -> Iterator[str]:
         if isinstance(node, ast.JoinedStr):
             values = [part.value if isinstance(part, ast.Constant) else "X" for part in node.values]
             yield "".join(map(str, values))
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            if id(node) not in parts | docstrings:
-                yield node.value
+        elif (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and id(node) not in parts | docstrings
+        ):
+            yield node.value
 
 
 def all_texts() -> Iterator[tuple[str, str]]:

@@ -56,23 +56,24 @@ def observations(burst: BurstSummary) -> Iterator[Finding]:
         yield note("device-load", 39, f"{'; '.join(devices)}.")
     if burst.cliff is not None:
         before, after = burst.cliff.before_bits_per_second, burst.cliff.after_bits_per_second
-        yield Finding(
-            id="collapse",
-            kind="cause",
-            severity="problem",
-            weight=74,
-            sentence=f"At {burst.cliff.at:%H:%M:%S} UTC the received rate fell by "
+        yield warning(
+            "collapse",
+            74,
+            f"At {burst.cliff.at:%H:%M:%S} UTC the received rate fell by "
             f"{formatting.ratio(1 - after / before, 0)}, from {formatting.rate(before)} to "
             f"{formatting.rate(after)} of payload, and stayed low until the end.",
-            next_step="Read the logs of the firewall and of the hosts at that second",
-        )
+            "Read the logs of the firewall and of the hosts at that second",
+            FindingValue.rate(after),
+        ).model_copy(update={"severity": "problem"})
     yield burst.limiter_details.finding()
     if burst.window is not None and burst.window.short:
         yield note(
             "short-sustain",
             10,
             f"The window is {burst.window.window_s} s. RFC 9411 recommends a sustain phase of at "
-            "least 300 s.",
+            "least 300 s, so the verdict is only for the measured time.",
+            "To comply with RFC 9411, run bursts of more than 300 s (`burst_s`)",
+            FindingValue.time(burst.window.window_s, "low"),
         )
 
 
@@ -113,6 +114,7 @@ def _foreign_findings(burst: BurstSummary) -> Iterator[Finding]:
             f"{'; ...' if len(strays) > LISTED_COUNT else ''}. They are not counted.",
             "Find out if another run or a person uses these servers. Give every run its own "
             "endpoints",
+            FindingValue.count(len(strays)),
         )
     if burst.foreign_rows:
         count = burst.foreign_rows_count
@@ -124,6 +126,7 @@ def _foreign_findings(burst: BurstSummary) -> Iterator[Finding]:
             f"to: {listed}{'; ...' if count > LISTED_COUNT else ''}. They are not used.",
             "Find the host that wrote these rows and revoke its credential. On Azure every "
             "identity with the agent role can write them",
+            FindingValue.count(count),
         )
     unplaced = next((item for item in burst.measures if item.name == UNPLACED), None)
     if unplaced is not None:
@@ -134,6 +137,7 @@ def _foreign_findings(burst: BurstSummary) -> Iterator[Finding]:
             "times outside their test. Their bytes are not counted.",
             "Check that the servers' clocks are not set during a test, and that the log is written "
             "without delay",
+            FindingValue.count(unplaced.value),
         )
 
 
@@ -158,6 +162,7 @@ def _host_findings(burst: BurstSummary) -> Iterator[Finding]:
             "may be wrong.",
             "Check `chronyc tracking` and `chronyc sources` on these hosts. Their agents refuse "
             "jobs while the clock error is above the limit",
+            FindingValue.count(unsteady.pairs_count),
         )
     cpu = burst.taken_cpu
     if cpu is not None and cpu.worst_ratio >= TAKEN_RATIO:
@@ -169,6 +174,7 @@ def _host_findings(burst: BurstSummary) -> Iterator[Finding]:
             f"{formatting.ratio(cpu.worst_ratio, 1)}; limit {formatting.ratio(TAKEN_RATIO, 1)}). "
             "This can cause late starts and slow seconds.",
             "Use VM sizes or hosts with dedicated cores, or run again at another time",
+            FindingValue.share(cpu.worst_ratio, "high"),
         )
 
 
@@ -193,6 +199,7 @@ def _silent_stream_findings(silent: Sequence[SilentStream]) -> Iterator[Finding]
         f"{'; '.join(listed)}{f'; and {least}{more} more' if more else ''}.",
         "Look for these ports in the session table and the log of the device at these seconds. A "
         "session may have been dropped, or one of several links may be down",
+        FindingValue.time(max(stream.duration_s for stream in silent)),
     )
 
 
@@ -260,7 +267,8 @@ def _latency_findings(latency: Latency | None) -> Iterator[Finding]:
     if latency.worst_pair is not None:
         worst = formatting.time(latency.worst_p99_s or 0.0)
         parts.append(f"worst {latency.worst_pair}, 99th percentile {worst}")
-    yield note("latency-under-load", 38, f"{'; '.join(parts)}.")
+    p99_s = FindingValue.time(during.p99_s)
+    yield note("latency-under-load", 38, f"{'; '.join(parts)}.", value=p99_s)
     if latency.spikes:
         spike = max(
             latency.spikes,
@@ -279,6 +287,7 @@ def _latency_findings(latency: Latency | None) -> Iterator[Finding]:
             f"{', ...' if spike.pairs_count > len(spike.pairs) else ''}): {slow}, "
             f"{spike.lost_count} lost.",
             "Read the logs of the firewall and of the hosts at that second",
+            FindingValue.count(latency.spikes_count),
         )
 
 
@@ -331,6 +340,7 @@ def _unanswered_finding(pairs: Sequence[PairSummary]) -> Iterator[Finding]:
         if 2 * before > len(silent)
         else "Allow the echo port of the server agents (BROADSIDE_AGENT_ECHO_PORT, 5200/udp) in "
         "the firewall and in the servers' own rules, and check in the agents' logs that it is open",
+        FindingValue.count(len(silent)),
     )
 
 

@@ -56,6 +56,7 @@ def check_consistency(inputs: BurstInput) -> Result:
             f"{_describe(items)}. These records cannot all be true.",
             "Compare the raw output of both ends and the counters of their hosts. Find out which "
             "record is wrong, then run again",
+            FindingValue.count(len(items)),
         )
         for rule, items in sorted(by_rule.items())
     ]
@@ -133,7 +134,10 @@ def check_window(inputs: BurstInput) -> Result:
     )
     if ratio <= limit:
         finding: Finding = note(
-            "window-outside", 13, f"{measured} The rate does not include these seconds."
+            "window-outside",
+            13,
+            f"{measured} The rate does not include these seconds.",
+            value=FindingValue.time(window.outside_s),
         )
         return Result(Verdict.PASS, (finding,))
     return inconclusive(

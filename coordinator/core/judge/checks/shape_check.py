@@ -68,6 +68,7 @@ def _ramp(window: Window) -> Iterator[Finding]:
             12,
             f"The first {window.ramp_s} of {window.common_s} common seconds are not used, because "
             f"the rate still increased: {formatting.rate(window.ramp_bits_per_second)} of payload.",
+            value=FindingValue.time(window.ramp_s),
         )
 
 

@@ -292,6 +292,25 @@ def test_repeated_findings_have_the_number_of_bursts_the_range_and_the_worst() -
     assert reason.startswith(f"Burst {worst}: Received rate {match[1]} Gbit/s ")
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_every_repeated_finding_says_in_how_many_bursts(case: str) -> None:
+    """A finding with different values in its bursts also has their range and the worst burst."""
+    summary = summary_of(case)
+    total = summary.bursts_planned
+    for finding in summary.findings:
+        same = [f for burst in summary.bursts for f in burst.findings if f.id == finding.id]
+        if len(same) < 2:
+            continue
+        assert f" {len(same)} of {total} bursts have this finding" in finding.sentence
+        assert re.match(r"Burst \d+: ", finding.sentence)
+        numbers = {re.sub(r"pair-\d+", "", f.sentence) for f in same}
+        if len(numbers) > 1 and not finding.id.startswith("limiter-"):
+            assert re.search(
+                r" bursts have this finding: (each .+|.+ to .+, \w+ in burst \d+)\.$",
+                finding.sentence,
+            ), finding.sentence
+
+
 def test_verdict_without_findings_has_a_reason_and_a_next_step() -> None:
     for verdict in Verdict:
         explained = explain_findings(verdict, ())
