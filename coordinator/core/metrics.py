@@ -24,9 +24,22 @@ class Layer(StrEnum):
     IP = "ip"
 
 
+# Names of layers for people. The link layer is that of the counters of the senders' NICs.
+LAYER_LABELS: Final = {
+    "payload": "payload",
+    "ip": "IP layer",
+    "wire": "Ethernet frames",
+    "link": "link layer",
+    "unknown": "layer unknown",
+}
 # The layer of the device counter, as given in the reconciliation.
 COUNTER_LAYER: Final = "layer of the counter"
 MEAN, SUM, MAX, MIN = Aggregation.MEAN, Aggregation.SUM, Aggregation.MAX, Aggregation.MIN
+
+
+def layer_label(layer: str) -> str:
+    """Return the name of a layer for people. Other texts are returned as they are."""
+    return LAYER_LABELS.get(layer, layer)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from typing import Final
 
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.comparison import Comparison, GateResult, Metric
-from broadside.coordinator.core.metrics import metric_by_short_name, received_at
+from broadside.coordinator.core.metrics import layer_label, metric_by_short_name, received_at
 from broadside.coordinator.core.summary import Finding, RunSummary, Verdict
 from broadside.coordinator.core.verdict_reason import VerdictReason, explain_verdict
 from broadside.coordinator.views.metric_rows import metric_rows
@@ -39,7 +39,7 @@ def verdict_markdown(summary: RunSummary) -> str:
         f"**Next step:** {with_code(explained.next_step)}.",
         f"{plain(summary.run_id)}, {summary.pairs_measured} of {summary.pairs_planned} pairs, "
         f"fleet received {formatting.rate(main.of_run(summary))} "
-        f"({summary.target_layer.value} layer)"
+        f"({layer_label(summary.target_layer)})"
         + (f", in a {formatting.lab(summary.scale)}" if lab else ""),
         f"`{sparkline(rates)}` received rate by burst, from 0 to "
         f"{formatting.rate(max((rate for rate in rates if rate is not None), default=None))}",
@@ -119,7 +119,7 @@ def _row(metric: Metric) -> tuple[str, ...]:
     item = metric_by_short_name(metric.name)
     half = metric.difference_half_width
     return (
-        metric.name,
+        f"{metric.name} ({layer_label(item.layer)})" if item.layer else metric.name,
         item.format(metric.a_mean),
         item.format(metric.b_mean),
         item.format(metric.difference) + ("" if half is None else f" ± {item.format(half)}"),

@@ -20,7 +20,7 @@ from broadside.coordinator.core.judge.reconciliation.residual_causes import (
     certain_declaration_error,
 )
 from broadside.coordinator.core.measure.records.evidence import FirewallLedger
-from broadside.coordinator.core.metrics import RECEIVED
+from broadside.coordinator.core.metrics import RECEIVED, layer_label
 from broadside.coordinator.core.run_spec import Plan
 from broadside.coordinator.core.summary import (
     Finding,
@@ -251,8 +251,8 @@ def check_residual(inputs: BurstInput) -> Result:
     measured = (
         f"Residual {formatting.signed_ratio(counter.residual_ratio)} (95 % interval "
         f"{formatting.signed_ratio(low)} to {formatting.signed_ratio(high)}): device counter "
-        f"against fleet, {formatting.size(counter.expected_bytes)} expected ({counter.layer} "
-        "layer)."
+        f"against fleet, {formatting.size(counter.expected_bytes)} expected "
+        f"({layer_label(counter.layer)})."
     )
     value = FindingValue.residual(counter.residual_ratio)
     if counter.lag_s is not None and reach <= limit:

@@ -32,7 +32,12 @@ from broadside.coordinator.core.measure.formulas.headers import (
     OVERHEAD_MORE_RATIO,
 )
 from broadside.coordinator.core.measure.formulas.steady import VALUES_MIN, mean_of_bursts, t95
-from broadside.coordinator.core.metrics import RECEIVED, RECEIVED_HALF_WIDTH, Layer
+from broadside.coordinator.core.metrics import (
+    RECEIVED,
+    RECEIVED_HALF_WIDTH,
+    Layer,
+    layer_label,
+)
 from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.core.summary import (
     BurstSummary,
@@ -80,8 +85,8 @@ def check_rate(inputs: BurstInput) -> Result:
     if limit is None:
         rate = formatting.rate(received * layer_factor(spec, burst))
         sentence = (
-            f"Received rate {rate} ({spec.objective.layer} layer). No target rate was set, so the "
-            "rate has no limit."
+            f"Received rate {rate} ({layer_label(spec.objective.layer)}). No target rate was set, "
+            "so the rate has no limit."
         )
         has_thresholds = any(describe_thresholds(spec.objective)) or spec.bypasses_device
         return Result(
@@ -129,7 +134,7 @@ def _compare(spec: RunSpec, burst: BurstSummary, fleet: "Interval", limit: float
     side = "below" if fleet.high < limit else "above" if fleet.low > limit else "not clearly above"
     return (
         f"Received rate {fleet} is {side} the limit {formatting.rate(limit)}{less}, "
-        f"{spec.objective.layer} layer, over {window_s} s"
+        f"{layer_label(spec.objective.layer)}, over {window_s} s"
     )
 
 
@@ -280,8 +285,9 @@ def check_burst_scatter(inputs: RunInput) -> Result:
     return inconclusive(
         "target-undecided",
         86,
-        f"Mean received rate of {len(rates)} bursts is {run} ({spec.objective.layer} layer). The "
-        f"limit {formatting.rate(limit)} is inside this 95 % interval.",
+        f"The mean received rate of {len(rates)} bursts is {run} "
+        f"({layer_label(spec.objective.layer)}). The limit {formatting.rate(limit)} is inside this "
+        "95 % interval.",
         "Run more bursts, or find out why their rates differ",
     )
 

@@ -16,6 +16,7 @@ from broadside.coordinator.core.judge.pair_texts import missing_pairs, missing_p
 from broadside.coordinator.core.measure.formulas.steady import Stretch, slowest_stretch, stretch_s
 from broadside.coordinator.core.measure.grid.series import BurstMeasurement
 from broadside.coordinator.core.measure.resolution import HIDDEN_RATIO, READINGS_A_PART
+from broadside.coordinator.core.metrics import layer_label
 from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.core.summary import (
     BurstSummary,
@@ -77,7 +78,7 @@ def _slow_parts(inputs: BurstInput, window: Window, limit: float) -> Iterator[Fi
     spec, burst, counter = inputs.spec, inputs.burst, inputs.burst.reconciliation
     factor, layer = layer_factor(spec, burst), spec.objective.layer
     least = limit * (1 - SLOW_RATIO)
-    below = f"({layer} layer), below the limit {formatting.rate(limit)}"
+    below = f"({layer_label(layer)}), below the limit {formatting.rate(limit)}"
     for from_s, length_s, rate in _parts(burst, window):
         if rate * factor < least:
             yield problem(

@@ -67,7 +67,7 @@ def test_reports_residual_with_interval_and_next_step() -> None:
     larger, unsure = _run_check(0.03).findings[0], _run_check(0.018).findings[0]
     assert larger.sentence == (
         "Residual +3.00 % (95 % interval +2.50 % to +3.50 %): device counter against fleet, 1 GB "
-        "expected (ip layer). 2.0 % are allowed."
+        "expected (IP layer). 2.0 % are allowed."
     )
     assert larger.next_step == "Find traffic that only the firewall or only the fleet counted"
     assert unsure.sentence.endswith("missing pairs and unknown bins it may be 2.3 %.")

@@ -92,7 +92,7 @@ def test_run_without_target_is_measured(fields: dict[str, Any], verdict: Verdict
     vars(under).update(fields)
     result = check_rate(of_burst(burst(1e9), under))
     assert (result.verdict, weights(result)) == (verdict, [("no-target", 20)])
-    assert result.findings[0].sentence.startswith("Received rate 1.04 Gbit/s (ip layer)")
+    assert result.findings[0].sentence.startswith("Received rate 1.04 Gbit/s (IP layer)")
     assert (result.findings[0].kind, result.findings[0].severity) == ("verdict", "note")
 
 
