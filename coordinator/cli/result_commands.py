@@ -197,6 +197,8 @@ def aggregate(  # noqa: PLR0913 - options
     Args:
         timezone: Time zone of hours, days, weeks and months.
     """
+    from broadside.coordinator.core.metrics import layer_label
+
     filters = _filters(scenario, labels, since, before)
     result = session.call(lambda client: client.aggregate(group_by, timezone, **filters))
     if session.as_json:
@@ -214,6 +216,7 @@ def aggregate(  # noqa: PLR0913 - options
                     f"{n} {name}" for name, n in group.verdicts.items()
                 ),
                 "mean rate": "received.mean_bits_per_second",
+                "layer": lambda group: layer_label(group.received.layer) if group.received else "",
                 "+-": "received.half_width_bits_per_second",
                 "min": "received.min_bits_per_second",
                 "max": "received.max_bits_per_second",

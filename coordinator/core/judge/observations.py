@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from broadside.coordinator.core import formatting
-from broadside.coordinator.core.judge.pair_texts import LISTED_COUNT, list_pairs, state_texts
+from broadside.coordinator.core.judge.checks.pair_texts import LISTED_COUNT, list_pairs, state_texts
 from broadside.coordinator.core.judge.reconciliation.lag import CLOCK_PPM_MAX, is_clock
 from broadside.coordinator.core.plain_fields import UNKNOWN_TEXTS, plain_fields
 from broadside.coordinator.core.summary import (

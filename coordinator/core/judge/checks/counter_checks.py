@@ -13,7 +13,7 @@ from broadside.coordinator.core.judge.checks.check_types import (
     RunInput,
     inconclusive,
 )
-from broadside.coordinator.core.judge.pair_texts import LISTED_COUNT
+from broadside.coordinator.core.judge.checks.pair_texts import LISTED_COUNT
 from broadside.coordinator.core.judge.reconciliation.residual_causes import (
     UNSEEN_BY_BYTES,
     DeclarationError,

@@ -8,7 +8,7 @@ from broadside.coordinator.core.judge.checks.check_types import (
     RunInput,
     inconclusive,
 )
-from broadside.coordinator.core.judge.pair_texts import (
+from broadside.coordinator.core.judge.checks.pair_texts import (
     LISTED_COUNT,
     list_pairs,
     missing_pairs,

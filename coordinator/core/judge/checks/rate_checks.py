@@ -22,7 +22,7 @@ from broadside.coordinator.core.judge.checks.check_types import (
     RunInput,
     inconclusive,
 )
-from broadside.coordinator.core.judge.pair_texts import missing_pairs, missing_pairs_step
+from broadside.coordinator.core.judge.checks.pair_texts import missing_pairs, missing_pairs_step
 from broadside.coordinator.core.judge.reconciliation.residual_causes import (
     certain_declaration_error,
 )

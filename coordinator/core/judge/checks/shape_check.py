@@ -7,12 +7,12 @@ import numpy as np
 
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.judge.checks.check_types import NOTHING, BurstInput, Result
+from broadside.coordinator.core.judge.checks.pair_texts import missing_pairs, missing_pairs_step
 from broadside.coordinator.core.judge.checks.rate_checks import (
     COMPLETE_RATIO,
     layer_factor,
     limit_of,
 )
-from broadside.coordinator.core.judge.pair_texts import missing_pairs, missing_pairs_step
 from broadside.coordinator.core.measure.formulas.steady import Stretch, slowest_stretch, stretch_s
 from broadside.coordinator.core.measure.grid.series import BurstMeasurement
 from broadside.coordinator.core.measure.resolution import HIDDEN_RATIO, READINGS_A_PART

@@ -6,8 +6,8 @@ from typing import Final, assert_never
 
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.judge.checks.check_types import BurstInput, Result
+from broadside.coordinator.core.judge.checks.pair_texts import missing_pairs_step
 from broadside.coordinator.core.judge.checks.rate_checks import COMPLETE_RATIO
-from broadside.coordinator.core.judge.pair_texts import missing_pairs_step
 from broadside.coordinator.core.measure.engine_metrics import find
 from broadside.coordinator.core.summary import (
     BurstSummary,
