@@ -27,13 +27,9 @@ from broadside.exchange.messages import Side
 
 if TYPE_CHECKING:
     from broadside.coordinator.cli.operations import Operations
+    from broadside.coordinator.core.live.status import RunStatus
     from broadside.coordinator.runs.listing import CostSum
-    from broadside.coordinator.views.responses import (
-        BurstEntry,
-        PairEntry,
-        RunReconciliation,
-        RunStatus,
-    )
+    from broadside.coordinator.views.responses import BurstEntry, PairEntry, RunReconciliation
     from broadside.exchange.messages import ClockReading
     from broadside.exchange.records import RunHeader
 

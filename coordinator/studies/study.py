@@ -408,7 +408,7 @@ class TrialResult(Message):
     # At the IP layer.
     fleet_ip_bits_per_second: float | None = None
     sent_bits_per_second: float | None = None
-    # At the IP layer.
+    # At the layer of the device counter.
     firewall_bits_per_second: float | None = None
     residual_ratio: float | None = None
     # For UDP datagrams.

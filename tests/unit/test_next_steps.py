@@ -94,7 +94,7 @@ def _parts_of(annotation: Any) -> Iterator[Any]:
         yield from _parts_of(part)
 
 
-def _subclasses(kind: type) -> Iterator[Any]:
+def _subclasses(kind: Any) -> Iterator[Any]:
     for one in kind.__subclasses__():
         yield one
         yield from _subclasses(one)

@@ -267,7 +267,7 @@ def _latency_findings(latency: Latency | None) -> Iterator[Finding]:
     if latency.worst_pair is not None:
         worst = formatting.time(latency.worst_p99_s or 0.0)
         parts.append(f"worst {latency.worst_pair}, 99th percentile {worst}")
-    p99_s = FindingValue.time(during.p99_s)
+    p99_s = FindingValue.time(during.p99_s or 0.0)
     yield note("latency-under-load", 38, f"{'; '.join(parts)}.", value=p99_s)
     if latency.spikes:
         spike = max(

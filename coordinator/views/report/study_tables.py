@@ -31,7 +31,9 @@ def study_tables(study: Study) -> Iterator[Table]:
             f"received, {layer_label(layer)}": lambda trial: formatting.rate(
                 trial.received_at(layer)[0]
             ),
-            "device counter (IP)": lambda trial: formatting.rate(trial.firewall_bits_per_second),
+            "device counter, its own layer": lambda trial: formatting.rate(
+                trial.firewall_bits_per_second
+            ),
             "RTT": lambda trial: formatting.time(trial.rtt_mean_s),
             "CPU-s/GB, client / server": lambda trial: (
                 f"{formatting.number(trial.client_cpu_s_per_gigabyte)} / "

@@ -1,4 +1,4 @@
-"""Ten verdicts of different reasons as the text of each output, with reason and next step in each.
+"""Thirteen verdicts of different reasons as the text of each output, with reason and next step in each.
 
 ``python -m tests.unit.coordinator.views.test_verdict_faces FILE`` writes these texts side by side.
 """
@@ -23,11 +23,19 @@ from rich.console import Console
 
 from broadside.coordinator.cli import summary_tables
 from broadside.coordinator.cli.output_files import junit_of_run
+from broadside.coordinator.core.guards import (
+    STOPPED_BY,
+    Guard,
+    GuardLog,
+    GuardRecord,
+    GuardStop,
+)
 from broadside.coordinator.core.judge.checks.decision import BURST_CHECKS, RUN_CHECKS, Stage
+from broadside.coordinator.core.judge.guard_report import GuardEvidence, with_guards
 from broadside.coordinator.core.judge.summarise import summarise_run
 from broadside.coordinator.core.measure.burst import measure_burst
 from broadside.coordinator.core.measure.records.evidence import PairEvidence
-from broadside.coordinator.core.plan.budget import with_abort
+from broadside.coordinator.core.plan.budget import ran, with_abort
 from broadside.coordinator.core.run_spec import LedgerPromise
 from broadside.coordinator.core.summary import Finding, RunSummary, Verdict
 from broadside.coordinator.core.verdict_reason import FIRST_IDS, explain_findings, explain_verdict
@@ -56,6 +64,8 @@ CASES: Mapping[str, tuple[Verdict, str]] = {
     "device counter lost": (Verdict.INCONCLUSIVE, "ledger-absent"),
     "generator bottleneck": (Verdict.FAIL, "target-missed"),
     "no target": (Verdict.MEASURED, "no-target"),
+    "device counter unreadable": (Verdict.INCONCLUSIVE, "ledger-absent"),
+    "stopped by guard": (Verdict.INCONCLUSIVE, "stopped-by-guard"),
 }
 
 
@@ -93,6 +103,44 @@ def with_bad_clock(made: Fleet) -> Fleet:
     return made.told(uncertain)
 
 
+def stopped_by_guard(made: Fleet) -> RunSummary:
+    """Return the judged run, which a guard stopped after 10 s of its second burst."""
+    guard = Guard.model_validate("cpu_ratio > 80%")
+    spec = made.plan.spec.model_copy(update={"guards": (guard,)})
+    plan = made.plan.model_copy(update={"spec": spec})
+    at = plan.bursts[1].planned_start_at + timedelta(seconds=10)
+    reason = "cpu_ratio of fw was 97.0 %, above the limit 80.0 %"
+    stop = GuardStop(
+        burst_index=1,
+        reason=reason,
+        is_before_start=False,
+        breached_at=at,
+        stop_requested_at=at,
+    )
+    record = GuardRecord(
+        guard=str(guard),
+        quantity="cpu_ratio",
+        limit=0.8,
+        last=0.97,
+        worst=0.97,
+        readings_count=40,
+        stop_within_s=1.5,
+    )
+    control = Control(
+        run_id=plan.run_id,
+        lease_until_at=at,
+        cancelled_at=at,
+        cancelled_by=STOPPED_BY,
+        cancel_reason=reason,
+    )
+    part = ran(plan, control)
+    bursts = [measure_burst(spec, one, made.now) for one in made.evidence[: len(part.bursts)]]
+    log = GuardLog(burst_index=1, guards=(record,), stop=stop)
+    evidence = GuardEvidence(logs=(log,), ended_at=(at + timedelta(seconds=1.2),))
+    summary = summarise_run(part, bursts, made.ledger, made.now)
+    return with_guards(summary, plan, control, evidence)
+
+
 @cache
 def summary_of(case: str) -> RunSummary:
     """Return the judged run of one case."""
@@ -112,6 +160,15 @@ def summary_of(case: str) -> RunSummary:
         made = with_objective(made, rtt_mean_max_s=0.0005)
     if case == "clock":
         made = with_bad_clock(made)
+    if case == "stopped by guard":
+        return stopped_by_guard(made)
+    if case == "device counter unreadable":
+        promise = LedgerPromise(source="panorama", coverage_min_ratio=0.95)
+        reason = "it could not be read completely: GET /api/?type=op: 401 Unauthorized"
+        assert made.ledger is not None
+        empty = {name: np.empty(0) for name in ("start_s", "end_s", "bytes")}
+        ledger = replace(made.ledger, source="unread", notes=(reason,), drops_count=None, **empty)
+        return judge(replace(made, ledger=ledger), ledger=promise)
     if case == "device counter lost":
         promise = LedgerPromise(source="panorama", coverage_min_ratio=0.95)
         return judge(replace(made, ledger=None), ledger=promise)
@@ -334,7 +391,7 @@ def test_note_does_not_decide_an_inconclusive_verdict() -> None:
 
 def table_of_faces() -> str:
     """Return all texts as Markdown, one section for each case."""
-    parts = ["# Ten verdicts, as each output shows them", ""]
+    parts = ["# Verdicts, as each output shows them", ""]
     for case in CASES:
         parts += [f"## {case}", ""]
         for face, render in FACES.items():
