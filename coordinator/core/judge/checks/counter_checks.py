@@ -44,9 +44,23 @@ _REPEAT = (
     "late. Then run again, because a stored verdict does not read the source again"
 )
 _RESTORE = (
-    "Check the source (`broadside doctor` reads it), then run again; or remove its `byte_counter`, "
-    "and launch without a counter"
+    "Repair the source (`broadside doctor` reads it), then run again; or remove its "
+    "`byte_counter`, and launch without a counter"
 )
+_CONFIGURE_AGAIN = (
+    "Add the source with its `byte_counter` to the telemetry file again "
+    "(BROADSIDE_TELEMETRY_FILE), then run again; or launch without a counter"
+)
+# Next step for each cause of a residual. Traffic of others is subtracted, so it is no cause.
+_CAUSE_STEPS: Final = {
+    "lost-reports": "Run again with all pairs",
+    "bypass": "Check the routes for traffic that bypasses the firewall, and check which interfaces "
+    "and directions the counter counts",
+    "duplicate-counting": "Use a counter of one interface or of one direction",
+    "metric-declaration": "Check the unit, aggregation and direction of the metric in "
+    "`byte_counter` (import: `--metric`)",
+    "unknown-bins": _REPEAT,
+}
 _KEEP = "Record the device counter from some minutes before the first burst to some after the last"
 
 
@@ -83,7 +97,7 @@ def _record_findings(inputs: RunInput) -> Iterator[Finding]:
             105,
             f"The device counter {promise.source} was promised at launch, but it returned no data. "
             f"{why}",
-            _RESTORE,
+            _CONFIGURE_AGAIN if ledger is None else _RESTORE,
         )
         return
     if ledger is None:
@@ -249,27 +263,38 @@ def check_residual(inputs: BurstInput) -> Result:
     low, high = counter.residual_ends
     reach = max(abs(low - fill), abs(high)) + counter.unknown_ratio
     measured = (
-        f"Residual {formatting.signed_ratio(counter.residual_ratio)} (95 % interval "
-        f"{formatting.signed_ratio(low)} to {formatting.signed_ratio(high)}): device counter "
-        f"against fleet, {formatting.size(counter.expected_bytes)} expected "
-        f"({layer_label(counter.layer)})."
+        f"residual {formatting.signed_ratio(counter.residual_ratio)}, 95 % interval "
+        f"{formatting.signed_ratio(low)} to {formatting.signed_ratio(high)}; "
+        f"{formatting.size(counter.expected_bytes)} expected, {layer_label(counter.layer)}"
     )
     value = FindingValue.residual(counter.residual_ratio)
     if counter.lag_s is not None and reach <= limit:
         return Result(
             Verdict.PASS,
             (
-                note("reconciled", 40, measured, value=value),
+                note("reconciled", 40, f"Device counter and fleet agree: {measured}.", value=value),
                 note("unseen-by-bytes", 11, UNSEEN_BY_BYTES),
             ),
         )
-    sentence = f"{measured} {formatting.ratio(limit, 1)} are allowed"
+    allowed = f"{formatting.ratio(limit, 1)} are allowed"
     if abs(counter.residual_ratio) <= limit:
-        sentence += (
-            "; with uncertainty, missing pairs and unknown bins it may be "
-            f"{formatting.ratio(reach, 1)}"
+        sentence = (
+            f"Device counter and fleet may differ by up to {formatting.ratio(reach, 1)}, because "
+            f"of uncertainty, missing pairs or unknown bins ({measured}). {allowed}."
         )
-    return inconclusive("residual", 88, f"{sentence}.", _residual_step(counter, limit), value)
+    else:
+        side = "more" if counter.residual_ratio > 0 else "less"
+        sentence = (
+            f"The device counter shows {formatting.ratio(abs(counter.residual_ratio), 1)} {side} "
+            f"than the fleet ({measured}). {allowed}.{_first_cause(counter)}"
+        )
+    return inconclusive("residual", 88, sentence, _residual_step(counter, limit), value)
+
+
+def _first_cause(counter: Reconciliation) -> str:
+    """Return the cause that explains most of the residual as a sentence, or an empty text."""
+    cause = next((cause for cause in counter.causes if cause.id in _CAUSE_STEPS), None)
+    return "" if cause is None else f" {cause.sentence}."
 
 
 def _no_residual(inputs: BurstInput, counter: Reconciliation) -> Result:
@@ -311,7 +336,8 @@ def _declared_wrongly(counter: Reconciliation, wrong: DeclarationError, ratio: f
 def _residual_step(counter: Reconciliation, limit: float) -> str:
     """Return what you can do to explain the residual or to reduce its interval."""
     if abs(counter.residual_ratio or 0.0) > limit:
-        return "Find traffic that only the firewall or only the fleet counted"
+        steps = (_CAUSE_STEPS[cause.id] for cause in counter.causes if cause.id in _CAUSE_STEPS)
+        return next(steps, "Find traffic that only the firewall or only the fleet counted")
     if counter.layer_ratio or counter.overhead_how == "assumed":
         return (
             "Declare the layer and the segment size of the metric (import: `--metric layer=ip "

@@ -166,8 +166,8 @@ def _unsteady_clocks(burst: BurstSummary) -> str:
     if burst.unsteady_clocks is None:
         return ""
     listed = "; ".join(burst.unsteady_clocks.examples[:LISTED_COUNT])
-    more = "; ..." if burst.unsteady_clocks.pairs_count > LISTED_COUNT else ""
-    return f" Above the limit: {listed}{more}."
+    more = burst.unsteady_clocks.pairs_count - LISTED_COUNT
+    return f" Above the limit: {listed}{f'; and {more} more' if more > 0 else ''}."
 
 
 def _clock_note(*, shared: bool) -> Finding:

@@ -161,8 +161,8 @@ def _bottleneck_text(limiter: LimiterName) -> str:
     if limiter is LimiterName.UNKNOWN:
         return "The bottleneck is unknown."
     if limiter in (LimiterName.FIREWALL, LimiterName.SNAT_PORTS):
-        return f"The bottleneck is the device ({limiter})."
-    return f"The bottleneck is {limiter}, so this is not the limit of the device."
+        return f"The bottleneck is in the device under test: {limiter.label}."
+    return f"The bottleneck is {limiter.label}, so this is not the limit of the device."
 
 
 def _open_reason(inputs: BurstInput, fleet: "Interval", limit: float) -> str | None:

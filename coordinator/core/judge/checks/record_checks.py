@@ -99,7 +99,8 @@ def check_starts(inputs: BurstInput) -> Result:
     listed = ", ".join(f"{pair.pair} (+{formatting.time(pair.start_error_s)})" for pair in latest)
     common_s = 0 if burst.window is None else burst.window.common_s
     sentence = (
-        f"The pairs started within {formatting.time(spread_s)} (limit {formatting.time(limit_s)}). "
+        f"The first bytes of the pairs are {formatting.time(spread_s)} apart (limit "
+        f"{formatting.time(limit_s)}). "
         f"{common_s} of {burst.duration_s} s are common to all pairs. Latest pairs after the "
         f"planned start: {listed or 'unknown'}."
     )

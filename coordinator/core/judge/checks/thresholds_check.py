@@ -158,7 +158,7 @@ def _pair_values(
         case MetricSource.FLOW:
             for flow in burst.flows:
                 yield (
-                    f"{flow.flow}: ",
+                    f"Direction {flow.flow}: ",
                     getattr(flow, threshold.metric),
                     getattr(flow, threshold.pairs_count),
                 )

@@ -1,4 +1,4 @@
-"""Thirteen verdicts of different reasons as the text of each output, with reason and next step in each.
+"""Thirteen verdicts of different reasons as the text of each output, with reason and next step.
 
 ``python -m tests.unit.coordinator.views.test_verdict_faces FILE`` writes these texts side by side.
 """

@@ -48,7 +48,7 @@ def test_reports_seconds_without_reading_or_steady_clock() -> None:
     assert "chronyd" in (unread.findings[0].next_step or "")
     assert unsteady.findings[0].sentence.startswith("90.0 % of the planned pair-seconds")
     assert "within 50 ms" in unsteady.findings[0].sentence
-    assert unsteady.findings[0].sentence.endswith("Above the limit: pair-002 (60 ms); ....")
+    assert unsteady.findings[0].sentence.endswith("Above the limit: pair-002 (60 ms); and 1 more.")
     assert "Repair the time synchronisation" in (unsteady.findings[0].next_step or "")
 
 

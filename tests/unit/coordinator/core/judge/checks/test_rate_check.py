@@ -45,8 +45,8 @@ def test_rate_interval_decides_the_verdict(
     ("limiter", "expected"),
     [
         (LimiterName.UNKNOWN, "The bottleneck is unknown."),
-        (LimiterName.FIREWALL, "The bottleneck is the device (firewall)."),
-        (LimiterName.CLIENT_CPU, "client-cpu, so this is not the limit of the device."),
+        (LimiterName.FIREWALL, "The bottleneck is in the device under test: the firewall."),
+        (LimiterName.CLIENT_CPU, "the CPU of the clients, so this is not the limit of the device."),
     ],
 )
 def test_fail_names_the_bottleneck(limiter: LimiterName, expected: str) -> None:
