@@ -14,7 +14,7 @@ from broadside.coordinator.cli.session import Session, resolve_run
 from broadside.coordinator.cli.text_tables import print_table
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.comparison import Comparison, Metric, evaluate_gate, parse_gate
-from broadside.coordinator.core.metrics import metric_by_short_name
+from broadside.coordinator.core.metrics import layer_label, metric_by_short_name
 from broadside.coordinator.core.summary import worse
 from broadside.coordinator.imports.time_text import parse_time, parse_zone, to_utc
 from broadside.coordinator.views.requests import CompareRequest, Selection
@@ -204,7 +204,8 @@ def _print_comparison(comparison: Comparison) -> None:
 
 
 def _metric_cells(metric: Metric) -> list[str]:
-    metric_text = metric_by_short_name(metric.name).format
+    item = metric_by_short_name(metric.name)
+    metric_text = item.format
 
     def interval(value: float | None, half_width: float | None) -> str:
         if value is None:
@@ -218,7 +219,7 @@ def _metric_cells(metric: Metric) -> list[str]:
             low, high = formatting.number(metric.ratio_low), formatting.number(metric.ratio_high)
             ratio += f" ({low} to {high})"
     return [
-        metric.name,
+        f"{metric.name} ({layer_label(item.layer)})" if item.layer else metric.name,
         f"{interval(metric.a_mean, metric.a_half_width)} (n {metric.a_count})",
         f"{interval(metric.b_mean, metric.b_half_width)} (n {metric.b_count})",
         interval(metric.difference, metric.difference_half_width),

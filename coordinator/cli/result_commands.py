@@ -26,6 +26,8 @@ from broadside.coordinator.runs.listing import GROUPINGS, ListedState, state_of
 from broadside.exchange.messages import Side
 
 if TYPE_CHECKING:
+    from broadside.coordinator.cli.operations import Operations
+    from broadside.coordinator.core.live.status import RunStatus
     from broadside.coordinator.runs.listing import CostSum
     from broadside.coordinator.views.responses import BurstEntry, PairEntry, RunReconciliation
     from broadside.exchange.messages import ClockReading
@@ -160,7 +162,7 @@ def _received(header: "RunHeader") -> str:
 
     A run of an older version has only the payload rate.
     """
-    from broadside.coordinator.core.metrics import RECEIVED, received_at
+    from broadside.coordinator.core.metrics import RECEIVED, layer_label, received_at
 
     outcome = header.outcome
     if outcome is None:
@@ -169,7 +171,7 @@ def _received(header: "RunHeader") -> str:
     if rate is None or layer is None:
         rate, layer = RECEIVED.of_run(outcome), RECEIVED.layer
     lab = "" if outcome.scale == 1 else f", {formatting.lab(outcome.scale)}"
-    return formatting.rate(rate) + ("" if rate is None else f" {layer}{lab}")
+    return formatting.rate(rate) + ("" if rate is None else f" {layer_label(layer)}{lab}")
 
 
 def aggregate(  # noqa: PLR0913 - options
@@ -191,6 +193,8 @@ def aggregate(  # noqa: PLR0913 - options
     Args:
         timezone: Time zone of hours, days, weeks and months.
     """
+    from broadside.coordinator.core.metrics import layer_label
+
     filters = _filters(scenario, labels, since, before)
     result = session.call(lambda client: client.aggregate(group_by, timezone, **filters))
     if session.as_json:
@@ -208,6 +212,7 @@ def aggregate(  # noqa: PLR0913 - options
                     f"{n} {name}" for name, n in group.verdicts.items()
                 ),
                 "mean rate": "received.mean_bits_per_second",
+                "layer": lambda group: layer_label(group.received.layer) if group.received else "",
                 "+-": "received.half_width_bits_per_second",
                 "min": "received.min_bits_per_second",
                 "max": "received.max_bits_per_second",
@@ -239,10 +244,17 @@ def bursts(
     session: Session, run_id: RunArgument, limit: Limit = 100, form: RowsOption = None
 ) -> None:
     """List the bursts of a run."""
-    from broadside.coordinator.core.metrics import RECEIVED
+    from broadside.coordinator.core.metrics import layer_label, received_at
+
+    async def read(client: "Operations", resolved: str) -> "tuple[RunStatus, list[BurstEntry]]":
+        return await client.status(resolved), await client.bursts(resolved, limit)
+
+    status, entries = session.call_run(run_id, read)
+    main, layer = received_at(status.target_layer), layer_label(status.target_layer)
+    lab = "" if status.scale == 1 else f", {formatting.lab(status.scale)}"
 
     def received(entry: "BurstEntry") -> str:
-        return formatting.rate(RECEIVED.of_burst(entry.summary)) if entry.summary else ""
+        return formatting.rate(main.of_burst(entry.summary)) if entry.summary else ""
 
     def measured(entry: "BurstEntry") -> str:
         burst = entry.summary
@@ -250,14 +262,14 @@ def bursts(
 
     print_list(
         session,
-        session.call_run(run_id, lambda client, resolved: client.bursts(resolved, limit)),
+        entries,
         ListTable(
             columns={
                 "burst": lambda entry: str(entry.status.index + 1),
                 "start (UTC)": "status.planned_start_at",
                 "phase": "status.phase",
                 "measured": measured,
-                "received": received,
+                f"received, {layer}{lab}": received,
                 "firewall": "summary.firewall_bits_per_second",
                 "limiter": "summary.limiter",
                 "verdict": "summary.verdict",
@@ -358,6 +370,8 @@ def reconciliation(session: Session, run_id: RunArgument, form: RowsOption = Non
 
 
 def _print_reconciliation(result: "RunReconciliation") -> None:
+    from broadside.coordinator.core.metrics import layer_label
+
     columns: dict[str, Column] = {
         "firewall": "firewall_bits_per_second",
         "residual": "residual_ratio",
@@ -370,7 +384,7 @@ def _print_reconciliation(result: "RunReconciliation") -> None:
         for part in result.bursts
         if part.reconciliation is not None
     ]
-    title = f"{result.reconciliation.source}, layer {result.reconciliation.layer}"
+    title = f"{result.reconciliation.source}, {layer_label(result.reconciliation.layer)}"
     print_table(title, ["", *columns], rows)
 
 

@@ -12,7 +12,7 @@ from broadside.coordinator.core.live.live_view import (
     LiveSeconds,
     LiveStatus,
 )
-from broadside.coordinator.core.metrics import Layer
+from broadside.coordinator.core.metrics import Layer, layer_label
 from broadside.coordinator.core.summary import Finding
 
 # Number of seconds of a burst to store.
@@ -121,7 +121,7 @@ class RunEventState:
         """Layer of ``rates``."""
         if self.layer == "link":
             return "at the senders' NICs"
-        return "ip" if self.factor != 1.0 else "payload"
+        return layer_label("ip" if self.factor != 1.0 else "payload")
 
     def rates(self) -> Mapping[int, float | None]:
         """Return the fleet rate by second, at the target layer if the headers are known."""

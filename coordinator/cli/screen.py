@@ -10,6 +10,7 @@ from broadside.coordinator.cli.run_event_state import RunEventState
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.live.live_view import LiveStatus
 from broadside.coordinator.core.live.status import BurstPhase, RunState
+from broadside.coordinator.core.metrics import layer_label
 
 _EIGHTHS: Final = " ▁▂▃▄▅▆▇█"
 _STYLES: Final = {"problem": "bold red", "warning": "yellow", "note": "dim"}
@@ -173,10 +174,11 @@ def _metrics(state: RunEventState, width: int) -> list[Text]:
     if status is not None and status.target_bits_per_second:
         target = status.target_bits_per_second
         share = f" ({formatting.ratio(rate / target, 0)})" if rate is not None else ""
-        metrics.append(("target", f"{formatting.rate(target)} {status.target_layer.value}{share}"))
+        name = layer_label(status.target_layer)
+        metrics.append(("target", f"{formatting.rate(target)} {name}{share}"))
     if state.ledger is not None and state.ledger.bins:
         text = formatting.rate(state.firewall_bits_per_second())
-        layer = state.ledger.layer
+        layer = layer_label(state.ledger.layer)
         metrics.append(("firewall", _with_state(state, "device_counter", f"{text} {layer}")))
     metrics.append(("pairs with data", formatting.ratio(coverage, 0)))
     if figures is not None:

@@ -32,6 +32,7 @@ from broadside.coordinator.cli.text_tables import (
     print_table,
 )
 from broadside.coordinator.core import formatting
+from broadside.coordinator.core.metrics import layer_label
 from broadside.coordinator.core.quantities import parse_rate, parse_time
 from broadside.coordinator.studies import study as questions
 from broadside.coordinator.studies.sequential_rounds import expected_text
@@ -449,7 +450,8 @@ async def _follow(
             waits_for = study.waits_for
             for result in study.results[printed_count:]:
                 resets = result.reset_pairs_count
-                received = formatting.rate(result.received_bits_per_second)
+                rate, layer = result.received_at(study.spec.spec.objective.layer)
+                received = f"{formatting.rate(rate)} {layer_label(layer)} at real scale"
                 more = f", {resets} pairs reset" if resets else ""
                 lines.append(f"trial {result.index + 1}: {received}{more}")
             printed_count = len(study.results)

@@ -10,7 +10,7 @@ from broadside.coordinator.cli.terminal_text import one_line
 from broadside.coordinator.cli.text_tables import Column, cells, open_console, print_table
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.guards import GuardReport
-from broadside.coordinator.core.metrics import received_at
+from broadside.coordinator.core.metrics import layer_label, received_at
 from broadside.coordinator.core.run_trends import bursts_of
 from broadside.coordinator.core.summary import (
     BurstSummary,
@@ -123,7 +123,7 @@ def _print_metrics(summary: RunSummary, console: Console) -> None:
             ["header overhead", "", formatting.number(counter.overhead_ratio)],
             [
                 "residual, bypassed" if counter.bypassed else "residual",
-                counter.layer,
+                layer_label(counter.layer),
                 f"{formatting.ratio(counter.residual_ratio)} +- {uncertainty}",
             ],
         ]
@@ -137,14 +137,14 @@ def _time_format(times: Iterable[Any]) -> str:
 
 def _print_bursts(summary: RunSummary, console: Console) -> None:
     stamp = _time_format(burst.planned_start_at for burst in summary.bursts)
-    main, layer = received_at(summary.target_layer), summary.target_layer.value
+    main, layer = received_at(summary.target_layer), layer_label(summary.target_layer)
     columns: dict[str, Column] = {
         "": lambda burst: str(burst.index + 1),
         "UTC": lambda burst: f"{burst.planned_start_at:{stamp}}",
         "pairs": lambda burst: f"{burst.pairs_measured}/{burst.pairs_planned}",
         "complete": lambda burst: formatting.ratio(burst.completeness_ratio, 1),
         "up": _up,
-        f"received ({layer})": lambda burst: formatting.rate(main.of_burst(burst)),
+        f"received, {layer}": lambda burst: formatting.rate(main.of_burst(burst)),
         "firewall": "firewall_bits_per_second",
         "spread": "start_spread_s",
         "verdict": "verdict",

@@ -24,9 +24,22 @@ class Layer(StrEnum):
     IP = "ip"
 
 
+# Names of layers for people. The link layer is that of the counters of the senders' NICs.
+LAYER_LABELS: Final = {
+    "payload": "payload",
+    "ip": "IP layer",
+    "wire": "Ethernet frames",
+    "link": "link layer",
+    "unknown": "layer unknown",
+}
 # The layer of the device counter, as given in the reconciliation.
-COUNTER_LAYER: Final = "the ledger's"
+COUNTER_LAYER: Final = "layer of the counter"
 MEAN, SUM, MAX, MIN = Aggregation.MEAN, Aggregation.SUM, Aggregation.MAX, Aggregation.MIN
+
+
+def layer_label(layer: str) -> str:
+    """Return the name of a layer for people. Other texts are returned as they are."""
+    return LAYER_LABELS.get(layer, layer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,12 +173,12 @@ SENT: Final = MetricDefinition(
     metric="sent_bits_per_second",
 )
 FIREWALL: Final = MetricDefinition(
-    "firewall_bits_per_second", "firewall's ledger", layer=COUNTER_LAYER
+    "firewall_bits_per_second", "device counter", layer=COUNTER_LAYER
 )
 COMPLETENESS: Final = MetricDefinition("completeness_ratio", "completeness", aggregation=None)
 RESIDUAL: Final = MetricDefinition(
     "residual_ratio",
-    "residual, firewall over expected, less one",
+    "residual, device counter / expected - 1",
     "reconciliation.residual_ratio",
     aggregation=None,
     stored="reconciliation.residual_ratio",
@@ -178,7 +191,10 @@ RTT: Final = MetricDefinition(
     "rtt_mean_s", "round-trip time, mean", "flows.rtt_mean_s", short="rtt_s"
 )
 RETRANSMITS: Final = MetricDefinition(
-    "retransmit_ratio", "segments sent again, of those sent", "flows.retransmit_ratio", decimals=4
+    "retransmit_ratio",
+    "retransmits / sent segments",
+    "flows.retransmit_ratio",
+    decimals=4,
 )
 
 

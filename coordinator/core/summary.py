@@ -68,9 +68,9 @@ class FindingValue:
         return cls(value=ratio, text=formatting.signed_ratio(ratio), worst="magnitude")
 
     @classmethod
-    def time(cls, seconds: float) -> "FindingValue":
-        """Return a time in s. The longest one is the worst."""
-        return cls(value=seconds, text=formatting.time(seconds), worst="high")
+    def time(cls, seconds: float, worst: Literal["low", "high"] = "high") -> "FindingValue":
+        """Return a time in s."""
+        return cls(value=seconds, text=formatting.time(seconds), worst=worst)
 
     @classmethod
     def count(cls, number: float) -> "FindingValue":
@@ -831,6 +831,24 @@ class LimiterName(StrEnum):
     SNAT_PORTS = "snat-ports"
     UNKNOWN = "unknown"
 
+    @property
+    def label(self) -> str:
+        """Name for people, in a sentence."""
+        return _LIMITER_LABELS.get(self.value, self.value)
+
+
+_LIMITER_LABELS: Final = {
+    "firewall": "the firewall",
+    "client-nic": "the network interface of the clients",
+    "server-nic": "the network interface of the servers",
+    "client-cpu": "the CPU of the clients",
+    "server-cpu": "the CPU of the servers",
+    "window": "the TCP window",
+    "single-flow": "the rate of a single stream",
+    "offered-load": "the requested rate",
+    "snat-ports": "the SNAT ports of the firewall",
+}
+
 
 class Limiter(Message):
     """Bottleneck of a burst with its evidence, or the reason why it is unknown."""
@@ -853,7 +871,8 @@ class Limiter(Message):
             kind="cause",
             severity="note",
             weight=58,
-            sentence=f"Bottleneck: {self.name}. Evidence: {'; '.join(self.evidence)}.{refuted}",
+            sentence=f"Bottleneck: {self.name.label}. Evidence: "
+            f"{'; '.join(self.evidence)}.{refuted}",
             next_step=self.advice,
         )
 

@@ -59,26 +59,26 @@ class Objective(Message):
 
 
 class MetricSource(StrEnum):
-    """Source of the value for a threshold. The text is used in findings."""
+    """Source of the value for a threshold."""
 
     # Value of each flow over the window.
-    FLOW = "was seen for"
+    FLOW = "flow"
     # Additional metric from the engine.
-    ENGINE = "was told by"
+    ENGINE = "engine"
     # Probes of all pairs under load.
-    PROBE = "was probed whole for"
+    PROBE = "probe"
     # Telemetry of each device.
-    DEVICE = "was told of"
+    DEVICE = "device"
 
 
 PROBES: Final = "probes"
 WITNESSES: Final = "witnesses"
 _QUEUE: Final = (
-    "reduce the load, or find the queue: compare the RTT under load with `rtt_idle_s`, and read "
-    "the device's drop counters"
+    "Reduce the load, or find the queue: compare the RTT of the pairs under load and without load "
+    "(`rtt_mean_s` and `rtt_idle_s` in `broadside pairs`), and read the drop counters of the device"
 )
-_ERRORS: Final = "reduce the load, or read the errors by kind"
-_DEVICE: Final = "reduce the load, or use a larger device (cores, units, size)"
+_ERRORS: Final = "Reduce the load, or read the errors by kind in the engine metrics of the report"
+_DEVICE: Final = "Reduce the load, or use a larger device (cores, units, size)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +215,7 @@ ALL_THRESHOLDS: Final = (
         MetricSource.DEVICE,
         "health_ratio.min",
         WITNESSES,
-        next_step="read the device's health status and logs",
+        next_step="Read the health status and the logs of the device",
         is_floor=True,
     ),
     Threshold(
@@ -225,7 +225,7 @@ ALL_THRESHOLDS: Final = (
         MetricSource.DEVICE,
         "snat_ports_ratio.max",
         WITNESSES,
-        next_step="give it more public addresses, or keep the traffic private",
+        next_step="Give the device more public addresses, or use private addresses for the traffic",
     ),
 )
 

@@ -75,17 +75,17 @@ def _file_notes(
     if not complete:
         yield Note(
             id="archive-cut",
-            sentence=f"{path.name}: the gzip archive is incomplete, so its last part is missing",
-            next_step="copy the file again",
+            sentence=f"{path.name}: the gzip archive is incomplete, so its last part is missing.",
+            next_step="Copy the file again, then import it",
         )
     sides = {reading.side for reading in readings}
     if '"server_output_text"' in text and Side.SERVER not in sides:
         yield Note(
             id="server-text",
             sentence=f"{path.name} contains the server's output as text, with rounded values. The "
-            "receiver's seconds were not read from it",
-            next_step="start the server with --json too; the client with --get-server-output then "
-            "has the exact values",
+            "receiver's seconds were not read from it.",
+            next_step="Start the iperf3 server with --json too. The client with "
+            "--get-server-output then has the exact values",
         )
 
 

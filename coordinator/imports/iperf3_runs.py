@@ -300,13 +300,17 @@ class Iperf3Tests:
             notes.append(
                 _note(
                     "mixed-tests",
-                    "the files have several directions or protocols, so the mean over all bursts "
-                    "has no meaning: read the result of each burst",
+                    "The files have several directions or protocols, so the mean over all bursts "
+                    "has no meaning.",
+                    "Read the result of each burst (`broadside bursts`)",
                 )
             )
         if self._repeated:
             files = ", ".join(recording.file for recording in self._repeated[:3])
-            sentence = f"{len(self._repeated)} recordings repeat the test of another one: {files}"
+            sentence = (
+                f"{len(self._repeated)} recordings repeat the test of another one and were not "
+                f"used: {files}."
+            )
             notes.append(_note("repeated-tests", sentence))
         outside = [r for r in recordings if r.state in _OUTSIDE]
         return Measured(
@@ -499,21 +503,21 @@ def _ends_notes(
         source = "the series of bytes and " if offset.by_series else ""
         yield _note(
             "clocks-apart",
-            f"the clocks of the two ends differ in {len(offsets)} of {len(tests)} tests. In {name} "
+            f"The clocks of the two ends differ in {len(offsets)} of {len(tests)} tests. In {name} "
             f"the server's clock is {abs(offset.offset_s):.1f} s {order} the client's{drift} "
             f"({offset.low_s:+.1f} to {offset.high_s:+.1f} s at 95 %), estimated from {source}the "
             f"common start of the test. All times are by the clocks of the "
-            f"{groups[0].tests[0].clock}s",
-            "synchronise the clocks of the hosts (chrony)",
+            f"{groups[0].tests[0].clock}s.",
+            "Synchronise the clocks of the hosts (chrony) before the next test",
         )
     unplaced = [name for name, end in tests if end.contradicts]
     if unplaced:
         yield _note(
             "ends-not-placed",
-            f"in {len(unplaced)} of {len(tests)} tests the byte series of the two ends do not fit "
+            f"In {len(unplaced)} of {len(tests)} tests the byte series of the two ends do not fit "
             f"a common start, so the offset between their clocks is unknown: "
-            f"{', '.join(unplaced[:3])}. The seconds of the server are not used",
-            "check that both files are complete and belong to the same test",
+            f"{', '.join(unplaced[:3])}. The seconds of the server are not used.",
+            "Check that both files are complete and belong to the same test",
         )
 
 
@@ -535,8 +539,8 @@ def _version_notes(tests: Sequence[_Test]) -> Iterator[Finding]:
         weight=16,
         sentence=f"{len(old)} of {len(tests)} tests were recorded by iperf3 before "
         f"{MINIMUM_VERSION}, such as {test.name} by {version}. These versions are read as far as "
-        f"they contain the values. Missing: {gaps or 'nothing'}",
-        next_step=f"use iperf3 {MINIMUM_VERSION} or later for new tests",
+        f"they contain the values. Missing: {gaps or 'nothing'}.",
+        next_step=f"Use iperf3 {MINIMUM_VERSION} or later for new tests",
     )
 
 

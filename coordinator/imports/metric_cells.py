@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Final
 
 from broadside.coordinator.imports import BadFile
+from broadside.exchange.engines.iperf3_forms import split_lines
 
 # Rows in which the header is searched. Above it, portals write titles.
 _HEADER_ROWS_MAX_COUNT: Final = 100
@@ -23,6 +24,9 @@ _DATE: Final = re.compile(
 _COMMA_DECIMAL: Final = re.compile(
     r"\d{1,3}(?:[. '\u00a0\u202f]\d{3})+,\d+|\d+,(?:\d{1,2}|\d{4,})|\d{4,},\d+|0,\d+"
 )
+# 1.234 or 12 345,67: separators of thousands between groups of three digits. In 1234.5678 and 0.123
+# the point separates decimals.
+_GROUPED: Final = re.compile(r"[1-9]\d{0,2}(?:[. '\u00a0\u202f]\d{3})+(?:,\d+)?")
 # 1.234.567: the dots can only be thousands separators.
 _DOT_GROUPS: Final = re.compile(r"\d{1,3}(?:\.\d{3}){2,}(?:,\d+)?")
 # 1,234: a thousands separator in English, a decimal separator in most other languages.
@@ -46,7 +50,7 @@ def split_rows(text: str) -> list[list[str]]:
     Raises:
         csv.Error: The text is not CSV.
     """
-    lines = text.splitlines()
+    lines = split_lines(text)
     rows = csv.reader(io.StringIO("\n".join(lines)), delimiter=_delimiter(lines), strict=True)
     return [[cell.strip() for cell in row] for row in rows]
 
@@ -82,7 +86,7 @@ def normalize_metric(text: str, name: str, known: Sequence[str]) -> str:
     if found is None:
         return text
     head, titles = found
-    delimiter_is_comma = _delimiter(text.splitlines()) == ","
+    delimiter_is_comma = _delimiter(split_lines(text)) == ","
     body = rows[head + 1 :]
     columns = list(dict.fromkeys(index for index in range(len(titles))))
     for index in columns:
@@ -171,11 +175,9 @@ def _decimals(
     has_groups = any(_DOT_GROUPS.fullmatch(cell) for _, cell in cells)
     for number, cell in cells:
         if has_comma or has_groups:
-            plain = re.sub(r"(?<=\d)[. '\u00a0\u202f](?=\d{3})", "", cell).replace(",", ".")
-            if re.fullmatch(r"\d+(?:\.\d+)?", plain) and not (
-                has_comma and not has_groups and re.fullmatch(r"\d+\.\d{1,2}", cell)
-            ):
-                yield number, plain
+            plain = re.sub("[. '\u00a0\u202f]", "", cell) if _GROUPED.fullmatch(cell) else cell
+            if re.fullmatch(r"\d+(?:[.,]\d+)?", plain):
+                yield number, plain.replace(",", ".")
         elif strict and _EITHER.fullmatch(cell):
             raise BadFile(
                 f"{where.format(first_row + number)}: {cell!r}: the comma can separate decimals or "

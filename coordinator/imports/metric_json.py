@@ -9,7 +9,7 @@ import itertools
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -41,12 +41,14 @@ class MetricValues:
         declared: :class:`MetricDeclaration` fields that follow from the file.
         partial: Reason why the source calls its answer incomplete, or None.
         notes: Notes for the reader of the results.
+        metric: Name of the metric of Azure that was read, or an empty text.
     """
 
     values: Sequence[tuple[datetime, float | None]]
     declared: Mapping[str, Any]
     partial: str | None = None
     notes: Sequence[Note] = ()
+    metric: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +80,12 @@ def parse_metric_json(text: str, name: str) -> MetricValues:
     if isinstance(document, dict) and "status" in document:
         return _prometheus(document, name)
     samples = list(_azure_samples(document)) or list(_log_samples(document))
+    errors = dict(_azure_errors(document))
+    if not samples and errors:
+        raise BadFile(
+            f"{name}: no values of a metric, because Azure reported {next(iter(errors.values()))}; "
+            "export the metric again"
+        )
     if not samples:
         found = ", ".join(map(str, document))[:100] if isinstance(document, dict) else "a list"
         raise BadFile(
@@ -85,7 +93,10 @@ def parse_metric_json(text: str, name: str) -> MetricValues:
             "`az monitor metrics list`, of Log Analytics' AzureMetrics, or of Prometheus' "
             "query_range"
         )
-    return _azure(samples, name)
+    values = _azure(samples, name)
+    chosen = (errors.get(values.metric), errors.get(""))
+    partial = "; ".join(text for text in chosen if text is not None)
+    return replace(values, partial=partial or None)
 
 
 def parse_log_rows(rows: Sequence[tuple[int, Mapping[str, str]]], name: str) -> MetricValues:
@@ -104,14 +115,41 @@ def parse_log_rows(rows: Sequence[tuple[int, Mapping[str, str]]], name: str) -> 
 # Azure -----------------------------------------------------------------------------------------
 
 
+def _azure_errors(document: Any) -> Iterator[tuple[str, str]]:
+    """Yield errors of an answer by metric, or by an empty name if they are of the whole answer.
+
+    Azure Monitor has an ``errorCode`` for each metric, and Log Analytics an ``error`` beside the
+    tables. Both return the values that they have.
+    """
+    if isinstance(document, dict) and document.get("error"):
+        yield "", _error_text(document["error"])
+    metrics = document.get("value", document) if isinstance(document, dict) else document
+    for metric in metrics if isinstance(metrics, list) else [metrics]:
+        code = metric.get("errorCode") if isinstance(metric, dict) else None
+        if code and str(code).lower() != "success":
+            yield _metric_name(metric), _error_text(metric)
+
+
+def _error_text(error: Any) -> str:
+    """Return the code and the message of an error."""
+    fields = error if isinstance(error, dict) else {"code": error}
+    code = fields.get("code") or fields.get("errorCode") or "error"
+    message = fields.get("message") or fields.get("errorMessage")
+    return f"{code}: {message}"[:200] if message else str(code)[:200]
+
+
+def _metric_name(metric: Mapping[str, Any]) -> str:
+    title = metric.get("name")
+    return str(title.get("value", "") if isinstance(title, dict) else title or "")
+
+
 def _azure_samples(document: Any) -> Iterator[_Sample]:
     """Yield the samples of a metrics response, or of one metric of it."""
     metrics = document.get("value", document) if isinstance(document, dict) else document
     for metric in metrics if isinstance(metrics, list) else [metrics]:
         if not isinstance(metric, dict) or not isinstance(metric.get("timeseries"), list):
             continue
-        title = metric.get("name")
-        label = str(title.get("value", "") if isinstance(title, dict) else title or "")
+        label = _metric_name(metric)
         for series in metric["timeseries"]:
             data = series.get("data") if isinstance(series, dict) else None
             for index, item in enumerate(data if isinstance(data, list) else ()):
@@ -186,9 +224,11 @@ def _azure(samples: Sequence[_Sample], name: str) -> MetricValues:
         by_time[at] = sum(known) if known else None
     notes = []
     if others := [metric for metric in metrics if metric != chosen]:
-        sentence = f"{name}: of its metrics {chosen} was read; not read: {', '.join(others)}"
-        notes = [Note(id="metrics-unread", sentence=sentence[:1000])]
-    return MetricValues(values=tuple(by_time.items()), declared=declared, notes=notes)
+        sentence = f"{name}: only the metric {chosen} was read; not read: {', '.join(others)}"
+        step = "If another metric has the bytes, import a file with this metric only"
+        notes = [Note(id="metrics-unread", sentence=f"{sentence[:998]}.", next_step=step)]
+    values = tuple(by_time.items())
+    return MetricValues(values=values, declared=declared, notes=notes, metric=chosen)
 
 
 def _rank(metric: str) -> int:
@@ -239,14 +279,14 @@ def _prometheus(document: Mapping[str, Any], name: str) -> MetricValues:
         raise BadFile(f"{name}: some series are running totals and others are not; query one kind")
     notes = []
     if len(series) > 1:
-        sentence = f"{name}: {len(series)} series were added up"
-        step = "check that no byte is in two of them, such as input and output"
+        sentence = f"{name}: {len(series)} series were added up."
+        step = "Check that no byte is in two of them, such as input and output"
         notes.append(Note(id="metric-series-added", sentence=sentence, next_step=step))
     declared: dict[str, Any] = {}
     if counters == {True}:
         declared = {"unit": "bytes", "aggregation": "total"}
-        sentence = f"{name}: its values only grow, so they were read as a running total of bytes"
-        step = "give --metric unit=bits if they count bits"
+        sentence = f"{name}: its values only grow, so they were read as a running total of bytes."
+        step = "If they count bits, give `--metric unit=bits`"
         notes.append(Note(id="metric-running-total", sentence=sentence, next_step=step))
     warnings = document.get("warnings") or ()
     texts = warnings if isinstance(warnings, list | tuple) else [warnings]

@@ -223,9 +223,9 @@ def _with_durations(
     ):
         note = _note(
             "duration-minutes",
-            "durations are periods in minutes, because the table has the column "
-            f"{reader.profile.minutes_column}: n minutes are (n - 1) x 60 s of traffic",
-            "give --duration-s if this is wrong",
+            "Durations were read as periods in minutes, because the table has the column "
+            f"{reader.profile.minutes_column}: n minutes are (n - 1) x 60 s of traffic.",
+            "If this is wrong, give the duration with `--duration-s`",
         )
         return [
             row if row.duration_s is None else replace(row, duration_s=(row.duration_s - 1) * 60)
@@ -247,19 +247,24 @@ def _notes(reader: TableReader) -> Iterator[Note]:
     """Yield notes about the file, to be added to the findings of the run."""
     profile = reader.profile
     if reader.unread:
-        yield _note("columns-unread", f"columns not read: {', '.join(reader.unread)[:500]}")
+        yield _note("columns-unread", f"Columns not read: {', '.join(reader.unread)[:500]}.")
     skipped = sorted((kind, n) for kind, n in reader.skipped_rows.items() if kind != "blank")
     if skipped:
         counts = ", ".join(f"{n} {kind}" for kind, n in skipped)[:500]
-        yield _note("rows-set-apart", f"rows skipped: {counts}")
+        yield _note(
+            "rows-set-apart",
+            f"Rows that were not read, by kind: {counts}. Their tests are not in the result.",
+            "If they belong to this run, correct these rows or the profile (`--profile`), then "
+            "import again",
+        )
     if profile.reply_bytes is not None:
         yield _note(
             "reply-size-assumed",
-            f"the table counts requests and not bytes; each successful one was counted as "
+            "The table counts requests and not bytes. Each successful one was counted as "
             f"{profile.reply_bytes:,} bytes of payload. The durations include the wait for the "
-            "last reply",
-            "copy the profile, set reply_bytes and give the copy with --profile if your servers "
-            "sent another size",
+            "last reply.",
+            "If your servers sent another size, copy the profile, set `reply_bytes` and give the "
+            "copy with `--profile`",
         )
 
 
@@ -269,9 +274,9 @@ def _note_pairs(name: str, rows: Sequence[OriginalRow], options: TableOptions) -
     if options.pairs_planned is None:
         yield _note(
             "pairs-assumed",
-            "the table does not contain the number of planned pairs; the number of clients with "
-            f"rows, {most}, was used",
-            "give --pairs-planned if there were more",
+            "The table does not contain the number of planned pairs. The number of clients with "
+            f"rows, {most}, was used.",
+            "If there were more, give their number with `--pairs-planned`",
         )
     elif options.pairs_planned < most:
         raise BadFile(

@@ -168,10 +168,10 @@ async def import_status(plan: Plan, imported: Imported) -> RunStatus:
 
 # Next step of a finding, where it differs from that of a normal run. None for no next step.
 _NEXT_STEPS: Final[Mapping[str, str | None]] = {
-    "fleet-alone": "import with the firewall's metric (--firewall-metric), if there is one",
-    "receiver-unseen": "import the servers' recordings of the same tests too",
-    "below-floor": "import the missing results too, if they exist",
-    "lost-pairs": "import the results of these pairs too, if they exist",
+    "fleet-alone": "Import with the metric of the firewall (`--firewall-metric`), if there is one",
+    "receiver-unseen": "Import the recordings of the servers for the same tests too",
+    "below-floor": "Import the missing results too, if they exist",
+    "lost-pairs": "Import the results of these pairs too, if they exist",
     "no-window": None,
     "null-pairs": None,
     "missed-pairs": None,
@@ -203,10 +203,10 @@ def summarise(plan: Plan, measured: Measured, now: datetime) -> RunSummary:
                 kind="verdict",
                 severity="problem",
                 weight=91,
-                sentence=measured.open_reason,
-                next_step="import the files again as iperf3 has written them, or leave them out"
+                sentence=f"{measured.open_reason[:1].upper()}{measured.open_reason[1:]}.",
+                next_step="Import the files again as iperf3 wrote them, or omit them"
                 if plan.spec.scenario == IPERF3_SCENARIO
-                else "import what is missing, or a slice without the gap (--since, --until)",
+                else "Import what is missing, or a part without the gap (`--since`, `--until`)",
             )
         )
     return summary.model_copy(update={"verdict": verdict, "findings": order(findings)})

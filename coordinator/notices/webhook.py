@@ -13,7 +13,7 @@ import json
 import time
 from typing import Final
 
-from broadside.coordinator.core.metrics import ALL_METRICS
+from broadside.coordinator.core.metrics import ALL_METRICS, received_at
 from broadside.coordinator.core.verdict_reason import explain_verdict
 from broadside.coordinator.notices.announcer import Notice, post
 
@@ -103,6 +103,9 @@ def body_of(notice: Notice) -> bytes:
             "next_step": explained.next_step,
             "cancelled": header.outcome is not None and header.outcome.cancelled,
             "scale": summary.scale,
+            "layer": summary.target_layer.value,
+            "received_bits_per_second": received_at(summary.target_layer).of_run(summary),
+            "target_bits_per_second": summary.target_bits_per_second,
             "figures": {
                 metric.name: metric.of_run(summary) for metric in ALL_METRICS if metric.headline
             },

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from broadside.coordinator.core.metrics import METRIC_BY_NAME, RECEIVED
+from broadside.coordinator.core.metrics import METRIC_BY_NAME, RECEIVED, RECEIVED_IP, Layer
 from broadside.coordinator.core.plan.schedule import BadSchedule, check_zone
 from broadside.coordinator.core.summary import RunSummary, Verdict
 from broadside.coordinator.core.verdict_reason import explain_verdict
@@ -176,8 +176,12 @@ async def list_runs(
 
 
 class RateSpread(Message):
-    """Distribution of the received payload rate over runs, measured rate times scale."""
+    """Distribution of the received rate over runs, measured rate times scale.
 
+    It is at the layer of the objective. If the runs have different ones, it is payload.
+    """
+
+    layer: Layer = Layer.PAYLOAD
     # Runs with this metric.
     runs_count: int
     mean_bits_per_second: float
@@ -317,9 +321,8 @@ class _Sums:
         self.cancelled_count = 0
         self.verdicts: Counter[str] = Counter()
         self.bursts_count: int | None = None
-        # Rates in bit/s at real scale, of conclusive and of inconclusive runs.
-        self.received = array("d")
-        self.received_inconclusive = array("d")
+        # Rates of conclusive and of inconclusive runs, by whether a run is inconclusive.
+        self.received = {False: _Rates(), True: _Rates()}
         self.worst_residual_ratio: float | None = None
         self.completeness = array("d")
         # Costs by whether Azure bills them.
@@ -342,10 +345,7 @@ class _Sums:
         self.cancelled_count += outcome.cancelled
         self.verdicts[verdict] += 1
         self.completeness.append(outcome.completeness_ratio)
-        if (rate := RECEIVED.of_run(outcome)) is not None:
-            inconclusive = verdict == Verdict.INCONCLUSIVE
-            rates = self.received_inconclusive if inconclusive else self.received
-            rates.append(rate * outcome.scale)
+        self.received[verdict == Verdict.INCONCLUSIVE].add(outcome)
         if (cost_usd := outcome.cost_usd) is not None:
             self.costs_usd[outcome.charged].append(cost_usd)
         residual = outcome.residual_ratio
@@ -363,8 +363,8 @@ class _Sums:
             cancelled_count=self.cancelled_count,
             verdicts=dict(sorted(self.verdicts.items())),
             bursts_count=self.bursts_count,
-            received=_rates(self.received),
-            received_inconclusive=_rates(self.received_inconclusive),
+            received=self.received[False].spread(),
+            received_inconclusive=self.received[True].spread(),
             worst_residual_ratio=self.worst_residual_ratio,
             completeness=RatioSpread.model_validate(_spread(ratios, "ratio")) if ratios else None,
             cost=self._cost(),
@@ -382,7 +382,30 @@ class _Sums:
         )
 
 
-def _rates(known: Sequence[float]) -> RateSpread | None:
+class _Rates:
+    """Received rates of runs in bit/s at real scale, as payload and at the IP layer."""
+
+    def __init__(self) -> None:
+        self._by_layer = {layer: array("d") for layer in Layer}
+        self._layers: set[str] = set()
+
+    def add(self, outcome: RunOutcome) -> None:
+        """Add the rates of a run, if it received anything."""
+        payload, ip = RECEIVED.of_run(outcome), RECEIVED_IP.of_run(outcome)
+        if payload is None:
+            return
+        self._layers.add(outcome.target_layer or Layer.PAYLOAD if ip is not None else Layer.PAYLOAD)
+        self._by_layer[Layer.PAYLOAD].append(payload * outcome.scale)
+        if ip is not None:
+            self._by_layer[Layer.IP].append(ip * outcome.scale)
+
+    def spread(self) -> RateSpread | None:
+        """Return the distribution at the layer of all runs, or of the payload."""
+        layer = Layer.IP if self._layers == {Layer.IP} else Layer.PAYLOAD
+        return _rates(self._by_layer[layer], layer)
+
+
+def _rates(known: Sequence[float], layer: Layer) -> RateSpread | None:
     """Return the distribution of a rate, with an interval of the mean if there are enough runs."""
     from broadside.coordinator.core.measure.formulas.steady import mean_of_bursts
 
@@ -393,7 +416,7 @@ def _rates(known: Sequence[float]) -> RateSpread | None:
         # Runs are correlated like bursts, because a device drifts over days.
         half = mean_of_bursts(known, [None] * len(known)).half_width
     spread = _spread(known, "bits_per_second")
-    return RateSpread.model_validate({**spread, "half_width_bits_per_second": half})
+    return RateSpread.model_validate({**spread, "half_width_bits_per_second": half, "layer": layer})
 
 
 def _spread(known: Sequence[float], unit: str) -> dict[str, float]:

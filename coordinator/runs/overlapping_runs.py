@@ -51,7 +51,10 @@ class OverlappingRuns:
         label_s = self.unknown_from_s + max(0.0, ledger.lag_hint_s or 0.0)
         if not (ledger.end_s > label_s).any():
             return ledger
-        note = "the ledger is taken up to where another run began that was not measured yet"
+        note = (
+            "its values are used only until another run started, because that run was not "
+            "measured yet"
+        )
         return replace(
             ledger,
             bytes=np.where(ledger.end_s > label_s, np.nan, ledger.bytes),

@@ -12,6 +12,7 @@ from broadside.coordinator.core.comparison import Comparison
 from broadside.coordinator.core.comparison.sequential import SequentialResult
 from broadside.coordinator.core.measure.experiments.drill import DrillResult, ExecutedEvent
 from broadside.coordinator.core.measure.experiments.scale_out import ScaleOut, Scaling
+from broadside.coordinator.core.metrics import Layer
 from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.core.summary import LimiterName, Verdict
 from broadside.coordinator.core.thresholds import ALL_THRESHOLDS, PROBES
@@ -391,7 +392,7 @@ class DeviceLoad(Message):
 
 
 class TrialResult(Message):
-    """Result of a trial. Rates are received payload at real scale, and ``None`` is unknown."""
+    """Result of a trial. Rates are payload at real scale, unless noted. ``None`` is unknown."""
 
     index: int
     run_id: RunId | None = None
@@ -404,8 +405,10 @@ class TrialResult(Message):
     received_bits_per_second: float | None = None
     # Half width for the 95 % interval.
     received_half_width_bits_per_second: float | None = None
-    sent_bits_per_second: float | None = None
     # At the IP layer.
+    fleet_ip_bits_per_second: float | None = None
+    sent_bits_per_second: float | None = None
+    # At the layer of the device counter.
     firewall_bits_per_second: float | None = None
     residual_ratio: float | None = None
     # For UDP datagrams.
@@ -439,6 +442,12 @@ class TrialResult(Message):
     cost_usd: float | None = None
     # Scale-out: scaling within the hold.
     scaling: Scaling | None = None
+
+    def received_at(self, layer: Layer) -> tuple[float | None, Layer]:
+        """Return the received rate at a layer, or the payload of a result of an older version."""
+        if layer is Layer.IP and self.fleet_ip_bits_per_second is not None:
+            return self.fleet_ip_bits_per_second, Layer.IP
+        return self.received_bits_per_second, Layer.PAYLOAD
 
     def is_complete(self, coverage_floor_ratio: float) -> bool:
         """Return True if enough of the trial was measured to use its values."""

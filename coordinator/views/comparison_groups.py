@@ -123,10 +123,12 @@ def _group(
     }
     if tested_label is not None and tested_label in labels and selection.name is None:
         name = f"{name} ({tested_label}={labels[tested_label]})"
+    layers = {run.summary.target_layer for run in runs}
     return Group(
         name=name,
         observations=tuple(observe(burst) for burst in bursts),
         conditions={**_merged([_conditions(run) for run in runs]), **conditions},
+        layer=layers.pop() if len(layers) == 1 else None,
     )
 
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.comparison import Comparison, GateResult, Metric
-from broadside.coordinator.core.metrics import metric_by_short_name, received_at
+from broadside.coordinator.core.metrics import layer_label, metric_by_short_name, received_at
 from broadside.coordinator.core.summary import Finding, RunSummary, Verdict
 from broadside.coordinator.core.verdict_reason import VerdictReason, explain_verdict
 from broadside.coordinator.views.metric_rows import metric_rows
@@ -21,6 +21,7 @@ _SIGNS: Final = {
     Verdict.INCONCLUSIVE: "⚠️",
     Verdict.MEASURED: "📏",
 }
+_CODE: Final = re.compile(r"(`[^`]+`)")
 _SPECIAL: Final = re.compile(r"([\\`*_\[\]<>|#])")
 
 
@@ -34,11 +35,11 @@ def verdict_markdown(summary: RunSummary) -> str:
     rows = [row.cells(lab=lab) for row in metric_rows(summary)]
     return _text(
         f"## {_SIGNS[summary.verdict]} {summary.verdict.value}: {plain(summary.scenario)}",
-        f"**Reason:** {plain(explained.reason)}",
-        f"**Next step:** {plain(explained.next_step)}.",
+        f"**Reason:** {with_code(explained.reason)}",
+        f"**Next step:** {with_code(explained.next_step)}.",
         f"{plain(summary.run_id)}, {summary.pairs_measured} of {summary.pairs_planned} pairs, "
         f"fleet received {formatting.rate(main.of_run(summary))} "
-        f"({summary.target_layer.value} layer)"
+        f"({layer_label(summary.target_layer)})"
         + (f", in a {formatting.lab(summary.scale)}" if lab else ""),
         f"`{sparkline(rates)}` received rate by burst, from 0 to "
         f"{formatting.rate(max((rate for rate in rates if rate is not None), default=None))}",
@@ -81,7 +82,18 @@ def sparkline(values: Sequence[float | None]) -> str:
 
 def plain(text: str) -> str:
     """Escape Markdown characters, because labels, names and findings can contain any text."""
-    return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
+    return _escaped(" ".join(text.split()))
+
+
+def with_code(text: str) -> str:
+    """Escape Markdown characters, but keep commands and settings in backticks as code."""
+    parts = _CODE.split(" ".join(text.split()))
+    return "".join(part if index % 2 else _escaped(part) for index, part in enumerate(parts))
+
+
+def _escaped(text: str) -> str:
+    """Escape Markdown characters, and keep spaces at both ends."""
+    return _SPECIAL.sub(r"\\\1", text)
 
 
 def _findings(explained: VerdictReason) -> Iterator[str]:
@@ -97,8 +109,8 @@ def _findings(explained: VerdictReason) -> Iterator[str]:
 
 def _list(findings: Iterable[Finding]) -> str:
     return "\n".join(
-        f"- **{finding.severity}** {plain(finding.sentence)}"
-        + (f" *Next: {plain(finding.next_step)}*" if finding.next_step else "")
+        f"- **{finding.severity}** {with_code(finding.sentence)}"
+        + (f" *Next: {with_code(finding.next_step)}*" if finding.next_step else "")
         for finding in findings
     )
 
@@ -107,7 +119,7 @@ def _row(metric: Metric) -> tuple[str, ...]:
     item = metric_by_short_name(metric.name)
     half = metric.difference_half_width
     return (
-        metric.name,
+        f"{metric.name} ({layer_label(item.layer)})" if item.layer else metric.name,
         item.format(metric.a_mean),
         item.format(metric.b_mean),
         item.format(metric.difference) + ("" if half is None else f" ± {item.format(half)}"),

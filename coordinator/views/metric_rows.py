@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from broadside.coordinator.core.formatting import Unit, rate
-from broadside.coordinator.core.metrics import ALL_METRICS, COUNTER_LAYER, received_at
+from broadside.coordinator.core.metrics import ALL_METRICS, COUNTER_LAYER, layer_label, received_at
 from broadside.coordinator.core.summary import RunSummary
 
 
@@ -51,12 +51,12 @@ def metric_rows(summary: RunSummary) -> list[MetricRow]:
     target = summary.target_bits_per_second
     layer = summary.target_layer.value
     words = "none set" if target is None else rate(target)
-    rows = [_row("target", layer, Unit.RATE, target, words)]
+    rows = [_row("target", layer_label(layer), Unit.RATE, target, words)]
     main = received_at(summary.target_layer)
     for metric in (main, *(metric for metric in ALL_METRICS if metric is not main)):
         value = metric.of_run(summary)
         if metric.headline and not (metric.optional and value is None):
-            layer = layer_of(metric.layer, summary)
+            layer = layer_label(layer_of(metric.layer, summary))
             row = _row(metric.label, layer, metric.unit, value, metric.format(value))
             rows.append(replace(row, decimals=metric.decimals))
     return [_at_real_scale(row, summary.scale) for row in rows]

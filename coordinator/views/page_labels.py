@@ -3,7 +3,7 @@
 import json
 
 from broadside.coordinator.core.formatting import DIGITS, SCALES, UNKNOWN
-from broadside.coordinator.core.metrics import ALL_METRICS, RECEIVED
+from broadside.coordinator.core.metrics import ALL_METRICS, LAYER_LABELS, RECEIVED
 from broadside.coordinator.core.thresholds import ALL_THRESHOLDS
 
 
@@ -14,6 +14,7 @@ def page_labels() -> str:
         "UNKNOWN": UNKNOWN,
         "SCALES": SCALES,
         "RECEIVED": RECEIVED.name,
+        "LAYERS": LAYER_LABELS,
         "FIGURES": [
             {
                 "name": metric.name,

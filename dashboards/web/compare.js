@@ -77,7 +77,7 @@ function shown(found, a, b) {
     ["A", mean("a"), FIGURE],
     ["B", mean("b"), FIGURE],
     ["B relative to A", ({ ratio }) => percent(known(ratio) ? ratio - 1 : null, 2, true), FIGURE],
-    ["Difference (95 %)", ({ apart }) => (apart ? "significant" : "not significant")],
+    ["Difference (95 %)", ({ significant }) => (significant ? "significant" : "not significant")],
   ];
   const differing = found.conditions_differ.map((each) => h("li", each));
   return [

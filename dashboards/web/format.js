@@ -1,14 +1,9 @@
 // Functions to format numbers: four significant digits, with the decimal unit that fits. The
 // coordinator uses the same rules and provides the units in words.js.
 
-import { DIGITS, FIGURES, SCALES, UNKNOWN } from "./words.js";
+import { DIGITS, FIGURES, LAYERS, SCALES, UNKNOWN } from "./words.js";
 
-export const LAYERS = {
-  payload: "payload",
-  ip: "IP layer",
-  wire: "wire",
-  unknown: "layer unknown",
-};
+export { LAYERS };
 
 export const known = (value) => value !== null && value !== undefined && !Number.isNaN(value);
 
@@ -78,7 +73,7 @@ const named = new Map(FIGURES.map((figure) => [figure.called, figure]));
 // Get the label of a metric and the function to format it in a comparison.
 export function figureCalled(name) {
   const { words, layer, unit, decimals } = named.get(name);
-  return [layer ? `${words}, ${layer}` : words, (value) => told(unit, value, decimals)];
+  return [layer ? `${words}, ${LAYERS[layer] ?? layer}` : words, (value) => told(unit, value, decimals)];
 }
 
 export function span(value) {

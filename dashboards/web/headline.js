@@ -108,7 +108,7 @@ export class Headline {
         : `${own}${known(half) ? ` ± ${percent(half / payload)}` : ""}${mean}`;
     const other = atIp ? payload : ip;
     const otherText = known(other)
-      ? `${rate(other)} ${atIp ? "of payload" : "at the IP layer"}`
+      ? `${rate(other)} ${atIp ? LAYERS.payload : LAYERS.ip}`
       : "";
     tiles.fleet.set(
       rateParts(fleet),

@@ -4,7 +4,7 @@
 import { read } from "./api.js";
 import { ticks } from "./canvas.js";
 import { FIGURE, field, fill, guarded, h, refused, table } from "./dom.js";
-import { digits, instant, known, niceAbove, rate, rateUnit } from "./format.js";
+import { LAYERS, digits, instant, known, niceAbove, rate, rateUnit } from "./format.js";
 import { loadRuns, verdictBadge } from "./runs.js";
 import { RECEIVED } from "./words.js";
 
@@ -133,24 +133,31 @@ export function historyView(main) {
       const points = chosen
         .map((run, i) => ({ run, summary: bursts[i][index]?.summary }))
         .filter(({ summary }) => known(summary?.[RECEIVED]))
-        .map(({ run, summary }) => ({
-          run,
-          name: instant(summary.planned_start_at),
-          value: summary[RECEIVED] * run.outcome.scale,
-          half: known(summary.fleet_received_half_width_bits_per_second)
-            ? summary.fleet_received_half_width_bits_per_second * run.outcome.scale
-            : null,
-          verdict: summary.verdict,
-        }));
+        .map(({ run, summary }) => {
+          // As in the list of runs, the rate is at the layer of the objective.
+          const ip = summary.fleet_ip_bits_per_second;
+          const atIp = run.outcome.target_layer === "ip" && known(ip);
+          const factor = run.outcome.scale * (atIp ? summary.header_ratio : 1);
+          const half = summary.fleet_received_half_width_bits_per_second;
+          return {
+            run,
+            name: instant(summary.planned_start_at),
+            layer: atIp ? LAYERS.ip : LAYERS.payload,
+            value: (atIp ? ip : summary[RECEIVED]) * run.outcome.scale,
+            half: known(half) ? half * factor : null,
+            verdict: summary.verdict,
+          };
+        });
       if (!points.length) {
         fill(result, h("p.empty", `No run has a burst ${index + 1}.`));
         return;
       }
+      const layers = [...new Set(points.map(({ layer }) => layer))];
       const run = ({ run_id: id }) => h("a.mono", { href: `#/run/${id}/burst/${index + 1}` }, id);
       const columns = [
         ["Start", ({ name }) => name],
         ["Run", (point) => run(point.run)],
-        ["Received", ({ value }) => rate(value), FIGURE],
+        ["Received", ({ value, layer }) => `${rate(value)}, ${layer}`, FIGURE],
         ["± at 95 %", ({ half }) => rate(half), FIGURE],
         ["Verdict", ({ verdict }) => verdictBadge(verdict)],
       ];
@@ -162,7 +169,7 @@ export function historyView(main) {
           h("h2", title),
           h(
             "p.quiet",
-            `Payload received at real scale, ${rateUnit(most(points))[0]}, with its 95 % interval.`,
+            `Received rate at real scale, ${layers.join(" or ")}, ${rateUnit(most(points))[0]}, with its 95 % interval.`,
           ),
           fitted([...points].reverse()),
         ),

@@ -4,7 +4,7 @@ import { abortStudyDialog } from "./abort.js";
 import { read, send } from "./api.js";
 import { FIGURE, announce, every, fill, guarded, h, notice, refused, table } from "./dom.js";
 import { drawOne } from "./report_charts.js";
-import { digits, instant, known, rate, seconds } from "./format.js";
+import { LAYERS, digits, instant, known, rate, seconds } from "./format.js";
 import { verdictBadge } from "./runs.js";
 import { printing, theme } from "./theme.js";
 
@@ -84,7 +84,13 @@ export function studiesView(main) {
   return every(REFRESH_MS, () => list.contains(document.activeElement) || load());
 }
 
-function trialColumns(question, knees) {
+function trialColumns({ spec, results }, knees) {
+  const { question } = spec;
+  // The rate is at the layer of the objective. Results of older versions have only the payload.
+  const isIp =
+    spec.spec.objective.layer === "ip" &&
+    results.every((trial) => known(trial.fleet_ip_bits_per_second) || !trial.run_id);
+  const received = isIp ? "fleet_ip_bits_per_second" : "received_bits_per_second";
   const number = ({ index, run_id: id }) =>
     id ? h("a", { href: `#/run/${id}` }, index + 1) : index + 1;
   const setting = (trial) =>
@@ -96,8 +102,12 @@ function trialColumns(question, knees) {
   return [
     ["Trial", number],
     ["Setting", setting],
-    ["Received, payload", (trial) => rate(trial.received_bits_per_second), FIGURE],
-    ["Device counter, IP", (trial) => rate(trial.firewall_bits_per_second), FIGURE],
+    [
+      `Received, ${isIp ? LAYERS.ip : LAYERS.payload}`,
+      (trial) => rate(trial[received]),
+      FIGURE,
+    ],
+    ["Device counter, its own layer", (trial) => rate(trial.firewall_bits_per_second), FIGURE],
     ["RTT", (trial) => seconds(trial.rtt_mean_s), FIGURE],
     ["CPU-s/GB, client / server", (trial) => costs(trial).map(digits).join(" / "), FIGURE],
     ["Pairs reset / stalled", (t) => `${t.reset_pairs_count} / ${t.stalled_pairs_count}`, FIGURE],
@@ -181,11 +191,12 @@ export function studyView(main, [studyId], { operator }) {
     );
     const knees = conclusion?.knees.map((knee) => knee.received_bits_per_second) ?? [];
     const { scale } = spec.spec;
-    const title = scale === 1 ? "Trials" : `Trials, rates at real scale (lab at 1:${scale})`;
+    const lab = scale === 1 ? "" : ` (lab at 1:${scale})`;
+    const title = `Trials, rates at real scale${lab}`;
     fill(
       parts.trials,
       results.length
-        ? h("div.card", table(title, trialColumns(spec.question, knees), results))
+        ? h("div.card", table(title, trialColumns(study, knees), results))
         : h("p.empty", "No finished trials."),
     );
     const steps = conclusion?.scale_out?.steps ?? [];

@@ -37,6 +37,7 @@ _PREFIXES: Final = tuple(
         r"[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4} ",
     )
 )
+_LINE_END: Final = re.compile(r"\r\n|\n|\r")
 # Terminal colours and cursor movements.
 _ESCAPES: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 # iperf3 before 3.10 writes a number without a value in this form, which is not JSON.
@@ -100,6 +101,16 @@ def decode(data: bytes) -> str:
     return data.decode(errors="replace")
 
 
+def split_lines(text: str) -> list[str]:
+    """Return the lines of a text, without their ends.
+
+    Unlike ``str.splitlines``, other separators such as U+2028 do not end a line. JSON strings and
+    cells of tables can contain them.
+    """
+    lines = _LINE_END.split(text)
+    return lines if lines[-1] else lines[:-1]
+
+
 def split_sources(text: str) -> list[str]:
     """Return the text of each pod or container in a log, without the prefixes of its lines.
 
@@ -111,7 +122,7 @@ def split_sources(text: str) -> list[str]:
     """
     text = _NOT_FINITE.sub(r"\1null", _ESCAPES.sub("", text))
     by_source: dict[str, list[str]] = {}
-    for line in text.splitlines():
+    for line in split_lines(text):
         source, rest = _split_line(line)
         by_source.setdefault(source, []).append(rest)
     return ["\n".join(lines) for lines in by_source.values()] or [""]

@@ -17,7 +17,10 @@ from broadside.coordinator.core.metrics import (
     RECEIVED_HALF_WIDTH,
     RETRANSMITS,
     RTT,
+    Layer,
     MetricDefinition,
+    layer_label,
+    received_at,
 )
 from broadside.coordinator.core.summary import BurstSummary, figure
 from broadside.exchange.messages import Message, renamed
@@ -42,11 +45,13 @@ class Group:
         name: Name of the group.
         observations: Metric values of each burst.
         conditions: Conditions by name, for example streams, pairs and scenario.
+        layer: Layer of the objective. None if its runs have several.
     """
 
     name: str
     observations: tuple[Observation, ...]
     conditions: Mapping[str, str] = field(default_factory=dict)
+    layer: Layer | None = None
 
 
 class Metric(Message):
@@ -119,7 +124,10 @@ def compare(a: Group, b: Group) -> Comparison:
     Returns:
         The comparison. All differences in ``compare(a, a)`` are zero.
     """
-    metrics = tuple(metric for item in _COMPARED if (metric := _metric(item, a, b)) is not None)
+    # The rate at the layer of the objective comes first, as in all other outputs.
+    main = received_at(a.layer if a.layer == b.layer else None)
+    items = (main, *(item for item in _COMPARED if item is not main))
+    metrics = tuple(metric for item in items if (metric := _metric(item, a, b)) is not None)
     thin = min(len(a.observations), len(b.observations)) < ENOUGH_COUNT
     differ = tuple(
         f"{name}: {a.conditions.get(name, 'unknown')} and {b.conditions.get(name, 'unknown')}"
@@ -272,7 +280,7 @@ def _describe(
 ) -> str:
     (a, one), (b, two) = first, second
     times = "" if ratio is None else f" ({formatting.number(ratio, 3)} times as much)"
-    what = ", ".join(filter(None, (item.label, item.layer)))
+    what = ", ".join(filter(None, (item.label, layer_label(item.layer))))
     return (
         f"{what}: {item.format(one.value)} in {a.name}, {item.format(two.value)} in {b.name}"
         f"{times}; {sure}"
@@ -284,7 +292,7 @@ def _sentence(
 ) -> str:
     if not metrics:
         return f"{a.name} and {b.name} have no metric in common"
-    parts = [metric.sentence for metric in metrics if metric.name == RECEIVED.short_name]
+    parts = [metrics[0].sentence]
     parts += [m.sentence for m in metrics if m.significant and m.name in _TOLD_IF_APART]
     if few_bursts:
         counts = f"{len(a.observations)} and {len(b.observations)}"

@@ -24,7 +24,7 @@ def early_end_findings(spec: RunSpec, burst: BurstSummary) -> Iterator[Finding]:
             51,
             f"The burst ran to its planned end of {burst.duration_s} s, because its rate was not "
             "certainly above or below the limit before.",
-            "Nothing, or change the target if a decision is needed sooner",
+            "Nothing. If a decision is needed sooner, change the target",
         )
     elif end.cause is EndCause.CERTAIN:
         yield Finding(
@@ -36,7 +36,7 @@ def early_end_findings(spec: RunSpec, burst: BurstSummary) -> Iterator[Finding]:
             f"{end.reason}. Such a decision is wrong in at most "
             f"{formatting.ratio(end.error_ratio or 0.0, 0)} of the bursts. Not seen: drift, "
             f"scale-in of the device and leaks after second {burst.duration_s}.{_saving(end)}",
-            next_step="To see changes over time, run without objective.stop",
+            next_step="To see changes over time, run without `objective.stop`",
         )
 
 

@@ -182,7 +182,8 @@ def _stop_finding(plan: Plan, stop: GuardStop, report: GuardReport) -> Finding:
             130,
             f"Stopped by guard before the first byte of burst {stop.burst_index + 1}: "
             f"{stop.reason}.",
-            "Check that the source of this value works, and try again with --dry-run",
+            "Check that the source of this value works (`broadside doctor`), and try again with "
+            "`--dry-run`",
         )
     after_s = (stop.stop_requested_at - burst.planned_start_at).total_seconds()
     return problem(
@@ -211,7 +212,7 @@ def _dry_run_finding(
             f"Dry run: {planned} of {planned} pairs were ready and stopped within "
             f"{stop.took_s or 0:.2f} s of the order, before the first byte.{armed}"
         )
-        step = "Launch the run without --dry-run"
+        step = "Launch the run without `--dry-run`"
         finding = note("dry-run", 130, sentence, step)
         return finding.model_copy(update={"kind": "verdict"}), Verdict.MEASURED
     reason = "the run was not stopped" if stop is None else stop.reason

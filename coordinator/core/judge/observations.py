@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from broadside.coordinator.core import formatting
+from broadside.coordinator.core.judge.checks.pair_texts import LISTED_COUNT, list_pairs, state_texts
 from broadside.coordinator.core.judge.reconciliation.lag import CLOCK_PPM_MAX, is_clock
 from broadside.coordinator.core.plain_fields import UNKNOWN_TEXTS, plain_fields
 from broadside.coordinator.core.summary import (
@@ -24,22 +25,21 @@ from broadside.coordinator.core.summary import (
 from broadside.exchange.engines.downloads import UNPLACED
 from broadside.exchange.messages import SILENT_STREAMS_MAX_COUNT, Presence, Role, pair_name
 
-# Number of items to list in a finding.
-LISTED_COUNT: Final = 3
 # If the hypervisor takes this share of a host's CPU time, the effect is visible in the seconds.
 TAKEN_RATIO: Final = 0.05
 # If this share of a pair's probes is lost, the answered ones do not describe the path.
 UNANSWERED_RATIO: Final = 0.9
 # Fields of an agent that should be the same on all hosts of a role.
 COMPARED: Final = ("kernel", "engine_version", "vm_size", "cpu_count", "nic_mtu_bytes", "gate")
-_STATES: Final = (
-    (State.MISSED, 66, "never started", "Start a client agent for every pair"),
-    (State.LOST, 65, "were taken but not reported", "Read the agent's log and check its network"),
-    (State.NULL, 64, "ended without any byte", "Read the engine's error message"),
-    (State.ABANDONED, 63, "were stopped before the end", "Read the agent's log"),
-    (State.REFUSED, 62, "were refused by the agent", "Fix the reason in the text"),
-    (State.LATE, 61, "started too late", "Check the clocks, the start gate and the queue"),
-)
+# Weight of the finding for each state of pairs.
+_STATE_WEIGHTS: Final = {
+    State.MISSED: 66,
+    State.LOST: 65,
+    State.NULL: 64,
+    State.ABANDONED: 63,
+    State.REFUSED: 62,
+    State.LATE: 61,
+}
 
 
 def observations(burst: BurstSummary) -> Iterator[Finding]:
@@ -56,38 +56,37 @@ def observations(burst: BurstSummary) -> Iterator[Finding]:
         yield note("device-load", 39, f"{'; '.join(devices)}.")
     if burst.cliff is not None:
         before, after = burst.cliff.before_bits_per_second, burst.cliff.after_bits_per_second
-        yield Finding(
-            id="collapse",
-            kind="cause",
-            severity="problem",
-            weight=74,
-            sentence=f"At {burst.cliff.at:%H:%M:%S} UTC the received rate fell by "
+        yield warning(
+            "collapse",
+            74,
+            f"At {burst.cliff.at:%H:%M:%S} UTC the received rate fell by "
             f"{formatting.ratio(1 - after / before, 0)}, from {formatting.rate(before)} to "
             f"{formatting.rate(after)} of payload, and stayed low until the end.",
-            next_step="Read the logs of the firewall and of the hosts at that second",
-        )
+            "Read the logs of the firewall and of the hosts at that second",
+            FindingValue.rate(after),
+        ).model_copy(update={"severity": "problem"})
     yield burst.limiter_details.finding()
     if burst.window is not None and burst.window.short:
         yield note(
             "short-sustain",
             10,
             f"The window is {burst.window.window_s} s. RFC 9411 recommends a sustain phase of at "
-            "least 300 s.",
+            "least 300 s, so the verdict is only for the measured time.",
+            "To comply with RFC 9411, run bursts of more than 300 s (`burst_s`)",
+            FindingValue.time(burst.window.window_s, "low"),
         )
 
 
 def _pair_findings(burst: BurstSummary) -> Iterator[Finding]:
     """Yield findings for pairs that were not measured completely."""
-    for state, weight, text, step in _STATES:
-        pairs = [pair for pair in burst.pairs if pair.state is state]
-        if pairs:
-            yield warning(
-                f"{state}-pairs",
-                weight,
-                f"{len(pairs)} of {len(burst.pairs)} pairs {text}: {_list_pairs(pairs)}.",
-                step,
-                FindingValue(value=len(pairs), text=f"{len(pairs)} of the pairs", worst="high"),
-            )
+    for state, count, text in state_texts(burst):
+        yield warning(
+            f"{state.state}-pairs",
+            _STATE_WEIGHTS[state.state],
+            text,
+            state.next_step,
+            FindingValue(value=count, text=f"{count} of the pairs", worst="high"),
+        )
     late = sum(flow.late_bits_per_second or 0.0 for flow in burst.flows)
     if late:
         yield caution(
@@ -115,6 +114,7 @@ def _foreign_findings(burst: BurstSummary) -> Iterator[Finding]:
             f"{'; ...' if len(strays) > LISTED_COUNT else ''}. They are not counted.",
             "Find out if another run or a person uses these servers. Give every run its own "
             "endpoints",
+            FindingValue.count(len(strays)),
         )
     if burst.foreign_rows:
         count = burst.foreign_rows_count
@@ -126,6 +126,7 @@ def _foreign_findings(burst: BurstSummary) -> Iterator[Finding]:
             f"to: {listed}{'; ...' if count > LISTED_COUNT else ''}. They are not used.",
             "Find the host that wrote these rows and revoke its credential. On Azure every "
             "identity with the agent role can write them",
+            FindingValue.count(count),
         )
     unplaced = next((item for item in burst.measures if item.name == UNPLACED), None)
     if unplaced is not None:
@@ -136,6 +137,7 @@ def _foreign_findings(burst: BurstSummary) -> Iterator[Finding]:
             "times outside their test. Their bytes are not counted.",
             "Check that the servers' clocks are not set during a test, and that the log is written "
             "without delay",
+            FindingValue.count(unplaced.value),
         )
 
 
@@ -147,8 +149,8 @@ def _host_findings(burst: BurstSummary) -> Iterator[Finding]:
             67,
             "The engine used other settings than requested: "
             f"{'; '.join(map(str, burst.differences))}.",
-            "Raise the limits of the hosts (net.core, tcp_allowed_congestion_control, the path's "
-            "MTU), or request supported values",
+            "Raise the limits of the hosts (sysctl net.core, tcp_allowed_congestion_control; MTU "
+            "of the path), or request supported values",
         )
     if (unsteady := burst.unsteady_clocks) is not None:
         more = ", ..." if unsteady.pairs_count > len(unsteady.examples) else ""
@@ -160,6 +162,7 @@ def _host_findings(burst: BurstSummary) -> Iterator[Finding]:
             "may be wrong.",
             "Check `chronyc tracking` and `chronyc sources` on these hosts. Their agents refuse "
             "jobs while the clock error is above the limit",
+            FindingValue.count(unsteady.pairs_count),
         )
     cpu = burst.taken_cpu
     if cpu is not None and cpu.worst_ratio >= TAKEN_RATIO:
@@ -171,6 +174,7 @@ def _host_findings(burst: BurstSummary) -> Iterator[Finding]:
             f"{formatting.ratio(cpu.worst_ratio, 1)}; limit {formatting.ratio(TAKEN_RATIO, 1)}). "
             "This can cause late starts and slow seconds.",
             "Use VM sizes or hosts with dedicated cores, or run again at another time",
+            FindingValue.share(cpu.worst_ratio, "high"),
         )
 
 
@@ -195,6 +199,7 @@ def _silent_stream_findings(silent: Sequence[SilentStream]) -> Iterator[Finding]
         f"{'; '.join(listed)}{f'; and {least}{more} more' if more else ''}.",
         "Look for these ports in the session table and the log of the device at these seconds. A "
         "session may have been dropped, or one of several links may be down",
+        FindingValue.time(max(stream.duration_s for stream in silent)),
     )
 
 
@@ -262,7 +267,8 @@ def _latency_findings(latency: Latency | None) -> Iterator[Finding]:
     if latency.worst_pair is not None:
         worst = formatting.time(latency.worst_p99_s or 0.0)
         parts.append(f"worst {latency.worst_pair}, 99th percentile {worst}")
-    yield note("latency-under-load", 38, f"{'; '.join(parts)}.")
+    p99_s = FindingValue.time(during.p99_s or 0.0)
+    yield note("latency-under-load", 38, f"{'; '.join(parts)}.", value=p99_s)
     if latency.spikes:
         spike = max(
             latency.spikes,
@@ -281,6 +287,7 @@ def _latency_findings(latency: Latency | None) -> Iterator[Finding]:
             f"{', ...' if spike.pairs_count > len(spike.pairs) else ''}): {slow}, "
             f"{spike.lost_count} lost.",
             "Read the logs of the firewall and of the hosts at that second",
+            FindingValue.count(latency.spikes_count),
         )
 
 
@@ -328,17 +335,13 @@ def _unanswered_finding(pairs: Sequence[PairSummary]) -> Iterator[Finding]:
         59,
         f"{len(silent)} of {len(probed)} probed pairs lost "
         f"{formatting.ratio(UNANSWERED_RATIO, 0)} or more of their probes under load; {before} of "
-        f"them had answers before: {_list_pairs([pair for pair, _ in silent])}.",
+        f"them had answers before: {list_pairs([pair for pair, _ in silent])}.",
         "Find out what drops small UDP datagrams under load"
         if 2 * before > len(silent)
         else "Allow the echo port of the server agents (BROADSIDE_AGENT_ECHO_PORT, 5200/udp) in "
         "the firewall and in the servers' own rules, and check in the agents' logs that it is open",
+        FindingValue.count(len(silent)),
     )
-
-
-def _list_pairs(pairs: Sequence[PairSummary]) -> str:
-    listed = [f"{pair.pair} ({pair.reason})" if pair.reason else pair.pair for pair in pairs[:3]]
-    return ", ".join(listed) + (f" and {len(pairs) - 3} more" if len(pairs) > 3 else "")
 
 
 def host_difference_findings(

@@ -330,7 +330,7 @@ def _counter_findings(
             104,
             "No device counter was configured, so this run does not prove that the traffic "
             f"{path} the firewall.",
-            "Configure a byte_counter (BROADSIDE_TELEMETRY_FILE) before the launch",
+            "Configure a `byte_counter` (BROADSIDE_TELEMETRY_FILE) before the launch",
         )
     if counter is not None and counter.unplanned_bytes is not None:
         yield note(
@@ -342,7 +342,12 @@ def _counter_findings(
             "Find out who sent it, and prevent it during the next run",
         )
     for text in () if ledger is None else ledger.notes:
-        yield note("ledger-note", 25, text)
+        yield note(
+            "ledger-note",
+            25,
+            f"The source of the device counter reports: {text.rstrip('.')}.",
+            "If a burst lacks values because of this, remove the cause, then run again",
+        )
 
 
 def _agents_of(plan: Plan, bursts: Sequence[BurstSummary]) -> list[str]:

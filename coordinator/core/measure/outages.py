@@ -29,7 +29,7 @@ class _Template(NamedTuple):
         id: Finding id.
         weight: Finding weight.
         what: What happened, as text with placeholders for ``who`` and ``count``.
-        next_step: What to do, if anything to do.
+        next_step: What to do, or None if nothing.
     """
 
     id: str
@@ -42,32 +42,33 @@ _TEMPLATES: Final[Mapping[OutageKind, _Template]] = {
     OutageKind.LOST: _Template(
         "writes-lost",
         60,
-        "{count} writes of {who} found no room on disk",
-        "raise BROADSIDE_AGENT_SPOOL_MAX_BYTES, or give the spool a disk that can be written",
+        "{count} records of {who} were lost, because their disk was full",
+        "Raise BROADSIDE_AGENT_SPOOL_MAX_BYTES, or use a larger disk for the spool, then run again",
     ),
     OutageKind.QUEUE_AWAY: _Template("queue-away", 15, "the queue did not answer {who}"),
     OutageKind.TABLE_AWAY: _Template("table-away", 15, "the table did not answer {who}"),
     OutageKind.RAW_AWAY: _Template("raw-away", 12, "the store of raw output did not answer {who}"),
-    OutageKind.SPOOLED: _Template("writes-spooled", 14, "{count} writes of {who} waited on disk"),
+    OutageKind.SPOOLED: _Template("writes-spooled", 14, "{count} records of {who} waited on disk"),
     OutageKind.DUPLICATE: _Template(
-        "duplicates-dropped", 13, "{who} dropped {count} messages whose job somebody had already"
+        "duplicates-dropped", 13, "{who} dropped {count} messages for jobs that were taken already"
     ),
     OutageKind.FORGED: _Template(
         "jobs-forged",
         70,
-        "{who} refused {count} messages that are no jobs of their run's plan",
-        "look at the dead letters with reason NotPlanned, and at who may send to the queue",
+        "{who} refused {count} messages that are not jobs of the plan of their run",
+        "Read the dead letters with the reason NotPlanned (`broadside deadletters`), and check who "
+        "can send to the queue",
     ),
     OutageKind.UNREADABLE: _Template(
-        "unreadable-set-aside", 16, "{who} set {count} messages or rows aside that cannot be read"
+        "unreadable-set-aside", 16, "{who} excluded {count} messages or rows that cannot be read"
     ),
     OutageKind.CLOCK_STEPPED: _Template(
         "clock-stepped",
         40,
         "the clock of {who} was set",
-        "find out who set it: instants of this run that it told may be off by the step",
+        "Find out who set the clock. Time stamps of this host can be wrong by the step",
     ),
-    OutageKind.TICK_FAILED: _Template("ticks-failed", 15, "{who} could not look after its runs"),
+    OutageKind.TICK_FAILED: _Template("ticks-failed", 15, "{who} could not supervise its runs"),
 }
 
 
@@ -143,10 +144,10 @@ def outage_findings(
             continue
         sentence = _sentence(template, of_kind)
         if kind is OutageKind.DUPLICATE:
-            sentence += "; no job was carried out twice"
+            sentence += "; no job ran twice"
         elif kind not in _NOTHING_WAITED:
             late = f"{late_count} reports arrived late" if late_count else "no report was late"
-            sentence += f"; {late}" + ", nothing is missing" * whole
+            sentence += f"; {late}" + ", no record is missing" * whole
         yield _finding(template, sentence)
 
 
@@ -160,7 +161,7 @@ def _sentence(template: _Template, results: Sequence[Outage]) -> str:
         for outage in results[:_TOLD_MAX_COUNT]
     ]
     more = len(results) - len(spans)
-    return "; ".join(spans) + (f"; and {more} times more" if more else "")
+    return "; ".join(spans) + (f"; and {more} more times" if more else "")
 
 
 def coordinator_findings(troubles: Sequence[ServiceOutage]) -> Iterator[Finding]:
@@ -172,14 +173,17 @@ def coordinator_findings(troubles: Sequence[ServiceOutage]) -> Iterator[Finding]
         what = template.what.format(who="the coordinator", count=sum(s.count for s in spells))
         spans = [_when(spell.from_at, spell.to_at) for spell in spells[:_TOLD_MAX_COUNT]]
         more = len(spells) - len(spans)
-        sentence = f"{what} {', '.join(spans)}" + (f" and {more} times more" if more else "")
+        sentence = f"{what} {', '.join(spans)}" + (f" and {more} more times" if more else "")
         yield _finding(template._replace(id=f"coordinator-{template.id}"), sentence)
 
 
 def _finding(template: _Template, sentence: str) -> Finding:
     reported = note if template.next_step is None else caution
     return reported(
-        id=template.id, weight=template.weight, sentence=sentence, next_step=template.next_step
+        id=template.id,
+        weight=template.weight,
+        sentence=f"{sentence[:1].upper()}{sentence[1:]}.",
+        next_step=template.next_step,
     )
 
 

@@ -280,7 +280,7 @@ def with_budget(summary: RunSummary, plan: Plan, control: Control | None) -> Run
         60,
         f"The budget ended the run: {count} of {len(plan.bursts)} bursts ran, and the verdict is "
         f"for these bursts ({control.cancel_reason}).",
-        "Raise budget_usd to measure the other bursts",
+        "Raise `budget_usd` (option `--budget`) to measure the other bursts",
     )
     return summary.model_copy(update={"findings": order([*summary.findings, finding])})
 
@@ -299,13 +299,17 @@ def with_abort(summary: RunSummary, control: Control | None) -> RunSummary:
     if summary.verdict is not Verdict.INCONCLUSIVE:
         return summary
     measured = summary.completeness
+    pending = summary.bursts_planned - len(summary.bursts)
+    bursts = f", and {pending} of {summary.bursts_planned} bursts have no result" if pending else ""
     finding = problem(
         "run-aborted",
         107,
         f"{control.cancelled_by or 'An unknown user'} aborted the run at "
         f"{control.cancelled_at:%H:%M:%S} UTC ({control.cancel_reason or 'no reason given'}). "
         f"{measured.measured_s} of {measured.planned_s} planned pair-seconds were measured "
-        f"({ratio(measured.completeness_ratio, 1)}).",
+        f"({ratio(measured.completeness_ratio, 1)}){bursts}.",
         "Launch the run again, and let it end",
     )
-    return summary.model_copy(update={"findings": order([*summary.findings, finding])})
+    # The bursts are missing because of the abort, so their own next step would contradict this one.
+    others = (other for other in summary.findings if other.id != "bursts-pending")
+    return summary.model_copy(update={"findings": order([*others, finding])})

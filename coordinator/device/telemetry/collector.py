@@ -125,7 +125,7 @@ class TelemetryCollector:
             # If there is an error in a source, we should not stop the service.
             except Exception as error:
                 log.exception("telemetry %s", source.name, extra={"action": "telemetry"})
-                reason = f"its answer makes no sense: {type(error).__name__}"
+                reason = f"its answer cannot be used: {type(error).__name__}"
                 break
         log.warning("telemetry %s: %s", source.name, reason, extra={"action": "telemetry"})
         device = source.entry.device

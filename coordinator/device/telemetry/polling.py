@@ -273,7 +273,7 @@ class PolledSource:
         except TimeoutError:
             # A late response could be mistaken for the response to the next request.
             self.close()
-            self._record_silence(sent_s, f"no whole answer within {self._round_max_s:g} s")
+            self._record_silence(sent_s, f"no complete answer within {self._round_max_s:g} s")
             return False
         took_s = self._steady_s() - began_s
         middle = _Instant(sent_s + took_s / 2, took_s / 2)
@@ -283,7 +283,7 @@ class PolledSource:
             self._record(IssueKind.MISSING, middle.at_s, middle.at_s, text)
         partial = answer.partial
         if len(answer.readings) > SERIES_MAX_COUNT:
-            partial = f"{len(answer.readings)} figures; {SERIES_MAX_COUNT} of a device are read"
+            partial = f"{len(answer.readings)} values, of which {SERIES_MAX_COUNT} are read"
         if partial is not None:
             self._record(IssueKind.PARTIAL, middle.at_s, middle.at_s, partial)
         if answer.at_s is not None:
@@ -454,7 +454,7 @@ class PolledSource:
             IssueKind.RESTARTED,
             max(last[1], at_s - up_s - UP_SLACK_S),
             at_s,
-            f"its time up was {last[0]:.0f} s, and {since_s:.0f} s later {up_s:.0f} s",
+            f"its uptime was {last[0]:.0f} s, and {since_s:.0f} s later {up_s:.0f} s",
         )
         return True
 
@@ -510,8 +510,8 @@ class PolledSource:
             self._record(
                 IssueKind.TOO_SLOW,
                 *span_s,
-                f"{counter}: its counter can come round in {counts_to / most:.1f} s, and is "
-                f"asked every {self.entry.poll_s:g} s",
+                f"{counter}: its counter can wrap in {counts_to / most:.1f} s, and is read every "
+                f"{self.entry.poll_s:g} s",
             )
             return math.nan
         increase = reading.value - before

@@ -111,7 +111,7 @@ class StableReader:
         except Exception as error:
             log.exception("device counter", extra={"action": "telemetry", "run_id": span.run_id})
             raise TelemetryError(
-                f"the device counter's answer makes no sense: {error!r}"
+                f"the answer of the device counter cannot be used: {error!r}"
             ) from error
 
     def _result(
@@ -126,7 +126,7 @@ class StableReader:
                 "device counter: %s", error, extra={"action": "telemetry", "run_id": span.run_id}
             )
             if over:
-                return _unread(state.draft, str(error), now)
+                return _unread(self.counter.name, state.draft, str(error), now)
             pause_s = max(_AGAIN_S, latency.poll_s or 0.0)
             if isinstance(error, TelemetryBusy):
                 pause_s = max(pause_s, error.retry_after_s)
@@ -141,8 +141,8 @@ class StableReader:
             return ledger
         if over and state.draft is not None:
             note = (
-                f"the firewall's figures had not come to rest {latency.timeout_s:g} s after the "
-                "run's end and were taken as they were"
+                f"its values still changed {latency.timeout_s:g} s after the end of the run; the "
+                "last ones are used"
             )
             return replace(ledger, notes=(*ledger.notes, note))
         state.draft = ledger
@@ -187,14 +187,14 @@ def _within(ledger: FirewallLedger, from_s: float, until_s: float) -> Floats:
     return bins[(ledger.end_s > from_s) & (ledger.start_s < until_s)]
 
 
-def _unread(draft: FirewallLedger | None, reason: str, now: datetime) -> FirewallLedger:
+def _unread(name: str, draft: FirewallLedger | None, reason: str, now: datetime) -> FirewallLedger:
     """Return the last read with a note, or a counter without bins if there was no read."""
-    note = f"the firewall's figures could not be read to their end: {reason}"
+    note = f"it could not be read completely: {reason}"
     if draft is not None:
         return replace(draft, notes=(*draft.notes, note))
     empty = np.empty(0)
     return FirewallLedger(
-        source="unread",
+        source=name,
         start_s=empty,
         end_s=empty,
         bytes=empty,

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.measure.grid.series import BurstSeries
 from broadside.coordinator.core.measure.records.evidence import FirewallLedger
-from broadside.coordinator.core.metrics import Layer
 from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.core.summary import BurstSummary, RunSummary
 
@@ -26,11 +25,6 @@ class RunView:
 
     spec: RunSpec
     summary: RunSummary
-
-
-def layer_label(layer: Layer) -> str:
-    """Return the name of a layer to use in a chart."""
-    return "IP layer" if layer is Layer.IP else "payload"
 
 
 def scale_note(scale: float) -> str:

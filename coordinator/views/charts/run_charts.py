@@ -2,7 +2,12 @@
 
 from typing import Final
 
-from broadside.coordinator.core.metrics import RECEIVED, RECEIVED_HALF_WIDTH, RECEIVED_IP, Layer
+from broadside.coordinator.core.metrics import (
+    RECEIVED_HALF_WIDTH,
+    Layer,
+    layer_label,
+    received_at,
+)
 from broadside.coordinator.core.summary import BurstSummary, State
 from broadside.coordinator.request_errors import NoChart
 from broadside.coordinator.views.charts.figure import (
@@ -14,7 +19,7 @@ from broadside.coordinator.views.charts.figure import (
     point_series,
     rate_unit,
 )
-from broadside.coordinator.views.charts.inputs import RunView, layer_label, scale_note
+from broadside.coordinator.views.charts.inputs import RunView, scale_note
 from broadside.coordinator.views.charts.theme import Colour, state_style
 
 # Maximum number of bars. More bursts are drawn as points.
@@ -99,7 +104,7 @@ def residuals(view: RunView) -> Figure:
 
 def _fleet_rate(layer: Layer, burst: BurstSummary) -> float | None:
     """Return the rate that the fleet received in a burst's window, in bit/s at the layer."""
-    return (RECEIVED_IP if layer is Layer.IP else RECEIVED).of_burst(burst)
+    return received_at(layer).of_burst(burst)
 
 
 def _half_width(layer: Layer, burst: BurstSummary) -> float | None:

@@ -230,8 +230,8 @@ def search(study: Study) -> Figure:
             drawn.append(point_series(name, x, y, colour, unit, size=9, symbol=symbol))
     return Figure(
         title="Received rate over offered rate",
-        x=ChartAxis(title=f"{unit.name}, payload offered"),
-        y=ChartAxis(title=f"{unit.name}, payload received"),
+        x=ChartAxis(title=f"{unit.name}, payload offered at real scale"),
+        y=ChartAxis(title=f"{unit.name}, payload received at real scale"),
         series=drawn,
     )
 

@@ -10,7 +10,7 @@ from broadside.coordinator.core import formatting
 from broadside.coordinator.core.arrays import Floats
 from broadside.coordinator.core.judge.reconciliation.counter_bins import fleet_curve
 from broadside.coordinator.core.measure.records.evidence import FirewallLedger
-from broadside.coordinator.core.metrics import Layer
+from broadside.coordinator.core.metrics import Layer, layer_label
 from broadside.coordinator.core.summary import Reconciliation
 from broadside.coordinator.request_errors import NoChart
 from broadside.coordinator.views.charts.figure import (
@@ -27,14 +27,13 @@ from broadside.coordinator.views.charts.figure import (
     rate_unit,
     time_unit,
 )
-from broadside.coordinator.views.charts.inputs import BurstView, layer_label, scale_note
+from broadside.coordinator.views.charts.inputs import BurstView, scale_note
 from broadside.coordinator.views.charts.theme import Colour
 
 # Larger bursts are drawn with means over several seconds.
 HEAT_CELLS_MAX: Final = 200_000
 # Tolerance for rounding of the stored coverage, relative to the planned pairs.
 COVERAGE_TOLERANCE_RATIO: Final = 1e-4
-_COUNTER_LAYERS: Final = {"ip": "IP layer", "wire": "Ethernet frames", "unknown": "layer unknown"}
 
 
 def throughput(view: BurstView) -> Figure:
@@ -200,7 +199,7 @@ def reconciliation(view: BurstView) -> Figure:
     return Figure(
         title=f"Device counter and fleet, by counter interval{scale_note(view.spec.scale)}",
         x=ChartAxis(title=f"{time.name} since the planned start (lag {lag})"),
-        y=ChartAxis(title=f"{unit.name}, {_COUNTER_LAYERS[result.layer]}"),
+        y=ChartAxis(title=f"{unit.name}, {layer_label(result.layer)}"),
         series=[
             line_series(
                 f"device counter ({result.source})", x, rate.repeat(2), Colour.COUNTER, unit

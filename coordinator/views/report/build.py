@@ -3,7 +3,7 @@
 from typing import Final
 
 from broadside.coordinator.core.formatting import lab, rate, ratio
-from broadside.coordinator.core.metrics import RECEIVED, RECEIVED_IP, Layer
+from broadside.coordinator.core.metrics import layer_label, received_at
 from broadside.coordinator.core.summary import RunSummary, Verdict
 from broadside.coordinator.core.verdict_reason import explain_verdict
 from broadside.coordinator.views.charts import catalogue
@@ -74,12 +74,11 @@ def build(source: Source) -> Report:
 
 def headline(summary: RunSummary) -> str:
     """Return the metrics behind the verdict in a few sentences."""
-    is_ip = summary.target_layer is Layer.IP
-    measured = (RECEIVED_IP if is_ip else RECEIVED).of_run(summary)
+    measured = received_at(summary.target_layer).of_run(summary)
     if measured is None:
         text = "The received rate is unknown: the measured pairs have no second in common."
     else:
-        text = f"The fleet received {rate(measured)} ({'IP layer' if is_ip else 'payload'}"
+        text = f"The fleet received {rate(measured)} ({layer_label(summary.target_layer)}"
         if summary.scale != 1:
             text += f"; {lab(summary.scale)}, {rate(measured * summary.scale)} at real scale"
         target = summary.target_bits_per_second

@@ -18,6 +18,7 @@ from broadside.coordinator.core.formatting import (
     unit_price,
 )
 from broadside.coordinator.core.judge.reconciliation.residual_causes import UNSEEN_BY_BYTES
+from broadside.coordinator.core.metrics import layer_label
 from broadside.coordinator.core.run_trends import bursts_of
 from broadside.coordinator.core.summary import Latency, Reconciliation, Spike, Trend
 from broadside.coordinator.views.report.document import TEXT_ONLY, Section, Table, make_table
@@ -52,7 +53,6 @@ _IDLE_SOURCES: Final = {
     "fitted": "fitted together with the fleet's bytes",
     "bounded": "assumed to be zero; the uncertainty is the smallest sample",
 }
-_LAYERS: Final = {"ip": "IP layer", "wire": "Ethernet frames"}
 
 
 def latency_section(source: Source) -> Section | None:
@@ -147,7 +147,7 @@ def reconciliation_section(source: Source) -> Section:
         lag = f"{time(result.lag_s)} ± {time(result.lag_uncertainty_s)}"
     facts = {
         "source": result.source,
-        "layer": _LAYERS.get(result.layer, "unknown"),
+        "layer": layer_label(result.layer),
         "interval": time(result.grain_s),
         "read at": instant(counter.read_at),
         "lag": lag,

@@ -6,6 +6,7 @@ from typing import Final
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.measure.experiments.drill import DrillResult
 from broadside.coordinator.core.measure.experiments.scale_out import ScaleOut
+from broadside.coordinator.core.metrics import Layer, layer_label
 from broadside.coordinator.studies.study import Study, TrialResult
 from broadside.coordinator.studies.trials import describe_trial
 from broadside.coordinator.views.report.document import Table, make_table
@@ -16,6 +17,10 @@ OUTAGES_MAX_COUNT: Final = 20
 
 def study_tables(study: Study) -> Iterator[Table]:
     """Yield the tables of trials, devices, and scale-out or drill results."""
+    wanted = study.spec.spec.objective.layer
+    # One layer for all trials: the payload if a trial of an older version has no other rate.
+    layers = {trial.received_at(wanted)[1] for trial in study.results}
+    layer = wanted if layers <= {wanted} else Layer.PAYLOAD
     yield make_table(
         study.results,
         {
@@ -23,8 +28,12 @@ def study_tables(study: Study) -> Iterator[Table]:
             "settings": lambda trial: (
                 _what(study, trial) + (" (knee)" if _is_knee(study, trial) else "")
             ),
-            "payload received": lambda trial: formatting.rate(trial.received_bits_per_second),
-            "device counter (IP)": lambda trial: formatting.rate(trial.firewall_bits_per_second),
+            f"received, {layer_label(layer)}": lambda trial: formatting.rate(
+                trial.received_at(layer)[0]
+            ),
+            "device counter, its own layer": lambda trial: formatting.rate(
+                trial.firewall_bits_per_second
+            ),
             "RTT": lambda trial: formatting.time(trial.rtt_mean_s),
             "CPU-s/GB, client / server": lambda trial: (
                 f"{formatting.number(trial.client_cpu_s_per_gigabyte)} / "
@@ -39,7 +48,7 @@ def study_tables(study: Study) -> Iterator[Table]:
             ),
         },
         numeric_from=2,
-        title="Trials",
+        title="Trials, rates at real scale",
     )
     loads = [row for result in study.results for row in _devices(study, result)]
     if loads:

@@ -6,6 +6,7 @@ Columns have the same names as in the API, with the unit in the name. The attrib
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -28,6 +29,7 @@ from broadside.coordinator.core.summary import (
     RunSummary,
     Window,
 )
+from broadside.coordinator.views.metric_rows import layer_of
 from broadside.coordinator.views.tables.table_columns import (
     CellType,
     ColumnSpec,
@@ -68,11 +70,12 @@ def make_tables(summary: RunSummary, series: Sequence[BurstSeries]) -> Tables:
     ]
     run = [{**summary.model_dump(exclude={"bursts"}), **computed}]
     run_specs = [*_with_completeness(RunSummary), *(_number(name) for name in computed)]
+    layer = partial(_layer, summary)
     return {
         "seconds": _seconds(series),
-        "pairs": columns_of(pairs, _PAIR_SPECS, _layer),
-        "bursts": columns_of(bursts, _BURST_SPECS, _layer),
-        "summary": columns_of(run, run_specs, _layer),
+        "pairs": columns_of(pairs, _PAIR_SPECS, layer),
+        "bursts": columns_of(bursts, _BURST_SPECS, layer),
+        "summary": columns_of(run, run_specs, layer),
     }
 
 
@@ -157,10 +160,11 @@ def _resolution_s(series: BurstSeries) -> int:
     return max(1, -(-cells // CELLS_MAX_COUNT))
 
 
-def _layer(name: str) -> str | None:
+def _layer(summary: RunSummary, name: str) -> str | None:
+    """Return the layer of a rate, or None for other columns."""
     if not name.endswith("_bits_per_second"):
         return None
-    if "target" in name:
-        return "the target's"
+    if "target" in name or name.startswith("limit"):
+        return summary.target_layer
     metric = METRIC_BY_NAME.get(name.removeprefix("real_"))
-    return Layer.PAYLOAD if metric is None else metric.layer
+    return Layer.PAYLOAD if metric is None else layer_of(metric.layer, summary)

@@ -20,6 +20,7 @@ __all__ = [
     "decision",
     "evaluate_burst",
     "evaluate_run",
+    "pair_texts",
     "rate_checks",
     "shape_check",
 ]

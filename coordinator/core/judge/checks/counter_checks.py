@@ -1,6 +1,6 @@
 """Checks of the device counter: its record, and its agreement with the fleet."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -13,13 +13,14 @@ from broadside.coordinator.core.judge.checks.check_types import (
     RunInput,
     inconclusive,
 )
+from broadside.coordinator.core.judge.checks.pair_texts import LISTED_COUNT
 from broadside.coordinator.core.judge.reconciliation.residual_causes import (
     UNSEEN_BY_BYTES,
     DeclarationError,
     certain_declaration_error,
 )
 from broadside.coordinator.core.measure.records.evidence import FirewallLedger
-from broadside.coordinator.core.metrics import RECEIVED
+from broadside.coordinator.core.metrics import RECEIVED, layer_label
 from broadside.coordinator.core.run_spec import Plan
 from broadside.coordinator.core.summary import (
     Finding,
@@ -37,11 +38,29 @@ COUNTER_LEAD_S: Final = 5.0
 AFTER_BINS: Final = 5.0
 # Bins of this length or longer are from a metric. Shorter bins are from a counter.
 COARSE_S: Final = 10.0
-_CONFIGURE = "Configure a byte_counter (BROADSIDE_TELEMETRY_FILE) before the launch"
+_CONFIGURE = "Configure a `byte_counter` (BROADSIDE_TELEMETRY_FILE) before the launch"
 _REPEAT = (
-    "Find out why the values are missing, and set a larger settle_s of the source if they arrive "
+    "Find out why the values are missing, and set a larger `settle_s` of the source if they arrive "
     "late. Then run again, because a stored verdict does not read the source again"
 )
+_RESTORE = (
+    "Repair the source (`broadside doctor` reads it), then run again; or remove its "
+    "`byte_counter`, and launch without a counter"
+)
+_CONFIGURE_AGAIN = (
+    "Add the source with its `byte_counter` to the telemetry file again "
+    "(BROADSIDE_TELEMETRY_FILE), then run again; or launch without a counter"
+)
+# Next step for each cause of a residual. Traffic of others is subtracted, so it is no cause.
+_CAUSE_STEPS: Final = {
+    "lost-reports": "Run again with all pairs",
+    "bypass": "Check the routes for traffic that bypasses the firewall, and check which interfaces "
+    "and directions the counter counts",
+    "duplicate-counting": "Use a counter of one interface or of one direction",
+    "metric-declaration": "Check the unit, aggregation and direction of the metric in "
+    "`byte_counter` (import: `--metric`)",
+    "unknown-bins": _REPEAT,
+}
 _KEEP = "Record the device counter from some minutes before the first burst to some after the last"
 
 
@@ -67,13 +86,20 @@ def check_counter_record(inputs: RunInput) -> Result:
 
 def _record_findings(inputs: RunInput) -> Iterator[Finding]:
     promise, ledger = inputs.plan.ledger, inputs.ledger
-    if promise is not None and ledger is None:
+    if promise is not None and (ledger is None or not len(ledger)):
+        why = (
+            "When the run was judged, the coordinator had no source with a byte_counter."
+            if ledger is None
+            else _source_report(ledger.notes) or " The source gave no reason."
+        ).strip()
         yield problem(
             "ledger-absent",
             105,
-            f"The device counter {promise.source} was promised at launch, but it returned no data.",
-            "Make the source available, then run again; or launch without a counter",
+            f"The device counter {promise.source} was promised at launch, but it returned no data. "
+            f"{why}",
+            _CONFIGURE_AGAIN if ledger is None else _RESTORE,
         )
+        return
     if ledger is None:
         return
     if ledger.partial is not None:
@@ -82,7 +108,7 @@ def _record_findings(inputs: RunInput) -> Iterator[Finding]:
             94,
             f"The device counter {ledger.source} returned incomplete data ({ledger.partial}). Its "
             "bytes are not used.",
-            "Make every store or page of the source available, then run again",
+            "Repair the source so that it returns all its data, then run again",
         )
     yield from _late_counter(inputs.plan, ledger)
     known = {
@@ -100,9 +126,17 @@ def _record_findings(inputs: RunInput) -> Iterator[Finding]:
             f"Burst {worst}: the device counter {promise.source} covers "
             f"{formatting.ratio(known[worst], 1)} of the fleet's bytes; "
             f"{formatting.ratio(least, 0)} are required. {len(thin)} of {len(inputs.bursts)} "
-            "bursts are below this limit.",
+            f"bursts are below this limit.{_source_report(ledger.notes)}",
             _REPEAT,
         )
+
+
+def _source_report(notes: Sequence[str]) -> str:
+    """Return a sentence with the reports of a counter's source, or an empty text."""
+    if not notes:
+        return ""
+    text = "; ".join(notes[:LISTED_COUNT])
+    return f" The source reports: {text[:1].upper()}{text[1:].rstrip('.')}."
 
 
 def _late_counter(plan: Plan, ledger: FirewallLedger) -> Iterator[Finding]:
@@ -140,7 +174,8 @@ def check_metric_aggregation(inputs: RunInput) -> Result:
         88,
         f"The values of {ledger.source} are the {ledger.extreme} of the samples in each bin. Bytes "
         "cannot be computed from them, so the counter cannot be compared with the fleet.",
-        "Export the average or the total of each bin, and declare this aggregation",
+        "Export the average or the total of each bin, and declare it (import: `--metric "
+        "aggregation=average`; device: `aggregation` of the source)",
     )
 
 
@@ -228,27 +263,38 @@ def check_residual(inputs: BurstInput) -> Result:
     low, high = counter.residual_ends
     reach = max(abs(low - fill), abs(high)) + counter.unknown_ratio
     measured = (
-        f"Residual {formatting.signed_ratio(counter.residual_ratio)} (95 % interval "
-        f"{formatting.signed_ratio(low)} to {formatting.signed_ratio(high)}): device counter "
-        f"against fleet, {formatting.size(counter.expected_bytes)} expected ({counter.layer} "
-        "layer)."
+        f"residual {formatting.signed_ratio(counter.residual_ratio)}, 95 % interval "
+        f"{formatting.signed_ratio(low)} to {formatting.signed_ratio(high)}; "
+        f"{formatting.size(counter.expected_bytes)} expected, {layer_label(counter.layer)}"
     )
     value = FindingValue.residual(counter.residual_ratio)
     if counter.lag_s is not None and reach <= limit:
         return Result(
             Verdict.PASS,
             (
-                note("reconciled", 40, measured, value=value),
+                note("reconciled", 40, f"Device counter and fleet agree: {measured}.", value=value),
                 note("unseen-by-bytes", 11, UNSEEN_BY_BYTES),
             ),
         )
-    sentence = f"{measured} {formatting.ratio(limit, 1)} are allowed"
+    allowed = f"{formatting.ratio(limit, 1)} are allowed"
     if abs(counter.residual_ratio) <= limit:
-        sentence += (
-            "; with uncertainty, missing pairs and unknown bins it may be "
-            f"{formatting.ratio(reach, 1)}"
+        sentence = (
+            f"Device counter and fleet may differ by up to {formatting.ratio(reach, 1)}, because "
+            f"of uncertainty, missing pairs or unknown bins ({measured}). {allowed}."
         )
-    return inconclusive("residual", 88, f"{sentence}.", _residual_step(counter, limit), value)
+    else:
+        side = "more" if counter.residual_ratio > 0 else "less"
+        sentence = (
+            f"The device counter shows {formatting.ratio(abs(counter.residual_ratio), 1)} {side} "
+            f"than the fleet ({measured}). {allowed}.{_first_cause(counter)}"
+        )
+    return inconclusive("residual", 88, sentence, _residual_step(counter, limit), value)
+
+
+def _first_cause(counter: Reconciliation) -> str:
+    """Return the cause that explains most of the residual as a sentence, or an empty text."""
+    cause = next((cause for cause in counter.causes if cause.id in _CAUSE_STEPS), None)
+    return "" if cause is None else f" {cause.sentence}."
 
 
 def _no_residual(inputs: BurstInput, counter: Reconciliation) -> Result:
@@ -281,8 +327,8 @@ def _declared_wrongly(counter: Reconciliation, wrong: DeclarationError, ratio: f
         88,
         f"The device counter {counter.source} has {formatting.number(ratio, 3)} times the bytes "
         f"of the fleet. {wrong.describe()}.",
-        f"Check the meaning of the metric's values and declare {wrong.fix} (docs/imports.md, "
-        "docs/settings.md), then measure again",
+        f"Check the meaning of the metric's values and declare {wrong.fix} (import: option "
+        "`--metric`; device: table `byte_counter` of the source), then measure again",
         FindingValue(value=ratio, text=f"{formatting.number(ratio, 3)} times", worst="high"),
     )
 
@@ -290,11 +336,12 @@ def _declared_wrongly(counter: Reconciliation, wrong: DeclarationError, ratio: f
 def _residual_step(counter: Reconciliation, limit: float) -> str:
     """Return what you can do to explain the residual or to reduce its interval."""
     if abs(counter.residual_ratio or 0.0) > limit:
-        return "Find traffic that only the firewall or only the fleet counted"
+        steps = (_CAUSE_STEPS[cause.id] for cause in counter.causes if cause.id in _CAUSE_STEPS)
+        return next(steps, "Find traffic that only the firewall or only the fleet counted")
     if counter.layer_ratio or counter.overhead_how == "assumed":
         return (
-            "Declare the layer and the segment size of the metric (import: --metric layer=ip "
-            "--metric mss_bytes=1448; device: layer and mss_bytes of byte_counter)"
+            "Declare the layer and the segment size of the metric (import: `--metric layer=ip "
+            "--metric mss_bytes=1448`; device: `layer` and `mss_bytes` of `byte_counter`)"
         )
     return "Reduce the uncertainty: shorter bins, no other traffic before and after, more bursts"
 
@@ -366,6 +413,6 @@ def check_bypass(inputs: BurstInput) -> Result:
         88,
         f"The run should bypass the firewall (device.path=bypass). {measured} It is not a "
         "reference.",
-        "Remove the firewall from the route, or launch without device.path=bypass",
+        "Remove the firewall from the route, or launch without `device.path=bypass`",
         value,
     )

@@ -8,8 +8,22 @@ from broadside.coordinator.core.judge.checks.check_types import (
     RunInput,
     inconclusive,
 )
+from broadside.coordinator.core.judge.checks.pair_texts import (
+    LISTED_COUNT,
+    list_pairs,
+    missing_pairs,
+    missing_pairs_step,
+)
 from broadside.coordinator.core.measure.consistency_checks import LOGIN_APART_S, STAMPS_APART_S
-from broadside.coordinator.core.summary import Finding, FindingValue, Verdict, note
+from broadside.coordinator.core.summary import (
+    Basis,
+    BurstSummary,
+    Finding,
+    FindingValue,
+    State,
+    Verdict,
+    note,
+)
 
 
 def check_seal(inputs: RunInput) -> Result:
@@ -46,7 +60,7 @@ def check_run_coverage(inputs: RunInput) -> Result:
             "bursts-pending",
             99,
             f"{pending} of {planned} bursts have not ended or have no result.",
-            "Wait until the run ends. If it was ended early, launch it again",
+            "Wait until the run ends (`broadside watch`). If it has ended, launch it again",
         )
     if inputs.completeness_ratio < inputs.plan.spec.objective.coverage_floor_ratio:
         # The checks of the bursts already return findings for this case.
@@ -70,8 +84,8 @@ def check_coverage(inputs: BurstInput) -> Result:
             95,
             f"{seconds.measured_s} of {seconds.planned_s} planned pair-seconds were measured "
             f"({formatting.ratio(seconds.completeness_ratio, 1)}). A verdict needs "
-            f"{formatting.ratio(floor, 1)}.",
-            "Fix the causes that other findings name (lost or refused pairs), then run again",
+            f"{formatting.ratio(floor, 1)}.{missing_pairs(burst)}",
+            missing_pairs_step(burst),
             FindingValue.share(seconds.completeness_ratio),
         )
     if burst.proven_ratio < floor:
@@ -80,8 +94,9 @@ def check_coverage(inputs: BurstInput) -> Result:
             90,
             f"Records of the receivers cover {formatting.ratio(burst.proven_ratio, 1)} of the "
             f"planned pair-seconds. A verdict needs {formatting.ratio(floor, 1)}. The other "
-            "seconds are known only from the senders.",
-            "Check that the server agents run and can write their records",
+            f"seconds are known only from the senders.{_unseen_pairs(burst)}",
+            "Check that the server agents of these pairs run and can write their records, then run "
+            "again",
             FindingValue.share(burst.proven_ratio),
         )
     return NOTHING
@@ -118,8 +133,9 @@ def check_clocks(inputs: BurstInput) -> Result:
             f"{formatting.ratio(steady_ratio, 1)} of the planned pair-seconds were measured while "
             f"both clock errors were within {formatting.time(inputs.spec.clock_bound_max_s)}. A "
             f"verdict needs {formatting.ratio(floor, 1)}. The time of the other seconds is "
-            "uncertain.",
-            "Repair the time synchronisation of the hosts that other findings name, then run again",
+            f"uncertain.{_unsteady_clocks(burst)}",
+            "Repair the time synchronisation of these hosts (`chronyc tracking` shows the clock "
+            "error), then run again",
             FindingValue.share(steady_ratio),
         )
     return inconclusive(
@@ -134,6 +150,26 @@ def check_clocks(inputs: BurstInput) -> Result:
     )
 
 
+def _unseen_pairs(burst: BurstSummary) -> str:
+    """Return a sentence that names the pairs without a record of the receiver."""
+    pairs = [
+        pair
+        for pair in burst.pairs
+        if pair.state in (State.MEASURED, State.LATE)
+        and pair.basis not in (Basis.RECEIVER, Basis.NONE)
+    ]
+    return f" Pairs without such a record: {list_pairs(pairs)}." if pairs else ""
+
+
+def _unsteady_clocks(burst: BurstSummary) -> str:
+    """Return a sentence that names the first hosts with a clock error above the limit."""
+    if burst.unsteady_clocks is None:
+        return ""
+    listed = "; ".join(burst.unsteady_clocks.examples[:LISTED_COUNT])
+    more = burst.unsteady_clocks.pairs_count - LISTED_COUNT
+    return f" Above the limit: {listed}{f'; and {more} more' if more > 0 else ''}."
+
+
 def _clock_note(*, shared: bool) -> Finding:
     if shared:
         return note(
@@ -141,6 +177,7 @@ def _clock_note(*, shared: bool) -> Finding:
             10,
             "All agents use the clock of one host, so their seconds agree by definition. The "
             "difference of this clock to UTC is unknown.",
+            "Nothing, unless times of this run are compared with logs of other hosts",
         )
     return note(
         "clocks-own-word",
@@ -149,4 +186,6 @@ def _clock_note(*, shared: bool) -> Finding:
         "The two ends of a pair confirm each other only to their clock errors plus "
         f"{formatting.time(STAMPS_APART_S)} ({formatting.time(LOGIN_APART_S)} for engines without "
         "a start gate).",
+        "Nothing if you trust the time synchronisation of these hosts. Otherwise compare their "
+        "clocks with a second time server",
     )

@@ -22,6 +22,7 @@ from broadside.coordinator.core.judge.checks.check_types import (
     RunInput,
     inconclusive,
 )
+from broadside.coordinator.core.judge.checks.pair_texts import missing_pairs, missing_pairs_step
 from broadside.coordinator.core.judge.reconciliation.residual_causes import (
     certain_declaration_error,
 )
@@ -31,7 +32,12 @@ from broadside.coordinator.core.measure.formulas.headers import (
     OVERHEAD_MORE_RATIO,
 )
 from broadside.coordinator.core.measure.formulas.steady import VALUES_MIN, mean_of_bursts, t95
-from broadside.coordinator.core.metrics import RECEIVED, RECEIVED_HALF_WIDTH, Layer
+from broadside.coordinator.core.metrics import (
+    RECEIVED,
+    RECEIVED_HALF_WIDTH,
+    Layer,
+    layer_label,
+)
 from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.core.summary import (
     BurstSummary,
@@ -73,14 +79,14 @@ def check_rate(inputs: BurstInput) -> Result:
             "no-window",
             92,
             "No second is common to all measured pairs, so the fleet has no rate.",
-            "Read the states of the pairs in this burst; check their starts and clocks",
+            "Read the states of the pairs (`broadside pairs`), and check their starts and clocks",
         )
     limit, fleet = limit_of(spec), received_rate(spec, burst, inputs.between_bits_per_second)
     if limit is None:
         rate = formatting.rate(received * layer_factor(spec, burst))
         sentence = (
-            f"Received rate {rate} ({spec.objective.layer} layer). No target rate was set, so the "
-            "rate has no limit."
+            f"Received rate {rate} ({layer_label(spec.objective.layer)}). No target rate was set, "
+            "so the rate has no limit."
         )
         has_thresholds = any(describe_thresholds(spec.objective)) or spec.bypasses_device
         return Result(
@@ -128,7 +134,7 @@ def _compare(spec: RunSpec, burst: BurstSummary, fleet: "Interval", limit: float
     side = "below" if fleet.high < limit else "above" if fleet.low > limit else "not clearly above"
     return (
         f"Received rate {fleet} is {side} the limit {formatting.rate(limit)}{less}, "
-        f"{spec.objective.layer} layer, over {window_s} s"
+        f"{layer_label(spec.objective.layer)}, over {window_s} s"
     )
 
 
@@ -139,8 +145,9 @@ def _below_limit(
     value = FindingValue.rate(fleet.value)
     reason = _open_reason(inputs, fleet, limit) if missing else None
     if reason is not None:
-        step = "Run again with all pairs"
-        return inconclusive("target-open", 85, f"{comparison}. But {reason}.", step, value)
+        step = missing_pairs_step(inputs.burst)
+        sentence = f"{comparison}. But {reason}.{missing_pairs(inputs.burst)}"
+        return inconclusive("target-open", 85, sentence, step, value)
     step = inputs.burst.limiter_details.advice or (
         "Find the bottleneck: check NICs, CPUs, TCP windows and the telemetry of the firewall"
     )
@@ -154,8 +161,8 @@ def _bottleneck_text(limiter: LimiterName) -> str:
     if limiter is LimiterName.UNKNOWN:
         return "The bottleneck is unknown."
     if limiter in (LimiterName.FIREWALL, LimiterName.SNAT_PORTS):
-        return f"The bottleneck is the device ({limiter})."
-    return f"The bottleneck is {limiter}, so this is not the limit of the device."
+        return f"The bottleneck is in the device under test: {limiter.label}."
+    return f"The bottleneck is {limiter.label}, so this is not the limit of the device."
 
 
 def _open_reason(inputs: BurstInput, fleet: "Interval", limit: float) -> str | None:
@@ -189,7 +196,7 @@ def _doubt(
             86,
             f"{comparison}. The limit is inside the 95 % interval, so neither pass nor fail is "
             "shown.",
-            "Run longer bursts, or reduce the scatter of the rate",
+            "Run longer bursts (`burst_s`), or reduce the scatter of the rate",
             FindingValue.rate(fleet.value),
         )
     sent = _sent_rate(burst)
@@ -211,8 +218,8 @@ def _doubt(
             "target-unproven",
             80,
             f"{comparison}. But records are missing, and the lowest rate that they allow is "
-            f"{formatting.rate(worst)}.",
-            "Run again with all pairs",
+            f"{formatting.rate(worst)}.{missing_pairs(burst)}",
+            missing_pairs_step(burst),
             FindingValue.rate(worst),
         )
     return None
@@ -278,8 +285,9 @@ def check_burst_scatter(inputs: RunInput) -> Result:
     return inconclusive(
         "target-undecided",
         86,
-        f"Mean received rate of {len(rates)} bursts is {run} ({spec.objective.layer} layer). The "
-        f"limit {formatting.rate(limit)} is inside this 95 % interval.",
+        f"The mean received rate of {len(rates)} bursts is {run} "
+        f"({layer_label(spec.objective.layer)}). The limit {formatting.rate(limit)} is inside this "
+        "95 % interval.",
         "Run more bursts, or find out why their rates differ",
     )
 

@@ -56,6 +56,7 @@ def check_consistency(inputs: BurstInput) -> Result:
             f"{_describe(items)}. These records cannot all be true.",
             "Compare the raw output of both ends and the counters of their hosts. Find out which "
             "record is wrong, then run again",
+            FindingValue.count(len(items)),
         )
         for rule, items in sorted(by_rule.items())
     ]
@@ -98,13 +99,14 @@ def check_starts(inputs: BurstInput) -> Result:
     listed = ", ".join(f"{pair.pair} (+{formatting.time(pair.start_error_s)})" for pair in latest)
     common_s = 0 if burst.window is None else burst.window.common_s
     sentence = (
-        f"The pairs started within {formatting.time(spread_s)} (limit {formatting.time(limit_s)}). "
+        f"The first bytes of the pairs are {formatting.time(spread_s)} apart (limit "
+        f"{formatting.time(limit_s)}). "
         f"{common_s} of {burst.duration_s} s are common to all pairs. Latest pairs after the "
         f"planned start: {listed or 'unknown'}."
     )
     step = (
         "Use fewer streams or more cores on busy hosts, check the start gate (`broadside agent "
-        "--check`), or raise objective.start_spread_max_s"
+        "--check`), or raise `objective.start_spread_max_s`"
     )
     value = FindingValue.time(spread_s)
     if decisive:
@@ -133,7 +135,10 @@ def check_window(inputs: BurstInput) -> Result:
     )
     if ratio <= limit:
         finding: Finding = note(
-            "window-outside", 13, f"{measured} The rate does not include these seconds."
+            "window-outside",
+            13,
+            f"{measured} The rate does not include these seconds.",
+            value=FindingValue.time(window.outside_s),
         )
         return Result(Verdict.PASS, (finding,))
     return inconclusive(

@@ -7,6 +7,7 @@ import numpy as np
 
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.judge.checks.check_types import NOTHING, BurstInput, Result
+from broadside.coordinator.core.judge.checks.pair_texts import missing_pairs, missing_pairs_step
 from broadside.coordinator.core.judge.checks.rate_checks import (
     COMPLETE_RATIO,
     layer_factor,
@@ -15,6 +16,7 @@ from broadside.coordinator.core.judge.checks.rate_checks import (
 from broadside.coordinator.core.measure.formulas.steady import Stretch, slowest_stretch, stretch_s
 from broadside.coordinator.core.measure.grid.series import BurstMeasurement
 from broadside.coordinator.core.measure.resolution import HIDDEN_RATIO, READINGS_A_PART
+from broadside.coordinator.core.metrics import layer_label
 from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.core.summary import (
     BurstSummary,
@@ -67,6 +69,7 @@ def _ramp(window: Window) -> Iterator[Finding]:
             12,
             f"The first {window.ramp_s} of {window.common_s} common seconds are not used, because "
             f"the rate still increased: {formatting.rate(window.ramp_bits_per_second)} of payload.",
+            value=FindingValue.time(window.ramp_s),
         )
 
 
@@ -75,7 +78,7 @@ def _slow_parts(inputs: BurstInput, window: Window, limit: float) -> Iterator[Fi
     spec, burst, counter = inputs.spec, inputs.burst, inputs.burst.reconciliation
     factor, layer = layer_factor(spec, burst), spec.objective.layer
     least = limit * (1 - SLOW_RATIO)
-    below = f"({layer} layer), below the limit {formatting.rate(limit)}"
+    below = f"({layer_label(layer)}), below the limit {formatting.rate(limit)}"
     for from_s, length_s, rate in _parts(burst, window):
         if rate * factor < least:
             yield problem(
@@ -117,8 +120,9 @@ def _slow_parts(inputs: BurstInput, window: Window, limit: float) -> Iterator[Fi
             "stretch-unproven",
             79,
             f"Records are missing. Over {window.slowest_s} s the receivers recorded "
-            f"{formatting.rate(proven * factor)} {below}, so this part is not proven.",
-            "Run again with all pairs",
+            f"{formatting.rate(proven * factor)} {below}, so this part is not proven."
+            f"{missing_pairs(burst)}",
+            missing_pairs_step(burst),
             FindingValue.rate(proven * factor),
         )
 
@@ -138,7 +142,7 @@ def _not_assessed(inputs: BurstInput, window: Window) -> Iterator[Finding]:
         yield note("shape-not-assessed", 30, sentence)
         return
     bin_s = stretch_s(window.window_s) // READINGS_A_PART
-    step = f"Set traffic.interval_s to 1, or read the device counter in bins of {bin_s} s or less"
+    step = f"Set `traffic.interval_s` to 1, or read the device counter in bins of {bin_s} s or less"
     yield problem("shape-not-assessed", 83, sentence, step)
 
 

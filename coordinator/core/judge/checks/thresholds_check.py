@@ -6,6 +6,7 @@ from typing import Final, assert_never
 
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.judge.checks.check_types import BurstInput, Result
+from broadside.coordinator.core.judge.checks.pair_texts import missing_pairs_step
 from broadside.coordinator.core.judge.checks.rate_checks import COMPLETE_RATIO
 from broadside.coordinator.core.measure.engine_metrics import find
 from broadside.coordinator.core.summary import (
@@ -114,7 +115,7 @@ def _compare(
         f"{threshold.format(limit)}.",
         "Make the telemetry of the device available, then run again"
         if threshold.source is MetricSource.DEVICE
-        else "Run again with all pairs",
+        else missing_pairs_step(burst),
     )
 
 
@@ -157,7 +158,7 @@ def _pair_values(
         case MetricSource.FLOW:
             for flow in burst.flows:
                 yield (
-                    f"{flow.flow}: ",
+                    f"Direction {flow.flow}: ",
                     getattr(flow, threshold.metric),
                     getattr(flow, threshold.pairs_count),
                 )

@@ -9,7 +9,7 @@ unknown for the total.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -381,59 +381,85 @@ def _shares(grids: dict[str, dict[Quantity, dict[str, Floats]]]) -> dict[str, fl
 
 # Seconds before and after the bursts in which to report problems with telemetry.
 _MARGIN_S: Final = 60.0
-# Function to create the finding, weight, description, and what to do.
-_FINDINGS: Final = {
-    IssueKind.SILENT: (
+
+
+class _IssueText(NamedTuple):
+    """Finding for a kind of telemetry problem.
+
+    Attributes:
+        severity: Function that creates the finding.
+        weight: Weight of the finding.
+        text: What was observed and what it means, after the name of the device.
+        next_step: What to do, or None if nothing.
+    """
+
+    severity: Callable[..., Finding]
+    weight: float
+    text: str
+    next_step: str | None
+
+
+_ISSUES: Final = {
+    IssueKind.SILENT: _IssueText(
         warning,
         57,
-        "did not answer",
-        "look whether its agent is up and lets the coordinator in",
+        "did not answer, so its values of that time are unknown",
+        "Check that the agent of the device runs and that its access rules allow the coordinator",
     ),
-    IssueKind.UNREADABLE: (warning, 57, "could not be read", "mend what the words name"),
-    IssueKind.RESTARTED: (
+    IssueKind.UNREADABLE: _IssueText(
+        warning,
+        57,
+        "could not be read, so its values are unknown",
+        "Correct the address, credentials or path that the error names (`broadside doctor` reads "
+        "the source again)",
+    ),
+    IssueKind.RESTARTED: _IssueText(
         warning,
         69,
-        "restarted, or its agent did; what it counted meanwhile is unknown",
-        "look at its log for why",
+        "or its agent restarted, so its counts of that time are unknown",
+        "Read the log of the device to find the cause of the restart",
     ),
-    IssueKind.WENT_BACK: (
+    IssueKind.WENT_BACK: _IssueText(
         warning,
         56,
-        "has a counter that fell, and not by coming round; the time between is unknown",
-        "look who cleared it",
+        "has a counter that decreased without wrapping, so its values of that time are unknown",
+        "Find out who cleared the counter",
     ),
-    IssueKind.TOO_SLOW: (
+    IssueKind.TOO_SLOW: _IssueText(
         warning,
         56,
-        "has a counter that is asked too rarely to be believed",
-        "ask more often (poll_s), or for its 64-bit counter",
+        "has a counter that can wrap between two readings, so its values are not used",
+        "Read it more often (`poll_s`), or use its 64-bit counter",
     ),
-    IssueKind.WRAPPED: (note, 16, "has a counter that came round, and was read through it", None),
-    IssueKind.CLOCK: (
+    IssueKind.WRAPPED: _IssueText(note, 16, "has a counter that wrapped and was corrected", None),
+    IssueKind.CLOCK: _IssueText(
         warning,
         55,
-        "has a clock that is off",
-        "set the device's clock by NTP; if the device reports old figures, choose a newer one",
+        "has a clock with a known offset, which was corrected",
+        "Synchronise the clock of the device by NTP. If it reports old values, use a newer one",
     ),
-    IssueKind.STAMPS: (
+    IssueKind.STAMPS: _IssueText(
         warning,
         58,
-        "has time stamps that contradict each other",
-        "set the device's clock by NTP, or leave out at_path",
+        "has time stamps that contradict each other, so they are not used",
+        "Synchronise the clock of the device by NTP, or omit `at_path`",
     ),
-    IssueKind.UNPLACED: (
+    IssueKind.UNPLACED: _IssueText(
         warning,
         58,
-        "cannot be placed against the bursts, so its figures prove nothing",
-        "export a minute more on both sides, or state its clock's error (clock_bound_s)",
+        "has readings that cannot be placed in time against the bursts, so they prove nothing",
+        "Export one more minute before and after the run, or set the error of its clock "
+        "(`clock_bound_s`)",
     ),
-    IssueKind.PARTIAL: (
+    IssueKind.PARTIAL: _IssueText(
         warning,
         59,
         "gave incomplete answers, which are not used",
-        "make every store or page answer (the words name what is missing), then run again",
+        "Repair the store or page that the text names, then run again",
     ),
-    IssueKind.MISSING: (note, 15, "does not tell what it was asked", "choose another profile"),
+    IssueKind.MISSING: _IssueText(
+        note, 15, "does not provide a requested metric", "Choose another `profile`"
+    ),
 }
 
 
@@ -455,12 +481,16 @@ def witness_findings(
         if issue.to_s >= from_s and issue.from_s < before_s:
             by_kind.setdefault(issue.kind, []).append(issue)
     for kind, issues in sorted(by_kind.items()):
-        finding, weight, what, step = _FINDINGS[kind]
+        item = _ISSUES[kind]
         reported = "; ".join(map(_describe, issues[:3]))
         more = f"; and {len(issues) - 3} more" if len(issues) > 3 else ""
         devices = ", ".join(dict.fromkeys(issue.device for issue in issues))
-        sentence = f"{devices} {what}: {reported}{more}"
-        yield finding(id=f"witness-{kind}", weight=weight, sentence=sentence, next_step=step)
+        yield item.severity(
+            id=f"witness-{kind}",
+            weight=item.weight,
+            sentence=f"{devices} {item.text}: {reported}{more}.",
+            next_step=item.next_step,
+        )
 
 
 def _describe(issue: TelemetryIssue) -> str:

@@ -118,12 +118,12 @@ def _remark(
 ) -> TelemetryIssue:
     if results is None:
         kind = IssueKind.UNPLACED
-        reported = "no figure shows where the bursts begin and end, and its clock was not checked"
+        reported = "no value shows where the bursts start and end, and its clock was not checked"
     else:
         kind, side = IssueKind.CLOCK, "late" if results[0] > 0 else "early"
         reported = (
-            f"its time stamps are {abs(results[0]):.0f} s {side} by its own figures' rise and fall "
-            f"with the bursts (+- {results[1]:.1f} s; {REPORTED_S:g} s is the limit): corrected"
+            f"its values rise and fall {abs(results[0]):.0f} s {side} against the bursts "
+            f"(+- {results[1]:.1f} s; limit {REPORTED_S:g} s)"
         )
     return TelemetryIssue(
         kind=kind,

@@ -82,7 +82,7 @@ def test_client_recording_alone_is_not_a_pass() -> None:
     _, summary = made(read("3.18/udp-stream.json"))
     assert summary.verdict is Verdict.INCONCLUSIVE
     finding = next(f for f in summary.findings if f.id == "receiver-unseen")
-    assert "servers' recordings" in (finding.next_step or "")
+    assert "recordings of the servers" in (finding.next_step or "")
 
 
 def test_repeated_test_counts_once() -> None:

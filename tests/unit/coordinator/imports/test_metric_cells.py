@@ -9,7 +9,8 @@ KNOWN = ("timestamp", "time", "time (utc)", "throughput (avg)", "value")
 
 
 def normalize(*lines: str) -> list[str]:
-    return normalize_metric("\n".join(lines) + "\n", "metric.csv", KNOWN).splitlines()
+    text = normalize_metric("\n".join(lines) + "\n", "metric.csv", KNOWN)
+    return text.removesuffix("\n").split("\n")
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
@@ -46,6 +47,10 @@ def test_times_with_one_meaning_become_iso(cells: list[str], expected: list[str]
         (["1.234.567", "12.345"], ["1234567", "12345"]),
         (["1 234,56", "1\u00a0234,56", "1'234,56"], ["1234.56"] * 3),
         (["0,5", "null", ""], ["0.5", "null", ""]),
+        # A point that cannot separate thousands separates decimals.
+        (["1234,5", "1234.5678", "1.234"], ["1234.5", "1234.5678", "1234"]),
+        (["0,5", "0.123", "1234.567", "12.34"], ["0.5", "0.123", "1234.567", "12.34"]),
+        (["1.234.567", "1.2345"], ["1234567", "1.2345"]),
         # Without a decimal comma in the column, the cells are left for the table reader.
         (["1234.5", "1.5e9", "much"], ["1234.5", "1.5e9", "much"]),
     ],
@@ -81,6 +86,10 @@ def test_two_meanings_are_an_error_of_one_line(lines: list[str], parts: list[str
 
 def test_thousands_separators_need_quotes_between_commas() -> None:
     assert normalize("time,value", 'x,"1,234"') == ["time,value", 'x,"1,234"']
+
+
+def test_line_separators_of_unicode_stay_in_a_cell() -> None:
+    assert normalize("time;value;note", "1764072000;1;a\u2028b")[1:] == ["1764072000,1,a\u2028b"]
 
 
 def test_blank_rows_replace_titles_of_portals() -> None:

@@ -127,9 +127,31 @@ def test_prometheus_warnings_make_the_answer_partial() -> None:
     assert parse(prometheus(["1"], warnings=[])).partial is None
 
 
+def test_errors_of_azure_make_the_answer_partial() -> None:
+    metric = azure("Throughput", "BitsPerSecond", [1, 2])
+    failed = {"errorCode": "Timeout", "errorMessage": "the shard did not answer"}
+    assert parse({"value": [metric]}).partial is None
+    found = parse({"value": [metric | failed]})
+    assert found.partial == "Timeout: the shard did not answer"
+    assert numbers(found) == [1, 2]
+    # The error of a metric that is not read has no effect.
+    other = azure("FirewallHealth", "Percent", [1]) | failed
+    assert parse({"value": [metric, other]}).partial is None
+    columns = [{"name": name} for name in ("TimeGenerated", "MetricName", "Average")]
+    table = {"columns": columns, "rows": [[TIMES[0], "Throughput", 1]]}
+    error = {"code": "PartialError", "message": "There were some errors."}
+    assert parse({"tables": [table]}).partial is None
+    found = parse({"tables": [table], "error": error})
+    assert found.partial == "PartialError: There were some errors."
+
+
 @pytest.mark.parametrize(
     ("document", "parts"),
     [
+        (
+            {"value": [azure("Throughput", "BitsPerSecond") | {"errorCode": "Throttled"}]},
+            ["Azure reported Throttled", "export the metric again"],
+        ),
         (
             {"value": [azure("Throughput", "BitsPerSecond", [1, 10**400])]},
             ["Throughput data[1], average", "'1000", "correct"],

@@ -178,7 +178,7 @@ def test_server_output_as_text_is_named(tmp_path: Path) -> None:
     path.write_text(json.dumps({**CLIENT, "server_output_text": "[ ID] Interval"}), "utf-8")
     recordings, notes = read_files([path])
     assert [recording.state for recording in recordings] == [RecordingState.MEASURED]
-    assert "start the server with --json too" in (notes[0].next_step or "")
+    assert "Start the iperf3 server with --json too" in (notes[0].next_step or "")
 
 
 def test_test_of_a_number_of_bytes_has_no_duration(tmp_path: Path) -> None:

@@ -137,4 +137,4 @@ async def test_endless_poll_is_reported_as_missing() -> None:
     telemetry = await source.query(
         dt.datetime.fromtimestamp(0, dt.UTC), dt.datetime.fromtimestamp(2**33, dt.UTC)
     )
-    assert [issue.text for issue in telemetry.issues] == ["no whole answer within 0.1 s"]
+    assert [issue.text for issue in telemetry.issues] == ["no complete answer within 0.1 s"]

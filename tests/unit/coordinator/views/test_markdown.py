@@ -19,7 +19,7 @@ def test_verdict_markdown_has_headline_table_and_findings() -> None:
     assert f"{summary.verdict.value}: {summary.scenario}</h2>" in shown
     assert shown.count("<table>") == 1
     assert "received rate by burst" in shown
-    assert "a|b &lt;img src=x&gt; [c](d) `e` **f**" in shown
+    assert "a|b &lt;img src=x&gt; [c](d) <code>e</code> **f**" in shown
 
 
 def test_comparison_markdown_has_gates_and_a_row_per_metric() -> None:

@@ -1,4 +1,4 @@
-"""Ten verdicts of different reasons as the text of each output, with reason and next step in each.
+"""Thirteen verdicts of different reasons as the text of each output, with reason and next step.
 
 ``python -m tests.unit.coordinator.views.test_verdict_faces FILE`` writes these texts side by side.
 """
@@ -23,11 +23,19 @@ from rich.console import Console
 
 from broadside.coordinator.cli import summary_tables
 from broadside.coordinator.cli.output_files import junit_of_run
+from broadside.coordinator.core.guards import (
+    STOPPED_BY,
+    Guard,
+    GuardLog,
+    GuardRecord,
+    GuardStop,
+)
 from broadside.coordinator.core.judge.checks.decision import BURST_CHECKS, RUN_CHECKS, Stage
+from broadside.coordinator.core.judge.guard_report import GuardEvidence, with_guards
 from broadside.coordinator.core.judge.summarise import summarise_run
 from broadside.coordinator.core.measure.burst import measure_burst
 from broadside.coordinator.core.measure.records.evidence import PairEvidence
-from broadside.coordinator.core.plan.budget import with_abort
+from broadside.coordinator.core.plan.budget import ran, with_abort
 from broadside.coordinator.core.run_spec import LedgerPromise
 from broadside.coordinator.core.summary import Finding, RunSummary, Verdict
 from broadside.coordinator.core.verdict_reason import FIRST_IDS, explain_findings, explain_verdict
@@ -36,7 +44,7 @@ from broadside.coordinator.notices.webhook import body_of
 from broadside.coordinator.runs.listing import outcome_of
 from broadside.coordinator.views.burst_responses import run_verdict
 from broadside.coordinator.views.feeds import explained_summary
-from broadside.coordinator.views.markdown import plain, verdict_markdown
+from broadside.coordinator.views.markdown import verdict_markdown, with_code
 from broadside.coordinator.views.report.render import page
 from broadside.exchange.messages import Control
 from broadside.exchange.records import RunHeader
@@ -56,6 +64,8 @@ CASES: Mapping[str, tuple[Verdict, str]] = {
     "device counter lost": (Verdict.INCONCLUSIVE, "ledger-absent"),
     "generator bottleneck": (Verdict.FAIL, "target-missed"),
     "no target": (Verdict.MEASURED, "no-target"),
+    "device counter unreadable": (Verdict.INCONCLUSIVE, "ledger-absent"),
+    "stopped by guard": (Verdict.INCONCLUSIVE, "stopped-by-guard"),
 }
 
 
@@ -93,6 +103,44 @@ def with_bad_clock(made: Fleet) -> Fleet:
     return made.told(uncertain)
 
 
+def stopped_by_guard(made: Fleet) -> RunSummary:
+    """Return the judged run, which a guard stopped after 10 s of its second burst."""
+    guard = Guard.model_validate("cpu_ratio > 80%")
+    spec = made.plan.spec.model_copy(update={"guards": (guard,)})
+    plan = made.plan.model_copy(update={"spec": spec})
+    at = plan.bursts[1].planned_start_at + timedelta(seconds=10)
+    reason = "cpu_ratio of fw was 97.0 %, above the limit 80.0 %"
+    stop = GuardStop(
+        burst_index=1,
+        reason=reason,
+        is_before_start=False,
+        breached_at=at,
+        stop_requested_at=at,
+    )
+    record = GuardRecord(
+        guard=str(guard),
+        quantity="cpu_ratio",
+        limit=0.8,
+        last=0.97,
+        worst=0.97,
+        readings_count=40,
+        stop_within_s=1.5,
+    )
+    control = Control(
+        run_id=plan.run_id,
+        lease_until_at=at,
+        cancelled_at=at,
+        cancelled_by=STOPPED_BY,
+        cancel_reason=reason,
+    )
+    part = ran(plan, control)
+    bursts = [measure_burst(spec, one, made.now) for one in made.evidence[: len(part.bursts)]]
+    log = GuardLog(burst_index=1, guards=(record,), stop=stop)
+    evidence = GuardEvidence(logs=(log,), ended_at=(at + timedelta(seconds=1.2),))
+    summary = summarise_run(part, bursts, made.ledger, made.now)
+    return with_guards(summary, plan, control, evidence)
+
+
 @cache
 def summary_of(case: str) -> RunSummary:
     """Return the judged run of one case."""
@@ -112,6 +160,15 @@ def summary_of(case: str) -> RunSummary:
         made = with_objective(made, rtt_mean_max_s=0.0005)
     if case == "clock":
         made = with_bad_clock(made)
+    if case == "stopped by guard":
+        return stopped_by_guard(made)
+    if case == "device counter unreadable":
+        promise = LedgerPromise(source="panorama", coverage_min_ratio=0.95)
+        reason = "it could not be read completely: GET /api/?type=op: 401 Unauthorized"
+        assert made.ledger is not None
+        empty = {name: np.empty(0) for name in ("start_s", "end_s", "bytes")}
+        ledger = replace(made.ledger, source="unread", notes=(reason,), drops_count=None, **empty)
+        return judge(replace(made, ledger=ledger), ledger=promise)
     if case == "device counter lost":
         promise = LedgerPromise(source="panorama", coverage_min_ratio=0.95)
         return judge(replace(made, ledger=None), ledger=promise)
@@ -226,7 +283,7 @@ def test_every_output_begins_with_reason_and_next_step(case: str, face: str) -> 
     text = FACES[face](summary)
     reason, next_step = explained.reason, explained.next_step
     if face == "MCP":
-        reason, next_step = plain(reason), plain(next_step)
+        reason, next_step = with_code(reason), with_code(next_step)
     if face in ("webhook", "API verdict", "API run list"):
         reason, next_step = json.dumps(reason)[1:-1], json.dumps(next_step)[1:-1]
     assert " ".join(reason.split()) in text
@@ -235,6 +292,23 @@ def test_every_output_begins_with_reason_and_next_step(case: str, face: str) -> 
     assert summary.verdict.value in text
     notes = [note.sentence for note in explained.notes]
     assert not any(note in text[: text.index(next_step)] for note in notes)
+
+
+def test_markdown_keeps_code_and_escapes_the_rest() -> None:
+    """Names of a run can contain any text, also one backtick."""
+    assert with_code("run `broadside agents` on [a]_b") == r"run `broadside agents` on \[a\]\_b"
+    assert with_code("one ` and <b>") == r"one \` and \<b\>"
+    step = explain_verdict(summary_of("late start")).next_step
+    assert "`objective.start_spread_max_s`" in step
+    assert "`objective.start_spread_max_s`" in in_mcp(summary_of("late start"))
+
+
+def test_aborted_run_has_one_next_step() -> None:
+    findings = explain_verdict(summary_of("aborted")).findings
+    assert [f.next_step for f in findings if f.severity == "problem"] == [
+        "Launch the run again, and let it end"
+    ]
+    assert "2 of 3 bursts have no result" in findings[0].sentence
 
 
 def test_cli_folds_notes_and_prints_them_on_request() -> None:
@@ -275,6 +349,25 @@ def test_repeated_findings_have_the_number_of_bursts_the_range_and_the_worst() -
     assert reason.startswith(f"Burst {worst}: Received rate {match[1]} Gbit/s ")
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_every_repeated_finding_says_in_how_many_bursts(case: str) -> None:
+    """A finding with different values in its bursts also has their range and the worst burst."""
+    summary = summary_of(case)
+    total = summary.bursts_planned
+    for finding in summary.findings:
+        same = [f for burst in summary.bursts for f in burst.findings if f.id == finding.id]
+        if len(same) < 2:
+            continue
+        assert f" {len(same)} of {total} bursts have this finding" in finding.sentence
+        assert re.match(r"Burst \d+: ", finding.sentence)
+        numbers = {re.sub(r"pair-\d+", "", f.sentence) for f in same}
+        if len(numbers) > 1 and not finding.id.startswith("limiter-"):
+            assert re.search(
+                r" bursts have this finding: (each .+|.+ to .+, \w+ in burst \d+)\.$",
+                finding.sentence,
+            ), finding.sentence
+
+
 def test_verdict_without_findings_has_a_reason_and_a_next_step() -> None:
     for verdict in Verdict:
         explained = explain_findings(verdict, ())
@@ -298,7 +391,7 @@ def test_note_does_not_decide_an_inconclusive_verdict() -> None:
 
 def table_of_faces() -> str:
     """Return all texts as Markdown, one section for each case."""
-    parts = ["# Ten verdicts, as each output shows them", ""]
+    parts = ["# Verdicts, as each output shows them", ""]
     for case in CASES:
         parts += [f"## {case}", ""]
         for face, render in FACES.items():

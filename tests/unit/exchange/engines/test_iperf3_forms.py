@@ -106,6 +106,13 @@ def test_prefixes_are_removed_and_indents_are_kept(prefix: str) -> None:
     assert split_sources("\r\n".join(prefix + line for line in lines)) == ["\n".join(lines)]
 
 
+@pytest.mark.parametrize("mark", ["\u2028", "\u2029", "\x85", "\x0b", "\x0c", "\x1c"])
+def test_only_line_feeds_and_carriage_returns_end_a_line(mark: str) -> None:
+    text = f'{{"title": "a{mark}2025-11-25T12:00:00Z b"}}'
+    assert split_sources(f"{STAMP}{text}\r\n{STAMP}next\r") == [f"{text}\nnext"]
+    assert split_sources(text) == [text]
+
+
 def test_pods_are_separate_and_keep_their_order() -> None:
     log = "[pod/a/c] {\n[pod/b/c] [\n[pod/a/c] }\n[pod/a/d] 1\n[pod/b/c] ]\n"
     assert split_sources(log) == ["{\n}", "[\n]", "1"]

@@ -9,7 +9,7 @@ import numpy as np
 from broadside.coordinator.core.judge.checks.check_types import BurstInput, Result, RunInput
 from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.core.metrics import Layer
-from broadside.coordinator.core.summary import LimiterName, Reconciliation
+from broadside.coordinator.core.summary import Basis, LimiterName, Reconciliation, State
 from broadside.exchange.messages import Flow
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -56,6 +56,18 @@ def window(**fields: Any) -> SimpleNamespace:
     return SimpleNamespace(**(known | fields))
 
 
+def pair(name: str = "pair-001", **fields: Any) -> SimpleNamespace:
+    """Build a completely measured pair."""
+    known = {
+        "pair": name,
+        "state": State.MEASURED,
+        "reason": None,
+        "completeness_ratio": 1.0,
+        "basis": Basis.RECEIVER,
+    }
+    return SimpleNamespace(**(known | fields))
+
+
 def burst(rate: float | None = 1.2e9, half: float | None = 1e7, **fields: Any) -> SimpleNamespace:
     """Build a complete 30 s burst with a received rate and its half width."""
     flow = SimpleNamespace(
@@ -77,7 +89,7 @@ def burst(rate: float | None = 1.2e9, half: float | None = 1e7, **fields: Any) -
         "header_ratio": 1.04,
         "headers_assumed": False,
         "flows": (flow,),
-        "pairs": (SimpleNamespace(pair="pair-001", received_bits_per_second=rate),),
+        "pairs": (pair(received_bits_per_second=rate),),
         "late_pairs": (),
         "reconciliation": None,
         "unsteady_clocks": None,

@@ -21,7 +21,7 @@ def _run_check(
 def test_inconclusive_if_burst_scatter_reaches_the_limit() -> None:
     result = _run_check(1.0e9, 1.1e9, 1.2e9)
     assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [("target-undecided", 86)])
-    assert "Mean received rate of 3 bursts is 1.1 Gbit/s +- " in result.findings[0].sentence
+    assert "The mean received rate of 3 bursts is 1.1 Gbit/s +- " in result.findings[0].sentence
     assert "The limit 1 Gbit/s is inside" in result.findings[0].sentence
 
 

@@ -13,7 +13,11 @@ def _run_check(
     unsteady_s: int | None, unread_s: int, measured_s: int = 1000, **fields: Any
 ) -> Result:
     """Run the check. At least 950 out of 1000 pair-seconds are required."""
-    unsteady = None if unsteady_s is None else SimpleNamespace(measured_s=unsteady_s)
+    unsteady = (
+        None
+        if unsteady_s is None
+        else SimpleNamespace(measured_s=unsteady_s, pairs_count=4, examples=("pair-002 (60 ms)",))
+    )
     of = burst(unsteady_clocks=unsteady, clocks_unread_s=unread_s, completeness=seen(measured_s))
     return check_clocks(of_burst(of, **fields))
 
@@ -44,6 +48,7 @@ def test_reports_seconds_without_reading_or_steady_clock() -> None:
     assert "chronyd" in (unread.findings[0].next_step or "")
     assert unsteady.findings[0].sentence.startswith("90.0 % of the planned pair-seconds")
     assert "within 50 ms" in unsteady.findings[0].sentence
+    assert unsteady.findings[0].sentence.endswith("Above the limit: pair-002 (60 ms); and 1 more.")
     assert "Repair the time synchronisation" in (unsteady.findings[0].next_step or "")
 
 

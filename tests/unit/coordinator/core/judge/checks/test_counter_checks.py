@@ -66,16 +66,27 @@ def test_missing_pairs_lower_the_residual_bound(peak: float | None, passes: bool
 def test_reports_residual_with_interval_and_next_step() -> None:
     larger, unsure = _run_check(0.03).findings[0], _run_check(0.018).findings[0]
     assert larger.sentence == (
-        "Residual +3.00 % (95 % interval +2.50 % to +3.50 %): device counter against fleet, 1 GB "
-        "expected (ip layer). 2.0 % are allowed."
+        "The device counter shows 3.0 % more than the fleet (residual +3.00 %, 95 % interval "
+        "+2.50 % to +3.50 %; 1 GB expected, IP layer). 2.0 % are allowed."
     )
     assert larger.next_step == "Find traffic that only the firewall or only the fleet counted"
-    assert unsure.sentence.endswith("missing pairs and unknown bins it may be 2.3 %.")
+    assert unsure.sentence.startswith("Device counter and fleet may differ by up to 2.3 %, ")
     assert (unsure.next_step or "").startswith("Reduce the uncertainty")
     for reported in ({"layer_ratio": 0.01}, {"overhead_how": "assumed"}):
         layer = _run_check(0.018, **reported).findings[0]
         assert (layer.next_step or "").startswith("Declare the layer")
-    assert _run_check(0.02).findings[0].sentence.endswith("it may be 2.5 %.")
+    assert "by up to 2.5 %" in _run_check(0.02).findings[0].sentence
+
+
+def test_names_the_first_cause_of_a_residual_with_its_step() -> None:
+    cause = {"id": "bypass", "share_ratio": -0.4, "sentence": "The firewall counted 40 % less"}
+    [finding] = _run_check(-0.4, causes=(cause,)).findings
+    assert finding.sentence.endswith("2.0 % are allowed. The firewall counted 40 % less.")
+    assert (finding.next_step or "").startswith("Check the routes")
+    other = cause | {"id": "foreign-traffic"}
+    assert (_run_check(-0.4, causes=(other,)).findings[0].next_step or "").startswith(
+        "Find traffic"
+    )
 
 
 def test_no_result_without_counter_or_for_reference_run() -> None:

@@ -74,5 +74,14 @@ def test_unknown_bins_before_the_first_burst_do_not_count() -> None:
     ledger = counter(-10, 40)
     ledger.bytes[:6] = np.nan
     assert weights(_run_check(ledger)) == [("ledger-late", 91)]
-    # If there are no bins, another check reports it.
-    assert _run_check(counter(0, 0)) == Result()
+
+
+def test_names_the_reason_of_a_counter_without_bins() -> None:
+    reason = "it could not be read completely: 401 Unauthorized"
+    [finding] = _run_check(counter(0, 0, notes=(reason,)), 1.0).findings
+    assert finding.id == "ledger-absent"
+    assert finding.sentence.endswith(
+        "The source reports: It could not be read completely: 401 Unauthorized."
+    )
+    [finding] = _run_check(None, 1.0).findings
+    assert "the coordinator had no source with a byte_counter" in finding.sentence

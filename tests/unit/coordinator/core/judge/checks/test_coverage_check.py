@@ -5,7 +5,8 @@ import pytest
 
 from broadside.coordinator.core.judge.checks.check_types import BurstInput
 from broadside.coordinator.core.judge.checks.coverage_checks import check_coverage
-from broadside.coordinator.core.summary import Verdict
+from broadside.coordinator.core.summary import Basis, State, Verdict
+from tests.unit.coordinator.core.judge.checks.check_input import burst, of_burst, pair, seen
 
 
 @pytest.mark.parametrize(
@@ -24,8 +25,29 @@ def test_compares_coverage_with_its_floor(
     objective = SimpleNamespace(coverage_floor_ratio=0.95)
     given = SimpleNamespace(
         spec=SimpleNamespace(objective=objective),
-        burst=SimpleNamespace(completeness=seen, proven_ratio=proven),
+        burst=SimpleNamespace(completeness=seen, proven_ratio=proven, pairs=()),
     )
     result = check_coverage(cast(BurstInput, given))
     assert [finding.id for finding in result.findings] == findings
     assert result.verdict is (Verdict.INCONCLUSIVE if findings else Verdict.PASS)
+
+
+def test_names_the_missing_pairs_by_reason() -> None:
+    lost = [pair(f"pair-{n}", state=State.MISSED, reason="no agent") for n in range(1, 5)]
+    late = pair("pair-9", state=State.LATE)
+    of = burst(completeness=seen(100), pairs=(*lost, late, pair("pair-10")))
+    [finding] = check_coverage(of_burst(of)).findings
+    assert finding.sentence.endswith(
+        " 4 of 6 pairs never started: pair-1, pair-2, pair-3 (no agent); and 1 more."
+        " 1 of 6 pairs started too late: pair-9."
+    )
+    assert (finding.next_step or "").startswith("Start the missing client agents")
+    gaps = (pair("pair-1", completeness_ratio=0.9), pair("pair-2", completeness_ratio=0.5))
+    [finding] = check_coverage(of_burst(burst(completeness=seen(700), pairs=gaps))).findings
+    assert finding.sentence.endswith(" 2 of 2 pairs have gaps: pair-2, pair-1.")
+
+
+def test_names_the_pairs_without_a_record_of_the_receiver() -> None:
+    pairs = (pair("pair-1", basis=Basis.SENDER), pair("pair-2"))
+    [finding] = check_coverage(of_burst(burst(proven_ratio=0.5, pairs=pairs))).findings
+    assert finding.sentence.endswith(" Pairs without such a record: pair-1.")

@@ -45,8 +45,8 @@ def test_rate_interval_decides_the_verdict(
     ("limiter", "expected"),
     [
         (LimiterName.UNKNOWN, "The bottleneck is unknown."),
-        (LimiterName.FIREWALL, "The bottleneck is the device (firewall)."),
-        (LimiterName.CLIENT_CPU, "client-cpu, so this is not the limit of the device."),
+        (LimiterName.FIREWALL, "The bottleneck is in the device under test: the firewall."),
+        (LimiterName.CLIENT_CPU, "the CPU of the clients, so this is not the limit of the device."),
     ],
 )
 def test_fail_names_the_bottleneck(limiter: LimiterName, expected: str) -> None:
@@ -92,7 +92,7 @@ def test_run_without_target_is_measured(fields: dict[str, Any], verdict: Verdict
     vars(under).update(fields)
     result = check_rate(of_burst(burst(1e9), under))
     assert (result.verdict, weights(result)) == (verdict, [("no-target", 20)])
-    assert result.findings[0].sentence.startswith("Received rate 1.04 Gbit/s (ip layer)")
+    assert result.findings[0].sentence.startswith("Received rate 1.04 Gbit/s (IP layer)")
     assert (result.findings[0].kind, result.findings[0].severity) == ("verdict", "note")
 
 
@@ -112,6 +112,7 @@ def _pair(index: int, rate: float | None, completeness: float = 1.0) -> SimpleNa
         pair=f"p{index}",
         pair_index=index,
         state=state,
+        reason=None,
         completeness_ratio=completeness,
         received_bits_per_second=rate,
     )

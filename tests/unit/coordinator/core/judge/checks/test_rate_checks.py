@@ -200,9 +200,9 @@ def test_comparison_sentence_has_layer_window_limit_and_tolerance() -> None:
     under = cast(RunSpec, spec(tolerance_ratio=0.1, layer=Layer.IP))
     assert _compare(under, _burst(), FLEET, 0.9e9) == (
         "Received rate 1 Gbit/s (-3 Mbit/s, +4 Mbit/s) is above the limit 900 Mbit/s (target "
-        "1 Gbit/s minus 10 %), ip layer, over 30 s"
+        "1 Gbit/s minus 10 %), IP layer, over 30 s"
     )
     assert _compare(PAYLOAD, _burst(window=None), FLEET, 1e9).endswith(
-        "is not clearly above the limit 1 Gbit/s, payload layer, over 0 s"
+        "is not clearly above the limit 1 Gbit/s, payload, over 0 s"
     )
     assert "is below the limit 1.1 Gbit/s" in _compare(PAYLOAD, _burst(), FLEET, 1.1e9)

@@ -38,7 +38,7 @@ def test_slowest_fifth_must_reach_the_limit(rate: float, slow: bool) -> None:
     assert weights(result) == [("slow-stretch", 84)] * slow
     if slow:
         assert result.findings[0].sentence.startswith(
-            "For 6 s, starting 7 s into the window, the fleet received 985 Mbit/s (payload layer), "
+            "For 6 s, starting 7 s into the window, the fleet received 985 Mbit/s (payload), "
             "below the limit 1 Gbit/s"
         )
 
@@ -102,7 +102,7 @@ def test_device_bins_include_headers_at_ip_layer() -> None:
     of = burst(reconciliation=device)
     result = check_shape(of_burst(of, spec(layer=Layer.IP)))
     assert weights(result) == [("slow-stretch-device", 84)]
-    assert "at most 977.6 Mbit/s (ip layer)" in result.findings[0].sentence
+    assert "at most 977.6 Mbit/s (IP layer)" in result.findings[0].sentence
 
 
 @pytest.mark.parametrize(("rate", "slow"), [(LEAST, False), (LEAST - 1, True)])
@@ -112,7 +112,7 @@ def test_detects_slow_part_from_senders(rate: float, slow: bool) -> None:
     assert weights(result) == [("slow-stretch-senders", 84)] * slow
     if slow:
         assert result.findings[0].sentence.startswith(
-            "For 6 s, starting 3 s into the window, the fleet sent 985 Mbit/s (payload layer)"
+            "For 6 s, starting 3 s into the window, the fleet sent 985 Mbit/s (payload)"
         )
         of = of_burst(burst(), spec(layer=Layer.IP), slowest_sent=sent)
         assert check_shape(of) == NOTHING

@@ -7,6 +7,7 @@ from broadside.coordinator.core.judge.checks.check_types import BurstInput, Resu
 from broadside.coordinator.core.judge.checks.thresholds_check import check_thresholds
 from broadside.coordinator.core.summary import DeviceFigure, DevicePlacement, Verdict
 from broadside.coordinator.core.thresholds import ALL_THRESHOLDS
+from tests.unit.coordinator.core.judge.checks.check_input import pair
 
 
 def _run_check(limits: dict[str, float], *, completeness: float = 1.0, **burst: Any) -> Result:
@@ -16,7 +17,7 @@ def _run_check(limits: dict[str, float], *, completeness: float = 1.0, **burst: 
     given = SimpleNamespace(
         spec=SimpleNamespace(objective=SimpleNamespace(**(unset | limits))),
         burst=SimpleNamespace(
-            pairs=("a", "b"),
+            pairs=(pair("a"), pair("b")),
             completeness=SimpleNamespace(completeness_ratio=completeness),
             **reported,
         ),
@@ -77,10 +78,12 @@ def test_reports_every_flow_with_its_value() -> None:
     assert result.verdict is Verdict.FAIL
     assert _ids(result) == ["rtt-limit", "rtt-unproven"]
     assert [finding.weight for finding in result.findings] == [90, 70]
-    assert result.findings[0].sentence == "down: mean RTT is 40 ms, above the limit 30 ms."
+    assert (
+        result.findings[0].sentence == "Direction down: mean RTT is 40 ms, above the limit 30 ms."
+    )
     assert result.findings[0].next_step == ALL_THRESHOLDS[0].next_step
     assert result.findings[1].sentence == (
-        "x: mean RTT is known for 2 of 2 pairs, which is not enough for the limit 30 ms."
+        "Direction x: mean RTT is known for 2 of 2 pairs, which is not enough for the limit 30 ms."
     )
     assert result.findings[1].next_step == "Run again with all pairs"
 

@@ -108,7 +108,7 @@ def test_uses_a_stated_clock_unless_the_values_contradict_it() -> None:
     placed = place(off, BURSTS)
     assert abs(placed.series[0].at_s[0] - export_series(0.0).at_s[0]) < 3
     [issue] = placed.issues
-    assert (issue.kind, " s late by its own figures" in issue.text) == (IssueKind.CLOCK, True)
+    assert (issue.kind, " s late against the bursts" in issue.text) == (IssueKind.CLOCK, True)
     # This is how versions before 0.10 stored it.
     stored = replace(read, series=(export_series(45.0, bound_s=0.0, archive=False),))
     assert [issue.kind for issue in place(stored, BURSTS).issues] == [IssueKind.CLOCK]
@@ -228,7 +228,7 @@ def test_reports_size_and_direction_of_a_clock_correction() -> None:
             IssueKind.CLOCK, "fw", "csv cpu.csv",
         )  # fmt: skip
         assert (issue.from_s, issue.to_s) == (1000.0, 1180.0)
-        assert f" s {side} by its own figures' rise and fall" in issue.text
+        assert f" s {side} against the bursts" in issue.text
 
 
 def test_reports_stamps_that_cannot_be_placed() -> None:
@@ -237,4 +237,4 @@ def test_reports_stamps_that_cannot_be_placed() -> None:
     )
     (issue,) = place(run, BURSTS).issues
     assert issue.kind is IssueKind.UNPLACED
-    assert issue.text.startswith("no figure shows where the bursts begin and end")
+    assert issue.text.startswith("no value shows where the bursts start and end")
