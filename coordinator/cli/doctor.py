@@ -3,10 +3,10 @@
 import asyncio
 import os
 import subprocess
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 from uuid import uuid4
 
 import typer
@@ -70,15 +70,17 @@ def doctor(
         identity: Only check the permissions of this host on queue and tables for this role.
     """
     checks = asyncio.run(_checks() if identity is None else _permissions(identity))
-    if session.as_json:
-        typer.echo(TypeAdapter(list[Check]).dump_json(checks, indent=2).decode())
-    for check in checks if not session.as_json else ():
-        mark = "ok  " if check.ok else "FAIL" if check.required else "note"
-        typer.echo(printable(f"{mark} {check.name}: {check.detail}"))
-        if check.fix:
-            typer.echo(printable(f"     fix: {check.fix}"))
+    session.show(TypeAdapter(list[Check]).dump_python(checks, mode="json"), _print_checks)
     if any(check.required and not check.ok for check in checks):
         raise typer.Exit(Exit.CANNOT_RUN)
+
+
+def _print_checks(checks: list[Mapping[str, Any]]) -> None:
+    for check in checks:
+        mark = "ok  " if check["ok"] else "FAIL" if check["required"] else "note"
+        typer.echo(printable(f"{mark} {check['name']}: {check['detail']}"))
+        if check["fix"]:
+            typer.echo(printable(f"     fix: {check['fix']}"))
 
 
 async def _permissions(identity: Identity) -> list[Check]:

@@ -11,15 +11,25 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, TypeVar
 
 import typer
 
-from broadside.coordinator.cli.api_errors import ApiError, with_suggestion
+from broadside.coordinator.cli.api_errors import ApiError
 from broadside.coordinator.cli.command_group import (
     CONNECTION_OPTIONS,
-    JSON_OPTION,
+    OUTPUT_OPTION,
+    RESULT_OPTION,
     TOKEN,
     Output,
     read_secret,
 )
 from broadside.coordinator.cli.exit_codes import Exit, exit_with_error
+from broadside.coordinator.cli.known_names import (
+    NameLister,
+    dead_letter_numbers,
+    labels,
+    run_ids,
+    schedule_names,
+    study_ids,
+    with_suggestion,
+)
 
 if TYPE_CHECKING:
     from broadside.coordinator.cli.operations import Operations
@@ -29,7 +39,12 @@ LAST: Final = "last"
 PREVIOUS: Final = "previous"
 # Time to wait for shell completion.
 _COMPLETION_S: Final = 2.0
-_COMPLETED_RUNS_COUNT: Final = 20
+_COMPLETED_COUNT: Final = 20
+
+Watch = Annotated[
+    bool,
+    typer.Option("--watch", "-w", help="Print the output again when it changes, until Ctrl-C."),
+]
 
 T = TypeVar("T")
 Work = Callable[["Operations"], Awaitable[T]]
@@ -45,7 +60,7 @@ class Session(Output):
         token_file: File with the bearer token. None to use the environment.
     """
 
-    options: ClassVar[Mapping[str, Any]] = {**CONNECTION_OPTIONS, **JSON_OPTION}
+    options: ClassVar[Mapping[str, Any]] = {**CONNECTION_OPTIONS, **OUTPUT_OPTION}
     api: str | None = None
     token_file: Path | None = None
 
@@ -114,6 +129,25 @@ class Session(Output):
         return self.call(resolved)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultSession(Session):
+    """Session of a command that also writes Markdown."""
+
+    options: ClassVar[Mapping[str, Any]] = {**CONNECTION_OPTIONS, **RESULT_OPTION}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchedSession(Session):
+    """Session of a command that can repeat its output.
+
+    Attributes:
+        watch: Print the output again when it changes, until Ctrl-C.
+    """
+
+    options: ClassVar[Mapping[str, Any]] = {**Session.options, "watch": Watch}
+    watch: bool = False
+
+
 def user_name() -> str:
     """Return the user name for the audit log. In a container you can have only a number."""
     try:
@@ -168,23 +202,40 @@ async def resolve_study(client: "Operations", study_id: str) -> str:
     return newest[0].study_id
 
 
-# Annotation for commands without JSON output.
+# Annotation for commands that write files or bytes.
 ApiSession = Annotated[Session, CONNECTION_OPTIONS]
 
 
-def complete_run(context: typer.Context, incomplete: str) -> Sequence[str]:
-    """Return `last`, `previous` and the newest run ids. Without a fast response, no run ids."""
+def complete(list_names: NameLister, *first: str) -> Callable[[typer.Context, str], Sequence[str]]:
+    """Return a function that completes names, for the shell completion of a parameter.
 
-    async def newest() -> list[str]:
-        async with Session(api=context.params.get("api")).connect() as client:
-            return [header.run_id for header in await client.runs(_COMPLETED_RUNS_COUNT)]
+    Args:
+        list_names: Function that lists the names. Without a fast response there are none.
+        first: Names to suggest before the others.
+    """
 
-    run_ids: list[str] = []
-    # Shell completion should never print a traceback.
-    with contextlib.suppress(Exception):
-        run_ids = asyncio.run(asyncio.wait_for(newest(), _COMPLETION_S))
-    return [name for name in (LAST, PREVIOUS, *run_ids) if name.startswith(incomplete)]
+    def matching(context: typer.Context, incomplete: str) -> Sequence[str]:
+        async def listed() -> list[str]:
+            async with Session(
+                api=context.params.get("api"), token_file=context.params.get("token_file")
+            ).connect() as client:
+                return await list_names(client)
 
+        names: list[str] = []
+        # Shell completion should never print a traceback.
+        with contextlib.suppress(Exception):
+            names = asyncio.run(asyncio.wait_for(listed(), _COMPLETION_S))
+        found = [name for name in (*first, *names) if name.startswith(incomplete)]
+        return found[: len(first) + _COMPLETED_COUNT]
+
+    return matching
+
+
+complete_run: Final = complete(run_ids, LAST, PREVIOUS)
+complete_study: Final = complete(study_ids, LAST)
+complete_schedule: Final = complete(schedule_names)
+complete_dead_letter: Final = complete(dead_letter_numbers)
+complete_label: Final = complete(labels)
 
 RunArgument = Annotated[
     str,

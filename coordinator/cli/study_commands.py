@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import inspect
+import operator
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,23 +13,34 @@ import typer
 from pydantic import ValidationError
 
 from broadside.coordinator import scenarios
-from broadside.coordinator.cli.command_group import CommandGroup, print_json
+from broadside.coordinator.cli.command_group import CommandGroup
 from broadside.coordinator.cli.exit_codes import Exit, exit_usage
-from broadside.coordinator.cli.options import Assignments, Detach, Limit, Scenario
+from broadside.coordinator.cli.options import (
+    Assignments,
+    Detach,
+    Limit,
+    Scenario,
+    complete_assignment,
+    complete_field,
+)
 from broadside.coordinator.cli.output_files import (
-    ChartOutput,
-    Output,
+    ChartFile,
+    OutputFile,
     ReportFormat,
     ReportFormatOption,
     save_chart,
     save_report,
 )
-from broadside.coordinator.cli.session import ApiSession, Session, user_name
+from broadside.coordinator.cli.session import (
+    ApiSession,
+    Session,
+    WatchedSession,
+    complete_study,
+    user_name,
+)
 from broadside.coordinator.cli.text_tables import (
     ListTable,
-    RowsOption,
     print_list,
-    print_rows,
     print_table,
 )
 from broadside.coordinator.core import formatting
@@ -45,9 +57,17 @@ if TYPE_CHECKING:
     from broadside.coordinator.views.charts.study_charts import StudyChart
 
 _POLL_S: Final = 1.0
+# Rows of the trials in a file.
+_TRIALS: Final = (
+    operator.attrgetter("results"),
+    "broadside.coordinator.studies.study:TrialResult",
+)
 
 app = CommandGroup()
 
+ModeSettings = Annotated[
+    list[str] | None, typer.Option(metavar="FIELD=VALUE", autocompletion=complete_assignment)
+]
 Name = Annotated[
     str | None, typer.Option(help="Name of the study; default: the kind of its question.")
 ]
@@ -74,7 +94,10 @@ MaxRounds = Annotated[
 StudyBudget = Annotated[
     float | None, typer.Option(metavar="USD", min=0, help="Cost limit of all trials.")
 ]
-StudyArgument = Annotated[str, typer.Argument(metavar="STUDY", help="Study id, or `last`.")]
+StudyArgument = Annotated[
+    str,
+    typer.Argument(metavar="STUDY", help="Study id, or `last`.", autocompletion=complete_study),
+]
 
 
 def _execute(  # noqa: PLR0913 - options
@@ -139,7 +162,7 @@ def _execute(  # noqa: PLR0913 - options
         return study if detach else await _follow(client, study, session)
 
     study = session.call(work, drive=not detach)
-    session.show(study, print_study)
+    session.show(study, print_study, rows=_TRIALS)
     raise typer.Exit(Exit.CANNOT_RUN if study.problem else Exit.PASS)
 
 
@@ -174,7 +197,9 @@ def _study_command(question: Callable[..., questions.Question]) -> Callable[...,
 @app.command()
 @_study_command
 def sweep(
-    over: Annotated[list[str], typer.Option(metavar="FIELD=V1,V2,...")],
+    over: Annotated[
+        list[str], typer.Option(metavar="FIELD=V1,V2,...", autocompletion=complete_field)
+    ],
 ) -> questions.Sweep:
     """Run a scenario with each value of one or two fields, and find the knee.
 
@@ -222,8 +247,8 @@ def search(  # noqa: PLR0913 - options
 def ab(  # noqa: PLR0913 - options
     a: Annotated[str, typer.Option("--a")],
     b: Annotated[str, typer.Option("--b")],
-    a_set: Annotated[list[str] | None, typer.Option(metavar="FIELD=VALUE")] = None,
-    b_set: Annotated[list[str] | None, typer.Option(metavar="FIELD=VALUE")] = None,
+    a_set: ModeSettings = None,
+    b_set: ModeSettings = None,
     switch: Switch = None,
     rounds: Annotated[int, typer.Option(min=1)] = 1,
 ) -> questions.AB:
@@ -331,7 +356,7 @@ def drill(  # noqa: PLR0913 - options
 
 
 @app.command("list")
-def list_studies(session: Session, limit: Limit = 20, form: RowsOption = None) -> None:
+def list_studies(session: WatchedSession, limit: Limit = 20) -> None:
     """List studies, newest first."""
     print_list(
         session,
@@ -346,26 +371,21 @@ def list_studies(session: Session, limit: Limit = 20, form: RowsOption = None) -
             model="broadside.coordinator.studies.study:Study",
             empty="no study yet; start one with `broadside study sweep`",
         ),
-        form=form,
     )
 
 
 @app.command()
-def show(session: Session, study_id: StudyArgument, form: RowsOption = None) -> None:
+def show(session: WatchedSession, study_id: StudyArgument) -> None:
     """Show the trials of a study and its conclusion."""
     study = session.call_study(study_id, lambda client, resolved: client.study(resolved))
-    if form is None:
-        session.show(study, print_study)
-    else:
-        rows = [result.model_dump(mode="json") for result in study.results]
-        print_rows(rows, form, model="broadside.coordinator.studies.study:TrialResult")
+    session.show(study, print_study, rows=_TRIALS)
 
 
 @app.command()
 def chart(
     session: Session,
     study_id: StudyArgument,
-    output: ChartOutput = None,
+    file: ChartFile = None,
     theme: Theme = Theme.LIGHT,
 ) -> None:
     """Write the chart of a study to a file.
@@ -379,10 +399,8 @@ def chart(
         return f"{resolved}-{name}", await client.study_chart(resolved, name)
 
     name, drawing = session.call_study(study_id, work)
-    if session.as_json:
-        print_json(drawing)
-        return
-    save_chart(drawing, output or Path(f"{name}.png"), theme=theme, width=1100, height=520)
+    path = file or Path(f"{name}.png")
+    session.show(drawing, lambda one: save_chart(one, path, theme=theme, width=1100, height=520))
 
 
 @app.command()
@@ -390,15 +408,15 @@ def report(
     session: ApiSession,
     study_id: StudyArgument,
     format: ReportFormatOption = None,
-    output: Output = None,
+    file: OutputFile = None,
 ) -> None:
     """Write the report of a study to a file."""
-    chosen = ReportFormat.choose(format, output)
+    chosen = ReportFormat.choose(format, file)
 
     async def work(client: "Operations", resolved: str) -> tuple[str, bytes]:
         return resolved, await client.study_report(resolved, chosen.requested)
 
-    save_report(*session.call_study(study_id, work), chosen, output)
+    save_report(*session.call_study(study_id, work), chosen, file)
 
 
 @app.command()
@@ -453,7 +471,7 @@ async def _follow(
                 more = f", {resets} pairs reset" if resets else ""
                 lines.append(f"trial {result.index + 1}: {received}{more}")
             printed_count = len(study.results)
-            for line in lines if not session.as_json else ():
+            for line in lines if session.is_text else ():
                 typer.echo(line, err=True)
             if study.ended_at is not None:
                 return study

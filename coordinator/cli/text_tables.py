@@ -1,13 +1,14 @@
-"""Output of lists as a table, as JSON or in another format, and progress lines."""
+"""Output of lists as a table or in another format, and progress lines."""
 
+import os
 import pkgutil
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from enum import Enum, StrEnum
-from typing import Annotated, Any, Final
+from enum import Enum
+from typing import Any, Final
 
 import typer
 from pydantic import BaseModel
@@ -16,8 +17,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from broadside.coordinator.cli.command_group import Output, print_json
-from broadside.coordinator.cli.terminal_text import one_line, write_bytes
+from broadside.coordinator.cli.command_group import Output, OutputFormat, print_document
+from broadside.coordinator.cli.terminal_text import is_unwrapped, one_line, write_bytes
 from broadside.coordinator.core import formatting
 
 # Width without a terminal, so that no row is wrapped.
@@ -37,27 +38,6 @@ _FORMATS: Final[Mapping[str, Callable[[float | None], str]]] = {
 
 # Field path such as ``outcome.verdict``, or a function that returns the cell.
 Column = str | Callable[[Any], str]
-
-
-class RowsFormat(StrEnum):
-    """Format for rows that are written to a file or to standard output."""
-
-    CSV = "csv"
-    JSON = "json"
-    ARROW = "arrow"
-    PARQUET = "parquet"
-
-    @property
-    def media_type(self) -> str:
-        from broadside.coordinator.views.tables import Format
-
-        return Format(self.value).media_type
-
-
-RowsOption = Annotated[
-    RowsFormat | None,
-    typer.Option("--format", help="Print all fields of all rows in this format."),
-]
 
 
 def cell(row: object, column: Column) -> str:
@@ -105,7 +85,9 @@ class ListTable:
         columns: Columns of the table by title.
         model: Row type (``module:name``). It defines the columns of a file.
         empty: Line to print instead of an empty table.
-        low_priority: Titles of the columns to omit first when the terminal is too narrow.
+        low_priority: Titles of the columns to omit first when the terminal is too narrow. The
+            others fit into 80 columns.
+        wide: Titles of the columns that only ``--output wide`` prints.
         hidden: Fields that are never printed.
     """
 
@@ -113,6 +95,7 @@ class ListTable:
     model: str
     empty: str
     low_priority: Sequence[str] = ()
+    wide: Collection[str] = ()
     hidden: Collection[str] = ()
 
 
@@ -121,65 +104,78 @@ def print_list(
     rows: Sequence[BaseModel],
     table: ListTable,
     *,
-    form: RowsFormat | None = None,
     extra: Callable[[Any], Mapping[str, Any]] | None = None,
 ) -> None:
     """Print a list as a table, or with all fields in another format.
 
     Args:
-        session: Output of the command. It selects JSON.
+        session: Output of the command. It selects the format.
         rows: The rows to print.
         table: The table.
-        form: File format. None for a table or JSON.
-        extra: Function that returns additional JSON fields of a row.
+        extra: Function that returns additional fields of a row of JSON and YAML.
     """
-    columns, hidden = table.columns, table.hidden
-    if form is None and not session.as_json:
+    if session.is_text:
         if not rows:
             typer.echo(table.empty)
             return
-        print_table(
-            "",
-            list(columns),
-            [cells(row, columns) for row in rows],
-            low_priority=table.low_priority,
-        )
+        hidden = () if session.output == OutputFormat.WIDE else table.wide
+        columns = {title: of for title, of in table.columns.items() if title not in hidden}
+        texts = [cells(row, columns) for row in rows]
+        print_table("", list(columns), texts, low_priority=table.low_priority)
         return
-    dumped = [row.model_dump(mode="json", exclude=set(hidden)) for row in rows]
+    dumped = [row.model_dump(mode="json", exclude=set(table.hidden)) for row in rows]
     if extra is not None:
         dumped = [{**values, **extra(row)} for values, row in zip(dumped, rows, strict=True)]
-    print_rows(dumped, form or RowsFormat.JSON, model=table.model, hidden=hidden)
+    if session.output in (OutputFormat.JSON, OutputFormat.YAML):
+        print_document(dumped, session.output)
+    else:
+        print_rows(dumped, session.output, model=table.model, hidden=table.hidden)
 
 
 def print_rows(
-    rows: Sequence[Mapping[str, Any]],
-    form: RowsFormat,
-    *,
-    model: str,
-    hidden: Collection[str] = (),
+    rows: Sequence[Any], output: str, *, model: str | None = None, hidden: Collection[str] = ()
 ) -> None:
-    """Print rows with all fields except the hidden ones.
+    """Print rows as a CSV, Arrow or Parquet file.
 
     Args:
-        rows: The rows in JSON form.
-        form: File format.
-        model: Row type (``module:name``).
+        rows: Models, or rows in JSON form.
+        output: File format.
+        model: Row type (``module:name``). Defaults to that of the first row; rows without a model
+            have a column of text for each field.
         hidden: Fields that are never printed.
     """
-    if form is RowsFormat.JSON:
-        print_json(rows)
-        return
+    from broadside.coordinator.views.tables import Format
     from broadside.coordinator.views.tables.formats import render
-    from broadside.coordinator.views.tables.table_columns import column_specs, columns_of
+    from broadside.coordinator.views.tables.table_columns import (
+        column_specs,
+        columns_of,
+        text_specs,
+    )
 
-    fields = [one for one in column_specs(pkgutil.resolve_name(model)) if one.path[0] not in hidden]
-    write_bytes(render(form.media_type, {}, columns_of(rows, fields)))
+    first = next(iter(rows), None)
+    if model is not None:
+        specs = column_specs(pkgutil.resolve_name(model))
+    elif isinstance(first, BaseModel):
+        specs = column_specs(type(first))
+    else:
+        specs = text_specs(rows)
+    dumped = [row.model_dump(mode="json") if isinstance(row, BaseModel) else row for row in rows]
+    columns = columns_of(dumped, [spec for spec in specs if spec.path[0] not in hidden])
+    write_bytes(render(Format(output).media_type, {}, columns))
 
 
-def open_console() -> Console:
-    """Open a console with the terminal width. Without a terminal each row is one line."""
-    console = Console(highlight=False)
-    if not console.is_terminal:
+def open_console(*, stderr: bool = False) -> Console:
+    """Open a console with the terminal width. Without a terminal each row is one line.
+
+    Colours and other styles are printed only on a terminal, and not with ``NO_COLOR`` or
+    ``TERM=dumb``.
+
+    Args:
+        stderr: Print on standard error.
+    """
+    has_styles = not os.environ.get("NO_COLOR")
+    console = Console(highlight=False, stderr=stderr, color_system="auto" if has_styles else None)
+    if is_unwrapped.get() or not console.is_terminal:
         console.width = UNWRAPPED_WIDTH
     return console
 
@@ -230,7 +226,7 @@ def print_table(
     console.print(table)
     names = ", ".join(name for index, name in enumerate(columns) if index not in shown)
     if names:
-        console.print(f"not shown: {names}; `| less -S` shows all", style="dim", markup=False)
+        console.print(f"not shown: {names}; see `-o wide`", style="dim", markup=False)
 
 
 def _min_width(text: Text) -> int:

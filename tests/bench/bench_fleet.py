@@ -54,7 +54,7 @@ def demo(pairs_count: int, streams_count: int, seconds: int) -> dict[str, Any]:
                 "-m",
                 "broadside.coordinator",
                 "demo",
-                "--json",
+                "-o", "json",
                 "--keep",
                 "--bursts",
                 "1",
