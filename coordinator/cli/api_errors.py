@@ -1,4 +1,9 @@
-"""Error of a coordinator operation."""
+"""Error of a coordinator operation, and the time limit of its request."""
+
+from typing import Final
+
+# Limit for responses that read many rows.
+REQUEST_TIMEOUT_S: Final = 600.0
 
 
 class ApiError(Exception):

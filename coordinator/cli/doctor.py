@@ -26,6 +26,7 @@ from broadside.coordinator.cli.installed_services import (
     unit_checks,
 )
 from broadside.coordinator.cli.lab_commands import lab_checks
+from broadside.coordinator.cli.progress import show_progress
 from broadside.coordinator.cli.telemetry_checks import check_telemetry_sources, failed
 from broadside.coordinator.cli.terminal_text import printable
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
@@ -69,7 +70,8 @@ def doctor(
     Args:
         identity: Only check the permissions of this host on queue and tables for this role.
     """
-    checks = asyncio.run(_checks() if identity is None else _permissions(identity))
+    with show_progress("checking this host", limit_s=SERVICE_CHECK_TIMEOUT_S):
+        checks = asyncio.run(_checks() if identity is None else _permissions(identity))
     session.show(TypeAdapter(list[Check]).dump_python(checks, mode="json"), _print_checks)
     if any(check.required and not check.ok for check in checks):
         raise typer.Exit(Exit.CANNOT_RUN)

@@ -12,6 +12,7 @@ from broadside.coordinator import scenarios
 from broadside.coordinator.cli.command_group import CommandGroup
 from broadside.coordinator.cli.exit_codes import Exit, exit_usage, print_error
 from broadside.coordinator.cli.options import complete_field, parse_timezone
+from broadside.coordinator.cli.progress import show_progress
 from broadside.coordinator.cli.session import Session, user_name
 from broadside.coordinator.cli.text_tables import Column, cells, print_table
 from broadside.coordinator.core import formatting
@@ -127,7 +128,8 @@ def iperf3(  # noqa: PLR0913 - options of the command
         metric: Property of the metric: unit, prefix, aggregation, per, direction, layer, mss_bytes,
             mtu_bytes, counts_lost or lag_s, such as layer=ip; repeatable.
     """
-    recordings, notes = read_files(files)
+    with show_progress("reading", len(files)) as advance:
+        recordings, notes = read_files(files, advance)
     if all(recording.state is RecordingState.UNREADABLE for recording in recordings):
         results = tuple(describe(recording) for recording in recordings)
         session.show(ImportedRecordings(run_id=None, files=results), lambda _: None)

@@ -71,7 +71,8 @@ def save_chart(
         width: Width in pixels.
         height: Height in pixels.
     """
-    from broadside.coordinator.views.browser import render_png
+    from broadside.coordinator.cli.progress import show_progress
+    from broadside.coordinator.views.browser import BROWSER_TIMEOUT_S, render_png
     from broadside.coordinator.views.charts.svg import standalone
 
     if output.suffix == ".json":
@@ -81,7 +82,11 @@ def save_chart(
         exit_usage(f"--file {output}: use the extension .png, .svg or .json")
     drawing = standalone(chart.figure, width=width, height=height, theme=theme)
     is_png = output.suffix == ".png"
-    save(render_png(drawing, width, height) if is_png else drawing.encode(), output)
+    if is_png:
+        with show_progress("drawing", limit_s=BROWSER_TIMEOUT_S):
+            save(render_png(drawing, width, height), output)
+    else:
+        save(drawing.encode(), output)
 
 
 def save(body: bytes, output: Path | None) -> None:
@@ -106,9 +111,11 @@ def save_report(name: str, body: bytes, format: ReportFormat, output: Path | Non
         output: File, `-` for standard output, or None for the default name.
     """
     if format is ReportFormat.PDF:
-        from broadside.coordinator.views.browser import print_pdf
+        from broadside.coordinator.cli.progress import show_progress
+        from broadside.coordinator.views.browser import BROWSER_TIMEOUT_S, print_pdf
 
-        body = print_pdf(body.decode())
+        with show_progress("printing", limit_s=BROWSER_TIMEOUT_S):
+            body = print_pdf(body.decode())
     save(body, output or Path(f"{name}.{format.value}"))
 
 

@@ -17,6 +17,7 @@ from broadside.coordinator.cli.output_files import (
     save_chart,
     save_report,
 )
+from broadside.coordinator.cli.progress import show_progress
 from broadside.coordinator.cli.session import ApiSession, RunArgument, Session
 from broadside.coordinator.cli.text_tables import ListTable, print_list
 from broadside.coordinator.views.charts import Theme
@@ -71,11 +72,14 @@ def export(
         )
 
     async def work(client: "Operations", resolved: str) -> tuple[str, dict[str, bytes]]:
-        return resolved, {
-            name: await client.export(resolved, chosen.value, name) for name in tables
-        }
+        bodies = {}
+        with show_progress("exporting", len(tables)) as advance:
+            for name in tables:
+                bodies[name] = await client.export(resolved, chosen.value, name)
+                advance(1)
+        return resolved, bodies
 
-    resolved, files = session.call_run(run_id, work)
+    resolved, files = session.call_run(run_id, work, has_progress=True)
     for name, body in files.items():
         table_name = "" if chosen.is_single_file else f"-{name}"
         file_name = f"{resolved}{table_name}.{chosen.value}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, TypeVar
 
 import typer
 
-from broadside.coordinator.cli.api_errors import ApiError
+from broadside.coordinator.cli.api_errors import REQUEST_TIMEOUT_S, ApiError
 from broadside.coordinator.cli.command_group import (
     CONNECTION_OPTIONS,
     OUTPUT_OPTION,
@@ -85,12 +85,13 @@ class Session(Output):
         async with connect(self.api, token) as client:
             yield client
 
-    def call(self, work: Work[T], *, drive: bool = False) -> T:
+    def call(self, work: Work[T], *, drive: bool = False, has_progress: bool = False) -> T:
         """Run ``work`` with a connection. An expected error prints one line and exits.
 
         Args:
             work: Coroutine function that receives the operations.
             drive: Process unfinished runs meanwhile. Only for the local store.
+            has_progress: ``work`` shows its progress, as it does with ``drive``.
         """
 
         async def connected() -> T:
@@ -100,25 +101,33 @@ class Session(Output):
                 except ApiError as error:
                     raise await with_suggestion(client, error) from error
 
+        from broadside.coordinator.cli.progress import show_progress
+
+        limit_s = None if self.api is None else REQUEST_TIMEOUT_S
+        shown = show_progress("working", limit_s=limit_s)
         try:
-            return asyncio.run(connected())
+            with contextlib.nullcontext() if drive or has_progress else shown:
+                return asyncio.run(connected())
         except ApiError as error:
             is_usage = error.status in (404, 422)
             exit_with_error(str(error), Exit.USAGE if is_usage else Exit.CANNOT_RUN)
 
-    def call_run(self, run_id: str, work: IdWork[T], *, drive: bool = False) -> T:
+    def call_run(
+        self, run_id: str, work: IdWork[T], *, drive: bool = False, has_progress: bool = False
+    ) -> T:
         """Run a function with the id of a run, and return the result.
 
         Args:
             run_id: Id of the run. You can also use `last` and `previous`.
             work: Function to call with the client and the id.
             drive: Process unfinished runs meanwhile. Only for the local store.
+            has_progress: ``work`` shows its progress, as it does with ``drive``.
         """
 
         async def resolved(client: "Operations") -> T:
             return await work(client, await resolve_run(client, run_id))
 
-        return self.call(resolved, drive=drive)
+        return self.call(resolved, drive=drive, has_progress=has_progress)
 
     def call_study(self, study_id: str, work: IdWork[T]) -> T:
         """Run ``work`` with a study id; `last` is resolved."""

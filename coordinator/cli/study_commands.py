@@ -31,6 +31,7 @@ from broadside.coordinator.cli.output_files import (
     save_chart,
     save_report,
 )
+from broadside.coordinator.cli.progress import show_progress
 from broadside.coordinator.cli.session import (
     ApiSession,
     Session,
@@ -458,28 +459,32 @@ async def _follow(
 ) -> questions.Study:
     """Wait until a study ends. Print the result of each trial, and why the next one waits."""
     printed_count, waits_for = 0, None
-    try:
-        while True:
-            study = await client.study(study.study_id)
-            lines = []
-            if study.waits_for not in (None, waits_for):
-                lines.append(f"waiting for {study.waits_for}")
-            waits_for = study.waits_for
-            for result in study.results[printed_count:]:
-                resets = result.reset_pairs_count
-                received = formatting.rate(result.received_bits_per_second)
-                more = f", {resets} pairs reset" if resets else ""
-                lines.append(f"trial {result.index + 1}: {received}{more}")
-            printed_count = len(study.results)
-            for line in lines if session.is_text else ():
-                typer.echo(line, err=True)
-            if study.ended_at is not None:
-                return study
-            await asyncio.sleep(_POLL_S)
-    except asyncio.CancelledError:
-        # Raised by Ctrl-C.
-        typer.echo(left_text(study, local=session.api is None), err=True)
-        raise
+    with show_progress(f"study {study.study_id}", trials_count(study.spec)) as advance:
+        try:
+            while True:
+                study = await client.study(study.study_id)
+                lines = []
+                if study.waits_for not in (None, waits_for):
+                    lines.append(f"waiting for {study.waits_for}")
+                waits_for = study.waits_for
+                lines += map(_trial_text, study.results[printed_count:])
+                advance(len(study.results) - printed_count)
+                printed_count = len(study.results)
+                for line in lines if session.is_text else ():
+                    typer.echo(line, err=True)
+                if study.ended_at is not None:
+                    return study
+                await asyncio.sleep(_POLL_S)
+        except asyncio.CancelledError:
+            # Raised by Ctrl-C.
+            typer.echo(left_text(study, local=session.api is None), err=True)
+            raise
+
+
+def _trial_text(result: questions.TrialResult) -> str:
+    resets = result.reset_pairs_count
+    received = formatting.rate(result.received_bits_per_second)
+    return f"trial {result.index + 1}: {received}{f', {resets} pairs reset' if resets else ''}"
 
 
 def left_text(study: questions.Study, *, local: bool) -> str:

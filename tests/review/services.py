@@ -18,6 +18,7 @@ import httpx
 
 from broadside.exchange.ports import Entity
 from broadside.exchange.row_text import entity_fields
+from tests.compat.write import ROOT
 from tests.live.free_ports import free_port
 from tests.live.waiting import wait_for
 

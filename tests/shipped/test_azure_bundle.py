@@ -299,7 +299,9 @@ def installer_starts(host: Host) -> int:
 
 def check_heartbeats(range_: Range) -> None:
     """Verify that both agents read their interface, its MTU and the host data in their sandbox."""
-    text = range_.hosts["coordinator"].run(f"{BROADSIDE} agents -o json --api http://127.0.0.1:8080")
+    text = range_.hosts["coordinator"].run(
+        f"{BROADSIDE} agents -o json --api http://127.0.0.1:8080"
+    )
     agents = {load["agent_id"]: load for load in json.loads(text.stdout)}
     assert agents.keys() == {"client", "server"}
     for name, reported in agents.items():
