@@ -104,9 +104,12 @@ def list_tokens(session: Output) -> None:
                 "expires (UTC)": lambda token: (
                     "never" if token.expires_at is None else f"{token.expires_at:%Y-%m-%d %H:%M}"
                 ),
+                "revoked (UTC)": "revoked_at",
             },
             model="broadside.coordinator.auth.static_tokens:Token",
             empty="no token; create one with `broadside token add`",
+            low_priority=["by", "created (UTC)"],
+            wide=["revoked (UTC)"],
             hidden=("sha256",),
         ),
     )
@@ -254,9 +257,11 @@ def list_agents(session: Output) -> None:
                 "state": lambda agent: "enrolled" if agent.revoked_at is None else "revoked",
                 "enrolled (UTC)": "enrolled_at",
                 "join code": "join",
+                "revoked (UTC)": "revoked_at",
             },
             model="broadside.coordinator.agent_gateway.enrolment:Enrolled",
             empty="no agent is enrolled; create a join code with `broadside enroll new`",
+            wide=["revoked (UTC)"],
             hidden=("sha256", "next_sha256"),
         ),
     )

@@ -200,13 +200,15 @@ def _with_options(function: Callable[..., Any]) -> Callable[..., Any]:
         if kind is None:
             return function(**values)
         values["session"] = output = kind(**{name: values.pop(name) for name in options})
-        if output.output == OutputFormat.WIDE:
-            is_unwrapped.set(True)
-        if getattr(output, "watch", False):
-            from broadside.coordinator.cli.repeated_output import repeat
+        before = is_unwrapped.set(getattr(output, "output", None) == OutputFormat.WIDE)
+        try:
+            if getattr(output, "watch", False):
+                from broadside.coordinator.cli.repeated_output import repeat
 
-            return repeat(lambda: function(**values), output.output)
-        return function(**values)
+                return repeat(lambda: function(**values), output.output)
+            return function(**values)
+        finally:
+            is_unwrapped.reset(before)
 
     run.__doc__, _, section = (inspect.getdoc(function) or "").partition("\n\nArgs:\n")
     for name, text in _HELP.findall(section):

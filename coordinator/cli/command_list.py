@@ -136,7 +136,7 @@ _EXAMPLES: Final = {
     "prune": "--older-than 90",
     "study sweep": "native-64-flows --over traffic.streams_count=1,8,64",
     "study search": "scale-180g --min 100G --max 200G",
-    "study ab": "scale-180g --a device.path=firewall --b device.path=bypass",
+    "study ab": "scale-180g --a firewall --b bypass --b-set device.path=bypass",
     "study matrix": "inspection --mode idps-off --mode idps-on --rounds 3",
     "study scaleout": "scale-180g --offer 20G,150G,20G --target 150G",
     "study drill": "burst-280s --switch failover --state standby --at 60",

@@ -58,10 +58,14 @@ def list_letters(
                 "burst": lambda dead: "" if dead.burst_index is None else str(dead.burst_index + 1),
                 "pair": "pair",
                 "description": "description",
+                "dead (UTC)": "dead_at",
+                "server": "target",
+                "claimed by": "claimed_by",
             },
             model="broadside.coordinator.runs.dead_letters:DeadJob",
             empty="no dead letters",
             low_priority=["burst", "pair", "reason"],
+            wide=["dead (UTC)", "server", "claimed by"],
         ),
     )
 
@@ -152,13 +156,15 @@ def audit(session: Session, limit: Limit = 50) -> None:
                 "user": "by",
                 "role": "role",
                 "from": lambda row: row.from_address or "this host",
-                "request": lambda row: f"{row.method} {row.path}",
+                "request": lambda row: f"{row.method} {row.route or row.path}",
                 "run": "run_id",
                 "status": lambda row: "unfinished" if row.status is None else str(row.status),
+                "path": "path",
             },
             model="broadside.coordinator.auth.audit:AuditRow",
             empty="no changes recorded",
             low_priority=["run", "role", "from"],
+            wide=["path"],
         ),
     )
 

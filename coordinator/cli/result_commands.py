@@ -135,12 +135,16 @@ def runs(  # noqa: PLR0913 - options
                 "verdict": _verdict,
                 "received": _received,
                 "complete": "outcome.completeness_ratio",
+                "ended (UTC)": "outcome.ended_at",
+                "labels": lambda header: _pairs_text(header.labels),
+                "device": lambda header: _pairs_text(header.device),
             },
             model="broadside.exchange.records:RunHeader",
             empty="no run matches the filters"
             if filters
             else "no run yet; start one with `broadside launch loopback`",
             low_priority=["scenario", "created (UTC)", "by", "complete"],
+            wide=["ended (UTC)", "labels", "device"],
         ),
         extra=lambda header: {"verdict": header.outcome and header.outcome.verdict},
     )
@@ -183,6 +187,10 @@ def _verdict(header: "RunHeader") -> str:
         return "none yet"
     cancelled = " (cancelled)" if state_of(header) is ListedState.CANCELLED else ""
     return f"{header.outcome.verdict}{cancelled}"
+
+
+def _pairs_text(values: Mapping[str, str]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in sorted(values.items()))
 
 
 def _received(header: "RunHeader") -> str:
@@ -299,10 +307,14 @@ def bursts(session: WatchedSession, run_id: RunArgument, limit: Limit = 100) -> 
                 "firewall": "summary.firewall_bits_per_second",
                 "limiter": "summary.limiter",
                 "verdict": "summary.verdict",
+                "end (UTC)": "status.planned_end_at",
+                "complete": "summary.completeness_ratio",
+                "spread": "summary.start_spread_s",
             },
             model="broadside.coordinator.views.responses:BurstEntry",
             empty="no burst in this run",
             low_priority=["measured", "limiter"],
+            wide=["end (UTC)", "complete", "spread"],
         ),
     )
 
@@ -335,10 +347,16 @@ def pairs(
                 "received": "summary.received_bits_per_second",
                 "complete": "summary.completeness_ratio",
                 "reason": lambda entry: (entry.summary or entry).reason or "",
+                "sent": "summary.sent_bits_per_second",
+                "RTT": "summary.rtt_mean_s",
+                "retransmits": lambda entry: formatting.count(
+                    entry.summary and entry.summary.retransmits_count
+                ),
             },
             model="broadside.coordinator.views.responses:PairEntry",
             empty="no pair in this burst",
             low_priority=["server", "complete"],
+            wide=["sent", "RTT", "retransmits"],
         ),
     )
 
@@ -445,11 +463,16 @@ def agents(session: WatchedSession) -> None:
                     presence.clock and presence.clock.bound_s
                 ),
                 "problem": lambda presence: presence.problem or "; ".join(presence.warnings),
+                "ports": lambda presence: ", ".join(map(str, presence.ports)),
+                "NIC": "nic_bits_per_second",
+                "CPUs": lambda presence: str(presence.cpu_count or ""),
+                "version": "broadside_version",
             },
             model="broadside.exchange.messages:Presence",
             empty="no agent has sent a heartbeat; start one on each host, "
             "see `broadside agent --help`",
             low_priority=["heartbeat (UTC)", "engine", "address", "clock bound"],
+            wide=["ports", "NIC", "CPUs", "version"],
         ),
     )
 

@@ -306,10 +306,15 @@ def scenarios(
                 else "none"
             ),
             "description": "description",
+            "engine": "traffic.engine",
+            "protocol": "traffic.protocol",
+            "direction": "traffic.direction",
+            "layer": "objective.layer",
         },
         model="broadside.coordinator.core.run_spec:RunSpec",
         empty="no scenario",
-        low_priority=["streams", "pairs"],
+        low_priority=["streams", "pairs", "bursts"],
+        wide=["engine", "protocol", "direction", "layer"],
     )
 
     def print_text(_: object) -> None:

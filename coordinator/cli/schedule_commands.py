@@ -97,10 +97,13 @@ def list_schedules(session: WatchedSession) -> None:
                 "zone": "schedule.timezone",
                 "next (UTC)": _next,
                 "runs": _runs,
+                "by": "schedule.created_by",
+                "last run": "schedule.last_run_id",
             },
             model="broadside.coordinator.views.responses:ScheduleView",
             empty="no schedules; add one with `broadside schedule add`",
             low_priority=["runs", "zone", "scenario"],
+            wide=["by", "last run"],
         ),
     )
 

@@ -368,9 +368,15 @@ def list_studies(session: WatchedSession, limit: Limit = 20) -> None:
                 "question": "spec.question.kind",
                 "trials": lambda study: f"{len(study.results)}/{trials_count(study.spec)}",
                 "state": study_state,
+                "scenario": "spec.spec.scenario",
+                "name": "spec.name",
+                "created (UTC)": "created_at",
+                "by": "created_by",
             },
             model="broadside.coordinator.studies.study:Study",
             empty="no study yet; start one with `broadside study sweep`",
+            low_priority=["scenario"],
+            wide=["name", "created (UTC)", "by"],
         ),
     )
 

@@ -173,8 +173,14 @@ def open_console(*, stderr: bool = False) -> Console:
     Args:
         stderr: Print on standard error.
     """
-    has_styles = not os.environ.get("NO_COLOR")
-    console = Console(highlight=False, stderr=stderr, color_system="auto" if has_styles else None)
+    stream = sys.stderr if stderr else sys.stdout
+    console = Console(
+        highlight=False,
+        stderr=stderr,
+        # Not by FORCE_COLOR, because a log cannot show moving lines.
+        force_terminal=stream.isatty(),
+        color_system=None if os.environ.get("NO_COLOR") else "auto",
+    )
     if is_unwrapped.get() or not console.is_terminal:
         console.width = UNWRAPPED_WIDTH
     return console
@@ -194,31 +200,25 @@ def print_table(
         title: Line to print above the table. Can be empty.
         columns: Column titles.
         rows: Cells by row. Missing cells at the end are blank.
-        low_priority: Columns to omit first when the terminal is too narrow. Others follow from the
-            right, then the last column. The first column is always printed.
+        low_priority: Columns to omit first when the terminal is too narrow.
         console: The console to use. Defaults to standard output.
     """
     console = console or open_console()
     rows = [[*row, *([""] * (len(columns) - len(row)))] for row in rows]
     # We should not use markup, because the text can come from other users.
     texts = [[Text(one_line(value)) for value in row] for row in rows]
-    needed = [
-        max(_min_width(text) for text in (Text(name), *(row[index] for row in texts)))
-        for index, name in enumerate(columns)
-    ]
-    shown = list(range(len(columns)))
-    optional = [columns.index(name) for name in low_priority]
-    optional += [index for index in (*shown[-2:0:-1], shown[-1]) if index not in optional]
-    width_left = console.width + _GAP - sum(needed) - _GAP * len(columns)
-    while width_left < 0 and optional and len(shown) > 1:
-        shown.remove(omitted := optional.pop(0))
-        width_left += needed[omitted] + _GAP
+    shown, needed = _fitting_columns(
+        [[Text(name), *(row[index] for row in texts)] for index, name in enumerate(columns)],
+        [columns.index(name) for name in low_priority],
+        console.width,
+    )
+    fits = sum(needed[index] + _GAP for index in shown) <= console.width + _GAP
     table = Table(box=None, pad_edge=False)
     for index in shown:
         widest = max(cell_len(columns[index]), *(row[index].cell_len for row in texts), 0)
         # A shortened run id is useless.
-        fits = width_left >= 0 and widest <= needed[index]
-        table.add_column(columns[index], overflow="fold", no_wrap=fits)
+        no_wrap = fits and widest <= needed[index]
+        table.add_column(columns[index], overflow="fold", no_wrap=no_wrap)
     for row in texts:
         table.add_row(*(row[index] for index in shown))
     if title:
@@ -229,10 +229,42 @@ def print_table(
         console.print(f"not shown: {names}; see `-o wide`", style="dim", markup=False)
 
 
-def _min_width(text: Text) -> int:
-    """Return the width needed to print a cell without breaking a word."""
+def _fitting_columns(
+    columns: Sequence[Sequence[Text]], low_priority: Sequence[int], width: int
+) -> tuple[list[int], list[int]]:
+    """Return the columns that fit into a width, and the width that each column needs.
+
+    Args:
+        columns: Cells by column, with the title.
+        low_priority: Columns to omit first. Then text is wrapped at each word, and others follow
+            from the right, then the last column. The first column always remains.
+        width: Available width.
+    """
+    shown = list(range(len(columns)))
+    others = [index for index in (*shown[-2:0:-1], shown[-1]) if index not in low_priority]
+    needed: list[int] = []
+    # Without priorities, a column is omitted before text is wrapped.
+    last_width = 0 if low_priority else _TEXT_WIDTH
+    for optional, text_width in ((list(low_priority), _TEXT_WIDTH), (others, last_width)):
+        needed = [max(_min_width(text, text_width) for text in texts) for texts in columns]
+        while sum(needed[index] + _GAP for index in shown) > width + _GAP:
+            if not optional or len(shown) == 1:
+                break
+            shown.remove(optional.pop(0))
+        else:
+            break
+    return shown, needed
+
+
+def _min_width(text: Text, text_width: int) -> int:
+    """Return the width needed to print a cell without breaking a word.
+
+    Args:
+        text: The cell.
+        text_width: Minimum width of a cell with several words.
+    """
     longest_part = max(map(cell_len, text.plain.split()), default=0)
-    return max(longest_part, min(text.cell_len, _TEXT_WIDTH))
+    return max(longest_part, min(text.cell_len, text_width))
 
 
 class ProgressLog:

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from broadside.coordinator.cli import app
-from broadside.coordinator.cli.api_errors import closest_match
+from broadside.coordinator.cli.known_names import nearest_names
 from broadside.coordinator.cli.options import complete_chart, complete_field, complete_scenario
 from broadside.exchange.fabric import FabricSettings, open_fabric
 from tests.live.commands import run_command
@@ -18,16 +18,16 @@ RUNS = ["20261120-114500-smoke-7f3a", "20261121-090000-scale-180g-cc93"]
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("20261120-114500-smoke-7f3b", RUNS[0]),
-        ("cc93", RUNS[1]),
-        ("20261121", RUNS[1]),
+        ("20261120-114500-smoke-7f3b", [RUNS[0]]),
+        ("cc93", [RUNS[1]]),
+        ("20261121", [RUNS[1]]),
         # This is ambiguous.
-        ("2026", None),
-        ("nothing", None),
+        ("2026", []),
+        ("nothing", []),
     ],
 )
-def test_closest_match(text: str, expected: str | None) -> None:
-    assert closest_match(text, RUNS) == expected
+def test_nearest_names(text: str, expected: list[str]) -> None:
+    assert nearest_names(text, RUNS) == expected
 
 
 def test_completes_scenarios_fields_and_charts() -> None:
