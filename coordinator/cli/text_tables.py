@@ -212,13 +212,15 @@ def print_table(
         [columns.index(name) for name in low_priority],
         console.width,
     )
-    fits = sum(needed[index] + _GAP for index in shown) <= console.width + _GAP
+    left = console.width + _GAP - sum(needed[index] + _GAP for index in shown)
     table = Table(box=None, pad_edge=False)
     for index in shown:
         widest = max(cell_len(columns[index]), *(row[index].cell_len for row in texts), 0)
         # A shortened run id is useless.
-        no_wrap = fits and widest <= needed[index]
-        table.add_column(columns[index], overflow="fold", no_wrap=no_wrap)
+        extra = min(left, widest - needed[index])
+        width = needed[index] + extra if left >= 0 else None
+        left -= max(0, extra)
+        table.add_column(columns[index], overflow="fold", width=width)
     for row in texts:
         table.add_row(*(row[index] for index in shown))
     if title:

@@ -14,12 +14,14 @@ from typing import Any, Final
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 from broadside.coordinator import scenarios
 from broadside.coordinator.agent_gateway.enrolment import Enrolled, Enrolments, JoinTerms
 from broadside.coordinator.auth.audit import Audit, AuditRow
 from broadside.coordinator.auth.principal import Access
 from broadside.coordinator.auth.static_tokens import Tokens
+from broadside.coordinator.cli import app
 from broadside.coordinator.cli.exit_codes import Exit
 from broadside.coordinator.core.plan.schedule import Schedule
 from broadside.coordinator.studies.study import Study
@@ -302,3 +304,56 @@ def test_unknown_names_have_suggestions(command: Command) -> None:
         ("deadletters explain 99", "there are: 1"),
     ):
         assert suggestion in command(*arguments.split()).stderr
+
+
+COMPLETED: Final = [
+    ("launch smoke --set traffic.proto", {"traffic.protocol=tcp", "traffic.protocol=udp"}),
+    ("launch smoke --set dry_run=", {"dry_run=true", "dry_run=false"}),
+    ("launch smoke --set traffic.direction=rev", {"traffic.direction=reverse"}),
+    ("launch smoke --set scenario=smo", {"scenario=smoke"}),
+    ("launch smoke --set labels.", {"labels.idps=on"}),
+    ("launch smo", {"smoke"}),
+    ("schedule add x --scenario smo", {"smoke"}),
+    ("study ab smoke --a-set dry", {"dry_run=true", "dry_run=false"}),
+    ("study sweep smoke --over traffic.streams", {"traffic.streams_count="}),
+    ("show 20261120", {RUN}),
+    ("compare last 20261119", {OLDER}),
+    ("study show 2026", {SWEPT.study_id}),
+    ("schedule show w", {SCHEDULE}),
+    ("runs --label i", {"idps=on"}),
+    ("runs --verdict inc", {"inconclusive"}),
+    ("runs --output y", {"yaml"}),
+    ("token revoke g", {"grafana-of-the-network-team"}),
+    ("enroll revoke acc", {"accelerated-networking-client-001"}),
+    ("deadletters explain 1", {"1"}),
+    ("lab profile by", {"bypass"}),
+]
+
+
+def completed(shell: str, words: str, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Return what a shell offers after the words, by the protocol of the framework."""
+    text = f"broadside {words}"
+    variables = {"_TYPER_COMPLETE_ARGS": text, "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+    if shell == "bash":
+        # bash splits words at =.
+        parts = text.replace("=", " = ").split()
+        variables |= {"COMP_WORDS": " ".join(parts), "COMP_CWORD": str(len(parts) - 1)}
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    variable = {"_BROADSIDE_COMPLETE": f"complete_{shell}"}
+    done = CliRunner().invoke(app, [], env=variable, prog_name="broadside")
+    return set(re.findall(r'[^\s"()]+', done.stdout)) - {"_arguments", "'*:", ":", "'"}
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize(("words", "expected"), COMPLETED)
+def test_shells_complete_names_and_values(
+    command: Command,
+    shell: str,
+    words: str,
+    expected: set[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if shell == "bash" and "=" in words:
+        expected = {value.partition("=")[2] for value in expected}
+    assert expected <= completed(shell, words, monkeypatch)
