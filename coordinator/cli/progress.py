@@ -21,8 +21,6 @@ Advance = Callable[[float], None]
 class _EndColumn(ProgressColumn):
     """Expected end from the progress so far, or the latest end, and the elapsed time."""
 
-    max_refresh = 0.5
-
     def __init__(self, limit_s: float | None) -> None:
         super().__init__()
         self._limit_s = limit_s

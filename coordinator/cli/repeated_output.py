@@ -65,7 +65,7 @@ def _printer(output: str) -> Iterator[Callable[[str], None]]:
         yield _Changes(is_document=output in _DOCUMENTS).print
         return
     with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
-        yield lambda text: live.update(Text.from_ansi(text, no_wrap=True), refresh=True)
+        yield lambda text: live.update(Text.from_ansi(text), refresh=True)
 
 
 class _Changes:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 import pytest
 import typer
 
-from broadside.coordinator.cli import repeated_output
 from broadside.coordinator.cli.exit_codes import INTERRUPTED
 from broadside.coordinator.cli.repeated_output import repeat
 
@@ -22,7 +21,7 @@ def watched(
             raise KeyboardInterrupt
         typer.echo(remaining.pop(0))
 
-    monkeypatch.setattr(repeated_output.time, "sleep", lambda _: None)
+    monkeypatch.setattr("time.sleep", lambda _: None)
     with pytest.raises(typer.Exit) as ended:
         repeat(command, output)
     return ended
