@@ -2,7 +2,7 @@
 
 ========================= ==========================================================================
 :mod:`command_list`       Names of all commands. A command is imported only when it is used.
-:mod:`session`            Options ``--api``, ``--token-file`` and ``--json``, and the calls of the
+:mod:`session`            Options ``--api``, ``--token-file`` and ``--output``, and the calls of the
                           coordinator with them.
 :mod:`operations`         Coordinator operations, each with its API route: on the local store, or
                           with :mod:`api_client` over HTTP.
@@ -55,6 +55,13 @@ class LazyGroup(TyperGroup):
         for title, commands in GROUPS.items():
             with formatter.section(title):
                 formatter.write_dl([(name, command.help) for name, command in commands.items()])
+
+    def _main_shell_completion(self, *args: Any, **kwargs: Any) -> None:
+        if any(name.endswith("_COMPLETE") for name in os.environ):
+            from broadside.coordinator.cli.shell_completion import use_for_bash
+
+            use_for_bash()
+        super()._main_shell_completion(*args, **kwargs)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         name, command, rest = super().resolve_command(ctx, args)

@@ -4,20 +4,28 @@ They use the store of the coordinator and not the API. A user with access to the
 write these tables anyway. If the API could create tokens, one stolen token could create others.
 """
 
+import contextlib
 from enum import StrEnum
 from typing import Annotated
 
 import typer
 from pydantic import TypeAdapter, ValidationError
 
-from broadside.coordinator.agent_gateway.enrolment import Enrolled, Enrolments, JoinTerms
+from broadside.coordinator.agent_gateway.enrolment import (
+    Enrolled,
+    Enrolments,
+    JoinTerms,
+    Revoked,
+    UnknownAgent,
+)
 from broadside.coordinator.auth.principal import Access
 from broadside.coordinator.auth.static_tokens import Tokens
-from broadside.coordinator.cli.command_group import CommandGroup, Output, print_json
+from broadside.coordinator.cli.command_group import CommandGroup, Output
 from broadside.coordinator.cli.exit_codes import exit_usage, exit_with_error
+from broadside.coordinator.cli.known_names import describe_unknown, require_known
 from broadside.coordinator.cli.options import parse_end_time
 from broadside.coordinator.cli.session import run_on_private, user_name
-from broadside.coordinator.cli.text_tables import ListTable, RowsOption, print_list, print_table
+from broadside.coordinator.cli.text_tables import ListTable, print_list, print_table
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
 from broadside.exchange.fabric import FabricSettings
 from broadside.exchange.messages import Identifier, Role
@@ -68,17 +76,19 @@ def add(
         )
 
     secret = run_on_private(work)
-    if session.as_json:
-        expires_text = None if expires_at is None else expires_at.isoformat()
-        print_json({"name": name, "role": role, "expires_at": expires_text, "token": secret})
-        return
-    until = "never expires" if expires_at is None else f"expires {expires_at:%Y-%m-%d %H:%MZ}"
-    typer.echo(f"token {name} ({role.value}) {until}; it is not shown again:", err=True)
-    typer.echo(secret)
+
+    def print_text(_: object) -> None:
+        until = "never expires" if expires_at is None else f"expires {expires_at:%Y-%m-%d %H:%MZ}"
+        typer.echo(f"token {name} ({role.value}) {until}; it is not shown again:", err=True)
+        typer.echo(secret)
+
+    expires_text = None if expires_at is None else expires_at.isoformat()
+    fields = {"name": name, "role": role.value, "expires_at": expires_text, "token": secret}
+    session.show(fields, print_text)
 
 
 @tokens.command(name="list")
-def list_tokens(session: Output, form: RowsOption = None) -> None:
+def list_tokens(session: Output) -> None:
     """List the tokens by name, without the secrets."""
     now = utc_now()
     print_list(
@@ -94,21 +104,50 @@ def list_tokens(session: Output, form: RowsOption = None) -> None:
                 "expires (UTC)": lambda token: (
                     "never" if token.expires_at is None else f"{token.expires_at:%Y-%m-%d %H:%M}"
                 ),
+                "revoked (UTC)": "revoked_at",
             },
             model="broadside.coordinator.auth.static_tokens:Token",
             empty="no token; create one with `broadside token add`",
+            low_priority=["by", "created (UTC)"],
+            wide=["revoked (UTC)"],
             hidden=("sha256",),
         ),
-        form=form,
     )
 
 
+def _complete_token(incomplete: str) -> list[str]:
+    known: list[str] = []
+    # Shell completion should never print a traceback.
+    with contextlib.suppress(Exception):
+        known = [token.name for token in run_on_private(lambda table: Tokens(table).all())]
+    return [name for name in known if name.startswith(incomplete)]
+
+
+def _complete_enrolled(incomplete: str) -> list[str]:
+    known: list[str] = []
+    with contextlib.suppress(Exception):
+        known = run_on_private(lambda table: _enrolled_names(Enrolments(table)))
+    return [name for name in known if name.startswith(incomplete)]
+
+
+async def _enrolled_names(enrolments: Enrolments) -> list[str]:
+    agents = [agent.agent_id for agent in await enrolments.agents() if agent.revoked_at is None]
+    return agents + [join.name for join in await enrolments.codes()]
+
+
 @tokens.command(name="revoke")
-def revoke_token(name: TokenName) -> None:
+def revoke_token(
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="Name of the token.", autocompletion=_complete_token),
+    ],
+) -> None:
     """Revoke a token.
 
     Every coordinator rejects it within seconds.
     """
+    known = [token.name for token in run_on_private(lambda table: Tokens(table).all())]
+    require_known("token", name, known, "broadside token list")
     run_on_private(lambda table: Tokens(table).revoke(name, now=utc_now()))
     typer.echo(f"token {name} is revoked", err=True)
 
@@ -145,16 +184,17 @@ def new(
             secret, JoinTerms(role, count, expires_at), by=user_name(), now=now
         )
     )
-    if session.as_json:
-        fields = {"name": join.name, "role": role.value, "count": count}
-        print_json({**fields, "expires_at": expires_at.isoformat(), "code": code})
-        return
-    typer.echo(
-        f"join code {join.name} for {count} {role} agent{'s' * (count != 1)}, expires "
-        f"{expires_at:%Y-%m-%d %H:%MZ}; it is not shown again:",
-        err=True,
-    )
-    typer.echo(code)
+
+    def print_text(_: object) -> None:
+        typer.echo(
+            f"join code {join.name} for {count} {role} agent{'s' * (count != 1)}, expires "
+            f"{expires_at:%Y-%m-%d %H:%MZ}; it is not shown again:",
+            err=True,
+        )
+        typer.echo(code)
+
+    fields = {"name": join.name, "role": role.value, "count": count}
+    session.show({**fields, "expires_at": expires_at.isoformat(), "code": code}, print_text)
 
 
 @enrollment.command()
@@ -186,7 +226,7 @@ def new_authority() -> None:
 
 
 @enrollment.command(name="list")
-def list_agents(session: Output, form: RowsOption = None) -> None:
+def list_agents(session: Output) -> None:
     """List the enrolled agents and the valid join codes."""
 
     async def work(table: Table) -> tuple[list[Enrolled], list[list[str]]]:
@@ -217,27 +257,37 @@ def list_agents(session: Output, form: RowsOption = None) -> None:
                 "state": lambda agent: "enrolled" if agent.revoked_at is None else "revoked",
                 "enrolled (UTC)": "enrolled_at",
                 "join code": "join",
+                "revoked (UTC)": "revoked_at",
             },
             model="broadside.coordinator.agent_gateway.enrolment:Enrolled",
             empty="no agent is enrolled; create a join code with `broadside enroll new`",
+            wide=["revoked (UTC)"],
             hidden=("sha256", "next_sha256"),
         ),
-        form=form,
     )
-    if codes and form is None and not session.as_json:
+    if codes and session.is_text:
         print_table("", ["valid code", "role", "used", "agents", "expires", "created by"], codes)
 
 
 @enrollment.command(name="revoke")
 def revoke_agent(
-    name: Annotated[str, typer.Argument(metavar="NAME")],
+    name: Annotated[str, typer.Argument(metavar="NAME", autocompletion=_complete_enrolled)],
 ) -> None:
     """Revoke an agent and its join code, or a join code and all its agents.
 
     Args:
         name: Agent, role.agent, or name of a join code.
     """
-    result = run_on_private(lambda table: Enrolments(table).revoke(name, utc_now()))
+
+    async def work(table: Table) -> Revoked:
+        enrolments = Enrolments(table)
+        try:
+            return await enrolments.revoke(name, utc_now())
+        except UnknownAgent:
+            known = await _enrolled_names(enrolments)
+            exit_usage(describe_unknown("agent or code", name, known, "broadside enroll list"))
+
+    result = run_on_private(work)
     agents = ", ".join(result.agents)
     typer.echo(f"revoked: {agents or f'join code {name}, which no agent has used'}", err=True)
     for code in result.codes:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import httpx
 
-from broadside.coordinator.cli.api_errors import ApiError
+from broadside.coordinator.cli.api_errors import REQUEST_TIMEOUT_S, ApiError
 from broadside.coordinator.cli.operations import Operations, Route, StreamEvent, clean_json
 from broadside.coordinator.cli.terminal_text import cleaned
 from broadside.exchange.http.bounded import ask
@@ -17,8 +17,6 @@ from broadside.exchange.messages import Message
 
 # Limit for lists whose command has no limit option.
 ROWS_MAX_COUNT: Final = 100_000
-# Timeout for responses that read many rows.
-SLOW_TIMEOUT_S: Final = 600.0
 # Size limit of an uncompressed response, twice the largest stored file.
 RESPONSE_MAX_BYTES: Final = 512 * 1_048_576
 _ERROR_MAX_BYTES: Final = 65_536
@@ -54,7 +52,7 @@ class ApiClient(Operations):
         if route.page_count is not None:
             items = await self._pages(path, route.page_count, **rest)
             return [self._parse(route.result, item) for item in items]
-        arguments: dict[str, Any] = {"timeout": SLOW_TIMEOUT_S} if route.is_slow else {}
+        arguments: dict[str, Any] = {"timeout": REQUEST_TIMEOUT_S} if route.is_slow else {}
         message = next((value for value in rest.values() if isinstance(value, Message)), None)
         if message is not None:
             arguments["content"] = message.to_json()
@@ -147,7 +145,7 @@ class ApiClient(Operations):
                 method,
                 path,
                 RESPONSE_MAX_BYTES,
-                total_s=SLOW_TIMEOUT_S,
+                total_s=REQUEST_TIMEOUT_S,
                 unpacks=True,
                 **arguments,
             )

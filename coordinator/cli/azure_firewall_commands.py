@@ -13,6 +13,7 @@ import typer
 
 from broadside.coordinator.cli.command_group import CommandGroup, Output
 from broadside.coordinator.cli.exit_codes import Exit, exit_usage, exit_with_error
+from broadside.coordinator.cli.progress import show_progress
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
 from broadside.coordinator.device.capacity import (
     Capacity,
@@ -23,7 +24,7 @@ from broadside.coordinator.device.capacity import (
     restore,
 )
 from broadside.coordinator.device.policy_switch import switch_policy
-from broadside.coordinator.device.resource_manager import ResourceError, ResourceRefused
+from broadside.coordinator.device.resource_manager import PATIENCE_S, ResourceError, ResourceRefused
 from broadside.exchange.outage_log import utc_now
 
 capacity = CommandGroup()
@@ -100,7 +101,8 @@ def set_capacity(
     code = 0
     with _open_firewall(firewall, records) as (opened, record), _interruptible():
         typer.echo(f"setting {limits}; this takes minutes", err=True)
-        previous = raise_capacity(opened, limits, record, utc_now())
+        with show_progress("waiting for Azure", limit_s=PATIENCE_S):
+            previous = raise_capacity(opened, limits, record, utc_now())
         if not context.args:
             option = f" --firewall {firewall}" if firewall else ""
             typer.echo(
@@ -122,7 +124,11 @@ def set_capacity(
 @capacity.command(name="restore")
 def restore_capacity(firewall: Firewall = None, records: Records = None) -> None:
     """Restore the limits from before the first `set`."""
-    with _open_firewall(firewall, records) as (opened, record), _interruptible():
+    with (
+        _open_firewall(firewall, records) as (opened, record),
+        _interruptible(),
+        show_progress("waiting for Azure", limit_s=PATIENCE_S),
+    ):
         previous = restore(opened, record)
     typer.echo(f"restored: {previous}" if previous else "nothing to restore")
 
@@ -196,6 +202,7 @@ def policy_switch(
     if not modes:
         exit_usage("no mode given; use --idps or --threat-intelligence")
     try:
-        switch_policy(policy, modes, CoordinatorSettings())
+        with show_progress("waiting for Azure", limit_s=PATIENCE_S):
+            switch_policy(policy, modes, CoordinatorSettings())
     except ResourceError as error:
         exit_with_error(str(error))

@@ -21,9 +21,15 @@ from broadside.coordinator.backups import (
     scheduled_files,
 )
 from broadside.coordinator.cli.exit_codes import exit_usage, exit_with_error
+from broadside.coordinator.cli.progress import show_progress
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
 from broadside.coordinator.core import formatting
-from broadside.exchange.embedded.backup import BackupUnusable, back_up, unpacked_backup
+from broadside.exchange.embedded.backup import (
+    BackupUnusable,
+    back_up,
+    backup_bytes,
+    unpacked_backup,
+)
 from broadside.exchange.embedded.backup import restore as unpack_backup
 from broadside.exchange.fabric import Fabric, open_fabric
 from broadside.exchange.fabric_settings import FabricSettings
@@ -57,7 +63,9 @@ def backup(
     try:
         if folder is not None:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        names = back_up(FabricSettings().data_dir, file)
+        data_dir = FabricSettings().data_dir
+        with show_progress("copying and packing", backup_bytes(data_dir)) as advance:
+            names = back_up(data_dir, file, advance)
         if folder is not None:
             remove_old_files(folder, settings.backup_keep_count)
     except (BackupUnusable, OSError) as error:
@@ -87,7 +95,8 @@ def restore(
     if file is None:
         exit_usage("FILE: missing; give the backup to restore")
     try:
-        names = unpack_backup(file, data_dir)
+        with show_progress("unpacking and checking", _size(file)) as advance:
+            names = unpack_backup(file, data_dir, advance)
     except (BackupUnusable, OSError) as error:
         exit_with_error(str(error))
     typer.echo(f"{data_dir}: {', '.join(names)}", err=True)
@@ -103,12 +112,20 @@ def _drill(file: Path | None) -> None:
             _fail(BackupKind.DRILL, "no backup in BROADSIDE_BACKUP_DIR; give a FILE")
         file = newest[0]
     try:
-        with unpacked_backup(file) as data_dir:
+        with (
+            show_progress("unpacking and checking", _size(file)) as advance,
+            unpacked_backup(file, advance) as data_dir,
+        ):
             result = asyncio.run(_check_copy(data_dir))
     except (BackupUnusable, OSError, ExchangeError) as error:
         _fail(BackupKind.DRILL, f"drill of {file}: {error}")
     _record_success(BackupKind.DRILL, file, started_at)
     typer.echo(f"{file}: can be restored; {result}", err=True)
+
+
+def _size(file: Path) -> int | None:
+    """Return the size of a file in bytes, or None if it cannot be read."""
+    return file.stat().st_size if file.is_file() else None
 
 
 async def _check_copy(data_dir: Path) -> str:

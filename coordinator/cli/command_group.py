@@ -2,8 +2,8 @@
 
 A command function declares a parameter with :class:`Output` or
 :class:`~broadside.coordinator.cli.session.Session`. :class:`CommandGroup` replaces it with the
-options ``--json``, ``--api`` and ``--token-file``. There is no ``--token``, because every user on a
-host can read the process arguments.
+options ``--output``, ``--api`` and ``--token-file``. There is no ``--token``, because every user on
+a host can read the process arguments.
 """
 
 import copy
@@ -12,14 +12,16 @@ import inspect
 import json
 import re
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, TypeVar, get_args, get_origin
 
 import typer
 
 from broadside.coordinator.cli.exit_codes import exit_usage
+from broadside.coordinator.cli.terminal_text import is_unwrapped
 
 TOKEN: Final = "BROADSIDE_TOKEN"  # noqa: S105 - name of a variable
 _SECRET_MAX_CHARS: Final = 16_384
@@ -45,9 +47,39 @@ TokenFile = Annotated[
         f"default: the variable {TOKEN}.",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print only JSON on standard output.")]
 
-JSON_OPTION: Final[Mapping[str, Any]] = {"as_json": Json}
+
+class OutputFormat(StrEnum):
+    """Output format of a command.
+
+    Attributes:
+        TABLE: Text that fits into the terminal.
+        WIDE: Text with all columns, however long a line is.
+    """
+
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+    CSV = "csv"
+    ARROW = "arrow"
+    PARQUET = "parquet"
+
+
+class ResultFormat(StrEnum):
+    """Output format of a command that also writes Markdown."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+    CSV = "csv"
+    MD = "md"
+
+
+_OUTPUT_OPTION: Final = typer.Option("--output", "-o", help="Output format.")
+OUTPUT_OPTION: Final[Mapping[str, Any]] = {"output": Annotated[OutputFormat, _OUTPUT_OPTION]}
+RESULT_OPTION: Final[Mapping[str, Any]] = {"output": Annotated[ResultFormat, _OUTPUT_OPTION]}
 CONNECTION_OPTIONS: Final[Mapping[str, Any]] = {"api": Api, "token_file": TokenFile}
 
 
@@ -56,26 +88,58 @@ class Output:
     """Output format of one command.
 
     Attributes:
-        as_json: Print JSON instead of text.
+        output: The format.
         options: Options of a command with a parameter of this class.
     """
 
-    options: ClassVar[Mapping[str, Any]] = JSON_OPTION
-    as_json: bool = False
+    options: ClassVar[Mapping[str, Any]] = OUTPUT_OPTION
+    output: OutputFormat | ResultFormat = OutputFormat.TABLE
 
-    def show(self, value: T, print_text: Callable[[T], object]) -> None:
-        """Print a value as JSON if ``--json`` is set, otherwise with ``print_text``."""
-        if self.as_json:
-            print_json(value)
-        else:
+    @property
+    def is_text(self) -> bool:
+        """Return True if the output is text for a person."""
+        return self.output in (OutputFormat.TABLE, OutputFormat.WIDE)
+
+    def show(
+        self,
+        value: T,
+        print_text: Callable[[T], object],
+        *,
+        rows: "tuple[Callable[[T], Sequence[Any]], str] | None" = None,
+    ) -> None:
+        """Print a value in the format of ``--output``.
+
+        Args:
+            value: A model, or a JSON value.
+            print_text: Function that prints the text.
+            rows: Function that returns the rows of a file, and their type (``module:name``).
+                Defaults to one row with the value.
+        """
+        if self.is_text:
             print_text(value)
+        elif self.output in (OutputFormat.JSON, OutputFormat.YAML):
+            print_document(value, self.output)
+        else:
+            from broadside.coordinator.cli.text_tables import print_rows
+
+            if rows is None:
+                print_rows(value if isinstance(value, list) else [value], self.output)
+            else:
+                print_rows(rows[0](value), self.output, model=rows[1])
 
 
-def print_json(value: object) -> None:
-    """Print one JSON document on standard output."""
+def print_document(value: Any, output: str = OutputFormat.JSON) -> None:
+    """Print a model or a JSON value as one document of JSON or YAML."""
     # By name, because pydantic is slow to import.
     dump = getattr(value, "model_dump_json", None)
-    typer.echo(json.dumps(value, indent=2) if dump is None else dump(indent=2))
+    text = json.dumps(value, indent=2) if dump is None else dump(indent=2)
+    if output == OutputFormat.YAML:
+        import yaml
+
+        dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+        text = yaml.dump(json.loads(text), Dumper=dumper, sort_keys=False, allow_unicode=True)
+        text = text.rstrip()
+    typer.echo(text)
 
 
 def read_secret(option: str, path: Path) -> str:
@@ -128,14 +192,23 @@ def _with_options(function: Callable[..., Any]) -> Callable[..., Any]:
     signature = inspect.signature(function, eval_str=True)
     parameters = dict(signature.parameters)
     session = parameters.pop("session", None)
-    options = {} if session is None else _options_of(session.annotation)
+    kind, options = (None, {}) if session is None else _session_type(session.annotation)
+    defaults = {} if kind is None else {field.name: field.default for field in fields(kind)}
 
     @functools.wraps(function)
     def run(**values: Any) -> Any:
-        if session is not None:
-            kind = get_args(session.annotation) or (session.annotation,)
-            values["session"] = kind[0](**{name: values.pop(name) for name in options})
-        return function(**values)
+        if kind is None:
+            return function(**values)
+        values["session"] = output = kind(**{name: values.pop(name) for name in options})
+        before = is_unwrapped.set(getattr(output, "output", None) == OutputFormat.WIDE)
+        try:
+            if getattr(output, "watch", False):
+                from broadside.coordinator.cli.repeated_output import repeat
+
+                return repeat(lambda: function(**values), output.output)
+            return function(**values)
+        finally:
+            is_unwrapped.reset(before)
 
     run.__doc__, _, section = (inspect.getdoc(function) or "").partition("\n\nArgs:\n")
     for name, text in _HELP.findall(section):
@@ -144,7 +217,7 @@ def _with_options(function: Callable[..., Any]) -> Callable[..., Any]:
         inspect.Parameter(
             name,
             inspect.Parameter.KEYWORD_ONLY,
-            default=False if name == "as_json" else None,
+            default=defaults[name],
             annotation=annotation,
         )
         for name, annotation in options.items()
@@ -156,11 +229,12 @@ def _with_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def _options_of(annotation: Any) -> Mapping[str, Any]:
-    """Return the options of a class, or those in an annotation."""
+def _session_type(annotation: Any) -> tuple[type[Any], Mapping[str, Any]]:
+    """Return the class of a session parameter, and its options or those in the annotation."""
     if get_origin(annotation) is Annotated:
-        return dict(get_args(annotation)[1])
-    return dict(annotation.options)
+        kind, options = get_args(annotation)
+        return kind, options
+    return annotation, annotation.options
 
 
 def _with_help(parameter: inspect.Parameter, text: str) -> inspect.Parameter:

@@ -7,10 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from broadside.coordinator.cli.api_errors import closest_match
+from broadside.coordinator.cli.command_group import ResultFormat
 from broadside.coordinator.cli.exit_codes import exit_usage
-from broadside.coordinator.cli.options import Format, FormatOption, Junit, parse_timezone
-from broadside.coordinator.cli.session import Session, resolve_run
+from broadside.coordinator.cli.known_names import SEARCHED_RUNS_COUNT, require_known
+from broadside.coordinator.cli.options import Junit, parse_timezone
+from broadside.coordinator.cli.session import (
+    ResultSession,
+    complete_label,
+    complete_run,
+    resolve_run,
+)
 from broadside.coordinator.cli.text_tables import print_table
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.comparison import Comparison, Metric, evaluate_gate, parse_gate
@@ -23,20 +29,22 @@ from broadside.exchange.records import RunHeader
 if TYPE_CHECKING:
     from broadside.coordinator.cli.operations import Operations
 
-# Number of the newest runs to search for labels.
-_SEARCHED_RUNS_COUNT: Final = 1000
 _CLOCK: Final = re.compile(r"\d{1,2}:\d{2}(:\d{2})?")
 
 
 def compare(  # noqa: PLR0913 - options
-    session: Session,
-    run_ids: Annotated[list[str] | None, typer.Argument(metavar="[RUN]...")] = None,
-    labels: Annotated[list[str] | None, typer.Option("--label", metavar="NAME[=VALUE]")] = None,
+    session: ResultSession,
+    run_ids: Annotated[
+        list[str] | None, typer.Argument(metavar="[RUN]...", autocompletion=complete_run)
+    ] = None,
+    labels: Annotated[
+        list[str] | None,
+        typer.Option("--label", metavar="NAME[=VALUE]", autocompletion=complete_label),
+    ] = None,
     split_at: Annotated[str | None, typer.Option(metavar="TIME")] = None,
     timezone: str | None = None,
     fail_if: Annotated[list[str] | None, typer.Option(metavar="GATE")] = None,
     junit: Junit = None,
-    form: FormatOption = Format.TEXT,
 ) -> None:
     """Compare runs or groups of bursts.
 
@@ -61,7 +69,7 @@ def compare(  # noqa: PLR0913 - options
     async def work(client: "Operations") -> Comparison:
         runs = [await resolve_run(client, run_id) for run_id in named]
         if labels:
-            request = _by_label(await client.runs(_SEARCHED_RUNS_COUNT), runs, labels)
+            request = _by_label(await client.runs(SEARCHED_RUNS_COUNT), runs, labels)
         elif split_at is not None:
             request = await _by_time(client, runs, split_at, zone)
         else:
@@ -74,12 +82,13 @@ def compare(  # noqa: PLR0913 - options
         results = [evaluate_gate(gate, comparison) for gate in gates]
     except ValueError as error:
         exit_usage(f"--fail-if {error}")
-    if form is Format.MD and not session.as_json:
+    if session.output == ResultFormat.MD:
         from broadside.coordinator.views.markdown import comparison_markdown
 
         typer.echo(comparison_markdown(comparison, results), nl=False)
     else:
-        session.show(comparison, _print_comparison)
+        rows = (lambda one: one.metrics, "broadside.coordinator.core.comparison:Metric")
+        session.show(comparison, _print_comparison, rows=rows)
     for result in results:
         typer.echo(f"{result.verdict.value}: {result.sentence}", err=True)
     if junit is not None:
@@ -127,10 +136,7 @@ def _by_label(
     values = sorted({header.labels[name] for header in labelled})
     chosen = [label.partition("=")[2] for label in labels if "=" in label] or values
     if len(chosen) != 2 or not set(chosen) <= set(values):
-        others = {label for header in headers for label in header.labels} - {name}
-        match = closest_match(name, others)
-        if not values and match:
-            exit_usage(f"--label {name}: no run has this label; did you mean {match}?")
+        require_known("label", name, sorted({one for header in headers for one in header.labels}))
         exit_usage(
             f"--label {' --label '.join(labels)}: the values of {name} are: "
             f"{', '.join(values) or 'none'}; select two: --label {name}=A --label {name}=B"
@@ -155,7 +161,7 @@ async def _by_time(
     last_at = max(burst.planned_end_at for burst in bursts)
     zones = [zone] if zone is not None else [UTC]
     if zone is None:
-        headers = [h for h in await client.runs(_SEARCHED_RUNS_COUNT) if h.run_id in runs]
+        headers = [h for h in await client.runs(SEARCHED_RUNS_COUNT) if h.run_id in runs]
         names = {header.labels.get("timezone", "UTC") for header in headers}
         zones += [parse_zone(name) for name in sorted(names - {"UTC"})]
     at = _split_time(text, zones, first_at, last_at)

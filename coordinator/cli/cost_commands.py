@@ -8,7 +8,7 @@ import typer
 from broadside.coordinator import prices, scenarios
 from broadside.coordinator.cli.exit_codes import exit_usage
 from broadside.coordinator.cli.options import Assignments, Scenario
-from broadside.coordinator.cli.session import RunArgument, Session, user_name
+from broadside.coordinator.cli.session import RunArgument, Session, WatchedSession, user_name
 from broadside.coordinator.cli.text_tables import Column, cells, print_table
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.formatting import dollars
@@ -40,7 +40,7 @@ def estimate(
     session.show(session.call(lambda client: client.estimate(request)), _print_estimate)
 
 
-def price(session: Session, run_id: RunArgument) -> None:
+def price(session: WatchedSession, run_id: RunArgument) -> None:
     """Show the cost of a run.
 
     It prints the cost so far and the expected cost at the end of the run.

@@ -26,7 +26,7 @@ import typer
 from broadside.coordinator import scenarios
 from broadside.coordinator.cli import watch
 from broadside.coordinator.cli.api_errors import ApiError
-from broadside.coordinator.cli.command_group import Output, print_json
+from broadside.coordinator.cli.command_group import Output
 from broadside.coordinator.cli.exit_codes import exit_with_error
 from broadside.coordinator.cli.lab_commands import lab_spec
 from broadside.coordinator.cli.session import Session
@@ -159,16 +159,13 @@ def demo(  # noqa: PLR0913 - options
             summary, previous = _run(options, lab, data_dir, log, session)
     except ApiError as error:
         exit_with_error(str(error))
-    if session.as_json:
-        print_json(report(summary, lab))
-    else:
-        print_summary(summary)
+    session.show(dict(report(summary, lab)), lambda _: print_summary(summary))
     typer.echo("\n" + "\n".join(_next_commands(options, summary, previous, data_dir)), err=True)
     raise typer.Exit(exit_of(summary))
 
 
 def report(summary: RunSummary, lab: "Lab") -> Mapping[str, Any]:
-    """Return the JSON object of ``demo --json``.
+    """Return the JSON object of ``demo --output json``.
 
     Args:
         summary: Summary of the run.
@@ -293,7 +290,7 @@ def _run(
             _follow(
                 options,
                 request,
-                Session(api=site.coordinator.url, as_json=output.as_json),
+                Session(api=site.coordinator.url, output=output.output),
                 site.agents,
                 log,
             )
@@ -319,7 +316,7 @@ async def _follow(
         killer = asyncio.create_task(_kill_one(agents, first_start_at, options, log))
         try:
             summary = await watch.follow(
-                client, status.run_id, local=False, quiet=session.as_json, plain=True
+                client, status.run_id, local=False, quiet=not session.is_text, plain=True
             )
         finally:
             killer.cancel()

@@ -3,10 +3,10 @@
 import asyncio
 import os
 import subprocess
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 from uuid import uuid4
 
 import typer
@@ -26,6 +26,7 @@ from broadside.coordinator.cli.installed_services import (
     unit_checks,
 )
 from broadside.coordinator.cli.lab_commands import lab_checks
+from broadside.coordinator.cli.progress import show_progress
 from broadside.coordinator.cli.telemetry_checks import check_telemetry_sources, failed
 from broadside.coordinator.cli.terminal_text import printable
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
@@ -69,16 +70,19 @@ def doctor(
     Args:
         identity: Only check the permissions of this host on queue and tables for this role.
     """
-    checks = asyncio.run(_checks() if identity is None else _permissions(identity))
-    if session.as_json:
-        typer.echo(TypeAdapter(list[Check]).dump_json(checks, indent=2).decode())
-    for check in checks if not session.as_json else ():
-        mark = "ok  " if check.ok else "FAIL" if check.required else "note"
-        typer.echo(printable(f"{mark} {check.name}: {check.detail}"))
-        if check.fix:
-            typer.echo(printable(f"     fix: {check.fix}"))
+    with show_progress("checking this host", limit_s=SERVICE_CHECK_TIMEOUT_S):
+        checks = asyncio.run(_checks() if identity is None else _permissions(identity))
+    session.show(TypeAdapter(list[Check]).dump_python(checks, mode="json"), _print_checks)
     if any(check.required and not check.ok for check in checks):
         raise typer.Exit(Exit.CANNOT_RUN)
+
+
+def _print_checks(checks: list[Mapping[str, Any]]) -> None:
+    for check in checks:
+        mark = "ok  " if check["ok"] else "FAIL" if check["required"] else "note"
+        typer.echo(printable(f"{mark} {check['name']}: {check['detail']}"))
+        if check["fix"]:
+            typer.echo(printable(f"     fix: {check['fix']}"))
 
 
 async def _permissions(identity: Identity) -> list[Check]:

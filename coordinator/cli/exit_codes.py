@@ -38,7 +38,7 @@ class Exit(IntEnum):
         PASS: Done. For a verdict: pass, or measured if no target was set.
         FAIL: The verdict is fail.
         INCONCLUSIVE: The verdict is inconclusive.
-        USAGE: The command, a field or a value is wrong. Nothing was done.
+        USAGE: The command, a field or a value is wrong, or a name is unknown. Nothing was done.
         CANNOT_RUN: The command is correct, but something that it needs is missing or refused.
     """
 

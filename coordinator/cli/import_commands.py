@@ -9,9 +9,10 @@ import typer
 from pydantic import TypeAdapter, ValidationError
 
 from broadside.coordinator import scenarios
-from broadside.coordinator.cli.command_group import CommandGroup, print_json
+from broadside.coordinator.cli.command_group import CommandGroup
 from broadside.coordinator.cli.exit_codes import Exit, exit_usage, print_error
-from broadside.coordinator.cli.options import parse_timezone
+from broadside.coordinator.cli.options import complete_field, parse_timezone
+from broadside.coordinator.cli.progress import show_progress
 from broadside.coordinator.cli.session import Session, user_name
 from broadside.coordinator.cli.text_tables import Column, cells, print_table
 from broadside.coordinator.core import formatting
@@ -47,6 +48,7 @@ Assignments = Annotated[
         metavar="FIELD=VALUE",
         help="Set a field of objective, device or traffic, such as "
         "objective.target_bits_per_second=180e9; repeatable.",
+        autocompletion=complete_field,
     ),
 ]
 
@@ -126,11 +128,11 @@ def iperf3(  # noqa: PLR0913 - options of the command
         metric: Property of the metric: unit, prefix, aggregation, per, direction, layer, mss_bytes,
             mtu_bytes, counts_lost or lag_s, such as layer=ip; repeatable.
     """
-    recordings, notes = read_files(files)
+    with show_progress("reading", len(files)) as advance:
+        recordings, notes = read_files(files, advance)
     if all(recording.state is RecordingState.UNREADABLE for recording in recordings):
         results = tuple(describe(recording) for recording in recordings)
-        if session.as_json:
-            print_json(ImportedRecordings(run_id=None, files=results))
+        session.show(ImportedRecordings(run_id=None, files=results), lambda _: None)
         for result in results:
             print_error(f"{result.file}: {result.reason}")
         raise typer.Exit(Exit.USAGE)
@@ -252,7 +254,7 @@ def _print_lines(lines: Sequence[str]) -> None:
     for line in lines[:_PRINTED_MAX]:
         typer.echo(f"- {line}")
     if len(lines) > _PRINTED_MAX:
-        typer.echo(f"- and {len(lines) - _PRINTED_MAX} more; --json prints all")
+        typer.echo(f"- and {len(lines) - _PRINTED_MAX} more; `-o json` prints all")
 
 
 def _print_end(run_id: str | None, verdict: str, findings: Sequence[Finding]) -> None:

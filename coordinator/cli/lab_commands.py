@@ -5,8 +5,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from broadside.coordinator.cli.command_group import CommandGroup, Output, print_json
+from broadside.coordinator.cli.command_group import CommandGroup, Output
 from broadside.coordinator.cli.exit_codes import exit_with_error
+from broadside.coordinator.cli.known_names import require_known
+from broadside.coordinator.cli.options import complete_profile
+from broadside.coordinator.cli.text_tables import print_table
 from broadside.exchange.checks import Check
 from broadside.exchange.programs import module_command
 
@@ -61,32 +64,34 @@ def up(
         rights.hold(PREFIX)
         rights.join(PREFIX, module_command("broadside.coordinator", *sys.argv[1:]))
     built = network.up(lab_spec(pairs, PREFIX, scale, firewall_gbit * 1e9))
-    if session.as_json:
-        hosts = [
-            {
-                "name": host.name,
-                "role": host.role.value,
-                "namespace": host.namespace,
-                "address": host.address,
-                "chrony": host.chrony,
-            }
-            for host in built.hosts
-        ]
-        fields = {"prefix": PREFIX, "pairs": pairs, "scale": scale}
-        fields |= {"ledger_path": str(built.ledger_path), "hosts": hosts}
-        print_json({**fields, "limits": list(built.limits)})
-        return
-    typer.echo(
-        f"lab {PREFIX}: {pairs} + {pairs} hosts at 1:{scale}, firewall in namespace "
-        f"{built.firewall_namespace}, device counter {built.ledger_path}"
-    )
-    for limit in built.limits:
-        typer.echo(f"note: {limit}")
+    hosts = [
+        {
+            "name": host.name,
+            "role": host.role.value,
+            "namespace": host.namespace,
+            "address": host.address,
+            "chrony": host.chrony,
+        }
+        for host in built.hosts
+    ]
+
+    def print_text(_: object) -> None:
+        typer.echo(
+            f"lab {PREFIX}: {pairs} + {pairs} hosts at 1:{scale}, firewall in namespace "
+            f"{built.firewall_namespace}, device counter {built.ledger_path}"
+        )
+        for limit in built.limits:
+            typer.echo(f"note: {limit}")
+
+    fields = {"prefix": PREFIX, "pairs": pairs, "scale": scale}
+    fields |= {"ledger_path": str(built.ledger_path), "hosts": hosts}
+    session.show({**fields, "limits": list(built.limits)}, print_text)
 
 
 @app.command()
 def profile(
-    name: Annotated[str | None, typer.Argument()] = None,
+    session: Output,
+    name: Annotated[str | None, typer.Argument(autocompletion=complete_profile)] = None,
     prefix: str | None = None,
 ) -> None:
     """Apply a profile to the device and the path of the lab, or list the profiles.
@@ -100,14 +105,25 @@ def profile(
 
     prefix = prefix or PREFIX
     if name is None:
-        for known, described in profiles.PROFILES.items():
-            typer.echo(f"{known:12} {described.description}")
+        known = [
+            {"profile": one, "description": described.description}
+            for one, described in profiles.PROFILES.items()
+        ]
+        session.show(known, _print_profiles)
         return
+    require_known("profile", name, profiles.PROFILES, "broadside lab profile")
     lab = network.status(prefix).lab
     if lab is None:
         exit_with_error(f"lab {prefix}: not found; run `broadside lab up`")
     applied = profiles.apply(lab, name)
-    typer.echo(f"lab {prefix}: {name}: {applied.description}")
+    session.show(
+        {"lab": prefix, "profile": name, "description": applied.description},
+        lambda _: typer.echo(f"lab {prefix}: {name}: {applied.description}"),
+    )
+
+
+def _print_profiles(profiles: list[dict[str, str]]) -> None:
+    print_table("", list(profiles[0]), [list(profile.values()) for profile in profiles])
 
 
 @app.command()
@@ -140,18 +156,20 @@ def down(session: Output) -> None:
                 }
             )
             remaining += report.left
-    if session.as_json:
-        print_json(removed)
-    elif not removed:
+    session.show(removed, _print_removed)
+    if remaining:
+        exit_with_error(f"could not remove: {'; '.join(remaining)}")
+
+
+def _print_removed(labs: list[dict[str, Any]]) -> None:
+    if not labs:
         typer.echo("no lab found")
-    for lab in removed if not session.as_json else ():
+    for lab in labs:
         more = ", and their user namespace" if lab["user_namespace_ended"] else ""
         typer.echo(
             f"lab {lab['prefix']}: removed {lab['namespaces_count']} namespaces and "
             f"{lab['processes_count']} processes{more}"
         )
-    if remaining:
-        exit_with_error(f"could not remove: {'; '.join(remaining)}")
 
 
 def lab_checks() -> list[Check]:

@@ -8,10 +8,9 @@ from pydantic import ValidationError
 from broadside.coordinator.cli.command_group import CommandGroup
 from broadside.coordinator.cli.exit_codes import exit_usage
 from broadside.coordinator.cli.options import Limit
-from broadside.coordinator.cli.session import Session
+from broadside.coordinator.cli.session import Session, WatchedSession, complete_dead_letter
 from broadside.coordinator.cli.text_tables import (
     ListTable,
-    RowsOption,
     cells,
     print_list,
     print_table,
@@ -29,15 +28,19 @@ _PURGED_COUNT: Final = 1000
 dead_letters = CommandGroup()
 
 SequenceNumber = Annotated[
-    int, typer.Argument(metavar="SEQ", help="Number shown by `deadletters list`.")
+    int,
+    typer.Argument(
+        metavar="SEQ",
+        help="Number shown by `deadletters list`.",
+        autocompletion=complete_dead_letter,
+    ),
 ]
 
 
 @dead_letters.command(name="list")
 def list_letters(
-    session: Session,
+    session: WatchedSession,
     limit: Annotated[int, typer.Option(min=1, max=1000)] = 50,
-    form: RowsOption = None,
 ) -> None:
     """List dead letters, oldest first.
 
@@ -55,12 +58,15 @@ def list_letters(
                 "burst": lambda dead: "" if dead.burst_index is None else str(dead.burst_index + 1),
                 "pair": "pair",
                 "description": "description",
+                "dead (UTC)": "dead_at",
+                "server": "target",
+                "claimed by": "claimed_by",
             },
             model="broadside.coordinator.runs.dead_letters:DeadJob",
             empty="no dead letters",
             low_priority=["burst", "pair", "reason"],
+            wide=["dead (UTC)", "server", "claimed by"],
         ),
-        form=form,
     )
 
 
@@ -136,7 +142,7 @@ def purge(
     session.show({"purged_count": total}, lambda _: typer.echo(text))
 
 
-def audit(session: Session, limit: Limit = 50, form: RowsOption = None) -> None:
+def audit(session: Session, limit: Limit = 50) -> None:
     """List changes, newest first.
 
     Each row has the user, the request, its source address and its HTTP status.
@@ -150,15 +156,16 @@ def audit(session: Session, limit: Limit = 50, form: RowsOption = None) -> None:
                 "user": "by",
                 "role": "role",
                 "from": lambda row: row.from_address or "this host",
-                "request": lambda row: f"{row.method} {row.path}",
+                "request": lambda row: f"{row.method} {row.route or row.path}",
                 "run": "run_id",
                 "status": lambda row: "unfinished" if row.status is None else str(row.status),
+                "path": "path",
             },
             model="broadside.coordinator.auth.audit:AuditRow",
             empty="no changes recorded",
             low_priority=["run", "role", "from"],
+            wide=["path"],
         ),
-        form=form,
     )
 
 

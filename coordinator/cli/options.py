@@ -4,13 +4,13 @@ import os
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
 from broadside.coordinator.cli.exit_codes import exit_usage
+from broadside.coordinator.cli.session import complete_label
 from broadside.coordinator.imports.time_text import parse_zone
 
 _UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -24,10 +24,22 @@ def complete_scenario(incomplete: str) -> Sequence[str]:
 
 
 def complete_field(incomplete: str) -> Sequence[str]:
-    """Return the run specification fields that ``--set`` accepts."""
+    """Return fields that ``--set`` accepts, with their values if only one field is possible."""
     from broadside.coordinator import scenarios
 
-    return [f"{name}=" for name in scenarios.fields() if name.startswith(incomplete)]
+    name, equals, _ = incomplete.partition("=")
+    found = [name] if equals else [f for f in scenarios.settable_fields() if f.startswith(name)]
+    values = scenarios.known_values(found[0]) if len(found) == 1 else []
+    texts = [f"{found[0]}={value}" for value in values] or [f"{field}=" for field in found]
+    return [text for text in texts if text.startswith(incomplete)]
+
+
+def complete_assignment(context: typer.Context, incomplete: str) -> Sequence[str]:
+    """Return fields and values for ``--set``, with the labels of the newest runs."""
+    if not incomplete.startswith("labels."):
+        return complete_field(incomplete)
+    prefix, label = incomplete[:7], incomplete[7:]
+    return [prefix + one for one in complete_label(context, label)]
 
 
 def complete_chart(incomplete: str) -> Sequence[str]:
@@ -37,19 +49,19 @@ def complete_chart(incomplete: str) -> Sequence[str]:
     return [name for name in CHARTS if name.startswith(incomplete)]
 
 
+def complete_profile(incomplete: str) -> Sequence[str]:
+    """Return the profiles of the lab that start with the given text."""
+    from broadside.lab.profiles import PROFILES
+
+    return [name for name in PROFILES if name.startswith(incomplete)]
+
+
 def _require_writable(path: Path | None) -> Path | None:
     """Reject a path that is not writable before a run is launched."""
     if path is not None and (path.is_dir() or not os.access(path.parent, os.W_OK)):
         reason = "it is a folder" if path.is_dir() else f"{path.parent} is not a writable folder"
         exit_usage(f"--junit {path}: {reason}; give a file that can be written")
     return path
-
-
-class Format(StrEnum):
-    """Format of a command result."""
-
-    TEXT = "text"
-    MD = "md"
 
 
 Scenario = Annotated[
@@ -64,7 +76,7 @@ Assignments = Annotated[
         "--set",
         metavar="FIELD=VALUE",
         help="Override a field of the scenario; repeatable.",
-        autocompletion=complete_field,
+        autocompletion=complete_assignment,
     ),
 ]
 Burst = Annotated[int, typer.Option("--burst", min=1, help="Number of the burst, from 1.")]
@@ -82,7 +94,6 @@ Junit = Annotated[
         help="Also write the result as JUnit XML.",
     ),
 ]
-FormatOption = Annotated[Format, typer.Option("--format", help="Output format; md is Markdown.")]
 
 
 def parse_timezone(text: str) -> tzinfo:

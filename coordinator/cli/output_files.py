@@ -43,17 +43,19 @@ class ReportFormat(StrEnum):
         return "json" if self is ReportFormat.JSON else "html"
 
 
-Output = Annotated[
+OutputFile = Annotated[
     Path | None,
-    typer.Option("--output", "-o", metavar="FILE", help="Output file, - for standard output."),
+    typer.Option("--file", "-f", metavar="FILE", help="Output file, - for standard output."),
 ]
-ChartOutput = Annotated[
+ChartFile = Annotated[
     Path | None,
-    typer.Option("--output", "-o", metavar="FILE", help="Output file (.png, .svg or .json)."),
+    typer.Option("--file", "-f", metavar="FILE", help="Output file (.png, .svg or .json)."),
 ]
 ReportFormatOption = Annotated[
     ReportFormat | None,
-    typer.Option("--format", help="Output format; default: by the file extension, else html."),
+    typer.Option(
+        "--output", "-o", help="Output format; default: by the file extension, else html."
+    ),
 ]
 
 
@@ -69,17 +71,22 @@ def save_chart(
         width: Width in pixels.
         height: Height in pixels.
     """
-    from broadside.coordinator.views.browser import render_png
+    from broadside.coordinator.cli.progress import show_progress
+    from broadside.coordinator.views.browser import BROWSER_TIMEOUT_S, render_png
     from broadside.coordinator.views.charts.svg import standalone
 
     if output.suffix == ".json":
         save(chart.model_dump_json().encode(), output)
         return
     if output.suffix not in (".svg", ".png"):
-        exit_usage(f"--output {output}: use the extension .png, .svg or .json")
+        exit_usage(f"--file {output}: use the extension .png, .svg or .json")
     drawing = standalone(chart.figure, width=width, height=height, theme=theme)
     is_png = output.suffix == ".png"
-    save(render_png(drawing, width, height) if is_png else drawing.encode(), output)
+    if is_png:
+        with show_progress("drawing", limit_s=BROWSER_TIMEOUT_S):
+            save(render_png(drawing, width, height), output)
+    else:
+        save(drawing.encode(), output)
 
 
 def save(body: bytes, output: Path | None) -> None:
@@ -90,7 +97,7 @@ def save(body: bytes, output: Path | None) -> None:
     try:
         output.write_bytes(body)
     except OSError as error:
-        exit_usage(f"--output {output}: {error.strerror}; give a file that can be written")
+        exit_usage(f"--file {output}: {error.strerror}; give a file that can be written")
     typer.echo(f"wrote {output} ({formatting.size(len(body))})", err=True)
 
 
@@ -104,9 +111,11 @@ def save_report(name: str, body: bytes, format: ReportFormat, output: Path | Non
         output: File, `-` for standard output, or None for the default name.
     """
     if format is ReportFormat.PDF:
-        from broadside.coordinator.views.browser import print_pdf
+        from broadside.coordinator.cli.progress import show_progress
+        from broadside.coordinator.views.browser import BROWSER_TIMEOUT_S, print_pdf
 
-        body = print_pdf(body.decode())
+        with show_progress("printing", limit_s=BROWSER_TIMEOUT_S):
+            body = print_pdf(body.decode())
     save(body, output or Path(f"{name}.{format.value}"))
 
 
@@ -130,8 +139,8 @@ def format_of(output: Path | None, formats: type[_F]) -> _F | None:
     except ValueError:
         known = ", ".join(f".{one.value}" for one in formats)
         exit_usage(
-            f"--output {output}: the extension {output.suffix!r} is not one of {known}; "
-            "use one of them, or give --format"
+            f"--file {output}: the extension {output.suffix!r} is not one of {known}; "
+            "use one of them, or give --output"
         )
 
 

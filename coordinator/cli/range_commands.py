@@ -17,6 +17,7 @@ import typer
 
 from broadside.coordinator.cli import terraform as tf
 from broadside.coordinator.cli.exit_codes import Exit, exit_with_error
+from broadside.coordinator.cli.progress import show_progress
 from broadside.coordinator.cli.range_checks import (
     READY_WITHIN_S,
     describe_parked_cost,
@@ -131,7 +132,8 @@ def up(  # noqa: PLR0913 - options
     if not dry_run:
         _upload(directory)
         if ready_within_s:
-            _wait_ready(directory, ready_within_s)
+            with show_progress("waiting for agents and coordinator", limit_s=ready_within_s):
+                _wait_ready(directory, ready_within_s)
         typer.echo("the range is up; to destroy it: broadside down")
 
 
@@ -491,12 +493,13 @@ class RemainingResources:
     def wait(self, timeout_s: float) -> bool:
         """Wait until Azure lists no resource. Return False after ``timeout_s`` seconds."""
         end_s = time.monotonic() + timeout_s
-        while any(remaining := self.list()):
-            if time.monotonic() >= end_s:
-                return False
-            count = sum(map(len, remaining))
-            typer.echo(f"{count} resources are still listed; checking again", err=True)
-            time.sleep(min(POLL_INTERVAL_S, max(0.0, end_s - time.monotonic())))
+        with show_progress("waiting for Azure", limit_s=timeout_s):
+            while any(remaining := self.list()):
+                if time.monotonic() >= end_s:
+                    return False
+                count = sum(map(len, remaining))
+                typer.echo(f"{count} resources are still listed; checking again", err=True)
+                time.sleep(min(POLL_INTERVAL_S, max(0.0, end_s - time.monotonic())))
         return True
 
     def delete(self, yes: bool) -> bool:

@@ -5,12 +5,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from broadside.coordinator.cli.command_group import print_json
 from broadside.coordinator.cli.exit_codes import exit_usage
 from broadside.coordinator.cli.options import complete_chart
 from broadside.coordinator.cli.output_files import (
-    ChartOutput,
-    Output,
+    ChartFile,
+    OutputFile,
     ReportFormat,
     ReportFormatOption,
     format_of,
@@ -18,8 +17,9 @@ from broadside.coordinator.cli.output_files import (
     save_chart,
     save_report,
 )
+from broadside.coordinator.cli.progress import show_progress
 from broadside.coordinator.cli.session import ApiSession, RunArgument, Session
-from broadside.coordinator.cli.text_tables import print_table
+from broadside.coordinator.cli.text_tables import ListTable, print_list
 from broadside.coordinator.views.charts import Theme
 from broadside.coordinator.views.tables import TABLES, Format
 
@@ -32,26 +32,26 @@ def report(
     session: ApiSession,
     run_id: RunArgument,
     format: ReportFormatOption = None,
-    output: Output = None,
+    file: OutputFile = None,
 ) -> None:
     """Write the report of a run to a file."""
-    chosen = ReportFormat.choose(format, output)
+    chosen = ReportFormat.choose(format, file)
 
     async def work(client: "Operations", resolved: str) -> tuple[str, bytes]:
         return resolved, await client.report(resolved, chosen.requested)
 
-    save_report(*session.call_run(run_id, work), chosen, output)
+    save_report(*session.call_run(run_id, work), chosen, file)
 
 
 def export(
     session: ApiSession,
     run_id: RunArgument,
-    format: Annotated[Format | None, typer.Option("--format")] = None,
+    format: Annotated[Format | None, typer.Option("--output", "-o")] = None,
     table: Annotated[
         str,
         typer.Option(help=f"Table of a csv, parquet or arrow file: {', '.join(TABLES)}, or all."),
     ] = "all",
-    output: Annotated[Path | None, typer.Option("--output", "-o")] = None,
+    file: Annotated[Path | None, typer.Option("--file", "-f")] = None,
 ) -> None:
     """Write the results of a run as tables.
 
@@ -59,38 +59,41 @@ def export(
 
     Args:
         format: Output format; default: by the file extension, else csv.
-        output: Output file, - for standard output; a folder with --table all.
+        file: Output file, - for standard output; a folder with --table all.
     """
-    chosen = format or format_of(output, Format) or Format.CSV
+    chosen = format or format_of(file, Format) or Format.CSV
     if table not in (*TABLES, "all"):
         exit_usage(f"--table {table!r}: not a table; use {', '.join(TABLES)} or all")
     tables = TABLES[:1] if chosen.is_single_file else TABLES if table == "all" else (table,)
-    if len(tables) > 1 and output is not None and (str(output) == "-" or output.suffix):
+    if len(tables) > 1 and file is not None and (str(file) == "-" or file.suffix):
         exit_usage(
-            f"--output {output}: a {chosen.value} file can have only one table; select it with "
+            f"--file {file}: a {chosen.value} file can have only one table; select it with "
             "--table, or give a folder"
         )
 
     async def work(client: "Operations", resolved: str) -> tuple[str, dict[str, bytes]]:
-        return resolved, {
-            name: await client.export(resolved, chosen.value, name) for name in tables
-        }
+        bodies = {}
+        with show_progress("exporting", len(tables)) as advance:
+            for name in tables:
+                bodies[name] = await client.export(resolved, chosen.value, name)
+                advance(1)
+        return resolved, bodies
 
-    resolved, files = session.call_run(run_id, work)
+    resolved, files = session.call_run(run_id, work, has_progress=True)
     for name, body in files.items():
         table_name = "" if chosen.is_single_file else f"-{name}"
         file_name = f"{resolved}{table_name}.{chosen.value}"
-        if len(files) > 1 and output is not None:
-            output.mkdir(parents=True, exist_ok=True)
-        in_folder = output is None or len(files) > 1 or output.is_dir()
-        save(body, (output or Path()) / file_name if in_folder and str(output) != "-" else output)
+        if len(files) > 1 and file is not None:
+            file.mkdir(parents=True, exist_ok=True)
+        in_folder = file is None or len(files) > 1 or file.is_dir()
+        save(body, (file or Path()) / file_name if in_folder and str(file) != "-" else file)
 
 
 def chart(  # noqa: PLR0913 - options
     session: Session,
     run_id: RunArgument,
     name: Annotated[str | None, typer.Argument(autocompletion=complete_chart)] = None,
-    output: ChartOutput = None,
+    file: ChartFile = None,
     burst: Annotated[int, typer.Option(min=1)] = 1,
     theme: Theme = Theme.LIGHT,
     width: Annotated[int, typer.Option(min=200, max=4000)] = 1100,
@@ -120,19 +123,24 @@ def chart(  # noqa: PLR0913 - options
         return resolved, await client.chart(resolved, name, number)
 
     resolved, drawing = session.call_run(run_id, work)
-    if session.as_json:
-        print_json(drawing)
-        return
-    output = output or Path(f"{resolved}-{name}.png")
-    save_chart(drawing, output, theme=theme, width=width, height=height)
+    path = file or Path(f"{resolved}-{name}.png")
+    session.show(
+        drawing, lambda one: save_chart(one, path, theme=theme, width=width, height=height)
+    )
 
 
 def _list_charts(session: Session, run_id: str) -> None:
     from broadside.coordinator.views.charts import catalogue
 
-    if session.as_json:
-        print_json([entry.model_dump() for entry in catalogue()])
-        return
-    rows = [[entry.name, entry.kind, entry.description] for entry in catalogue()]
-    print_table("", ["chart", "of a", "content"], rows)
-    typer.echo(f"\nto write one: broadside chart {run_id} {rows[0][0]}")
+    charts = list(catalogue())
+    print_list(
+        session,
+        charts,
+        ListTable(
+            columns={"chart": "name", "of a": "kind", "content": "description"},
+            model="broadside.coordinator.views.charts.catalogue:ChartEntry",
+            empty="no chart",
+        ),
+    )
+    if session.is_text:
+        typer.echo(f"\nto write one: broadside chart {run_id} {charts[0].name}")

@@ -1,23 +1,33 @@
 """Commands that print runs, bursts, pairs, seconds, reconciliation, agents and raw output."""
 
+import json
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from broadside.coordinator.cli.command_group import print_json
+from broadside.coordinator.cli.command_group import OutputFormat
 from broadside.coordinator.cli.exit_codes import exit_usage
-from broadside.coordinator.cli.options import Burst, Limit, parse_time_option
-from broadside.coordinator.cli.session import ApiSession, RunArgument, Session
+from broadside.coordinator.cli.known_names import (
+    SEARCHED_RUNS_COUNT,
+    require_known,
+    require_known_filters,
+)
+from broadside.coordinator.cli.options import Burst, Limit, complete_scenario, parse_time_option
+from broadside.coordinator.cli.session import (
+    ApiSession,
+    RunArgument,
+    Session,
+    WatchedSession,
+    complete_label,
+)
 from broadside.coordinator.cli.terminal_text import write_bytes
 from broadside.coordinator.cli.text_tables import (
     Column,
     ListTable,
-    RowsFormat,
-    RowsOption,
     cells,
     print_list,
-    print_rows,
     print_table,
 )
 from broadside.coordinator.core import formatting
@@ -28,7 +38,7 @@ from broadside.exchange.messages import Side
 if TYPE_CHECKING:
     from broadside.coordinator.cli.operations import Operations
     from broadside.coordinator.core.live.status import RunStatus
-    from broadside.coordinator.runs.listing import CostSum
+    from broadside.coordinator.runs.listing import CostSum, RunGroups
     from broadside.coordinator.views.responses import BurstEntry, PairEntry, RunReconciliation
     from broadside.exchange.messages import ClockReading
     from broadside.exchange.records import RunHeader
@@ -43,10 +53,18 @@ class SeriesOf(StrEnum):
     PAIR = "pair"
 
 
-Scenario = Annotated[str | None, typer.Option(help="Only runs of this scenario.")]
+Scenario = Annotated[
+    str | None,
+    typer.Option(help="Only runs of this scenario.", autocompletion=complete_scenario),
+]
 Labels = Annotated[
     list[str] | None,
-    typer.Option("--label", metavar="NAME=VALUE", help="Only runs with this label; repeatable."),
+    typer.Option(
+        "--label",
+        metavar="NAME=VALUE",
+        help="Only runs with this label; repeatable.",
+        autocompletion=complete_label,
+    ),
 ]
 From = Annotated[
     str | None,
@@ -86,7 +104,7 @@ def _local_time(option: str, text: str | None) -> str | None:
 
 
 def runs(  # noqa: PLR0913 - options
-    session: Session,
+    session: WatchedSession,
     limit: Limit = 20,
     scenario: Scenario = None,
     labels: Labels = None,
@@ -95,7 +113,6 @@ def runs(  # noqa: PLR0913 - options
     by: str | None = None,
     since: From = None,
     before: Before = None,
-    form: RowsOption = None,
 ) -> None:
     """List runs, newest first.
 
@@ -109,7 +126,7 @@ def runs(  # noqa: PLR0913 - options
     filters |= {name: str(value) for name, value in named.items() if value is not None}
     print_list(
         session,
-        session.call(lambda client: client.runs(limit, **filters)),
+        session.call(lambda client: _find_runs(client, limit, filters)),
         ListTable(
             columns={
                 "run": "run_id",
@@ -119,19 +136,35 @@ def runs(  # noqa: PLR0913 - options
                 "verdict": _verdict,
                 "received": _received,
                 "complete": "outcome.completeness_ratio",
+                "ended (UTC)": "outcome.ended_at",
+                "labels": lambda header: _pairs_text(header.labels),
+                "device": lambda header: _pairs_text(header.device),
             },
             model="broadside.exchange.records:RunHeader",
             empty="no run matches the filters"
             if filters
             else "no run yet; start one with `broadside launch loopback`",
             low_priority=["scenario", "created (UTC)", "by", "complete"],
+            wide=["ended (UTC)", "labels", "device"],
         ),
-        form=form,
         extra=lambda header: {"verdict": header.outcome and header.outcome.verdict},
     )
 
 
-def baseline(session: ApiSession, scenario: str) -> None:
+async def _find_runs(
+    client: "Operations", limit: int, filters: Mapping[str, Any]
+) -> "list[RunHeader]":
+    """Return the runs that match the filters. Exit if the filters have an unknown name."""
+    found = await client.runs(limit, **filters)
+    if not found:
+        await require_known_filters(client, filters)
+    return found
+
+
+def baseline(
+    session: ApiSession,
+    scenario: Annotated[str, typer.Argument(autocompletion=complete_scenario)],
+) -> None:
     """Print the newest accepted run of a scenario.
 
     The run has the label baseline=accepted, a received rate, and a verdict that is not *fail*.
@@ -155,6 +188,10 @@ def _verdict(header: "RunHeader") -> str:
         return "none yet"
     cancelled = " (cancelled)" if state_of(header) is ListedState.CANCELLED else ""
     return f"{header.outcome.verdict}{cancelled}"
+
+
+def _pairs_text(values: Mapping[str, str]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in sorted(values.items()))
 
 
 def _received(header: "RunHeader") -> str:
@@ -184,7 +221,6 @@ def aggregate(  # noqa: PLR0913 - options
     labels: Labels = None,
     since: From = None,
     before: Before = None,
-    form: RowsOption = None,
 ) -> None:
     """Aggregate the results of many runs.
 
@@ -196,36 +232,47 @@ def aggregate(  # noqa: PLR0913 - options
     from broadside.coordinator.core.metrics import layer_label
 
     filters = _filters(scenario, labels, since, before)
-    result = session.call(lambda client: client.aggregate(group_by, timezone, **filters))
-    if session.as_json:
-        print_json(result)
-        return
-    print_list(
-        session,
-        result.groups,
-        ListTable(
-            columns={
-                group_by: lambda group: group.group if group.group is not None else "(none)",
-                "runs": "runs_count",
-                "bursts": lambda group: formatting.count(group.bursts_count),
-                "verdicts": lambda group: ", ".join(
-                    f"{n} {name}" for name, n in group.verdicts.items()
-                ),
-                "mean rate": "received.mean_bits_per_second",
-                "layer": lambda group: layer_label(group.received.layer) if group.received else "",
-                "+-": "received.half_width_bits_per_second",
-                "min": "received.min_bits_per_second",
-                "max": "received.max_bits_per_second",
-                "mean if inconclusive": "received_inconclusive.mean_bits_per_second",
-                "complete": "completeness.mean_ratio",
-                "worst residual": lambda group: formatting.signed_ratio(group.worst_residual_ratio),
-                "cost": lambda group: _cost(group.cost),
-            },
-            model="broadside.coordinator.runs.listing:RunGroup",
-            empty="no run matches; list the runs with `broadside runs`",
-            low_priority=["min", "max", "runs", "complete", "cost", "bursts"],
-        ),
-        form=form,
+
+    async def work(client: "Operations") -> "RunGroups":
+        result = await client.aggregate(group_by, timezone, **filters)
+        if not result.groups:
+            await require_known_filters(client, filters)
+        kind, _, name = group_by.partition(":")
+        if name and all(group.group is None for group in result.groups):
+            headers = await client.runs(SEARCHED_RUNS_COUNT)
+            fields = {"label": [h.labels for h in headers], "device": [h.device for h in headers]}
+            known = [one for names in fields[kind] for one in names]
+            if known:
+                require_known(kind, name, known)
+        return result
+
+    result = session.call(work)
+    table = ListTable(
+        columns={
+            group_by: lambda group: group.group if group.group is not None else "(none)",
+            "runs": "runs_count",
+            "bursts": lambda group: formatting.count(group.bursts_count),
+            "verdicts": lambda group: ", ".join(
+                f"{n} {name}" for name, n in group.verdicts.items()
+            ),
+            "mean rate": "received.mean_bits_per_second",
+            "layer": lambda group: layer_label(group.received.layer) if group.received else "",
+            "+-": "received.half_width_bits_per_second",
+            "min": "received.min_bits_per_second",
+            "max": "received.max_bits_per_second",
+            "mean if inconclusive": "received_inconclusive.mean_bits_per_second",
+            "complete": "completeness.mean_ratio",
+            "worst residual": lambda group: formatting.signed_ratio(group.worst_residual_ratio),
+            "cost": lambda group: _cost(group.cost),
+        },
+        model="broadside.coordinator.runs.listing:RunGroup",
+        empty="no run matches; list the runs with `broadside runs`",
+        low_priority=["min", "max", "runs", "complete", "cost", "bursts"],
+    )
+    session.show(
+        result,
+        lambda result: print_list(session, result.groups, table),
+        rows=(lambda result: result.groups, table.model),
     )
     if result.truncated:
         typer.echo("there are more runs; limit the time with --since and --until", err=True)
@@ -240,9 +287,7 @@ def _cost(cost: "CostSum | None") -> str:
     return formatting.dollars(cost.charged_usd)
 
 
-def bursts(
-    session: Session, run_id: RunArgument, limit: Limit = 100, form: RowsOption = None
-) -> None:
+def bursts(session: WatchedSession, run_id: RunArgument, limit: Limit = 100) -> None:
     """List the bursts of a run."""
     from broadside.coordinator.core.metrics import layer_label, received_at
 
@@ -273,21 +318,23 @@ def bursts(
                 "firewall": "summary.firewall_bits_per_second",
                 "limiter": "summary.limiter",
                 "verdict": "summary.verdict",
+                "end (UTC)": "status.planned_end_at",
+                "complete": "summary.completeness_ratio",
+                "spread": "summary.start_spread_s",
             },
             model="broadside.coordinator.views.responses:BurstEntry",
             empty="no burst in this run",
             low_priority=["measured", "limiter"],
+            wide=["end (UTC)", "complete", "spread"],
         ),
-        form=form,
     )
 
 
 def pairs(
-    session: Session,
+    session: WatchedSession,
     run_id: RunArgument,
     burst: Burst = 1,
     limit: Limit = 2000,
-    form: RowsOption = None,
 ) -> None:
     """List the pairs of a burst."""
 
@@ -311,17 +358,22 @@ def pairs(
                 "received": "summary.received_bits_per_second",
                 "complete": "summary.completeness_ratio",
                 "reason": lambda entry: (entry.summary or entry).reason or "",
+                "sent": "summary.sent_bits_per_second",
+                "RTT": "summary.rtt_mean_s",
+                "retransmits": lambda entry: formatting.count(
+                    entry.summary and entry.summary.retransmits_count
+                ),
             },
             model="broadside.coordinator.views.responses:PairEntry",
             empty="no pair in this burst",
             low_priority=["server", "complete"],
+            wide=["sent", "RTT", "retransmits"],
         ),
-        form=form,
     )
 
 
 def series(  # noqa: PLR0913 - options
-    session: ApiSession,
+    session: Session,
     run_id: RunArgument,
     burst: Burst = 1,
     resolution_s: Annotated[
@@ -329,7 +381,6 @@ def series(  # noqa: PLR0913 - options
     ] = 1,
     of: Annotated[SeriesOf | None, typer.Option(show_default=False)] = None,
     pair: str | None = None,
-    form: Annotated[RowsFormat, typer.Option("--format")] = RowsFormat.CSV,
 ) -> None:
     """Print the seconds of a burst.
 
@@ -339,34 +390,53 @@ def series(  # noqa: PLR0913 - options
         resolution_s: Seconds of a row.
         of: Metrics of the fleet, or the rate of each pair.
         pair: Only this pair, such as pair-003 or 3.
-        form: Output format.
     """
-    write_bytes(
-        session.call_run(
-            run_id,
-            lambda client, resolved: client.series(
-                resolved,
-                burst,
-                resolution_s=resolution_s,
-                of=of,
-                pair=pair,
-                accept=form.media_type,
-            ),
-        )
+    from broadside.coordinator.views.tables import Format
+
+    is_document = session.is_text or session.output == OutputFormat.YAML
+    form = Format.JSON if is_document else Format(session.output)
+    body = session.call_run(
+        run_id,
+        lambda client, resolved: client.series(
+            resolved,
+            burst,
+            resolution_s=resolution_s,
+            of=of,
+            pair=pair,
+            accept=form.media_type,
+        ),
     )
+    if is_document:
+        session.show(json.loads(body), _print_series)
+    else:
+        write_bytes(body)
 
 
-def reconciliation(session: Session, run_id: RunArgument, form: RowsOption = None) -> None:
+def _print_series(series: Mapping[str, Any]) -> None:
+    """Print the seconds as a table, with the unit of each column in its title."""
+    columns = series["columns"]
+    titles = [
+        column["name"]
+        if column["unit"] in column["name"]
+        else f"{column['name']} ({column['unit']})"
+        for column in columns
+    ]
+    rows = zip(*(map(_number, column["values"]) for column in columns), strict=True)
+    print_table("", titles, list(map(list, rows)))
+
+
+def _number(value: object) -> str:
+    return formatting.number(value) if isinstance(value, int | float) else str(value or "")
+
+
+def reconciliation(session: Session, run_id: RunArgument) -> None:
     """Compare the fleet with the device counter.
 
     It prints the residual of the run and of each burst.
     """
     result = session.call_run(run_id, lambda client, resolved: client.reconciliation(resolved))
-    if form is not None and not session.as_json:
-        rows = [burst.model_dump(mode="json") for burst in result.bursts]
-        print_rows(rows, form, model="broadside.coordinator.views.responses:BurstReconciliation")
-        return
-    session.show(result, _print_reconciliation)
+    model = "broadside.coordinator.views.responses:BurstReconciliation"
+    session.show(result, _print_reconciliation, rows=(lambda one: one.bursts, model))
 
 
 def _print_reconciliation(result: "RunReconciliation") -> None:
@@ -388,7 +458,7 @@ def _print_reconciliation(result: "RunReconciliation") -> None:
     print_table(title, ["", *columns], rows)
 
 
-def agents(session: Session, form: RowsOption = None) -> None:
+def agents(session: WatchedSession) -> None:
     """List the agents and their state."""
     print_list(
         session,
@@ -406,13 +476,17 @@ def agents(session: Session, form: RowsOption = None) -> None:
                     presence.clock and presence.clock.bound_s
                 ),
                 "problem": lambda presence: presence.problem or "; ".join(presence.warnings),
+                "ports": lambda presence: ", ".join(map(str, presence.ports)),
+                "NIC": "nic_bits_per_second",
+                "CPUs": lambda presence: str(presence.cpu_count or ""),
+                "version": "broadside_version",
             },
             model="broadside.exchange.messages:Presence",
             empty="no agent has sent a heartbeat; start one on each host, "
             "see `broadside agent --help`",
             low_priority=["heartbeat (UTC)", "engine", "address", "clock bound"],
+            wide=["ports", "NIC", "CPUs", "version"],
         ),
-        form=form,
     )
 
 

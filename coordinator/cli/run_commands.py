@@ -5,13 +5,12 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from broadside.coordinator.cli.command_group import Output, print_json
+from broadside.coordinator.cli.command_group import Output, ResultFormat
 from broadside.coordinator.cli.exit_codes import exit_usage, exit_with_error
+from broadside.coordinator.cli.known_names import require_known
 from broadside.coordinator.cli.options import (
     Assignments,
     Detach,
-    Format,
-    FormatOption,
     Junit,
     Plain,
     Scenario,
@@ -19,11 +18,16 @@ from broadside.coordinator.cli.options import (
     parse_duration_s,
     parse_end_time,
 )
-from broadside.coordinator.cli.session import RunArgument, Session, user_name
+from broadside.coordinator.cli.session import (
+    ResultSession,
+    RunArgument,
+    Session,
+    WatchedSession,
+    user_name,
+)
 from broadside.coordinator.cli.text_tables import (
     Column,
     ListTable,
-    RowsOption,
     cells,
     print_list,
     print_table,
@@ -39,7 +43,7 @@ if TYPE_CHECKING:
 
 
 def launch(  # noqa: PLR0913 - options
-    session: Session,
+    session: ResultSession,
     scenario: Scenario,
     assignments: Assignments = None,
     budget: Annotated[float | None, typer.Option(metavar="USD", min=0)] = None,
@@ -49,7 +53,6 @@ def launch(  # noqa: PLR0913 - options
     detach: Detach = False,
     plain: Plain = False,
     junit: Junit = None,
-    form: FormatOption = Format.TEXT,
 ) -> None:
     """Start a run and wait for its verdict.
 
@@ -92,10 +95,10 @@ def launch(  # noqa: PLR0913 - options
         if detach:
             return status
         return await follow(
-            client, status.run_id, local=session.api is None, quiet=session.as_json, plain=plain
+            client, status.run_id, local=session.api is None, quiet=not session.is_text, plain=plain
         )
 
-    _print_result(session, session.call(work, drive=not detach), form, junit)
+    _print_result(session, session.call(work, drive=not detach), junit)
 
 
 def _unattended_fields(text: str) -> dict[str, Any]:
@@ -119,7 +122,7 @@ def _guard_fields(guards: list[str], overrides: "Mapping[str, Any]") -> dict[str
     return fields
 
 
-def watch(session: Session, run_id: RunArgument, plain: Plain = False) -> None:
+def watch(session: ResultSession, run_id: RunArgument, plain: Plain = False) -> None:
     """Show a run until its verdict.
 
     Leaving with q or Ctrl-C does not abort the run.
@@ -128,20 +131,21 @@ def watch(session: Session, run_id: RunArgument, plain: Plain = False) -> None:
 
     async def work(client: "Operations", resolved: str) -> "RunSummary":
         return await follow(
-            client, resolved, local=session.api is None, quiet=session.as_json, plain=plain
+            client, resolved, local=session.api is None, quiet=not session.is_text, plain=plain
         )
 
     _print_result(session, session.call_run(run_id, work, drive=True))
 
 
-def show(session: Session, run_id: RunArgument) -> None:
+def show(session: WatchedSession, run_id: RunArgument) -> None:
     """Show the state of a run and of its bursts."""
 
     async def work(client: "Operations", resolved: str) -> "tuple[RunStatus, Course]":
         return await client.status(resolved), await client.course(resolved)
 
     status, trend = session.call_run(run_id, work)
-    session.show(status, lambda status: _print_status(status, trend))
+    rows = (lambda status: status.bursts, "broadside.coordinator.core.live.status:BurstStatus")
+    session.show(status, lambda status: _print_status(status, trend), rows=rows)
 
 
 def _print_status(status: "RunStatus", trends: "Course") -> None:
@@ -171,13 +175,12 @@ def _print_status(status: "RunStatus", trends: "Course") -> None:
         print_trends(trends)
 
 
-def verdict(  # noqa: PLR0913 - options
-    session: Session,
+def verdict(
+    session: ResultSession,
     run_id: RunArgument,
     recompute: Annotated[bool, typer.Option("--recompute")] = False,
     notes: Annotated[bool, typer.Option("--notes")] = False,
     junit: Junit = None,
-    form: FormatOption = Format.TEXT,
 ) -> None:
     """Print the verdict of a run and its metrics.
 
@@ -192,10 +195,10 @@ def verdict(  # noqa: PLR0913 - options
     summary = session.call_run(run_id, lambda client, resolved: client.summary(resolved))
     if summary is None:
         exit_with_error(f"run {run_id}: it has no verdict yet; wait for it with `broadside watch`")
-    _print_result(session, summary, form, junit, notes=notes)
+    _print_result(session, summary, junit, notes=notes)
 
 
-def _recompute(session: Session, run_id: str) -> NoReturn:
+def _recompute(session: ResultSession, run_id: str) -> NoReturn:
     """Print the recomputed verdict, and if the stored summary is identical."""
     from broadside.coordinator.cli.summary_tables import exit_of, print_summary
 
@@ -260,7 +263,15 @@ def label(
     except ValidationError as error:
         problem = error.errors()[0]
         exit_usage(f"label {problem['input']!r}: {problem['msg']}")
-    status = session.call_run(run_id, lambda client, resolved: client.change_run(resolved, change))
+
+    async def work(client: "Operations", resolved: str) -> "RunStatus":
+        if removed := [name for name, value in new.items() if value is None]:
+            known = (await client.status(resolved)).labels
+            for name in removed:
+                require_known("label", name, known)
+        return await client.change_run(resolved, change)
+
+    status = session.call_run(run_id, work)
     shown = ", ".join(f"{name}={value}" for name, value in sorted(status.labels.items()))
     session.show(status, lambda _: typer.echo(f"{status.run_id}: {shown or 'no labels'}"))
 
@@ -268,7 +279,6 @@ def label(
 def scenarios(
     session: Output,
     name: Annotated[str | None, typer.Argument(autocompletion=complete_scenario)] = None,
-    form: RowsOption = None,
 ) -> None:
     """List the scenarios, or show one of them.
 
@@ -282,43 +292,46 @@ def scenarios(
     from broadside.coordinator.core.plain_fields import plain_fields
 
     specs = {one: stored.load(one) for one in ([name] if name else stored.names())}
-    if session.as_json:
-        print_json({one: spec.model_dump(mode="json") for one, spec in specs.items()})
-        return
-    if name is not None and form is None:
-        rows = [[field, text] for field, text in plain_fields(specs[name]).items()]
-        print_table(name, ["field", "value"], rows)
-        return
-    print_list(
-        session,
-        list(specs.values()),
-        ListTable(
-            columns={
-                "scenario": "scenario",
-                "pairs": "pairs_count",
-                "streams": "traffic.streams_count",
-                "bursts": lambda spec: (
-                    f"{spec.bursts_count} x {spec.burst_s} s every {spec.period_s} s"
-                ),
-                "target": lambda spec: (
-                    formatting.rate(spec.objective.target_bits_per_second)
-                    if spec.objective.target_bits_per_second
-                    else "none"
-                ),
-                "description": "description",
-            },
-            model="broadside.coordinator.core.run_spec:RunSpec",
-            empty="no scenario",
-            low_priority=["streams", "pairs"],
-        ),
-        form=form,
+    table = ListTable(
+        columns={
+            "scenario": "scenario",
+            "pairs": "pairs_count",
+            "streams": "traffic.streams_count",
+            "bursts": lambda spec: (
+                f"{spec.bursts_count} x {spec.burst_s} s every {spec.period_s} s"
+            ),
+            "target": lambda spec: (
+                formatting.rate(spec.objective.target_bits_per_second)
+                if spec.objective.target_bits_per_second
+                else "none"
+            ),
+            "description": "description",
+            "engine": "traffic.engine",
+            "protocol": "traffic.protocol",
+            "direction": "traffic.direction",
+            "layer": "objective.layer",
+        },
+        model="broadside.coordinator.core.run_spec:RunSpec",
+        empty="no scenario",
+        low_priority=["streams", "pairs", "bursts"],
+        wide=["engine", "protocol", "direction", "layer"],
     )
+
+    def print_text(_: object) -> None:
+        if name is None:
+            print_list(session, list(specs.values()), table)
+        else:
+            print_table(
+                name, ["field", "value"], list(map(list, plain_fields(specs[name]).items()))
+            )
+
+    dumped = {one: spec.model_dump(mode="json") for one, spec in specs.items()}
+    session.show(dumped, print_text, rows=(lambda _: list(specs.values()), table.model))
 
 
 def _print_result(
-    session: Session,
+    session: ResultSession,
     result: "RunStatus | RunSummary",
-    form: Format = Format.TEXT,
     junit: Path | None = None,
     *,
     notes: bool = False,
@@ -330,7 +343,7 @@ def _print_result(
     if not isinstance(result, RunSummary):
         session.show(result, lambda status: typer.echo(status.run_id))
         return
-    if form is Format.MD and not session.as_json:
+    if session.output == ResultFormat.MD:
         from broadside.coordinator.views.markdown import verdict_markdown
 
         typer.echo(verdict_markdown(result), nl=False)

@@ -10,9 +10,9 @@ from pydantic import ValidationError
 from broadside.coordinator import scenarios
 from broadside.coordinator.cli.command_group import CommandGroup
 from broadside.coordinator.cli.exit_codes import exit_usage
-from broadside.coordinator.cli.options import Assignments, parse_time_option
-from broadside.coordinator.cli.session import Session, user_name
-from broadside.coordinator.cli.text_tables import ListTable, RowsOption, print_list, print_table
+from broadside.coordinator.cli.options import Assignments, complete_scenario, parse_time_option
+from broadside.coordinator.cli.session import Session, WatchedSession, complete_schedule, user_name
+from broadside.coordinator.cli.text_tables import ListTable, print_list, print_table
 from broadside.coordinator.core.plan.schedule import MissedPolicy, Overlap, check
 from broadside.coordinator.views.requests import ScheduleRequest
 from broadside.coordinator.views.responses import ScheduleView
@@ -23,7 +23,9 @@ app = CommandGroup()
 Name = Annotated[
     str,
     typer.Argument(
-        metavar="SCHEDULE", help="Name of at most 36 lower-case letters, digits and dashes."
+        metavar="SCHEDULE",
+        help="Name of at most 36 lower-case letters, digits and dashes.",
+        autocompletion=complete_schedule,
     ),
 ]
 
@@ -32,7 +34,7 @@ Name = Annotated[
 def add(  # noqa: PLR0913 - options
     session: Session,
     name: Name,
-    scenario: Annotated[str, typer.Option()],
+    scenario: Annotated[str, typer.Option(autocompletion=complete_scenario)],
     cron: Annotated[str | None, typer.Option(metavar="EXPR")] = None,
     at: Annotated[str | None, typer.Option(metavar="TIME")] = None,
     timezone: Annotated[str, typer.Option(metavar="ZONE")] = "UTC",
@@ -81,7 +83,7 @@ def add(  # noqa: PLR0913 - options
 
 
 @app.command(name="list")
-def list_schedules(session: Session, form: RowsOption = None) -> None:
+def list_schedules(session: WatchedSession) -> None:
     """List the schedules with their next start."""
     print_list(
         session,
@@ -95,17 +97,19 @@ def list_schedules(session: Session, form: RowsOption = None) -> None:
                 "zone": "schedule.timezone",
                 "next (UTC)": _next,
                 "runs": _runs,
+                "by": "schedule.created_by",
+                "last run": "schedule.last_run_id",
             },
             model="broadside.coordinator.views.responses:ScheduleView",
             empty="no schedules; add one with `broadside schedule add`",
             low_priority=["runs", "zone", "scenario"],
+            wide=["by", "last run"],
         ),
-        form=form,
     )
 
 
 @app.command()
-def show(session: Session, name: Name) -> None:
+def show(session: WatchedSession, name: Name) -> None:
     """Show a schedule, its next starts and its last ones."""
     session.show(session.call(lambda client: client.schedule(name)), _print_schedule)
 

@@ -341,10 +341,12 @@ def emulators_ready(
     Args:
         url: Health address of the Service Bus emulator.
     """
+    from broadside.coordinator.cli.progress import show_progress
     from broadside.exchange.azure.emulator_tables import create_tables
     from broadside.exchange.fabric import environment_settings
 
-    wait_for_answer(url)
+    with show_progress("waiting for the emulator", limit_s=READY_WITHIN_S):
+        wait_for_answer(url)
     create_tables(environment_settings())
 
 

@@ -11,15 +11,25 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, TypeVar
 
 import typer
 
-from broadside.coordinator.cli.api_errors import ApiError, with_suggestion
+from broadside.coordinator.cli.api_errors import REQUEST_TIMEOUT_S, ApiError
 from broadside.coordinator.cli.command_group import (
     CONNECTION_OPTIONS,
-    JSON_OPTION,
+    OUTPUT_OPTION,
+    RESULT_OPTION,
     TOKEN,
     Output,
     read_secret,
 )
 from broadside.coordinator.cli.exit_codes import Exit, exit_with_error
+from broadside.coordinator.cli.known_names import (
+    NameLister,
+    dead_letter_numbers,
+    labels,
+    run_ids,
+    schedule_names,
+    study_ids,
+    with_suggestion,
+)
 
 if TYPE_CHECKING:
     from broadside.coordinator.cli.operations import Operations
@@ -29,7 +39,12 @@ LAST: Final = "last"
 PREVIOUS: Final = "previous"
 # Time to wait for shell completion.
 _COMPLETION_S: Final = 2.0
-_COMPLETED_RUNS_COUNT: Final = 20
+_COMPLETED_COUNT: Final = 20
+
+Watch = Annotated[
+    bool,
+    typer.Option("--watch", "-w", help="Print the output again when it changes, until Ctrl-C."),
+]
 
 T = TypeVar("T")
 Work = Callable[["Operations"], Awaitable[T]]
@@ -45,7 +60,7 @@ class Session(Output):
         token_file: File with the bearer token. None to use the environment.
     """
 
-    options: ClassVar[Mapping[str, Any]] = {**CONNECTION_OPTIONS, **JSON_OPTION}
+    options: ClassVar[Mapping[str, Any]] = {**CONNECTION_OPTIONS, **OUTPUT_OPTION}
     api: str | None = None
     token_file: Path | None = None
 
@@ -70,12 +85,13 @@ class Session(Output):
         async with connect(self.api, token) as client:
             yield client
 
-    def call(self, work: Work[T], *, drive: bool = False) -> T:
+    def call(self, work: Work[T], *, drive: bool = False, has_progress: bool = False) -> T:
         """Run ``work`` with a connection. An expected error prints one line and exits.
 
         Args:
             work: Coroutine function that receives the operations.
             drive: Process unfinished runs meanwhile. Only for the local store.
+            has_progress: ``work`` shows its progress, as it does with ``drive``.
         """
 
         async def connected() -> T:
@@ -85,25 +101,33 @@ class Session(Output):
                 except ApiError as error:
                     raise await with_suggestion(client, error) from error
 
+        from broadside.coordinator.cli.progress import show_progress
+
+        limit_s = None if self.api is None else REQUEST_TIMEOUT_S
+        shown = show_progress("working", limit_s=limit_s)
         try:
-            return asyncio.run(connected())
+            with contextlib.nullcontext() if drive or has_progress else shown:
+                return asyncio.run(connected())
         except ApiError as error:
             is_usage = error.status in (404, 422)
             exit_with_error(str(error), Exit.USAGE if is_usage else Exit.CANNOT_RUN)
 
-    def call_run(self, run_id: str, work: IdWork[T], *, drive: bool = False) -> T:
+    def call_run(
+        self, run_id: str, work: IdWork[T], *, drive: bool = False, has_progress: bool = False
+    ) -> T:
         """Run a function with the id of a run, and return the result.
 
         Args:
             run_id: Id of the run. You can also use `last` and `previous`.
             work: Function to call with the client and the id.
             drive: Process unfinished runs meanwhile. Only for the local store.
+            has_progress: ``work`` shows its progress, as it does with ``drive``.
         """
 
         async def resolved(client: "Operations") -> T:
             return await work(client, await resolve_run(client, run_id))
 
-        return self.call(resolved, drive=drive)
+        return self.call(resolved, drive=drive, has_progress=has_progress)
 
     def call_study(self, study_id: str, work: IdWork[T]) -> T:
         """Run ``work`` with a study id; `last` is resolved."""
@@ -112,6 +136,25 @@ class Session(Output):
             return await work(client, await resolve_study(client, study_id))
 
         return self.call(resolved)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultSession(Session):
+    """Session of a command that also writes Markdown."""
+
+    options: ClassVar[Mapping[str, Any]] = {**CONNECTION_OPTIONS, **RESULT_OPTION}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchedSession(Session):
+    """Session of a command that can repeat its output.
+
+    Attributes:
+        watch: Print the output again when it changes, until Ctrl-C.
+    """
+
+    options: ClassVar[Mapping[str, Any]] = {**Session.options, "watch": Watch}
+    watch: bool = False
 
 
 def user_name() -> str:
@@ -168,23 +211,40 @@ async def resolve_study(client: "Operations", study_id: str) -> str:
     return newest[0].study_id
 
 
-# Annotation for commands without JSON output.
+# Annotation for commands that write files or bytes.
 ApiSession = Annotated[Session, CONNECTION_OPTIONS]
 
 
-def complete_run(context: typer.Context, incomplete: str) -> Sequence[str]:
-    """Return `last`, `previous` and the newest run ids. Without a fast response, no run ids."""
+def complete(list_names: NameLister, *first: str) -> Callable[[typer.Context, str], Sequence[str]]:
+    """Return a function that completes names, for the shell completion of a parameter.
 
-    async def newest() -> list[str]:
-        async with Session(api=context.params.get("api")).connect() as client:
-            return [header.run_id for header in await client.runs(_COMPLETED_RUNS_COUNT)]
+    Args:
+        list_names: Function that lists the names. Without a fast response there are none.
+        first: Names to suggest before the others.
+    """
 
-    run_ids: list[str] = []
-    # Shell completion should never print a traceback.
-    with contextlib.suppress(Exception):
-        run_ids = asyncio.run(asyncio.wait_for(newest(), _COMPLETION_S))
-    return [name for name in (LAST, PREVIOUS, *run_ids) if name.startswith(incomplete)]
+    def matching(context: typer.Context, incomplete: str) -> Sequence[str]:
+        async def listed() -> list[str]:
+            async with Session(
+                api=context.params.get("api"), token_file=context.params.get("token_file")
+            ).connect() as client:
+                return await list_names(client)
 
+        names: list[str] = []
+        # Shell completion should never print a traceback.
+        with contextlib.suppress(Exception):
+            names = asyncio.run(asyncio.wait_for(listed(), _COMPLETION_S))
+        found = [name for name in (*first, *names) if name.startswith(incomplete)]
+        return found[: len(first) + _COMPLETED_COUNT]
+
+    return matching
+
+
+complete_run: Final = complete(run_ids, LAST, PREVIOUS)
+complete_study: Final = complete(study_ids, LAST)
+complete_schedule: Final = complete(schedule_names)
+complete_dead_letter: Final = complete(dead_letter_numbers)
+complete_label: Final = complete(labels)
 
 RunArgument = Annotated[
     str,

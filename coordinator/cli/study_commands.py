@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import inspect
+import operator
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,27 +13,39 @@ import typer
 from pydantic import ValidationError
 
 from broadside.coordinator import scenarios
-from broadside.coordinator.cli.command_group import CommandGroup, print_json
+from broadside.coordinator.cli.command_group import CommandGroup
 from broadside.coordinator.cli.exit_codes import Exit, exit_usage
-from broadside.coordinator.cli.options import Assignments, Detach, Limit, Scenario
+from broadside.coordinator.cli.options import (
+    Assignments,
+    Detach,
+    Limit,
+    Scenario,
+    complete_assignment,
+    complete_field,
+)
 from broadside.coordinator.cli.output_files import (
-    ChartOutput,
-    Output,
+    ChartFile,
+    OutputFile,
     ReportFormat,
     ReportFormatOption,
     save_chart,
     save_report,
 )
-from broadside.coordinator.cli.session import ApiSession, Session, user_name
+from broadside.coordinator.cli.progress import show_progress
+from broadside.coordinator.cli.session import (
+    ApiSession,
+    Session,
+    WatchedSession,
+    complete_study,
+    user_name,
+)
 from broadside.coordinator.cli.text_tables import (
     ListTable,
-    RowsOption,
     print_list,
-    print_rows,
     print_table,
 )
 from broadside.coordinator.core import formatting
-from broadside.coordinator.core.metrics import layer_label
+from broadside.coordinator.core.metrics import Layer, layer_label
 from broadside.coordinator.core.quantities import parse_rate, parse_time
 from broadside.coordinator.studies import study as questions
 from broadside.coordinator.studies.sequential_rounds import expected_text
@@ -46,9 +59,17 @@ if TYPE_CHECKING:
     from broadside.coordinator.views.charts.study_charts import StudyChart
 
 _POLL_S: Final = 1.0
+# Rows of the trials in a file.
+_TRIALS: Final = (
+    operator.attrgetter("results"),
+    "broadside.coordinator.studies.study:TrialResult",
+)
 
 app = CommandGroup()
 
+ModeSettings = Annotated[
+    list[str] | None, typer.Option(metavar="FIELD=VALUE", autocompletion=complete_assignment)
+]
 Name = Annotated[
     str | None, typer.Option(help="Name of the study; default: the kind of its question.")
 ]
@@ -75,7 +96,10 @@ MaxRounds = Annotated[
 StudyBudget = Annotated[
     float | None, typer.Option(metavar="USD", min=0, help="Cost limit of all trials.")
 ]
-StudyArgument = Annotated[str, typer.Argument(metavar="STUDY", help="Study id, or `last`.")]
+StudyArgument = Annotated[
+    str,
+    typer.Argument(metavar="STUDY", help="Study id, or `last`.", autocompletion=complete_study),
+]
 
 
 def _execute(  # noqa: PLR0913 - options
@@ -140,7 +164,7 @@ def _execute(  # noqa: PLR0913 - options
         return study if detach else await _follow(client, study, session)
 
     study = session.call(work, drive=not detach)
-    session.show(study, print_study)
+    session.show(study, print_study, rows=_TRIALS)
     raise typer.Exit(Exit.CANNOT_RUN if study.problem else Exit.PASS)
 
 
@@ -175,7 +199,9 @@ def _study_command(question: Callable[..., questions.Question]) -> Callable[...,
 @app.command()
 @_study_command
 def sweep(
-    over: Annotated[list[str], typer.Option(metavar="FIELD=V1,V2,...")],
+    over: Annotated[
+        list[str], typer.Option(metavar="FIELD=V1,V2,...", autocompletion=complete_field)
+    ],
 ) -> questions.Sweep:
     """Run a scenario with each value of one or two fields, and find the knee.
 
@@ -223,8 +249,8 @@ def search(  # noqa: PLR0913 - options
 def ab(  # noqa: PLR0913 - options
     a: Annotated[str, typer.Option("--a")],
     b: Annotated[str, typer.Option("--b")],
-    a_set: Annotated[list[str] | None, typer.Option(metavar="FIELD=VALUE")] = None,
-    b_set: Annotated[list[str] | None, typer.Option(metavar="FIELD=VALUE")] = None,
+    a_set: ModeSettings = None,
+    b_set: ModeSettings = None,
     switch: Switch = None,
     rounds: Annotated[int, typer.Option(min=1)] = 1,
 ) -> questions.AB:
@@ -332,7 +358,7 @@ def drill(  # noqa: PLR0913 - options
 
 
 @app.command("list")
-def list_studies(session: Session, limit: Limit = 20, form: RowsOption = None) -> None:
+def list_studies(session: WatchedSession, limit: Limit = 20) -> None:
     """List studies, newest first."""
     print_list(
         session,
@@ -343,30 +369,31 @@ def list_studies(session: Session, limit: Limit = 20, form: RowsOption = None) -
                 "question": "spec.question.kind",
                 "trials": lambda study: f"{len(study.results)}/{trials_count(study.spec)}",
                 "state": study_state,
+                "scenario": "spec.spec.scenario",
+                "name": "spec.name",
+                "created (UTC)": "created_at",
+                "by": "created_by",
             },
             model="broadside.coordinator.studies.study:Study",
             empty="no study yet; start one with `broadside study sweep`",
+            low_priority=["scenario"],
+            wide=["name", "created (UTC)", "by"],
         ),
-        form=form,
     )
 
 
 @app.command()
-def show(session: Session, study_id: StudyArgument, form: RowsOption = None) -> None:
+def show(session: WatchedSession, study_id: StudyArgument) -> None:
     """Show the trials of a study and its conclusion."""
     study = session.call_study(study_id, lambda client, resolved: client.study(resolved))
-    if form is None:
-        session.show(study, print_study)
-    else:
-        rows = [result.model_dump(mode="json") for result in study.results]
-        print_rows(rows, form, model="broadside.coordinator.studies.study:TrialResult")
+    session.show(study, print_study, rows=_TRIALS)
 
 
 @app.command()
 def chart(
     session: Session,
     study_id: StudyArgument,
-    output: ChartOutput = None,
+    file: ChartFile = None,
     theme: Theme = Theme.LIGHT,
 ) -> None:
     """Write the chart of a study to a file.
@@ -380,10 +407,8 @@ def chart(
         return f"{resolved}-{name}", await client.study_chart(resolved, name)
 
     name, drawing = session.call_study(study_id, work)
-    if session.as_json:
-        print_json(drawing)
-        return
-    save_chart(drawing, output or Path(f"{name}.png"), theme=theme, width=1100, height=520)
+    path = file or Path(f"{name}.png")
+    session.show(drawing, lambda one: save_chart(one, path, theme=theme, width=1100, height=520))
 
 
 @app.command()
@@ -391,15 +416,15 @@ def report(
     session: ApiSession,
     study_id: StudyArgument,
     format: ReportFormatOption = None,
-    output: Output = None,
+    file: OutputFile = None,
 ) -> None:
     """Write the report of a study to a file."""
-    chosen = ReportFormat.choose(format, output)
+    chosen = ReportFormat.choose(format, file)
 
     async def work(client: "Operations", resolved: str) -> tuple[str, bytes]:
         return resolved, await client.study_report(resolved, chosen.requested)
 
-    save_report(*session.call_study(study_id, work), chosen, output)
+    save_report(*session.call_study(study_id, work), chosen, file)
 
 
 @app.command()
@@ -441,29 +466,34 @@ async def _follow(
 ) -> questions.Study:
     """Wait until a study ends. Print the result of each trial, and why the next one waits."""
     printed_count, waits_for = 0, None
-    try:
-        while True:
-            study = await client.study(study.study_id)
-            lines = []
-            if study.waits_for not in (None, waits_for):
-                lines.append(f"waiting for {study.waits_for}")
-            waits_for = study.waits_for
-            for result in study.results[printed_count:]:
-                resets = result.reset_pairs_count
-                rate, layer = result.received_at(study.spec.spec.objective.layer)
-                received = f"{formatting.rate(rate)} {layer_label(layer)} at real scale"
-                more = f", {resets} pairs reset" if resets else ""
-                lines.append(f"trial {result.index + 1}: {received}{more}")
-            printed_count = len(study.results)
-            for line in lines if not session.as_json else ():
-                typer.echo(line, err=True)
-            if study.ended_at is not None:
-                return study
-            await asyncio.sleep(_POLL_S)
-    except asyncio.CancelledError:
-        # Raised by Ctrl-C.
-        typer.echo(left_text(study, local=session.api is None), err=True)
-        raise
+    with show_progress(f"study {study.study_id}", trials_count(study.spec)) as advance:
+        try:
+            while True:
+                study = await client.study(study.study_id)
+                lines = []
+                if study.waits_for not in (None, waits_for):
+                    lines.append(f"waiting for {study.waits_for}")
+                waits_for = study.waits_for
+                layer = study.spec.spec.objective.layer
+                lines += [_trial_text(one, layer) for one in study.results[printed_count:]]
+                advance(len(study.results) - printed_count)
+                printed_count = len(study.results)
+                for line in lines if session.is_text else ():
+                    typer.echo(line, err=True)
+                if study.ended_at is not None:
+                    return study
+                await asyncio.sleep(_POLL_S)
+        except asyncio.CancelledError:
+            # Raised by Ctrl-C.
+            typer.echo(left_text(study, local=session.api is None), err=True)
+            raise
+
+
+def _trial_text(result: questions.TrialResult, objective_layer: Layer) -> str:
+    resets = result.reset_pairs_count
+    rate, layer = result.received_at(objective_layer)
+    received = f"{formatting.rate(rate)} {layer_label(layer)} at real scale"
+    return f"trial {result.index + 1}: {received}{f', {resets} pairs reset' if resets else ''}"
 
 
 def left_text(study: questions.Study, *, local: bool) -> str:

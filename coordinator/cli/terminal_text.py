@@ -6,6 +6,7 @@ move the cursor, rename the window or, in some terminals, type a command.
 
 import re
 import sys
+from contextvars import ContextVar
 from typing import Any, Final
 
 from broadside.exchange.ci_logs import escape_workflow_commands
@@ -14,6 +15,9 @@ from broadside.exchange.ci_logs import escape_workflow_commands
 _UNSAFE: Final = re.compile(
     "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u200e\\u200f\\u202a-\\u202e\\u2066-\\u2069\\ufeff]"
 )
+
+# Set by ``--output wide``: tables have all columns, and no cell is wrapped.
+is_unwrapped: Final = ContextVar("is_unwrapped", default=False)
 
 
 def printable(text: str) -> str:

@@ -1,13 +1,14 @@
-"""Output of lists as a table, as JSON or in another format, and progress lines."""
+"""Output of lists as a table or in another format, and progress lines."""
 
+import os
 import pkgutil
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from enum import Enum, StrEnum
-from typing import Annotated, Any, Final
+from enum import Enum
+from typing import Any, Final
 
 import typer
 from pydantic import BaseModel
@@ -16,8 +17,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from broadside.coordinator.cli.command_group import Output, print_json
-from broadside.coordinator.cli.terminal_text import one_line, write_bytes
+from broadside.coordinator.cli.command_group import Output, OutputFormat, print_document
+from broadside.coordinator.cli.terminal_text import is_unwrapped, one_line, write_bytes
 from broadside.coordinator.core import formatting
 
 # Width without a terminal, so that no row is wrapped.
@@ -37,27 +38,6 @@ _FORMATS: Final[Mapping[str, Callable[[float | None], str]]] = {
 
 # Field path such as ``outcome.verdict``, or a function that returns the cell.
 Column = str | Callable[[Any], str]
-
-
-class RowsFormat(StrEnum):
-    """Format for rows that are written to a file or to standard output."""
-
-    CSV = "csv"
-    JSON = "json"
-    ARROW = "arrow"
-    PARQUET = "parquet"
-
-    @property
-    def media_type(self) -> str:
-        from broadside.coordinator.views.tables import Format
-
-        return Format(self.value).media_type
-
-
-RowsOption = Annotated[
-    RowsFormat | None,
-    typer.Option("--format", help="Print all fields of all rows in this format."),
-]
 
 
 def cell(row: object, column: Column) -> str:
@@ -105,7 +85,9 @@ class ListTable:
         columns: Columns of the table by title.
         model: Row type (``module:name``). It defines the columns of a file.
         empty: Line to print instead of an empty table.
-        low_priority: Titles of the columns to omit first when the terminal is too narrow.
+        low_priority: Titles of the columns to omit first when the terminal is too narrow. The
+            others fit into 80 columns.
+        wide: Titles of the columns that only ``--output wide`` prints.
         hidden: Fields that are never printed.
     """
 
@@ -113,6 +95,7 @@ class ListTable:
     model: str
     empty: str
     low_priority: Sequence[str] = ()
+    wide: Collection[str] = ()
     hidden: Collection[str] = ()
 
 
@@ -121,65 +104,84 @@ def print_list(
     rows: Sequence[BaseModel],
     table: ListTable,
     *,
-    form: RowsFormat | None = None,
     extra: Callable[[Any], Mapping[str, Any]] | None = None,
 ) -> None:
     """Print a list as a table, or with all fields in another format.
 
     Args:
-        session: Output of the command. It selects JSON.
+        session: Output of the command. It selects the format.
         rows: The rows to print.
         table: The table.
-        form: File format. None for a table or JSON.
-        extra: Function that returns additional JSON fields of a row.
+        extra: Function that returns additional fields of a row of JSON and YAML.
     """
-    columns, hidden = table.columns, table.hidden
-    if form is None and not session.as_json:
+    if session.is_text:
         if not rows:
             typer.echo(table.empty)
             return
-        print_table(
-            "",
-            list(columns),
-            [cells(row, columns) for row in rows],
-            low_priority=table.low_priority,
-        )
+        hidden = () if session.output == OutputFormat.WIDE else table.wide
+        columns = {title: of for title, of in table.columns.items() if title not in hidden}
+        texts = [cells(row, columns) for row in rows]
+        print_table("", list(columns), texts, low_priority=table.low_priority)
         return
-    dumped = [row.model_dump(mode="json", exclude=set(hidden)) for row in rows]
+    dumped = [row.model_dump(mode="json", exclude=set(table.hidden)) for row in rows]
     if extra is not None:
         dumped = [{**values, **extra(row)} for values, row in zip(dumped, rows, strict=True)]
-    print_rows(dumped, form or RowsFormat.JSON, model=table.model, hidden=hidden)
+    if session.output in (OutputFormat.JSON, OutputFormat.YAML):
+        print_document(dumped, session.output)
+    else:
+        print_rows(dumped, session.output, model=table.model, hidden=table.hidden)
 
 
 def print_rows(
-    rows: Sequence[Mapping[str, Any]],
-    form: RowsFormat,
-    *,
-    model: str,
-    hidden: Collection[str] = (),
+    rows: Sequence[Any], output: str, *, model: str | None = None, hidden: Collection[str] = ()
 ) -> None:
-    """Print rows with all fields except the hidden ones.
+    """Print rows as a CSV, Arrow or Parquet file.
 
     Args:
-        rows: The rows in JSON form.
-        form: File format.
-        model: Row type (``module:name``).
+        rows: Models, or rows in JSON form.
+        output: File format.
+        model: Row type (``module:name``). Defaults to that of the first row; rows without a model
+            have a column of text for each field.
         hidden: Fields that are never printed.
     """
-    if form is RowsFormat.JSON:
-        print_json(rows)
-        return
+    from broadside.coordinator.views.tables import Format
     from broadside.coordinator.views.tables.formats import render
-    from broadside.coordinator.views.tables.table_columns import column_specs, columns_of
+    from broadside.coordinator.views.tables.table_columns import (
+        column_specs,
+        columns_of,
+        text_specs,
+    )
 
-    fields = [one for one in column_specs(pkgutil.resolve_name(model)) if one.path[0] not in hidden]
-    write_bytes(render(form.media_type, {}, columns_of(rows, fields)))
+    first = next(iter(rows), None)
+    if model is not None:
+        specs = column_specs(pkgutil.resolve_name(model))
+    elif isinstance(first, BaseModel):
+        specs = column_specs(type(first))
+    else:
+        specs = text_specs(rows)
+    dumped = [row.model_dump(mode="json") if isinstance(row, BaseModel) else row for row in rows]
+    columns = columns_of(dumped, [spec for spec in specs if spec.path[0] not in hidden])
+    write_bytes(render(Format(output).media_type, {}, columns))
 
 
-def open_console() -> Console:
-    """Open a console with the terminal width. Without a terminal each row is one line."""
-    console = Console(highlight=False)
-    if not console.is_terminal:
+def open_console(*, stderr: bool = False) -> Console:
+    """Open a console with the terminal width. Without a terminal each row is one line.
+
+    Colours and other styles are printed only on a terminal, and not with ``NO_COLOR`` or
+    ``TERM=dumb``.
+
+    Args:
+        stderr: Print on standard error.
+    """
+    stream = sys.stderr if stderr else sys.stdout
+    console = Console(
+        highlight=False,
+        stderr=stderr,
+        # Not by FORCE_COLOR, because a log cannot show moving lines.
+        force_terminal=stream.isatty(),
+        color_system=None if os.environ.get("NO_COLOR") else "auto",
+    )
+    if is_unwrapped.get() or not console.is_terminal:
         console.width = UNWRAPPED_WIDTH
     return console
 
@@ -198,31 +200,27 @@ def print_table(
         title: Line to print above the table. Can be empty.
         columns: Column titles.
         rows: Cells by row. Missing cells at the end are blank.
-        low_priority: Columns to omit first when the terminal is too narrow. Others follow from the
-            right, then the last column. The first column is always printed.
+        low_priority: Columns to omit first when the terminal is too narrow.
         console: The console to use. Defaults to standard output.
     """
     console = console or open_console()
     rows = [[*row, *([""] * (len(columns) - len(row)))] for row in rows]
     # We should not use markup, because the text can come from other users.
     texts = [[Text(one_line(value)) for value in row] for row in rows]
-    needed = [
-        max(_min_width(text) for text in (Text(name), *(row[index] for row in texts)))
-        for index, name in enumerate(columns)
-    ]
-    shown = list(range(len(columns)))
-    optional = [columns.index(name) for name in low_priority]
-    optional += [index for index in (*shown[-2:0:-1], shown[-1]) if index not in optional]
-    width_left = console.width + _GAP - sum(needed) - _GAP * len(columns)
-    while width_left < 0 and optional and len(shown) > 1:
-        shown.remove(omitted := optional.pop(0))
-        width_left += needed[omitted] + _GAP
+    shown, needed = _fitting_columns(
+        [[Text(name), *(row[index] for row in texts)] for index, name in enumerate(columns)],
+        [columns.index(name) for name in low_priority],
+        console.width,
+    )
+    left = console.width + _GAP - sum(needed[index] + _GAP for index in shown)
     table = Table(box=None, pad_edge=False)
     for index in shown:
         widest = max(cell_len(columns[index]), *(row[index].cell_len for row in texts), 0)
         # A shortened run id is useless.
-        fits = width_left >= 0 and widest <= needed[index]
-        table.add_column(columns[index], overflow="fold", no_wrap=fits)
+        extra = min(left, widest - needed[index])
+        width = needed[index] + extra if left >= 0 else None
+        left -= max(0, extra)
+        table.add_column(columns[index], overflow="fold", width=width)
     for row in texts:
         table.add_row(*(row[index] for index in shown))
     if title:
@@ -230,13 +228,45 @@ def print_table(
     console.print(table)
     names = ", ".join(name for index, name in enumerate(columns) if index not in shown)
     if names:
-        console.print(f"not shown: {names}; `| less -S` shows all", style="dim", markup=False)
+        console.print(f"not shown: {names}; see `-o wide`", style="dim", markup=False)
 
 
-def _min_width(text: Text) -> int:
-    """Return the width needed to print a cell without breaking a word."""
+def _fitting_columns(
+    columns: Sequence[Sequence[Text]], low_priority: Sequence[int], width: int
+) -> tuple[list[int], list[int]]:
+    """Return the columns that fit into a width, and the width that each column needs.
+
+    Args:
+        columns: Cells by column, with the title.
+        low_priority: Columns to omit first. Then text is wrapped at each word, and others follow
+            from the right, then the last column. The first column always remains.
+        width: Available width.
+    """
+    shown = list(range(len(columns)))
+    others = [index for index in (*shown[-2:0:-1], shown[-1]) if index not in low_priority]
+    needed: list[int] = []
+    # Without priorities, a column is omitted before text is wrapped.
+    last_width = 0 if low_priority else _TEXT_WIDTH
+    for optional, text_width in ((list(low_priority), _TEXT_WIDTH), (others, last_width)):
+        needed = [max(_min_width(text, text_width) for text in texts) for texts in columns]
+        while sum(needed[index] + _GAP for index in shown) > width + _GAP:
+            if not optional or len(shown) == 1:
+                break
+            shown.remove(optional.pop(0))
+        else:
+            break
+    return shown, needed
+
+
+def _min_width(text: Text, text_width: int) -> int:
+    """Return the width needed to print a cell without breaking a word.
+
+    Args:
+        text: The cell.
+        text_width: Minimum width of a cell with several words.
+    """
     longest_part = max(map(cell_len, text.plain.split()), default=0)
-    return max(longest_part, min(text.cell_len, _TEXT_WIDTH))
+    return max(longest_part, min(text.cell_len, text_width))
 
 
 class ProgressLog:

@@ -16,6 +16,7 @@ from broadside.coordinator.cli.api_errors import ApiError
 from broadside.coordinator.cli.exit_codes import INTERRUPTED
 from broadside.coordinator.cli.run_event_state import RunEventState
 from broadside.coordinator.cli.screen import progress_key, render_line, render_screen
+from broadside.coordinator.cli.text_tables import open_console
 from broadside.coordinator.core.summary import RunSummary
 from broadside.exchange.outage_log import utc_now
 
@@ -44,11 +45,11 @@ async def follow(
         quiet: Do not display anything.
         plain: Print lines even on a terminal.
     """
-    console = Console(stderr=True)
+    console = open_console(stderr=True)
     try:
         if quiet:
             return await _read_events(client, run_id, _Follower(), lambda: None)
-        if plain or not console.is_terminal:
+        if plain or not console.is_terminal or console.is_dumb_terminal:
             return await _show_lines(client, run_id, console)
         summary = await _show_screen(client, run_id, console)
     except asyncio.CancelledError:

@@ -5,7 +5,7 @@ contain one test, or all tests of a server process. A file without a test is imp
 *unreadable* with the reason. Only a file that cannot be opened is rejected.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -35,17 +35,23 @@ _OLDEST: Final = Version(3, 0)
 NO_RESULT: Final = "iperf3 gave no result"
 
 
-def read_files(paths: Sequence[Path]) -> tuple[tuple[Recording, ...], tuple[Note, ...]]:
+def read_files(
+    paths: Sequence[Path], advance: Callable[[int], object] = lambda _: None
+) -> tuple[tuple[Recording, ...], tuple[Note, ...]]:
     """Read all tests of all files, in the given order, with notes on parts that were not read.
 
     Args:
         paths: Files of iperf3's output.
+        advance: Function that is called with 1 after each file.
 
     Raises:
         BadFile: A file cannot be read, or there are too many tests.
     """
     notes: list[Note] = []
-    recordings = [recording for path in paths for recording in _read(path, notes)]
+    recordings = []
+    for path in paths:
+        recordings += _read(path, notes)
+        advance(1)
     if len(recordings) > RECORDINGS_MAX_COUNT:
         raise BadFile(
             f"{len(recordings)} tests in {len(paths)} files, and at most {RECORDINGS_MAX_COUNT} "

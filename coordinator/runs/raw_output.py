@@ -36,7 +36,8 @@ async def find_raw_output(
     """
     called = {name: p for p in plan.pairs for name in (p.name, str(p.index + 1))}
     if pair not in called:
-        raise NoRaw(f"pair {pair}: not in run {plan.run_id}, which has {len(plan.pairs)} pairs")
+        names = [planned.name for planned in plan.pairs]
+        raise NoRaw(f"pair {pair}: not in run {plan.run_id}, which has {names[0]} to {names[-1]}")
     if burst_index >= len(plan.bursts):
         raise NoRaw(
             f"burst {burst_index + 1}: not in run {plan.run_id}, which has {len(plan.bursts)}"

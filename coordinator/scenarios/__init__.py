@@ -14,14 +14,16 @@ import math
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
 from functools import cache
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import ValidationError
 
 from broadside.coordinator.core.quantities import parse_rate, parse_ratio, parse_size, parse_time
 from broadside.coordinator.core.run_spec import RunSpec
+from broadside.exchange.engines import engines
 from broadside.exchange.messages import TRAFFIC_WORDS
 
 _HERE = Path(__file__).parent
@@ -192,6 +194,45 @@ def _fields(model: Any, prefix: str = "") -> Mapping[str, Any]:
         else:
             annotations[prefix + name] = info.annotation
     return annotations
+
+
+def settable_fields() -> list[str]:
+    """Return the dotted names of all fields, with those of objects that are not set."""
+    names = []
+    for name, annotation in _fields(RunSpec).items():
+        names.append(name)
+        for member in get_args(annotation):
+            if hasattr(member, "model_fields"):
+                names += _fields(member, f"{name}.")
+    return names
+
+
+def known_values(field: str) -> list[str]:
+    """Return the values of a field with a fixed set of values. Empty for other fields.
+
+    Args:
+        field: A name that is supported by :func:`field_of`.
+    """
+    field = field_of(field)
+    if field == "scenario":
+        return names()
+    if field == "traffic.engine":
+        return list(engines())
+    owner, _, name = field.rpartition(".")
+    words = TRAFFIC_WORDS.get(name, {}) if owner == "traffic" else {}
+    return [*words, *_values_of(_fields(RunSpec).get(field))]
+
+
+def _values_of(annotation: Any) -> list[str]:
+    """Return the values of a flag, an enumeration or a literal, which can be optional."""
+    if annotation is bool:
+        return ["true", "false"]
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return [str(member.value) for member in annotation]
+    values = get_args(annotation)
+    if get_origin(annotation) is Literal:
+        return [str(value) for value in values]
+    return [text for value in values for text in _values_of(value)]
 
 
 def _is_number(annotation: Any) -> bool:

@@ -200,7 +200,8 @@ class Studies:
         switch = self._switches.get(name)
         if switch is None:
             declared = ", ".join(sorted(self._switches)) or "none"
-            raise NotHere(
+            # With other switches, the name can be misspelt.
+            raise (BadStudy if self._switches else NotHere)(
                 f"question.switch: {name!r} is not declared (declared: {declared}); "
                 "declare it in the file of BROADSIDE_SWITCHES_FILE"
             )

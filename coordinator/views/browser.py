@@ -11,7 +11,7 @@ from broadside.exchange.programs import program_environment
 
 _NAMES: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 # Timeout for one file.
-_TIMEOUT_S: Final = 120.0
+BROWSER_TIMEOUT_S: Final = 120.0
 
 
 class BrowserError(Exception):
@@ -88,11 +88,11 @@ def _render(text: str, name: str, output: str, *options: str) -> bytes:
                 argv,
                 env=program_environment(),
                 capture_output=True,
-                timeout=_TIMEOUT_S,
+                timeout=BROWSER_TIMEOUT_S,
                 check=False,
             )
         except subprocess.TimeoutExpired as error:
-            raise BrowserError(f"{browser}: no file within {_TIMEOUT_S:g} s") from error
+            raise BrowserError(f"{browser}: no file within {BROWSER_TIMEOUT_S:g} s") from error
         if not target.is_file():
             errors = done.stderr.decode(errors="replace").strip().splitlines()
             raise BrowserError(

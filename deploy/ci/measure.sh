@@ -46,11 +46,11 @@ code=0
 broadside watch "$run" --plain >/dev/null || code=$?
 trap - HUP INT TERM
 [ "$code" -le 2 ] || exit "$code"
-broadside verdict "$run" --format md --junit "$results/verdict.xml" >"$results/summary.md" || :
+broadside verdict "$run" -o md --junit "$results/verdict.xml" >"$results/summary.md" || :
 
 if [ -n "${GATES-}" ] && [ -n "$baseline" ]; then
     gates=0
-    with --fail-if "$GATES" broadside compare "$baseline" "$run" --format md \
+    with --fail-if "$GATES" broadside compare "$baseline" "$run" -o md \
         --junit "$results/gates.xml" >>"$results/summary.md" || gates=$?
     [ "$gates" -le 2 ] || exit "$gates"
     if [ "$gates" = 1 ] || [ "$code" = 0 ]; then code=$gates; fi

@@ -63,17 +63,27 @@ _READ_ERRORS: Final = (
 )
 
 
+# Function that receives the number of bytes of each step.
+Advance = Callable[[int], object]
+
+
 class BackupUnusable(Exception):
     """A backup cannot be written or restored. The message contains the reason and the fix."""
 
 
-def back_up(data_dir: Path, file: Path) -> list[str]:
+def backup_bytes(data_dir: Path) -> int:
+    """Return the number of bytes that :func:`back_up` copies and packs, approximately."""
+    return 2 * sum(path.stat().st_size for path in data_dir.glob("*.sqlite3"))
+
+
+def back_up(data_dir: Path, file: Path, advance: Advance = lambda _: None) -> list[str]:
     """Write a backup of ``data_dir`` to a new ``file``.
 
     Args:
         data_dir: Data directory. Other processes can write to it during the backup.
         file: Path of the backup, which must not exist. The file appears when it is complete and on
             disk.
+        advance: Function that receives the number of bytes of each step.
 
     Returns:
         The member names.
@@ -100,11 +110,12 @@ def back_up(data_dir: Path, file: Path) -> list[str]:
                 copy = folder / f"{name}.sqlite3"
                 copy.touch(0o600)
                 _copy(data_dir / copy.name, copy)
-                sums[copy.name] = _add(archive, copy, copy.name)
+                advance(copy.stat().st_size)
+                sums[copy.name] = _add(archive, copy, copy.name, advance)
                 copy.unlink()
             for path in sorted((data_dir / TLS_FOLDER).glob("*.*")):
                 name = f"{TLS_FOLDER}/{path.name}"
-                sums[name] = _add(archive, path, name)
+                sums[name] = _add(archive, path, name, advance)
             _add_text(archive, _SUMS, "".join(f"{sums[name]}  {name}\n" for name in sums))
         _sync(packed)
         try:
@@ -116,13 +127,14 @@ def back_up(data_dir: Path, file: Path) -> list[str]:
     return list(sums)
 
 
-def restore(file: Path, data_dir: Path) -> list[str]:
+def restore(file: Path, data_dir: Path, advance: Advance = lambda _: None) -> list[str]:
     """Restore ``file`` to ``data_dir``, in one atomic step after verification.
 
     Args:
         file: A backup from :func:`back_up`.
         data_dir: Directory that does not exist or is empty. It will not be changed before all files
             are verified.
+        advance: Function that receives the number of bytes of each step.
 
     Returns:
         The member names.
@@ -140,7 +152,7 @@ def restore(file: Path, data_dir: Path) -> list[str]:
     data_dir = data_dir.resolve()
     data_dir.parent.mkdir(parents=True, exist_ok=True)
     with _private_folder(data_dir.parent, _RESTORE_PREFIX) as unpacked:
-        names = _unpack_verified(file, unpacked)
+        names = _unpack_verified(file, unpacked, advance)
         for path in (*(folder for folder in unpacked.rglob("*") if folder.is_dir()), unpacked):
             _sync(path)
         # This also replaces an empty directory.
@@ -150,7 +162,7 @@ def restore(file: Path, data_dir: Path) -> list[str]:
 
 
 @contextlib.contextmanager
-def unpacked_backup(file: Path) -> Iterator[Path]:
+def unpacked_backup(file: Path, advance: Advance = lambda _: None) -> Iterator[Path]:
     """Unpack and verify ``file`` in a temporary folder next to it, while the context is active.
 
     Yields:
@@ -161,7 +173,7 @@ def unpacked_backup(file: Path) -> Iterator[Path]:
         OSError: A file cannot be read or written.
     """
     with _private_folder(file.absolute().parent, _DRILL_PREFIX) as unpacked:
-        _unpack_verified(file, unpacked)
+        _unpack_verified(file, unpacked, advance)
         yield unpacked
 
 
@@ -199,25 +211,26 @@ def _add_text(archive: tarfile.TarFile, name: str, text: str) -> None:
     archive.addfile(member, io.BytesIO(text.encode("ascii")))
 
 
-def _add(archive: tarfile.TarFile, path: Path, name: str) -> str:
+def _add(archive: tarfile.TarFile, path: Path, name: str, advance: Advance) -> str:
     """Add a file to the archive. Return its SHA-256 in hex."""
     with path.open("rb") as content:
         member = archive.gettarinfo(fileobj=content, arcname=name)
-        hashed = _HashedReader(content)
+        hashed = _HashedReader(content, advance)
         archive.addfile(member, hashed)
         return hashed.digest.hexdigest()
 
 
 class _HashedReader:
-    """File reader that computes the SHA-256 of the content."""
+    """File reader that computes the SHA-256 of the content and reports its progress."""
 
-    def __init__(self, content: IO[bytes]) -> None:
-        self._content = content
+    def __init__(self, content: IO[bytes], advance: Advance = lambda _: None) -> None:
+        self._content, self._advance = content, advance
         self.digest = hashlib.sha256()
 
     def read(self, size: int = -1) -> bytes:
         block = self._content.read(size)
         self.digest.update(block)
+        self._advance(len(block))
         return block
 
 
@@ -321,10 +334,26 @@ class _Member(tarfile.TarInfo):
         return unpacked
 
 
-def _unpack_verified(file: Path, folder: Path) -> list[str]:
+class _CountedFile(io.FileIO):
+    """Binary file that reports the number of bytes of each read."""
+
+    def __init__(self, path: Path, advance: Advance) -> None:
+        super().__init__(path)
+        self._advance = advance
+
+    def readinto(self, buffer: Any) -> int | None:
+        count = super().readinto(buffer)
+        self._advance(count or 0)
+        return count
+
+
+def _unpack_verified(file: Path, folder: Path, advance: Advance) -> list[str]:
     """Unpack a backup and verify format, version, checksums and databases. Return the names."""
     try:
-        with gzip.open(file) as packed:
+        with (
+            io.BufferedReader(_CountedFile(file, advance)) as content,
+            gzip.open(content) as packed,
+        ):
             with tarfile.open(fileobj=packed, mode="r:", tarinfo=_Member) as archive:
                 unpacked = _unpack(archive, folder)
             # gzip verifies its checksum at the end of the file.

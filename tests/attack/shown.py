@@ -380,7 +380,7 @@ ATTACKS: Final[tuple[Attack, ...]] = (
         TERMINAL,
         repr(_ESCAPES),
         _dead_letter,
-        ("list", "explain 1", "purge 1", "list --json"),
+        ("list", "explain 1", "purge 1", "list -o json"),
     ),
     *attack_variants(
         "table: {}", IMPORT, "memory, time, a crash", partial(_imported, _table), _HUGE

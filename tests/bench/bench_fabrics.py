@@ -183,7 +183,7 @@ async def measure(kind: str, folder: Path) -> dict[str, float]:
 def start_spread_s(kind: str) -> float | None:
     """Return the start spread of the first burst of a demo in seconds, or None if unknown."""
     argv = [sys.executable, "-m", "broadside.coordinator", "demo", "--fabric", DEMO[kind]]
-    size = ["--pairs", "12", "--bursts", "1", "--json"]
+    size = ["--pairs", "12", "--bursts", "1", "-o", "json"]
     ran = subprocess.run([*argv, *size], capture_output=True, check=False, timeout=400)
     answer = json.loads(ran.stdout)["bursts"][0].get("start_spread_s")
     return None if answer is None else float(answer)

@@ -41,7 +41,7 @@ class Shown:
 async def feed_of(options: list[str]) -> tuple[dict[int, list[Shown]], dict[int, float | None]]:
     """Return the residuals shown for each burst of one demo, and the residuals in the verdict."""
     demo = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "broadside.coordinator", "demo", "--json", *options),
+        *(sys.executable, "-m", "broadside.coordinator", "demo", "-o", "json", *options),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )

@@ -134,7 +134,7 @@ class Writer:
     def launch(self, name: str, scenario: object, changes: Mapping[str, object]) -> str:
         """Launch a run, wait for its verdict, and return its id."""
         text = self.run(
-            *("launch", scenario, "--json", "--api", self.url, *settings({**SHORT, **changes})),
+            *("launch", scenario, "-o", "json", "--api", self.url, *settings({**SHORT, **changes})),
             allowed=DONE,
         )
         run_id = str(json.loads(text)["run_id"])
@@ -219,14 +219,14 @@ def start_agent(
 
 
 def ready(writer: Writer, *names: str) -> bool:
-    document = json.loads(writer.run("agents", "--json", "--api", writer.url))
+    document = json.loads(writer.run("agents", "-o", "json", "--api", writer.url))
     well = [agent for agent in document if agent["problem"] is None]
     able = {agent["agent_id"] for agent in well if agent["role"] == "client" or agent["ports"]}
     return able.issuperset(names)
 
 
 def has_ended(writer: Writer, name: str) -> bool:
-    runs = json.loads(writer.run("runs", "--json", "--api", writer.url))
+    runs = json.loads(writer.run("runs", "-o", "json", "--api", writer.url))
     return any(name in run["run_id"] and run["outcome"] for run in runs)
 
 
@@ -297,7 +297,7 @@ def on_loopback(writer: Writer, clock: Path, at: Path) -> None:
         paced | {"objective.target_bits_per_second": 10_000_000, "clock_bound_max_s": 0.000000001},
     )
     text = writer.run(
-        *("launch", at / "scenario.toml", "--json", "--api", writer.url), allowed=DONE
+        *("launch", at / "scenario.toml", "-o", "json", "--api", writer.url), allowed=DONE
     )
     writer.facts[json.loads(text)["run_id"]] = {"name": "every option and goal of TCP"}
     writer.launch(
@@ -325,38 +325,38 @@ def on_loopback(writer: Writer, clock: Path, at: Path) -> None:
 
     writer.run(
         *("study", "sweep", "smoke", "--over", "traffic.streams_count=1,2", "--name", "streams"),
-        *("--json", "--api", writer.url),
+        *("-o", "json", "--api", writer.url),
         *settings(SHORT | {"traffic.stream_bits_per_second": 10_000_000}),
     )
     soon_at = datetime.now(UTC) + timedelta(seconds=40)
     writer.run(
         *("schedule", "add", "once", "--scenario", "smoke", "--at", soon_at.isoformat()),
-        *("--json", "--api", writer.url, *settings(SHORT | paced)),
+        *("-o", "json", "--api", writer.url, *settings(SHORT | paced)),
     )
     writer.run(
         *("schedule", "add", "weekly", "--scenario", "soak", "--cron", "0 2 * * 6"),
         *("--timezone", "Europe/Amsterdam", "--until", "2040-01-01", "--max-runs", "3"),
-        *("--overlap", "queue", "--missed", "run-late", "--set", "pairs_count=1", "--json"),
+        *("--overlap", "queue", "--missed", "run-late", "--set", "pairs_count=1", "-o", "json"),
     )
     wait_for("the schedule's run", lambda: has_ended(writer, "-once-"), 180)
     aborted = json.loads(
         writer.run(
-            *("launch", "smoke", "--detach", "--json", "--api", writer.url),
+            *("launch", "smoke", "--detach", "-o", "json", "--api", writer.url),
             *settings(SHORT | paced | {"burst_s": 60, "period_s": 80, "bursts_count": 2}),
         )
     )["run_id"]
     wait_for(
         "traffic",
-        lambda: '"running"' in writer.run("show", aborted, "--json", "--api", writer.url),
+        lambda: '"running"' in writer.run("show", aborted, "-o", "json", "--api", writer.url),
     )
     writer.run("abort", aborted, "--reason", "enough seen", "--api", writer.url)
     writer.facts[aborted] = {"name": "aborted"}
     for name in ("tcp-R.json", "udp.json"):
         # An import stores the name as given.
         shutil.copy(IPERF3_FILES / name, writer.folder)
-        writer.run("import", "iperf3", name, "--json", "--api", writer.url)
+        writer.run("import", "iperf3", name, "-o", "json", "--api", writer.url)
     writer.run(
-        *("import", "original", ORIGINAL / "seed-280s-30clients.csv", "--json"),
+        *("import", "original", ORIGINAL / "seed-280s-30clients.csv", "-o", "json"),
         *("--firewall-metric", ORIGINAL / "seed-280s-firewall-throughput.csv"),
         *("--api", writer.url, "--set", "objective.target_bits_per_second=100e9"),
         allowed=DONE,
@@ -367,7 +367,7 @@ def on_loopback(writer: Writer, clock: Path, at: Path) -> None:
     )
     open_run = json.loads(
         writer.run(
-            *("launch", "smoke", "--detach", "--json", "--api", writer.url),
+            *("launch", "smoke", "--detach", "-o", "json", "--api", writer.url),
             *settings(SHORT | paced | {"lead_s": 3600, "bursts_count": 3, "period_s": 60}),
         )
     )["run_id"]
@@ -381,7 +381,7 @@ def on_loopback(writer: Writer, clock: Path, at: Path) -> None:
 def over_https(writer: Writer, clock: Path, listen: str, paced: Mapping[str, object]) -> None:
     """Run a pair of remote agents that enroll with a code."""
     for role in ("server", "client"):
-        text = writer.run("enroll", "new", "--role", role, "--count", "2", "--json")
+        text = writer.run("enroll", "new", "--role", role, "--count", "2", "-o", "json")
         code = json.loads(text)["code"]
         more: dict[str, Any] = {"ports": free_port()} if role == "server" else {}
         start_agent(
@@ -395,12 +395,12 @@ def over_https(writer: Writer, clock: Path, listen: str, paced: Mapping[str, obj
 
 def ask(writer: Writer) -> None:
     """Store the verdict and the seal of all runs by this version."""
-    for run in json.loads(writer.run("runs", "--json", "--limit", "100")):
+    for run in json.loads(writer.run("runs", "-o", "json", "--limit", "100")):
         run_id = run["run_id"]
-        text = writer.run("verdict", run_id, "--json", allowed=(0, 1, 2, 4))
+        text = writer.run("verdict", run_id, "-o", "json", allowed=(0, 1, 2, 4))
         if not text.startswith("{"):
             continue
-        again = writer.run("verdict", run_id, "--recompute", "--json", allowed=(0, 1, 2))
+        again = writer.run("verdict", run_id, "--recompute", "-o", "json", allowed=(0, 1, 2))
         summary = json.loads(text)
         ids = [finding["id"] for finding in summary["findings"]]
         name = "in the lab" if run["created_by"] == "demo" else run["scenario"]
@@ -451,13 +451,13 @@ def write(version: str, checkout: Path) -> None:
         folder = Path(name)
         writer = Writer(checkout.absolute(), folder, stack)
         at = files(folder)
-        small = ("--pairs", "2", "--streams", "2", "--seconds", "8", "--json")
+        small = ("--pairs", "2", "--streams", "2", "--seconds", "8", "-o", "json")
         writer.run("demo", *small, "--bursts", "2", allowed=DONE)
         writer.run("demo", *small, "--bursts", "1", "--kill-one", allowed=DONE)
         clock = stack.enter_context(steady_clock())
         on_loopback(writer, clock, at)
         writer.run("token", "add", "grafana", "--role", "viewer", "--expires", "90d")
-        writer.run("enroll", "new", "--role", "client", "--count", "2", "--json")
+        writer.run("enroll", "new", "--role", "client", "--count", "2", "-o", "json")
         ask(writer)
         made = folder / "made"
         made.mkdir()

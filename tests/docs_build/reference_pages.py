@@ -39,12 +39,20 @@ COMMANDS: Final = """\
 
 `broadside COMMAND --help` lists all options of a command.
 
-- `--json` prints the data as JSON, and nothing else, on standard output.
+- `-o json`, `yaml`, `csv`, `arrow` and `parquet` print the data, and nothing else, on standard
+  output. `-o table` is the default, and omits columns that do not fit into the terminal; `-o wide`
+  prints all columns. `-o md` prints a verdict or a comparison as Markdown.
+- `--watch` prints a list or a run again when it changes, until Ctrl-C (exit code 130).
+- Colours are printed only on a terminal, and not with `NO_COLOR` or `TERM=dumb`. Progress of long
+  commands is printed on standard error, and only on a terminal.
 - `last` is the newest run, `previous` the run before it of the same scenario.
 - `--set` changes a field of a scenario. A short name is enough if it is unique, and values may have
   units: `--set burst=30s`, `--set target=180Gbit`, `--set tolerance=5%`.
-- `broadside --install-completion` installs completion for the shell.
-- Exit codes: 0 pass, measured or done; 1 fail; 2 inconclusive; 3 wrong usage; 4 could not run."""
+- `broadside --install-completion` installs completion for bash, zsh and fish: of commands, names,
+  labels, and the fields and values of `--set`.
+- Exit codes: 0 pass, measured or done; 1 fail; 2 inconclusive; 3 wrong usage, or an unknown name
+  of a run, study, schedule, scenario, agent, label or other object; 4 could not run; 130
+  interrupted."""
 PROBLEMS: Final = """\
 # Error responses
 

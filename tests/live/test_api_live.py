@@ -133,7 +133,7 @@ def test_launch_and_audit_record_user_and_address(signed: Signed) -> None:
     assert {h["run_id"]: h["created_by"] for h in headers}[run_id] == "gunner@example.org"
     stopped = signed.request("POST", f"/v1/runs/{run_id}/abort", json={"by": "somebody else"})
     assert stopped.json()["cancelled_by"] == "the-operator"
-    audit_rows = json.loads(signed.run("audit", "--json", token=signed.operator).stdout)
+    audit_rows = json.loads(signed.run("audit", "-o", "json", token=signed.operator).stdout)
     rows = [
         (row["by"], row["method"], row["status"], row["from_address"])
         for row in audit_rows
@@ -211,7 +211,7 @@ def test_rejects_revoked_token_within_seconds(signed: Signed) -> None:
     wait_for("a refusal", lambda: signed.request("GET", "/v1/me", token).status_code == 401, 30)
     again = signed.site.run("token", "add", "short-lived", "--role", "viewer")
     assert again.returncode == 3
-    listed = json.loads(signed.site.run("token", "list", "--json").stdout)
+    listed = json.loads(signed.site.run("token", "list", "-o", "json").stdout)
     assert {row["name"] for row in listed} >= {"the-operator", "the-viewer", "short-lived"}
     assert not any("sha256" in row for row in listed)
 

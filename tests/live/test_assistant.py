@@ -82,7 +82,7 @@ async def test_viewer_reads_and_operator_launches_within_budget(site: Site) -> N
         assert not refused, text
         assert "budget USD 5;" in text
         run_id = text.split()[1].rstrip(",")
-        plan = json.loads(site.run("watch", run_id, "--json").stdout)
+        plan = json.loads(site.run("watch", run_id, "-o", "json").stdout)
         assert plan["run_id"] == run_id
         text, _ = await call_tool(client, "read_verdict")
         assert run_id in text

@@ -34,8 +34,8 @@ NO_RIGHTS = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--ambient-cap
         (["launch", "smoke", "--junit", "/nonexistent/j.xml"], 3, ["/nonexistent", "written"]),
         (["launch", "smoke", "--junit", "/tmp"], 3, ["/tmp", "folder"]),  # noqa: S108
         (["launch", "smoke", "--detach", "--junit", "j.xml"], 3, ["--junit", "verdict"]),
-        (["report", "last", "-o", "r.docx"], 3, [".docx", ".html, .pdf, .json", "--format"]),
-        (["export", "last", "-o", "r.docx"], 3, [".docx", ".xlsx", "--format"]),
+        (["report", "last", "-f", "r.docx"], 3, [".docx", ".html, .pdf, .json", "--output"]),
+        (["export", "last", "-f", "r.docx"], 3, [".docx", ".xlsx", "--output"]),
         (["chart", "last"], 4, ["no run yet"]),
         (["chart", "nosuch"], 3, ["nosuch", "no such run"]),
         (["chart", "throughput"], 3, ["the run is missing", "chart last throughput"]),
@@ -116,7 +116,7 @@ def test_lab_up_without_permission_prints_a_fix(site: Site) -> None:
 
 def test_standard_output_is_only_json(site: Site) -> None:
     for arguments in (["scenarios"], ["runs"], ["doctor"], ["scenarios", "smoke"]):
-        done = site.run(*arguments, "--json")
+        done = site.run(*arguments, "-o", "json")
         json.loads(done.stdout)
 
 
@@ -126,14 +126,14 @@ def test_launch_show_and_verdict_return_the_same_summary(site: Site) -> None:
     _, url = site.start_coordinator()
     wait_for_fleet(url, 4)
     small = ("--set=burst_s=3", "--set=late_after_s=5", PACED)
-    done = site.run("launch", "smoke", *small, "--json")
+    done = site.run("launch", "smoke", *small, "-o", "json")
     summary = json.loads(done.stdout)
     assert summary["pairs_measured"] == 2
     assert (done.returncode, summary["verdict"]) in ((0, "measured"), (2, "inconclusive"))
-    again = site.run("verdict", "last", "--json", "--api", url)
+    again = site.run("verdict", "last", "-o", "json", "--api", url)
     assert json.loads(again.stdout) == summary
     assert again.returncode == done.returncode
-    shown = json.loads(site.run("show", summary["run_id"], "--json").stdout)
+    shown = json.loads(site.run("show", summary["run_id"], "-o", "json").stdout)
     assert shown["bursts"][0]["outcomes"] == {"measured": 2}
     late = site.run("abort", "last")
     assert late.returncode == 4

@@ -50,7 +50,7 @@ def job(address: str, **changes: Any) -> Job:
 
 
 def listed(site: Site) -> list[dict[str, Any]]:
-    done = site.run("deadletters", "list", "--json")
+    done = site.run("deadletters", "list", "-o", "json")
     assert done.returncode == 0, done.stderr
     letters: list[dict[str, Any]] = json.loads(done.stdout)
     return letters

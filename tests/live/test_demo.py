@@ -28,7 +28,7 @@ def busy_loopback() -> Iterator[None]:
 
 
 def demo(site: Site, *options: str) -> tuple[dict[str, Any], int]:
-    done = site.run("demo", "--json", *options, timeout_s=240)
+    done = site.run("demo", "-o", "json", *options, timeout_s=240)
     assert done.stdout, done.stderr
     return json.loads(done.stdout), done.returncode
 
@@ -65,7 +65,7 @@ def test_second_demo_keeps_the_first_run(site: Site) -> None:
     lines = site.run().stdout.splitlines()
     assert len(lines) == 3 and "2 runs" in lines[0] and newer in lines[0]
     assert newer in site.run("show", "last").stdout
-    assert site.run("compare", older, "last", "--json").stdout
+    assert site.run("compare", older, "last", "-o", "json").stdout
     report = site.run("report", "last")
     assert (report.returncode, (site.folder / f"{newer}.html").exists()) == (0, True), report.stderr
     _, url = site.start_coordinator()

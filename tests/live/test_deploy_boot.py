@@ -287,7 +287,7 @@ def test_services_carry_traffic_in_the_sandbox(
     # Allow for delays, because other tests will be using the CPU cores.
     settings = ["pairs_count=1", "burst_s=3", "period_s=20", "lead_s=12", "late_after_s=5", *slow]
     done = notebook.run(
-        UNIT, *BROADSIDE, "launch", name, "--api", "http://127.0.0.1:8090", "--json",
+        UNIT, *BROADSIDE, "launch", name, "--api", "http://127.0.0.1:8090", "-o", "json",
         *(part for setting in settings for part in ("--set", setting)),
     )  # fmt: skip
     assert done.returncode == 0, f"{done.stdout}{done.stderr}{notebook.log()}"

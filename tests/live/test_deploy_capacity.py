@@ -242,7 +242,7 @@ def test_set_show_and_restore_commands(command: Command) -> None:
     done = command("set", "--min", "6", "--max", "10")
     assert done.returncode == 0, done.stderr
     assert "restore the previous limits with: broadside capacity restore" in done.stdout
-    shown = json.loads(command("show", "--json").stdout)
+    shown = json.loads(command("show", "-o", "json").stdout)
     assert (shown["min_count"], shown["max_count"]) == (6, 10)
     assert shown["to_restore"] == {"min_count": 2, "max_count": 20}
     assert shown["observed_count"] == 20

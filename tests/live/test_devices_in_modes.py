@@ -64,11 +64,11 @@ def test_matrix_over_two_devices_measures_planted_values(tmp_path: Path) -> None
         cpu_limit = "--set=objective.device_cpu_p95_max_ratio=0.9"
         modes = [f"--mode={mode}" for mode in MODES]
         requested = ["smoke", *modes, "--switch", "services", *SMALL, *PACED, cpu_limit]
-        done = site.run("study", "matrix", *requested, "--json", "--api", url, timeout_s=200)
+        done = site.run("study", "matrix", *requested, "-o", "json", "--api", url, timeout_s=200)
         assert done.stdout, done.stderr
         study = json.loads(done.stdout)
         drawn = json.loads(
-            site.run("study", "chart", study["study_id"], "--json", "--api", url).stdout
+            site.run("study", "chart", study["study_id"], "-o", "json", "--api", url).stdout
         )
         pictured = site.run(
             "study", "chart", study["study_id"], "-o", str(tmp_path / "e.svg"), "--api", url
@@ -80,8 +80,8 @@ def test_matrix_over_two_devices_measures_planted_values(tmp_path: Path) -> None
         printed = site.run("study", "report", "last", "-o", str(tmp_path / "e.pdf"), "--api", url)
         assert printed.returncode == 0, printed.stderr
         run_ids = [result["run_id"] for result in study["results"]]
-        full = json.loads(site.run("verdict", run_ids[-1], "--json", "--api", url).stdout)
-        again = site.run("verdict", run_ids[0], "--recompute", "--json", "--api", url)
+        full = json.loads(site.run("verdict", run_ids[-1], "-o", "json", "--api", url).stdout)
+        again = site.run("verdict", run_ids[0], "--recompute", "-o", "json", "--api", url)
         assert "differs" not in again.stderr, again.stderr
     for result, (mode, planted) in zip(study["results"], MODES.items(), strict=True):
         results = [load["cpu_ratio"] for load in result["devices"]]

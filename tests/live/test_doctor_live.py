@@ -37,7 +37,7 @@ def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, str
 
 def checks(site: Site) -> tuple[int, dict[str, dict[str, Any]]]:
     """Return the exit code and the checks of the doctor by name."""
-    done = site.run("doctor", "--json")
+    done = site.run("doctor", "-o", "json")
     return done.returncode, {check["name"]: check for check in json.loads(done.stdout)}
 
 

@@ -61,7 +61,7 @@ def drilled(lab: Lab, site: Site, profile: str) -> Any:
         "8",
         *SMALL,
     )
-    done = site.run(*requested, "--json", timeout_s=180)
+    done = site.run(*requested, "-o", "json", timeout_s=180)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)["conclusion"]
 

@@ -52,14 +52,14 @@ def one_line(text: str) -> str:
 def test_full_standard_output_is_an_error(data_dir: Path) -> None:
     full = os.open("/dev/full", os.O_WRONLY)
     try:
-        code, reported = broadside("scenarios", "--json", stdout=full)
+        code, reported = broadside("scenarios", "-o", "json", stdout=full)
     finally:
         os.close(full)
     assert code == Exit.CANNOT_RUN
     assert "No space left" in one_line(reported)
 
 
-@pytest.mark.parametrize("arguments", [["scenarios"], ["scenarios", "--json"], ["--help"]])
+@pytest.mark.parametrize("arguments", [["scenarios"], ["scenarios", "-o", "json"], ["--help"]])
 def test_closed_pipe_is_an_error_without_message(data_dir: Path, arguments: list[str]) -> None:
     reader, writer = os.pipe()
     os.close(reader)

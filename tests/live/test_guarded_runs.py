@@ -212,7 +212,7 @@ def test_dry_run_tests_guards_and_the_stop_before_the_first_byte(
     device.plant(cpu_ratio=QUIET_CPU, status=200)
     fields = [f"--set={name}={json.dumps(value)}" for name, value in OVERRIDES.items() if value]
     guards = ["--guard", "cpu_ratio > 80%", "--guard", "probe_rtt_s > 900ms"]
-    done = site.run("launch", "smoke", "--dry-run", *guards, *fields, "--json", "--api", url)
+    done = site.run("launch", "smoke", "--dry-run", *guards, *fields, "-o", "json", "--api", url)
     assert done.returncode == 0, done.stdout + done.stderr
     summary = json.loads(done.stdout)
     text = sentences(summary)["dry-run"]

@@ -181,7 +181,7 @@ def test_doctor_verifies_permissions_of_agents(site: Site, agent_id: str, role: 
     environment["BROADSIDE_CREDENTIAL_FILE"] = str(stored)
 
     def doctor(identity: str, *, fails: bool) -> dict[str, bool]:
-        text = broadside(environment, "doctor", "--as", identity, "--json", fails=fails)
+        text = broadside(environment, "doctor", "--as", identity, "-o", "json", fails=fails)
         return {check["name"]: check["ok"] for check in json.loads(text)}
 
     result = doctor(role, fails=False)

@@ -40,7 +40,7 @@ def doctor(
     site: Site, azure: Identities, vm: str, identity: str, **settings: str
 ) -> tuple[int, dict[str, Any]]:
     site.environment |= azure.of(vm) | settings
-    done = site.run("doctor", "--as", identity, "--json")
+    done = site.run("doctor", "--as", identity, "-o", "json")
     return done.returncode, {check["name"]: check for check in json.loads(done.stdout)}
 
 

@@ -30,7 +30,7 @@ def answer(done: subprocess.CompletedProcess[str], code: int = 0) -> Any:
 def test_imports_original_with_firewall_metric(site: Site) -> None:
     """Test the bursts of the original. See test_table_bursts.py for tests of the clients."""
     result = answer(
-        site.run("import", "original", str(SEED), "--firewall-metric", str(METRIC), "--json")
+        site.run("import", "original", str(SEED), "--firewall-metric", str(METRIC), "-o", "json")
     )
     bursts = result["bursts"]
     assert [round(burst["fleet_received_bits_per_second"] / 1e9, 2) for burst in bursts] == [
@@ -46,19 +46,19 @@ def test_imports_original_with_firewall_metric(site: Site) -> None:
             stored["residual_low_ratio"] < stored["residual_ratio"] < stored["residual_high_ratio"]
         )
     run_id = result["run_id"]
-    (listed,) = answer(site.run("runs", "--json"))
+    (listed,) = answer(site.run("runs", "-o", "json"))
     assert (listed["run_id"], listed["verdict"]) == (run_id, "inconclusive")
-    shown = answer(site.run("show", "last", "--json"))
+    shown = answer(site.run("show", "last", "-o", "json"))
     assert (shown["state"], shown["imported"]) == ("finished", "original")
     assert site.run("show", "last").stdout.startswith(f"{run_id}: finished, imported (original)\n")
     assert shown["bursts"][1]["outcomes"] == {"measured": 27, "late": 2, "failed": 1}
-    verdict = answer(site.run("verdict", run_id, "--json"), code=2)
+    verdict = answer(site.run("verdict", run_id, "-o", "json"), code=2)
     assert verdict["fleet_received_bits_per_second"] == pytest.approx(180.18e9, rel=1e-4)
     assert verdict["completeness_ratio"] == pytest.approx(result["completeness_ratio"])
 
 
 def test_comparison_distinguishes_idps_on_and_off(site: Site) -> None:
-    answer(site.run("import", "original", str(IDPS), "--json"))
+    answer(site.run("import", "original", str(IDPS), "-o", "json"))
 
     def assert_true_means(comparison: Any) -> None:
         metrics = {metric["name"]: metric for metric in comparison["metrics"]}
@@ -74,17 +74,17 @@ def test_comparison_distinguishes_idps_on_and_off(site: Site) -> None:
         assert comparison["conditions_differ"] == []
 
     for at in ("2022-01-13T15:49:00Z", "10:49"):
-        assert_true_means(answer(site.run("compare", "last", "--split-at", at, "--json")))
+        assert_true_means(answer(site.run("compare", "last", "--split-at", at, "-o", "json")))
     # Two parts of the same file, distinguished by their labels.
     for option, at, value in (
         ("--until", "2022-01-13T10:49", "alert-and-deny"),
         ("--since", "2022-01-13T10:50", "off"),
     ):
         sliced = ("import", "original", str(IDPS), option, at, "--label", f"idps={value}")
-        answer(site.run(*sliced, "--json"))
-    assert_true_means(answer(site.run("compare", "--label", "idps", "--json")))
-    newest = [run["run_id"] for run in answer(site.run("runs", "--json"))]
-    assert_true_means(answer(site.run("compare", newest[1], newest[0], "--json")))
+        answer(site.run(*sliced, "-o", "json"))
+    assert_true_means(answer(site.run("compare", "--label", "idps", "-o", "json")))
+    newest = [run["run_id"] for run in answer(site.run("runs", "-o", "json"))]
+    assert_true_means(answer(site.run("compare", newest[1], newest[0], "-o", "json")))
     plain = site.run("compare", newest[1], newest[0])
     assert "5.269 Gbit/s" in plain.stdout
     assert "; different: " in plain.stdout
@@ -92,7 +92,7 @@ def test_comparison_distinguishes_idps_on_and_off(site: Site) -> None:
 
 def test_imports_iperf3_files_as_one_run(site: Site) -> None:
     files = sorted(RECORDINGS.glob("*/*.json"))
-    matched = answer(site.run("import", "iperf3", *map(str, files), "--json"))
+    matched = answer(site.run("import", "iperf3", *map(str, files), "-o", "json"))
     by_file: dict[str, list[dict[str, Any]]] = {}
     for result in matched["files"]:
         by_file.setdefault(result["file"], []).append(result)
@@ -116,13 +116,13 @@ def test_import_recomputes_byte_for_byte(site: Site) -> None:
         ["iperf3", *(str(path) for path in sorted(RECORDINGS.glob("3.18/*.json")))],
     )
     for arguments in imports:
-        answer(site.run("import", *arguments, "--json", *client))
-        stored = site.run("verdict", "last", "--json", *client)
-        again = site.run("verdict", "last", "--recompute", "--json", *client)
+        answer(site.run("import", *arguments, "-o", "json", *client))
+        stored = site.run("verdict", "last", "-o", "json", *client)
+        again = site.run("verdict", "last", "--recompute", "-o", "json", *client)
         assert again.stdout == stored.stdout, again.stderr
         assert again.returncode == stored.returncode
         assert "byte for byte" in again.stderr
-    meter = answer(site.run("price", "last", "--json", *client))
+    meter = answer(site.run("price", "last", "-o", "json", *client))
     reported = call(url, "GET", f"/v1/runs/{meter['run_id']}/price")
     assert (reported["charged"], reported["not_charged_why"]) == (
         False,
@@ -141,10 +141,10 @@ def test_recomputation_detects_missing_rows(site: Site) -> None:
     _, url = site.start_coordinator()
     wait_for_fleet(url, 2)
     small = ("--set=pairs_count=1", "--set=burst_s=3", "--set=lead_s=6", PACED)
-    stored = site.run("launch", "smoke", *small, "--json", "--api", url)
+    stored = site.run("launch", "smoke", *small, "-o", "json", "--api", url)
     assert json.loads(stored.stdout)["completeness_ratio"] > 0.9, stored.stdout
     for place in (["--api", url], []):
-        again = site.run("verdict", "last", "--recompute", "--json", *place)
+        again = site.run("verdict", "last", "--recompute", "-o", "json", *place)
         assert again.stdout == stored.stdout, again.stderr
         assert again.returncode == stored.returncode
     with sqlite3.connect(site.folder / "data" / "results.sqlite3") as table:
@@ -156,7 +156,7 @@ def test_recomputation_detects_missing_rows(site: Site) -> None:
             " WHERE partition_key LIKE 'tests.%' LIMIT 2)"
         )
         assert gone.rowcount == 2
-    differs = site.run("verdict", "last", "--recompute", "--json", "--api", url)
+    differs = site.run("verdict", "last", "--recompute", "-o", "json", "--api", url)
     assert differs.returncode == 4
     was, now = json.loads(stored.stdout), json.loads(differs.stdout)
     assert now["verdict"] != "pass"
@@ -164,7 +164,7 @@ def test_recomputation_detects_missing_rows(site: Site) -> None:
     assert "does not follow from the stored data" in differs.stderr
     assert "fields differ: bursts[0]." in differs.stderr
     # The stored summary should not change.
-    assert site.run("verdict", "last", "--json", "--api", url).stdout == stored.stdout
+    assert site.run("verdict", "last", "-o", "json", "--api", url).stdout == stored.stdout
 
 
 # These are files. See tests/unit/coordinator/imports/test_result_tables.py for the same errors in
@@ -189,7 +189,7 @@ def test_invalid_file_is_a_one_line_error_and_stores_nothing(site: Site) -> None
         path.write_bytes(BAD[case][0])
         both = ["import", "original", str(SEED), "--firewall-metric", str(path)]
         refuses(site, case, both, [str(path)])
-    assert answer(site.run("runs", "--json")) == []
+    assert answer(site.run("runs", "-o", "json")) == []
 
 
 def refuses(site: Site, case: str, arguments: list[str], expected: list[str]) -> None:
@@ -224,7 +224,7 @@ def test_rejects_huge_file_with_bounded_memory(site: Site, kind: str) -> None:
         assert len(done.stderr.strip().splitlines()) == 1
         assert "at most" in done.stderr
     path.unlink()
-    assert answer(site.run("runs", "--json")) == []
+    assert answer(site.run("runs", "-o", "json")) == []
 
 
 MISTAKES: list[tuple[list[str], list[str]]] = [
@@ -243,4 +243,4 @@ MISTAKES: list[tuple[list[str], list[str]]] = [
 def test_usage_error_is_one_line(site: Site) -> None:
     for arguments, parts in MISTAKES:
         refuses(site, " ".join(arguments), arguments, parts)
-    assert answer(site.run("runs", "--json")) == []
+    assert answer(site.run("runs", "-o", "json")) == []

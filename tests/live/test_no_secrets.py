@@ -147,7 +147,7 @@ def _use(site: Site, url: str, token: str, seen: dict[str, bytes]) -> None:
         done = site.run(*parts, "--api", url) if parts[0] != "doctor" else site.run(*parts)
         seen[f"{parts[0]} without"] = (done.stdout + done.stderr).encode()
     site.environment["BROADSIDE_TOKEN"] = token
-    for parts in (["runs", "--json"], ["agents"], ["verdict", run_id], ["raw", run_id, "1"]):
+    for parts in (["runs", "-o", "json"], ["agents"], ["verdict", run_id], ["raw", run_id, "1"]):
         done = site.run(*parts, "--api", url)
         seen[parts[0]] = (done.stdout + done.stderr).encode()
         assert done.returncode in (0, 2), done.stderr

@@ -59,7 +59,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     with built(spec, folder / "lab") as lab, Site(folder) as site:
         tokens = {}
         for role in ("operator", "viewer"):
-            made = site.run("token", "add", f"the-{role}", "--role", role, "--json")
+            made = site.run("token", "add", f"the-{role}", "--role", role, "-o", "json")
             assert made.returncode == 0, made.stderr
             tokens[role] = json.loads(made.stdout)["token"]
         asyncio.run(store_studies(folder / "data"))
@@ -497,7 +497,7 @@ ORIGINAL = Path(__file__).parent.parent / "data" / "original"
 def test_import_shows_its_data_and_names_missing_data(
     stage: Stage, monitored: MonitoredPage
 ) -> None:
-    table = ("import", "original", str(ORIGINAL / "seed-280s-30clients.csv"), "--json")
+    table = ("import", "original", str(ORIGINAL / "seed-280s-30clients.csv"), "-o", "json")
     imported = stage.site.run(*table)
     assert imported.returncode == 0, imported.stderr
     run_id = json.loads(imported.stdout)["run_id"]

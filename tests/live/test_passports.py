@@ -92,7 +92,7 @@ def test_verdict_and_comparison_name_gro_off(lab: Lab, tmp_path: Path) -> None:
             reported.append(wait_for_summary(stage.coordinator.url, run_ids[-1]))
             ethtool(invalid, "-K", invalid.nic, "gro", "on")
             wait_for("an updated presence", lambda: gro_of(stage.coordinator, invalid), 90)
-        compared = site.run("compare", *run_ids, "--json")
+        compared = site.run("compare", *run_ids, "-o", "json")
     first, second = (
         [item["sentence"] for item in summary["findings"] if item["id"] == "hosts-differ"]
         for summary in reported

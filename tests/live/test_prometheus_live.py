@@ -68,7 +68,7 @@ def start_prometheus(folder: Path) -> tuple[str, "subprocess.Popen[bytes]"]:
 
 
 def token_of(site: Site, role: str) -> str:
-    added = site.run("token", "add", role, "--role", role, "--json")
+    added = site.run("token", "add", role, "--role", role, "-o", "json")
     token: str = json.loads(added.stdout)["token"]
     return token
 

@@ -134,7 +134,7 @@ until curl -sf http://127.0.0.1:8080/; do sleep 0.2; kill -0 $serving; done"""
     assert run(report, home).returncode == 0
     assert list(home.glob("*-scale-180g-*.html"))
     if not taken.much:
-        assert_demo_result(json.loads(run(".venv/bin/broadside verdict last --json", home).stdout))
+        assert_demo_result(json.loads(run(".venv/bin/broadside verdict last -o json", home).stdout))
 
 
 def assert_demo_result(summary: dict[str, Any]) -> None:

@@ -17,12 +17,12 @@ async def test_writes_report_as_pdf_and_chart_as_png(site: Site) -> None:
     fabric = open_fabric(FabricSettings(data_dir=site.folder / "data"))
     run_id = await store_run(fabric)
     await fabric.close()
-    printed = site.run("report", run_id, "--output", "r.pdf")
+    printed = site.run("report", run_id, "--file", "r.pdf")
     assert printed.returncode == 0, printed.stderr
     pdf = (site.folder / "r.pdf").read_bytes()
     assert pdf.startswith(b"%PDF-")
     assert len(re.findall(rb"/Type\s*/Page\b", pdf)) >= 5
-    painted = site.run("chart", run_id, "throughput", "--theme", "dark", "--output", "c.png")
+    painted = site.run("chart", run_id, "throughput", "--theme", "dark", "--file", "c.png")
     assert painted.returncode == 0, painted.stderr
     png = (site.folder / "c.png").read_bytes()
     assert png.startswith(b"\x89PNG")

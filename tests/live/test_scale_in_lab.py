@@ -39,7 +39,9 @@ def test_scale_in_reports_reset_and_stalled_pairs(tmp_path: Path) -> None:
     with built(spec) as lab, Site(tmp_path) as site, staged(lab, tmp_path) as stage:
         profiles.apply(lab, "scale-in")
         at = ("--api", stage.coordinator.url)
-        done = site.run("study", "scaleout", "smoke", *LOADS, *SMALL, "--json", *at, timeout_s=240)
+        done = site.run(
+            "study", "scaleout", "smoke", *LOADS, *SMALL, "-o", "json", *at, timeout_s=240
+        )
         [gone_s] = profiles.falls(lab)
     assert done.returncode == 0, done.stderr
     conclusion = json.loads(done.stdout)["conclusion"]

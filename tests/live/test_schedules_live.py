@@ -83,7 +83,7 @@ def test_commands_add_show_and_remove_schedules(site: Site) -> None:
     added = site.run(
         *("schedule", "add", "weekly", "--scenario", "smoke", "--cron", "0 2 * * 6"),
         *("--timezone", "Europe/Amsterdam", "--until", "2040-01-01", "--max-runs", "3"),
-        *("--overlap", "queue", "--missed", "run-late", "--set", "pairs_count=1", "--json"),
+        *("--overlap", "queue", "--missed", "run-late", "--set", "pairs_count=1", "-o", "json"),
     )
     assert added.returncode == 0, added.stderr
     schedule = json.loads(added.stdout)["schedule"]
@@ -117,10 +117,10 @@ def test_commands_list_pause_and_resume_schedules(site: Site) -> None:
     assert "next starts after a resume" in paused.stdout
     assert "none while paused" in listed("monthly")
     assert "active" in listed("yearly")
-    resumed = site.run("schedule", "resume", "monthly", "--json")
+    resumed = site.run("schedule", "resume", "monthly", "-o", "json")
     assert json.loads(resumed.stdout)["state"] == "active"
     assert "active" in listed("monthly")
-    views = json.loads(site.run("schedule", "list", "--json").stdout)
+    views = json.loads(site.run("schedule", "list", "-o", "json").stdout)
     assert {"monthly", "yearly"} <= {view["schedule"]["name"] for view in views}
     for verb in ("pause", "resume"):
         unknown = site.run("schedule", verb, "none")
@@ -132,7 +132,7 @@ def test_commands_list_pause_and_resume_schedules(site: Site) -> None:
 
 def test_estimate_launches_nothing_and_budget_is_enforced(site: Site) -> None:
     at_once = ["--set", "bursts_count=1", "--set", "align_to_period=false"]
-    text = site.run("estimate", "jumbo-1740s", *at_once, "--json")
+    text = site.run("estimate", "jumbo-1740s", *at_once, "-o", "json")
     assert text.returncode == 0, text.stderr
     answer = json.loads(text.stdout)
     assert answer["price"]["bill"]["total_usd"] == pytest.approx(2194, abs=1)

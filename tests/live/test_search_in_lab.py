@@ -62,7 +62,7 @@ def test_search_brackets_the_planted_rate(site: tuple[Site, str]) -> None:
     bounds = ["--min", "200M", "--max", "600M", "--precision", "0.3", "--trials", "3"]
     goals = ["--max-loss", str(SHORTFALL)]
     done = place.run(
-        *("study", "search", "smoke", *bounds, *goals, *SMALL, "--json", "--api", url),
+        *("study", "search", "smoke", *bounds, *goals, *SMALL, "-o", "json", "--api", url),
         timeout_s=180,
     )
     assert done.returncode == 0, done.stderr

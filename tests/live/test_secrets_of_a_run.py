@@ -192,8 +192,8 @@ def test_other_users_cannot_read_secrets_of_a_run(tmp_path: Path) -> None:
             )
             summary = call(url, "GET", f"{path}/summary", headers=headers)
             assert summary["pairs_measured"] == 1, summary["findings"]
-            run.do("export", header["run_id"], "--format", "csv", "--output", "export", *reach)
-            run.do("report", header["run_id"], "--output", "report.html", *reach)
+            run.do("export", header["run_id"], "-o", "csv", "--file", "export", *reach)
+            run.do("report", header["run_id"], "--file", "report.html", *reach)
             for parts in (["agents"], ["audit"], ["runs"]):
                 run.do(*parts, *reach)
             run.do("agents", "--api", url, code=4)

@@ -37,7 +37,9 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, str,
 def test_ab_study_switches_the_device_and_compares(fleet: tuple[Site, str, Path]) -> None:
     site, url, state = fleet
     options = ["--a", "off", "--b", "deny", "--switch", "idps"]
-    done = site.run("study", "ab", "smoke", *options, *SMALL, "--json", "--api", url, timeout_s=120)
+    done = site.run(
+        "study", "ab", "smoke", *options, *SMALL, "-o", "json", "--api", url, timeout_s=120
+    )
     assert done.returncode == 0, done.stderr
     study = json.loads(done.stdout)
     assert [result["run_id"] is not None for result in study["results"]] == [True] * 4
@@ -73,17 +75,19 @@ def test_aborted_study_stops_its_run_and_resets_the_device(
 ) -> None:
     site, url, state = fleet
     options = ["--a", "deny", "--b", "off", "--switch", "idps", "--set", "burst_s=60", "--detach"]
-    done = site.run("study", "ab", "smoke", *SMALL, *options, "--json", "--api", url)
+    done = site.run("study", "ab", "smoke", *SMALL, *options, "-o", "json", "--api", url)
     study_id = json.loads(done.stdout)["study_id"]
     first = f"{study_id}-001"
-    wait_for("the first trial", lambda: first in site.run("runs", "--json", "--api", url).stdout)
+    wait_for(
+        "the first trial", lambda: first in site.run("runs", "-o", "json", "--api", url).stdout
+    )
     site.run("study", "abort", study_id, "--reason", "enough", "--api", url)
 
     def ended() -> bool:
-        shown = site.run("study", "show", study_id, "--json", "--api", url)
+        shown = site.run("study", "show", study_id, "-o", "json", "--api", url)
         return json.loads(shown.stdout)["ended_at"] is not None
 
     wait_for("the end of the study", ended)
     assert state.read_text().split()[-1] == "off"
-    run = json.loads(site.run("show", first, "--json", "--api", url).stdout)
+    run = json.loads(site.run("show", first, "-o", "json", "--api", url).stdout)
     assert run["cancel_reason"] == "enough"

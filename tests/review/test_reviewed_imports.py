@@ -16,7 +16,7 @@ PERIOD_S = 300
 
 def imported(versions: Versions, *argv: str) -> Answers:
     """Return the output of an import in both versions."""
-    answers = versions.ask("command", "import", *argv, "--json")
+    answers = versions.ask("command", "import", *argv, "--output=json")
     return Answers(*(printed(answer) for answer in answers))
 
 

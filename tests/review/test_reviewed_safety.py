@@ -165,7 +165,7 @@ def test_s3_assigns_endpoint_to_one_server(coordinators: list[Served]) -> None:
                 properties={"json": beat.to_json()},
             )
             assert served.write(secret, row) == "ok"
-        listed = served.programs.run("agents", "--json", "--api", served.api)
+        listed = served.programs.run("agents", "--output=json", "--api", served.api)
         agents = {agent["agent_id"]: agent for agent in json.loads(listed.stdout)}
         first, second = (agents[name] for name in names)
         assert first["address"] == second["address"] == "10.0.0.2"

@@ -60,9 +60,9 @@ class Versions:
 
     def ask(self, function: str, *arguments: object) -> Answers:
         """Return the results of a function in both versions."""
-        return Answers(
-            self.reviewed.ask(function, *arguments), self.today.ask(function, *arguments)
-        )
+        # The reviewed version has no `--output json`.
+        before = ["--json" if one == "--output=json" else one for one in arguments]
+        return Answers(self.reviewed.ask(function, *before), self.today.ask(function, *arguments))
 
 
 @contextmanager

@@ -96,6 +96,6 @@ def test_second_ansible_run_changes_nothing(
     code = coordinator.run("broadside enroll new --role client").stdout.strip()
     assert play(client, "-e", f"broadside_join_code={code}")["changed"] > 0
     assert play(client)["changed"] == 0
-    listed = coordinator.run("broadside enroll list --json").stdout
+    listed = coordinator.run("broadside enroll list -o json").stdout
     assert [agent["agent_id"] for agent in json.loads(listed)] == ["far"]
     shipped_row("Ansible role", "Debian 12, Python 3.11.2", "check, install and again, twice")

@@ -299,7 +299,9 @@ def installer_starts(host: Host) -> int:
 
 def check_heartbeats(range_: Range) -> None:
     """Verify that both agents read their interface, its MTU and the host data in their sandbox."""
-    text = range_.hosts["coordinator"].run(f"{BROADSIDE} agents --json --api http://127.0.0.1:8080")
+    text = range_.hosts["coordinator"].run(
+        f"{BROADSIDE} agents -o json --api http://127.0.0.1:8080"
+    )
     agents = {load["agent_id"]: load for load in json.loads(text.stdout)}
     assert agents.keys() == {"client", "server"}
     for name, reported in agents.items():
@@ -334,7 +336,7 @@ def fire_a_burst(range_: Range) -> None:
     settings = ("pairs_count=1", "burst_s=3", "lead_s=12", "late_after_s=5")
     text = " ".join(f"--set {setting}" for setting in settings)
     done = coordinator.run(
-        f"{BROADSIDE} launch smoke {text} --api http://127.0.0.1:8080 --json", check=False
+        f"{BROADSIDE} launch smoke {text} --api http://127.0.0.1:8080 -o json", check=False
     )
     assert done.returncode == 0, f"{done.stdout}{done.stderr}{coordinator.journal()[-3000:]}"
     assert range_.network.counted_bytes("client", "rx") > 1_000_000

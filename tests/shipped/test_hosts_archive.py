@@ -135,7 +135,7 @@ class Fleet:
 
         The result is empty if the coordinator does not answer.
         """
-        requested = self.hosts[at].run(f"broadside agents --json {API}", check=False)
+        requested = self.hosts[at].run(f"broadside agents -o json {API}", check=False)
         if requested.returncode:
             return {}
         return {agent["role"]: agent for agent in json.loads(requested.stdout)}
@@ -235,7 +235,7 @@ def test_installs_archive_and_runs_to_verdict(
         ended.set()
         export.join()
     assert done.returncode in (0, 1, 2), done.stdout + done.stderr
-    shown = coordinator.run(f"broadside verdict last --json {API}", check=False)
+    shown = coordinator.run(f"broadside verdict last -o json {API}", check=False)
     summary = json.loads(shown.stdout)
     assert summary["pairs_measured"] == 1, done.stdout
     assert summary["verdict"] in ("pass", "fail", "inconclusive"), done.stdout
@@ -271,7 +271,7 @@ def test_backup_is_restored_on_empty_host(
     taken = coordinator.run(f"{burst} sleep 5\n{backup}")
     assert "results.sqlite3" in taken.stderr
     assert coordinator.run("stat -c %a /root/fleet.backup; ls -A /root").stdout.startswith("600\n")
-    runs = coordinator.run(f"broadside runs --json {API}").stdout
+    runs = coordinator.run(f"broadside runs -o json {API}").stdout
     packed = coordinator.path("/root/fleet.backup").read_bytes()
     shipped_row(ARTEFACT, fleet.system, "backup beside a running burst")
 
@@ -285,7 +285,7 @@ def test_backup_is_restored_on_empty_host(
     for role in ("client", "server"):
         fleet.hosts[role].run(f"{moved}; systemctl restart chrony")
     fleet.wait_for_agents({"client", "server"}, at="standby")
-    again = standby.run(f"broadside runs --json {API}").stdout
+    again = standby.run(f"broadside runs -o json {API}").stdout
     known = {run["run_id"] for run in json.loads(again)}
     assert known and known <= {run["run_id"] for run in json.loads(runs)}
     shipped_row(ARTEFACT, fleet.system, "restore on an empty host, agents find it")

@@ -93,7 +93,7 @@ def test_compose_services_complete_a_run(compose: Compose, shipped_row: AddRow) 
         *("broadside", "launch", "smoke", "--set", "pairs_count=1", "--plain", "--api", API)
     )
     assert fired.returncode == 0, fired.stdout + fired.stderr + services["client-1"].tail()
-    verdict = coordinator.execute("broadside", "verdict", "last", "--json", "--api", API)
+    verdict = coordinator.execute("broadside", "verdict", "last", "-o", "json", "--api", API)
     assert json.loads(verdict.stdout)["verdict"] in ("pass", "measured")
     shipped_row("image", SYSTEM, "one pair fired to a verdict")
 
@@ -103,14 +103,14 @@ def test_compose_services_complete_a_run(compose: Compose, shipped_row: AddRow) 
         ("xlsx", "run.xlsx", b"PK"),
         ("csv", "csv", b""),
     ):
-        argv = ("--format", form, "--output", f"/data/{output}", "--api", API)
+        argv = ("-o", form, "--file", f"/data/{output}", "--api", API)
         done = coordinator.execute("broadside", "export", "last", *argv)
         assert done.returncode == 0, done.stdout + done.stderr
         files = list((compose.folder / "volume-data").rglob(f"*.{form}"))
         assert files
         assert all(path.read_bytes().startswith(start) for path in files)
     drawn = coordinator.execute(
-        *("broadside", "chart", "last", "throughput", "--output", "/data/rate.svg", "--api", API)
+        *("broadside", "chart", "last", "throughput", "--file", "/data/rate.svg", "--api", API)
     )
     assert drawn.returncode == 0, drawn.stdout + drawn.stderr
     shipped_row("image", SYSTEM, "exports (parquet, xlsx, csv), chart")

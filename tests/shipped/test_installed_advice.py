@@ -46,7 +46,7 @@ def test_doctor_of_installed_copy_advises_existing_commands(site: Path, tmp_path
             text=True,
             check=False,
         )
-        for parts in (("-c", place), ("-m", "broadside.coordinator", "doctor", "--json"))
+        for parts in (("-c", place), ("-m", "broadside.coordinator", "doctor", "-o", "json"))
     ]
     assert done[0].stdout.startswith(str(site)), done[0].stderr
     checks = {check["name"]: check for check in json.loads(done[1].stdout)}

@@ -60,7 +60,7 @@ if [ $status != 0 ]; then
 fi
 
 step report
-broadside report last --output /root/report.html
+broadside report last --file /root/report.html
 [ -s /root/report.html ]
 
 step doctor

@@ -131,7 +131,7 @@ def test_shipped_file_has_no_hidden_program(path: Path) -> None:
         'RUN ["python", "-c", "from agent.gate import find_gate; assert find_gate()"]',
         "test: [CMD, python3, -c, 'print(1)']",
         "runcmd:\n  - [ /usr/bin/python3, '-c', 'print(1)' ]",
-        "found=$(broadside runs --json | python3 -c '\nimport json')",
+        "found=$(broadside runs -o json | python3 -c '\nimport json')",
         "python3 - <<'END'\nprint(1)\nEND",
         "python3 - a b <prog",
         "python3 <<END\nprint(1)\nEND",

@@ -247,7 +247,7 @@ def recompute_section(source: Source) -> Section:
         facts={"SHA-256 of the stored summary": source.summary_sha256},
         code=(
             f"broadside verdict {run_id} --recompute",
-            f"broadside export {run_id} --format json --output {run_id}.json",
+            f"broadside export {run_id} --file {run_id}.json",
             f"broadside raw {run_id} pair-001 --burst 1",
         ),
     )

@@ -132,7 +132,7 @@ async def series_body(
 def _pair_index(run_id: str, pair: str, names: Sequence[str]) -> int:
     indices = {key: i for i, name in enumerate(names) for key in (name, str(i + 1))}
     if pair not in indices:
-        raise UnknownPair(f"pair {pair}: not in run {run_id}, which has {len(names)} pairs")
+        raise UnknownPair(f"pair {pair}: not in run {run_id}, which has {names[0]} to {names[-1]}")
     return indices[pair]
 
 

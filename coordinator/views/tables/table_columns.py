@@ -86,6 +86,24 @@ def scalar_specs(model: type[BaseModel], *path: str, prefix: str | None = None) 
     ]
 
 
+def text_specs(rows: Sequence[Mapping[str, Any]], *path: str) -> list[ColumnSpec]:
+    """Return a column of text for each plain value of rows without a type.
+
+    Args:
+        rows: Rows as parsed JSON.
+        path: Field names that lead to the rows.
+    """
+    specs = []
+    for name in dict.fromkeys(name for row in rows for name in row):
+        values = [row[name] for row in rows if row.get(name) is not None]
+        if values and all(isinstance(value, Mapping) for value in values):
+            specs += text_specs(values, *path, name)
+        else:
+            at = (*path, name)
+            specs.append(ColumnSpec(name="_".join(at), path=at, kind=CellType.TEXT))
+    return specs
+
+
 def columns_of(
     rows: Sequence[Mapping[str, Any]],
     specs: Sequence[ColumnSpec],

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from broadside.coordinator.cli import app
-from broadside.coordinator.cli.api_errors import closest_match
+from broadside.coordinator.cli.known_names import nearest_names
 from broadside.coordinator.cli.options import complete_chart, complete_field, complete_scenario
 from broadside.exchange.fabric import FabricSettings, open_fabric
 from tests.live.commands import run_command
@@ -18,16 +18,16 @@ RUNS = ["20261120-114500-smoke-7f3a", "20261121-090000-scale-180g-cc93"]
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("20261120-114500-smoke-7f3b", RUNS[0]),
-        ("cc93", RUNS[1]),
-        ("20261121", RUNS[1]),
+        ("20261120-114500-smoke-7f3b", [RUNS[0]]),
+        ("cc93", [RUNS[1]]),
+        ("20261121", [RUNS[1]]),
         # This is ambiguous.
-        ("2026", None),
-        ("nothing", None),
+        ("2026", []),
+        ("nothing", []),
     ],
 )
-def test_closest_match(text: str, expected: str | None) -> None:
-    assert closest_match(text, RUNS) == expected
+def test_nearest_names(text: str, expected: list[str]) -> None:
+    assert nearest_names(text, RUNS) == expected
 
 
 def test_completes_scenarios_fields_and_charts() -> None:
@@ -58,7 +58,7 @@ def test_commands_suggest_stored_run(stored: str, tmp_path: Path) -> None:
         result = runner.invoke(app, arguments)
         assert result.exit_code == 3, result.output
         assert f"did you mean {stored}?" in result.output
-    wrong = runner.invoke(app, ["chart", "last", "troughput", "-o", str(tmp_path / "x.svg")])
+    wrong = runner.invoke(app, ["chart", "last", "troughput", "-f", str(tmp_path / "x.svg")])
     assert "did you mean 'throughput'?" in wrong.output
     part = runner.invoke(
         app,
@@ -85,10 +85,10 @@ def test_output_files_are_written_to_the_given_path(stored: str, tmp_path: Path)
         (["chart", "last", "bursts"], "c.json", b'{"name"'),
     ):
         target = tmp_path / name
-        result = runner.invoke(app, [*arguments, "-o", str(target)])
+        result = runner.invoke(app, [*arguments, "-f", str(target)])
         assert result.exit_code == 0, result.output
         assert target.read_bytes().startswith(begins)
-    result = runner.invoke(app, ["export", "last", "--format", "csv", "-o", str(tmp_path / "all")])
+    result = runner.invoke(app, ["export", "last", "-o", "csv", "-f", str(tmp_path / "all")])
     assert result.exit_code == 0, result.output
     assert len(list((tmp_path / "all").iterdir())) == 4
 
@@ -101,16 +101,16 @@ def test_output_file_error_is_one_line(
 ) -> None:
     monkeypatch.setenv("BROWSER_PATH", str(tmp_path / "none"))
     for arguments, code, message in (
-        (["report", "last", "-o", str(tmp_path / "r.pdf")], 4, "BROWSER_PATH: no file"),
-        (["chart", "last", "rtt", "-o", str(tmp_path / "c.png")], 4, "BROWSER_PATH: no file"),
+        (["report", "last", "-f", str(tmp_path / "r.pdf")], 4, "BROWSER_PATH: no file"),
+        (["chart", "last", "rtt", "-f", str(tmp_path / "c.png")], 4, "BROWSER_PATH: no file"),
         (
-            ["chart", "last", "rtt", "-o", str(tmp_path / "c.gif")],
+            ["chart", "last", "rtt", "-f", str(tmp_path / "c.gif")],
             3,
             ".png, .svg or .json",
         ),
-        (["export", "last", "-o", str(tmp_path / "e.csv")], 3, "can have only one table"),
+        (["export", "last", "-f", str(tmp_path / "e.csv")], 3, "can have only one table"),
         (["export", "last", "--table", "pears"], 3, "use seconds, pairs, bursts, summary"),
-        (["report", "last", "-o", str(tmp_path / "no" / "r.html")], 3, "No such file"),
+        (["report", "last", "-f", str(tmp_path / "no" / "r.html")], 3, "No such file"),
     ):
         done = run_command(arguments, monkeypatch, capfd)
         assert done.returncode == code, done

@@ -63,9 +63,9 @@ def test_group_help_has_example_and_complete_sentences(name: str) -> None:
 LISTS = [
     path
     for path, command in LEAVES.items()
-    if any(option.name == "form" for option in command.params)
+    if str(command.help).startswith("List ")
     and not any(option.required for option in command.params)
-    and path not in ("scenarios", "launch", "compare")
+    and path not in ("scenarios", "prune")
 ]
 
 
@@ -81,6 +81,28 @@ def test_empty_list_prints_a_message(
     assert done.returncode == 0, done.stderr
     [text] = done.stdout.splitlines()
     assert text.startswith(("no ", "nothing "))
+
+
+# Commands that print no list and no object, and those that print the bytes of an engine.
+NO_RESULT = """
+    serve agent mcp healthy emulators-ready raw baseline backup restore token.revoke enroll.revoke
+    enroll.new-authority up scale park unpark down capacity.set capacity.restore policy-switch
+"""
+
+
+@pytest.mark.parametrize("path", LEAVES)
+def test_commands_have_one_output_option(path: str) -> None:
+    """``-o`` selects the format in all commands, and no other option does."""
+    options = {name: option for option in LEAVES[path].params for name in option.opts}
+    assert not {"--json", "--format"} & options.keys()
+    if path.replace(" ", ".") in NO_RESULT.split():
+        assert "-o" not in options
+        return
+    assert options["-o"] is options["--output"]
+    formats = set(options["-o"].type.choices)
+    # These commands write a file.
+    if path not in ("report", "export", "study report"):
+        assert formats >= {"json", "yaml", "table", "csv", "wide"}
 
 
 @pytest.mark.parametrize("path", LEAVES)

@@ -28,7 +28,7 @@ def test_cli_shows_every_field_of_a_scenario() -> None:
     shown = CliRunner().invoke(app, ["scenarios", "smoke"])
     fields = {line.split()[0] for line in shown.stdout.splitlines() if line.strip()}
     assert plain_fields(spec).keys() <= fields
-    raw = json.loads(CliRunner().invoke(app, ["scenarios", "smoke", "--json"]).stdout)
+    raw = json.loads(CliRunner().invoke(app, ["scenarios", "smoke", "-o", "json"]).stdout)
     assert set(raw["smoke"]) == set(RunSpec.model_fields)
 
 

@@ -192,7 +192,10 @@ async def test_raw_output_is_returned_unchanged(fabric: Fabric) -> None:
     ("path", "message"),
     [
         ("/v1/runs/none/raw/1", "run none: no such run"),
-        ("/v1/runs/run-1/raw/pair-003", "pair pair-003: not in run run-1, which has 2 pairs"),
+        (
+            "/v1/runs/run-1/raw/pair-003",
+            "pair pair-003: not in run run-1, which has pair-001 to pair-002",
+        ),
         ("/v1/runs/run-1/raw/1?burst=3", "burst 3: not in run run-1, which has 2"),
         ("/v1/runs/run-1/raw/2", "burst 1, pair-002: no client output: raw = failed keeps"),
         ("/v1/runs/run-1/raw/2?side=server", "no server output: kept of failed tests only"),
@@ -234,7 +237,7 @@ def test_prune_command_lists_by_default_and_deletes_on_request(
     asyncio.run(store_run())
     assert call("raw", "last", "1", "--burst", "2") == RAW.decode()
     assert "would be deleted: 1 runs" in call("prune", "--older-than", "364")
-    assert json.loads(call("prune", "--json"))["runs"][0]["run_id"] == "run-1"
+    assert json.loads(call("prune", "-o", "json"))["runs"][0]["run_id"] == "run-1"
     assert "deleted: 1 runs" in call("prune", "--older-than", "364", "--delete")
     assert "would be deleted: 0 runs" in call("prune", "--older-than", "364")
     result = runner.invoke(app, ["prune", "--older-than", "-1"])
