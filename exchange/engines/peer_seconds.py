@@ -141,24 +141,24 @@ class PeerRates:
         return self._peers.setdefault(address, _Peer())
 
 
-def read_steps(peer: PeerSeconds) -> tuple[Sequence[int], Sequence[int]]:
+def read_steps(peer: PeerSeconds) -> tuple[Sequence[int], Sequence[int]] | None:
     """Return the payload in bytes and the active streams or requests of each step.
 
     Args:
         peer: Seconds of an address, with steps.
 
-    Raises:
-        RecordUnreadable: The packed steps are not valid.
+    Returns:
+        Two columns, or None if the steps are not valid.
     """
     try:
         data = base64.b64decode(peer.packed, validate=True)
-    except binascii.Error as error:
-        raise RecordUnreadable(f"steps of {peer.address}: {error}") from error
-    if count_rows(data) > STEPS_MAX_COUNT + PEERS_MAX_COUNT:
-        raise RecordUnreadable(f"steps of {peer.address}: too many")
-    columns = unpack(data, _COLUMNS)
+        if count_rows(data) > STEPS_MAX_COUNT + PEERS_MAX_COUNT:
+            return None
+        columns = unpack(data, _COLUMNS)
+    except (binascii.Error, RecordUnreadable):
+        return None
     if set(columns) != set(_COLUMNS) or any(None in column for column in columns.values()):
-        raise RecordUnreadable(f"steps of {peer.address}: a column is missing")
+        return None
     amounts, active = ([value or 0 for value in columns[name]] for name in _COLUMNS)
     return amounts, active
 

@@ -12,7 +12,6 @@ from broadside.exchange.engines.peer_seconds import STEPS_MAX_COUNT, PeerRates, 
 from broadside.exchange.engines.served_log import LogReader, Transfer
 from broadside.exchange.engines.tokens import Token
 from broadside.exchange.messages import PEERS_MAX_COUNT, EngineReport, PeerSeconds
-from broadside.exchange.ports import RecordUnreadable
 
 RECORDING = Path(__file__).parents[3] / "data" / "iperf3" / "3.22" / "server-persistent.json"
 AT_S = 1_800_000_000.25
@@ -30,7 +29,7 @@ def server_record(*hosts: str) -> EngineReport:
 
 
 def steps(peers: Sequence[PeerSeconds]) -> dict[str, list[tuple[int, int]]]:
-    return {peer.address: list(zip(*read_steps(peer), strict=True)) for peer in peers}
+    return {peer.address: list(zip(*(read_steps(peer) or ()), strict=True)) for peer in peers}
 
 
 def test_bytes_of_each_address_sum_to_the_test() -> None:
@@ -110,5 +109,4 @@ def test_log_of_a_daemon_has_requests_of_each_address() -> None:
 
 @pytest.mark.parametrize("packed", ["AAAA", "A", "QlND"])
 def test_invalid_steps_are_unreadable(packed: str) -> None:
-    with pytest.raises(RecordUnreadable):
-        read_steps(PeerSeconds(address="10.9.0.1", packed=packed))
+    assert read_steps(PeerSeconds(address="10.9.0.1", packed=packed)) is None
