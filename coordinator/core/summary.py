@@ -1147,6 +1147,18 @@ def describe_units(units: Units | None) -> str:
             return f"{units.count} unit{plural} carried the burst."
 
 
+def unit_notes(units: Units, address: str) -> tuple[str, ...]:
+    """Return texts about one unit: that it is slow, joined or left.
+
+    Args:
+        units: Units of a burst.
+        address: Address of the unit.
+    """
+    slow = ("slow",) if units.slow == address else ()
+    changes = [change for change in units.changes if change.address == address]
+    return slow + tuple(describe_change(change).removeprefix(address).strip() for change in changes)
+
+
 def describe_change(change: UnitChange) -> str:
     """Return a text about a unit that joined or left, and the traffic that it had."""
     text = f"{change.address} {change.change} at {change.at:%H:%M:%S} UTC"

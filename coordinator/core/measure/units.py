@@ -366,10 +366,9 @@ def _limits(grid: UnitGrid, units: Sequence[UnitSummary]) -> dict[str, str | Non
     if np.isnan(rates).any():
         return {}
     pace = grid.stream_bits_per_second
-    lowest = int(np.argmin(totals)) if pace is None else int(np.argmin(rates))
+    lowest = int(np.argmin(rates))
     others = np.arange(len(units)) != lowest
-    by_total = int(np.argmin(totals))
-    slow = _slow(totals, rates, flows, pace, by_total)
+    slow = _slow(totals, rates, flows, pace)
     alone = _alone(totals[others], rates[others], pace)
     usual = pace or float(np.median(rates[others]))
     limit = None
@@ -379,17 +378,26 @@ def _limits(grid: UnitGrid, units: Sequence[UnitSummary]) -> dict[str, str | Non
             f"have {formatting.rate(float(rates[lowest]))} each; the streams of the "
             f"{len(units) - 1} other units have {formatting.rate(float(np.median(rates[others])))}"
         )
-    return {"slow": units[by_total].address if slow else None, "limit": limit}
+    return {"slow": None if slow is None else units[slow].address, "limit": limit}
 
 
-def _slow(totals: Floats, rates: Floats, flows: Floats, pace: float | None, unit: int) -> bool:
-    """Return True if a unit has less traffic than the others because it is slower."""
-    others = np.arange(len(totals)) != unit
-    if totals[unit] >= SLOW_RATIO * np.median(totals[others]):
-        return False
+def _slow(totals: Floats, rates: Floats, flows: Floats, pace: float | None) -> int | None:
+    """Return the unit that has less traffic than others because it is slower, or None.
+
+    With a set rate, its streams are slower than that, and another unit carries more. Without one,
+    its streams and its traffic are below the median of the others.
+    """
     if pace is not None:
-        return bool(rates[unit] < PACED_RATIO * pace)
-    return bool(rates[unit] < SLOW_RATIO * np.median(rates[others]) and flows[unit] >= FLOWS_LEAST)
+        limited = np.flatnonzero(rates < PACED_RATIO * pace)
+        if not len(limited):
+            return None
+        unit = int(limited[np.argmin(totals[limited])])
+        return unit if totals[unit] < SLOW_RATIO * totals.max() else None
+    unit = int(np.argmin(totals))
+    others = np.arange(len(totals)) != unit
+    is_slow = totals[unit] < SLOW_RATIO * np.median(totals[others])
+    is_slow &= rates[unit] < SLOW_RATIO * np.median(rates[others])
+    return unit if is_slow and flows[unit] >= FLOWS_LEAST else None
 
 
 def _alone(totals: Floats, rates: Floats, pace: float | None) -> bool:
