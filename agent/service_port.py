@@ -169,6 +169,9 @@ class ServedPort(ABC):
                 ended_s,
                 peer_address(reading.client_address),
             )
+        else:
+            # They grow with the test, so they are only written at its end.
+            report = report.model_copy(update={"peers": ()})
         test = ServerTest(
             agent_id=agent_id,
             endpoint=Endpoint(agent_id=agent_id, address=address, port=self.port),

@@ -629,6 +629,29 @@ class StreamSilence(Message):
 SILENT_STREAMS_MAX_COUNT: Final = 32
 
 
+class PeerSeconds(Message):
+    """Payload of the streams that the server received from one address, step by step.
+
+    If a device translates source addresses, this is an address of the device and not of the client.
+    """
+
+    address: Address
+    # Streams that were open. None if the engine records requests and not streams.
+    streams_count: Integer | None = None
+    # Start of the first step in seconds of engine time.
+    from_s: Annotated[Number, Field(ge=-1e6, le=1e6)] = 0.0
+    # Length of a step.
+    step_s: Annotated[int, Field(ge=1, le=86_400)] = 1
+    # Payload and active streams (or started requests) of each step, packed by
+    # :mod:`broadside.exchange.chunks` and encoded as Base64. Empty if the test has only this
+    # address: its seconds are then the seconds of the test.
+    packed: Annotated[str, StringConstraints(max_length=60_000, pattern=r"^[A-Za-z0-9+/=]*$")] = ""
+
+
+# Largest number of addresses in one report.
+PEERS_MAX_COUNT: Final = 64
+
+
 class EngineReport(Message):
     """Report of an engine: its command line, the values that it used, totals and errors."""
 
@@ -687,6 +710,8 @@ class EngineReport(Message):
     silent_streams: Annotated[
         tuple[StreamSilence, ...], Field(max_length=SILENT_STREAMS_MAX_COUNT)
     ] = ()
+    # Addresses of the client as the server received them, server only. Empty if unknown.
+    peers: Annotated[tuple[PeerSeconds, ...], Field(max_length=PEERS_MAX_COUNT)] = ()
 
     @property
     def cookies(self) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from broadside.exchange.messages import Role
-from broadside.lab import network, topology
+from broadside.lab import network, topology, units
 from broadside.lab.delay import delay_argv, start_delay
 from broadside.lab.errors import LabBroken, LabMisconfigured
 from broadside.lab.inspection import inspector_argv, start_inspection
@@ -34,6 +34,7 @@ from broadside.lab.namespaces import (
     write_sysctls,
 )
 from broadside.lab.topology import Lab
+from broadside.lab.units import UNITS_MAX
 
 # Link between the two switches to bypass the firewall.
 WAY_ROUND: Final = "around"
@@ -69,6 +70,9 @@ class Profile:
         inspects: Number of times that each twin's process reads every byte.
         fails_s: Seconds that the first twin is down before the other takes over.
         shrink_after_s: Seconds of low load after a high load until the first twin takes all flows.
+        units: Rate of each unit that translates addresses, relative to UNIT_RATIO of the firewall's
+            rate. A negative number drops the unit's flows. Another profile with units moves only
+            new flows.
     """
 
     description: str
@@ -89,8 +93,11 @@ class Profile:
     inspects: Mapping[str, int] = field(default_factory=dict)
     fails_s: float = 0.0
     shrink_after_s: float = 0.0
+    units: tuple[float, ...] = ()
 
 
+# Rate of a unit, relative to the firewall's rate.
+UNIT_RATIO: Final = 1 / UNITS_MAX
 # Reads per byte for each twin.
 SERVICES: Final = {"cef": (0, 0), "acl": (15, 8), "zpf": (40, 20), "log": (80, 40)}
 
@@ -166,6 +173,21 @@ PROFILES: Final[Mapping[str, Profile]] = {
         fails_s=1.5,
         rules=KNOWN_ONLY,
     ),
+    **{
+        f"units-{count}": Profile(
+            description=f"{count} units with an address each, flows spread by hash",
+            units=(1.0,) * count,
+        )
+        for count in (2, 3, 4, 8, 16)
+    },
+    "units-4-slow": Profile(
+        description="four units with an address each, the first one at half its rate",
+        units=(0.5, 1.0, 1.0, 1.0),
+    ),
+    "units-4-left": Profile(
+        description="as units-4, but the last unit has left and its flows are dropped",
+        units=(1.0, 1.0, 1.0, -1.0),
+    ),
     "session-limit": Profile(
         description="a device with room for 40 sessions; it drops the first packet of others",
         rules=(f"{NEW_SESSION} ct count over 40 counter drop",),
@@ -201,6 +223,10 @@ def apply(lab: Lab, name: str) -> Profile:
     if profile.fails_s:
         _fail_over(lab, profile)
         return profile
+    if profile.units and units.has_units(lab):
+        _set_units(lab, profile)
+        return profile
+    units.set_units(lab, ())
     inspected = _stop(lab)
     # If only the inspection has changed, we can use the two firewalls again.
     if inspected and profile.inspects:
@@ -217,6 +243,8 @@ def apply(lab: Lab, name: str) -> Profile:
     network.set_firewall_rate(
         lab, _scaled(lab.spec.firewall_bits_per_second, profile.firewall_ratio)
     )
+    if profile.units:
+        _set_units(lab, profile)
     if profile.delay_s:
         start_delay(lab, profile.delay_s)
     moves = (profile.pause_s, profile.grow_after_s, profile.shrink_after_s)
@@ -315,6 +343,22 @@ def _set_twins(lab: Lab, profile: Profile) -> None:
     # We use addresses and ports for the hash.
     write_sysctls(balancer, {"ipv4/fib_multipath_hash_policy": "1"})
     run_ip(balancer, *topology.twin_routes(profile.twins), *(f"rule add {rule}" for rule in rules))
+
+
+def _set_units(lab: Lab, profile: Profile) -> None:
+    """Make the firewall a device of units that translate source addresses."""
+    firewall = lab.spec.firewall_bits_per_second
+    units.set_units(
+        lab,
+        [
+            units.Unit(
+                number=number,
+                bits_per_second=_scaled(firewall, UNIT_RATIO * abs(ratio)),
+                carries=ratio > 0,
+            )
+            for number, ratio in enumerate(profile.units, 1)
+        ],
+    )
 
 
 def spread(lab: Lab, twins: Mapping[str, int]) -> None:

@@ -27,6 +27,7 @@ from broadside.exchange.messages import (
     Message,
     OutageKind,
     Outcome,
+    PeerSeconds,
     Phase,
     Presence,
     Role,
@@ -78,7 +79,12 @@ _TROUBLE: Final = ServiceOutage(kind=OutageKind.SPOOLED, from_at=AT, to_at=AT, c
 
 def _engine(cookie: str | None) -> EngineReport:
     silence = StreamSilence(flow=Flow.UP, from_s=0.0, to_s=1.0)
-    part = EngineReport(engine="iperf3", cookie=cookie, silent_streams=(silence,))
+    part = EngineReport(
+        engine="iperf3",
+        cookie=cookie,
+        silent_streams=(silence,),
+        peers=(PeerSeconds(address="10.0.1.1", streams_count=1),),
+    )
     totals = (FlowTotals(flow=Flow.UP, sent_bytes=1000, received_bytes=1000),)
     return part.model_copy(update={"totals": totals, "processes": (part,)})
 

@@ -181,14 +181,24 @@ class PolicyMode(StrEnum):
     DENY = "Deny"
 
 
+class SourceTranslation(StrEnum):
+    """Translation of source addresses by network rules for private destinations."""
+
+    OFF = "Off"
+    ON = "On"
+
+
 def policy_switch(
     policy: Annotated[str, typer.Option("--policy", metavar="ID")],
     idps: Annotated[PolicyMode | None, typer.Option("--idps")] = None,
     threat_intelligence: Annotated[PolicyMode | None, typer.Option("--threat-intelligence")] = None,
+    snat: Annotated[SourceTranslation | None, typer.Option("--snat")] = None,
 ) -> None:
     """Set a mode of an Azure Firewall policy.
 
-    The mode is that of intrusion detection or of threat intelligence. The command ends when the
+    The mode is that of intrusion detection, threat intelligence or translation. With translation,
+    servers receive the addresses of the units, so that units can be counted. It changes the test:
+    connections need SNAT ports, and servers must accept these addresses. The command ends when the
     policy is updated, which takes some ten minutes while a firewall uses it. The identity needs
     permission to read and write the policy.
 
@@ -196,11 +206,12 @@ def policy_switch(
         policy: Resource id of the policy.
         idps: Intrusion detection (IDPS), only for a Premium policy.
         threat_intelligence: Threat intelligence.
+        snat: Translation of source addresses for private destinations.
     """
-    options = {"idps": idps, "threat_intelligence": threat_intelligence}
+    options = {"idps": idps, "threat_intelligence": threat_intelligence, "snat": snat}
     modes = {name: mode.value for name, mode in options.items() if mode is not None}
     if not modes:
-        exit_usage("no mode given; use --idps or --threat-intelligence")
+        exit_usage("no mode given; use --idps, --threat-intelligence or --snat")
     try:
         with show_progress("waiting for Azure", limit_s=PATIENCE_S):
             switch_policy(policy, modes, CoordinatorSettings())

@@ -19,7 +19,9 @@ from broadside.coordinator.core.summary import (
     Finding,
     RunSummary,
     Verdict,
+    describe_units,
     severity_rank,
+    unit_notes,
 )
 from broadside.coordinator.views.guard_tables import GUARD_COLUMNS, guard_row, impact_table
 from broadside.coordinator.views.metric_rows import metric_rows
@@ -33,6 +35,7 @@ EXITS: Final = {
 }
 # Limit of the table, which has the most severe disruptions. ``--json`` prints all.
 _DISRUPTIONS_MAX: Final = 20
+_UNITS_MAX: Final = 64
 
 
 def exit_of(summary: RunSummary) -> Exit:
@@ -52,6 +55,7 @@ def print_summary(summary: RunSummary, *, notes: bool = False) -> None:
     console.print(f"\n[bold]{summary.run_id}[/bold] ({summary.scenario}{scaled})")
     _print_metrics(summary, console)
     _print_bursts(summary, console)
+    _print_units(summary, console)
     if any(burst.latency is not None for burst in summary.bursts):
         _print_latency(summary, console)
     if any(burst.measures for burst in summary.bursts):
@@ -155,6 +159,33 @@ def _print_bursts(summary: RunSummary, console: Console) -> None:
 
 def _up(burst: BurstSummary) -> str:
     return formatting.ratio(burst.availability.up_ratio if burst.availability else None, 1)
+
+
+def _print_units(summary: RunSummary, console: Console) -> None:
+    """Print whether the device translates addresses, and the units of each burst."""
+    if not summary.bursts:
+        return
+    columns: dict[str, Column] = {
+        "burst": lambda row: str(row[0] + 1),
+        "unit": lambda row: row[1].address,
+        "streams": lambda row: formatting.number(row[1].flows_mean_count),
+        "received (payload)": lambda row: formatting.rate(row[1].received_bits_per_second),
+        "+-": lambda row: formatting.rate(row[1].received_half_width_bits_per_second),
+        "changes": lambda row: "; ".join(row[2]),
+    }
+    known = [(burst.index, burst.units) for burst in summary.bursts if burst.units]
+    rows = [
+        cells((index, unit, unit_notes(units, unit.address)), columns)
+        for index, units in known
+        for unit in units.units
+    ]
+    sentences = dict.fromkeys(describe_units(burst.units) for burst in summary.bursts)
+    console.print(f"\nunits of the device: {' '.join(sentences)}", markup=False)
+    if rows:
+        hidden = len(rows) - _UNITS_MAX
+        print_table("", list(columns), rows[:_UNITS_MAX], low_priority=["+-"], console=console)
+        if hidden > 0:
+            console.print(f"and {hidden} more rows")
 
 
 def _print_latency(summary: RunSummary, console: Console) -> None:

@@ -360,6 +360,27 @@ ALL_METRICS: Final = (
         "device.snat_ports_ratio.max",
     ),
     _of_device("device_units_count", "units of the device, at most", "device.units_count.max"),
+    MetricDefinition(
+        "seen_units_count",
+        "units of the device by translated addresses, at most",
+        "units.count",
+        MAX,
+        optional=True,
+    ),
+    MetricDefinition(
+        "unit_imbalance_ratio",
+        "busiest unit to mean of units, worst burst",
+        "units.imbalance_ratio",
+        MAX,
+        optional=True,
+    ),
+    MetricDefinition(
+        "unit_jain_ratio",
+        "Jain's index of the units, worst burst",
+        "units.jain_ratio",
+        MIN,
+        optional=True,
+    ),
     _of_device(
         "device_ping_icmp_p95_s",
         "ping to the device by ICMP, p95, worst burst",

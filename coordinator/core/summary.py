@@ -829,6 +829,7 @@ class LimiterName(StrEnum):
     SINGLE_FLOW = "single-flow"
     OFFERED_LOAD = "offered-load"
     SNAT_PORTS = "snat-ports"
+    ONE_UNIT = "one-unit"
     UNKNOWN = "unknown"
 
     @property
@@ -1062,6 +1063,130 @@ class EarlyEnd(Message):
     saved_usd: float | None = None
 
 
+class Translation(StrEnum):
+    """Relation between the addresses that clients use and those that servers receive."""
+
+    # Servers receive the clients' own addresses.
+    NONE = "none"
+    # Each of several clients has one address of its own. This shows no units.
+    ONE_TO_ONE = "one-to-one"
+    # Clients share the addresses of units.
+    UNITS = "units"
+
+
+class UnitChange(Message):
+    """Unit that joined or left during a burst, while its clients had traffic on other units."""
+
+    address: str
+    change: Literal["joined", "left"]
+    # First or last traffic of the unit.
+    at: UtcDatetime
+    resolution_s: float
+    # Streams on the unit after it joined or before it left. None if streams are not recorded.
+    flows_count: int | None = None
+    # Rate of the unit after it joined or before it left.
+    bits_per_second: float | None = None
+    # True if the streams on a unit that left carried nothing more. False if they had ended before.
+    # None if streams are not recorded.
+    flows_cut: bool | None = None
+
+
+class UnitSummary(Message):
+    """One unit in a burst, with payload rates as measured."""
+
+    address: str
+    # Number of clients with traffic on the unit.
+    clients_count: int
+    # Streams with payload, as the mean over the seconds with traffic. None if not recorded.
+    flows_mean_count: float | None = None
+    # Mean over the seconds of the window between its first and last traffic.
+    received_bits_per_second: float | None = None
+    # Half the 95 % interval.
+    received_half_width_bits_per_second: float | None = None
+    first_at: UtcDatetime
+    last_at: UtcDatetime
+    # Rate and streams (or requests that started) for each step of `Units.every_s`.
+    bits_per_second: tuple[float, ...]
+    flows: tuple[float, ...]
+
+
+class Units(Message):
+    """Units that carried a burst, from the source addresses that servers received."""
+
+    translation: Translation
+    # Number of pairs with both the own address and the received addresses.
+    pairs_count: int
+    # Number of addresses. None unless clients share them.
+    count: int | None = None
+    # Probability that one more unit with an equal share had no stream.
+    missed_ratio: float | None = None
+    # Largest rate of a unit / mean rate.
+    imbalance_ratio: float | None = None
+    # Jain's fairness index: 1 if all units have the same rate, 1 / count if one has all.
+    jain_ratio: float | None = None
+    # Median number of units with traffic in a second of the window, the least and the most.
+    median_count: float | None = None
+    min_count: int | None = None
+    max_count: int | None = None
+    # Unit that carries less than the others and whose streams are slower.
+    slow: str | None = None
+    # Evidence that one unit is at its limit and the others are not.
+    limit: str | None = None
+    start_at: UtcDatetime
+    every_s: float
+    units: tuple[UnitSummary, ...] = ()
+    changes: tuple[UnitChange, ...] = ()
+
+    def of_address(self, address: str) -> UnitSummary:
+        """Return the unit with this address."""
+        return next(unit for unit in self.units if unit.address == address)
+
+
+def describe_units(units: Units | None) -> str:
+    """Return a sentence about the translation and the number of units.
+
+    Args:
+        units: Units of a burst. None if the records do not contain the addresses.
+    """
+    if units is None:
+        return "Unknown: the records do not contain the source addresses that servers received."
+    match units.translation:
+        case Translation.NONE:
+            return (
+                "Not translated: servers received the clients' own addresses, so units cannot be "
+                "counted."
+            )
+        case Translation.ONE_TO_ONE:
+            return (
+                "Translated one to one: each client has its own address, so units cannot be "
+                "counted."
+            )
+        case Translation.UNITS:
+            plural = "" if units.count == 1 else "s"
+            return f"{units.count} unit{plural} carried the burst."
+
+
+def unit_notes(units: Units, address: str) -> tuple[str, ...]:
+    """Return texts about one unit: that it is slow, joined or left.
+
+    Args:
+        units: Units of a burst.
+        address: Address of the unit.
+    """
+    slow = ("slow",) if units.slow == address else ()
+    changes = [change for change in units.changes if change.address == address]
+    return slow + tuple(describe_change(change).removeprefix(address).strip() for change in changes)
+
+
+def describe_change(change: UnitChange) -> str:
+    """Return a text about a unit that joined or left, and the traffic that it had."""
+    text = f"{change.address} {change.change} at {change.at:%H:%M:%S} UTC"
+    if change.flows_count is not None:
+        streams = f"{change.flows_count} stream{'' if change.flows_count == 1 else 's'}"
+        text += f" with {streams}{' that were cut' if change.flows_cut else ''}"
+    return text
+
+
 class BurstSummary(Message):
     """Result of one burst. Rates are received payload as measured, unless noted otherwise."""
 
@@ -1159,6 +1284,8 @@ class BurstSummary(Message):
     latency: Latency | None = None
     # None if the burst had its planned duration.
     early_end: EarlyEnd | None = None
+    # Units of the device. None if the records do not have the addresses that servers received.
+    units: Units | None = None
     # See RunSummary.pairs_omitted.
     pairs: tuple[PairSummary, ...] = ()
 

@@ -20,6 +20,9 @@ from broadside.coordinator.device.resource_manager import (
 
 # A change of a policy that a firewall uses takes about ten minutes.
 PATIENCE_S: Final = 1500.0
+# With this range, network rules translate the source for every destination ("Azure Firewall SNAT
+# private IP address ranges").
+TRANSLATE_ALL: Final = ("255.255.255.255/32",)
 
 POLICY: Final = Kind(
     name="firewall policy", type="firewallPolicies", rights="a role that reads and writes it"
@@ -27,7 +30,7 @@ POLICY: Final = Kind(
 
 
 def set_modes(policy: Resource, modes: Mapping[str, str]) -> None:
-    """Set the policy's ``idps`` or ``threat_intelligence`` mode and wait for the change.
+    """Set the policy's ``idps``, ``threat_intelligence`` or ``snat`` mode and wait for the change.
 
     Args:
         policy: Firewall policy to change.
@@ -49,7 +52,11 @@ def with_modes(body: Body, modes: Mapping[str, str]) -> dict[str, Any]:
 
     Args:
         body: The policy as returned by the Resource Manager.
-        modes: Mode to set for each feature (``idps``, ``threat_intelligence``).
+        modes: Mode to set for each feature (``idps``, ``threat_intelligence``, ``snat``). With
+            ``snat`` On, network rules translate the source address for private destinations too.
+
+    Raises:
+        ResourceUnavailable: The policy has its own private ranges, which ``snat`` would replace.
     """
     properties = dict(body["properties"])
     if (mode := modes.get("idps")) is not None:
@@ -59,7 +66,21 @@ def with_modes(body: Body, modes: Mapping[str, str]) -> dict[str, Any]:
         }
     if (mode := modes.get("threat_intelligence")) is not None:
         properties["threatIntelMode"] = mode
+    if (mode := modes.get("snat")) is not None:
+        properties["snat"] = _with_translation(properties.get("snat") or {}, mode)
     return {**body, "properties": properties}
+
+
+def _with_translation(snat: Mapping[str, Any], mode: str) -> dict[str, Any]:
+    """Return the ``snat`` settings with or without translation for all destinations."""
+    ranges = tuple(snat.get("privateRanges") or ())
+    if ranges not in ((), TRANSLATE_ALL):
+        raise ResourceUnavailable(
+            f"the policy has its own private ranges ({', '.join(ranges[:3])}), and the switch snat "
+            "would replace them; set snat.privateRanges yourself, and declare a switch for it"
+        )
+    rest = {name: value for name, value in snat.items() if name != "privateRanges"}
+    return {**rest, "privateRanges": list(TRANSLATE_ALL if mode == "On" else ())}
 
 
 def switch_policy(
@@ -69,7 +90,7 @@ def switch_policy(
 
     Args:
         resource_id: The policy's Azure resource id.
-        modes: Mode to set for each feature (``idps``, ``threat_intelligence``).
+        modes: Mode to set for each feature (``idps``, ``threat_intelligence``, ``snat``).
         settings: Settings with the endpoint and the identity or token.
 
     Raises:

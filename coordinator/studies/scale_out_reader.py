@@ -126,4 +126,5 @@ async def _read_load(
         pairs_count=summary.pairs_measured,
         ledger=await read_ledger(records, run_id),
         scale=scale,
+        units=summary.units,
     )

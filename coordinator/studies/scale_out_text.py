@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.measure.experiments.scale_out import CapacityStep, ScaleOut
+from broadside.coordinator.core.summary import describe_change
 from broadside.coordinator.studies.study import Conclusion, Staircase
 
 # Longer times are given in minutes.
@@ -34,7 +35,7 @@ def scaled_out(question: Staircase, scale_out: ScaleOut | None) -> Conclusion:
         sentence = f"no capacity step was detected; the device stayed at {last} of payload"
     else:
         sentence = "; ".join(_grown(question, scale_out))
-    more = (*_costs(scale_out), *_down(scale_out))
+    more = (*_costs(scale_out), *_units(scale_out), *_down(scale_out))
     return Conclusion(sentence=sentence, scale_out=scale_out, notes=more)
 
 
@@ -83,6 +84,24 @@ def _costs(scale_out: ScaleOut) -> Iterator[str]:
         yield f"steps in the firewall counter (IP layer): {sizes_text}"
 
 
+def _units(scale_out: ScaleOut) -> Iterator[str]:
+    """Yield notes on the units that translated addresses show."""
+    before, after = scale_out.seen_before_count, scale_out.seen_after_count
+    if before is None or after is None:
+        return
+    yield f"translated addresses show {before} to {after} units"
+    rate = scale_out.seen_unit_bits_per_second
+    if rate is not None:
+        half = scale_out.seen_unit_half_width_bits_per_second
+        width = "" if half is None else f" +- {formatting.rate(half)}"
+        yield f"capacity of a unit by its own streams: {formatting.rate(rate)}{width} of payload"
+    if scale_out.new_units:
+        firsts = ", ".join(
+            f"{unit.address} {unit.after_overload_s:.0f} s" for unit in scale_out.new_units
+        )
+        yield f"first stream on new units after the start of the overload: {firsts}"
+
+
 def _when(step: CapacityStep) -> str:
     reach_s = (step.to_at - step.from_at).total_seconds() / 2
     marks = " (between two holds)" * step.in_pause + " (up to what was offered)" * step.capped
@@ -96,3 +115,6 @@ def _down(scale_out: ScaleOut) -> Iterator[str]:
             f"scale-in, {scale_in.holds_count} holds: {scale_in.broken_pairs_count} pairs reset, "
             f"{scale_in.stalled_pairs_count} stalled, {formatting.size(scale_in.short_bytes)} short"
         )
+        if scale_in.units_left:
+            left = "; ".join(map(describe_change, scale_in.units_left))
+            yield f"scale-in cut {scale_in.flows_cut_count} streams: {left}"

@@ -14,6 +14,7 @@ import { RunAside } from "./run_aside.js";
 import { RunCharts } from "./run_charts.js";
 import { RunHead, isOver } from "./run_head.js";
 import { Stream } from "./stream.js";
+import { unitLanes } from "./units.js";
 
 const PRICE_MS = 5000;
 const MEASURES_KEPT = 2000;
@@ -55,6 +56,7 @@ class RunView {
     this.charts = new RunCharts(cursor);
     this.aside = new RunAside(burstIndex);
     this.report = h("div");
+    this.units = h("div", { hidden: true });
     this.#lay(main);
     this.#watch(main);
     this.#listen();
@@ -80,6 +82,7 @@ class RunView {
       "div.charts",
       card(charts.throughput.element),
       card(this.heat.element, aside.trouble),
+      this.units,
       card(charts.band.element),
       charts.small,
       this.absent,
@@ -224,6 +227,9 @@ class RunView {
     fill(this.report, this.#reportCharts.element);
     const { bursts, target_layer: layer } = this.#state.summary;
     this.bursts.hidden = bursts.length < 2 || this.burstIndex !== null;
+    const shown = bursts.find(({ index }) => index === this.#state.status.burst.index);
+    this.units.hidden = shown === undefined;
+    if (shown) fill(this.units, unitLanes(shown.units));
     if (!this.bursts.hidden) fill(this.bursts, burstsTable(this.runId, bursts, layer));
   }
 

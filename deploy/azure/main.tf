@@ -66,6 +66,7 @@ module "network" {
 
   context             = local.context
   cidrs               = { hub = var.hub_cidr, clients = var.clients_cidr, servers = var.servers_cidr }
+  translated_enabled  = var.firewall_switch_enabled
   bypass              = var.bypass
   firewall_tier       = var.firewall_tier
   private_endpoints   = var.private_endpoints
@@ -238,7 +239,7 @@ module "fleet" {
   proximity_placement_group_id   = one(azurerm_proximity_placement_group.this[*].id)
   accelerated_networking_enabled = var.accelerated_networking_enabled
   subnet_id                      = module.network.subnet_ids[each.value]
-  target_prefix                  = each.key == "client" ? module.network.prefixes.servers : module.network.prefixes.clients
+  target_prefix                  = each.key == "client" ? module.network.prefixes.servers : join(",", concat([module.network.prefixes.clients], var.firewall_switch_enabled ? [module.network.prefixes.firewall] : []))
   endpoint_ports                 = var.endpoint_ports
   services                       = local.services
   echo_port                      = var.echo_port

@@ -50,7 +50,7 @@ variable "idps_mode" {
 variable "firewall_switch_enabled" {
   type        = bool
   default     = false
-  description = "Let the coordinator put a Premium firewall's policy into other modes for A/B studies (docs/studies.md): its switches `idps` and `threat`, and a role of its own that reads and writes this one policy. Who deploys needs Owner, for that role is made here."
+  description = "Let the coordinator put a Premium firewall's policy into other modes for A/B studies (docs/studies.md): its switches `idps`, `threat` and `snat`, and a role of its own that reads and writes this one policy. Who deploys needs Owner, for that role is made here."
 
   validation {
     condition     = !var.firewall_switch_enabled || (var.appliance == "azure-firewall" && var.firewall_tier == "Premium" && var.tls_inspection == null)

@@ -27,6 +27,7 @@ from broadside.exchange.messages import (
     Job,
     Measure,
     Message,
+    PeerSeconds,
     Protocol,
     Side,
     Traffic,
@@ -365,6 +366,7 @@ class DownloadReader:
                 exit_code=None if job is None else exit_code,
                 measures=self._measures(),
                 distributions=self._distributions(),
+                peers=self._peers(),
             ),
             side=Side.SERVER if job is None else Side.CLIENT,
             intervals={Flow.DOWN: intervals} if intervals else {},
@@ -377,6 +379,9 @@ class DownloadReader:
     def _error(self, exit_code: int | None, stderr: str) -> str | None:
         """Return the reason if there is no result."""
         return None
+
+    def _peers(self) -> tuple[PeerSeconds, ...]:
+        return ()
 
     def _measures(self) -> tuple[Measure, ...]:
         return ()

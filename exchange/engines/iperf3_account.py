@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from broadside.exchange.engines.buckets import Buckets
+from broadside.exchange.engines.peer_seconds import PeerRates, addresses_of
 from broadside.exchange.engines.port import (
     Ended,
     Event,
@@ -88,6 +89,9 @@ class Account:
         self._start_s = 0.0
         self._rtts = Buckets(STREAM_RTT, "s")
         self._silences = StreamSilences()
+        self._peers = PeerRates()
+        # Address of the client by socket number, only at the server.
+        self._addresses: dict[int, str] = {}
         # Results of the server that the client has received, with --get-server-output.
         self.server_output: Account | None = None
 
@@ -155,6 +159,7 @@ class Account:
         match event:
             case "start":
                 self.start = object_of(data)
+                self._addresses = self._client_addresses()
                 expected_s = [_lenient(self._requested.get(key)) for key in ("omit", "duration")]
                 return (
                     Started(
@@ -240,6 +245,17 @@ class Account:
         moved = [(_lenient_count(s.get("socket")), _strict(s, "bytes")) for s in streams]
         known = {socket: count for socket, count in moved if socket and count is not None}
         self._silences.take(flow, interval.start_s, interval.end_s, known)
+        self._peers.take(interval.start_s, interval.end_s, known, self._addresses)
+
+    def _client_addresses(self) -> dict[int, str]:
+        """Return the address of the client by socket number, as the server received it."""
+        if self.side is not Side.SERVER:
+            return {}
+        ends = objects_of(self.start.get("connected"))
+        sockets = [
+            (_lenient_count(one.get("socket")), _text(one.get("remote_host"))) for one in ends
+        ]
+        return addresses_of({socket: host for socket, host in sockets if socket})
 
     def _client_ports(self) -> dict[int, int]:
         """Return the port at the client of each socket number, from the start event."""
@@ -427,6 +443,7 @@ class Account:
                 silent_streams=self._silences.silences_by_port(
                     self._client_ports(), _lenient_count(requested.get("blksize")) or BLOCK_BYTES
                 ),
+                peers=self._peers.peers(self._addresses.values()),
             ),
             side=self.side,
             intervals={flow: tuple(intervals) for flow, intervals in self.intervals.items()},

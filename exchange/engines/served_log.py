@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from broadside.exchange.engines.downloads import GONE_S, UNPLACED, DownloadReader
+from broadside.exchange.engines.peer_seconds import PeerRates
 from broadside.exchange.engines.port import Event, Reading
 from broadside.exchange.engines.tokens import Token
-from broadside.exchange.messages import EngineReport, Measure, Side
+from broadside.exchange.messages import EngineReport, Measure, PeerSeconds, Side, peer_address
 
 # The maximum number of tests that are stored for one port. A port runs one test at a time, so older
 # tests are finished.
@@ -61,6 +62,7 @@ class LoggedTest(DownloadReader):
         self._from_s = at_s - token.lasts_s - GONE_S
         self._longest_s = 0.0
         self._quiet_max_s = quiet_max_s
+        self._rates = PeerRates()
         self.opened_s = self.last_data_s = at_s
         self.until_s = at_s + token.lasts_s
 
@@ -110,6 +112,10 @@ class LoggedTest(DownloadReader):
         self._transfers_count += 1
         self._longest_s = max(self._longest_s, end_s - start_s)
         self._client_address = client
+        self._rates.add(peer_address(client), min(start_s, end_s), end_s, sent_bytes)
+
+    def _peers(self) -> tuple[PeerSeconds, ...]:
+        return self._rates.peers(zero_s=self._seconds.first_s or 0.0)
 
     def _measures(self) -> tuple[Measure, ...]:
         counted = Measure(name=self._counted, value=self._transfers_count, unit="count")

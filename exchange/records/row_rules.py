@@ -147,6 +147,8 @@ _ENGINE: Final = {
     "engine.processes.*.cookie": _OWN_TEST,
     "engine.silent_streams.*.client_port": _OWN_ENDPOINT,
     "engine.processes.*.silent_streams.*.client_port": _OWN_ENDPOINT,
+    "engine.peers.*.address": _OWN_ENDPOINT,
+    "engine.processes.*.peers.*.address": _OWN_ENDPOINT,
 }
 # Properties of packed seconds.
 _COLUMNS: Final = "(?:client|server)_.*|host_.*"

@@ -85,7 +85,7 @@ KINDS: Final[Mapping[str, Kind]] = {
             Distribution.name Distribution.unit
             Endpoint.address Endpoint.agent_id EngineReport.engine EngineState.name Job.run_id
             JobReport.agent_id JobReport.job_id JobReport.run_id Measure.name Measure.unit
-            Presence.address Presence.agent_id Probe.device
+            PeerSeconds.address PeerSeconds.packed Presence.address Presence.agent_id Probe.device
             ServerTest.agent_id ServerTest.client_address
             Traffic.congestion Traffic.engine Tunnel.client_address Tunnel.inner_client_address
             Tunnel.inner_server_address Tunnel.opened_by RunHeader.run_id

@@ -108,6 +108,7 @@ BOTTLENECKS: Final = {
     LimiterName.SINGLE_FLOW: "single-flow",
     LimiterName.OFFERED_LOAD: "none",
     LimiterName.SNAT_PORTS: "snat-ports",
+    LimiterName.ONE_UNIT: "device",
     LimiterName.UNKNOWN: "unknown",
 }
 

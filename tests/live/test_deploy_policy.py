@@ -72,6 +72,16 @@ def test_sets_threat_intelligence(arm: ResourceManager) -> None:
     assert modes(arm) == ("Off", "Alert")
 
 
+def test_sets_translation_for_all_destinations(arm: ResourceManager) -> None:
+    put(arm, snat="On")
+    assert arm.properties["snat"] == {"privateRanges": ["255.255.255.255/32"]}
+    put(arm, snat="Off")
+    assert arm.properties["snat"] == {"privateRanges": []}
+    arm.properties["snat"] = {"privateRanges": ["10.0.0.0/8"]}
+    with pytest.raises(ResourceError, match="its own private ranges"):
+        put(arm, snat="On")
+
+
 def test_sends_no_put_if_mode_is_already_set(arm: ResourceManager) -> None:
     put(arm, idps="Off")
     assert arm.puts == []
@@ -132,7 +142,7 @@ async def test_study_switch_runs_the_command(
     ("arguments", "code", "expected"),
     [
         (["--policy", "x", "--idps", "Deny"], 4, "firewall policy 'x'"),
-        (["--policy", POLICY], 3, "use --idps or --threat-intelligence"),
+        (["--policy", POLICY], 3, "use --idps, --threat-intelligence or --snat"),
         (["--policy", POLICY, "--idps", "deny"], 3, "Deny"),
         (["--idps", "Deny"], 3, "--policy"),
     ],

@@ -238,8 +238,65 @@ def _at_half_the_nic(case: Case) -> Case:
     return replace(case, name=f"{case.name}{HALF}", testbed="small", expected=expected)
 
 
+# With 256 streams, the chance that one of 16 units gets none is 2e-6.
+_UNIT_STREAMS: Final[Mapping[str, Any]] = {
+    "pairs_count": 4,
+    "bursts_count": 1,
+    "objective.start_spread_max_s": 0.3,
+}
+
+
+def _units(count: int, profile: str = "", **changes: Any) -> Case:
+    """Return a case for a device of units with a known number."""
+    expected = Expected(
+        verdict="measured",
+        told={"seen_units_count": (count, count)},
+        says="units carried the burst",
+    )
+    return Case(
+        name=f"units: {profile or count}",
+        scenario="native-64-flows",
+        profile=profile or f"units-{count}",
+        overrides={**_UNIT_STREAMS, **changes.pop("overrides", {})},
+        burst_s=20,
+        expected=replace(expected, **changes),
+    )
+
+
+UNITS: Final = (
+    *map(_units, (2, 3, 4, 8, 16)),
+    # 48 to 80 Mbit/s through units of 30 Mbit/s, one of which carries half.
+    _units(4, "units-4-slow", says="slow-unit"),
+    # Streams at a rate that all units but the slow one carry.
+    replace(
+        _units(
+            4,
+            "units-4-slow",
+            says="slow-unit",
+            limiter="one-unit",
+            overrides={"traffic.stream_bits_per_second": 35_000_000},
+        ),
+        name="units: one at its limit",
+    ),
+    Case(
+        name="units: one leaves under load",
+        scenario="native-64-flows",
+        profile="units-4",
+        question={"kind": "drill", "switch": "units", "state": "units-4-left", "at_s": 15},
+        burst_s=40,
+        overrides={**_UNIT_STREAMS, "traffic.streams_count": 16},
+        expected=Expected(
+            verdict="inconclusive",
+            completeness=(0.5, 1.0),
+            told={"seen_units_count": (4, 4)},
+            says="sessions were cut",
+        ),
+    ),
+)
+
 CASES: Final = (
     *SENT,
+    *UNITS,
     *map(_at_half_the_nic, SENT),
     *CERTAIN,
     Case(

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
 from typing import Final
 
 from broadside.coordinator.core import formatting
@@ -19,6 +20,8 @@ from broadside.coordinator.core.summary import (
     SilentStream,
     State,
     caution,
+    describe_change,
+    describe_units,
     note,
     warning,
 )
@@ -48,6 +51,7 @@ def observations(burst: BurstSummary) -> Iterator[Finding]:
     yield from _foreign_findings(burst)
     yield from _host_findings(burst)
     yield from _silent_stream_findings(burst.silent_streams)
+    yield from _unit_findings(burst)
     yield from residual_findings(burst.reconciliation)
     yield from _latency_findings(burst.latency)
     yield from _unanswered_finding(burst.pairs)
@@ -175,6 +179,42 @@ def _host_findings(burst: BurstSummary) -> Iterator[Finding]:
             "This can cause late starts and slow seconds.",
             "Use VM sizes or hosts with dedicated cores, or run again at another time",
             FindingValue.share(cpu.worst_ratio, "high"),
+        )
+
+
+def _unit_findings(burst: BurstSummary) -> Iterator[Finding]:
+    """Yield findings about the units of a device that translates source addresses per unit."""
+    units = burst.units
+    if units is None or not units.units:
+        return
+    reported = None if burst.device is None else burst.device.units_count
+    telemetry = "" if reported is None else f" Telemetry reports {reported.max:g}."
+    yield note(
+        "units",
+        22,
+        f"{describe_units(units)} The busiest carried "
+        f"{formatting.ratio(units.imbalance_ratio, 0)} of the mean (Jain's index "
+        f"{formatting.number(units.jain_ratio)}).{telemetry}",
+    )
+    if units.slow is not None:
+        slow = units.of_address(units.slow).received_bits_per_second
+        rates = (unit.received_bits_per_second or 0.0 for unit in units.units)
+        usual = median(rate for rate in rates if rate != slow)
+        yield warning(
+            "slow-unit",
+            57,
+            f"Unit {units.slow} carried {formatting.rate(slow)}; the median of the other units is "
+            f"{formatting.rate(usual)}. Its streams are slower.",
+            "Compare the CPU, health and version of this unit with the others",
+        )
+    if units.changes:
+        listed = "; ".join(map(describe_change, units.changes[:LISTED_COUNT]))
+        more = len(units.changes) - LISTED_COUNT
+        yield warning(
+            "unit-changes",
+            56,
+            f"Units joined or left: {listed}{f'; and {more} more' if more > 0 else ''}.",
+            "Read the scaling and maintenance events of the device at these seconds",
         )
 
 

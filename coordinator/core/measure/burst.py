@@ -41,8 +41,9 @@ from broadside.coordinator.core.measure.outages import outages
 from broadside.coordinator.core.measure.records.clock_readings import clock_troubles
 from broadside.coordinator.core.measure.records.evidence import BurstEvidence, PairEvidence
 from broadside.coordinator.core.measure.requested_vs_effective import find_setting_differences
+from broadside.coordinator.core.measure.units import find_units
 from broadside.coordinator.core.run_spec import RunSpec, due_at
-from broadside.coordinator.core.summary import BurstSummary, EarlyEnd, State, figure
+from broadside.coordinator.core.summary import BurstSummary, EarlyEnd, State, Units, figure
 from broadside.exchange.engines import scaled
 from broadside.exchange.messages import Protocol, Side
 
@@ -127,6 +128,7 @@ def measure_burst(spec: RunSpec, evidence: BurstEvidence, now: datetime) -> Burs
         taken_cpu=taken_cpu(aligned),
         latency=latency,
         early_end=_early_end(evidence, rates),
+        units=_units(spec, aligned, rates),
         pairs=tuple(
             pair.model_copy(
                 update={
@@ -215,6 +217,17 @@ def _early_end(evidence: BurstEvidence, rates: Aggregate) -> EarlyEnd | None:
         low_bits_per_second=None if sequence is None else figure(sequence.low),
         high_bits_per_second=None if sequence is None else figure(sequence.high),
         saved_usd=figure(burst.end.saved_usd),
+    )
+
+
+def _units(spec: RunSpec, aligned: Aligned, rates: Aggregate) -> Units | None:
+    """Return the units of the device, or None if the addresses are unknown."""
+    window, traffic = rates.window, scaled(spec.traffic, spec.scale)
+    paced = traffic.stream_bits_per_second
+    return find_units(
+        aligned,
+        None if window is None else (window.start_at.timestamp(), window.end_at.timestamp()),
+        paced,
     )
 
 

@@ -38,6 +38,7 @@ def build(source: Source) -> Report:
         results.pairs_section(source),
         setup.clocks_section(source),
         evidence.reconciliation_section(source),
+        evidence.units_section(source),
         results.completeness_section(source),
         evidence.trend_section(source),
         setup.configuration_section(source),

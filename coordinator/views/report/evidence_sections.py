@@ -20,12 +20,25 @@ from broadside.coordinator.core.formatting import (
 from broadside.coordinator.core.judge.reconciliation.residual_causes import UNSEEN_BY_BYTES
 from broadside.coordinator.core.metrics import layer_label
 from broadside.coordinator.core.run_trends import bursts_of
-from broadside.coordinator.core.summary import Latency, Reconciliation, Spike, Trend
+from broadside.coordinator.core.summary import (
+    Latency,
+    Reconciliation,
+    Spike,
+    Trend,
+    describe_units,
+    unit_notes,
+)
 from broadside.coordinator.views.report.document import TEXT_ONLY, Section, Table, make_table
 from broadside.coordinator.views.report.stored_source import Source
 
 # We need to limit the rows, because a long run can have thousands of spikes.
 SPIKES_MAX: Final = 100
+# A long run with many units has thousands of rows.
+UNITS_MAX: Final = 200
+_UNITS: Final = (
+    "A device that translates source addresses per unit shows the address of the unit to the "
+    "server. Each address that clients share counts as one unit."
+)
 _LATENCY: Final = (
     "Each pair sends small UDP probes beside its traffic, before, during and after the load. The "
     "server's agent returns them. A probe without an answer within one second is lost. Buffer "
@@ -226,6 +239,53 @@ def _residual(result: Reconciliation) -> str:
         return f"{signed_ratio(result.residual_ratio)} ± {ratio(result.residual_uncertainty_ratio)}"
     low, high = signed_ratio(result.residual_low_ratio), signed_ratio(result.residual_high_ratio)
     return f"{signed_ratio(result.residual_ratio)} ({low} to {high} at 95 %)"
+
+
+def units_section(source: Source) -> Section:
+    """Return a section with the units of the device in each burst, or why they are unknown."""
+    bursts = [(burst.index, burst.units) for burst in source.summary.bursts]
+    sentences = dict.fromkeys(describe_units(units) for _, units in bursts)
+    known = [(index, units) for index, units in bursts if units is not None and units.units]
+    spread = make_table(
+        known,
+        {
+            "burst": lambda row: str(row[0] + 1),
+            "units": lambda row: count(row[1].count),
+            "in one second": lambda row: f"{row[1].min_count} to {row[1].max_count}",
+            "busiest / mean": lambda row: ratio(row[1].imbalance_ratio, 0),
+            "Jain's index": lambda row: number(row[1].jain_ratio),
+            "chance of one more unit": lambda row: ratio(row[1].missed_ratio),
+            "slow unit": lambda row: row[1].slow or "none",
+        },
+        title="Units by burst",
+        note="A further unit with an equal share would have had no stream with this probability.",
+    )
+    rows = [(index, units, unit) for index, units in known for unit in units.units]
+    table = make_table(
+        rows[:UNITS_MAX],
+        {
+            "burst": lambda row: str(row[0] + 1),
+            "unit": lambda row: row[2].address,
+            "clients": lambda row: count(row[2].clients_count),
+            "streams": lambda row: number(row[2].flows_mean_count),
+            "received (payload)": lambda row: (
+                f"{rate(row[2].received_bits_per_second)} ± "
+                f"{rate(row[2].received_half_width_bits_per_second)}"
+            ),
+            "first traffic": lambda row: instant(row[2].first_at),
+            "last traffic": lambda row: instant(row[2].last_at),
+            "changes": lambda row: "; ".join(unit_notes(row[1], row[2].address)) or "none",
+        },
+        title="Units",
+        numeric_from=2,
+        note=f"{len(rows) - UNITS_MAX} more are not listed." if len(rows) > UNITS_MAX else None,
+    )
+    return Section(
+        id="units",
+        title="Units of the device",
+        paragraphs=(_UNITS, " ".join(sentences)),
+        tables=(spread, table) if known else (),
+    )
 
 
 def trend_section(source: Source) -> Section | None:

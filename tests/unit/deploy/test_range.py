@@ -319,9 +319,12 @@ def test_rendered_switch_file_is_valid(tmp_path: Path) -> None:
     assert {name: switch.rest for name, switch in switches.items()} == {
         "idps": "off",
         "threat": "alert",
+        "snat": "off",
     }
-    for switch in switches.values():
-        assert switch.states.keys() == {"off", "alert", "deny"}
+    for name, switch in switches.items():
+        assert switch.states.keys() == (
+            {"off", "on"} if name == "snat" else {"off", "alert", "deny"}
+        )
         assert switch.timeout_s > firewall_policy.PATIENCE_S
         for state, (*program, policy_flag, policy, flag, mode) in switch.states.items():
             assert program == ["/opt/broadside/venv/bin/broadside", "policy-switch"]

@@ -27,6 +27,7 @@ from broadside.coordinator.core.judge.bottleneck.device_causes import (
     DEVICE_CPU,
     FLAT_COV_RATIO,
     KNOWN_RATE,
+    ONE_UNIT,
     OWN_QUEUE,
     SINGLE_FLOW,
     SNAT_PORTS,
@@ -54,6 +55,7 @@ from broadside.exchange.messages import Protocol
 
 # Resources that were measured as full come before conclusions from the movement of pairs.
 CAUSES: Final[tuple[Cause, ...]] = (
+    ONE_UNIT,
     OFFERED_LOAD,
     SINGLE_FLOW,
     CLIENT_NIC,
@@ -98,6 +100,7 @@ def bottleneck_input(
         sku=f"{spec.sku}-idps-deny" if spec.sku and denies else spec.sku,
         snat_utilization_ratio=None if ledger is None else ledger.snat_utilization_ratio,
         scale=spec.scale,
+        units=burst.units,
     )
 
 

@@ -13,6 +13,7 @@ from broadside.coordinator.core.summary import (
     LimiterName,
     PairSummary,
     Reconciliation,
+    Units,
 )
 from broadside.exchange.messages import Direction, Protocol, Traffic
 
@@ -34,6 +35,7 @@ class BottleneckInput:
         sku: Name of the firewall in the documented limits.
         snat_utilization_ratio: Share of SNAT ports in use, 0 to 1.
         scale: Documented rates are divided by this factor before they are compared.
+        units: Units of the device by translated addresses. None if unknown.
     """
 
     traffic: Traffic
@@ -47,6 +49,7 @@ class BottleneckInput:
     sku: str | None = None
     snat_utilization_ratio: float | None = None
     scale: float = 1.0
+    units: Units | None = None
 
     @property
     def lead(self) -> FlowSummary:

@@ -283,6 +283,28 @@ SINGLE_FLOW: Final = Cause(
 )
 
 
+def _one_unit(given: BottleneckInput) -> Evidence:
+    """Check that one unit of the device is at its limit and the others are not.
+
+    Evidence: the streams of one unit have less than 80 % of their set rate, or of the median of the
+        other units; the streams of all other units have their set rate, or equal rates at different
+        totals.
+    Reads: the source addresses that servers received.
+    If absent: not this cause.
+    """
+    limit = None if given.units is None or not given.crosses else given.units.limit
+    return ABSENT if limit is None else found(limit)
+
+
+ONE_UNIT: Final = Cause(
+    id="one-unit",
+    name=LimiterName.ONE_UNIT,
+    refuted_by="the same streams with new source ports, if another unit is then slow",
+    advice="Read the CPU and health of this unit. Use more streams per pair for an even spread",
+    evaluate=_one_unit,
+)
+
+
 def drops_per_second(
     ledger: FirewallLedger | None,
     window: Window | None,

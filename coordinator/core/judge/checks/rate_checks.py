@@ -160,7 +160,7 @@ def _bottleneck_text(limiter: LimiterName) -> str:
     """Return the bottleneck as a sentence, and whether it is in the device under test."""
     if limiter is LimiterName.UNKNOWN:
         return "The bottleneck is unknown."
-    if limiter in (LimiterName.FIREWALL, LimiterName.SNAT_PORTS):
+    if limiter in (LimiterName.FIREWALL, LimiterName.SNAT_PORTS, LimiterName.ONE_UNIT):
         return f"The bottleneck is in the device under test: {limiter.label}."
     return f"The bottleneck is {limiter.label}, so this is not the limit of the device."
 

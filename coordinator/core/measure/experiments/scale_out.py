@@ -10,7 +10,7 @@ mean. This module does no input or output.
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,15 @@ from broadside.coordinator.core.measure.formulas.change_points import (
 )
 from broadside.coordinator.core.measure.formulas.steady import t95
 from broadside.coordinator.core.measure.records.evidence import FirewallLedger
-from broadside.coordinator.core.summary import Disruption, DisruptionKind, figure, instant
+from broadside.coordinator.core.summary import (
+    Disruption,
+    DisruptionKind,
+    UnitChange,
+    Units,
+    UnitSummary,
+    figure,
+    instant,
+)
 from broadside.exchange.messages import Message, UtcDatetime
 
 # Seconds in which TCP starts. They should not be used for a level.
@@ -91,6 +99,16 @@ class Scaling(Message):
     carried: bool | None
 
 
+class NewUnit(Message):
+    """Unit that carried its first stream after the start of the overload."""
+
+    address: str
+    first_at: UtcDatetime
+    after_overload_s: float
+    # As the mean over its seconds with traffic. None if not recorded.
+    flows_mean_count: float | None = None
+
+
 class ScaleIn(Message):
     """Disruptions when the load was reduced."""
 
@@ -101,6 +119,10 @@ class ScaleIn(Message):
     stalled_pairs_count: int
     short_bytes: float | None
     retransmits_count: float | None
+    # Units that left during a hold, by translated addresses.
+    units_left: tuple[UnitChange, ...] = ()
+    # Their streams that were cut, or None if the units are unknown.
+    flows_cut_count: int | None = None
 
 
 class ScaleOut(Message):
@@ -122,6 +144,13 @@ class ScaleOut(Message):
     # Number of units from telemetry, if available.
     units_before_count: float | None = None
     units_after_count: float | None = None
+    # Number of units by translated addresses, in the first and in the last hold with more load.
+    seen_before_count: int | None = None
+    seen_after_count: int | None = None
+    # Mean rate of a unit in the last overloaded hold, and half its 95 % interval over the units.
+    seen_unit_bits_per_second: float | None = None
+    seen_unit_half_width_bits_per_second: float | None = None
+    new_units: tuple[NewUnit, ...] = ()
     course: RateCurve | None = None
 
     def units_for(self, bits_per_second: float, units_count: float | None) -> int | None:
@@ -144,6 +173,7 @@ class ScaleOut(Message):
         there = (
             units_count
             or self.units_before_count
+            or self.seen_before_count
             or max(1.0, round(self.first_bits_per_second / unit))
         )
         least = unit - (self.unit_half_width_bits_per_second or 0.0)
@@ -168,6 +198,7 @@ class LoadPhase:
         pairs_count: Number of pairs. 0 if unknown.
         ledger: Device counter as measured.
         scale: Factor to get real bytes from the counter.
+        units: Units by translated addresses, as measured. None if unknown.
     """
 
     start_s: float
@@ -180,6 +211,7 @@ class LoadPhase:
     pairs_count: int = 0
     ledger: FirewallLedger | None = None
     scale: float = 1.0
+    units: Units | None = None
 
     @property
     def end_s(self) -> float:
@@ -251,7 +283,11 @@ def find_scale_out(phases: Sequence[LoadPhase]) -> ScaleOut:
     up = [phase for phase in phases if not phase.downward and len(phase.known)]
     over = next((phase for phase in up if not phase.carries(phase.level(at_end=False))), None)
     down = [phase for phase in phases if phase.downward]
-    reported = {"course": _rate_curve(phases), "scale_in": _scale_in(down) if down else None}
+    reported = {
+        "course": _rate_curve(phases),
+        "scale_in": _scale_in(down) if down else None,
+        **_seen_units(up, over),
+    }
     if over is None:
         level = up[-1].level(at_end=True) if up else None
         return ScaleOut(
@@ -436,7 +472,68 @@ def _with_ledger(
     )
 
 
+def _seen_units(up: Sequence[LoadPhase], over: LoadPhase | None) -> dict[str, Any]:
+    """Return the units by translated addresses, as fields of the result.
+
+    Args:
+        up: Holds without reduced load.
+        over: First hold with more load than the device carried, if any.
+    """
+    known = [(phase, phase.units) for phase in up if phase.units is not None and phase.units.count]
+    if not known:
+        return {}
+    joined = [one for one in known[0][1].changes if one.change == "joined"]
+    result: dict[str, Any] = {
+        "seen_before_count": (known[0][1].count or 0) - len(joined),
+        "seen_after_count": known[-1][1].count,
+    }
+    full = [one for one in known if not one[0].carries(one[0].level(at_end=True))]
+    if over is None or not full:
+        return result
+    phase, units = full[-1]
+    rates = np.array([unit.received_bits_per_second or math.nan for unit in units.units])
+    rates = phase.scale * rates[~np.isnan(rates)]
+    if len(rates):
+        result["seen_unit_bits_per_second"] = six_digits(float(rates.mean()))
+    if len(rates) > 1:
+        half = t95(len(rates) - 1) * float(rates.std(ddof=1)) / math.sqrt(len(rates))
+        result["seen_unit_half_width_bits_per_second"] = six_digits(half)
+    result["new_units"] = tuple(
+        NewUnit(
+            address=unit.address,
+            first_at=unit.first_at,
+            after_overload_s=round(unit.first_at.timestamp() - over.start_s, 3),
+            flows_mean_count=unit.flows_mean_count,
+        )
+        for _, unit in seen_first([phase.units for phase in up])
+        if unit.first_at.timestamp() >= over.start_s
+    )
+    return result
+
+
+def seen_first(holds: Sequence[Units | None]) -> tuple[tuple[int, UnitSummary], ...]:
+    """Return the units that the first known hold did not show, with the hold's index.
+
+    Args:
+        holds: Units of each hold in time order, or None if they are unknown.
+    """
+    known = [(index, units) for index, units in enumerate(holds) if units and units.count]
+    seen = {unit.address for _, units in known[:1] for unit in units.units}
+    seen -= {
+        one.address for _, units in known[:1] for one in units.changes if one.change == "joined"
+    }
+    new = []
+    for index, units in known:
+        for unit in units.units:
+            if unit.address not in seen:
+                seen.add(unit.address)
+                new.append((index, unit))
+    return tuple(new)
+
+
 def _scale_in(phases: Sequence[LoadPhase]) -> ScaleIn:
+    known = [phase.units for phase in phases if phase.units is not None and phase.units.count]
+    left = [one for units in known for one in units.changes if one.change == "left"]
     broken = [item for phase in phases for item in phase.disruptions]
     shorts = [item.short_bytes for item in broken if item.short_bytes is not None]
     retransmits = [float(np.nansum(h.retransmits)) for h in phases if _has(h.retransmits)]
@@ -451,6 +548,10 @@ def _scale_in(phases: Sequence[LoadPhase]) -> ScaleIn:
         stalled_pairs_count=pairs_of(DisruptionKind.STALL),
         short_bytes=sum(shorts) if shorts else None,
         retransmits_count=sum(retransmits) if retransmits else None,
+        units_left=tuple(left),
+        flows_cut_count=(
+            sum(one.flows_count or 0 for one in left if one.flows_cut) if known else None
+        ),
     )
 
 

@@ -1,5 +1,6 @@
 """Matching of server-side tests to the pairs of a burst."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -13,6 +14,7 @@ from broadside.coordinator.core.measure.records.evidence import HOLD_MAX_S
 from broadside.coordinator.core.run_spec import Burst, Pair
 from broadside.coordinator.core.summary import ForeignTest, MatchMethod
 from broadside.exchange.engines.buckets import folded
+from broadside.exchange.engines.peer_seconds import PeerRates
 from broadside.exchange.engines.stream_silences import longest_silences
 from broadside.exchange.engines.tokens import is_job_cookie
 from broadside.exchange.messages import (
@@ -21,6 +23,7 @@ from broadside.exchange.messages import (
     FlowTotals,
     JobReport,
     Outcome,
+    PeerSeconds,
     ServerTest,
     Side,
 )
@@ -326,6 +329,7 @@ def summed(records: Sequence[ServerRecord]) -> Summed:
             "silent_streams": longest_silences(
                 s for test in tests for s in test.engine.silent_streams
             ),
+            "peers": _summed_peers(records, min(firsts, default=None)),
             # These are on the same host, and run at nearly the same time.
             "host_cpu_s": max(hosts) if len(hosts) == len(tests) else None,
         }
@@ -341,6 +345,43 @@ def summed(records: Sequence[ServerRecord]) -> Summed:
         tracks=tracks,
         host=lead.host,
     )
+
+
+def _summed_peers(
+    records: Sequence[ServerRecord], zero_at: datetime | None
+) -> tuple[PeerSeconds, ...]:
+    """Return the seconds by client address of several processes, on their common engine time.
+
+    An address can be in the result several times. If there are several addresses, a test with only
+    one of them gets the steps from its tracks.
+
+    Args:
+        records: Tests of the processes.
+        zero_at: Zero of the common engine time. None if unknown.
+    """
+    addresses = {peer.address for record in records for peer in record.test.engine.peers}
+    peers = []
+    for record in records:
+        test = record.test
+        shift_s = 0.0
+        if zero_at is not None and test.first_data_at is not None:
+            shift_s = (test.first_data_at - zero_at).total_seconds()
+        for peer in test.engine.peers:
+            if not peer.packed and len(addresses) > 1:
+                peer = _with_steps(peer, record.tracks)
+            peers.append(peer.model_copy(update={"from_s": peer.from_s + shift_s}))
+    return tuple(peers)
+
+
+def _with_steps(peer: PeerSeconds, tracks: Sequence[IntervalColumns]) -> PeerSeconds:
+    """Return the only address of a test with the seconds of the test as its steps."""
+    rates = PeerRates()
+    for track in tracks:
+        rows = zip(track.start_s, track.end_s, track.transferred_bytes, strict=True)
+        for start_s, end_s, amount in rows:
+            if not math.isnan(amount):
+                rates.take(float(start_s), float(end_s), {1: int(amount)}, {1: peer.address})
+    return rates.steps_of(peer)
 
 
 def _summed_totals(reported: Sequence[FlowTotals]) -> FlowTotals:

@@ -138,6 +138,7 @@ locals {
   prefixes = {
     clients   = try(local.existing["clients"], cidrsubnet(var.cidrs.clients, 21 - tonumber(split("/", var.cidrs.clients)[1]), 0)) # a /21 has 2,043 VMs
     servers   = try(local.existing["servers"], cidrsubnet(var.cidrs.servers, 21 - tonumber(split("/", var.cidrs.servers)[1]), 0))
+    firewall  = try(local.existing["firewall"], cidrsubnet(var.cidrs.hub, 10, 0))
     endpoints = try(local.existing["endpoints"], cidrsubnet(var.cidrs.hub, 10, 4))
     bastion   = try(local.existing["bastion"], cidrsubnet(var.cidrs.hub, 10, 2))
     appliance = try(local.existing["appliance"], cidrsubnet(var.cidrs.hub, 10, 5))

@@ -36,6 +36,9 @@ locals {
     var.traffic.icmp_enabled ? [{ name = "Echo", flow = "echo", protocol = "Icmp", ports = ["*"], from = local.prefixes.clients, to = local.prefixes.servers }] : [],
   )
 
+  # With the switch snat, each unit of the firewall is the source.
+  translated = [for rule in local.traffic : merge(rule, { name = "${rule.name}Translated", from = local.prefixes.firewall }) if var.translated_enabled]
+
   # The source port of a tunnel's outer packets is a hash of the inner flow. So the packets that a
   # server sends are a new flow for a group, and not a response. They need their own rule.
   vxlan_to_servers = [for port in var.traffic.vxlan_port[*] : { name = "VxlanToServers", flow = "vxlan-to-servers", protocol = "Udp", ports = [tostring(port)], from = local.prefixes.clients, to = local.prefixes.servers }]
@@ -48,7 +51,7 @@ locals {
       Outbound = concat(local.traffic, local.to_exchange, local.vxlan_to_servers)
     }
     servers = {
-      Inbound  = concat(local.traffic, local.vxlan_to_servers)
+      Inbound  = concat(local.traffic, local.vxlan_to_servers, local.translated)
       Outbound = concat([local.to_exchange[1]], local.vxlan_to_clients) # servers do not get any jobs
     }
     coordinator = {

@@ -18,6 +18,11 @@ variable "traffic" {
   description = "What passes between the spokes."
 }
 
+variable "translated_enabled" {
+  type        = bool
+  description = "Servers accept the traffic from the firewall's subnet too, as its policy may translate the source."
+}
+
 variable "bypass" {
   type        = bool
   description = "Peer the spokes with each other too."

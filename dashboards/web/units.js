@@ -1,0 +1,94 @@
+// Lanes of the units of a device that translates source addresses, below the map of the pairs.
+
+import { h } from "./dom.js";
+import { clock, counted, digits, known, percent, rate } from "./format.js";
+
+const NAMES = "http://www.w3.org/2000/svg";
+const [WIDTH, HEIGHT] = [600, 28];
+
+function svg(tag, attributes, ...children) {
+  const element = document.createElementNS(NAMES, tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+// Draw the rate of a unit over the burst, with a line where it joined or left.
+function lane(unit, units, top) {
+  const rates = unit.bits_per_second;
+  const x = (step) => (WIDTH * step) / Math.max(1, rates.length);
+  const y = (value) => HEIGHT - (HEIGHT - 2) * (top ? value / top : 0);
+  const points = rates.flatMap((value, step) => [
+    `${x(step).toFixed(1)},${y(value).toFixed(1)}`,
+    `${x(step + 1).toFixed(1)},${y(value).toFixed(1)}`,
+  ]);
+  const start = new Date(units.start_at) / 1000;
+  const marks = units.changes
+    .filter(({ address }) => address === unit.address)
+    .map(({ at, change }) => {
+      const place = x((new Date(at) / 1000 - start) / units.every_s);
+      const line = svg("line", { class: "change", x1: place, x2: place, y1: 0, y2: HEIGHT });
+      line.append(svg("title", {}, `${change} at ${clock(at)} UTC`));
+      return line;
+    });
+  const label = `Rate of unit ${unit.address} over the burst`;
+  return svg(
+    "svg",
+    {
+      viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
+      preserveAspectRatio: "none",
+      class: "lane",
+      role: "img",
+      "aria-label": label,
+    },
+    svg("polygon", { points: `0,${HEIGHT} ${points.join(" ")} ${WIDTH},${HEIGHT}` }),
+    ...marks,
+  );
+}
+
+function streams(unit) {
+  return known(unit.flows_mean_count) ? `${digits(unit.flows_mean_count)} streams` : "";
+}
+
+function notes(unit, units) {
+  const texts = units.changes
+    .filter(({ address }) => address === unit.address)
+    .map(({ change, at, flows_cut }) => `${change} ${clock(at)}${flows_cut ? ", streams cut" : ""}`);
+  if (units.slow === unit.address) texts.unshift("slow");
+  return texts.join("; ");
+}
+
+const SENTENCES = {
+  none: "Not translated: servers received the clients' own addresses.",
+  "one-to-one": "Translated one to one: each client has its own address.",
+};
+
+function sentenceOf(units) {
+  if (!known(units)) return "Unknown: the records have no source addresses.";
+  return SENTENCES[units.translation] ?? `${counted(units.count, "unit")} carried this burst.`;
+}
+
+// Return a sentence, and a lane for each unit if there are any.
+export function unitLanes(units) {
+  const top = Math.max(0, ...(units?.units ?? []).flatMap((unit) => unit.bits_per_second));
+  const rows = (units?.units ?? []).map((unit) =>
+    h(
+      "div",
+      { class: units.slow === unit.address ? "unit slow" : "unit" },
+      h("span", unit.address),
+      lane(unit, units, top),
+      h("span.number", rate(unit.received_bits_per_second)),
+      h("span.quiet", [streams(unit), notes(unit, units)].filter(Boolean).join(", ")),
+    ),
+  );
+  const spread =
+    rows.length > 1
+      ? `Busiest to mean ${percent(units.imbalance_ratio, 0)}, Jain's index ${digits(units.jain_ratio)}.`
+      : "";
+  return h(
+    "section.card",
+    h("h2", "Units of the device"),
+    h("p.quiet", `${sentenceOf(units)} ${spread}`.trim()),
+    h("div.units", ...rows),
+  );
+}
