@@ -226,7 +226,8 @@ class ClaimedJob:
     def _setup(self, process: Process) -> ProcessSetup:
         """Return the user for a process, and its environment if the start gate holds it."""
         identity = self._workspace.identity if self._workspace else None
-        if self._tools.gate is None or not self._gated:
+        engine = self._tools.installed(self._job.traffic.engine).engine
+        if self._tools.gate is None or not self._gated or engine.waits_itself:
             return ProcessSetup(identity=identity)
         local = {"streams_count": process.streams_count or self._job.traffic.streams_count}
         traffic = self._job.traffic.model_copy(update=local)
@@ -235,9 +236,9 @@ class ClaimedJob:
 
     @property
     def _gated(self) -> bool:
-        """True if the start gate holds this job's engine."""
-        installed = self._tools.installed(self._job.traffic.engine)
-        return self._tools.gate is not None and installed.engine.gated
+        """True if the start gate holds this job's engine, or if the engine waits itself."""
+        engine = self._tools.installed(self._job.traffic.engine).engine
+        return engine.waits_itself or (self._tools.gate is not None and engine.gated)
 
     def _prepare(self, installed: InstalledEngine) -> Launch:
         """Return the processes to start, after writing their files.

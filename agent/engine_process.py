@@ -526,7 +526,9 @@ def least_privileged(program: str) -> Identity | None:
     if os.geteuid() != 0:
         return None
     path = Path(program).resolve()
-    if not all(place.stat().st_mode & stat.S_IXOTH for place in (path, *path.parents)):
+    # A virtual environment can be in another place than its interpreter.
+    places = (path, *path.parents, *Path(program).absolute().parents)
+    if not all(place.stat().st_mode & stat.S_IXOTH for place in places):
         return None
     try:
         entry = pwd.getpwnam("nobody")

@@ -13,7 +13,7 @@ from broadside.agent.engine_process import Iperf3
 from broadside.exchange.engines import engines
 from broadside.exchange.engines.port import Engine, Program, Tool, Toolset
 from broadside.exchange.messages import DEFAULT_ENGINE, EngineState, Role
-from broadside.exchange.programs import program_environment, program_path
+from broadside.exchange.programs import module_command, program_environment, program_path
 
 _TOOLS: Final = Path(__file__).resolve().parents[1] / ".tools"
 _VERSION_TIMEOUT_S: Final = 10.0
@@ -99,16 +99,25 @@ def unknown_engine(name: str) -> InstalledEngine:
 
 def find_program(program: Program) -> Tool | str:
     """Return a program, or the reason in a single line if it cannot be used."""
-    bundled = _TOOLS / program.name / "bin" / program.name
-    path = program_path(str(bundled)) or program_path(program.name)
-    if path is None:
+    argv = _program_argv(program)
+    if argv is None:
         return f"{program.name}: none here; {program.fix}"
-    output = _ask_version([path, *program.version_argv])
+    output = _ask_version([*argv, *program.version_argv])
     version = re.search(program.version_pattern, output)
     if version is None:
         version_line = output.strip().split("\n")[0][:100]
-        return f"{program.name}: {path} does not tell its version: {version_line!r}; {program.fix}"
-    return Tool(argv=(path,), version=version[1])
+        return (
+            f"{program.name}: {argv[-1]} does not tell its version: {version_line!r}; {program.fix}"
+        )
+    return Tool(argv=tuple(argv), version=version[1])
+
+
+def _program_argv(program: Program) -> list[str] | None:
+    if program.module is not None:
+        return module_command(program.module)
+    bundled = _TOOLS / program.name / "bin" / program.name
+    path = program_path(str(bundled)) or program_path(program.name)
+    return None if path is None else [path]
 
 
 def _ask_version(argv: list[str]) -> str:

@@ -124,9 +124,9 @@ def build_wheel(wheels: Path, work: Path) -> Path:
     _build(source, wheels, "--wheel", "-C--build-option=--py-limited-api=cp311")
     (wheel,) = wheels.glob("broadside-*.whl")
     with zipfile.ZipFile(wheel) as opened:
-        built = any(name.endswith("libgate.abi3.so") for name in opened.namelist())
-    if not built:
-        sys.exit("the start gate was not built; run: apt-get install gcc libc6-dev")
+        names = {Path(name).name for name in opened.namelist()}
+    if not {"libgate.abi3.so", "libconnections.abi3.so"} <= names:
+        sys.exit("the C code of the agent was not built; run: apt-get install gcc libc6-dev")
     return wheel
 
 

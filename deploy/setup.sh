@@ -80,7 +80,7 @@ fi
 
 # 3. The virtual environment -----------------------------------------------------------------------
 stamp=.venv/.broadside-stamp
-key=$(cat requirements.lock pyproject.toml agent/gate.c | cksum)
+key=$(cat requirements.lock pyproject.toml agent/*.c | cksum)
 if [ ! -x .venv/bin/broadside ] || [ "$(cat $stamp 2>/dev/null)" != "$key" ]; then
     say "installing the locked packages into .venv"
     export UV_PYTHON_DOWNLOADS=never

@@ -87,6 +87,8 @@ _INTERVAL: Final[Mapping[str, tuple[str, float]]] = {
     "jitter_ns": ("jitter_s", _NS),
 }
 _NEVER_UNKNOWN: Final = ("bytes", "omitted")
+# Prefix of the columns for ``Interval.counts``. A chunk has only those that occur in it.
+_COUNT_PREFIX: Final = "n_"
 _INSTANTS: Final = ("gap_us", "span_us")
 
 
@@ -101,6 +103,8 @@ def pack_intervals(intervals: Sequence[Interval], level: int = SMALLEST) -> byte
     for column, (field, units) in _INTERVAL.items():
         values = [getattr(interval, field) for interval in intervals]
         columns[column] = [None if value is None else round(value * units) for value in values]
+    for name in sorted({name for interval in intervals for name in interval.counts or ()}):
+        columns[_COUNT_PREFIX + name] = [(row.counts or {}).get(name) for row in intervals]
     return pack(columns, level)
 
 
@@ -111,7 +115,7 @@ def unpack_intervals(packed: bytes) -> tuple[Interval, ...]:
         RecordUnreadable: The chunk is not valid.
     """
     columns = unpack(packed)
-    bounds_s = _bounds_s(columns)
+    bounds_s = [*_bounds_s(columns)]
     fields: dict[str, list[Any]] = {}
     for column, (field, units) in _INTERVAL.items():
         values = (_known if column in _NEVER_UNKNOWN else _column)(columns, column)
@@ -119,10 +123,24 @@ def unpack_intervals(packed: bytes) -> tuple[Interval, ...]:
         if units != 1:
             fields[field] = [None if value is None else value / units for value in values]
     fields["omitted"] = [value == 1 for value in fields["omitted"]]
+    fields["counts"] = [*_counts(columns, len(bounds_s))]
     return tuple(
         Interval(start_s=start_s, end_s=end_s, **dict(zip(fields, values, strict=True)))
         for (start_s, end_s), *values in zip(bounds_s, *fields.values(), strict=True)
     )
+
+
+def _counts(
+    columns: Mapping[str, list[int | None]], rows_count: int
+) -> Sequence[dict[str, int] | None]:
+    """Return the counts of each row, the reverse of :func:`pack_intervals`."""
+    names = [name for name in columns if name.startswith(_COUNT_PREFIX)]
+    rows: list[dict[str, int]] = [{} for _ in range(rows_count)]
+    for name in names:
+        for row, value in zip(rows, columns[name], strict=True):
+            if value is not None:
+                row[name.removeprefix(_COUNT_PREFIX)] = value
+    return [row or None for row in rows]
 
 
 def check_intervals(packed: bytes) -> None:

@@ -745,6 +745,8 @@ class Interval:
         packets_count: Packets, UDP only.
         lost_count: Lost packets, UDP receiver only.
         jitter_s: Mean jitter over streams, UDP receiver only.
+        counts: Events by name, for an engine that counts other things than bytes. The names are
+            short words with underscores.
     """
 
     start_s: float
@@ -757,6 +759,7 @@ class Interval:
     packets_count: int | None = None
     lost_count: int | None = None
     jitter_s: float | None = None
+    counts: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

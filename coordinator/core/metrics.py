@@ -297,6 +297,37 @@ ALL_METRICS: Final = (
         MAX,
         optional=True,
     ),
+    _engine_metric(
+        "connections_per_second", "connections established", "established_per_second", MEAN
+    ),
+    *(
+        _engine_metric(f"connections_{outcome}_count", label, measure, SUM)
+        for outcome, label, measure in (
+            ("attempted", "connections, attempted", "attempted_count"),
+            ("established", "connections, established", "established_count"),
+            ("accepted", "connections, accepted by servers", "server_established_count"),
+            ("refused", "connections, refused", "refused_count"),
+            ("reset", "connections, reset", "reset_count"),
+            ("timed_out", "connections, timed out", "timed_out_count"),
+            ("failed", "connections, failed on the client", "failed_count"),
+            ("dropped", "held connections, dropped", "dropped_count"),
+        )
+    ),
+    _engine_metric("connections_held_count", "connections held, most of each pair", "held_count"),
+    _engine_metric(
+        "connections_attempted_ratio",
+        "connections attempted, of those scheduled",
+        "attempted_ratio",
+        MIN,
+    ),
+    *(
+        _engine_metric(f"{name}_{quantile}_s", f"{label}, {quantile}", f"{name}_{quantile}")
+        for name, label in (("handshake", "handshake"), ("first_byte", "time to the first byte"))
+        for quantile in ("p50", "p99", "max")
+    ),
+    _engine_metric(
+        "attempt_delay_max_s", "delay of attempts on the client, at most", "attempt_delay_max"
+    ),
     MetricDefinition(
         "probe_p50_s", "probes under load, p50", "latency.fleet.during.p50_s", optional=True
     ),

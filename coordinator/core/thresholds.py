@@ -38,6 +38,15 @@ class Objective(Message):
     success_min_ratio: Annotated[float, Field(ge=0, le=1)] | None = None
     # For the requests of all pairs.
     latency_p99_max_s: Annotated[float, Field(gt=0)] | None = None
+    # Established connections of all pairs.
+    connections_min_per_second: Annotated[float, Field(gt=0)] | None = None
+    # For the connections of all pairs, from the time when each was due.
+    handshake_p99_max_s: Annotated[float, Field(gt=0)] | None = None
+    first_byte_p99_max_s: Annotated[float, Field(gt=0)] | None = None
+    # Connections that were open at the same time, as the sum of the pairs' maxima.
+    held_min_count: Annotated[float, Field(gt=0)] | None = None
+    # Held connections that ended early.
+    dropped_max_count: Annotated[float, Field(ge=0)] | None = None
     # For the probes of all pairs.
     probe_p99_max_s: Annotated[float, Field(gt=0)] | None = None
     probe_loss_max_ratio: Annotated[float, Field(ge=0, le=1)] | None = None
@@ -78,6 +87,10 @@ _QUEUE: Final = (
     "(`rtt_mean_s` and `rtt_idle_s` in `broadside pairs`), and read the drop counters of the device"
 )
 _ERRORS: Final = "Reduce the load, or read the errors by kind in the engine metrics of the report"
+_CONNECTIONS: Final = (
+    "Reduce the rate, or read the outcomes of the attempts: a device at its limit drops them "
+    "(timed out) or rejects them (refused, reset)"
+)
 _DEVICE: Final = "Reduce the load, or use a larger device (cores, units, size)"
 
 
@@ -164,6 +177,53 @@ ALL_THRESHOLDS: Final = (
         "latency_p99",
         "latency",
         next_step=_ERRORS,
+    ),
+    Threshold(
+        "connections_min_per_second",
+        "connections-rate",
+        "rate of established connections",
+        MetricSource.ENGINE,
+        "established_per_second",
+        "connections",
+        next_step=_CONNECTIONS,
+        is_floor=True,
+    ),
+    Threshold(
+        "handshake_p99_max_s",
+        "handshake-p99",
+        "99th percentile of the handshake time",
+        MetricSource.ENGINE,
+        "handshake_p99",
+        "handshake",
+        next_step=_CONNECTIONS,
+    ),
+    Threshold(
+        "first_byte_p99_max_s",
+        "first-byte-p99",
+        "99th percentile of the time to the first byte",
+        MetricSource.ENGINE,
+        "first_byte_p99",
+        "first_byte",
+        next_step=_CONNECTIONS,
+    ),
+    Threshold(
+        "held_min_count",
+        "held",
+        "number of connections held at the same time",
+        MetricSource.ENGINE,
+        "held_count",
+        "held",
+        next_step=_CONNECTIONS,
+        is_floor=True,
+    ),
+    Threshold(
+        "dropped_max_count",
+        "dropped",
+        "number of held connections that ended early",
+        MetricSource.ENGINE,
+        "dropped_count",
+        "held",
+        next_step=_CONNECTIONS,
     ),
     Threshold(
         "probe_p99_max_s",

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
 from operator import attrgetter
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from broadside.exchange.engines.buckets import folded
 from broadside.exchange.engines.port import Reading
@@ -72,6 +72,9 @@ def _merged(parts: Sequence[list[Interval]], *, over: bool) -> tuple[Interval, .
     }
     merged = []
     for index, (start_s, end_s) in enumerate(bounds):
+        summed: dict[str, Any] = {
+            name: sum(column[index] for column in columns) for name, columns in sums.items()
+        }
         here = [_during(part, start_s, end_s) for part in parts]
         place = max(0, bisect.bisect_right(starts_s, start_s) - 1)
         merged.append(
@@ -82,9 +85,7 @@ def _merged(parts: Sequence[list[Interval]], *, over: bool) -> tuple[Interval, .
                 rtt_s=_mean(row.rtt_s for row in here if row),
                 jitter_s=_mean(row.jitter_s for row in here if row),
                 cwnd_bytes=_total(row.cwnd_bytes if row else None for row in here),
-                **{
-                    name: sum(column[index] for column in columns) for name, columns in sums.items()
-                },
+                **summed,
             )
         )
     return tuple(merged)

@@ -140,11 +140,13 @@ class Reading:
         """Return True if the test ended without an error and every requested flow carried bytes.
 
         A client knows the received bytes of both ends. A server knows only the bytes that it
-        received or sent.
+        received or sent. An engine with counts in its intervals may carry no bytes.
         """
         report = self.report
         if report.error is not None or report.truncated or not report.totals:
             return False
+        if any(row.counts for rows in self.intervals.values() for row in rows):
+            return True
         if self.side is Side.SERVER:
             return all(
                 (total.received_bytes if total.flow is Flow.UP else total.sent_bytes)
@@ -203,12 +205,14 @@ class Program:
         version_argv: Arguments that make the program print its version.
         version_pattern: Regular expression with one group, which matches the version.
         fix: What to do if the program is missing.
+        module: Python module of Broadside to run instead of an executable.
     """
 
     name: str
     version_argv: tuple[str, ...]
     version_pattern: str
     fix: str
+    module: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -483,6 +487,8 @@ class Engine(ABC):
         defaults: Default values of ``Traffic`` fields, if they differ from those of the class.
         honours: Fields of ``Traffic`` that the engine supports, in addition to ``EVERY_ENGINE``.
         gated: True if the start gate should delay the first data.
+        waits_itself: True if the client waits for the start time without the library of the start
+            gate, and writes the same lines.
         idle_control: True if a control connection has no traffic during a test.
         paces_exactly: True if a stream sends at ``stream_bits_per_second``, to about 1 %.
         counts_alike: True if both ends count the same payload bytes as the data passes.
@@ -498,6 +504,7 @@ class Engine(ABC):
     defaults: ClassVar[Mapping[str, object]] = {}
     supported_fields: ClassVar[frozenset[str]]
     gated: ClassVar[bool] = False
+    waits_itself: ClassVar[bool] = False
     idle_control: ClassVar[bool] = False
     paces_exactly: ClassVar[bool] = False
     both_ends_comparable: ClassVar[bool] = False

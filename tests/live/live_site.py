@@ -58,7 +58,7 @@ class Site:
         self.environment = {
             **{name: value for name, value in os.environ.items() if "BROADSIDE" not in name},
             "BROADSIDE_DATA_DIR": str(folder / "data"),
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}",
         }
         self._clock = contextlib.ExitStack()
         self._chronyc_socket: str | None = None

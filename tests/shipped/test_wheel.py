@@ -138,7 +138,9 @@ def test_wheel_contains_only_the_package(wheel: Path) -> None:
     stored = contents(wheel)
     tops = {name.partition("/")[0] for name in stored}
     assert tops == {"broadside", next(top for top in tops if top.endswith(".dist-info"))}
-    assert "broadside/agent/libgate.abi3.so" in stored
+    assert {
+        f"broadside/agent/lib{name}.abi3.so" for name in ("gate", "connections")
+    } <= stored.keys()
     web = {f"broadside/dashboards/web/{path.name}" for path in (ROOT / "dashboards/web").iterdir()}
     assert len(web) > 15
     assert web <= stored.keys()

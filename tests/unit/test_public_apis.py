@@ -273,7 +273,10 @@ def private_names(of: type) -> frozenset[str]:
 
 def project_classes() -> Iterator[type]:
     for result in pkgutil.walk_packages(broadside.__path__, "broadside."):
-        if result.name.endswith(("__main__", ".libgate")) or ".dashboards." in result.name:
+        if (
+            result.name.endswith(("__main__", ".libconnections", ".libgate"))
+            or ".dashboards." in result.name
+        ):
             continue
         module = importlib.import_module(result.name)
         for var in vars(module).values():

@@ -573,7 +573,7 @@ def _warnings(
         )
     ungated = sum(not client.gate for client in clients)
     engine = find(spec.traffic.engine)
-    if ungated and engine is not None and engine.gated:
+    if ungated and engine is not None and engine.gated and not engine.waits_itself:
         yield (
             f"start gate: {ungated} client agents have none and start by timed exec, so the "
             "starts differ by tens of milliseconds or more"

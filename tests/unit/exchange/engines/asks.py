@@ -6,7 +6,7 @@ from typing import Any
 from broadside.exchange.engines.port import ClientRequest, ServerRequest, Tool
 from broadside.exchange.messages import Endpoint, Job, Traffic
 
-NAMES = ("iperf3", "vegeta", "nginx", "lftp", "vsftpd")
+NAMES = ("connections", "iperf3", "vegeta", "nginx", "lftp", "vsftpd")
 TOOLS = {name: Tool(argv=(f"/bin/{name}",), version="3.18") for name in NAMES}
 T0 = datetime(2026, 11, 20, 12, tzinfo=UTC)
 

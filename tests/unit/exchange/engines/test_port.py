@@ -39,7 +39,7 @@ def test_engine_has_a_module_a_test_and_documentation(engine: Engine) -> None:
     assert f"\n| `{engine.name}` |" in (ROOT / "docs" / "engines.md").read_text(encoding="utf-8")
     # The agent should only use the engine interface.
     for path in (ROOT / "agent").glob("*.py"):
-        reported = re.sub(r"fabric [!=]= \"\w+\"", "", path.read_text(encoding="utf-8"))
+        reported = re.sub(r"(fabric [!=]= |how=)\"\w+\"", "", path.read_text(encoding="utf-8"))
         assert f'"{engine.name}"' not in reported, path
 
 

@@ -1,0 +1,946 @@
+/* Generator and server of TCP connections for the engine "connections".
+ *
+ * The client makes attempts at a fixed rate, whatever earlier ones do (open loop). Attempt i is due
+ * at the planned start + i / rate. All times of an attempt are counted from then, so a stall of the
+ * path or of this program is part of the measured times (no coordinated omission). An attempt which
+ * could not be made by the end of the burst is not made, and is missing in "attempted". Outcomes
+ * after the end are counted in the last second.
+ *
+ * Modes:
+ *   connect   handshake, then close
+ *   exchange  handshake, N bytes in each direction, then close
+ *   hold      handshake, then N bytes in each direction at every heartbeat until the end
+ *
+ * The client closes first. With "rst" neither end has to wait. With "fin" each port of the client
+ * stays in TIME_WAIT for a minute.
+ *
+ * Before the start, the client opens a control connection and sends "BSCN <token> <bytes>\n". The
+ * server counts connections for this token until the control connection is closed, so both ends are
+ * joined without addresses. In the modes with bytes, each connection starts with a hash of the
+ * token, and a connection with another one is foreign. In mode "connect" there are no bytes, so the
+ * server counts all connections to its port.
+ *
+ * Output: a JSON object in each line of standard output, with the counts of a second, and at the end
+ * a line with histograms. The client counts seconds from the planned start, the server in UTC. The
+ * lines on standard error are those of the start gate (gate.c).
+ *
+ * Bucket i of a histogram counts times from 2^(i/16) to 2^((i+1)/16) seconds, as in messages.py.
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <math.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#define VERSION "1.0"
+
+enum {
+    EVENTS_COUNT = 512,
+    /* Attempts between two looks at the events. */
+    LAUNCHES_COUNT = 32,
+    BUCKET_ZERO = 320,
+    BUCKETS_COUNT = 512,
+    ID_BYTES = 8,
+    LINE_BYTES = 256,
+    ADDRESSES_COUNT = 1024,
+    BYTES_MAX = 1 << 20,
+    FILES_MAX = 1 << 20,
+};
+/* Seconds between two bytes on the control connection, against idle timeouts of devices. */
+#define CONTROL_EVERY_S 5.0
+/* Seconds after the end in which attempts that were due before can still be made. */
+#define LATE_MAX_S 0.1
+#define CONTROL_WAIT_S 2.0
+/* Seconds before the start at which there is no further try for a control connection. */
+#define CONTROL_LATEST_S 0.2
+/* Seconds for which a server counts after its control connection was closed. */
+#define LAST_EVENTS_S 0.2
+
+static char payload[BYTES_MAX], inbox[BYTES_MAX];
+static volatile sig_atomic_t stopping;
+
+static void on_stop(int number)
+{
+    (void)number;
+    stopping = 1;
+}
+
+static double clock_s(clockid_t clock)
+{
+    struct timespec now;
+    clock_gettime(clock, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+static void set_up(void)
+{
+    struct rlimit files;
+    getrlimit(RLIMIT_NOFILE, &files);
+    files.rlim_cur = files.rlim_max < FILES_MAX ? files.rlim_max : FILES_MAX;
+    setrlimit(RLIMIT_NOFILE, &files);
+    struct sigaction action = {.sa_handler = on_stop};
+    sigaction(SIGTERM, &action, NULL);
+    signal(SIGINT, SIG_DFL);
+    signal(SIGPIPE, SIG_IGN);
+    memset(payload, 'b', sizeof payload);
+}
+
+static size_t files_limit(void)
+{
+    struct rlimit files;
+    getrlimit(RLIMIT_NOFILE, &files);
+    return (size_t)files.rlim_cur;
+}
+
+/* FNV-1a. It identifies a test and protects nothing. */
+static void hash_token(const char *token, unsigned char id[ID_BYTES])
+{
+    uint64_t hash = 14695981039346656037u;
+    for (; *token; token++)
+        hash = (hash ^ (unsigned char)*token) * 1099511628211u;
+    for (int place = 0; place < ID_BYTES; place++)
+        id[place] = (unsigned char)(hash >> (8 * place));
+}
+
+static int fail(const char *what)
+{
+    fprintf(stderr, "connections: %s: %s\n", what, strerror(errno));
+    return 1;
+}
+
+static bool parse_address(const char *address, const char *port, struct sockaddr_storage *out,
+                          socklen_t *length)
+{
+    struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV,
+                             .ai_socktype = SOCK_STREAM}, *found;
+    if (getaddrinfo(address, port, &hints, &found) != 0) {
+        errno = EINVAL;
+        return false;
+    }
+    memcpy(out, found->ai_addr, found->ai_addrlen);
+    *length = found->ai_addrlen;
+    freeaddrinfo(found);
+    return true;
+}
+
+/* Histograms ----------------------------------------------------------------------------------- */
+
+struct histogram {
+    uint64_t counts[BUCKETS_COUNT];
+    double max_s;
+};
+
+static void record(struct histogram *histogram, double time_s)
+{
+    if (time_s < 1e-6)
+        time_s = 1e-6;
+    int bucket = (int)floor(16 * log2(time_s)) + BUCKET_ZERO;
+    histogram->counts[bucket < BUCKETS_COUNT ? bucket : BUCKETS_COUNT - 1]++;
+    if (time_s > histogram->max_s)
+        histogram->max_s = time_s;
+}
+
+static void print_histogram(const char *name, const struct histogram *histogram)
+{
+    const char *comma = "";
+    printf(", \"%s\": {\"max_s\": %.9f, \"counts\": {", name, histogram->max_s);
+    for (int bucket = 0; bucket < BUCKETS_COUNT; bucket++)
+        if (histogram->counts[bucket]) {
+            printf("%s\"%d\": %lu", comma, bucket - BUCKET_ZERO,
+                   (unsigned long)histogram->counts[bucket]);
+            comma = ", ";
+        }
+    printf("}}");
+}
+
+/* Client --------------------------------------------------------------------------------------- */
+
+struct second {
+    uint64_t attempted, established, closed, refused, reset, timed_out, failed, dropped, sent,
+        received;
+    int64_t open;
+    double behind_s;
+};
+
+enum phase { FREE, CONNECTING, WAITING, HELD };
+
+struct connection {
+    double due_s, until_s;
+    int previous, next;
+    uint32_t sent, got;
+    enum phase phase;
+    bool was_held;
+};
+
+/* Connections in the order of their `until_s`, which is the end of a time limit or a heartbeat. */
+struct queue {
+    int first, last;
+};
+
+static struct {
+    const char *address, *port, *token, *bind, *mode, *close, *sources;
+    double at_s, duration_s, rate, limit_s, heartbeat_s;
+    uint64_t count;
+    uint32_t bytes;
+} options = {.mode = "connect", .close = "rst", .sources = "one", .limit_s = 3, .heartbeat_s = 1};
+
+static struct connection *connections;
+static struct queue waiting = {-1, -1}, held = {-1, -1};
+static struct second *seconds;
+static struct histogram handshakes, first_bytes;
+static struct sockaddr_storage target, sources[ADDRESSES_COUNT];
+static socklen_t target_bytes;
+static int sources_count, poller, control;
+static size_t connections_count, seconds_count, printed_count;
+static uint64_t failed_ports, failed_files, open_count;
+static double zero_s;
+/* Seconds from the planned start to the first attempt. */
+static double first_s;
+static bool exchanges, holds, resets, ending;
+
+static struct second *now_second(double now)
+{
+    double at_s = now - zero_s;
+    size_t place = at_s > 0 ? (size_t)at_s : 0;
+    return &seconds[place < seconds_count ? place : seconds_count - 1];
+}
+
+static void push(struct queue *queue, int fd, double until_s)
+{
+    struct connection *added = &connections[fd];
+    added->until_s = until_s;
+    added->previous = queue->last;
+    added->next = -1;
+    *(queue->last < 0 ? &queue->first : &connections[queue->last].next) = fd;
+    queue->last = fd;
+}
+
+static void pull(struct queue *queue, int fd)
+{
+    struct connection *gone = &connections[fd];
+    *(gone->previous < 0 ? &queue->first : &connections[gone->previous].next) = gone->next;
+    *(gone->next < 0 ? &queue->last : &connections[gone->next].previous) = gone->previous;
+}
+
+static void finish(int fd, uint64_t *outcome)
+{
+    struct connection *done = &connections[fd];
+    pull(done->phase == HELD ? &held : &waiting, fd);
+    done->phase = FREE;
+    open_count--;
+    ++*outcome;
+    close(fd);
+}
+
+/* End a connection that was established but is not complete. */
+static void lose(int fd, struct second *second, uint64_t *outcome)
+{
+    if (connections[fd].was_held)
+        second->dropped++;
+    finish(fd, outcome);
+}
+
+static void send_rest(int fd, struct second *second)
+{
+    struct connection *one = &connections[fd];
+    while (one->sent < options.bytes) {
+        ssize_t wrote = send(fd, payload + one->sent, options.bytes - one->sent, MSG_NOSIGNAL);
+        if (wrote <= 0)
+            return;
+        one->sent += (uint32_t)wrote;
+        second->sent += (uint64_t)wrote;
+    }
+}
+
+static void receive(int fd, double now, struct second *second)
+{
+    struct connection *one = &connections[fd];
+    for (;;) {
+        ssize_t got = recv(fd, inbox, sizeof inbox, 0);
+        if (got < 0 && (errno == EAGAIN || errno == EINTR))
+            return;
+        if (got <= 0) {
+            lose(fd, second, &second->reset);
+            return;
+        }
+        second->received += (uint64_t)got;
+        if (one->got == 0 && !one->was_held)
+            record(&first_bytes, now - one->due_s);
+        one->got += (uint32_t)got;
+        if (one->got < options.bytes || one->phase != WAITING)
+            continue;
+        if (!holds || ending) {
+            finish(fd, &second->closed);
+            return;
+        }
+        pull(&waiting, fd);
+        one->phase = HELD;
+        one->was_held = true;
+        push(&held, fd, now + options.heartbeat_s);
+    }
+}
+
+static void on_established(int fd, double now, struct second *second)
+{
+    struct connection *one = &connections[fd];
+    second->established++;
+    record(&handshakes, now - one->due_s);
+    if (!exchanges) {
+        finish(fd, &second->closed);
+        return;
+    }
+    one->phase = WAITING;
+    send_rest(fd, second);
+}
+
+static void on_event(int fd, uint32_t events, double now)
+{
+    struct connection *one = &connections[fd];
+    struct second *second = now_second(now);
+    if (one->phase == FREE)
+        return;
+    if (one->phase == CONNECTING) {
+        if (events & EPOLLERR) {
+            int reason = 0;
+            socklen_t length = sizeof reason;
+            getsockopt(fd, SOL_SOCKET, SO_ERROR, &reason, &length);
+            /* The kernel gives up after its own retries, which can be shorter than our limit. */
+            finish(fd, reason == ETIMEDOUT ? &second->timed_out : &second->refused);
+            return;
+        }
+        if (!(events & EPOLLOUT))
+            return;
+        on_established(fd, now, second);
+    }
+    if (one->phase == WAITING && events & EPOLLOUT)
+        send_rest(fd, second);
+    if (one->phase != FREE && events & (EPOLLIN | EPOLLRDHUP | EPOLLERR | EPOLLHUP))
+        receive(fd, now, second);
+}
+
+static bool bind_source(int fd, uint64_t number)
+{
+    int on = 1;
+    if (sources_count == 0)
+        return true;
+    setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof on);
+    struct sockaddr_storage *source = &sources[number % (uint64_t)sources_count];
+    return bind(fd, (struct sockaddr *)source, target_bytes) == 0;
+}
+
+static void launch(uint64_t number, double due_s)
+{
+    size_t place = (size_t)((double)number / options.rate + 1e-9);
+    struct second *planned = &seconds[place < seconds_count ? place : seconds_count - 1];
+    struct linger at_once = {1, 0};
+    double now = clock_s(CLOCK_MONOTONIC);
+    planned->attempted++;
+    if (number == 0)
+        first_s = now - zero_s;
+    if (now - due_s > planned->behind_s)
+        planned->behind_s = now - due_s;
+    struct second *second = now_second(now);
+    int fd = socket(target.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0 || (size_t)fd >= connections_count) {
+        failed_files++;
+        second->failed++;
+        if (fd >= 0)
+            close(fd);
+        return;
+    }
+    if (resets)
+        setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+    if (!bind_source(fd, number)
+        || (connect(fd, (struct sockaddr *)&target, target_bytes) != 0 && errno != EINPROGRESS)) {
+        bool refused = errno == ECONNREFUSED || errno == ENETUNREACH || errno == EHOSTUNREACH;
+        failed_ports += errno == EADDRNOTAVAIL || errno == EADDRINUSE;
+        ++*(refused ? &second->refused : &second->failed);
+        close(fd);
+        return;
+    }
+    connections[fd] = (struct connection){.due_s = due_s, .phase = CONNECTING};
+    open_count++;
+    push(&waiting, fd, now + options.limit_s);
+    struct epoll_event event = {EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, {.fd = fd}};
+    epoll_ctl(poller, EPOLL_CTL_ADD, fd, &event);
+}
+
+static void expire(double now)
+{
+    struct second *second = now_second(now);
+    while (waiting.first >= 0 && connections[waiting.first].until_s <= now)
+        lose(waiting.first, second, &second->timed_out);
+    while (held.first >= 0 && (ending || connections[held.first].until_s <= now)) {
+        int fd = held.first;
+        if (ending) {
+            finish(fd, &second->closed);
+            continue;
+        }
+        pull(&held, fd);
+        connections[fd].phase = WAITING;
+        connections[fd].sent = connections[fd].got = 0;
+        push(&waiting, fd, now + options.limit_s);
+        send_rest(fd, second);
+    }
+}
+
+static void print_seconds(double now, double launched_until_s)
+{
+    double until_s = now < launched_until_s ? now : launched_until_s;
+    while (printed_count < seconds_count && zero_s + (double)printed_count + 1 <= until_s
+           && (printed_count + 1 < seconds_count || until_s == INFINITY)) {
+        struct second *one = &seconds[printed_count];
+        printf("{\"second\": %zu, \"attempted\": %lu, \"established\": %lu, \"closed\": %lu, "
+               "\"refused\": %lu, \"reset\": %lu, \"timed_out\": %lu, \"failed\": %lu, "
+               "\"dropped\": %lu, \"open\": %lu, \"sent_bytes\": %lu, \"received_bytes\": %lu, "
+               "\"behind_s\": %.6f, \"first_s\": %.6f}\n",
+               printed_count++, one->attempted, one->established, one->closed, one->refused,
+               one->reset, one->timed_out, one->failed, one->dropped, open_count, one->sent,
+               one->received, one->behind_s, first_s);
+        fflush(stdout);
+    }
+}
+
+/* Return the number in the first line of a file that follows a word, or 0. */
+static unsigned long read_number(const char *path, const char *word, int which)
+{
+    char line[LINE_BYTES];
+    unsigned long found[2] = {0, 0};
+    FILE *file = fopen(path, "r");
+    while (file && fgets(line, sizeof line, file)) {
+        char *at = strstr(line, word);
+        if (at && sscanf(at + strlen(word), "%lu %lu", &found[0], &found[1]) >= 1)
+            break;
+    }
+    if (file)
+        fclose(file);
+    return found[which];
+}
+
+static bool same_address(const struct sockaddr *one, const struct sockaddr_storage *other)
+{
+    if (!one || one->sa_family != other->ss_family)
+        return false;
+    if (one->sa_family == AF_INET)
+        return ((const struct sockaddr_in *)one)->sin_addr.s_addr
+               == ((const struct sockaddr_in *)other)->sin_addr.s_addr;
+    return one->sa_family == AF_INET6
+           && memcmp(&((const struct sockaddr_in6 *)one)->sin6_addr,
+                     &((const struct sockaddr_in6 *)other)->sin6_addr, 16) == 0;
+}
+
+static void add_source(const struct sockaddr *address)
+{
+    if (sources_count == ADDRESSES_COUNT)
+        return;
+    memcpy(&sources[sources_count], address, target_bytes);
+    /* The port has the same place in both families. */
+    ((struct sockaddr_in *)&sources[sources_count++])->sin_port = 0;
+}
+
+/* Choose the source addresses. There are none if the kernel chooses the right one itself. */
+static bool choose_sources(void)
+{
+    struct sockaddr_storage own = {0}, wanted = {0};
+    socklen_t length = sizeof own;
+    int fd = socket(target.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    connect(fd, (struct sockaddr *)&target, target_bytes);
+    getsockname(fd, (struct sockaddr *)&own, &length);
+    close(fd);
+    if (options.bind && !parse_address(options.bind, "0", &wanted, &length))
+        return false;
+    if (!options.bind)
+        wanted = own;
+    if (strcmp(options.sources, "all") != 0) {
+        if (options.bind && !same_address((struct sockaddr *)&wanted, &own))
+            add_source((struct sockaddr *)&wanted);
+        return true;
+    }
+    struct ifaddrs *all, *one;
+    const char *name = "";
+    if (getifaddrs(&all) != 0)
+        return false;
+    for (one = all; one; one = one->ifa_next)
+        if (same_address(one->ifa_addr, &wanted))
+            name = one->ifa_name;
+    for (one = all; one; one = one->ifa_next)
+        if (one->ifa_addr && one->ifa_addr->sa_family == target.ss_family
+            && strcmp(one->ifa_name, name) == 0
+            && !(target.ss_family == AF_INET6
+                 && IN6_IS_ADDR_LINKLOCAL(&((struct sockaddr_in6 *)one->ifa_addr)->sin6_addr)))
+            add_source(one->ifa_addr);
+    freeifaddrs(all);
+    return true;
+}
+
+/* Open the control connection once. Return false with errno. */
+static bool open_control(void)
+{
+    char line[LINE_BYTES], reply[3] = "";
+    struct timeval wait = {(time_t)CONTROL_WAIT_S, 0};
+    int on = 1;
+    control = socket(target.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    setsockopt(control, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof wait);
+    setsockopt(control, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof wait);
+    setsockopt(control, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    int length = snprintf(line, sizeof line, "BSCN %s %u\n", options.token, options.bytes);
+    errno = 0;
+    if (bind_source(control, 0)
+        && connect(control, (struct sockaddr *)&target, target_bytes) == 0
+        && send(control, line, (size_t)length, MSG_NOSIGNAL) == length
+        && recv(control, reply, sizeof reply, MSG_WAITALL) == sizeof reply
+        && memcmp(reply, "OK\n", 3) == 0)
+        return true;
+    int reason = errno == 0 || errno == EINPROGRESS || errno == EAGAIN ? ETIMEDOUT : errno;
+    close(control);
+    errno = reason;
+    return false;
+}
+
+static void hold_until(double epoch_s)
+{
+    struct timespec until = {(time_t)epoch_s, (long)((epoch_s - (double)(time_t)epoch_s) * 1e9)};
+    while (clock_nanosleep(CLOCK_REALTIME, TIMER_ABSTIME, &until, NULL) == EINTR && !stopping)
+        ;
+}
+
+static bool arm(void)
+{
+    while (!open_control()) {
+        int reason = errno;
+        if (stopping || clock_s(CLOCK_REALTIME) + CONTROL_LATEST_S > options.at_s) {
+            errno = reason;
+            return false;
+        }
+        usleep(100000);
+    }
+    dprintf(STDERR_FILENO, "broadside-gate: armed %.6f\n", clock_s(CLOCK_REALTIME));
+    hold_until(options.at_s);
+    zero_s = clock_s(CLOCK_MONOTONIC) - (clock_s(CLOCK_REALTIME) - options.at_s);
+    dprintf(STDERR_FILENO, "broadside-gate: released %.6f started 0.0\n", clock_s(CLOCK_REALTIME));
+    return true;
+}
+
+static void sleep_until(double at_s)
+{
+    double left_s = at_s - clock_s(CLOCK_MONOTONIC);
+    if (left_s <= 0)
+        return;
+    struct timespec wait = {(time_t)left_s, (long)((left_s - (double)(time_t)left_s) * 1e9)};
+    struct pollfd ready = {poller, POLLIN, 0};
+    ppoll(&ready, 1, &wait, NULL);
+}
+
+static double least(double one, double other)
+{
+    return one < other ? one : other;
+}
+
+static double next_wake_s(double due_s, double control_s)
+{
+    double wake_s = least(due_s, control_s);
+    if (printed_count + 1 < seconds_count)
+        wake_s = least(wake_s, zero_s + (double)printed_count + 1);
+    if (waiting.first >= 0)
+        wake_s = least(wake_s, connections[waiting.first].until_s);
+    if (held.first >= 0)
+        wake_s = least(wake_s, connections[held.first].until_s);
+    return wake_s;
+}
+
+static void run(uint64_t total)
+{
+    struct epoll_event events[EVENTS_COUNT];
+    double end_s = zero_s + options.duration_s, control_s = zero_s;
+    uint64_t made = 0;
+    for (;;) {
+        double now = clock_s(CLOCK_MONOTONIC);
+        ending = stopping || now >= end_s + (made < total ? LATE_MAX_S : 0);
+        double due_s = zero_s + (double)made / options.rate;
+        for (int burst = 0; !ending && made < total && due_s <= now && burst < LAUNCHES_COUNT;
+             burst++) {
+            launch(made++, due_s);
+            due_s = zero_s + (double)made / options.rate;
+        }
+        int ready = epoll_wait(poller, events, EVENTS_COUNT, 0);
+        now = clock_s(CLOCK_MONOTONIC);
+        for (int place = 0; place < ready; place++)
+            on_event(events[place].data.fd, events[place].events, now);
+        expire(now);
+        bool launching = made < total && !ending;
+        print_seconds(now, launching ? due_s : now);
+        if (now >= control_s) {
+            (void)!send(control, ".", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+            control_s = now + CONTROL_EVERY_S;
+        }
+        if (stopping || (ending && (waiting.first < 0 || now >= end_s + options.limit_s)))
+            return;
+        if (ready <= 0)
+            sleep_until(next_wake_s(launching ? due_s : ending ? now + 1 : end_s, control_s));
+    }
+}
+
+static int run_client(void)
+{
+    if (!parse_address(options.address, options.port, &target, &target_bytes) || !choose_sources())
+        return fail("address");
+    exchanges = strcmp(options.mode, "connect") != 0;
+    holds = strcmp(options.mode, "hold") == 0;
+    resets = strcmp(options.close, "rst") == 0;
+    hash_token(options.token, (unsigned char *)payload);
+    connections_count = files_limit();
+    connections = calloc(connections_count, sizeof *connections);
+    seconds_count = (size_t)ceil(options.duration_s);
+    seconds = calloc(seconds_count, sizeof *seconds);
+    poller = epoll_create1(EPOLL_CLOEXEC);
+    if (!connections || !seconds || poller < 0)
+        return fail("memory");
+    unsigned long first = read_number("/proc/sys/net/ipv4/ip_local_port_range", "", 0);
+    unsigned long last = read_number("/proc/sys/net/ipv4/ip_local_port_range", "", 1);
+    printf("{\"started\": %.6f, \"addresses\": %d, \"ports\": %lu, \"files\": %zu, "
+           "\"time_wait\": %lu}\n", options.at_s, sources_count ? sources_count : 1,
+           last - first + 1, connections_count, read_number("/proc/net/sockstat", " tw ", 0));
+    fflush(stdout);
+    if (!arm())
+        return fail("no control connection");
+    uint64_t total = (uint64_t)(options.rate * options.duration_s + 1e-6);
+    if (options.count && options.count < total)
+        total = options.count;
+    run(total);
+    double lasted_s = clock_s(CLOCK_MONOTONIC) - zero_s;
+    uint64_t unfinished = open_count;
+    /* A burst that was stopped has fewer seconds, and the last of them has not ended. */
+    if (lasted_s < (double)seconds_count)
+        seconds_count = (size_t)lasted_s + 1;
+    print_seconds(INFINITY, INFINITY);
+    printf("{\"ended\": %.6f, \"scheduled\": %lu, \"unfinished\": %lu, \"failed_ports\": %lu, "
+           "\"failed_files\": %lu, \"time_wait\": %lu", lasted_s,
+           stopping && lasted_s < options.duration_s ? (uint64_t)(options.rate * lasted_s) : total,
+           unfinished, failed_ports, failed_files, read_number("/proc/net/sockstat", " tw ", 0));
+    print_histogram("handshake", &handshakes);
+    print_histogram("first_byte", &first_bytes);
+    printf("}\n");
+    fflush(stdout);
+    return 0;
+}
+
+/* Server --------------------------------------------------------------------------------------- */
+
+struct served {
+    uint64_t got;
+    uint32_t owed, head_bytes;
+    unsigned char head[ID_BYTES];
+    char *line;
+    bool open, counted, waits, is_control;
+};
+
+static struct {
+    char token[LINE_BYTES], client[INET6_ADDRSTRLEN];
+    unsigned char id[ID_BYTES];
+    uint32_t bytes;
+    int control;
+    bool active;
+    double over_s, first_at_s;
+    uint64_t established, closed, reset, foreign, sent, received, open;
+} test = {.control = -1};
+
+static struct served *served;
+static int64_t counted_second;
+
+static void print_served(void)
+{
+    printf("{\"test\": \"%s\", \"client\": \"%s\", \"first_at\": %.6f, "
+           "\"second\": %ld, \"established\": %lu, "
+           "\"closed\": %lu, \"reset\": %lu, \"foreign\": %lu, \"open\": %lu, "
+           "\"sent_bytes\": %lu, \"received_bytes\": %lu}\n", test.token, test.client,
+           test.first_at_s, (long)counted_second, test.established, test.closed, test.reset, test.foreign,
+           test.open, test.sent, test.received);
+    fflush(stdout);
+    test.established = test.closed = test.reset = test.foreign = test.sent = test.received = 0;
+}
+
+static void end_test(void)
+{
+    if (!test.active)
+        return;
+    print_served();
+    printf("{\"test\": \"%s\", \"ended\": %.6f}\n", test.token, clock_s(CLOCK_REALTIME));
+    fflush(stdout);
+    test.active = false;
+    test.control = -1;
+    test.open = 0;
+}
+
+static void drop(int fd, uint64_t *outcome)
+{
+    struct served *one = &served[fd];
+    if (fd == test.control)
+        test.over_s = clock_s(CLOCK_REALTIME) + LAST_EVENTS_S;
+    if (one->counted) {
+        ++*outcome;
+        test.open -= test.open > 0;
+    }
+    free(one->line);
+    *one = (struct served){0};
+    close(fd);
+}
+
+static void watch(int fd, int how, bool writes)
+{
+    uint32_t wanted = EPOLLIN | EPOLLRDHUP | EPOLLET | (writes ? EPOLLOUT : 0);
+    struct epoll_event event = {wanted, {.fd = fd}};
+    epoll_ctl(poller, how, fd, &event);
+}
+
+static void answer(int fd)
+{
+    struct served *one = &served[fd];
+    while (one->owed > 0) {
+        size_t size = one->owed < BYTES_MAX ? one->owed : BYTES_MAX;
+        ssize_t wrote = send(fd, payload, size, MSG_NOSIGNAL);
+        if (wrote <= 0)
+            break;
+        one->owed -= (uint32_t)wrote;
+        test.sent += one->counted ? (uint64_t)wrote : 0;
+    }
+    if ((one->owed > 0) != one->waits) {
+        one->waits = one->owed > 0;
+        watch(fd, EPOLL_CTL_MOD, one->waits);
+    }
+}
+
+/* Start to count a test. Its line is "BSCN <token> <bytes>". */
+static void begin_test(int fd, const char *line)
+{
+    struct sockaddr_storage peer;
+    socklen_t length = sizeof peer;
+    char token[LINE_BYTES];
+    unsigned bytes;
+    if (sscanf(line, "BSCN %200[A-Za-z0-9.-] %u", token, &bytes) != 2 || bytes > BYTES_MAX)
+        return;
+    end_test();
+    strcpy(test.token, token);
+    hash_token(token, test.id);
+    test.bytes = bytes;
+    test.control = fd;
+    test.over_s = test.first_at_s = 0;
+    test.active = true;
+    test.client[0] = 0;
+    if (getpeername(fd, (struct sockaddr *)&peer, &length) == 0)
+        getnameinfo((struct sockaddr *)&peer, length, test.client, sizeof test.client, NULL, 0,
+                    NI_NUMERICHOST);
+    counted_second = (int64_t)clock_s(CLOCK_REALTIME);
+    (void)!send(fd, "OK\n", 3, MSG_NOSIGNAL);
+}
+
+static void read_control(int fd, const char *bytes, size_t count)
+{
+    struct served *one = &served[fd];
+    size_t has = strlen(one->line);
+    if (one->is_control || has + count >= LINE_BYTES)
+        return;
+    memcpy(one->line + has, bytes, count);
+    if (strchr(one->line, '\n')) {
+        one->is_control = true;
+        begin_test(fd, one->line);
+    }
+}
+
+/* Handle data. Return false if the connection should be closed. */
+static bool take(int fd, const char *bytes, size_t count)
+{
+    struct served *one = &served[fd];
+    if (one->line) {
+        read_control(fd, bytes, count);
+        return true;
+    }
+    size_t need = ID_BYTES - one->head_bytes, part = count < need ? count : need;
+    memcpy(one->head + one->head_bytes, bytes, part);
+    one->head_bytes += (uint32_t)part;
+    if (one->head_bytes < ID_BYTES)
+        return true;
+    if (part > 0 && memcmp(one->head, "BSCN ", 5) == 0) {
+        if (one->counted) {
+            one->counted = false;
+            test.established -= test.established > 0;
+            test.open -= test.open > 0;
+        }
+        one->line = calloc(1, LINE_BYTES);
+        read_control(fd, (const char *)one->head, ID_BYTES);
+        read_control(fd, bytes + part, count - part);
+        return true;
+    }
+    if (part > 0) {
+        if (!one->counted || test.bytes == 0 || memcmp(one->head, test.id, ID_BYTES) != 0) {
+            if (one->counted) {
+                one->counted = false;
+                test.established -= test.established > 0;
+                test.open -= test.open > 0;
+                test.foreign++;
+            }
+            return false;
+        }
+        one->got += one->head_bytes - part;
+        test.received += one->head_bytes - part;
+    }
+    one->got += count;
+    test.received += count;
+    for (; test.bytes > 0 && one->got >= test.bytes; one->got -= test.bytes)
+        one->owed += test.bytes;
+    answer(fd);
+    return true;
+}
+
+static void serve(int fd, uint32_t events)
+{
+    if (!served[fd].open)
+        return;
+    if (events & EPOLLOUT)
+        answer(fd);
+    for (;;) {
+        ssize_t got = recv(fd, inbox, sizeof inbox, 0);
+        if (got < 0 && (errno == EAGAIN || errno == EINTR))
+            return;
+        if (got <= 0) {
+            drop(fd, got == 0 ? &test.closed : &test.reset);
+            return;
+        }
+        if (!take(fd, inbox, (size_t)got)) {
+            drop(fd, &test.closed);
+            return;
+        }
+    }
+}
+
+static void accept_all(int listener)
+{
+    for (int count = 0; count < EVENTS_COUNT; count++) {
+        int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd < 0)
+            return;
+        if ((size_t)fd >= connections_count) {
+            close(fd);
+            continue;
+        }
+        if (test.active && test.first_at_s <= 0)
+            test.first_at_s = clock_s(CLOCK_REALTIME);
+        served[fd] = (struct served){.open = true, .counted = test.active};
+        test.established += test.active;
+        test.open += test.active;
+        watch(fd, EPOLL_CTL_ADD, false);
+    }
+}
+
+static int server_wait_ms(void)
+{
+    if (!test.active)
+        return -1;
+    double wake_s = (double)counted_second + 1, now = clock_s(CLOCK_REALTIME);
+    if (test.over_s > 0)
+        wake_s = least(wake_s, test.over_s);
+    return wake_s > now ? (int)((wake_s - now) * 1e3) + 1 : 0;
+}
+
+static int run_server(void)
+{
+    struct epoll_event events[EVENTS_COUNT];
+    int on = 1;
+    if (!parse_address(options.address, options.port, &target, &target_bytes))
+        return fail("address");
+    connections_count = files_limit();
+    served = calloc(connections_count, sizeof *served);
+    poller = epoll_create1(EPOLL_CLOEXEC);
+    int listener = socket(target.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (!served || bind(listener, (struct sockaddr *)&target, target_bytes) != 0
+        || listen(listener, 65535) != 0)
+        return fail("listen");
+    struct epoll_event event = {EPOLLIN, {.fd = listener}};
+    epoll_ctl(poller, EPOLL_CTL_ADD, listener, &event);
+    while (!stopping) {
+        int ready = epoll_wait(poller, events, EVENTS_COUNT, server_wait_ms());
+        double now = clock_s(CLOCK_REALTIME);
+        if (test.active && (int64_t)now > counted_second) {
+            print_served();
+            counted_second = (int64_t)now;
+        }
+        if (test.active && test.over_s > 0 && now >= test.over_s)
+            end_test();
+        for (int place = 0; place < ready; place++)
+            if (events[place].data.fd == listener)
+                accept_all(listener);
+            else
+                serve(events[place].data.fd, events[place].events);
+    }
+    end_test();
+    return 0;
+}
+
+/* Command line --------------------------------------------------------------------------------- */
+
+static bool set_option(const char *name, const char *value)
+{
+    struct {
+        const char *name, **text;
+        double *number;
+    } known[] = {
+        {"--address", &options.address, NULL},   {"--port", &options.port, NULL},
+        {"--token", &options.token, NULL},       {"--bind", &options.bind, NULL},
+        {"--mode", &options.mode, NULL},         {"--close", &options.close, NULL},
+        {"--sources", &options.sources, NULL},   {"--at", NULL, &options.at_s},
+        {"--duration", NULL, &options.duration_s}, {"--rate", NULL, &options.rate},
+        {"--limit", NULL, &options.limit_s},     {"--heartbeat", NULL, &options.heartbeat_s},
+    };
+    for (size_t place = 0; place < sizeof known / sizeof *known; place++)
+        if (strcmp(name, known[place].name) == 0) {
+            if (known[place].text)
+                *known[place].text = value;
+            else
+                *known[place].number = strtod(value, NULL);
+            return true;
+        }
+    if (strcmp(name, "--bytes") == 0)
+        options.bytes = (uint32_t)strtoul(value, NULL, 10);
+    else if (strcmp(name, "--count") == 0)
+        options.count = strtoull(value, NULL, 10);
+    else
+        return false;
+    return true;
+}
+
+/* Entry for connection_generator.py, which loads this library. */
+int broadside_connections(int count, char **words)
+{
+    set_up();
+    if (count == 1 && strcmp(words[0], "--version") == 0) {
+        printf("connections " VERSION "\n");
+        fflush(stdout);
+        return 0;
+    }
+    bool valid = count % 2 == 1;
+    for (int place = 1; valid && place < count; place += 2)
+        valid = set_option(words[place], words[place + 1]);
+    if (valid && options.address && options.port && strcmp(words[0], "server") == 0)
+        return run_server();
+    if (valid && options.address && options.port && options.token && options.rate > 0
+        && options.bytes <= BYTES_MAX && strcmp(words[0], "client") == 0)
+        return run_client();
+    fprintf(stderr, "connections: usage: --version | server|client --address A --port P ...\n");
+    return 2;
+}

@@ -1,0 +1,615 @@
+"""TCP connections at a fixed rate, with our own program at both ends (``agent/connections.c``).
+
+- The loop is open: attempt *i* is due at the start plus *i* / rate, whatever earlier ones do. Times
+  count from then, so a stall of the path or of the generator is in the percentiles. An attempt
+  ends after ``timeout_s`` at the latest.
+- The client makes attempts in one of three modes: ``connect`` (handshake, close), ``exchange``
+  (bytes each way, close) and ``hold`` (bytes each way at every heartbeat, until the end).
+- Each attempt of the client has one outcome: closed, refused, reset, timed out, failed on the host
+  (no port or descriptor left), or unfinished at the end. A held connection that ended early is also
+  dropped.
+- Before the start, the client opens a control connection with the job token. While it is open, the
+  server counts for this test. With bytes, each connection starts with a hash of the token, and one
+  with another hash is foreign. In mode ``connect`` the server counts every connection to its port.
+- Intervals have the payload bytes of both directions. Those of the flow ``up`` have the counts.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Final, Literal
+
+from pydantic import Field
+
+from broadside.exchange.engines.downloads import Integer, Number, parse_options
+from broadside.exchange.engines.port import (
+    ClientRequest,
+    Engine,
+    Event,
+    Launch,
+    Process,
+    Program,
+    Reading,
+    ServerRequest,
+    StartBasis,
+    Started,
+    Unsupported,
+    validate_argument,
+)
+from broadside.exchange.engines.tokens import Token, parse_token, token_of
+from broadside.exchange.installation import bring_gate
+from broadside.exchange.messages import (
+    Aggregation,
+    Direction,
+    Distribution,
+    EngineReport,
+    Flow,
+    FlowTotals,
+    Interval,
+    Job,
+    Measure,
+    Message,
+    Protocol,
+    Side,
+    Traffic,
+)
+
+GENERATOR: Final = Program(
+    name="connections",
+    module="broadside.agent.connection_generator",
+    version_argv=("--version",),
+    version_pattern=r"connections (\d+\.\d+)",
+    fix=bring_gate(),
+)
+TIMEOUT_MAX_S: Final = 8
+# Least bytes of an exchange, which contain the hash of the token.
+ID_BYTES: Final = 8
+# A test counts as ended after this time without a line, in seconds.
+QUIET_S: Final = 3.0
+TESTS_MAX_COUNT: Final = 16
+# An interval of the client must not be shorter, in seconds.
+LEAST_S: Final = 1e-6
+OUTCOMES: Final = ("closed", "refused", "reset", "timed_out", "failed")
+CLIENT_COUNTS: Final = ("attempted", "established", *OUTCOMES, "dropped", "open")
+SERVER_COUNTS: Final = ("established", "closed", "reset", "open")
+
+
+class Options(Message):
+    """``traffic.options`` of connections."""
+
+    mode: Literal["connect", "exchange", "hold"] = "connect"
+    # Attempts of a pair, independent of their outcome.
+    attempts_per_second: Annotated[Number, Field(gt=0, le=200_000)] = 1000.0
+    # Seconds until an attempt or a heartbeat counts as timed out.
+    timeout_s: Annotated[Number, Field(ge=0.1, le=TIMEOUT_MAX_S)] = 3.0
+    # Bytes in each direction (exchange, hold).
+    exchange_bytes: Annotated[Integer, Field(ge=ID_BYTES, le=1_000_000)] = 64
+    # How the client closes: rst leaves nothing behind, fin leaves its port in TIME_WAIT.
+    close: Literal["rst", "fin"] = "rst"
+    # Connections to hold per pair (hold).
+    held_count: Annotated[Integer, Field(ge=1, le=1_000_000)] = 1000
+    # Seconds between two exchanges on a held connection (hold).
+    heartbeat_s: Annotated[Number, Field(ge=0.1, le=600)] = 5.0
+    # The address of the agent, or all addresses of its interface in turn.
+    source_addresses: Literal["one", "all"] = "one"
+
+
+class Connections(Engine):
+    """TCP connections at a rate, or held, between the ends of a pair."""
+
+    name: ClassVar[str] = "connections"
+    title: ClassVar[str] = "TCP connections at a rate, in an open loop, or held with a heartbeat"
+    defaults: ClassVar[dict[str, object]] = {"direction": "bidirectional", "streams_count": 1}
+    supported_fields: ClassVar[frozenset[str]] = frozenset()
+    gated: ClassVar[bool] = True
+    waits_itself: ClassVar[bool] = True
+    needs_folder: ClassVar[bool] = False
+    client_programs: ClassVar[tuple[Program, ...]] = (GENERATOR,)
+    server_programs: ClassVar[tuple[Program, ...]] = (GENERATOR,)
+
+    def problems(self, traffic: Traffic) -> Iterator[str]:
+        options = parse_options(Options, traffic)
+        unused = {"exchange": ("held_count", "heartbeat_s"), "hold": ()}
+        for name in unused.get(options.mode, ("exchange_bytes", "held_count", "heartbeat_s")):
+            if name in traffic.options:
+                yield f"traffic.options.{name}: mode {options.mode} has none; drop it"
+
+    def statement(self, traffic: Traffic) -> str:
+        options = _options(traffic)
+        size = f"{options.exchange_bytes} bytes in each direction"
+        action = {
+            "connect": "closes each one after its handshake",
+            "exchange": f"closes each one after {size}",
+            "hold": f"holds {options.held_count}, with {size} every {options.heartbeat_s:g} s",
+        }[options.mode]
+        how = "a reset" if options.close == "rst" else "FIN, so its ports stay in TIME_WAIT"
+        return (
+            f"The client opens {options.attempts_per_second:g} TCP connections a second per pair "
+            f"in an open loop, {action} (by {how}), without TLS. A slow or lost connection does "
+            f"not delay the next one. An attempt times out after {options.timeout_s:g} s."
+        )
+
+    def measures(self, traffic: Traffic) -> frozenset[str]:
+        named = {"success", "connections", "handshake"}
+        mode = _options(traffic).mode
+        if mode != "connect":
+            named.add("first_byte")
+        return frozenset(named | ({"held"} if mode == "hold" else set()))
+
+    def offered_bits_per_second(self, traffic: Traffic) -> int | None:
+        options = _options(traffic)
+        exchanges_per_second = {
+            "connect": 0.0,
+            "exchange": options.attempts_per_second,
+            "hold": options.attempts_per_second + options.held_count / options.heartbeat_s,
+        }[options.mode]
+        return round(exchanges_per_second * options.exchange_bytes * 16)
+
+    def shutdown_grace_s(self, traffic: Traffic) -> float:
+        return _options(traffic).timeout_s
+
+    def scaled(self, traffic: Traffic, scale: float) -> Traffic:
+        options = _options(traffic)
+        if scale == 1:
+            return traffic
+        fields: dict[str, object] = {"attempts_per_second": options.attempts_per_second / scale}
+        if options.mode == "hold":
+            fields["held_count"] = max(1, round(options.held_count / scale))
+        return traffic.model_copy(update={"options": {**traffic.options, **fields}})
+
+    def client(self, ask: ClientRequest) -> Launch:
+        job, options = ask.job, _options(ask.job.traffic)
+        words: dict[str, object] = {
+            "address": validate_argument(job.endpoint.address, "endpoint.address"),
+            "port": job.endpoint.port,
+            "token": validate_argument(token_of(job, options.timeout_s), "job_id"),
+            "at": f"{job.planned_start_at.timestamp():.6f}",
+            "duration": job.duration_s,
+            "rate": f"{options.attempts_per_second:.6f}",
+            "limit": f"{options.timeout_s:g}",
+            "mode": options.mode,
+            "close": options.close,
+            "sources": options.source_addresses,
+        }
+        if options.mode != "connect":
+            words["bytes"] = options.exchange_bytes
+        if options.mode == "hold":
+            words |= {"count": options.held_count, "heartbeat": f"{options.heartbeat_s:g}"}
+        if ask.bind is not None:
+            words["bind"] = validate_argument(ask.bind, "bind")
+        return Launch(processes=(_process(ask.tools[self.name].argv, "client", words),))
+
+    def client_reader(self, job: Job) -> "AttemptReader":
+        return AttemptReader(self.name, job)
+
+    def server(self, ask: ServerRequest) -> Launch:
+        address = "::" if ask.address is None else validate_argument(ask.address, "address")
+        words = {"address": address, "port": ask.port}
+        return Launch(
+            processes=(_process(ask.tools[self.name].argv, "server", words),), unprivileged=True
+        )
+
+    def server_reader(self) -> "AcceptReader":
+        return AcceptReader(self.name)
+
+
+def _process(argv: Sequence[str], role: str, words: Mapping[str, object]) -> Process:
+    options = (text for name, value in words.items() for text in (f"--{name}", str(value)))
+    return Process(argv=(*argv, role, *options), ends_at_alarm=True)
+
+
+def _options(traffic: Traffic) -> Options:
+    try:
+        return parse_options(Options, traffic)
+    except Unsupported:
+        # The launch has already rejected invalid options.
+        return Options()
+
+
+# Reading ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Second:
+    """Counts of one second at one end, with the second's place in the time of this end."""
+
+    from_s: float
+    counts: Mapping[str, int]
+    sent_bytes: int
+    received_bytes: int
+
+    @property
+    def is_empty(self) -> bool:
+        return not (any(self.counts.values()) or self.sent_bytes or self.received_bytes)
+
+
+def parse_line(line: bytes) -> dict[str, Any] | None:
+    """Return the object in a line of the program, or None if there is none."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def parse_second(row: Mapping[str, Any], names: Sequence[str]) -> Second | None:
+    """Return the counts in a line of the program, or None if it is not valid.
+
+    Args:
+        row: The object in the line.
+        names: Names of the counts.
+    """
+    fields = ("second", "sent_bytes", "received_bytes", *names)
+    if not all(type(row.get(name)) is int and row[name] >= 0 for name in fields):
+        return None
+    return Second(
+        from_s=float(row["second"]),
+        counts={name: row[name] for name in names},
+        sent_bytes=row["sent_bytes"],
+        received_bytes=row["received_bytes"],
+    )
+
+
+def parse_histogram(name: str, row: object) -> tuple[Distribution, ...]:
+    """Return the histogram of the program, or an empty tuple if it has no values or is not valid.
+
+    Args:
+        name: Name of the quantity.
+        row: The object, with ``max_s`` and the counts by bucket.
+    """
+    try:
+        counts = {int(bucket): int(count) for bucket, count in row["counts"].items()}  # type: ignore[index]
+        largest = float(row["max_s"])  # type: ignore[index]
+        found = Distribution(name=name, unit="s", counts=counts, max=largest)
+    except (KeyError, TypeError, AttributeError, ValueError):
+        return ()
+    return (found,) if counts else ()
+
+
+class _Counts:
+    """Seconds of one end in order, and their sums.
+
+    Args:
+        names: Names of the counts.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
+        self.rows: list[Second] = []
+        self.total: Counter[str] = Counter()
+        self.most_open = 0
+        self.sent_bytes = self.received_bytes = 0
+
+    def add(self, row: Mapping[str, Any]) -> Second | None:
+        """Add a line with counts. Return None if it is not valid or out of order."""
+        second = parse_second(row, self._names)
+        if second is None or (self.rows and second.from_s <= self.rows[-1].from_s):
+            return None
+        self.rows.append(second)
+        self.total.update(second.counts)
+        self.most_open = max(self.most_open, second.counts["open"])
+        self.sent_bytes += second.sent_bytes
+        self.received_bytes += second.received_bytes
+        return second
+
+    def intervals(
+        self, side: Side, zero_s: float, until_s: float
+    ) -> dict[Flow, tuple[Interval, ...]]:
+        """Return the intervals of both flows.
+
+        Args:
+            side: The end.
+            zero_s: Time of the first attempt, in the time of the rows.
+            until_s: End of the last interval, in the time of the rows.
+        """
+        spans = [
+            (max(0.0, row.from_s - zero_s), min(row.from_s + 1, until_s) - zero_s, row)
+            for row in self.rows
+        ]
+        kept = [span for span in spans if span[1] - span[0] > LEAST_S]
+        up, down = ("sent_bytes", "received_bytes")[:: 1 if side is Side.CLIENT else -1]
+        return {
+            flow: tuple(
+                Interval(
+                    start_s=start_s,
+                    end_s=end_s,
+                    transferred_bytes=getattr(row, field),
+                    counts=row.counts if flow is Flow.UP else None,
+                )
+                for start_s, end_s, row in kept
+            )
+            for flow, field in ((Flow.UP, up), (Flow.DOWN, down))
+            if kept
+        }
+
+    def totals(self, side: Side, length_s: float) -> tuple[FlowTotals, ...]:
+        """Return the totals of both flows, as counted at one end."""
+        sent = {"sent_bytes": self.sent_bytes, "sent_s": length_s}
+        received = {"received_bytes": self.received_bytes, "received_s": length_s}
+        up, down = (sent, received)[:: 1 if side is Side.CLIENT else -1]
+        return (FlowTotals(flow=Flow.UP, **up), FlowTotals(flow=Flow.DOWN, **down))
+
+
+def _count(name: str, value: float) -> Measure:
+    return Measure(name=f"{name}_count", value=value, unit="count")
+
+
+class AttemptReader:
+    """Parser for the output of the client.
+
+    Args:
+        engine: The engine name.
+        job: The job.
+    """
+
+    def __init__(self, engine: str, job: Job) -> None:
+        self._engine, self._job = engine, job
+        self._mode = _options(job.traffic).mode
+        self._counts = _Counts(CLIENT_COUNTS)
+        self._at_s = job.planned_start_at.timestamp()
+        self._first_s: float | None = None
+        self._behind_s = 0.0
+        self._started: dict[str, Any] = {}
+        self._ended: dict[str, Any] | None = None
+
+    def feed(self, line: bytes, at_s: float) -> tuple[Event, ...]:
+        row = parse_line(line) or {}
+        if "started" in row:
+            self._started = row
+        elif isinstance(row.get("ended"), float):
+            self._ended = row
+        elif "second" in row and self._counts.add(row) is not None:
+            self._behind_s = max(self._behind_s, _number(row, "behind_s"))
+            if self._first_s is None:
+                self._first_s = _number(row, "first_s")
+                return (Started(side=Side.CLIENT, started_at_s=self._at_s + self._first_s),)
+        return ()
+
+    def sample(self, name: str, text: str, at_s: float) -> tuple[Event, ...]:
+        return ()
+
+    def finish(
+        self,
+        exit_code: int | None = None,
+        *,
+        stderr: str = "",
+        released_at_s: float | None = None,
+        server_ahead_s: float = 0.0,
+    ) -> Reading:
+        job, counts, first_s = self._job, self._counts, self._first_s
+        ended_s = _number(self._ended, "ended") if self._ended else float(job.duration_s)
+        until_s = min(ended_s, job.duration_s)
+        began_s = None if first_s is None else self._at_s + first_s
+        return Reading(
+            report=EngineReport(
+                engine=self._engine,
+                cookie=job.job_id,
+                protocol=Protocol.TCP,
+                direction=Direction.BIDIRECTIONAL,
+                duration_s=job.duration_s,
+                totals=() if first_s is None else counts.totals(Side.CLIENT, until_s - first_s),
+                error=self._error(exit_code, stderr),
+                truncated=self._ended is None,
+                exit_code=exit_code,
+                measures=() if first_s is None else tuple(self._measures(until_s)),
+                distributions=self._distributions(),
+            ),
+            side=Side.CLIENT,
+            intervals=counts.intervals(Side.CLIENT, first_s or 0.0, until_s),
+            first_data_at_s=began_s,
+            start_basis=None if began_s is None else StartBasis.STAMPS,
+            started_at_s=began_s,
+            client_address=None,
+        )
+
+    def _error(self, exit_code: int | None, stderr: str) -> str | None:
+        total = self._counts.total
+        if exit_code:
+            lines = [line for line in stderr.splitlines() if not line.startswith("broadside-gate")]
+            return lines[-1][:300] if lines else f"connections ended with exit code {exit_code}"
+        if self._ended is not None and not total["established"]:
+            outcomes = ", ".join(f"{total[name]} {name}" for name in OUTCOMES if total[name])
+            return (
+                f"none of {total['attempted']} connections was established"
+                f"{': ' + outcomes if outcomes else ''}".replace("_", " ")
+            )
+        return None
+
+    def _measures(self, until_s: float) -> Iterator[Measure]:
+        total, ended = self._counts.total, self._ended or {}
+        attempted = total["attempted"]
+        for name in CLIENT_COUNTS[:-1]:
+            if name != "dropped" or self._mode == "hold":
+                yield _count(name, total[name])
+        if self._mode == "hold":
+            yield _count("held", self._counts.most_open)
+        per_second = max(until_s, LEAST_S)
+        for name in ("attempted", "established"):
+            yield Measure(name=f"{name}_per_second", value=total[name] / per_second, unit="/s")
+        complete = total["established"] - total["dropped"] if self._mode == "hold" else 0
+        complete = max(complete, total["closed"])
+        yield _ratio("success_ratio", complete, attempted)
+        scheduled = ended.get("scheduled")
+        if isinstance(scheduled, int):
+            yield _ratio("attempted_ratio", attempted, scheduled)
+        yield Measure(
+            name="attempt_delay_max", value=self._behind_s, unit="s", combine=Aggregation.MAX
+        )
+        for name in ("unfinished", "failed_ports", "failed_files"):
+            if type(ended.get(name)) is int and ended[name]:
+                yield _count(name, ended[name])
+        left = ended.get("time_wait")
+        if type(left) is int:
+            yield Measure(name="time_wait_count", value=left, unit="count", combine=Aggregation.MAX)
+
+    def _distributions(self) -> tuple[Distribution, ...]:
+        ended = self._ended or {}
+        return tuple(
+            found
+            for name in ("handshake", "first_byte")
+            for found in parse_histogram(name, ended.get(name))
+        )
+
+
+def _number(row: Mapping[str, Any], name: str) -> float:
+    value = row.get(name)
+    return float(value) if isinstance(value, int | float) and value >= 0 else 0.0
+
+
+def _ratio(name: str, part: int, whole: int) -> Measure:
+    return Measure(
+        name=name,
+        value=part / whole if whole else 0.0,
+        unit="ratio",
+        combine=Aggregation.MEAN,
+        weight=whole,
+    )
+
+
+class AcceptedTest:
+    """Counts of one test at the server.
+
+    Args:
+        engine: The engine name.
+        token: Token of the test.
+        at_s: Epoch second of the first line of the test.
+    """
+
+    def __init__(self, engine: str, token: Token, at_s: float) -> None:
+        self._engine, self.cookie = engine, token.job_id
+        self._counts = _Counts(SERVER_COUNTS)
+        self._foreign_count = 0
+        self._first_s: float | None = None
+        self._ended_s: float | None = None
+        self._client: str | None = None
+        self.opened_s = self.last_data_s = at_s
+        self.until_s = at_s + token.lasts_s
+
+    @property
+    def quiet_s(self) -> float:
+        """Return after how many seconds without a line the test counts as ended."""
+        return 0.0 if self._ended_s is not None else QUIET_S
+
+    @property
+    def is_reported(self) -> bool:
+        """Return True if a connection was counted."""
+        return self._first_s is not None
+
+    @property
+    def last_at_s(self) -> float | None:
+        """Return the epoch second of the last connection, or None if there was none."""
+        return self._last_s() if self.is_reported else None
+
+    def feed(self, row: Mapping[str, Any], at_s: float) -> None:
+        """Add a line of the server.
+
+        Args:
+            row: The object in the line.
+            at_s: Epoch second at which it was read.
+        """
+        self.last_data_s = max(self.last_data_s, at_s)
+        if isinstance(row.get("ended"), float):
+            self._ended_s = row["ended"]
+            return
+        if self._first_s is None and not _number(row, "first_at"):
+            return
+        if self._counts.add(row) is None:
+            return
+        if self._first_s is None:
+            self._first_s = _number(row, "first_at")
+        self._foreign_count += int(_number(row, "foreign"))
+        if isinstance(row.get("client"), str):
+            self._client = row["client"] or self._client
+
+    def _last_s(self) -> float:
+        rows = self._counts.rows
+        while len(rows) > 1 and rows[-1].is_empty:
+            rows = rows[:-1]
+        return min(rows[-1].from_s + 1, self._ended_s or rows[-1].from_s + 1)
+
+    def finish(self) -> Reading:
+        """Return everything that was read so far."""
+        counts, first_s = self._counts, self._first_s
+        intervals: dict[Flow, tuple[Interval, ...]] = {}
+        totals: tuple[FlowTotals, ...] = ()
+        measures: list[Measure] = []
+        if first_s is not None:
+            until_s = max(self._last_s(), first_s + LEAST_S)
+            intervals = counts.intervals(Side.SERVER, first_s, until_s)
+            totals = counts.totals(Side.SERVER, until_s - first_s)
+            measures = [_count(f"server_{name}", counts.total[name]) for name in SERVER_COUNTS[:-1]]
+            if self._foreign_count:
+                measures.append(_count("server_foreign", self._foreign_count))
+        return Reading(
+            report=EngineReport(
+                engine=self._engine,
+                cookie=self.cookie,
+                protocol=Protocol.TCP,
+                direction=Direction.BIDIRECTIONAL,
+                totals=totals,
+                measures=tuple(measures),
+            ),
+            side=Side.SERVER,
+            intervals=intervals,
+            first_data_at_s=first_s,
+            start_basis=None if first_s is None else StartBasis.STAMPS,
+            started_at_s=first_s,
+            client_address=self._client,
+        )
+
+
+class AcceptReader:
+    """Parser for the output of the server, which assigns each line to a test.
+
+    Args:
+        engine: The engine name.
+    """
+
+    def __init__(self, engine: str) -> None:
+        self._engine = engine
+        self._tests: dict[str, AcceptedTest] = {}
+
+    @property
+    def tests(self) -> Mapping[str, AcceptedTest]:
+        """Return the tests by cookie."""
+        return self._tests
+
+    def feed(self, line: bytes, at_s: float) -> tuple[Event, ...]:
+        row = parse_line(line) or {}
+        token = parse_token(str(row.get("test", "")))
+        if token is None:
+            return ()
+        test = self._tests.get(token.job_id)
+        if test is None:
+            if len(self._tests) >= TESTS_MAX_COUNT:
+                oldest = min(self._tests.values(), key=lambda test: test.last_data_s)
+                del self._tests[oldest.cookie]
+            test = self._tests[token.job_id] = AcceptedTest(self._engine, token, at_s)
+        test.feed(row, at_s)
+        return ()
+
+    def sample(self, name: str, text: str, at_s: float) -> tuple[Event, ...]:
+        return ()
+
+    def finish(
+        self,
+        exit_code: int | None = None,
+        *,
+        stderr: str = "",
+        released_at_s: float | None = None,
+        server_ahead_s: float = 0.0,
+    ) -> Reading:
+        """Return a reading without results, because the results are in ``tests``."""
+        return Reading(
+            report=EngineReport(engine=self._engine, exit_code=exit_code),
+            side=Side.SERVER,
+            intervals={},
+            first_data_at_s=None,
+            start_basis=None,
+            started_at_s=None,
+            client_address=None,
+        )
+
+
+ENGINE: Final = Connections()

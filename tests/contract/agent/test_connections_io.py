@@ -1,0 +1,321 @@
+"""Tests for the generator of connections with real sockets: loopback and network namespaces."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broadside.agent.connection_generator import find_library
+from broadside.agent.installed_engines import find_installed_engine
+from broadside.exchange.engines import engines
+from broadside.exchange.engines.connections import OUTCOMES
+from broadside.exchange.messages import Role
+from broadside.exchange.programs import module_command
+
+COMMAND = module_command("broadside.agent.connection_generator")
+TOKEN = "r1.00000.00000.9"  # noqa: S105 - an id, not a password
+WAIT_S = 30.0
+# Time from the start of the client to the first attempt.
+ARM_S = 2.0
+
+pytestmark = [
+    pytest.mark.timeout(120),
+    pytest.mark.skipif(find_library() is None, reason="the generator was not built"),
+]
+
+
+def environment() -> dict[str, str]:
+    folder = Path(__file__).parents[3] / "src"
+    return {**os.environ, "PYTHONPATH": str(folder)}
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Server:
+    """Server of connections whose output is read at the end."""
+
+    def __init__(self, port: int, address: str = "127.0.0.1", prefix: tuple[str, ...] = ()) -> None:
+        argv = [*prefix, *COMMAND, "server", "--address", address, "--port", str(port)]
+        self.process = subprocess.Popen(argv, stdout=subprocess.PIPE, env=environment())
+
+    def stop(self) -> list[dict[str, Any]]:
+        # The last line is written a moment after the client has closed its control connection.
+        time.sleep(0.5)
+        self.process.terminate()
+        output, _ = self.process.communicate(timeout=WAIT_S)
+        return [json.loads(line) for line in output.splitlines()]
+
+
+@contextmanager
+def serving(port: int, **where: Any) -> Iterator[Server]:
+    server = Server(port, **where)
+    with server.process:
+        try:
+            yield server
+        finally:
+            server.process.kill()
+
+
+def start_client(
+    port: int, address: str = "127.0.0.1", prefix: tuple[str, ...] = (), **options: object
+) -> "subprocess.Popen[bytes]":
+    chosen = {"at": f"{time.time() + ARM_S:.6f}", "duration": 2, "rate": 100, "limit": 1} | options
+    words = [word for name, value in chosen.items() for word in (f"--{name}", str(value))]
+    argv = [*prefix, *COMMAND, "client", "--address", address, "--port", str(port)]
+    return subprocess.Popen(
+        [*argv, "--token", TOKEN, *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
+    )
+
+
+def rows_of(client: "subprocess.Popen[bytes]") -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Return the seconds and the last line of a client, after it has ended."""
+    output, errors = client.communicate(timeout=WAIT_S)
+    assert client.returncode == 0, errors
+    first, *seconds, last = (json.loads(line) for line in output.splitlines())
+    assert "started" in first
+    assert "ended" in last
+    return seconds, last
+
+
+def total(rows: list[dict[str, Any]], name: str) -> int:
+    return sum(row.get(name, 0) for row in rows)
+
+
+def run(port: int, **options: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    return rows_of(start_client(port, **options))
+
+
+def test_agent_finds_the_generator() -> None:
+    for role in Role:
+        found = find_installed_engine(engines()["connections"], role)
+        assert found.problem is None
+        assert found.tools["connections"].version == "1.0"
+
+
+@pytest.mark.parametrize(
+    ("options", "end"),
+    [
+        ({"mode": "connect"}, "reset"),
+        ({"mode": "connect", "close": "fin"}, "closed"),
+        ({"mode": "exchange", "bytes": 3000}, "reset"),
+        ({"mode": "exchange", "bytes": 8, "close": "fin"}, "closed"),
+        ({"mode": "exchange", "bytes": 1_000_000, "close": "fin", "rate": 5}, "closed"),
+    ],
+)
+def test_both_ends_count_every_connection(options: dict[str, Any], end: str) -> None:
+    port = free_port()
+    with serving(port) as server:
+        seconds, last = run(port, **options)
+        rows = server.stop()
+    made = 2 * options.get("rate", 100)
+    assert last["scheduled"] == made
+    assert len(seconds) == 2
+    for name in ("attempted", "established", "closed"):
+        assert total(seconds, name) == made
+    assert total(rows, "established") == total(rows, end) == made
+    assert {row["test"] for row in rows} == {TOKEN}
+    assert total(rows, "foreign") == 0
+    carried = made * options.get("bytes", 0)
+    assert total(seconds, "sent_bytes") == total(rows, "received_bytes") == carried
+    assert total(seconds, "received_bytes") == total(rows, "sent_bytes") == carried
+    assert sum(last["handshake"]["counts"].values()) == made
+    assert sum(last["first_byte"]["counts"].values()) == (made if carried else 0)
+    assert last["handshake"]["max_s"] > 0
+
+
+def test_held_connections_have_heartbeats_until_the_end() -> None:
+    port = free_port()
+    options: dict[str, Any] = {
+        "mode": "hold",
+        "bytes": 16,
+        "count": 50,
+        "heartbeat": 0.5,
+        "rate": 200,
+    }
+    with serving(port) as server:
+        seconds, last = run(port, duration=3, **options)
+        rows = server.stop()
+    assert (last["scheduled"], total(seconds, "established")) == (50, 50)
+    assert [row["open"] for row in seconds[:2]] == [50, 50]
+    assert total(seconds, "closed") == 50
+    assert total(seconds, "dropped") == 0
+    # The first exchange, and two more for each second.
+    assert total(rows, "received_bytes") >= 50 * 16 * 4
+    assert max(row.get("open", 0) for row in rows) == 50
+
+
+def test_connections_dropped_while_held_are_counted() -> None:
+    port = free_port()
+    options: dict[str, Any] = {
+        "mode": "hold",
+        "bytes": 16,
+        "count": 20,
+        "heartbeat": 0.2,
+        "rate": 200,
+    }
+    with serving(port) as server:
+        client = start_client(port, duration=3, **options)
+        time.sleep(ARM_S + 1.5)
+        server.process.kill()
+        seconds, _ = rows_of(client)
+    assert total(seconds, "established") == 20
+    assert total(seconds, "dropped") == total(seconds, "reset") == 20
+    assert total(seconds, "closed") == 0
+
+
+def test_closed_port_refuses_the_control_connection() -> None:
+    client = start_client(free_port())
+    output, errors = client.communicate(timeout=WAIT_S)
+    assert client.returncode == 1
+    assert b"connections: no control connection: Connection refused" in errors
+    assert b"second" not in output
+
+
+def test_port_closed_during_the_burst_refuses_attempts() -> None:
+    port = free_port()
+    with serving(port) as server:
+        client = start_client(port, duration=3)
+        time.sleep(ARM_S + 1)
+        server.process.kill()
+        seconds, _ = rows_of(client)
+    assert total(seconds, "refused") > 50
+    assert total(seconds, "attempted") == 300
+    assert sum(total(seconds, name) for name in OUTCOMES) == 300
+
+
+def test_foreign_connections_are_told_apart() -> None:
+    port = free_port()
+    with serving(port) as server:
+        client = start_client(port, mode="exchange", bytes=8, rate=10)
+        time.sleep(ARM_S + 0.5)
+        with socket.create_connection(("127.0.0.1", port)) as other:
+            other.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            assert other.recv(100) == b""
+        seconds, _ = rows_of(client)
+        rows = server.stop()
+    assert total(rows, "foreign") == 1
+    assert total(rows, "established") == total(seconds, "established") == 20
+
+
+def test_stop_ends_the_burst_with_its_totals() -> None:
+    port = free_port()
+    with serving(port):
+        client = start_client(port, duration=30)
+        time.sleep(ARM_S + 1.5)
+        client.terminate()
+        seconds, last = rows_of(client)
+    assert 1 <= len(seconds) <= 30
+    assert last["ended"] < 29
+    assert total(seconds, "attempted") == total(seconds, "established") > 0
+
+
+def test_stall_of_one_second_is_in_the_percentiles() -> None:
+    """The generator itself is stopped, so a closed loop or a time of sending would hide it."""
+    port = free_port()
+    with serving(port):
+        client = start_client(port, duration=4, rate=100)
+        time.sleep(ARM_S + 1)
+        os.kill(client.pid, 19)
+        time.sleep(1)
+        os.kill(client.pid, 18)
+        seconds, last = rows_of(client)
+    assert total(seconds, "attempted") == 400
+    slow = sum(
+        count
+        for bucket, count in last["handshake"]["counts"].items()
+        if 2 ** (int(bucket) / 16) > 0.4
+    )
+    # Half of the second's attempts are more than half a second late.
+    assert slow >= 40
+    assert last["handshake"]["max_s"] > 0.9
+
+
+# Network namespaces ----------------------------------------------------------------------------
+
+
+CLIENT, SERVER = "10.123.0.1", "10.123.0.2"
+
+
+def _ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True, timeout=WAIT_S)
+
+
+@contextmanager
+def path_between() -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
+    """Yield the command prefixes of two namespaces with a wire between them."""
+    if os.geteuid() != 0 or shutil.which("nft") is None:
+        pytest.skip("network namespaces and nft need root")
+    names = [f"conn{os.getpid()}{end}" for end in "cs"]
+    with ExitStack() as made:
+        for name in names:
+            _ip("netns", "add", name)
+            made.callback(_ip, "netns", "del", name)
+        _ip("link", "add", "v0", "netns", names[0], "type", "veth", "peer", "v0", "netns", names[1])
+        for name, address in zip(names, (CLIENT, SERVER), strict=True):
+            _ip("-n", name, "address", "add", f"{address}/24", "dev", "v0")
+            _ip("-n", name, "link", "set", "v0", "up")
+            _ip("-n", name, "link", "set", "lo", "up")
+        client, server = (("ip", "netns", "exec", name) for name in names)
+        yield client, server
+
+
+def nft(prefix: tuple[str, ...], rule: str) -> None:
+    """Add a rule for the connections to port 5000, behind the control connection."""
+    hook = "type filter hook input priority 0;"
+    text = f"table ip t {{\nchain c {{\n{hook}\ntcp dport 5000 {rule}\n}}\n}}\n"
+    subprocess.run([*prefix, "nft", "-f", "-"], input=text, text=True, check=True, timeout=WAIT_S)
+
+
+def behind(rule: str, **options: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the rows of both ends, with a rule of the server that begins before the burst."""
+    with (
+        path_between() as (client, server),
+        serving(5000, address=SERVER, prefix=server) as served,
+    ):
+        started = start_client(5000, address=SERVER, prefix=client, **options)
+        # The control connection is open.
+        assert started.stderr is not None
+        assert b"armed" in started.stderr.readline()
+        nft(server, rule)
+        seconds, _ = rows_of(started)
+        return seconds, served.stop()
+
+
+def test_black_hole_times_out() -> None:
+    seconds, rows = behind("tcp flags & (syn | ack) == syn drop")
+    assert total(seconds, "attempted") == total(seconds, "timed_out") == 200
+    assert total(seconds, "established") == total(rows, "established") == 0
+
+
+def test_reset_by_the_device_is_refused() -> None:
+    rule = "tcp flags & (syn | ack) == syn reject with tcp reset"
+    seconds, _ = behind(rule)
+    assert total(seconds, "attempted") == total(seconds, "refused") == 200
+
+
+def test_rate_behind_a_limit_is_the_limit() -> None:
+    """An open loop reaches the limit. SYNs that are sent again count against it, too."""
+    rule = "tcp flags & (syn | ack) == syn limit rate over 400/second burst 5 packets drop"
+    seconds, rows = behind(rule, rate=1000, duration=6, limit=0.9)
+    assert total(seconds, "attempted") == 6000
+    assert sum(total(seconds, name) for name in OUTCOMES) == 6000
+    assert total(seconds, "timed_out") > 3000
+    assert total(seconds, "established") == total(rows, "established")
+    # The middle seconds, which do not have the burst or the end.
+    middle = [row["established"] for row in seconds[1:5]]
+    assert sum(middle) / len(middle) == pytest.approx(400, rel=0.03)

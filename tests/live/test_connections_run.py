@@ -1,0 +1,106 @@
+"""Test runs of two pairs with the engine for connections, using the coordinator."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from broadside.exchange.messages import Role
+from tests.live.free_ports import free_port
+from tests.live.live_site import Site, call, wait_for_fleet, wait_for_summary
+from tests.live.waiting import wait_for
+
+pytestmark = pytest.mark.live
+
+# Attempts per second of a pair.
+RATE = 200
+BURST_S = 4
+SHORT = {
+    "pairs_count": 2,
+    "bursts_count": 1,
+    "burst_s": BURST_S,
+    "period_s": 20,
+    "lead_s": 8,
+    # Allow for delays, because other tests will be using the CPU cores.
+    "late_after_s": 5,
+    "traffic.engine": "connections",
+    "traffic.options.attempts_per_second": RATE,
+}
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Run a coordinator, two clients, and two servers with a port for connections."""
+    folder = tmp_path_factory.mktemp("site")
+    with Site(folder) as site:
+        _, address = site.start_coordinator()
+        for index in (1, 2):
+            services = f"connections={free_port()}"
+            site.start_agent(Role.SERVER, f"s{index}", services=services, echo_port=free_port())
+            site.start_agent(Role.CLIENT, f"c{index}", arm_lead_s=4)
+        wait_for_fleet(address, 4)
+
+        def is_served() -> bool:
+            presences = call(address, "GET", "/v1/agents")
+            states = [state for presence in presences for state in presence["engines"]]
+            ready = [state for state in states if state["name"] == "connections"]
+            return len(ready) == 4 and sum(bool(state["ports"]) for state in ready) == 2
+
+        wait_for("connections at all ends", is_served)
+        yield address
+
+
+def run(url: str, **overrides: Any) -> dict[str, Any]:
+    body = {"scenario": "connections-new", "overrides": SHORT | overrides}
+    run_id = call(url, "POST", "/v1/runs", json=body)["run_id"]
+    return wait_for_summary(url, run_id)
+
+
+def _measures(summary: dict[str, Any]) -> dict[str, float]:
+    (burst,) = summary["bursts"]
+    return {measure["name"]: measure["value"] for measure in burst["measures"]}
+
+
+@pytest.mark.parametrize("mode", ["connect", "exchange"])
+def test_run_passes_its_thresholds(url: str, mode: str) -> None:
+    summary = run(
+        url,
+        **{
+            "traffic.options.mode": mode,
+            "objective.success_min_ratio": 0.99,
+            "objective.connections_min_per_second": RATE,
+            "objective.handshake_p99_max_s": 3,
+        },
+    )
+    assert summary["verdict"] == "pass", summary["findings"]
+    measures = _measures(summary)
+    assert measures["attempted_count"] == measures["established_count"] == 2 * RATE * BURST_S
+    assert measures["server_established_count"] == measures["closed_count"]
+    assert measures["attempted_ratio"] == measures["success_ratio"] == 1
+    assert 0 < measures["handshake_p50"] <= measures["handshake_p99"] <= measures["handshake_max"]
+    assert ("first_byte_p99" in measures) is (mode == "exchange")
+    for pair in summary["bursts"][0]["pairs"]:
+        assert pair["joined_by"] == "cookie"
+
+
+def test_threshold_above_the_rate_fails(url: str) -> None:
+    summary = run(url, **{"objective.connections_min_per_second": 3 * RATE})
+    assert summary["verdict"] == "fail", summary["findings"]
+    assert "connections-rate-limit" in [finding["id"] for finding in summary["findings"]]
+
+
+def test_held_connections_are_counted(url: str) -> None:
+    summary = run(
+        url,
+        **{
+            "traffic.options.mode": "hold",
+            "traffic.options.held_count": 100,
+            "traffic.options.heartbeat_s": 0.5,
+            "objective.held_min_count": 200,
+            "objective.dropped_max_count": 0,
+        },
+    )
+    assert summary["verdict"] == "pass", summary["findings"]
+    measures = _measures(summary)
+    assert measures["held_count"] == measures["established_count"] == 200
+    assert measures["dropped_count"] == 0

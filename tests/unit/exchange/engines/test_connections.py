@@ -1,0 +1,330 @@
+"""Tests for the engine for connections: command lines, parsing and histograms."""
+
+import json
+import random
+from typing import Any
+
+import pytest
+
+from broadside.exchange.chunks import check_intervals, pack_intervals, unpack_intervals
+from broadside.exchange.engines import (
+    engines,
+    offered_bits_per_second,
+    problems,
+    scaled,
+    traffic_of,
+)
+from broadside.exchange.engines.buckets import Buckets, folded
+from broadside.exchange.engines.connections import (
+    CLIENT_COUNTS,
+    OUTCOMES,
+    TESTS_MAX_COUNT,
+    AcceptReader,
+    AttemptReader,
+    parse_histogram,
+)
+from broadside.exchange.engines.merge import merge
+from broadside.exchange.engines.port import Reading, StartBasis
+from broadside.exchange.messages import Flow, Interval, Side
+from tests.unit.exchange.engines.asks import T0, client_ask, job, server_ask
+
+CONNECTIONS = engines()["connections"]
+ZERO_S = T0.timestamp()
+TOKEN = "r1.00000.00000.13"  # noqa: S105 - an id, not a password
+
+
+def traffic(**options: Any) -> Any:
+    return traffic_of(engine="connections", options=options)
+
+
+def second(number: int, **counts: Any) -> bytes:
+    row = dict.fromkeys((*CLIENT_COUNTS, "sent_bytes", "received_bytes"), 0)
+    return json.dumps({**row, "second": number, **counts}).encode()
+
+
+def histogram(*values_s: float, name: str = "handshake") -> dict[str, Any]:
+    buckets = Buckets(name, "s")
+    for value_s in values_s:
+        buckets.add(value_s)
+    (made,) = buckets.distribution()
+    return {"max_s": made.max, "counts": {str(key): count for key, count in made.counts.items()}}
+
+
+def client(*lines: bytes, exit_code: int | None = 0, stderr: str = "", **options: Any) -> Reading:
+    reader = CONNECTIONS.client_reader(job(traffic(**options)))
+    for line in lines:
+        reader.feed(line, ZERO_S + 1)
+    return reader.finish(exit_code, stderr=stderr)
+
+
+def ended(after_s: float = 10.0, scheduled: int = 20, **fields: Any) -> bytes:
+    return json.dumps(
+        {"ended": after_s, "scheduled": scheduled, "unfinished": 0, **fields}
+    ).encode()
+
+
+def measures(reading: Reading) -> dict[str, float]:
+    return {measure.name: measure.value for measure in reading.report.measures}
+
+
+def words(launch: Any) -> dict[str, str]:
+    (process,) = launch.processes
+    options = process.argv[2:]
+    return dict(zip(options[::2], options[1::2], strict=True))
+
+
+def test_client_gets_the_instant_and_the_token() -> None:
+    asked = client_ask(job(traffic(attempts_per_second=400)))
+    line = words(CONNECTIONS.client(asked))
+    assert line["--at"] == f"{ZERO_S:.6f}"
+    assert (line["--token"], line["--rate"], line["--duration"]) == (TOKEN, "400.000000", "10")
+    assert (line["--mode"], line["--close"], line["--sources"]) == ("connect", "rst", "one")
+    assert "--bytes" not in line
+    assert "--bind" not in words(CONNECTIONS.client(client_ask(asked.job, bind=None)))
+
+
+def test_options_of_a_mode_are_on_the_command_line() -> None:
+    held = traffic(mode="hold", exchange_bytes=100, held_count=7, heartbeat_s=0.5)
+    line = words(CONNECTIONS.client(client_ask(job(held))))
+    assert (line["--bytes"], line["--count"], line["--heartbeat"]) == ("100", "7", "0.5")
+    assert words(CONNECTIONS.server(server_ask(address=None)))["--address"] == "::"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"exchange_bytes": 9}, "traffic.options.exchange_bytes: mode connect has none; drop it"),
+        (
+            {"mode": "exchange", "held_count": 9},
+            "traffic.options.held_count: mode exchange has none; drop it",
+        ),
+        (
+            {"mode": "exchange", "exchange_bytes": 7},
+            "traffic.options.exchange_bytes: Input should be greater than or equal to 8 (got 7)",
+        ),
+        (
+            {"attempts_per_second": 0},
+            "traffic.options.attempts_per_second: Input should be greater",
+        ),
+        ({"timeout_s": 9}, "traffic.options.timeout_s: Input should be less than or equal to 8"),
+        ({"rate": 9}, "traffic.options.rate: connections has no such option; set of mode,"),
+    ],
+)
+def test_invalid_options_are_rejected(options: dict[str, Any], message: str) -> None:
+    (problem,) = problems(traffic(**options))
+    assert problem.startswith(message)
+
+
+def test_offered_rate_is_payload_of_both_directions() -> None:
+    assert offered_bits_per_second(traffic()) == 0
+    exchange = traffic(mode="exchange", attempts_per_second=100, exchange_bytes=1000)
+    assert offered_bits_per_second(exchange) == 100 * 1000 * 16
+    held = traffic(mode="hold", attempts_per_second=100, held_count=50, heartbeat_s=0.5)
+    assert offered_bits_per_second(held) == (100 + 100) * 64 * 16
+
+
+def test_lab_scale_divides_rate_and_held_connections() -> None:
+    held = scaled(traffic(mode="hold", attempts_per_second=500, held_count=1000), 100)
+    assert (held.options["attempts_per_second"], held.options["held_count"]) == (5, 10)
+    assert scaled(traffic(), 100).options == {"attempts_per_second": 10}
+    assert scaled(traffic(), 1) == traffic()
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [
+        ("connect", {"success", "connections", "handshake"}),
+        ("exchange", {"success", "connections", "handshake", "first_byte"}),
+        ("hold", {"success", "connections", "handshake", "first_byte", "held"}),
+    ],
+)
+def test_metrics_depend_on_the_mode(mode: str, expected: set[str]) -> None:
+    assert CONNECTIONS.measures(traffic(mode=mode)) == expected
+    assert CONNECTIONS.shutdown_grace_s(traffic(mode=mode, timeout_s=2)) == 2
+    assert mode == "hold" or "closes each one" in CONNECTIONS.statement(traffic(mode=mode))
+
+
+def test_seconds_of_a_client_become_intervals_with_counts() -> None:
+    counts = {"attempted": 10, "established": 9, "closed": 8, "refused": 1, "open": 1}
+    reading = client(
+        second(0, **counts, sent_bytes=90, received_bytes=80, first_s=0.25, behind_s=0.5),
+        second(1, attempted=10, established=10, closed=9, reset=1, timed_out=1, behind_s=0.1),
+        ended(2.0, handshake=histogram(0.1, 0.2), first_byte=histogram(0.3)),
+        mode="exchange",
+    )
+    assert reading.usable
+    assert reading.first_data_at_s == ZERO_S + 0.25
+    assert reading.start_basis is StartBasis.STAMPS
+    up, down = reading.intervals[Flow.UP], reading.intervals[Flow.DOWN]
+    assert [(row.start_s, row.end_s) for row in up] == [(0.0, 0.75), (0.75, 1.75)]
+    assert [row.transferred_bytes for row in up] == [90, 0]
+    assert [row.transferred_bytes for row in down] == [80, 0]
+    assert up[0].counts is not None
+    assert {name: count for name, count in up[0].counts.items() if count} == counts
+    assert down[0].counts is None
+    found = measures(reading)
+    assert found["attempted_count"] == 20
+    assert sum(found[f"{name}_count"] for name in OUTCOMES) == 20
+    assert (found["established_per_second"], found["attempted_per_second"]) == (9.5, 10)
+    assert (found["success_ratio"], found["attempted_ratio"]) == (17 / 20, 1)
+    assert found["attempt_delay_max"] == 0.5
+    assert "held_count" not in found
+    assert [one.name for one in reading.report.distributions] == ["handshake", "first_byte"]
+
+
+def test_attempts_that_were_not_made_are_missing_from_the_ratio() -> None:
+    reading = client(second(0, attempted=10, established=10, closed=10), ended(10.0, scheduled=40))
+    assert measures(reading)["attempted_ratio"] == 0.25
+    assert measures(reading)["success_ratio"] == 1
+
+
+def test_held_connections_count_as_the_most_open_ones() -> None:
+    reading = client(
+        second(0, attempted=9, established=9, open=9),
+        second(1, reset=2, dropped=2, open=7),
+        second(2, closed=7),
+        ended(3.0, scheduled=9),
+        mode="hold",
+    )
+    found = measures(reading)
+    assert (found["held_count"], found["dropped_count"]) == (9, 2)
+    assert found["success_ratio"] == 7 / 9
+
+
+def test_no_established_connection_is_an_error_with_outcomes() -> None:
+    reading = client(second(0, attempted=5, refused=3, timed_out=2), ended())
+    assert reading.report.error == ("none of 5 connections was established: 3 refused, 2 timed out")
+    assert not reading.usable
+
+
+def test_exit_code_gives_the_last_line_of_the_program() -> None:
+    stderr = "connections: no control connection: Connection refused\n"
+    reading = client(exit_code=1, stderr=stderr)
+    assert reading.report.error == stderr.strip()
+    assert client(exit_code=1).report.error == "connections ended with exit code 1"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        second(0, attempted=-1),
+        second(0, attempted=True),
+        second(0, attempted=1.5),
+        second(0, attempted="1"),
+        b'{"second": 0}',
+        b'{"second": null, "ended": "x"}',
+        b"[" * 5000,
+        b"\xff",
+    ],
+)
+def test_invalid_lines_are_skipped(line: bytes) -> None:
+    for reader in (AttemptReader("connections", job(traffic())), AcceptReader("connections")):
+        assert reader.feed(line, 1.0) == ()
+        assert reader.finish().intervals == {}
+
+
+def test_repeated_and_earlier_seconds_are_skipped() -> None:
+    rows = [second(1, attempted=5, established=5), second(1, attempted=9), second(0, attempted=9)]
+    assert measures(client(*rows, ended()))["attempted_count"] == 5
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        None,
+        [],
+        {"max_s": 1},
+        {"max_s": 1, "counts": []},
+        {"max_s": 1, "counts": {"a": 1}},
+        {"max_s": "x", "counts": {"1": 1}},
+        {"max_s": 1, "counts": {}},
+        {"max_s": 1, "counts": {str(10**30): 1}},
+    ],
+)
+def test_invalid_histograms_are_skipped(row: object) -> None:
+    assert parse_histogram("handshake", row) == ()
+
+
+def test_thirty_merged_histograms_equal_one_of_all_samples() -> None:
+    source = random.Random(36)
+    samples = [[source.lognormvariate(-6, 2) for _ in range(500)] for _ in range(30)]
+    parts = [parse_histogram("handshake", histogram(*part))[0] for part in samples]
+    (merged,) = folded(parts)
+    (whole,) = parse_histogram(
+        "handshake", histogram(*(value for part in samples for value in part))
+    )
+    assert merged == whole
+
+
+def test_processes_of_a_pair_are_merged() -> None:
+    parts = [
+        client(second(0, attempted=2, established=2, closed=2), ended(handshake=histogram(value)))
+        for value in (0.1, 0.4)
+    ]
+    (merged,) = merge(parts).report.distributions
+    assert sum(merged.counts.values()) == 2
+    assert merged.max == 0.4
+
+
+def served(*rows: bytes, **shared: Any) -> Any:
+    reader = AcceptReader("connections")
+    for row in rows:
+        fields = {"test": TOKEN, "client": "10.1.0.4", "first_at": ZERO_S + 0.5, **shared}
+        reader.feed(json.dumps({**json.loads(row), **fields}).encode(), ZERO_S + 1)
+    return reader
+
+
+def accepted(number: int, **counts: Any) -> bytes:
+    return second(number, **{"foreign": 0, **counts})
+
+
+def test_server_counts_belong_to_the_test_of_the_token() -> None:
+    zero = int(ZERO_S)
+    reader = served(
+        accepted(zero, established=9, reset=8, open=1, received_bytes=90, sent_bytes=80),
+        accepted(zero + 1, established=3, reset=4, foreign=2),
+        accepted(zero + 2),
+        b'{"ended": %.1f}' % (ZERO_S + 2.3),
+    )
+    (test,) = reader.tests.values()
+    assert (test.cookie, test.quiet_s, test.is_reported) == ("r1.00000.00000", 0.0, True)
+    assert test.last_at_s == ZERO_S + 2
+    reading = test.finish()
+    assert (reading.side, reading.usable) == (Side.SERVER, True)
+    assert reading.first_data_at_s == ZERO_S + 0.5
+    up, down = reading.intervals[Flow.UP], reading.intervals[Flow.DOWN]
+    assert [(row.start_s, row.end_s) for row in up] == [(0, 0.5), (0.5, 1.5)]
+    assert ([row.transferred_bytes for row in up], down[0].transferred_bytes) == ([90, 0], 80)
+    assert measures(reading)["server_established_count"] == 12
+    assert measures(reading)["server_foreign_count"] == 2
+    assert reading.client_address == "10.1.0.4"
+
+
+def test_server_seconds_before_the_first_connection_are_no_test() -> None:
+    reader = served(accepted(int(ZERO_S)), first_at=0.0)
+    (test,) = reader.tests.values()
+    assert not test.is_reported
+    assert test.last_at_s is None
+    assert test.finish().intervals == {}
+
+
+def test_number_of_stored_tests_is_limited() -> None:
+    reader = AcceptReader("connections")
+    for number in range(TESTS_MAX_COUNT + 3):
+        row = {"test": f"r1.00000.{number:05}.13"}
+        reader.feed(json.dumps(row).encode(), float(number))
+    assert len(reader.tests) == TESTS_MAX_COUNT
+    assert "r1.00000.00000" not in reader.tests
+
+
+def test_counts_are_stored_in_chunks_and_only_where_they_occur() -> None:
+    plain = [Interval(start_s=0, end_s=1, transferred_bytes=5)]
+    counted = [
+        *plain,
+        Interval(start_s=1, end_s=2, transferred_bytes=0, counts={"attempted": 7, "open": 0}),
+    ]
+    packed = pack_intervals(counted)
+    check_intervals(packed)
+    assert list(unpack_intervals(packed)) == counted
+    assert unpack_intervals(pack_intervals(plain))[0].counts is None
+    assert b'"n_' not in pack_intervals(plain, level=0)
