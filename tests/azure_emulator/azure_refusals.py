@@ -112,7 +112,10 @@ def _references(store: Store, path: str, body: Resource) -> None:
             continue
         if "/providers/microsoft.keyvault/" in target.lower() or not _is_id(stem):
             continue
-        if not exists(store, stem) and stem.lower() != path.lower():
+        # A part of the resource itself.
+        if f"{stem.lower()}/".startswith(f"{path.lower()}/"):
+            continue
+        if not exists(store, stem):
             raise Refused(
                 400,
                 "InvalidResourceReference",

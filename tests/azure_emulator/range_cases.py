@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from tests.azure_emulator import platform, whole
+from tests.azure_emulator import platform
+from tests.azure_emulator.applied import applied, faults, granted, read_fixture, resources_of
 from tests.azure_emulator.stage import Done, Stage
 from tests.deploy_check.tools import AZURE
 
@@ -176,8 +177,14 @@ def live(stage: Stage, case: Case) -> Report:
     step("up", up)
     all_ready(stage, up)
     report.resources_count = len(stage.subscription.snapshot()) - len(before)
-    if wanted := list(whole.wants(stage, set(before))):
-        raise Fault("\n".join(wanted))
+    if broken := list(faults(applied(stage, before))):
+        raise Fault("\n".join(broken))
+    stored = granted(resources_of(read_fixture("other-appliance")))
+    if (roles := granted(applied(stage, before))) != stored:
+        raise Fault(f"roles differ from the stored range: {roles} and {stored}")
+    explained = must(stage.broadside("up", "--explain"), "up --explain")
+    if not explained.output.endswith("0 BROKEN\n"):
+        raise Fault(f"up --explain does not agree\n{explained.output}")
     step("plan", plan_again(stage, case))
     step("scale", stage.broadside("scale", str(case.instances)))
     _is_scaled(stage, case.instances)
