@@ -7,6 +7,7 @@ from typing import Any, Final
 from broadside.coordinator.azure_range.resources import (
     Resource,
     Resources,
+    parent_id,
     prefixes,
     properties,
     reference,
@@ -208,7 +209,12 @@ def _through_balancer(trace: Trace, balancer: Resource, frontend: Mapping[str, A
         raise trace.fail(
             "appliance", f"{name}: no interface is in the backend pool", balancer["id"]
         )
+    network_id = parent_id(reference(frontend["properties"], "subnet")).lower()
     for nic in members:
+        configuration = properties(nic)["ipConfigurations"][0]["properties"]
+        if parent_id(reference(configuration, "subnet")).lower() != network_id:
+            text = f"{nic['name']} is not in the network of {name}"
+            raise trace.fail("appliance", text, nic["id"])
         if not properties(nic).get("enableIPForwarding"):
             raise trace.fail("appliance", f"{nic['name']} has no IP forwarding", nic["id"])
         if not any(

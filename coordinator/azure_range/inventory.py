@@ -14,7 +14,14 @@ from broadside.coordinator.azure_range.resources import (
     reference,
     short,
 )
-from broadside.coordinator.azure_range.rights import START_VM, assignments, permits, role_of
+from broadside.coordinator.azure_range.rights import (
+    READ_ROWS,
+    START_VM,
+    WRITE_BLOB,
+    assignments,
+    permits,
+    role_of,
+)
 from broadside.coordinator.azure_range.routing import Flow, cross_peering, pass_groups
 from broadside.coordinator.azure_range.trace import Row, Trace, follow
 
@@ -39,6 +46,7 @@ def inventory(resources: Resources, fleet: list[Machine]) -> Iterator[Row]:
         ("range", "nightly stop"): partial(_stop, fleet=fleet),
         ("workflow", "morning start"): partial(_wake, fleet=fleet),
         ("operator", "ssh by bastion"): partial(_bastion, fleet=fleet),
+        ("operator", "upload and boot status"): _deployer,
     }
     for (role, need), step in steps.items():
         yield follow(resources, role, need, step)
@@ -90,6 +98,15 @@ def _storage(trace: Trace) -> None:
     for item in own(trace.resources, "namespaces"):
         if not properties(item).get("disableLocalAuth"):
             raise trace.fail("listener", f"{item['name']} accepts keys")
+        version = properties(item).get("minimumTlsVersion", "1.2")
+        if version != "1.2":
+            raise trace.fail("listener", f"{item['name']}: TLS is {version}, not 1.2")
+    for endpoint in own(trace.resources, "privateEndpoints"):
+        for connection in properties(endpoint).get("privateLinkServiceConnections") or ():
+            target = trace.resources.get(connection["properties"]["privateLinkServiceId"])
+            if properties(target).get("publicNetworkAccess") not in (None, "Disabled"):
+                text = f"{(target or {}).get('name')} has public access beside {endpoint['name']}"
+                raise trace.fail("listener", text)
     trace.ok("listener", "managed identities only")
 
 
@@ -285,3 +302,35 @@ def _bastion(trace: Trace, fleet: list[Machine]) -> None:
         cross_peering(trace, parent_id(subnet_id), parent_id(machine.subnet_id), forwarded=False)
         pass_groups(trace, machine.subnet_id, machine.group_id, "Inbound", flow)
     trace.ok("listener", f"{short(machine.id)} port 22")
+
+
+def _deployer(trace: Trace) -> None:
+    """Check the roles of who deploys: the upload of the package, and the rows of boot statuses."""
+    resources = trace.resources
+    known = {
+        properties(item)["principalId"] for item in resources.of_kind("userAssignedIdentities")
+    }
+    others = [item for item in resources.of_kind("roleAssignments")
+              if properties(item)["principalId"] not in known]  # fmt: skip
+    needs = [(item["id"], WRITE_BLOB) for item in own(resources, "containers")]
+    accounts = own(resources, "storageAccounts")
+    if any(properties(item).get("publicNetworkAccess") != "Disabled" for item in accounts):
+        needs += [
+            (item["id"], READ_ROWS)
+            for item in own(resources, "tables")
+            if item["name"] == "results"
+        ]
+    used = []
+    for target_id, action in needs:
+        fitting = [item for item in others if properties(item)["scope"].lower() == target_id.lower()
+                   and permits(role_of(resources, item), action)]  # fmt: skip
+        if not fitting:
+            raise trace.fail("role", f"who deploys has no role for {short(target_id)}")
+        used += [item["id"] for item in fitting]
+    for item in others:
+        if not resources.is_foreign(item["id"]) and item["id"] not in used:
+            scope = short(properties(item)["scope"])
+            raise trace.fail(
+                "role", f"another principal has {role_of(resources, item)[0]} on {scope}"
+            )
+    trace.ok("role", f"{len(needs)} roles of who deploys")

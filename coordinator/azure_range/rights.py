@@ -1,6 +1,6 @@
 """Authentication with a managed identity, and authorization by role and scope."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Final
@@ -15,6 +15,7 @@ _MESSAGES: Final = "Microsoft.ServiceBus/namespaces/messages"
 _VM: Final = "Microsoft.Compute/virtualMachines"
 
 READ_BLOB: Final = f"{_BLOBS}/blobs/read"
+WRITE_BLOB: Final = f"{_BLOBS}/blobs/write"
 READ_ROWS: Final = f"{_ROWS}/read"
 WRITE_ROWS: Final = (READ_ROWS, f"{_ROWS}/add/action", f"{_ROWS}/update/action", f"{_ROWS}/write")
 DELETE_ROWS: Final = f"{_ROWS}/delete"
@@ -172,8 +173,17 @@ def authorise(
     trace.ok("role", ", ".join(dict.fromkeys(names)))
 
 
-def check_rights(trace: Trace, grants: Grants) -> None:
-    """Check that the identities of a VM have no role that none of its needs uses."""
+def check_rights(trace: Trace, grants: Grants, unmet: Sequence[str]) -> None:
+    """Check that the identities of a VM have no role that none of its needs uses.
+
+    Args:
+        trace: Trace to add the hop to.
+        grants: VM with the assignments that its needs use.
+        unmet: Needs that end before their role. With any, nothing is judged.
+    """
+    if unmet:
+        trace.ok("role", f"not judged, because needs are not met: {', '.join(unmet)}")
+        return
     resources, count = trace.resources, 0
     for identity_id in grants.machine.identity_ids:
         identity = resources.get(identity_id)

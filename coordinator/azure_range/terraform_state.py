@@ -316,6 +316,7 @@ _BODIES: Final[Mapping[str, tuple[str, Callable[[Values], Body]]]] = {
     "azurerm_servicebus_namespace": (
         "Microsoft.ServiceBus/namespaces",
         lambda v: {"serviceBusEndpoint": v["endpoint"],
+                   "minimumTlsVersion": v["minimum_tls_version"],
                    "disableLocalAuth": not v["local_auth_enabled"],
                    "publicNetworkAccess":
                    "Enabled" if v["public_network_access_enabled"] else "Disabled"},

@@ -17,13 +17,15 @@ from broadside.coordinator.azure_range.resources import (
 )
 from broadside.coordinator.azure_range.routing import (
     Flow,
+    Place,
+    Tag,
     cross_peering,
     effective_route,
     group_allows,
     pass_groups,
     tagged_networks,
 )
-from broadside.coordinator.azure_range.trace import Row, Trace, follow
+from broadside.coordinator.azure_range.trace import Row, State, Trace, follow
 
 # Passive ports of the FTP server (exchange/engines/ftp.py), and the default port of VXLAN.
 PASSIVE: Final = (50000, 59999)
@@ -77,8 +79,9 @@ def _tunnel_port(resources: Resources, near: Machine, far: Machine) -> int:
     group_id = reference(properties(resources.get(near.subnet_id)), "networkSecurityGroup")
     for item in resources.children(group_id, "securityRules"):
         rule = properties(item)
-        if rule["direction"] == "Outbound" and rule["protocol"].lower() == "udp":
-            return int(rule["destinationPortRange"])
+        port = str(rule.get("destinationPortRange"))
+        if rule["direction"] == "Outbound" and rule["protocol"] == "Udp" and port.isdecimal():
+            return int(port)
     return VXLAN_PORT
 
 
@@ -207,38 +210,57 @@ def _closed(trace: Trace, machine: Machine, fleet: list[Machine]) -> None:
 def _forbidden(
     machine: Machine, fleet: list[Machine], resources: Resources
 ) -> Iterator[tuple[str, Flow]]:
+    """Yield flows of a VM that no need names: unused ports, and used ports of other places."""
     mine = machine.places[0]
     others = [place for other in fleet if other.role != machine.role for place in other.places]
     others += [place for item in resources.of_kind("subnets")
                if not resources.is_foreign(item["id"]) for place in prefixes(item)]  # fmt: skip
+    unused = (_UNUSED_PORT, _UNUSED_PORT)
+    tags = list(_tags(resources))
+    targets: list[Place] = [_PUBLIC, *tags, *others]
     for protocol in ("tcp", "udp"):
-        unused = (_UNUSED_PORT, _UNUSED_PORT)
-        yield "Outbound", Flow(protocol=protocol, source=mine, target=_PUBLIC, ports=unused)
-        yield "Outbound", Flow(protocol=protocol, source=mine, target=_PUBLIC, ports=(443, 443))
-        yield "Inbound", Flow(protocol=protocol, source=_PUBLIC, target=mine, ports=unused)
-        for other in others:
-            yield "Outbound", Flow(protocol=protocol, source=mine, target=other, ports=unused)
-            yield "Inbound", Flow(protocol=protocol, source=other, target=mine, ports=unused)
+        for target in targets:
+            yield "Outbound", Flow(protocol=protocol, source=mine, target=target, ports=unused)
+        for source in (_PUBLIC, *others):
+            yield "Inbound", Flow(protocol=protocol, source=source, target=mine, ports=unused)
+    for port in (443, 5671):
+        yield "Outbound", Flow(protocol="tcp", source=mine, target=_PUBLIC, ports=(port, port))
     # Servers offer their ports to clients only, and the coordinator its SSH to Bastion only.
-    allowed = {"server": "client", "client": "server"}.get(machine.role)
-    port = int(machine.environment.get("BROADSIDE_AGENT_PORTS", "22").split(",")[0])
+    peers = [place for one in fleet if {one.role, machine.role} == {"client", "server"}
+             for place in one.places]  # fmt: skip
     bastions = [place for item in resources.of_kind("subnets")
                 if item["name"] == "AzureBastionSubnet" for place in prefixes(item)]  # fmt: skip
-    for other in others:
-        near = any(
-            other.overlaps(place) for one in fleet if one.role == allowed for place in one.places
-        )
-        if not near and other not in bastions and not other.overlaps(mine):
-            yield "Inbound", Flow(protocol="tcp", source=other, target=mine, ports=(port, port))
-            if machine.role != "coordinator":
-                yield (
-                    "Outbound",
-                    Flow(protocol="tcp", source=mine, target=other, ports=(port, port)),
-                )
+    for protocol, ports in _used(machine, fleet):
+        for other in others:
+            near = any(other.overlaps(place) for place in (*peers, *bastions, mine))
+            if not near:
+                yield "Inbound", Flow(protocol=protocol, source=other, target=mine, ports=ports)
+                yield "Outbound", Flow(protocol=protocol, source=mine, target=other, ports=ports)
+
+
+def _tags(resources: Resources) -> Iterator[Tag]:
+    """Yield the tags of the services in use, and those of another region."""
+    regions = {str(item.get("location", "")).lower() for kind in ("storageAccounts", "namespaces")
+               for item in resources.of_kind(kind)}  # fmt: skip
+    for service in ("Storage", "ServiceBus"):
+        yield from (Tag(service, region) for region in sorted({*regions, "elsewhere"}))
+    yield from (Tag("AzureResourceManager"), Tag("AzureActiveDirectory"))
+
+
+def _used(machine: Machine, fleet: list[Machine]) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Yield protocols and ports that the VM's security group allows to or from its peers."""
+    if machine.role == "coordinator":
+        yield "tcp", (22, 22)
+        return
+    for other in fleet:
+        if other.role == "server":
+            yield from {(protocol, ports) for _, protocol, ports in _offered(other)}
+    if machine.environment.get("BROADSIDE_AGENT_ALLOW_TUNNELS") == "true":
+        yield "udp", (VXLAN_PORT, VXLAN_PORT)
 
 
 def _firewall_is_closed(trace: Trace, near: Machine, far: Machine) -> None:
-    """Check that the firewall's rules of this range deny a port that no engine uses."""
+    """Check that the firewall's rules of this range deny ports and places that no engine uses."""
     probe = Trace(resources=trace.resources)
     route = effective_route(probe, near.subnet_id, far.places[0])
     firewalls = [
@@ -247,22 +269,23 @@ def _firewall_is_closed(trace: Trace, near: Machine, far: Machine) -> None:
         and any(one["properties"].get("privateIPAddress") == route.address
                 for one in properties(item).get("ipConfigurations") or ())
     ]  # fmt: skip
-    reverse = near.role == "server"
-    port = (
-        int(far.environment.get("BROADSIDE_AGENT_PORTS", "0").split(",")[0])
-        if reverse
-        else _UNUSED_PORT
-    )
+    server = far if near.role == "client" else near
+    flows = [
+        Flow(protocol=protocol, source=near.places[0], target=target, ports=ports)
+        for protocol in ("tcp", "udp")
+        for target, ports in ((far.places[0], (_UNUSED_PORT, _UNUSED_PORT)), (_PUBLIC, (443, 443)))
+    ]
+    for _, protocol, ports in _offered(server):
+        target = _PUBLIC if near.role == "client" else far.places[0]
+        flows.append(Flow(protocol=protocol, source=near.places[0], target=target, ports=ports))
+        flows.append(Flow(protocol=protocol, source=_PUBLIC, target=far.places[0], ports=ports))
     for item in firewalls:
-        flow = Flow(protocol="tcp", source=near.places[0], target=far.places[0], ports=(port, port))
-        row = follow(
-            trace.resources,
-            near.role,
-            "closed",
-            partial(_forward_only, address=route.address, flow=flow),
-        )
-        if row.hops[-1].state == 0:
-            raise trace.fail("closed", f"{item['name']} allows {flow}: {row.hops[-1].text}")
+        for flow in flows:
+            step = partial(_forward_only, address=route.address, flow=flow)
+            row = follow(trace.resources, near.role, "closed", step)
+            if row.state is State.OK:
+                text = f"{item['name']} allows {flow}: {row.hops[-1].text}"
+                raise trace.fail("closed", text)
 
 
 def _forward_only(trace: Trace, address: str, flow: Flow) -> None:

@@ -21,7 +21,7 @@ from broadside.coordinator.azure_range.resources import (
 )
 from broadside.coordinator.azure_range.rights import Grants, authenticate, authorise
 from broadside.coordinator.azure_range.service_paths import AMQPS, HTTPS, host_of, reach
-from broadside.coordinator.azure_range.trace import Row, Trace, follow
+from broadside.coordinator.azure_range.trace import Row, State, Trace, follow
 from broadside.coordinator.azure_range.traffic_paths import traffic
 
 # Tables by role, with the operations of its code (exchange/identity_rights.py probes them too).
@@ -45,11 +45,24 @@ SHARED: Final = (
 
 def walk(resources: Resources) -> list[Row]:
     """Return the rows of all VMs, of the traffic between them, and of the range itself."""
-    fleet = list(machines(resources))
-    rows = [row for machine in fleet for row in _needs(resources, machine, fleet)]
-    rows += traffic(resources, fleet)
-    rows += inventory(resources, fleet)
-    return rows
+    fleet: list[Machine] = []
+    rows = _collect(resources, "custom data", lambda: _fill(fleet, resources))
+    for machine in fleet:
+        rows += _collect(resources, machine.role, partial(_needs, resources, machine, fleet))
+    rows += _collect(resources, "traffic", partial(traffic, resources, fleet))
+    return [*rows, *inventory(resources, fleet)]
+
+
+def _fill(fleet: list[Machine], resources: Resources) -> Iterator[Row]:
+    fleet.extend(machines(resources))
+    return iter(())
+
+
+def _collect(resources: Resources, need: str, make: Callable[[], Iterable[Row]]) -> list[Row]:
+    """Return the rows of a part. A value that cannot be read is a row too, and no error."""
+    rows: list[Row] = []
+    failed = follow(resources, "range", need, lambda _: rows.extend(make()))
+    return [*rows, failed] if failed.hops else rows
 
 
 def _needs(resources: Resources, machine: Machine, fleet: list[Machine]) -> Iterator[Row]:
@@ -59,7 +72,7 @@ def _needs(resources: Resources, machine: Machine, fleet: list[Machine]) -> Iter
         "clock": partial(_clock, machine=machine),
         "package": partial(_package, grants=grants),
     }
-    for table, actions in TABLES[machine.role].items():
+    for table, actions in TABLES.get(machine.role, {}).items():
         steps[f"table {table.lower()}"] = partial(
             _table, setting=f"BROADSIDE_TABLES_{table}", actions=actions,
             grants=grants,
@@ -72,9 +85,16 @@ def _needs(resources: Resources, machine: Machine, fleet: list[Machine]) -> Iter
         if "BROADSIDE_SWITCHES_FILE" in machine.environment:
             steps["firewall modes"] = partial(_switches, grants=grants)
         steps["sign-in keys"] = partial(_sign_in, machine=machine)
-    steps["rights"] = partial(rights.check_rights, grants=grants)
-    for need, step in steps.items():
-        yield follow(resources, machine.role, need, step)
+    rows = [follow(resources, machine.role, need, step) for need, step in steps.items()]
+    yield from rows
+    # The roles of a need are unknown if its way already ends before them.
+    unmet = [
+        row.need
+        for row in rows
+        if row.state is not State.OK and row.hops[-1].name not in ("role", "identity")
+    ]
+    yield follow(resources, machine.role, "rights",
+                 partial(rights.check_rights, grants=grants, unmet=unmet))  # fmt: skip
 
 
 # What the VM is given -----------------------------------------------------------------------------
@@ -101,7 +121,8 @@ def _given(trace: Trace, machine: Machine, fleet: list[Machine]) -> None:
             "given", f"BROADSIDE_AGENT_VM_SIZE is {reported}, the size {size.get('name')}"
         )
     for other in fleet:
-        for name in SHARED:
+        agents = "coordinator" not in (machine.role, other.role)
+        for name in (*SHARED, *(("BROADSIDE_AGENT_PORTS",) if agents else ())):
             theirs = other.environment.get(name)
             if environment.get(name) != theirs:
                 raise trace.fail(

@@ -6,6 +6,7 @@ from ipaddress import IPv4Network, ip_network
 from typing import Any, Final
 
 from tests.azure_emulator.resource_ids import group_of, references
+from tests.azure_emulator.service_limits import violations
 
 Resource = dict[str, Any]
 # Resources by id in lower case.
@@ -52,6 +53,8 @@ def refuse(store: Store, path: str, kind: str, body: Resource) -> None:
     """Check the rules of a kind, and raise :class:`Refused` on a violation."""
     _location(kind, body)
     _references(store, path, body)
+    for code, message in violations(store, path, kind, body):
+        raise Refused(400, code, message)
     if rule := _RULES.get(kind.lower().partition("/")[2]):
         rule(store, path, body)
 
