@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tests.azure_emulator.applied import applied, faults
 from tests.azure_emulator.range_cases import Case, plan_again
 from tests.azure_emulator.stage import Missing, Tools, find_tools, set_stage
-from tests.azure_emulator.whole import wants
 from tests.deploy_check.__main__ import SCHEMA, range_faults, read_files
 from tests.deploy_check.schema import Schema
 from tests.deploy_check.tools import AZURE
@@ -93,9 +93,8 @@ def broken(mistake: Mistake) -> dict[str, str]:
 def caught_by(mistake: Mistake, tools: Tools) -> str | None:
     """Return the detecting check and the start of its message, or None."""
     files = broken(mistake)
-    faults = list(range_faults(files, Schema.read(SCHEMA)))
-    if faults:
-        return f"deploy-check: {faults[0]}"
+    if rules := list(range_faults(files, Schema.read(SCHEMA))):
+        return f"deploy-check: {rules[0]}"
     with (
         tempfile.TemporaryDirectory(prefix="mistake-") as folder,
         set_stage(tools, Path(folder)) as stage,
@@ -106,7 +105,7 @@ def caught_by(mistake: Mistake, tools: Tools) -> str | None:
             lines = re.sub(r"\x1b\[[0-9;]*m", "", done.output).splitlines()
             text = next((line for line in lines if "Error: " in line), lines[-1])
             return f"up: {text.partition('Error: ')[2]}"
-        if result := list(wants(stage, set())):
+        if result := list(faults(applied(stage))):
             return f"after up: {result[0]}"
         for verb in ("up", "scale"):
             if verb == "scale" and (done := stage.broadside("scale", "5")).returncode:

@@ -10,7 +10,7 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -70,10 +70,12 @@ def shortages(
         nva_size = str(needs["nva_size"])
         counts[nva_size] = counts.get(nva_size, 0) + int(needs["nva_count"])
     offers = {size: _offer_of(sizes, size) for size in counts}
+    fleet_zones = set(needs.get("fleet_zones") or ())
     for size, offer in offers.items():
-        yield from _size_problems(size, offer, region)
+        used = fleet_zones if size == needs["vm_size"] else set()
+        yield from _size_problems(size, offer, region, used)
     zones = set(_zones(offers[needs["vm_size"]]))
-    for zone in sorted(set(needs.get("fleet_zones") or ()) - zones):
+    for zone in sorted(fleet_zones - zones):
         yield f"{needs['vm_size']} is not offered in zone {zone} of {region}; change fleet_zones"
     vcpus: Counter[str] = Counter()
     for size, offer in offers.items():
@@ -92,13 +94,27 @@ def _offer_of(sizes: Sequence[Record], size: str) -> Record | None:
     return next((offer for offer in sizes if offer["name"].lower() == size.lower()), None)
 
 
-def _size_problems(size: str, offer: Record | None, region: str) -> Iterator[str]:
+def _size_problems(size: str, offer: Record | None, region: str, zones: Set[str]) -> Iterator[str]:
+    """Yield the restrictions that concern the range: of its region, or of its zones.
+
+    Args:
+        size: VM size.
+        offer: Offer of the size, or None.
+        region: Region of the range.
+        zones: Zones in which the range has VMs of this size; empty for a regional deployment.
+    """
     if offer is None:
         yield f"{size} is not offered in {region}; use another vm_size or location"
         return
     for limit in offer.get("restrictions") or ():
+        where = region
+        if limit.get("type") == "Zone":
+            closed = zones & set((limit.get("restrictionInfo") or {}).get("zones") or ())
+            if not closed:
+                continue
+            where = f"zone {', '.join(sorted(closed))} of {region}"
         yield (
-            f"{size} in {region} is not available to this subscription "
+            f"{size} in {where} is not available to this subscription "
             f"({limit.get('reasonCode', 'unknown')}); request it: portal, Help + support, service "
             "and subscription limits"
         )

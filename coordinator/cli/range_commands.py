@@ -96,6 +96,7 @@ def up(  # noqa: PLR0913 - options
     backend: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
     bundle: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
     check: Annotated[bool, typer.Option("--check")] = False,
+    explain: Annotated[bool, typer.Option("--explain")] = False,
     yes: Yes = False,
     dry_run: DryRun = False,
     ready_within_s: Annotated[float, typer.Option("--timeout-s", min=0)] = READY_WITHIN_S,
@@ -109,6 +110,8 @@ def up(  # noqa: PLR0913 - options
         bundle: File broadside-bundle-VERSION.tar.gz of a release, which the VMs install; later
             commands use the same file. A checkout builds its own.
         check: Only print which quota or VM size the subscription lacks.
+        explain: Only print a table of what each VM of the applied range needs, and whether names,
+            routes, security groups, firewall rules, identities and roles permit it.
         ready_within_s: Seconds to wait until the agents and the coordinator are ready; 0 does not
             wait.
     """
@@ -123,6 +126,9 @@ def up(  # noqa: PLR0913 - options
     tf.run([*command, "init", "-input=false", *state], dry_run)
     if check:
         _check(directory, options)
+        return
+    if explain:
+        _explain(directory, dry_run)
         return
     if not dry_run:
         tf.store_variables(directory, options)
@@ -385,6 +391,23 @@ def _check(directory: Path, options: Sequence[str]) -> None:
         f"{plan['coordinator_size']} and {plan['public_addresses_count']} public addresses"
     )
     typer.echo("capacity units of a firewall have no quota, but can be exhausted in a region")
+
+
+def _explain(directory: Path, dry_run: bool) -> None:
+    """Walk the Terraform state, and exit if a VM cannot use what it needs."""
+    from broadside.coordinator.azure_range.terraform_state import read_state
+    from broadside.coordinator.azure_range.trace import State, table
+    from broadside.coordinator.azure_range.walk import walk
+
+    argv = [*tf.terraform(directory), "show", "-json"]
+    if dry_run:
+        tf.run(argv, dry_run)
+        return
+    rows = walk(read_state(json.loads(tf.read_output(argv))))
+    for line in table(rows):
+        typer.echo(line)
+    if broken := sum(row.state is State.BROKEN for row in rows):
+        exit_with_error(f"{broken} needs are not met; each line names the hop that breaks")
 
 
 # Parking ------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
+from tests.azure_emulator import range_mutants
 from tests.azure_emulator.day_one import follow
 from tests.azure_emulator.platform import plant_locked_hub
 from tests.azure_emulator.range_cases import (
@@ -47,7 +48,7 @@ def plays(arguments: argparse.Namespace) -> Iterator[tuple[str, Callable[[Stage]
     """Yield the cases by name."""
     all_ = [*examples(), *variants()]
     for case in all_:
-        yield case.name, lambda stage, case=case: live(stage, case)  # type: ignore[misc]
+        yield case.name, lambda stage, case=case: live(stage, case, store=arguments.store)  # type: ignore[misc]
     small = next(case for case in all_ if case.name == "scale-180g")
     yield "day-one", lambda stage: follow(stage, "From an empty subscription")
     yield "day-one-existing", day_one_existing
@@ -89,6 +90,12 @@ def _write_log(path: Path, stage: Stage) -> None:
     )
 
 
+def run_mutants(count: int, seed: int) -> int:
+    """Print the outcome of random changes, and return 1 if too many survive."""
+    score = range_mutants.run(count, seed, print_line)
+    return PASSED if score >= range_mutants.SCORE_MIN_RATIO else FAULTY
+
+
 def _end(number: int, _: object) -> None:
     """Stop once. A second signal must not interrupt the clean-up of the stages."""
     for item in _ENDS:
@@ -101,13 +108,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="tests.azure_emulator", description=__doc__)
     parser.add_argument("--only", action="append", help="a case's name; may come again")
     parser.add_argument("--kills", type=int, default=5, help="kills of each command")
-    parser.add_argument("--seed", type=int, default=int(time.time()), help="of the kills' moments")
+    parser.add_argument("--seed", type=int, default=int(time.time()), help="of kills and mutants")
     parser.add_argument("--jobs", type=int, default=2, help="cases at a time; most is waits")
     parser.add_argument("--keep", type=Path, help="folder for the files and logs of each case")
+    parser.add_argument("--mutants", type=int, help="change stored ranges; nothing is applied")
+    parser.add_argument("--store", action="store_true", help="store the applied states as fixtures")
     parser.add_argument("--log", action="store_true", help="log every request")
     arguments = parser.parse_args()
     if arguments.log:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    if arguments.mutants:
+        return run_mutants(arguments.mutants, arguments.seed)
     try:
         tools = find_tools()
     except Missing as missing:

@@ -6,6 +6,7 @@ from ipaddress import IPv4Network, ip_network
 from typing import Any, Final
 
 from tests.azure_emulator.resource_ids import group_of, references
+from tests.azure_emulator.service_limits import violations
 
 Resource = dict[str, Any]
 # Resources by id in lower case.
@@ -52,6 +53,8 @@ def refuse(store: Store, path: str, kind: str, body: Resource) -> None:
     """Check the rules of a kind, and raise :class:`Refused` on a violation."""
     _location(kind, body)
     _references(store, path, body)
+    for code, message in violations(store, path, kind, body):
+        raise Refused(400, code, message)
     if rule := _RULES.get(kind.lower().partition("/")[2]):
         rule(store, path, body)
 
@@ -112,7 +115,10 @@ def _references(store: Store, path: str, body: Resource) -> None:
             continue
         if "/providers/microsoft.keyvault/" in target.lower() or not _is_id(stem):
             continue
-        if not exists(store, stem) and stem.lower() != path.lower():
+        # A part of the resource itself.
+        if f"{stem.lower()}/".startswith(f"{path.lower()}/"):
+            continue
+        if not exists(store, stem):
             raise Refused(
                 400,
                 "InvalidResourceReference",

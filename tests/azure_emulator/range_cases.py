@@ -9,7 +9,17 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from tests.azure_emulator import platform, whole
+from broadside.coordinator.azure_range.walk import walk
+from tests.azure_emulator import platform, range_mutants
+from tests.azure_emulator.applied import (
+    FIXTURES,
+    applied,
+    faults,
+    granted,
+    read_fixture,
+    resources_of,
+    store_fixture,
+)
 from tests.azure_emulator.stage import Done, Stage
 from tests.deploy_check.tools import AZURE
 
@@ -161,8 +171,14 @@ def must(done: Done, step: str, code: int = 0) -> Done:
     return done
 
 
-def live(stage: Stage, case: Case) -> Report:
-    """Run up, plan, scale, plan and down, and raise :class:`Fault` if anything remains."""
+def live(stage: Stage, case: Case, *, store: bool = False) -> Report:
+    """Run up, plan, scale, plan and down, and raise :class:`Fault` if anything remains.
+
+    Args:
+        stage: Stage of the case.
+        case: The range.
+        store: Write the applied state as a fixture of the unit tests.
+    """
     report = Report(name=case.name)
 
     def step(name: str, done: Done) -> None:
@@ -176,8 +192,9 @@ def live(stage: Stage, case: Case) -> Report:
     step("up", up)
     all_ready(stage, up)
     report.resources_count = len(stage.subscription.snapshot()) - len(before)
-    if wanted := list(whole.wants(stage, set(before))):
-        raise Fault("\n".join(wanted))
+    if store:
+        store_fixture(stage, before, FIXTURES / f"{case.name}.json.xz")
+    walked(stage, case, before)
     step("plan", plan_again(stage, case))
     step("scale", stage.broadside("scale", str(case.instances)))
     _is_scaled(stage, case.instances)
@@ -188,6 +205,23 @@ def live(stage: Stage, case: Case) -> Report:
     nothing_left(stage, before)
     bodies_must_be_sound(stage, report)
     return report
+
+
+def walked(stage: Stage, case: Case, before: Mapping[str, str]) -> None:
+    """Walk the range, compare it with the stored one, and run ``up --explain``."""
+    resources = applied(stage, before)
+    if broken := list(faults(resources)):
+        raise Fault("\n".join(broken))
+    stored = granted(resources_of(read_fixture("other-appliance")))
+    if (roles := granted(resources)) != stored:
+        raise Fault(f"roles differ from the stored range: {roles} and {stored}")
+    if case.name in range_mutants.STATES:
+        there = {(row.role, row.need) for row in walk(resources_of(read_fixture(case.name)))}
+        if there != {(row.role, row.need) for row in walk(resources)}:
+            raise Fault(f"{case.name}: the stored range is out of date; use --store")
+    explained = must(stage.broadside("up", "--explain"), "up --explain")
+    if not explained.output.endswith("0 BROKEN\n"):
+        raise Fault(f"up --explain does not agree\n{explained.output}")
 
 
 def all_ready(stage: Stage, up: Done) -> None:

@@ -1,8 +1,8 @@
 """Azure identities, tokens and services with role checks on this host.
 
 Azurite accepts every token, so a relay needs to enforce the role assignments that the range's
-Terraform creates. To detect differences, the rehearsal compares them with the real assignments
-(``tests.azure_emulator.whole.RIGHTS``).
+Terraform creates. They are those of a stored range. The rehearsal compares them with the applied
+ones (``tests.azure_emulator.applied``).
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from broadside.lab.azurite import ACCOUNT, Azurite
 from broadside.lab.relay import Relay
 from broadside.lab.servicebus.access_tokens import issue_jwt
 from broadside.lab.tls_listener import by_tls
-from tests.azure_emulator.whole import RIGHTS
+from tests.azure_emulator.applied import granted, read_fixture, resources_of
 from tests.live.http_service import Answer, Asked, serving
 from tests.live.started import started
 from tests.live.tls_queue import JWT_KEY, tls_queue
@@ -41,7 +41,7 @@ _UPSTREAM_S: Final = 30.0
 
 def range_roles() -> dict[str, Roles]:
     """Return the roles that the range's Terraform assigns to each identity."""
-    return {identity: set(roles) for identity, roles in RIGHTS.items()}
+    return granted(resources_of(read_fixture("other-appliance")))
 
 
 @dataclass(kw_only=True)

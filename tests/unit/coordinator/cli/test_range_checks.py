@@ -1,8 +1,10 @@
-"""Tests for the boot status on the serial console."""
+"""Tests for sizes that are not available, and for the boot status on the serial console."""
+
+from typing import Any
 
 import pytest
 
-from broadside.coordinator.cli.range_checks import last_status
+from broadside.coordinator.cli.range_checks import last_status, shortages
 
 READY = '{"host": "c0", "stage": "ready", "at": "2026-11-26T12:00:00Z", "error": ""}'
 
@@ -23,3 +25,61 @@ READY = '{"host": "c0", "stage": "ready", "at": "2026-11-26T12:00:00Z", "error":
 def test_returns_the_newest_complete_status(console: str, stage: str | None) -> None:
     result = last_status(console)
     assert (result and result["stage"]) == stage
+
+
+def restriction(kind: str, zones: list[str]) -> dict[str, Any]:
+    """Return a restriction as ``az vm list-skus`` shows it."""
+    info = {"locations": ["eastus"], "zones": zones}
+    return {
+        "type": kind, "values": ["eastus"], "restrictionInfo": info,
+        "reasonCode": "NotAvailableForSubscription",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "closed", "fleet_zones", "expected"),
+    [
+        ("Location", [], [], "Standard_D4_v4 in eastus is not available"),
+        ("Zone", ["1", "2"], [], None),
+        ("Zone", ["1", "2"], ["3"], None),
+        ("Zone", ["1", "2"], ["2", "3"], "Standard_D4_v4 in zone 2 of eastus is not available"),
+    ],
+)
+def test_only_restrictions_of_the_range_count(
+    kind: str, closed: list[str], fleet_zones: list[str], expected: str | None
+) -> None:
+    sizes = [
+        {
+            "name": name, "family": "f", "capabilities": [{"name": "vCPUs", "value": "4"}],
+            "locationInfo": [{"zones": ["1", "2", "3"]}],
+            "restrictions": [restriction(kind, closed)] if name == "Standard_D4_v4" else [],
+        }
+        for name in ("Standard_D4_v4", "Standard_B2als_v2")
+    ]  # fmt: skip
+    needs = {
+        "location": "eastus", "vm_size": "Standard_D4_v4", "instances": 1, "nva_count": 0,
+        "coordinator_size": "Standard_B2als_v2", "fleet_zones": fleet_zones,
+        "public_addresses_count": 0,
+    }  # fmt: skip
+    found = list(
+        shortages(needs, compute=[], network=[], sizes=sizes, locations=[{"name": "eastus"}])
+    )
+    assert [line.partition(" to this")[0] for line in found] == ([expected] if expected else [])
+
+
+def test_a_restricted_zone_does_not_concern_the_coordinator() -> None:
+    sizes = [
+        {
+            "name": name, "family": "f", "capabilities": [{"name": "vCPUs", "value": "4"}],
+            "locationInfo": [{"zones": ["1"]}], "restrictions": [restriction("Zone", ["1"])],
+        }
+        for name in ("Standard_B2als_v2",)
+    ]  # fmt: skip
+    needs = {
+        "location": "eastus", "vm_size": "Standard_D4_v4", "instances": 1, "nva_count": 0,
+        "coordinator_size": "Standard_B2als_v2", "fleet_zones": [], "public_addresses_count": 0,
+    }  # fmt: skip
+    found = shortages(needs, compute=[], network=[], sizes=sizes, locations=[{"name": "eastus"}])
+    assert list(found) == [
+        "Standard_D4_v4 is not offered in eastus; use another vm_size or location"
+    ]

@@ -1,0 +1,110 @@
+"""Result of a walk: one row for each need of a VM, with its hops."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from broadside.coordinator.azure_range.resources import Resources
+
+
+class State(IntEnum):
+    """Result of a hop or row, in the order of severity."""
+
+    OK = 0
+    # The resource is not visible here, because another owner has it.
+    UNKNOWN = 1
+    # Another owner has to change a resource (see the Terraform output ``proposal``).
+    OWNER = 2
+    BROKEN = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hop:
+    """One step on the way to an endpoint, such as ``route`` or ``role``."""
+
+    name: str
+    state: State
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """Need of a VM with its hops. The walk ends at the first hop that is not OK."""
+
+    role: str
+    need: str
+    hops: Sequence[Hop]
+
+    @property
+    def state(self) -> State:
+        return max((hop.state for hop in self.hops), default=State.OK)
+
+    def __str__(self) -> str:
+        last = self.hops[-1]
+        if self.state is State.OK:
+            return f"{self.role}: {self.need}: ok"
+        return f"{self.role}: {self.need}: {last.name}: {last.text}"
+
+
+class Stop(Exception):
+    """End of a row at a hop that is not OK."""
+
+
+@dataclass(kw_only=True)
+class Trace:
+    """Hops of the current row."""
+
+    resources: Resources
+    hops: list[Hop] = field(default_factory=list)
+
+    def ok(self, name: str, text: str) -> None:
+        """Add a hop that works."""
+        self.hops.append(Hop(name=name, state=State.OK, text=text))
+
+    def fail(self, name: str, text: str, at: str = "") -> Stop:
+        """Add a hop that does not work, and return the exception that ends the row.
+
+        Args:
+            name: Name of the hop.
+            text: Measured value, and the expected one.
+            at: Id of the resource that has to change. Without it, the range has to change.
+        """
+        state = State.BROKEN
+        if at and self.resources.is_foreign(at):
+            state = State.OWNER if at.lower() in self.resources.by_id else State.UNKNOWN
+        self.hops.append(Hop(name=name, state=state, text=text))
+        return Stop()
+
+
+def follow(resources: Resources, role: str, need: str, steps: Callable[[Trace], None]) -> Row:
+    """Return the row of a need."""
+    trace = Trace(resources=resources)
+    try:
+        steps(trace)
+    except Stop:
+        pass
+    except (KeyError, ValueError, TypeError, AttributeError, IndexError) as error:
+        text = f"a value is missing or invalid: {error!r}"
+        trace.hops.append(Hop(name="given", state=State.BROKEN, text=text))
+    return Row(role=role, need=need, hops=tuple(trace.hops))
+
+
+_WORDS = {State.OK: "ok", State.UNKNOWN: "unknown", State.OWNER: "owner", State.BROKEN: "BROKEN"}
+
+
+def table(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield the lines of the table: VM role, need, result and hops."""
+    widths = [
+        max((len(getattr(row, name)) for row in rows), default=4) for name in ("role", "need")
+    ]
+    for row in rows:
+        hops = "; ".join(
+            f"{hop.name}: {hop.text}"
+            for hop in (row.hops if row.state is State.OK else row.hops[-1:])
+        )
+        before = " > ".join(hop.name for hop in row.hops[:-1])
+        if row.state is not State.OK and before:
+            hops = f"{before} > {hops}"
+        yield f"{row.role:{widths[0]}}  {row.need:{widths[1]}}  {_WORDS[row.state]:7}  {hops}"
+    counts = {state: sum(row.state is state for row in rows) for state in State}
+    yield ", ".join(f"{counts[state]} {_WORDS[state]}" for state in State)
