@@ -75,7 +75,7 @@ def print_json(value: object) -> None:
     """Print one JSON document on standard output."""
     # By name, because pydantic is slow to import.
     dump = getattr(value, "model_dump_json", None)
-    typer.echo(json.dumps(value, indent=2) if dump is None else dump(indent=2))
+    typer.echo(json.dumps(value, indent=2) if dump is None else dump(indent=2, by_alias=True))
 
 
 def read_secret(option: str, path: Path) -> str:

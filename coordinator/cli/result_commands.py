@@ -351,7 +351,7 @@ def reconciliation(session: Session, run_id: RunArgument, form: RowsOption = Non
     """
     result = session.call_run(run_id, lambda client, resolved: client.reconciliation(resolved))
     if form is not None and not session.as_json:
-        rows = [burst.model_dump(mode="json") for burst in result.bursts]
+        rows = [burst.answer_fields() for burst in result.bursts]
         print_rows(rows, form, model="broadside.coordinator.views.responses:BurstReconciliation")
         return
     session.show(result, _print_reconciliation)

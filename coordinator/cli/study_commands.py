@@ -357,7 +357,7 @@ def show(session: Session, study_id: StudyArgument, form: RowsOption = None) -> 
     if form is None:
         session.show(study, print_study)
     else:
-        rows = [result.model_dump(mode="json") for result in study.results]
+        rows = [result.answer_fields() for result in study.results]
         print_rows(rows, form, model="broadside.coordinator.studies.study:TrialResult")
 
 

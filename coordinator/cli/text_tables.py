@@ -10,7 +10,6 @@ from enum import Enum, StrEnum
 from typing import Annotated, Any, Final
 
 import typer
-from pydantic import BaseModel
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
@@ -19,6 +18,7 @@ from rich.text import Text
 from broadside.coordinator.cli.command_group import Output, print_json
 from broadside.coordinator.cli.terminal_text import one_line, write_bytes
 from broadside.coordinator.core import formatting
+from broadside.exchange.messages import Message
 
 # Width without a terminal, so that no row is wrapped.
 UNWRAPPED_WIDTH: Final = 100_000
@@ -118,7 +118,7 @@ class ListTable:
 
 def print_list(
     session: Output,
-    rows: Sequence[BaseModel],
+    rows: Sequence[Message],
     table: ListTable,
     *,
     form: RowsFormat | None = None,
@@ -145,7 +145,7 @@ def print_list(
             low_priority=table.low_priority,
         )
         return
-    dumped = [row.model_dump(mode="json", exclude=set(hidden)) for row in rows]
+    dumped = [row.answer_fields(*hidden) for row in rows]
     if extra is not None:
         dumped = [{**values, **extra(row)} for values, row in zip(dumped, rows, strict=True)]
     print_rows(dumped, form or RowsFormat.JSON, model=table.model, hidden=hidden)
