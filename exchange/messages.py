@@ -32,6 +32,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetJsonSchemaHandler,
     PlainSerializer,
     SerializationInfo,
     Strict,
@@ -262,6 +263,22 @@ class Message(BaseModel):
 
     # Handling of fields from a later version in stored rows, see docs/compatibility.md.
     unknown_fields: ClassVar[Literal["forbid", "ignore"]] = "forbid"
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: Any, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """Return the schema, in which fields that can be omitted are not required."""
+        schema = handler(core_schema)
+        model = handler.resolve_ref_schema(schema)
+        omitted = {
+            info.serialization_alias or name
+            for name, info in cls.model_fields.items()
+            if info.exclude_if is not None
+        }
+        if omitted and "required" in model:
+            model["required"] = [name for name in model["required"] if name not in omitted]
+        return schema
 
     def to_json(self, *, without: tuple[str, ...] = ()) -> str:
         """Return the JSON text to store or to send to another process.
