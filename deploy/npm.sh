@@ -1,10 +1,11 @@
 #!/bin/sh
 # npm.sh NAME installs the packages in deploy/NAME/package.json to .tools/NAME. Azurite is
 # Microsoft's emulator of Azure Storage, which is used for tables in the lab. servicebus-js is
-# Microsoft's JavaScript SDK, which is used to test the broker of the lab. The script uses the Node
-# from the locked packages in .venv. All packages are pinned by hash in
-# deploy/NAME/package-lock.json, which does not have the name of a registry. If nothing is missing,
-# this is fast. If it fails, it prints a line and exits with 1.
+# Microsoft's JavaScript SDK, which is used to test the broker of the lab. typescript-client
+# generates and compiles a TypeScript client of the API for a test. The script uses the Node from
+# the locked packages in .venv. All packages are pinned by hash in deploy/NAME/package-lock.json,
+# which does not have the name of a registry. If nothing is missing, this is fast. If it fails, it
+# prints a line and exits with 1.
 set -eu
 cd "$(dirname "$0")/.."
 

@@ -103,6 +103,7 @@ if [ "${1-}" = all ]; then
     { BROADSIDE_BRING_GO=1 sh deploy/go.sh vegeta && sh deploy/go.sh kubernetes actionlint; } ||
         say "without vegeta no http and https engine runs here, without the others deploy-check leaves files out" &
     bring npm servicebus-js "the lab's broker goes without the JavaScript SDK's opinion" &
+    bring npm typescript-client "the test of the TypeScript client will fail" &
 fi
 # Table Storage for Azure in the lab.
 bring npm azurite "its tests and --fabric azure-local will not run"

@@ -22,7 +22,7 @@ from enum import StrEnum
 from functools import cache
 from ipaddress import IPv6Address, ip_address, ip_network
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final, Literal, get_args
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, get_args
 
 from pydantic import (
     AfterValidator,
@@ -32,6 +32,9 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetJsonSchemaHandler,
+    PlainSerializer,
+    SerializationInfo,
     Strict,
     StrictBool,
     StringConstraints,
@@ -178,6 +181,42 @@ Port = Annotated[int, Field(ge=1, le=65_535)]
 Ports = Annotated[tuple[Port, ...], Field(max_length=4_096)]
 # Index of a burst or pair, with five digits in keys.
 Index = Annotated[int, Field(ge=0, le=99_999)]
+
+# Validation context of an answer.
+_ANSWER: Final = "answer"
+
+
+def _read_number(value: int | None, info: ValidationInfo) -> int | None:
+    return value - 1 if info.context == _ANSWER and value is not None else value
+
+
+def _write_number(value: int | None, info: SerializationInfo) -> int | None:
+    return value + 1 if info.by_alias and value is not None else value
+
+
+_NUMBER: Final = Field(
+    ge=0,
+    le=99_999,
+    validation_alias=AliasChoices("burst_index", "burst"),
+    serialization_alias="burst",
+    description="Number of the burst, from 1",
+)
+
+# Index of a burst, from 0. Answers of the API, commands and files have the number of the burst
+# instead, from 1, in a field named ``burst``. It is converted only here.
+BurstIndex = Annotated[
+    int,
+    _NUMBER,
+    AfterValidator(_read_number),
+    PlainSerializer(_write_number, return_type=Annotated[int, Field(ge=1)]),
+]
+OptionalBurstIndex = Annotated[
+    int | None,
+    _NUMBER,
+    AfterValidator(_read_number),
+    PlainSerializer(_write_number, return_type=Annotated[int, Field(ge=1)] | None),
+]
+
 # Strict numbers, which do not accept text or booleans. An integer must fit a 64-bit column.
 Integer = Annotated[int, Strict(), Field(ge=-(2**63), lt=2**63)]
 Number = Annotated[float, Strict()]
@@ -207,6 +246,10 @@ def renamed(name: str, *former: str) -> Any:
     return Field(validation_alias=AliasChoices(name, *former))
 
 
+# Index of a burst in a field named ``index`` of a model of the burst itself.
+OwnBurstIndex = Annotated[BurstIndex, renamed("index", "burst")]
+
+
 def former_names(field: Any) -> frozenset[str]:
     """Return all names under which a field with :func:`renamed` is read, or an empty set."""
     alias = field.validation_alias
@@ -220,6 +263,22 @@ class Message(BaseModel):
 
     # Handling of fields from a later version in stored rows, see docs/compatibility.md.
     unknown_fields: ClassVar[Literal["forbid", "ignore"]] = "forbid"
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: Any, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """Return the schema, in which fields that can be omitted are not required."""
+        schema = handler(core_schema)
+        model = handler.resolve_ref_schema(schema)
+        omitted = {
+            info.serialization_alias or name
+            for name, info in cls.model_fields.items()
+            if info.exclude_if is not None
+        }
+        if omitted and "required" in model:
+            model["required"] = [name for name in model["required"] if name not in omitted]
+        return schema
 
     def to_json(self, *, without: tuple[str, ...] = ()) -> str:
         """Return the JSON text to store or to send to another process.
@@ -236,6 +295,31 @@ class Message(BaseModel):
         """Return the output of :meth:`to_json` as a dictionary."""
         fields: dict[str, Any] = json.loads(self.to_json())
         return fields
+
+    def answer_json(self) -> str:
+        """Return the JSON text of an answer, with burst numbers from 1."""
+        return self.model_dump_json(by_alias=True)
+
+    def answer_fields(self, *exclude: str) -> dict[str, Any]:
+        """Return the JSON fields of an answer, with burst numbers from 1.
+
+        Args:
+            exclude: Names of fields to omit.
+        """
+        return self.model_dump(mode="json", by_alias=True, exclude=set(exclude))
+
+    @classmethod
+    def parse_answer(cls, value: Any) -> Self:
+        """Parse an answer with burst numbers from 1. Fields of a later version are ignored.
+
+        Args:
+            value: JSON text or parsed JSON.
+
+        Raises:
+            ValueError: The answer does not have this type.
+        """
+        parse = cls.model_validate_json if isinstance(value, str) else cls.model_validate
+        return parse(value, extra="ignore", context=_ANSWER)
 
 
 class AgentMessage(Message):
@@ -1065,7 +1149,7 @@ class BurstEnd(Message):
         saved_usd: Estimated cost of the rest of the burst at real scale, or None if unknown.
     """
 
-    burst_index: Index
+    burst_index: BurstIndex
     at: UtcDatetime
     cause: EndCause
     reason: Text

@@ -205,7 +205,7 @@ class Serving:
             if time.monotonic() > end_s:
                 raise TimeoutError(f"run {run_id}: no verdict within {within_s:.0f} s")
             time.sleep(0.3)
-        return RunSummary.model_validate(answer)
+        return RunSummary.parse_answer(answer)
 
     def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> httpx.Response:
         headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}

@@ -27,7 +27,7 @@ class Drawing:
     async def answer(self, chart: Chart | StudyChart) -> Response:
         """Return a chart as JSON or SVG, depending on ``Accept``."""
         if chosen_format(self.accept, (JSON, SVG)) == JSON:
-            return Response(chart.model_dump_json(), media_type=JSON, headers={"Vary": "Accept"})
+            return Response(chart.answer_json(), media_type=JSON, headers={"Vary": "Accept"})
         height = self.height or height_of(chart.figure, self.width)
         size: dict[str, Any] = {"width": self.width, "height": height, "theme": self.theme}
         drawn = await asyncio.to_thread(standalone, chart.figure, **size)

@@ -50,7 +50,7 @@ async def report_answer(
     """
     media_type = chosen_format(accept, (_HTML, JSON)) if format is None else None
     if media_type == JSON or format is ReportFormat.JSON:
-        return Response(report.model_dump_json(), media_type=JSON, headers=VARY_ACCEPT)
+        return Response(report.answer_json(), media_type=JSON, headers=VARY_ACCEPT)
     return Response(
         await asyncio.to_thread(page),
         media_type=_HTML,

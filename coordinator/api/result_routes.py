@@ -24,7 +24,7 @@ from broadside.coordinator.views.responses import (
 )
 from broadside.coordinator.views.tables.formats import FORMATS, JSON, chosen_format
 from broadside.coordinator.views.tables.stored_tables import SecondsOf, SeriesQuery, series_body
-from broadside.exchange.messages import Message, RunId, UtcDatetime
+from broadside.exchange.messages import BurstIndex, Message, RunId, UtcDatetime
 
 router = make_router("results", "/v1/runs/{run_id}")
 
@@ -48,7 +48,7 @@ class Series(Message):
     """Seconds of a burst by column, with one row per bin, flow and (optionally) pair."""
 
     run_id: RunId
-    burst_index: int
+    burst_index: BurstIndex
     planned_start_at: UtcDatetime
     resolution_s: int
     of: SecondsOf

@@ -134,7 +134,7 @@ class ApiClient(Operations):
         model = pkgutil.resolve_name(f"broadside.{kind}")
         try:
             # Ignore fields that a later version has added.
-            return model.model_validate(value, extra="ignore")
+            return model.parse_answer(value)
         except (ValueError, RecursionError) as error:
             raise self._unexpected(f"not a {model.__name__}") from error
 

@@ -175,7 +175,7 @@ def report(summary: RunSummary, lab: "Lab") -> Mapping[str, Any]:
         "rates": f"as measured in a {formatting.lab(summary.scale)}; "
         "real_* fields are multiplied by the scale",
         "lab_limits": list(lab.limits),
-        **summary.model_dump(mode="json"),
+        **summary.answer_fields(),
     }
 
 

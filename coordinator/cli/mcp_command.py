@@ -202,4 +202,4 @@ def _filters(**values: Any) -> dict[str, object]:
 def _json(value: object) -> str:
     from pydantic import TypeAdapter
 
-    return TypeAdapter(type(value)).dump_json(value).decode()
+    return TypeAdapter(type(value)).dump_json(value, by_alias=True).decode()

@@ -522,7 +522,7 @@ class Operations:
         )
         report = await asyncio.to_thread(build, source)
         if format == "json":
-            return report.model_dump_json().encode()
+            return report.answer_json().encode()
         return (await asyncio.to_thread(html, report, source)).encode()
 
     @Route("GET /v1/runs/{run_id}/export", bytes, is_slow=True)
@@ -626,7 +626,7 @@ class Operations:
 
         report = build_study(await self._studies.read(study_id), self._coordinator.now())
         if format == "json":
-            return report.model_dump_json().encode()
+            return report.answer_json().encode()
         return (await asyncio.to_thread(study_html, report)).encode()
 
     @Route("POST /v1/studies/{study_id}/abort", _STUDY, status=202)

@@ -76,7 +76,7 @@ def save_chart(
     from broadside.coordinator.views.charts.svg import standalone
 
     if output.suffix == ".json":
-        save(chart.model_dump_json().encode(), output)
+        save(chart.answer_json().encode(), output)
         return
     if output.suffix not in (".svg", ".png"):
         exit_usage(f"--file {output}: use the extension .png, .svg or .json")

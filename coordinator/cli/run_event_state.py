@@ -58,21 +58,21 @@ class RunEventState:
         """
         match name:
             case "status":
-                status = LiveStatus.model_validate_json(data, extra="ignore")
+                status = LiveStatus.parse_answer(data)
                 self._select_burst(status.burst.index)
                 self.status = status
             case "figures":
-                figures = LiveFigures.model_validate_json(data, extra="ignore")
+                figures = LiveFigures.parse_answer(data)
                 self._select_burst(figures.burst_index)
                 self.figures = figures
             case "seconds":
-                self._add_seconds(LiveSeconds.model_validate_json(data, extra="ignore"))
+                self._add_seconds(LiveSeconds.parse_answer(data))
             case "ledger":
-                ledger = LiveLedger.model_validate_json(data, extra="ignore")
+                ledger = LiveLedger.parse_answer(data)
                 self._select_burst(ledger.burst_index)
                 self.ledger = ledger
             case "finding":
-                update = LiveFinding.model_validate_json(data, extra="ignore")
+                update = LiveFinding.parse_answer(data)
                 self._select_burst(update.burst_index)
                 if update.finding is None:
                     self.findings.pop(update.id, None)
@@ -81,7 +81,7 @@ class RunEventState:
             case "summary":
                 self.over = True
                 self.findings = {
-                    values["id"]: Finding.model_validate(values, extra="ignore")
+                    values["id"]: Finding.parse_answer(values)
                     for values in json.loads(data)["findings"]
                 }
 

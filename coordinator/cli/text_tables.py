@@ -11,7 +11,6 @@ from enum import Enum
 from typing import Any, Final
 
 import typer
-from pydantic import BaseModel
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
@@ -20,6 +19,7 @@ from rich.text import Text
 from broadside.coordinator.cli.command_group import Output, OutputFormat, print_document
 from broadside.coordinator.cli.terminal_text import is_unwrapped, one_line, write_bytes
 from broadside.coordinator.core import formatting
+from broadside.exchange.messages import Message
 
 # Width without a terminal, so that no row is wrapped.
 UNWRAPPED_WIDTH: Final = 100_000
@@ -101,7 +101,7 @@ class ListTable:
 
 def print_list(
     session: Output,
-    rows: Sequence[BaseModel],
+    rows: Sequence[Message],
     table: ListTable,
     *,
     extra: Callable[[Any], Mapping[str, Any]] | None = None,
@@ -123,7 +123,7 @@ def print_list(
         texts = [cells(row, columns) for row in rows]
         print_table("", list(columns), texts, low_priority=table.low_priority)
         return
-    dumped = [row.model_dump(mode="json", exclude=set(table.hidden)) for row in rows]
+    dumped = [row.answer_fields(*table.hidden) for row in rows]
     if extra is not None:
         dumped = [{**values, **extra(row)} for values, row in zip(dumped, rows, strict=True)]
     if session.output in (OutputFormat.JSON, OutputFormat.YAML):
@@ -155,11 +155,11 @@ def print_rows(
     first = next(iter(rows), None)
     if model is not None:
         specs = column_specs(pkgutil.resolve_name(model))
-    elif isinstance(first, BaseModel):
+    elif isinstance(first, Message):
         specs = column_specs(type(first))
     else:
         specs = text_specs(rows)
-    dumped = [row.model_dump(mode="json") if isinstance(row, BaseModel) else row for row in rows]
+    dumped = [row.answer_fields() if isinstance(row, Message) else row for row in rows]
     columns = columns_of(dumped, [spec for spec in specs if spec.path[0] not in hidden])
     write_bytes(render(Format(output).media_type, {}, columns))
 

@@ -18,7 +18,7 @@ from pydantic import Field, StringConstraints, model_validator
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.formatting import Unit, quantity_text
 from broadside.coordinator.core.quantities import parse_ratio, parse_time
-from broadside.exchange.messages import Control, Message, UtcDatetime
+from broadside.exchange.messages import BurstIndex, Control, Message, UtcDatetime
 
 GUARDS_MAX_COUNT: Final = 16
 # Values from the probes of the agents, which cross the device.
@@ -383,7 +383,7 @@ class GuardStop(Message):
         took_s: Time from the breach to the end of the last engine, in seconds.
     """
 
-    burst_index: int
+    burst_index: BurstIndex
     guard_index: int | None = None
     reason: str
     is_before_start: bool = False

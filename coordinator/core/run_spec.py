@@ -29,6 +29,7 @@ from broadside.exchange.messages import (
     Identifier,
     Job,
     Message,
+    OwnBurstIndex,
     RawPolicy,
     RunId,
     Traffic,
@@ -311,7 +312,7 @@ class Pair(Message):
 class Burst(Message):
     """A planned time at which all pairs start."""
 
-    index: int
+    index: OwnBurstIndex
     planned_start_at: UtcDatetime
     # Seconds of measured traffic.
     duration_s: int

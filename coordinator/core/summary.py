@@ -14,10 +14,12 @@ from broadside.coordinator.core import formatting
 from broadside.coordinator.core.guards import GuardReport
 from broadside.coordinator.core.metrics import Layer
 from broadside.exchange.messages import (
+    BurstIndex,
     EndCause,
     Flow,
     Message,
     OutageKind,
+    OwnBurstIndex,
     RunId,
     Side,
     UtcDatetime,
@@ -508,7 +510,7 @@ class Disruption(Message):
     """Disruption of one or more pairs at one time. An absence can last for many bursts."""
 
     kind: DisruptionKind
-    burst_index: int
+    burst_index: BurstIndex
     # Number of consecutive bursts, starting with that one.
     bursts_count: int = 1
     # Start of the first event.
@@ -1034,7 +1036,7 @@ class Course(Message):
 class BurstCourse(Message):
     """Values of one burst that are needed for the trends of a run."""
 
-    index: int
+    index: OwnBurstIndex
     planned_start_at: UtcDatetime
     received_bits_per_second: float | None = None
     rtt_mean_s: float | None = None
@@ -1190,7 +1192,7 @@ def describe_change(change: UnitChange) -> str:
 class BurstSummary(Message):
     """Result of one burst. Rates are received payload as measured, unless noted otherwise."""
 
-    index: int
+    index: OwnBurstIndex
     planned_start_at: UtcDatetime
     planned_end_at: UtcDatetime
     duration_s: int

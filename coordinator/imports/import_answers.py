@@ -18,6 +18,7 @@ from broadside.exchange.messages import (
     EngineReport,
     FlowTotals,
     Message,
+    OwnBurstIndex,
     Protocol,
     RunId,
     Side,
@@ -59,7 +60,7 @@ class FileResult(Message):
 class ImportedBurst(Message):
     """One burst of an import, in short."""
 
-    index: int
+    index: OwnBurstIndex
     planned_start_at: UtcDatetime
     duration_s: int
     files: tuple[str, ...]
@@ -98,7 +99,7 @@ class OriginalBurst(Message):
     ``completeness_ratio`` counts pair-seconds that were on time.
     """
 
-    index: int
+    index: OwnBurstIndex
     planned_start_at: UtcDatetime
     # None if the table has no durations.
     duration_s: float | None

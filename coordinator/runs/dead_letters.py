@@ -11,7 +11,14 @@ from typing import Final
 from pydantic import ValidationError
 
 from broadside.coordinator.request_errors import CannotResend, UnknownDeadLetter
-from broadside.exchange.messages import Claim, Job, Message, UtcDatetime, pair_name
+from broadside.exchange.messages import (
+    Claim,
+    Job,
+    Message,
+    OptionalBurstIndex,
+    UtcDatetime,
+    pair_name,
+)
 from broadside.exchange.ports import DeadLetter, JobQueue
 from broadside.exchange.records import Records
 
@@ -60,7 +67,7 @@ class DeadJob(Message):
     dead_at: UtcDatetime | None = None
     # None, here and in the three fields below, if the body is not a job.
     run_id: str | None = None
-    burst_index: int | None = None
+    burst_index: OptionalBurstIndex = None
     pair_index: int | None = None
     # Address and port of the pair's server.
     target: str | None = None

@@ -337,7 +337,7 @@ class Feed:
         events = [("begin", json.dumps({"feed": self._name}))] if seen == 0 else []
         if status is not None and status[0] > seen:
             status_now = status[1].model_copy(update={"now": self._coordinator.now()})
-            events.append(("status", status_now.model_dump_json()))
+            events.append(("status", status_now.answer_json()))
         return events
 
     def _events_since(self, seen: int) -> list[tuple[str, str]]:
@@ -349,18 +349,18 @@ class Feed:
             new = [second for second in known if shown.seconds_at.get(second, 0) > seen]
             for place in range(0, len(new), SECONDS_A_MESSAGE):
                 part = new[place : place + SECONDS_A_MESSAGE]
-                events.append(("seconds", seconds_message(shown.picture, part).model_dump_json()))
+                events.append(("seconds", seconds_message(shown.picture, part).answer_json()))
             if shown.picture.figures is not None and shown.figures_at > seen:
-                events.append(("figures", shown.picture.figures.model_dump_json()))
+                events.append(("figures", shown.picture.figures.answer_json()))
         if shown.ledger is not None and shown.ledger[0] > seen:
-            events.append(("ledger", shown.ledger[1].model_dump_json()))
+            events.append(("ledger", shown.ledger[1].answer_json()))
         index = 0 if shown.picture is None else shown.picture.burst_index
         for name, (poll, finding) in shown.findings.items():
             if poll > seen and not (finding is None and seen == 0):
                 message = LiveFinding(burst_index=index, id=name, finding=finding)
-                events.append(("finding", message.model_dump_json()))
+                events.append(("finding", message.answer_json()))
         if shown.summary is not None and shown.summary[0] > seen:
-            events.append(("summary", explained_summary(shown.summary[1]).model_dump_json()))
+            events.append(("summary", explained_summary(shown.summary[1]).answer_json()))
         return events
 
 

@@ -19,7 +19,15 @@ from broadside.coordinator.core.summary import (
     Verdict,
     canonical,
 )
-from broadside.exchange.messages import Endpoint, Message, Outcome, Phase, RunId, UtcDatetime
+from broadside.exchange.messages import (
+    BurstIndex,
+    Endpoint,
+    Message,
+    Outcome,
+    Phase,
+    RunId,
+    UtcDatetime,
+)
 
 DIFFERENCES_MAX_COUNT: Final = 20
 
@@ -155,7 +163,7 @@ class ExplainedSummary(RunSummary):
 class BurstReconciliation(Message):
     """Reconciliation of one burst."""
 
-    burst_index: int
+    burst_index: BurstIndex
     planned_start_at: UtcDatetime
     # None if no firewall counter sample overlaps the burst.
     reconciliation: Reconciliation | None

@@ -17,8 +17,8 @@ const COLUMNS = [
 ];
 
 export class BurstData {
-  constructor(burstIndex, pairsCount, totalSeconds) {
-    this.burstIndex = burstIndex;
+  constructor(burst, pairsCount, totalSeconds) {
+    this.burst = burst;
     this.pairsCount = pairsCount;
     // Planned seconds, including the warm-up.
     this.totalSeconds = totalSeconds;

@@ -17,8 +17,8 @@ export function burstsTable(runId, bursts, targetLayer) {
     ["Device counter", (burst) => rate(burst.firewall_bits_per_second), FIGURE],
     ["Residual", (burst) => percent(burst.reconciliation?.residual_ratio, 2, true), FIGURE],
   ];
-  const link = ({ index }) =>
-    h("a", { href: `#/run/${runId}/burst/${index + 1}` }, String(index + 1));
+  const link = ({ burst }) =>
+    h("a", { href: `#/run/${runId}/burst/${burst}` }, String(burst));
   const pairs = (burst) => `${count(burst.pairs_measured)} of ${count(burst.pairs_planned)}`;
   const columns = [
     ["Burst", link, FIGURE],

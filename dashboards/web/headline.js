@@ -78,8 +78,8 @@ export class Headline {
     this.element.append(this.more);
   }
 
-  draw({ status, figures, summary, ledger, data, burstIndex }) {
-    const whole = summary && burstIndex === null;
+  draw({ status, figures, summary, ledger, data, burst }) {
+    const whole = summary && burst === null;
     const of = whole ? summary : (figures?.summary ?? null);
     const scale = status.scale;
     const states = whole || figures?.final ? {} : (figures?.states ?? {});

@@ -43,9 +43,9 @@ function unavailable({ bursts, reconciliation }, data) {
     latency: !bursts.some(({ latency }) => latency),
     throughput: !data.has("fleet_bits_per_second"),
     heatmap: !data.hasPairs || !data.knowsCells,
-    pairs: !known(bursts[data.burstIndex]?.[RECEIVED]),
+    pairs: !known(bursts[data.burst - 1]?.[RECEIVED]),
     band: !data.has("pair_p50_bits_per_second"),
-    starts: !bursts[data.burstIndex] || bursts[data.burstIndex].start_error_max_s === null,
+    starts: !bursts[data.burst - 1] || bursts[data.burst - 1].start_error_max_s === null,
     cpu: !data.has("client_cpu_ratio") && !data.has("server_cpu_ratio"),
     rtt: !data.has("rtt_mean_s"),
     retransmits: !data.has("retransmits_count"),
@@ -54,7 +54,7 @@ function unavailable({ bursts, reconciliation }, data) {
 }
 
 // The card is open for an imported run, because its page has little else.
-export function reportCharts(runId, burstIndex, { status, summary, data }) {
+export function reportCharts(runId, burst, { status, summary, data }) {
   const body = h("div.figures-grid");
   const element = h(
     "details.card.figures-of-report",
@@ -74,12 +74,12 @@ export function reportCharts(runId, burstIndex, { status, summary, data }) {
       const missing = unavailable(summary, data);
       const entries = charts
         .filter(
-          ({ name, kind }) => (kind === "burst" || burstIndex === null) && !missing.includes(name),
+          ({ name, kind }) => (kind === "burst" || burst === null) && !missing.includes(name),
         )
         .toSorted((a, b) => (b.kind === "run") - (a.kind === "run"));
       body.replaceChildren();
       for (const entry of entries) {
-        const query = entry.kind === "burst" ? `?burst=${data.burstIndex + 1}` : "";
+        const query = entry.kind === "burst" ? `?burst=${data.burst}` : "";
         if (drawnTheme !== current) return;
         await draw(body, entry, `/v1/runs/${runId}/charts/${entry.name}${query}`, "h3").catch(
           (problem) => {

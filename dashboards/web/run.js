@@ -25,8 +25,8 @@ const IMPORTED = {
 };
 
 export function runView(main, [runId, burstNumber], { operator }) {
-  const burstIndex = burstNumber === undefined ? null : Number(burstNumber) - 1;
-  const view = new RunView(main, { runId, burstIndex, operator });
+  const burst = burstNumber === undefined ? null : Number(burstNumber);
+  const view = new RunView(main, { runId, burst, operator });
   return () => view.close();
 }
 
@@ -47,14 +47,14 @@ class RunView {
   #appliedMs = 0;
   #reportCharts = null;
 
-  constructor(main, { runId, burstIndex, operator }) {
-    Object.assign(this, { runId, burstIndex });
+  constructor(main, { runId, burst, operator }) {
+    Object.assign(this, { runId, burst });
     const cursor = new Cursor(() => this.#drawSoon());
-    this.head = new RunHead({ runId, burstIndex, operator, onabort: () => this.#abort() });
+    this.head = new RunHead({ runId, burst, operator, onabort: () => this.#abort() });
     this.headline = new Headline();
     this.heat = new HeatMap(cursor);
     this.charts = new RunCharts(cursor);
-    this.aside = new RunAside(burstIndex);
+    this.aside = new RunAside(burst);
     this.report = h("div");
     this.units = h("div", { hidden: true });
     this.#lay(main);
@@ -135,7 +135,7 @@ class RunView {
   // Events from the stream ----------------------------------------------------------------------
 
   #listen() {
-    const query = this.burstIndex === null ? "" : `?burst=${this.burstIndex + 1}`;
+    const query = this.burst === null ? "" : `?burst=${this.burst}`;
     this.stream = new Stream(`/v1/runs/${this.runId}/events${query}`, {
       onevent: (name, message) => {
         const began = performance.now();
@@ -166,14 +166,14 @@ class RunView {
       const before = this.#state.status;
       this.#clockShiftMs = new Date(message.now) - Date.now();
       this.#state.status = message;
-      if (before?.burst.index !== message.burst.index) this.#beginBurst(message);
+      if (before?.burst.burst !== message.burst.burst) this.#beginBurst(message);
       if (!before) this.#readPrice();
       if (before && before.state !== message.state) announce(`The run is ${message.state}`);
       this.head.show(this.#state, this.#now());
     },
     seconds: (message) => {
       const { data } = this.#state;
-      if (data?.burstIndex !== message.burst_index) return;
+      if (data?.burst !== message.burst) return;
       const wasKnown = data.knownS;
       this.heat.touch(data.apply(message));
       // Cells that were pending can be missing now, so these need to be drawn again.
@@ -211,7 +211,7 @@ class RunView {
 
   #beginBurst({ burst, pairs_count, duration_s, omit_s }) {
     const state = this.#state;
-    state.data = new BurstData(burst.index, pairs_count, duration_s + omit_s);
+    state.data = new BurstData(burst.burst, pairs_count, duration_s + omit_s);
     state.figures = null;
     state.ledger = null;
     state.findings.clear();
@@ -223,11 +223,11 @@ class RunView {
 
   #showReport() {
     if (this.#reportCharts) return;
-    this.#reportCharts = reportCharts(this.runId, this.burstIndex, this.#state);
+    this.#reportCharts = reportCharts(this.runId, this.burst, this.#state);
     fill(this.report, this.#reportCharts.element);
     const { bursts, target_layer: layer } = this.#state.summary;
-    this.bursts.hidden = bursts.length < 2 || this.burstIndex !== null;
-    const shown = bursts.find(({ index }) => index === this.#state.status.burst.index);
+    this.bursts.hidden = bursts.length < 2 || this.burst !== null;
+    const shown = bursts.find(({ burst }) => burst === this.#state.status.burst.burst);
     this.units.hidden = shown === undefined;
     if (shown) fill(this.units, unitLanes(shown.units));
     if (!this.bursts.hidden) fill(this.bursts, burstsTable(this.runId, bursts, layer));
@@ -248,7 +248,7 @@ class RunView {
     const state = this.#state;
     if (!state.status || !state.data) return;
     const began = performance.now();
-    this.headline.draw({ ...state, burstIndex: this.burstIndex });
+    this.headline.draw({ ...state, burst: this.burst });
     this.charts.draw(state);
     this.heat.draw();
     this.#sayAbsent(state);

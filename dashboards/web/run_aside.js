@@ -23,8 +23,8 @@ function inOrder(findings) {
 }
 
 export class RunAside {
-  constructor(burstIndex) {
-    this.burstIndex = burstIndex;
+  constructor(burst) {
+    this.burst = burst;
     this.findings = h("ul.findings");
     this.facts = h("dl.facts-list");
     this.untold = h(
@@ -45,7 +45,7 @@ export class RunAside {
 
   showFindings(state) {
     const { summary, findings } = state;
-    const whole = summary && this.burstIndex === null;
+    const whole = summary && this.burst === null;
     const reason = whole ? summary.reason : state.figures?.reason;
     const all = whole ? summary.findings : inOrder([...findings.values()]);
     // The reason is shown above the figures.

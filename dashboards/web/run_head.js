@@ -13,8 +13,8 @@ export const isOver = ({ summary, status }) =>
   summary !== null || (status !== null && OVER.includes(status.state));
 
 export class RunHead {
-  constructor({ runId, burstIndex, operator, onabort }) {
-    Object.assign(this, { runId, burstIndex, operator, onabort });
+  constructor({ runId, burst, operator, onabort }) {
+    Object.assign(this, { runId, burst, operator, onabort });
     this.stale = h("p.stale", { hidden: true, role: "status" });
     this.problem = h("div");
     // Warnings of the launch. They are below the figures.
@@ -63,7 +63,7 @@ export class RunHead {
 
   // Show why the run, or the burst that is shown, has its verdict, and what to do.
   showReason({ summary, figures }) {
-    const of = this.burstIndex === null ? summary : figures;
+    const of = this.burst === null ? summary : figures;
     this.reason.hidden = !of?.reason;
     if (this.reason.hidden) return;
     refill(this.reason, [of.reason, of.next_step], () => [
@@ -123,18 +123,18 @@ export class RunHead {
   #showBursts(state) {
     const { status } = state;
     if (status.bursts_count < 2) return;
-    const index = status.burst.index;
+    const { burst } = status.burst;
     const to = (number, name) =>
       number >= 1 && number <= status.bursts_count
         ? h("a.button", { href: `#/run/${this.runId}/burst/${number}` }, name)
         : h("span.button.off", { "aria-disabled": "true" }, name);
     const whole = isOver(state) ? "Complete run" : "Watch the run";
-    refill(this.bursts, [index, status.bursts_over_count, whole], () => [
-      to(index, "Previous"),
-      h("strong", `Burst ${index + 1} of ${count(status.bursts_count)}`),
-      to(index + 2, "Next"),
+    refill(this.bursts, [burst, status.bursts_over_count, whole], () => [
+      to(burst - 1, "Previous"),
+      h("strong", `Burst ${burst} of ${count(status.bursts_count)}`),
+      to(burst + 1, "Next"),
       h("span.quiet", `${count(status.bursts_over_count)} of ${count(status.bursts_count)} finished`),
-      this.burstIndex === null ? null : h("a", { href: `#/run/${this.runId}` }, whole),
+      this.burst === null ? null : h("a", { href: `#/run/${this.runId}` }, whole),
     ]);
   }
 }

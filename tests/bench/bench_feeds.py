@@ -57,7 +57,7 @@ async def feed_of(options: list[str]) -> tuple[dict[int, list[Shown]], dict[int,
     summary = json.loads(await reading)
     await demo.wait()
     assert following is not None
-    stored = {b["index"]: b["reconciliation"]["residual_ratio"] for b in summary["bursts"]}
+    stored = {b["burst"] - 1: b["reconciliation"]["residual_ratio"] for b in summary["bursts"]}
     return await following, stored
 
 
@@ -67,7 +67,7 @@ async def _follow(url: str, run_id: str) -> dict[int, list[Shown]]:
         async for event in client.events(run_id):
             if event.name != "figures":
                 continue
-            figures = LiveFigures.model_validate_json(event.data)
+            figures = LiveFigures.parse_answer(event.data)
             reconciliation = figures.summary.reconciliation
             if reconciliation is None or reconciliation.residual_ratio is None:
                 continue

@@ -175,7 +175,7 @@ async def test_stream_ends_with_the_verdict(
     assert json.loads(received[-1].data)["run_id"] == run_id
     assert len(seconds(received)) > 200
     status = next(json.loads(event.data) for event in received if event.name == "status")
-    assert (status["burst"]["index"], status["bursts_over_count"]) == (1, 2)
+    assert (status["burst"]["burst"], status["bursts_over_count"]) == (2, 2)
     # No event should be left for a viewer that has received all events.
     async with asyncio.timeout(20):
         assert [event async for event in feed.follow(received[-1].id)] == []

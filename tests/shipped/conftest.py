@@ -10,6 +10,9 @@ from typing import Final, Protocol
 import pytest
 
 from deploy.hosts.archive import build as build_archive
+from tests.shipped.served_operations import served
+
+__all__ = ["served"]
 
 HOST_PYTHONS: Final = ("3.11", "3.13")
 # The property name that passes rows to the main process of pytest.

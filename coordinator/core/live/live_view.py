@@ -39,7 +39,7 @@ from broadside.coordinator.core.summary import (
     instant,
 )
 from broadside.coordinator.core.verdict_reason import explain_verdict
-from broadside.exchange.messages import Message, RunId, UtcDatetime
+from broadside.exchange.messages import BurstIndex, Message, RunId, UtcDatetime
 
 # Time to wait for a second to be reported before it is counted as missing.
 REPORT_LAG_S: Final = 8.0
@@ -123,7 +123,7 @@ class FigureState(Message):
 class LiveFigures(Message):
     """Event ``figures`` with the main metrics of the burst so far. Rates are as measured."""
 
-    burst_index: int
+    burst_index: BurstIndex
     # True if the burst is over and measured.
     final: bool
     # States of the metrics by the name in FIGURE_NAMES.
@@ -155,7 +155,7 @@ class LiveSeconds(Message):
     kbit/s, second by second, pair 0 first. The value 4294967295 is unknown.
     """
 
-    burst_index: int
+    burst_index: BurstIndex
     # Time of second 0.
     start_at: UtcDatetime
     pairs_count: int
@@ -180,7 +180,7 @@ class LiveSeconds(Message):
 class LiveLedger(Message):
     """Event ``ledger`` with the bins of the firewall counter that overlap the burst."""
 
-    burst_index: int
+    burst_index: BurstIndex
     source: str
     layer: str
     grain_s: float
@@ -191,7 +191,7 @@ class LiveLedger(Message):
 class LiveFinding(Message):
     """Event ``finding`` for a finding that is new, has changed or was withdrawn."""
 
-    burst_index: int
+    burst_index: BurstIndex
     id: str
     # None if the finding was withdrawn.
     finding: Finding | None = None

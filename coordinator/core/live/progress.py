@@ -11,7 +11,7 @@ from broadside.coordinator.core.measure.grid.resample import OverlapResampler
 from broadside.coordinator.core.measure.grid.series import BurstSeries
 from broadside.coordinator.core.measure.records.columns import HostColumns, IntervalColumns
 from broadside.coordinator.core.run_spec import Burst
-from broadside.exchange.messages import Message, RunId, UtcDatetime
+from broadside.exchange.messages import BurstIndex, Message, RunId, UtcDatetime
 
 
 class ProgressSecond(Message):
@@ -35,7 +35,7 @@ class Progress(Message):
     """Seconds of the newest burst that has begun."""
 
     run_id: RunId
-    burst_index: int
+    burst_index: BurstIndex
     planned_start_at: UtcDatetime
     seconds: tuple[ProgressSecond, ...]
 

@@ -15,6 +15,7 @@ from broadside.exchange.messages import (
     JobReport,
     Message,
     Outcome,
+    OwnBurstIndex,
     Phase,
     RunId,
     RunOutcome,
@@ -51,7 +52,7 @@ class BurstPhase(StrEnum):
 class BurstStatus(Message):
     """Status of a burst, with the number of pairs in each step."""
 
-    index: int
+    index: OwnBurstIndex
     planned_start_at: UtcDatetime
     planned_end_at: UtcDatetime
     phase: BurstPhase

@@ -14,7 +14,7 @@ from broadside.coordinator.request_errors import NoChart
 from broadside.coordinator.views.charts import pair_charts, run_charts, time_charts
 from broadside.coordinator.views.charts.figure import Figure
 from broadside.coordinator.views.charts.inputs import BurstView, RunView
-from broadside.exchange.messages import Message
+from broadside.exchange.messages import Message, OptionalBurstIndex
 
 Kind = Literal["burst", "run"]
 
@@ -38,7 +38,7 @@ class Chart(ChartEntry):
     """Chart with its data."""
 
     # None for a chart of the complete run.
-    burst_index: int | None = None
+    burst_index: OptionalBurstIndex = None
     figure: Figure
 
 

@@ -32,7 +32,7 @@ async def read_burst_view(records: Records, plan: Plan, burst_index: int) -> Bur
         read_ledger(records, plan.run_id),
     )
     if measured is None:
-        raise BurstNotOver(f"burst {burst_index} of run {plan.run_id} is not over yet")
+        raise BurstNotOver(f"burst {burst_index + 1} of run {plan.run_id} is not over yet")
     evaluated = [] if summary is None else [b for b in summary.bursts if b.index == burst_index]
     chosen = evaluated[0] if evaluated else measured.summary
     # Summaries of runs with many pairs do not contain the pairs.

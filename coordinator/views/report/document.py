@@ -6,7 +6,7 @@ from typing import Final, TypeVar
 from broadside.coordinator.core.plan.budget import PriceMeter
 from broadside.coordinator.core.run_spec import Plan
 from broadside.coordinator.core.summary import Finding, RunSummary, Verdict
-from broadside.exchange.messages import Message, RunId, UtcDatetime
+from broadside.exchange.messages import Message, OptionalBurstIndex, RunId, UtcDatetime
 
 # Incremented with each incompatible change of the JSON form.
 VERSION: Final = 1
@@ -57,7 +57,7 @@ class ChartPlace(Message):
     """Chart of a report. The API returns the chart under the same name."""
 
     name: str
-    burst_index: int | None = None
+    burst_index: OptionalBurstIndex = None
     title: str
     description: str
 

@@ -64,10 +64,7 @@ def make_tables(summary: RunSummary, series: Sequence[BurstSeries]) -> Tables:
         for burst in summary.bursts
         for pair in burst.pairs
     ]
-    bursts = [
-        {"burst": burst.index + 1, **burst.model_dump(exclude={"pairs"})}
-        for burst in summary.bursts
-    ]
+    bursts = [burst.model_dump(by_alias=True, exclude={"pairs"}) for burst in summary.bursts]
     run = [{**summary.model_dump(exclude={"bursts"}), **computed}]
     run_specs = [*_with_completeness(RunSummary), *(_number(name) for name in computed)]
     layer = partial(_layer, summary)
@@ -103,8 +100,7 @@ def _latency(*path: str) -> list[ColumnSpec]:
 _BURST: Final = ColumnSpec(name="burst", path=("burst",), kind=CellType.INTEGER)
 _PAIR_SPECS: Final = (_BURST, *_with_completeness(PairSummary), *_latency("latency"))
 _BURST_SPECS: Final = (
-    _BURST,
-    *(spec for spec in _with_completeness(BurstSummary) if spec.name != "index"),
+    *_with_completeness(BurstSummary),
     *scalar_specs(Window, "window"),
     *(
         spec

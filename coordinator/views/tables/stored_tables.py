@@ -105,12 +105,12 @@ async def series_body(
     of = query.of or (SecondsOf.FLEET if pair is None else SecondsOf.PAIR)
     series = await read_series(coordinator.fabric.records, run_id, burst_index)
     if series is None:
-        raise BurstNotOver(f"burst {burst_index} of run {run_id} is not finished")
+        raise BurstNotOver(f"burst {burst_index + 1} of run {run_id} is not finished")
     window = series.window
     at = [None, None] if window is None else [_instant(series.start_s + edge) for edge in window]
     head: dict[str, Any] = {
         "run_id": run_id,
-        "burst_index": series.burst_index,
+        "burst": series.burst_index + 1,
         "planned_start_at": plan.bursts[burst_index].planned_start_at,
         "resolution_s": resolution_s,
         "of": of.value,

@@ -80,7 +80,7 @@ def scalar_specs(model: type[BaseModel], *path: str, prefix: str | None = None) 
     prefix = "".join(f"{name}_" for name in path) if prefix is None else prefix
     return [
         ColumnSpec(name=prefix + name, path=(*path, name), kind=_kind(members))
-        for name, info in model.model_fields.items()
+        for name, info in _fields(model)
         if (members := list(_members(info.annotation)))
         and all(isinstance(member, type) and issubclass(member, _PLAIN) for member in members)
     ]
@@ -127,13 +127,19 @@ def columns_of(
     ]
 
 
+def _fields(model: type[BaseModel]) -> Iterator[tuple[str, Any]]:
+    """Yield the fields with their names in answers."""
+    for name, info in model.model_fields.items():
+        yield info.serialization_alias or name, info
+
+
 def _specs(annotation: Any, path: tuple[str, ...]) -> Iterator[ColumnSpec]:
     members = list(_members(annotation))
     models = [
         member for member in members if isinstance(member, type) and issubclass(member, BaseModel)
     ]
     for model in models:
-        for name, info in model.model_fields.items():
+        for name, info in _fields(model):
             yield from _specs(info.annotation, (*path, name))
     if models:
         return

@@ -89,12 +89,12 @@ def seconds(rates: dict[int, float | None], pairs: list[list[int]], burst: int =
 
 def running() -> RunEventState:
     state = RunEventState()
-    state.process("status", status(BurstPhase.RUNNING, RunState.RUNNING).model_dump_json())
+    state.process("status", status(BurstPhase.RUNNING, RunState.RUNNING).answer_json())
     update = seconds(
         {0: 1e8, 1: 2e8, 2: None, 3: 3e8},
         [[1, 1, 1], [2, 2, 2], [UNKNOWN_CELL] * 3, [100_000, 200_000, UNKNOWN_CELL]],
     )
-    state.process("seconds", update.model_dump_json())
+    state.process("seconds", update.answer_json())
     return state
 
 
@@ -105,7 +105,7 @@ def lines(state: RunEventState, width: int = 80, height: int = 24, **changes: st
 
 def test_screen_shows_countdown_then_progress_bar() -> None:
     state = RunEventState()
-    state.process("status", status(BurstPhase.ARMING, RunState.ARMING).model_dump_json())
+    state.process("status", status(BurstPhase.ARMING, RunState.ARMING).answer_json())
     early = render_screen(state, 80, 24, NOW, None).plain
     assert "starts in 10 s" in early
     assert "armed 2/3" in early
@@ -127,7 +127,7 @@ def test_rate_is_a_sparkline_with_gaps() -> None:
 def test_status_line_shows_progress() -> None:
     state = RunEventState()
     assert render_line(state, NOW) == "waiting for the coordinator"
-    state.process("status", status(BurstPhase.ARMING, RunState.ARMING).model_dump_json())
+    state.process("status", status(BurstPhase.ARMING, RunState.ARMING).answer_json())
     arming = "r1: arming, burst 1/1, armed 2/3, starts in 10 s, ends within 65 s"
     assert render_line(state, NOW) == arming
     armed = progress_key(state)
@@ -140,14 +140,14 @@ def test_status_line_shows_progress() -> None:
     state.known_s = 2
     assert "second 2: ▄█ 200 Mbit/s payload" in render_line(state, START)
     over = status(BurstPhase.COLLECTING, RunState.COLLECTING, problem="the table is away")
-    state.process("status", over.model_dump_json())
+    state.process("status", over.answer_json())
     end = ", reported 0/3, ends within 55 s; no new data: the table is away"
     assert render_line(state, START).endswith(end)
 
 
 def test_new_burst_resets_the_seconds() -> None:
     state = running()
-    state.process("seconds", seconds({0: 5e7}, [[1, 2, 3]], burst=1).model_dump_json())
+    state.process("seconds", seconds({0: 5e7}, [[1, 2, 3]], burst=1).answer_json())
     assert state.fleet == {0: 5e7}
     assert state.burst_index == 1
     state.process("news-of-later-versions", "{}")

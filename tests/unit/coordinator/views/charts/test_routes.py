@@ -22,7 +22,7 @@ async def test_listed_charts_are_available_in_both_themes(
         answer = await api.get(path, params=params)
         assert answer.status_code == 200, answer.text
         chart = answer.json()
-        assert chart["burst_index"] == (3 if entry["kind"] == "burst" else None)
+        assert chart["burst"] == (4 if entry["kind"] == "burst" else None)
         assert chart["figure"]["series"] or chart["figure"]["heat_map"]
         for theme in ("light", "dark"):
             drawn = await api.get(
