@@ -295,8 +295,11 @@ def bursts(session: WatchedSession, run_id: RunArgument, limit: Limit = 100) -> 
         return await client.status(resolved), await client.bursts(resolved, limit)
 
     status, entries = session.call_run(run_id, read)
-    main, layer = received_at(status.target_layer), layer_label(status.target_layer)
-    lab = "" if status.scale == 1 else f", {formatting.lab(status.scale)}"
+    # A run that continues, and one of an older version, has only the payload rate.
+    outcome = status.outcome
+    layer = (outcome and outcome.target_layer) or "payload"
+    main = received_at(layer)
+    lab = "" if outcome is None or outcome.scale == 1 else f", {formatting.lab(outcome.scale)}"
 
     def received(entry: "BurstEntry") -> str:
         return formatting.rate(main.of_burst(entry.summary)) if entry.summary else ""
@@ -314,7 +317,7 @@ def bursts(session: WatchedSession, run_id: RunArgument, limit: Limit = 100) -> 
                 "start (UTC)": "status.planned_start_at",
                 "phase": "status.phase",
                 "measured": measured,
-                f"received, {layer}{lab}": received,
+                f"received, {layer_label(layer)}{lab}": received,
                 "firewall": "summary.firewall_bits_per_second",
                 "limiter": "summary.limiter",
                 "verdict": "summary.verdict",
@@ -355,7 +358,7 @@ def pairs(
                 "client": lambda entry: entry.client_agent_id or "none",
                 "server": server,
                 "state": state,
-                "received": "summary.received_bits_per_second",
+                "received, payload": "summary.received_bits_per_second",
                 "complete": "summary.completeness_ratio",
                 "reason": lambda entry: (entry.summary or entry).reason or "",
                 "sent": "summary.sent_bits_per_second",

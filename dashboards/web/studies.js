@@ -107,7 +107,7 @@ function trialColumns({ spec, results }, knees) {
       (trial) => rate(trial[received]),
       FIGURE,
     ],
-    ["Device counter, its own layer", (trial) => rate(trial.firewall_bits_per_second), FIGURE],
+    ["Device counter, at its layer", (trial) => rate(trial.firewall_bits_per_second), FIGURE],
     ["RTT", (trial) => seconds(trial.rtt_mean_s), FIGURE],
     ["CPU-s/GB, client / server", (trial) => costs(trial).map(digits).join(" / "), FIGURE],
     ["Pairs reset / stalled", (t) => `${t.reset_pairs_count} / ${t.stalled_pairs_count}`, FIGURE],

@@ -140,9 +140,13 @@ CASES = {
         burst_s=8,
         strikes=((1, close_tables),),
         findings={
-            "table-away": ("the table did not answer", "of 4 agents between", "nothing is missing"),
-            "writes-spooled": ("writes of", "waited on disk between", "reports arrived late"),
-            "coordinator-table-away": ("the table did not answer the coordinator between",),
+            "table-away": (
+                "The table did not answer",
+                "of 4 agents between",
+                "no record is missing",
+            ),
+            "writes-spooled": ("records of", "waited on disk between", "reports arrived late"),
+            "coordinator-table-away": ("The table did not answer the coordinator between",),
         },
     ),
 }

@@ -168,10 +168,9 @@ def _received(series: BurstSeries | None, second: int) -> float | None:
 def _took(stop: GuardStop) -> str:
     if stop.took_s is None:
         return "No agent reported when it stopped."
-    return (
-        f"All traffic had ended {stop.took_s:.2f} s after the breach "
-        f"({stop.stopped_pairs_count} pairs)."
-    )
+    count = stop.stopped_pairs_count
+    pairs = f"{count} {'pair' if count == 1 else 'pairs'}"
+    return f"All traffic had ended {stop.took_s:.2f} s after the breach ({pairs})."
 
 
 def _stop_finding(plan: Plan, stop: GuardStop, report: GuardReport) -> Finding:

@@ -31,7 +31,7 @@ def study_tables(study: Study) -> Iterator[Table]:
             f"received, {layer_label(layer)}": lambda trial: formatting.rate(
                 trial.received_at(layer)[0]
             ),
-            "device counter, its own layer": lambda trial: formatting.rate(
+            "device counter, at its layer": lambda trial: formatting.rate(
                 trial.firewall_bits_per_second
             ),
             "RTT": lambda trial: formatting.time(trial.rtt_mean_s),

@@ -29,17 +29,13 @@ from broadside.coordinator.notices.webhook import body_of
 from broadside.coordinator.runs.listing import _Rates, outcome_of
 from broadside.coordinator.studies.conclude import result_of
 from broadside.coordinator.views.charts import BurstView, RunView, draw_burst, draw_run
-from broadside.coordinator.views.comparison_groups import (
-    CompareRequest,
-    Run,
-    Selection,
-    compare_runs,
-)
+from broadside.coordinator.views.comparison_groups import Run, compare_runs
 from broadside.coordinator.views.markdown import verdict_markdown
 from broadside.coordinator.views.metric_rows import metric_rows
 from broadside.coordinator.views.page_labels import page_labels
 from broadside.coordinator.views.report.build import headline
 from broadside.coordinator.views.report.study_tables import study_tables
+from broadside.coordinator.views.requests import CompareRequest, Selection
 from broadside.coordinator.views.tables.run_tables import make_tables
 from broadside.exchange.records import RunHeader
 from tests.synthetic import Fleet, Plant, fleet
@@ -178,9 +174,11 @@ def test_outputs_over_several_runs_are_at_real_scale_and_say_so(layer: Layer) ->
     rates.add(outcome_of(summary, cancelled=False))
     spread = rates.spread()
     assert spread is not None
-    assert (spread.layer, spread.mean_bits_per_second) == (layer, pytest.approx(value * SCALE))
+    assert spread.layer is layer
+    assert spread.mean_bits_per_second == pytest.approx(value * SCALE)
     trial = result_of(0, summary)
-    assert trial.received_at(layer) == (pytest.approx(value * SCALE), layer)
+    assert trial.received_at(layer)[0] == pytest.approx(value * SCALE)
+    assert trial.received_at(layer)[1] is layer
     shown = study(SWEEP, [trial])
     objective = shown.spec.spec.objective.model_copy(update={"layer": layer})
     spec = shown.spec.spec.model_copy(update={"objective": objective})

@@ -166,8 +166,10 @@ def summary_of(case: str) -> RunSummary:
         promise = LedgerPromise(source="panorama", coverage_min_ratio=0.95)
         reason = "it could not be read completely: GET /api/?type=op: 401 Unauthorized"
         assert made.ledger is not None
-        empty = {name: np.empty(0) for name in ("start_s", "end_s", "bytes")}
-        ledger = replace(made.ledger, source="unread", notes=(reason,), drops_count=None, **empty)
+        none = np.empty(0)
+        ledger = replace(
+            made.ledger, start_s=none, end_s=none, bytes=none, notes=(reason,), drops_count=None
+        )
         return judge(replace(made, ledger=ledger), ledger=promise)
     if case == "device counter lost":
         promise = LedgerPromise(source="panorama", coverage_min_ratio=0.95)

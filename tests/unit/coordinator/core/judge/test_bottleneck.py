@@ -370,7 +370,9 @@ def test_equal_pair_rates_are_no_evidence_for_the_firewall() -> None:
 
 def test_finding_states_evidence_and_how_to_rule_it_out() -> None:
     finding = burst().finding()
-    assert finding.sentence.startswith("Bottleneck: the firewall. Evidence: 4 pairs share one limit")
+    assert finding.sentence.startswith(
+        "Bottleneck: the firewall. Evidence: 4 pairs share one limit"
+    )
     assert "To rule this out: the same total rate without the firewall" in finding.sentence
     assert "confidence" not in finding.model_dump_json()
 

@@ -75,11 +75,11 @@ def test_outage_of_several_agents_is_one_sentence() -> None:
     )
     assert sentences(evidence, late_count=3) == [
         (
-            "the table did not answer 3 of 30 agents between 03:12:05 and 03:12:25 UTC; "
-            "3 reports arrived late, nothing is missing"
+            "The table did not answer 3 of 30 agents between 03:12:05 and 03:12:25 UTC; "
+            "3 reports arrived late, no record is missing."
         )
     ]
-    assert sentences(evidence, complete=False)[0].endswith("; no report was late")
+    assert sentences(evidence, complete=False)[0].endswith("; no report was late.")
 
 
 def test_outages_with_a_pause_are_separate() -> None:
@@ -89,9 +89,9 @@ def test_outages_with_a_pause_are_separate() -> None:
     )
     assert sentences(evidence) == [
         (
-            "the queue did not answer 2 of 2 agents between 03:12:00 and 03:12:03 UTC; "
+            "The queue did not answer 2 of 2 agents between 03:12:00 and 03:12:03 UTC; "
             "the queue did not answer 1 of 2 agents from 03:13:00 UTC on; "
-            "no report was late, nothing is missing"
+            "no report was late, no record is missing."
         )
     ]
 
@@ -102,8 +102,8 @@ def test_duplicate_messages_are_counted_as_harmless() -> None:
     )
     assert sentences(evidence) == [
         (
-            "2 of 3 agents dropped 3 messages whose job somebody had already between 03:12:01 and "
-            "03:12:02 UTC; no job was carried out twice"
+            "2 of 3 agents dropped 3 messages for jobs that were taken already between 03:12:01 and "
+            "03:12:02 UTC; no job ran twice."
         )
     ]
 
@@ -113,7 +113,10 @@ def test_lost_writes_are_a_warning_with_a_fix() -> None:
         outages(burst(pair(0, make_outage(OutageKind.LOST, 0, 0, 7)))), late_count=0, whole=False
     )
     assert lost.severity == "warning"
-    assert "7 writes of 1 of 1 agents found no room on disk at 03:12:00 UTC" in lost.sentence
+    assert (
+        "7 records of 1 of 1 agents were lost, because their disk was full at 03:12:00 UTC"
+        in lost.sentence
+    )
     assert "BROADSIDE_AGENT_SPOOL_MAX_BYTES" in (lost.next_step or "")
 
 
@@ -137,10 +140,10 @@ def test_coordinator_outages_have_separate_findings() -> None:
         ]
     )
     assert {finding.id: finding.sentence for finding in result} == {
-        "coordinator-queue-away": "the queue did not answer the coordinator between 03:12:03 and "
-        "03:12:06 UTC, at 03:13:00 UTC, at 03:14:00 UTC and 2 times more",
-        "coordinator-ticks-failed": "the coordinator could not look after its runs from 03:12:00 "
-        "UTC on",
+        "coordinator-queue-away": "The queue did not answer the coordinator between 03:12:03 and "
+        "03:12:06 UTC, at 03:13:00 UTC, at 03:14:00 UTC and 2 more times.",
+        "coordinator-ticks-failed": "The coordinator could not supervise its runs from 03:12:00 UTC "
+        "on.",
     }
 
 
