@@ -49,13 +49,6 @@ def complete_chart(incomplete: str) -> Sequence[str]:
     return [name for name in CHARTS if name.startswith(incomplete)]
 
 
-def complete_profile(incomplete: str) -> Sequence[str]:
-    """Return the profiles of the lab that start with the given text."""
-    from broadside.lab.profiles import PROFILES
-
-    return [name for name in PROFILES if name.startswith(incomplete)]
-
-
 def _require_writable(path: Path | None) -> Path | None:
     """Reject a path that is not writable before a run is launched."""
     if path is not None and (path.is_dir() or not os.access(path.parent, os.W_OK)):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from broadside.coordinator.cli.command_group import OutputFormat
+from broadside.coordinator.cli.document_output import OutputFormat
 from broadside.coordinator.cli.exit_codes import exit_usage
 from broadside.coordinator.cli.known_names import (
     SEARCHED_RUNS_COUNT,

@@ -101,7 +101,7 @@ class Session(Output):
                 except ApiError as error:
                     raise await with_suggestion(client, error) from error
 
-        from broadside.coordinator.cli.progress import show_progress
+        from broadside.coordinator.cli.progress_display import show_progress
 
         limit_s = None if self.api is None else REQUEST_TIMEOUT_S
         shown = show_progress("working", limit_s=limit_s)
