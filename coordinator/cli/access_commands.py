@@ -20,9 +20,9 @@ from broadside.coordinator.agent_gateway.enrolment import (
 )
 from broadside.coordinator.auth.principal import Access
 from broadside.coordinator.auth.static_tokens import Tokens
+from broadside.coordinator.cli.api_errors import describe_unknown, require_known
 from broadside.coordinator.cli.command_group import CommandGroup, Output
 from broadside.coordinator.cli.exit_codes import exit_usage, exit_with_error
-from broadside.coordinator.cli.known_names import describe_unknown, require_known
 from broadside.coordinator.cli.options import parse_end_time
 from broadside.coordinator.cli.session import run_on_private, user_name
 from broadside.coordinator.cli.text_tables import ListTable, print_list, print_table

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from broadside.coordinator.cli.api_errors import require_known
 from broadside.coordinator.cli.command_group import CommandGroup, Output
 from broadside.coordinator.cli.exit_codes import exit_with_error
-from broadside.coordinator.cli.known_names import require_known
 from broadside.coordinator.cli.text_tables import print_table
 from broadside.exchange.checks import Check
 from broadside.exchange.programs import module_command

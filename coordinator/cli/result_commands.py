@@ -7,13 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from broadside.coordinator.cli.api_errors import require_known
 from broadside.coordinator.cli.document_output import OutputFormat
 from broadside.coordinator.cli.exit_codes import exit_usage
-from broadside.coordinator.cli.known_names import (
-    SEARCHED_RUNS_COUNT,
-    require_known,
-    require_known_filters,
-)
+from broadside.coordinator.cli.known_names import SEARCHED_RUNS_COUNT, require_known_filters
 from broadside.coordinator.cli.options import Burst, Limit, complete_scenario, parse_time_option
 from broadside.coordinator.cli.session import (
     ApiSession,
