@@ -30,7 +30,7 @@ async def with_suggestion(client: "Operations", error: ApiError) -> ApiError:
     try:
         known = await list_names(client)
     except ApiError:
-        known = []
+        return error
     return ApiError(describe_unknown(unknown[1], unknown[2], known, command), error.status)
 
 
