@@ -18,6 +18,7 @@
 ``--help`` and simple commands do not wait until the numerical packages are imported.
 """
 
+import contextlib
 import os
 import sys
 from importlib import import_module
@@ -55,13 +56,6 @@ class LazyGroup(TyperGroup):
         for title, commands in GROUPS.items():
             with formatter.section(title):
                 formatter.write_dl([(name, command.help) for name, command in commands.items()])
-
-    def _main_shell_completion(self, *args: Any, **kwargs: Any) -> None:
-        if any(name.endswith("_COMPLETE") for name in os.environ):
-            from broadside.coordinator.cli.shell_completion import use_for_bash
-
-            use_for_bash()
-        super()._main_shell_completion(*args, **kwargs)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         name, command, rest = super().resolve_command(ctx, args)
@@ -151,4 +145,10 @@ def main() -> None:
         os.umask(0o077)
     # Imports create hardly any garbage.
     collect_rarely()
-    sys.exit(run_with_exit_code(lambda: app(standalone_mode=False)))
+    words: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+    if os.environ.get("_BROADSIDE_COMPLETE") == "complete_bash":
+        from broadside.coordinator.cli.shell_completion import joined_words
+
+        words = joined_words()
+    with words:
+        sys.exit(run_with_exit_code(lambda: app(standalone_mode=False)))

@@ -5,6 +5,7 @@ write these tables anyway. If the API could create tokens, one stolen token coul
 """
 
 import contextlib
+from collections.abc import Awaitable, Callable
 from enum import StrEnum
 from typing import Annotated
 
@@ -20,9 +21,9 @@ from broadside.coordinator.agent_gateway.enrolment import (
 )
 from broadside.coordinator.auth.principal import Access
 from broadside.coordinator.auth.static_tokens import Tokens
+from broadside.coordinator.cli.api_errors import describe_unknown, require_known
 from broadside.coordinator.cli.command_group import CommandGroup, Output
 from broadside.coordinator.cli.exit_codes import exit_usage, exit_with_error
-from broadside.coordinator.cli.known_names import describe_unknown, require_known
 from broadside.coordinator.cli.options import parse_end_time
 from broadside.coordinator.cli.session import run_on_private, user_name
 from broadside.coordinator.cli.text_tables import ListTable, print_list, print_table
@@ -115,22 +116,25 @@ def list_tokens(session: Output) -> None:
     )
 
 
-def _complete_token(incomplete: str) -> list[str]:
-    known: list[str] = []
-    # Shell completion should never print a traceback.
-    with contextlib.suppress(Exception):
-        known = [token.name for token in run_on_private(lambda table: Tokens(table).all())]
-    return [name for name in known if name.startswith(incomplete)]
+def _complete(list_names: Callable[[Table], Awaitable[list[str]]]) -> Callable[[str], list[str]]:
+    """Return a function that completes names of the private table."""
+
+    def matching(incomplete: str) -> list[str]:
+        known: list[str] = []
+        # Shell completion should never print a traceback.
+        with contextlib.suppress(Exception):
+            known = run_on_private(list_names)
+        return [name for name in known if name.startswith(incomplete)]
+
+    return matching
 
 
-def _complete_enrolled(incomplete: str) -> list[str]:
-    known: list[str] = []
-    with contextlib.suppress(Exception):
-        known = run_on_private(lambda table: _enrolled_names(Enrolments(table)))
-    return [name for name in known if name.startswith(incomplete)]
+async def _token_names(table: Table) -> list[str]:
+    return [token.name for token in await Tokens(table).all()]
 
 
-async def _enrolled_names(enrolments: Enrolments) -> list[str]:
+async def _enrolled_names(table: Table) -> list[str]:
+    enrolments = Enrolments(table)
     agents = [agent.agent_id for agent in await enrolments.agents() if agent.revoked_at is None]
     return agents + [join.name for join in await enrolments.codes()]
 
@@ -139,15 +143,16 @@ async def _enrolled_names(enrolments: Enrolments) -> list[str]:
 def revoke_token(
     name: Annotated[
         str,
-        typer.Argument(metavar="NAME", help="Name of the token.", autocompletion=_complete_token),
+        typer.Argument(
+            metavar="NAME", help="Name of the token.", autocompletion=_complete(_token_names)
+        ),
     ],
 ) -> None:
     """Revoke a token.
 
     Every coordinator rejects it within seconds.
     """
-    known = [token.name for token in run_on_private(lambda table: Tokens(table).all())]
-    require_known("token", name, known, "broadside token list")
+    require_known("token", name, run_on_private(_token_names), "broadside token list")
     run_on_private(lambda table: Tokens(table).revoke(name, now=utc_now()))
     typer.echo(f"token {name} is revoked", err=True)
 
@@ -271,7 +276,7 @@ def list_agents(session: Output) -> None:
 
 @enrollment.command(name="revoke")
 def revoke_agent(
-    name: Annotated[str, typer.Argument(metavar="NAME", autocompletion=_complete_enrolled)],
+    name: Annotated[str, typer.Argument(metavar="NAME", autocompletion=_complete(_enrolled_names))],
 ) -> None:
     """Revoke an agent and its join code, or a join code and all its agents.
 
@@ -280,11 +285,10 @@ def revoke_agent(
     """
 
     async def work(table: Table) -> Revoked:
-        enrolments = Enrolments(table)
         try:
-            return await enrolments.revoke(name, utc_now())
+            return await Enrolments(table).revoke(name, utc_now())
         except UnknownAgent:
-            known = await _enrolled_names(enrolments)
+            known = await _enrolled_names(table)
             exit_usage(describe_unknown("agent or code", name, known, "broadside enroll list"))
 
     result = run_on_private(work)

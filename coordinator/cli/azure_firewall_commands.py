@@ -13,7 +13,7 @@ import typer
 
 from broadside.coordinator.cli.command_group import CommandGroup, Output
 from broadside.coordinator.cli.exit_codes import Exit, exit_usage, exit_with_error
-from broadside.coordinator.cli.progress import show_progress
+from broadside.coordinator.cli.progress_display import show_progress
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
 from broadside.coordinator.device.capacity import (
     Capacity,

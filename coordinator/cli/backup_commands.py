@@ -21,7 +21,7 @@ from broadside.coordinator.backups import (
     scheduled_files,
 )
 from broadside.coordinator.cli.exit_codes import exit_usage, exit_with_error
-from broadside.coordinator.cli.progress import show_progress
+from broadside.coordinator.cli.progress_display import show_progress
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
 from broadside.coordinator.core import formatting
 from broadside.exchange.embedded.backup import (

@@ -9,7 +9,6 @@ a host can read the process arguments.
 import copy
 import functools
 import inspect
-import json
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +19,7 @@ from typing import Annotated, Any, ClassVar, Final, TypeVar, get_args, get_origi
 
 import typer
 
+from broadside.coordinator.cli.document_output import OutputFormat, print_document, print_rows
 from broadside.coordinator.cli.exit_codes import exit_usage
 from broadside.coordinator.cli.terminal_text import is_unwrapped
 
@@ -47,23 +47,6 @@ TokenFile = Annotated[
         f"default: the variable {TOKEN}.",
     ),
 ]
-
-
-class OutputFormat(StrEnum):
-    """Output format of a command.
-
-    Attributes:
-        TABLE: Text that fits into the terminal.
-        WIDE: Text with all columns, however long a line is.
-    """
-
-    TABLE = "table"
-    WIDE = "wide"
-    JSON = "json"
-    YAML = "yaml"
-    CSV = "csv"
-    ARROW = "arrow"
-    PARQUET = "parquet"
 
 
 class ResultFormat(StrEnum):
@@ -120,26 +103,10 @@ class Output:
         elif self.output in (OutputFormat.JSON, OutputFormat.YAML):
             print_document(value, self.output)
         else:
-            from broadside.coordinator.cli.text_tables import print_rows
-
             if rows is None:
                 print_rows(value if isinstance(value, list) else [value], self.output)
             else:
                 print_rows(rows[0](value), self.output, model=rows[1])
-
-
-def print_document(value: Any, output: str = OutputFormat.JSON) -> None:
-    """Print a model or a JSON value as one document of JSON or YAML."""
-    # By name, because pydantic is slow to import.
-    dump = getattr(value, "model_dump_json", None)
-    text = json.dumps(value, indent=2) if dump is None else dump(indent=2, by_alias=True)
-    if output == OutputFormat.YAML:
-        import yaml
-
-        dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-        text = yaml.dump(json.loads(text), Dumper=dumper, sort_keys=False, allow_unicode=True)
-        text = text.rstrip()
-    typer.echo(text)
 
 
 def read_secret(option: str, path: Path) -> str:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from broadside.coordinator.cli.api_errors import require_known
 from broadside.coordinator.cli.command_group import ResultFormat
 from broadside.coordinator.cli.exit_codes import exit_usage
-from broadside.coordinator.cli.known_names import SEARCHED_RUNS_COUNT, require_known
+from broadside.coordinator.cli.known_names import SEARCHED_RUNS_COUNT
 from broadside.coordinator.cli.options import Junit, parse_timezone
 from broadside.coordinator.cli.session import (
     ResultSession,

@@ -7,8 +7,14 @@ import typer
 
 from broadside.coordinator import prices, scenarios
 from broadside.coordinator.cli.exit_codes import exit_usage
-from broadside.coordinator.cli.options import Assignments, Scenario
-from broadside.coordinator.cli.session import RunArgument, Session, WatchedSession, user_name
+from broadside.coordinator.cli.options import Scenario
+from broadside.coordinator.cli.session import (
+    Assignments,
+    RunArgument,
+    Session,
+    WatchedSession,
+    user_name,
+)
 from broadside.coordinator.cli.text_tables import Column, cells, print_table
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.formatting import dollars

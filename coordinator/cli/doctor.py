@@ -26,7 +26,7 @@ from broadside.coordinator.cli.installed_services import (
     unit_checks,
 )
 from broadside.coordinator.cli.lab_commands import lab_checks
-from broadside.coordinator.cli.progress import show_progress
+from broadside.coordinator.cli.progress_display import show_progress
 from broadside.coordinator.cli.telemetry_checks import check_telemetry_sources, failed
 from broadside.coordinator.cli.terminal_text import printable
 from broadside.coordinator.coordinator_settings import CoordinatorSettings

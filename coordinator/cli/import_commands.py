@@ -12,8 +12,11 @@ from broadside.coordinator import scenarios
 from broadside.coordinator.cli.command_group import CommandGroup
 from broadside.coordinator.cli.exit_codes import Exit, exit_usage, print_error
 from broadside.coordinator.cli.options import complete_field, parse_timezone
-from broadside.coordinator.cli.progress import show_progress
-from broadside.coordinator.cli.session import Session, user_name
+from broadside.coordinator.cli.progress_display import show_progress
+from broadside.coordinator.cli.session import (
+    Session,
+    user_name,
+)
 from broadside.coordinator.cli.text_tables import Column, cells, print_table
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.metrics import RECEIVED

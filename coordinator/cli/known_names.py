@@ -1,12 +1,10 @@
 """Known names, for shell completion and for errors that suggest the nearest names."""
 
-import difflib
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from broadside.coordinator.cli.api_errors import ApiError
-from broadside.coordinator.cli.exit_codes import exit_usage
+from broadside.coordinator.cli.api_errors import ApiError, describe_unknown, require_known
 
 if TYPE_CHECKING:
     from broadside.coordinator.cli.operations import Operations
@@ -16,49 +14,6 @@ _UNKNOWN: Final = re.compile(r"(run|study|schedule|dead letter) (\S+): no such")
 SEARCHED_RUNS_COUNT: Final = 1000
 # Number of names to compare with an unknown one.
 _COMPARED_COUNT: Final = 200
-_NEAREST_COUNT: Final = 3
-
-
-def nearest_names(name: str, known: Iterable[str]) -> list[str]:
-    """Return the most similar known names, at most three.
-
-    A single name that begins or ends with ``name`` has precedence.
-
-    Args:
-        name: The unknown name.
-        known: All names that can be suggested.
-    """
-    names = list(dict.fromkeys(known))
-    partial = [one for one in names if one.startswith(name) or one.endswith(name)]
-    if len(partial) == 1:
-        return partial
-    return difflib.get_close_matches(name, names, n=_NEAREST_COUNT)
-
-
-def describe_unknown(kind: str, name: str, known: Iterable[str], command: str | None = None) -> str:
-    """Return an error for an unknown name, with the nearest known names.
-
-    Args:
-        kind: Kind of the name, such as ``run``.
-        name: The unknown name.
-        known: All known names, in the order in which to print some of them if none is similar.
-        command: Command that lists the names. None if there is no such command.
-    """
-    names = list(dict.fromkeys(known))
-    text = f"{kind} {name}: no such {kind}; "
-    if nearest := nearest_names(name, names):
-        return text + f"did you mean {' or '.join(nearest)}?"
-    if len(names) <= _NEAREST_COUNT or command is None:
-        return text + (f"there are: {', '.join(names)}" if names else f"there is no {kind} yet")
-    some = ", ".join(names[:_NEAREST_COUNT])
-    return text + f"there are {some} and more; list them with `{command}`"
-
-
-def require_known(kind: str, name: str, known: Iterable[str], command: str | None = None) -> None:
-    """Exit with an error for an unknown name. The arguments are those of ``describe_unknown``."""
-    names = list(known)
-    if name not in names:
-        exit_usage(describe_unknown(kind, name, names, command))
 
 
 async def with_suggestion(client: "Operations", error: ApiError) -> ApiError:
@@ -75,7 +30,7 @@ async def with_suggestion(client: "Operations", error: ApiError) -> ApiError:
     try:
         known = await list_names(client)
     except ApiError:
-        known = []
+        return error
     return ApiError(describe_unknown(unknown[1], unknown[2], known, command), error.status)
 
 

@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from broadside.coordinator.cli.api_errors import require_known
 from broadside.coordinator.cli.command_group import CommandGroup, Output
 from broadside.coordinator.cli.exit_codes import exit_with_error
-from broadside.coordinator.cli.known_names import require_known
-from broadside.coordinator.cli.options import complete_profile
 from broadside.coordinator.cli.text_tables import print_table
 from broadside.exchange.checks import Check
 from broadside.exchange.programs import module_command
@@ -88,10 +87,17 @@ def up(
     session.show({**fields, "limits": list(built.limits)}, print_text)
 
 
+def _complete_profile(incomplete: str) -> list[str]:
+    """Return the profiles of the lab that start with the given text."""
+    from broadside.lab.profiles import PROFILES
+
+    return [name for name in PROFILES if name.startswith(incomplete)]
+
+
 @app.command()
 def profile(
     session: Output,
-    name: Annotated[str | None, typer.Argument(autocompletion=complete_profile)] = None,
+    name: Annotated[str | None, typer.Argument(autocompletion=_complete_profile)] = None,
     prefix: str | None = None,
 ) -> None:
     """Apply a profile to the device and the path of the lab, or list the profiles.

@@ -10,7 +10,6 @@ from typing import Annotated, Final
 import typer
 
 from broadside.coordinator.cli.exit_codes import exit_usage
-from broadside.coordinator.cli.session import complete_label
 from broadside.coordinator.imports.time_text import parse_zone
 
 _UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -34,26 +33,11 @@ def complete_field(incomplete: str) -> Sequence[str]:
     return [text for text in texts if text.startswith(incomplete)]
 
 
-def complete_assignment(context: typer.Context, incomplete: str) -> Sequence[str]:
-    """Return fields and values for ``--set``, with the labels of the newest runs."""
-    if not incomplete.startswith("labels."):
-        return complete_field(incomplete)
-    prefix, label = incomplete[:7], incomplete[7:]
-    return [prefix + one for one in complete_label(context, label)]
-
-
 def complete_chart(incomplete: str) -> Sequence[str]:
     """Return the names of charts that start with the given text."""
     from broadside.coordinator.views.charts import CHARTS
 
     return [name for name in CHARTS if name.startswith(incomplete)]
-
-
-def complete_profile(incomplete: str) -> Sequence[str]:
-    """Return the profiles of the lab that start with the given text."""
-    from broadside.lab.profiles import PROFILES
-
-    return [name for name in PROFILES if name.startswith(incomplete)]
 
 
 def _require_writable(path: Path | None) -> Path | None:
@@ -68,15 +52,6 @@ Scenario = Annotated[
     str,
     typer.Argument(
         help="Name of a scenario or path of a .toml file.", autocompletion=complete_scenario
-    ),
-]
-Assignments = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="FIELD=VALUE",
-        help="Override a field of the scenario; repeatable.",
-        autocompletion=complete_assignment,
     ),
 ]
 Burst = Annotated[int, typer.Option("--burst", min=1, help="Number of the burst, from 1.")]

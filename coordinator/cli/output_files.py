@@ -71,7 +71,7 @@ def save_chart(
         width: Width in pixels.
         height: Height in pixels.
     """
-    from broadside.coordinator.cli.progress import show_progress
+    from broadside.coordinator.cli.progress_display import show_progress
     from broadside.coordinator.views.browser import BROWSER_TIMEOUT_S, render_png
     from broadside.coordinator.views.charts.svg import standalone
 
@@ -111,7 +111,7 @@ def save_report(name: str, body: bytes, format: ReportFormat, output: Path | Non
         output: File, `-` for standard output, or None for the default name.
     """
     if format is ReportFormat.PDF:
-        from broadside.coordinator.cli.progress import show_progress
+        from broadside.coordinator.cli.progress_display import show_progress
         from broadside.coordinator.views.browser import BROWSER_TIMEOUT_S, print_pdf
 
         with show_progress("printing", limit_s=BROWSER_TIMEOUT_S):

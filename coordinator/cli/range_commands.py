@@ -17,7 +17,7 @@ import typer
 
 from broadside.coordinator.cli import terraform as tf
 from broadside.coordinator.cli.exit_codes import Exit, exit_with_error
-from broadside.coordinator.cli.progress import show_progress
+from broadside.coordinator.cli.progress_display import show_progress
 from broadside.coordinator.cli.range_checks import (
     READY_WITHIN_S,
     describe_parked_cost,

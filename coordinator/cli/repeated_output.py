@@ -11,9 +11,9 @@ import typer
 from rich.live import Live
 from rich.text import Text
 
-from broadside.coordinator.cli.command_group import OutputFormat
+from broadside.coordinator.cli.document_output import OutputFormat
 from broadside.coordinator.cli.exit_codes import INTERRUPTED
-from broadside.coordinator.cli.text_tables import open_console
+from broadside.coordinator.cli.terminal_text import open_console
 
 _INTERVAL_S: Final = 2.0
 # Formats whose output is one document. It is printed again as a whole.

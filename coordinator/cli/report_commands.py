@@ -17,7 +17,7 @@ from broadside.coordinator.cli.output_files import (
     save_chart,
     save_report,
 )
-from broadside.coordinator.cli.progress import show_progress
+from broadside.coordinator.cli.progress_display import show_progress
 from broadside.coordinator.cli.session import ApiSession, RunArgument, Session
 from broadside.coordinator.cli.text_tables import ListTable, print_list
 from broadside.coordinator.views.charts import Theme

@@ -7,13 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from broadside.coordinator.cli.command_group import OutputFormat
+from broadside.coordinator.cli.api_errors import require_known
+from broadside.coordinator.cli.document_output import OutputFormat
 from broadside.coordinator.cli.exit_codes import exit_usage
-from broadside.coordinator.cli.known_names import (
-    SEARCHED_RUNS_COUNT,
-    require_known,
-    require_known_filters,
-)
+from broadside.coordinator.cli.known_names import SEARCHED_RUNS_COUNT, require_known_filters
 from broadside.coordinator.cli.options import Burst, Limit, complete_scenario, parse_time_option
 from broadside.coordinator.cli.session import (
     ApiSession,
@@ -416,20 +413,25 @@ def series(  # noqa: PLR0913 - options
 
 
 def _print_series(series: Mapping[str, Any]) -> None:
-    """Print the seconds as a table, with the unit of each column in its title."""
-    columns = series["columns"]
-    titles = [
-        column["name"]
-        if column["unit"] in column["name"]
-        else f"{column['name']} ({column['unit']})"
-        for column in columns
-    ]
-    rows = zip(*(map(_number, column["values"]) for column in columns), strict=True)
-    print_table("", titles, list(map(list, rows)))
+    """Print the seconds as a table. The rates are the last columns to be omitted."""
+    titles: list[str] = []
+    texts: list[list[str]] = []
+    others: list[str] = []
+    for column in series["columns"]:
+        title = column["name"].removesuffix("_bits_per_second")
+        is_rate = column["unit"] == "bit/s"
+        if not is_rate and titles:
+            others.append(title)
+        titles.append(title)
+        texts.append([_series_cell(value, is_rate=is_rate) for value in column["values"]])
+    rows = list(map(list, zip(*texts, strict=True)))
+    print_table("", titles, rows, low_priority=others[::-1])
 
 
-def _number(value: object) -> str:
-    return formatting.number(value) if isinstance(value, int | float) else str(value or "")
+def _series_cell(value: object, *, is_rate: bool) -> str:
+    if isinstance(value, int | float):
+        return formatting.rate(value) if is_rate else formatting.number(value)
+    return str(value or "")
 
 
 def reconciliation(session: Session, run_id: RunArgument) -> None:

@@ -5,11 +5,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from broadside.coordinator.cli.api_errors import require_known
 from broadside.coordinator.cli.command_group import Output, ResultFormat
 from broadside.coordinator.cli.exit_codes import exit_usage, exit_with_error
-from broadside.coordinator.cli.known_names import require_known
 from broadside.coordinator.cli.options import (
-    Assignments,
     Detach,
     Junit,
     Plain,
@@ -19,6 +18,7 @@ from broadside.coordinator.cli.options import (
     parse_end_time,
 )
 from broadside.coordinator.cli.session import (
+    Assignments,
     ResultSession,
     RunArgument,
     Session,

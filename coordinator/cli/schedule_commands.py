@@ -10,8 +10,14 @@ from pydantic import ValidationError
 from broadside.coordinator import scenarios
 from broadside.coordinator.cli.command_group import CommandGroup
 from broadside.coordinator.cli.exit_codes import exit_usage
-from broadside.coordinator.cli.options import Assignments, complete_scenario, parse_time_option
-from broadside.coordinator.cli.session import Session, WatchedSession, complete_schedule, user_name
+from broadside.coordinator.cli.options import complete_scenario, parse_time_option
+from broadside.coordinator.cli.session import (
+    Assignments,
+    Session,
+    WatchedSession,
+    complete_schedule,
+    user_name,
+)
 from broadside.coordinator.cli.text_tables import ListTable, print_list, print_table
 from broadside.coordinator.core.plan.schedule import MissedPolicy, Overlap, check
 from broadside.coordinator.views.requests import ScheduleRequest

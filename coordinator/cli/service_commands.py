@@ -341,7 +341,7 @@ def emulators_ready(
     Args:
         url: Health address of the Service Bus emulator.
     """
-    from broadside.coordinator.cli.progress import show_progress
+    from broadside.coordinator.cli.progress_display import show_progress
     from broadside.exchange.azure.emulator_tables import create_tables
     from broadside.exchange.fabric import environment_settings
 

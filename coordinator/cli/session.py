@@ -30,6 +30,7 @@ from broadside.coordinator.cli.known_names import (
     study_ids,
     with_suggestion,
 )
+from broadside.coordinator.cli.options import complete_field
 
 if TYPE_CHECKING:
     from broadside.coordinator.cli.operations import Operations
@@ -101,7 +102,7 @@ class Session(Output):
                 except ApiError as error:
                     raise await with_suggestion(client, error) from error
 
-        from broadside.coordinator.cli.progress import show_progress
+        from broadside.coordinator.cli.progress_display import show_progress
 
         limit_s = None if self.api is None else REQUEST_TIMEOUT_S
         shown = show_progress("working", limit_s=limit_s)
@@ -246,6 +247,24 @@ complete_schedule: Final = complete(schedule_names)
 complete_dead_letter: Final = complete(dead_letter_numbers)
 complete_label: Final = complete(labels)
 
+
+def complete_assignment(context: typer.Context, incomplete: str) -> Sequence[str]:
+    """Return fields and values for ``--set``, with the labels of the newest runs."""
+    if not incomplete.startswith("labels."):
+        return complete_field(incomplete)
+    prefix, label = incomplete[:7], incomplete[7:]
+    return [prefix + one for one in complete_label(context, label)]
+
+
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="FIELD=VALUE",
+        help="Override a field of the scenario; repeatable.",
+        autocompletion=complete_assignment,
+    ),
+]
 RunArgument = Annotated[
     str,
     typer.Argument(

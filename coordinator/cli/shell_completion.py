@@ -1,24 +1,37 @@
 """Completion of ``FIELD=VALUE`` in bash, which takes ``=`` for the end of a word."""
 
-from collections.abc import Sequence
+import contextlib
+import io
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 
-from typer._click.shell_completion import CompletionItem, add_completion_class
-from typer._completion_classes import BashComplete
+
+@contextlib.contextmanager
+def joined_words() -> Iterator[None]:
+    """Join the words of each assignment, and print only what bash will replace."""
+    (words, kept), output = read_words(os.environ), sys.stdout
+    os.environ |= {"COMP_WORDS": "\n".join(words), "COMP_CWORD": str(len(words) - 1)}
+    with contextlib.redirect_stdout(io.StringIO()) as completed:
+        try:
+            yield
+        finally:
+            lines = completed.getvalue().splitlines()
+            output.write("".join(f"{line.removeprefix(kept)}\n" for line in lines))
 
 
-class AssignmentBashComplete(BashComplete):
-    """Completion that joins the words of an assignment, and prints only what bash replaces."""
+def read_words(variables: Mapping[str, str]) -> tuple[list[str], str]:
+    """Return the words to complete, and the part of the last value that bash does not replace.
 
-    def get_completion_args(self) -> tuple[list[str], str]:
-        args, incomplete = super().get_completion_args()
-        *joined, last = join_assignments([*args, incomplete])
-        kept = last.removesuffix(incomplete.removeprefix("="))
-        # The name of the option is no part of the value.
-        self._kept = kept.partition("=")[2] if kept.startswith("-") else kept
-        return joined, last
-
-    def format_completion(self, item: CompletionItem) -> str:
-        return super().format_completion(item).removeprefix(self._kept)
+    Args:
+        variables: Variables of bash's completion.
+    """
+    text = variables["COMP_WORDS"]
+    words = text.split("\n" if "\n" in text else " ")[: int(variables["COMP_CWORD"]) + 1]
+    joined = join_assignments(words)
+    kept = joined[-1].removesuffix(words[-1].removeprefix("="))
+    # The name of the option is no part of the value.
+    return joined, kept.partition("=")[2] if kept.startswith("-") else kept
 
 
 def join_assignments(words: Sequence[str]) -> list[str]:
@@ -29,13 +42,8 @@ def join_assignments(words: Sequence[str]) -> list[str]:
     """
     joined: list[str] = []
     for number, word in enumerate(words):
-        if joined and (word == "=" or (number and words[number - 1] == "=")):
+        if joined and (word == "=" or words[number - 1] == "="):
             joined[-1] += word
         else:
             joined.append(word)
     return joined
-
-
-def use_for_bash() -> None:
-    """Use the completion of this module for bash."""
-    add_completion_class(AssignmentBashComplete, "bash")

@@ -16,11 +16,9 @@ from broadside.coordinator import scenarios
 from broadside.coordinator.cli.command_group import CommandGroup
 from broadside.coordinator.cli.exit_codes import Exit, exit_usage
 from broadside.coordinator.cli.options import (
-    Assignments,
     Detach,
     Limit,
     Scenario,
-    complete_assignment,
     complete_field,
 )
 from broadside.coordinator.cli.output_files import (
@@ -31,11 +29,13 @@ from broadside.coordinator.cli.output_files import (
     save_chart,
     save_report,
 )
-from broadside.coordinator.cli.progress import show_progress
+from broadside.coordinator.cli.progress_display import show_progress
 from broadside.coordinator.cli.session import (
     ApiSession,
+    Assignments,
     Session,
     WatchedSession,
+    complete_assignment,
     complete_study,
     user_name,
 )

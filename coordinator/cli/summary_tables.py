@@ -6,8 +6,8 @@ from typing import Any, Final
 from rich.console import Console
 
 from broadside.coordinator.cli.exit_codes import Exit
-from broadside.coordinator.cli.terminal_text import one_line
-from broadside.coordinator.cli.text_tables import Column, cells, open_console, print_table
+from broadside.coordinator.cli.terminal_text import one_line, open_console
+from broadside.coordinator.cli.text_tables import Column, cells, print_table
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.guards import GuardReport
 from broadside.coordinator.core.metrics import layer_label, received_at

@@ -1,7 +1,5 @@
 """Output of lists as a table or in another format, and progress lines."""
 
-import os
-import pkgutil
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -16,13 +14,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from broadside.coordinator.cli.command_group import Output, OutputFormat, print_document
-from broadside.coordinator.cli.terminal_text import is_unwrapped, one_line, write_bytes
+from broadside.coordinator.cli.command_group import Output
+from broadside.coordinator.cli.document_output import OutputFormat, print_document, print_rows
+from broadside.coordinator.cli.terminal_text import one_line, open_console
 from broadside.coordinator.core import formatting
 from broadside.exchange.messages import Message
 
-# Width without a terminal, so that no row is wrapped.
-UNWRAPPED_WIDTH: Final = 100_000
 # Minimum width of a column whose text has several words.
 _TEXT_WIDTH: Final = 24
 # Spaces between two columns.
@@ -130,60 +127,6 @@ def print_list(
         print_document(dumped, session.output)
     else:
         print_rows(dumped, session.output, model=table.model, hidden=table.hidden)
-
-
-def print_rows(
-    rows: Sequence[Any], output: str, *, model: str | None = None, hidden: Collection[str] = ()
-) -> None:
-    """Print rows as a CSV, Arrow or Parquet file.
-
-    Args:
-        rows: Models, or rows in JSON form.
-        output: File format.
-        model: Row type (``module:name``). Defaults to that of the first row; rows without a model
-            have a column of text for each field.
-        hidden: Fields that are never printed.
-    """
-    from broadside.coordinator.views.tables import Format
-    from broadside.coordinator.views.tables.formats import render
-    from broadside.coordinator.views.tables.table_columns import (
-        column_specs,
-        columns_of,
-        text_specs,
-    )
-
-    first = next(iter(rows), None)
-    if model is not None:
-        specs = column_specs(pkgutil.resolve_name(model))
-    elif isinstance(first, Message):
-        specs = column_specs(type(first))
-    else:
-        specs = text_specs(rows)
-    dumped = [row.answer_fields() if isinstance(row, Message) else row for row in rows]
-    columns = columns_of(dumped, [spec for spec in specs if spec.path[0] not in hidden])
-    write_bytes(render(Format(output).media_type, {}, columns))
-
-
-def open_console(*, stderr: bool = False) -> Console:
-    """Open a console with the terminal width. Without a terminal each row is one line.
-
-    Colours and other styles are printed only on a terminal, and not with ``NO_COLOR`` or
-    ``TERM=dumb``.
-
-    Args:
-        stderr: Print on standard error.
-    """
-    stream = sys.stderr if stderr else sys.stdout
-    console = Console(
-        highlight=False,
-        stderr=stderr,
-        # Not by FORCE_COLOR, because a log cannot show moving lines.
-        force_terminal=stream.isatty(),
-        color_system=None if os.environ.get("NO_COLOR") else "auto",
-    )
-    if is_unwrapped.get() or not console.is_terminal:
-        console.width = UNWRAPPED_WIDTH
-    return console
 
 
 def print_table(

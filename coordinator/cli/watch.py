@@ -16,7 +16,7 @@ from broadside.coordinator.cli.api_errors import ApiError
 from broadside.coordinator.cli.exit_codes import INTERRUPTED
 from broadside.coordinator.cli.run_event_state import RunEventState
 from broadside.coordinator.cli.screen import progress_key, render_line, render_screen
-from broadside.coordinator.cli.text_tables import open_console
+from broadside.coordinator.cli.terminal_text import open_console
 from broadside.coordinator.core.summary import RunSummary
 from broadside.exchange.outage_log import utc_now
 

@@ -1,5 +1,6 @@
 """Run ``broadside`` commands inside the test process, to save the start of a new process."""
 
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,8 +25,14 @@ def run_command(
     """Run a command in the environment prepared by ``patch``."""
     capfd.readouterr()
     patch.setattr(sys, "argv", ["broadside", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        main()
+    # Commands that write private files change it for the process.
+    umask = os.umask(0o022)
+    os.umask(umask)
+    try:
+        with pytest.raises(SystemExit) as ended:
+            main()
+    finally:
+        os.umask(umask)
     code = ended.value.code
     out, err = capfd.readouterr()
     return Done(returncode=code if isinstance(code, int) else 0, stdout=out, stderr=err)

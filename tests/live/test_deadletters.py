@@ -129,4 +129,4 @@ def test_resends_job_only_before_its_start(site: Site) -> None:
     assert Job.model_validate_json(delivery.body) == due
     gone = site.run("deadletters", "resend", numbers["due"])
     assert gone.returncode == 3
-    assert f"dead letter {numbers['due']}: no such message" in gone.stderr
+    assert f"dead letter {numbers['due']}: no such dead letter" in gone.stderr

@@ -234,7 +234,7 @@ MISTAKES: list[tuple[list[str], list[str]]] = [
     (["import", "iperf3", str(SEED)], [SEED.name, "no test in it"]),
     (["compare", "a"], ["1 runs given", "--label", "--split-at"]),
     (["compare", "--split-at", "10:49"], ["--split-at", "the run is missing"]),
-    (["compare", "--label", "idps"], ["values of idps are: none"]),
+    (["compare", "--label", "idps"], ["label idps: no such label"]),
     (["compare", "a", "b"], ["run a: no such run"]),
     (["verdict", "a", "--recompute"], ["run a: no such run"]),
 ]

@@ -110,6 +110,7 @@ DOCUMENTED_MODULES: Final = {
     "rich.cells",
     "rich.console",
     "rich.live",
+    "rich.progress",
     "rich.table",
     "rich.text",
     "starlette.datastructures",

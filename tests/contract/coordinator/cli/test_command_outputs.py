@@ -1,6 +1,7 @@
 """Tests of all lists and shown objects of the command line on one store with realistic names."""
 
 import asyncio
+import contextlib
 import csv
 import io
 import json
@@ -14,7 +15,6 @@ from typing import Any, Final
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
 from broadside.coordinator import scenarios
 from broadside.coordinator.agent_gateway.enrolment import Enrolled, Enrolments, JoinTerms
@@ -23,6 +23,7 @@ from broadside.coordinator.auth.principal import Access
 from broadside.coordinator.auth.static_tokens import Tokens
 from broadside.coordinator.cli import app
 from broadside.coordinator.cli.exit_codes import Exit
+from broadside.coordinator.cli.shell_completion import joined_words
 from broadside.coordinator.core.plan.schedule import Schedule
 from broadside.coordinator.studies.study import Study
 from broadside.coordinator.views.requests import ScheduleRequest
@@ -330,7 +331,9 @@ COMPLETED: Final = [
 ]
 
 
-def completed(shell: str, words: str, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+def completed(
+    shell: str, words: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> set[str]:
     """Return what a shell offers after the words, by the protocol of the framework."""
     text = f"broadside {words}"
     variables = {"_TYPER_COMPLETE_ARGS": text, "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
@@ -340,9 +343,11 @@ def completed(shell: str, words: str, monkeypatch: pytest.MonkeyPatch) -> set[st
         variables |= {"COMP_WORDS": " ".join(parts), "COMP_CWORD": str(len(parts) - 1)}
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    variable = {"_BROADSIDE_COMPLETE": f"complete_{shell}"}
-    done = CliRunner().invoke(app, [], env=variable, prog_name="broadside")
-    return set(re.findall(r'[^\s"()]+', done.stdout)) - {"_arguments", "'*:", ":", "'"}
+    monkeypatch.setenv("_BROADSIDE_COMPLETE", f"complete_{shell}")
+    words_joined = joined_words() if shell == "bash" else contextlib.nullcontext()
+    with words_joined, pytest.raises(SystemExit):
+        app([], prog_name="broadside")
+    return set(re.findall(r'[^\s"()]+', capfd.readouterr().out)) - {"_arguments", "'*:", ":", "'"}
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -353,7 +358,8 @@ def test_shells_complete_names_and_values(
     words: str,
     expected: set[str],
     monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     if shell == "bash" and "=" in words:
         expected = {value.partition("=")[2] for value in expected}
-    assert expected <= completed(shell, words, monkeypatch)
+    assert expected <= completed(shell, words, monkeypatch, capfd)

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from broadside.coordinator.cli import app
-from broadside.coordinator.cli.known_names import nearest_names
+from broadside.coordinator.cli.api_errors import nearest_names
 from broadside.coordinator.cli.options import complete_chart, complete_field, complete_scenario
 from broadside.exchange.fabric import FabricSettings, open_fabric
 from tests.live.commands import run_command

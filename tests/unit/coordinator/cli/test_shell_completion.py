@@ -3,7 +3,7 @@
 import pytest
 
 from broadside.coordinator.cli.options import complete_field
-from broadside.coordinator.cli.shell_completion import join_assignments
+from broadside.coordinator.cli.shell_completion import join_assignments, read_words
 from broadside.coordinator.scenarios import known_values, names, settable_fields
 
 
@@ -19,6 +19,24 @@ from broadside.coordinator.scenarios import known_values, names, settable_fields
 )
 def test_parts_of_an_assignment_are_joined(words: list[str], joined: list[str]) -> None:
     assert join_assignments(words) == joined
+
+
+@pytest.mark.parametrize(
+    ("words", "kept"),
+    [
+        ("launch --set scale =", "scale="),
+        ("launch --set scale = 2", "scale="),
+        ("launch --set = scale = 2", "scale="),
+        ("launch --set = sca", ""),
+        ("launch --set sca", ""),
+        ("launch\n--reason\n'a b'\n", ""),
+    ],
+)
+def test_bash_keeps_what_is_before_the_last_word(words: str, kept: str) -> None:
+    count = len(words.split("\n" if "\n" in words else " "))
+    joined, before = read_words({"COMP_WORDS": words, "COMP_CWORD": str(count - 1)})
+    assert before == kept
+    assert joined[0] == "launch"
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,10 @@ from pydantic import BaseModel
 from rich.console import Console
 
 from broadside.coordinator.cli import command_group
-from broadside.coordinator.cli.command_group import Output, OutputFormat
-from broadside.coordinator.cli.terminal_text import is_unwrapped
-from broadside.coordinator.cli.text_tables import ListTable, open_console, print_list, print_table
+from broadside.coordinator.cli.command_group import Output
+from broadside.coordinator.cli.document_output import OutputFormat
+from broadside.coordinator.cli.terminal_text import is_unwrapped, open_console
+from broadside.coordinator.cli.text_tables import ListTable, print_list, print_table
 
 RUN = "20261120-143028-accelerated-networking-cc93"
 COLUMNS = ["run", "scenario", "created", "by", "why", "verdict"]
@@ -111,7 +112,7 @@ def test_only_one_function_opens_consoles() -> None:
     """Another console could print styles into a file."""
     folder = Path(command_group.__file__).parent
     texts = {path.name: path.read_text("utf-8") for path in folder.glob("*.py")}
-    assert {name for name, text in texts.items() if " Console(" in text} == {"text_tables.py"}
+    assert {name for name, text in texts.items() if " Console(" in text} == {"terminal_text.py"}
 
 
 def test_wide_output_is_not_wrapped(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from typing import Final
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.text import Text
 
-from broadside.coordinator.cli.text_tables import open_console
+from broadside.coordinator.cli.terminal_text import open_console
 from broadside.exchange.outage_log import utc_now
 
 # A command that ends earlier shows no progress.

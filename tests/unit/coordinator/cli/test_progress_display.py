@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from broadside.coordinator.cli import progress
-from broadside.coordinator.cli.progress import end_text, show_progress
+from broadside.coordinator.cli import progress_display
+from broadside.coordinator.cli.progress_display import end_text, show_progress
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_end_follows_from_progress_or_limit(
     text: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(progress, "utc_now", lambda: datetime(2026, 11, 20, 12, tzinfo=UTC))
+    monkeypatch.setattr(progress_display, "utc_now", lambda: datetime(2026, 11, 20, 12, tzinfo=UTC))
     assert end_text(elapsed_s, done_ratio, limit_s) == text
 
 
@@ -47,7 +47,7 @@ def test_progress_is_shown_on_a_terminal_on_standard_error(
     monkeypatch.setenv("TERM", term)
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal)
-    monkeypatch.setattr(progress, "_DELAY_S", 0.0)
+    monkeypatch.setattr(progress_display, "_DELAY_S", 0.0)
     with show_progress("copying", 4) as advance:
         started = threading.Event()
         started.wait(0.05)
