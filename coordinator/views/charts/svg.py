@@ -207,7 +207,7 @@ class _Plot:
 
     def grid(self) -> Iterator[str]:
         """Yield axes, tick labels and axis titles."""
-        left, top, right, bottom = self.box
+        left, _, right, bottom = self.box
         for tick in self._y_ticks():
             y = self.y.at(tick)
             if self.figure.heat_map is None:
@@ -221,7 +221,18 @@ class _Plot:
         yield f'<path d="M{left:.1f} {bottom:.1f}H{right:.1f}" class="tick"/>'
         for row, text in enumerate(reversed(self.x_title)):
             yield _text((left + right) / 2, self.height - 6 - _LINE * row, text, "middle")
-        yield _upright_text(11, (top + bottom) / 2, self.figure.y.title)
+        yield self._y_title()
+
+    def _y_title(self) -> str:
+        """Return the title of the y axis, which must not cover the legend above it.
+
+        A long title extends below the axis, and is condensed if the drawing is not high enough.
+        """
+        _, top, _, bottom = self.box
+        title, room = self.figure.y.title, self.height - self.box[1] - 4
+        length = min(_CHAR * len(title), room)
+        middle = max((top + bottom) / 2, top + length / 2)
+        return _upright_text(11, middle, title, room if length == room else None)
 
     def _x_labels(self) -> Iterable[tuple[float, Sequence[str]]]:
         axis = self.figure.x
@@ -385,8 +396,10 @@ def _text(x: float, y: float, text: str, anchor: str) -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
 
 
-def _upright_text(x: float, y: float, text: str) -> str:
+def _upright_text(x: float, y: float, text: str, length: float | None = None) -> str:
     turn = f'transform="translate({x:g} {y:.1f})rotate(-90)"'
+    if length is not None:
+        turn += f' textLength="{length:.1f}" lengthAdjust="spacingAndGlyphs"'
     return f'<text {turn} text-anchor="middle">{escape(text)}</text>'
 
 
