@@ -68,7 +68,7 @@ export function studiesView(main) {
         h("h2", h("a", { href: `#/study/${id}` }, ASKS[spec.question.kind])),
         study.ended_at ? null : h("span.badge.going", stands(study)),
       ),
-      h("p", prose(conclusion?.sentence ?? stands(study))),
+      conclusion || study.ended_at ? h("p", prose(conclusion?.sentence ?? stands(study))) : null,
       h("p.quiet", asks(spec.question)),
       h("p.mono.quiet", id),
       h("p.quiet", `${instant(study.created_at)} by ${study.created_by}`),

@@ -44,6 +44,8 @@ from broadside.exchange.messages import Message, RunId, UtcDatetime
 
 # Time to wait for a second to be reported before it is counted as missing.
 REPORT_LAG_S: Final = 8.0
+# Number of bins after the traffic that the idle level needs.
+QUIET_BINS_COUNT: Final = 2
 # Seconds by which an interval can be shorter than a whole second.
 EDGE_S: Final = 0.1
 # Maximum number of pair-seconds to store for viewers. For longer bursts, only the newest are
@@ -336,7 +338,10 @@ def full_snapshot(
     )
     planned_s = burst.duration_s + burst.omit_s
     reported = known_s == planned_s and _have_reported(burst, spans, reach, elapsed_s)
-    counted = reported and _reaches_past(ledger, burst, levels_of_flows)
+    # Traffic of a late pair is not waited for.
+    end_s = min(max(float(planned_s), float(reach[-1])), planned_s + REPORT_LAG_S)
+    end_s += burst.planned_start_at.timestamp()
+    counted = reported and _reaches_past(ledger, end_s, levels_of_flows)
     if not counted:
         levels_of_flows = _without_residual(levels_of_flows)
     snapshot = make_snapshot(
@@ -352,18 +357,25 @@ def full_snapshot(
     left_s = (burst.planned_end_at - now).total_seconds()
     states = figure_states(
         levels_of_flows,
-        left_s=left_s + (0.0 if ledger is None else ledger.grain_s),
+        left_s=left_s + (0.0 if ledger is None else QUIET_BINS_COUNT * ledger.grain_s),
         reported=reported,
         # The lag is that of all bursts, so it changes until the last one is measured.
         counted=counted and len(plan.bursts) == 1,
         has_counter=ledger is not None or plan.ledger is not None,
     )
-    engine = find(plan.spec.traffic.engine)
-    is_complete = float(reach[0]) + EDGE_S >= known_s
-    is_final = reported or (is_complete and engine is not None and not engine.revises_seconds)
-    seconds = FigureState(state="known") if known_s and is_final else states["received"]
+    if known_s and (reported or _are_final(plan, reach, known_s)):
+        seconds = FigureState(state="known")
+    else:
+        seconds = states["received"]
     figures = snapshot.figures.model_copy(update={"states": {**states, "seconds": seconds}})
     return replace(snapshot, figures=figures)
+
+
+def _are_final(plan: Plan, reach: Floats, known_s: int) -> bool:
+    """Return True if no record can follow that changes the complete seconds."""
+    engine = find(plan.spec.traffic.engine)
+    is_complete = float(reach[0]) + EDGE_S >= known_s
+    return is_complete and engine is not None and not engine.revises_seconds
 
 
 def figure_states(
@@ -493,13 +505,22 @@ def _tails_begin_s(evidence: BurstEvidence, newest_s: float) -> float:
     return max(begins, default=newest_s)
 
 
-def _reaches_past(ledger: FirewallLedger | None, burst: Burst, measured: BurstSummary) -> bool:
-    """Return True if the ledger covers the whole burst and the lag."""
+def _reaches_past(ledger: FirewallLedger | None, end_s: float, measured: BurstSummary) -> bool:
+    """Return True if the ledger covers the traffic, the lag, and some quiet bins after it.
+
+    Without quiet bins, the last bin of the traffic could be taken for the idle level.
+
+    Args:
+        ledger: Data from the firewall counter, or None.
+        end_s: End of the traffic in epoch seconds.
+        measured: Burst summary with the lag.
+    """
     previous = measured.reconciliation
     if ledger is None or previous is None or previous.lag_s is None or not len(ledger):
         return False
     known = ledger.end_s[np.isfinite(ledger.bytes)]
-    needed_s = burst.planned_end_at.timestamp() + previous.lag_s + ledger.grain_s
+    lag_s = previous.lag_s + (previous.lag_uncertainty_s or 0.0)
+    needed_s = end_s + lag_s + QUIET_BINS_COUNT * ledger.grain_s
     return bool(len(known) and known[-1] >= needed_s)
 
 

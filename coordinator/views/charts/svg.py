@@ -7,6 +7,7 @@ used on light and dark screens and on paper (:func:`styles`).
 import base64
 import math
 import struct
+import textwrap
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -130,15 +131,12 @@ def standalone(figure: Figure, *, width: float, height: float, theme: Theme) -> 
 def _title_lines(title: str, width: float) -> list[str]:
     """Return the lines of a title. The run and the date of a long title are on a second line."""
     head, colon, source = title.partition(": ")
-    is_long = len(title) * _CHAR * 1.4 > width
-    lines = [head, source] if colon and is_long else [title]
-    return [part for line in lines for part in _halves(line, width)]
-
-
-def _halves(line: str, width: float) -> list[str]:
-    """Return a line, broken at its last comma if it is wider than the chart."""
-    head, comma, rest = line.rpartition(", ")
-    return [f"{head},", rest] if comma and len(line) * _CHAR * 1.4 > width else [line]
+    # A colon in brackets is a part of the name.
+    is_source = colon and head.count("(") == head.count(")")
+    # Title letters are larger and bold.
+    most = int(width / (_CHAR * 1.4))
+    lines = [head, source] if is_source and len(title) > most else [title]
+    return [part for line in lines for part in textwrap.wrap(line, most)]
 
 
 def height_of(figure: Figure, width: float) -> float:
