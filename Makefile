@@ -23,7 +23,7 @@ soak: setup ## a weekend in ten minutes: 60 bursts in the lab, coordinators and 
 faults: setup ## break a fleet in every phase of a run: the table of faults, each held to the rules
 	@$(BIN)/python -m tests.faults $(ARGS)
 
-scenarios: tools ## every test of the field's notebook in the lab, in one table; ARGS="--only FTP"
+scenarios: tools ## every test of the field's notebook in the lab, in one table; ARGS="--only FTP" or "--live"
 	@$(BIN)/python -m tests.scenarios $(ARGS)
 
 test: tools ## everything in the checkout: lint, types, docs, deploy-check, unit, review, contract, live

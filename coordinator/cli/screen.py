@@ -170,12 +170,14 @@ def _metrics(state: RunEventState, width: int) -> list[Text]:
         None if newest is None else values.get(newest)
         for values in (state.rates(), state.coverage, state.rtt)
     )
-    metrics = [("now", f"{formatting.rate(rate)} {state.shown_layer}")]
+    now = _with_state(state, "seconds", f"{formatting.rate(rate)} {state.shown_layer}")
+    metrics = [("now", now)]
     if status is not None and status.target_bits_per_second:
         target = status.target_bits_per_second
-        share = f" ({formatting.ratio(rate / target, 0)})" if rate is not None else ""
-        name = layer_label(status.target_layer)
-        metrics.append(("target", f"{formatting.rate(target)} {name}{share}"))
+        # A provisional rate, or one of another layer, is not compared with the target.
+        is_final = state.shown_layer == layer_label(status.target_layer) and not now.startswith("(")
+        share = f" ({formatting.ratio(rate / target, 0)})" if is_final and rate is not None else ""
+        metrics.append(("target", f"{formatting.rate(target)} {layer_label(status.target_layer)}{share}"))
     if state.ledger is not None and state.ledger.bins:
         text = formatting.rate(state.firewall_bits_per_second())
         layer = layer_label(state.ledger.layer)

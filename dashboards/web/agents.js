@@ -2,7 +2,7 @@
 // run.
 
 import { coordinatorNow, read } from "./api.js";
-import { every, fill, guarded, h, say, table } from "./dom.js";
+import { LONG, every, fill, guarded, h, say, table } from "./dom.js";
 import { known, seconds, span } from "./format.js";
 
 const REFRESH_MS = 5000;
@@ -41,11 +41,12 @@ const COLUMNS = [
     "Problem",
     ({ each, state }) =>
       each.problem ?? (state === "silent" ? "no heartbeat; check that it is running" : "none"),
+    LONG,
   ],
   ["Last heartbeat", ({ heard_s }) => `${span(Math.round(heard_s))} ago`],
   ["Clock", ({ each }) => clockOf(each)],
   ["Address", ({ each }) => h("span.mono", each.address)],
-  ["Engines", ({ each }) => enginesOf(each)],
+  ["Engines", ({ each }) => enginesOf(each), LONG],
 ];
 
 const PLACES = [
@@ -56,11 +57,12 @@ const PLACES = [
   ],
   ["Waiting", ({ waiting_count: count }) => `${count} ${count === 1 ? "run" : "runs"}`],
   ["Last notice", ({ last_delivered_at: at }) => ago(at) ?? "none yet"],
-  ["Last error", ({ last_error: error }) => error ?? "none"],
+  ["Last error", ({ last_error: error }) => error ?? "none", LONG],
   [
     "Failed",
     ({ last_error_at: at, failures_count: count }) =>
       at ? `${ago(at)}, ${count} ${count === 1 ? "try" : "tries"} since the last notice` : "never",
+    LONG,
   ],
 ];
 
@@ -74,6 +76,9 @@ function ago(at) {
 async function readPlaces(box) {
   const places = await read("/v1/notices");
   if (!places.length) return;
+  // A problem should be seen without scrolling below all agents.
+  const title = box.parentElement.firstElementChild;
+  if (places.some(({ state }) => state === "failing")) title.after(box);
   fill(box, h("h2", "Notifications of finished runs"), table("Places", PLACES, places, { wide: true }));
 }
 
@@ -93,7 +98,10 @@ export function agentsView(main) {
       const heard_s = Math.max(0, (now - Date.parse(each.beat_at)) / 1000);
       return { each, heard_s, state: stateOf(each, heard_s) };
     });
-    const live = rows.filter(({ state }) => WORKS.includes(state)).length;
+    const works = ({ state }) => WORKS.includes(state);
+    const live = rows.filter(works).length;
+    // Agents with a problem are first.
+    rows.sort((a, b) => works(a) - works(b));
     say(count, `${live} of ${rows.length} ready`);
     if (!rows.length) {
       const how = h("p", "Start one: ", h("code", "broadside agent --role client"));

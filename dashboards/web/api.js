@@ -24,27 +24,42 @@ export function headers(more = {}) {
 let aheadMs = 0;
 export const coordinatorNow = () => Date.now() + aheadMs;
 
-export async function ask(path, { method = "GET", body, signal, more = {} } = {}) {
-  let answer;
-  try {
-    answer = await fetch(path, {
-      method,
-      signal,
-      headers: headers(body === undefined ? more : { "Content-Type": "application/json", ...more }),
-      body: body === undefined ? undefined : JSON.stringify(body),
-    });
-  } catch (error) {
-    if (error.name === "AbortError") throw error;
-    throw new Problem(
-      0,
-      "No response",
-      "The coordinator does not respond. Check that `broadside serve` is running.",
-    );
-  }
+// Time to wait for the headers of a response, and for each try of a GET request before the next.
+// A browser also ends requests if a network interface of the host appears or disappears.
+const RESPONSE_MAX_MS = 30_000;
+const RETRY_MS = [300, 1000];
+
+export async function ask(path, { method = "GET", body, more = {} } = {}) {
+  const request = {
+    method,
+    headers: headers(body === undefined ? more : { "Content-Type": "application/json", ...more }),
+    body: body === undefined ? undefined : JSON.stringify(body),
+  };
+  const answer = await attempt(path, request, method === "GET" ? RETRY_MS : []);
   const said = Date.parse(answer.headers.get("Date"));
   if (!Number.isNaN(said)) aheadMs = said - Date.now();
   if (!answer.ok) throw await problemOf(answer);
   return answer;
+}
+
+// Send a request, and again after each pause while there is no response.
+async function attempt(path, request, [pauseMs, ...pauses]) {
+  const ended = new AbortController();
+  const timer = setTimeout(() => ended.abort(), RESPONSE_MAX_MS);
+  try {
+    return await fetch(path, { ...request, signal: ended.signal });
+  } catch {
+    if (pauseMs === undefined) {
+      const detail = ended.signal.aborted
+        ? `The coordinator has not responded for ${RESPONSE_MAX_MS / 1000} s. Close other tabs of this page, because a browser limits its connections, and check the load of the coordinator.`
+        : "The coordinator does not respond. Check that `broadside serve` is running.";
+      throw new Problem(0, "No response", detail);
+    }
+  } finally {
+    clearTimeout(timer);
+  }
+  await new Promise((resolve) => setTimeout(resolve, pauseMs));
+  return attempt(path, request, pauses);
 }
 
 export async function problemOf(answer) {

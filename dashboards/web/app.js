@@ -28,6 +28,8 @@ const VIEWS = [
   [/^#\/signin$/, signInView, "Sign in"],
 ];
 
+// Time after which the page tries again if the coordinator does not respond.
+const AGAIN_MS = 5000;
 const main = document.getElementById("main");
 let me = null;
 let close = null;
@@ -101,6 +103,7 @@ async function show() {
     if (problem) {
       showWho();
       fill(main, refused(problem, h("button", { type: "button", onclick: show }, "Try again")));
+      setTimeout(() => number === shown && show(), AGAIN_MS);
       return;
     }
   }
@@ -146,5 +149,6 @@ document.querySelector(".skip").addEventListener("click", (event) => {
   event.preventDefault();
   main.focus();
 });
+document.documentElement.dataset.started = "";
 applyTheme();
 show();

@@ -58,16 +58,21 @@ export const fact = (name, value, note = null) => [
 // Class to use for a column of numbers.
 export const FIGURE = "number";
 
+// Class to use for a column of long texts. On a small screen it has a line of its own.
+export const LONG = "long";
+
 // Create a table with a row for each item. A column has a name, a function to get the text from
-// an item, and the class FIGURE if it is for numbers.
-export function table(caption, columns, items, { wide = false } = {}) {
+// an item, and the class FIGURE if it is for numbers. On a small screen each row becomes a card with
+// the first column as its title, except for a `dense` table.
+export function table(caption, columns, items, { wide = false, dense = false } = {}) {
   const head = columns.map(([name, , kind]) => h("th", { class: kind, scope: "col" }, name));
-  const row = (item) => columns.map(([, say, kind]) => h("td", { class: kind }, say(item)));
+  const row = (item) =>
+    columns.map(([name, say, kind]) => h("td", { class: kind, "data-name": name }, say(item)));
   return h(
     wide ? "div.scroll.wide" : "div.scroll",
     { tabindex: "0", role: "region", "aria-label": caption },
     h(
-      "table",
+      dense ? "table" : "table.cards",
       h("caption.unseen", caption),
       h("thead", h("tr", head)),
       h(
@@ -77,6 +82,9 @@ export function table(caption, columns, items, { wide = false } = {}) {
     ),
   );
 }
+
+// Format an interval that the coordinator has written in ASCII.
+export const prose = (text) => text.replaceAll("+-", "±");
 
 // Create a message for an error that was returned by the coordinator.
 export const refused = (problem, ...more) => notice("bad", problem.title, problem.message, ...more);
@@ -90,11 +98,21 @@ export const guarded =
       if (problem.status !== 401) fill(part, refused(problem));
     });
 
-// Call a function now and then at an interval, but only if the page is visible. Use the returned
-// function to stop it.
+// Call a function now and then at an interval, but only if the page is visible and the last call
+// has ended. Use the returned function to stop it.
 export function every(ms, look) {
-  look();
-  const timer = setInterval(() => document.hidden || look(), ms);
+  let busy = false;
+  const next = async () => {
+    if (busy) return;
+    busy = true;
+    try {
+      await look();
+    } finally {
+      busy = false;
+    }
+  };
+  next();
+  const timer = setInterval(() => document.hidden || next(), ms);
   return () => clearInterval(timer);
 }
 

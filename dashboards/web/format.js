@@ -76,6 +76,8 @@ export function figureCalled(name) {
   return [layer ? `${words}, ${LAYERS[layer] ?? layer}` : words, (value) => told(unit, value, decimals)];
 }
 
+export const figureUnit = (name) => named.get(name).unit;
+
 export function span(value) {
   const total = Math.max(0, Math.round(value));
   if (total < 100) return `${total} s`;

@@ -74,7 +74,8 @@ export class Headline {
       Object.values(this.tiles).map((tile) => tile.element),
     );
     this.list = h("dl.facts-list");
-    this.more = h("details.card", h("summary", "All metrics"), this.list);
+    this.moreTitle = h("summary", "All metrics");
+    this.more = h("details.card", this.moreTitle, this.list);
     this.element.append(this.more);
   }
 
@@ -98,6 +99,8 @@ export class Headline {
     const ip = of?.fleet_ip_bits_per_second;
     const atIp = status.target_layer === "ip" && known(ip);
     const fleet = atIp ? ip : payload;
+    // The rate of the newest second is shown until there are figures of the burst.
+    const received = known(of?.[RECEIVED]) ? states.received : { state: "provisional" };
     const half = isOpen(states.interval) ? null : of?.fleet_received_half_width_bits_per_second;
     const mean =
       whole && summary.bursts.length > 1 ? `, mean of ${summary.bursts.length} bursts` : "";
@@ -113,9 +116,9 @@ export class Headline {
     tiles.fleet.set(
       rateParts(fleet),
       known(fleet) ? layer : "no data yet",
-      [otherText, real(fleet, states.received)].filter(Boolean).join("; "),
+      [otherText, real(fleet, received)].filter(Boolean).join("; "),
       "",
-      known(fleet) ? states.received : null,
+      known(fleet) ? received : null,
     );
 
     const held = of?.reconciliation ?? null;
@@ -166,6 +169,9 @@ export class Headline {
     );
 
     this.more.hidden = !of;
+    const soFar = !whole && !figures?.final;
+    say(this.moreTitle, soFar ? "All metrics, provisional" : "All metrics");
+    this.list.classList.toggle("provisional", soFar);
     fill(
       this.list,
       ...MORE.map((figure) => [figure, of ? figureOf(figure, of) : null])

@@ -223,11 +223,13 @@ export class LineChart {
   }
 
   #text(second) {
-    const figure = (value) => (known(value) ? this.format(value) : "missing");
+    // A counter can report a second later than the fleet.
+    const missing = this.over ? "missing" : "not yet known";
+    const figure = (value) => (known(value) ? this.format(value) : missing);
     return this.#values(second)
       .map(
         ([name, ...values]) =>
-          `${name} ${known(values[0]) ? values.map(figure).join(" to ") : "missing"}`,
+          `${name} ${known(values[0]) ? values.map(figure).join(" to ") : missing}`,
       )
       .join(", ");
   }
@@ -269,7 +271,7 @@ export class LineChart {
     const more = from > 0 ? ` The latest ${ROWS_IN_TABLE} seconds. The export contains all.` : "";
     this.rows.replaceChildren(
       h("p.quiet", `In ${this.unit}, by second of the burst.${more}`),
-      table(this.title, columns, rows),
+      table(this.title, columns, rows, { dense: true }),
     );
   }
 }

@@ -1,6 +1,6 @@
 // Lists of findings, and of pairs for which there is no measurement.
 
-import { h } from "./dom.js";
+import { h, prose } from "./dom.js";
 import { counted } from "./format.js";
 
 const NAMED_MAX = 200;
@@ -11,7 +11,7 @@ export function findingItems(findings) {
       "li",
       { class: each.severity },
       h("span.severity", each.severity),
-      h("p", each.sentence.replaceAll("+-", "±")),
+      h("p", prose(each.sentence)),
       each.next_step ? h("p.quiet", `Next: ${each.next_step}.`) : null,
     ),
   );

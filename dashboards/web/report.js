@@ -5,6 +5,7 @@ import { ask } from "./api.js";
 import { fill, h, notice } from "./dom.js";
 import { applyTheme } from "./theme.js";
 
+document.documentElement.dataset.started = "";
 applyTheme();
 const [, ofStudy, id] = location.hash.match(/^#(study\/)?([a-z0-9-]+)$/) ?? [];
 const what = ofStudy ? "study" : "run";
@@ -25,7 +26,8 @@ async function show() {
     save.href = URL.createObjectURL(new Blob([text], { type: "text/html" }));
     save.download = `broadside-${id}.html`;
     save.hidden = false;
-    fill(main, h("iframe", { title: `Report of ${what} ${id}`, sandbox: "", srcdoc: text }));
+    const title = `Report of ${what} ${id}`;
+    fill(main, h("h1.unseen", title), h("iframe", { title, sandbox: "", srcdoc: text }));
   } catch (problem) {
     fill(main, notice("bad", "No report", problem.message));
   }

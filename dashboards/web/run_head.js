@@ -1,6 +1,6 @@
 // Header of a run: name, state, actions, and a list to select a burst.
 
-import { fill, h, notice, refill, refused, say } from "./dom.js";
+import { fill, h, notice, prose, refill, refused, say } from "./dom.js";
 import { downloads } from "./downloads.js";
 import { count, span } from "./format.js";
 import { verdictBadge } from "./runs.js";
@@ -67,7 +67,7 @@ export class RunHead {
     this.reason.hidden = !of?.reason;
     if (this.reason.hidden) return;
     refill(this.reason, [of.reason, of.next_step], () => [
-      h("p", of.reason.replaceAll("+-", "±")),
+      h("p", prose(of.reason)),
       h("p.step", h("strong", "Next: "), h("span", `${of.next_step}.`)),
     ]);
   }

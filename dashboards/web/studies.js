@@ -2,7 +2,7 @@
 
 import { abortStudyDialog } from "./abort.js";
 import { read, send } from "./api.js";
-import { FIGURE, announce, every, fill, guarded, h, notice, refused, table } from "./dom.js";
+import { FIGURE, announce, every, fill, guarded, h, notice, prose, refused, table } from "./dom.js";
 import { drawOne } from "./report_charts.js";
 import { LAYERS, digits, instant, known, rate, seconds } from "./format.js";
 import { verdictBadge } from "./runs.js";
@@ -63,10 +63,14 @@ export function studiesView(main) {
   const shown = ({ study_id: id, spec, conclusion, ...study }) =>
     h(
       "li.card",
-      h("h2", h("a", { href: `#/study/${id}` }, ASKS[spec.question.kind])),
+      h(
+        "div.title",
+        h("h2", h("a", { href: `#/study/${id}` }, ASKS[spec.question.kind])),
+        study.ended_at ? null : h("span.badge.going", stands(study)),
+      ),
+      conclusion || study.ended_at ? h("p", prose(conclusion?.sentence ?? stands(study))) : null,
+      h("p.quiet", asks(spec.question)),
       h("p.mono.quiet", id),
-      h("p.facts", asks(spec.question)),
-      h("p", conclusion?.sentence ?? stands(study)),
       h("p.quiet", `${instant(study.created_at)} by ${study.created_by}`),
     );
   const load = guarded(list, async () => {
@@ -100,7 +104,7 @@ function trialColumns({ spec, results }, knees) {
   const costs = (trial) => [trial.client_cpu_s_per_gigabyte, trial.server_cpu_s_per_gigabyte];
   const verdict = (trial) => (trial.verdict ? verdictBadge(trial.verdict) : "unknown");
   return [
-    ["Trial", number],
+    ["Trial", number, FIGURE],
     ["Setting", setting],
     [
       `Received, ${isIp ? LAYERS.ip : LAYERS.payload}`,
@@ -186,8 +190,8 @@ export function studyView(main, [studyId], { operator }) {
     parts.abort.hidden = !operator || Boolean(study.ended_at || study.cancelled_at);
     fill(
       parts.conclusion,
-      h("p.sentence", conclusion?.sentence ?? asks(spec.question)),
-      conclusion?.notes.map((note) => notice("note", "Note", note)),
+      h("p.sentence", prose(conclusion?.sentence ?? asks(spec.question))),
+      conclusion?.notes.map((note) => notice("note", "Note", prose(note))),
     );
     const knees = conclusion?.knees.map((knee) => knee.received_bits_per_second) ?? [];
     const { scale } = spec.spec;

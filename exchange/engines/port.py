@@ -492,6 +492,7 @@ class Engine(ABC):
         idle_control: True if a control connection has no traffic during a test.
         paces_exactly: True if a stream sends at ``stream_bits_per_second``, to about 1 %.
         counts_alike: True if both ends count the same payload bytes as the data passes.
+        revises_seconds: True if seconds that were already reported can change until the test ends.
         serving: Lifetime of the server process.
         needs_certificate: True if the server needs a TLS certificate.
         needs_folder: True if the engine needs a folder. If False, ``folder`` is an empty string.
@@ -508,6 +509,7 @@ class Engine(ABC):
     idle_control: ClassVar[bool] = False
     paces_exactly: ClassVar[bool] = False
     both_ends_comparable: ClassVar[bool] = False
+    revises_seconds: ClassVar[bool] = False
     serving: ClassVar[Serving] = Serving.DAEMON
     needs_certificate: ClassVar[bool] = False
     needs_folder: ClassVar[bool] = True

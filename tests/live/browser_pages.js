@@ -30,7 +30,8 @@
     const large = size >= 24 || (size >= 18.66 && Number(style.fontWeight) >= 700);
     if (ratio < (large ? 3 : 4.5)) faults.push(`contrast ${ratio.toFixed(2)}: ${text.slice(0, 40)}`);
   }
-  if (texts < 5) faults.push(`only ${texts} texts to check`);
+  // The texts of a report are in a frame.
+  if (texts < (document.querySelector("iframe") ? 1 : 5)) faults.push(`only ${texts} texts to check`);
   for (const element of document.querySelectorAll("a, button, input, select, textarea, canvas[tabindex], iframe, [role=img]")) {
     if (!visible(element)) continue;
     const named = element.getAttribute("aria-label") || element.textContent.trim() || element.title

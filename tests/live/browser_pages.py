@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -11,6 +12,7 @@ from typing import Any, Self
 
 from axe_playwright_python.base import AXE_SCRIPT
 from playwright.sync_api import ConsoleMessage, Page, Request, expect
+from playwright.sync_api import Error as PlaywrightError
 
 from broadside.lab.namespaces import inside
 
@@ -18,6 +20,8 @@ CHROMIUM = "/usr/bin/chromium"
 
 expect.set_options(timeout=30_000)
 
+# Chromium ends requests if a network interface appears or disappears, as labs of other tests do.
+_CHANGED = "ERR_NETWORK_CHANGED"
 _INSPECT = Path(__file__).with_suffix(".js").read_text("utf-8")
 _VIOLATIONS = "axe.run({resultTypes: ['violations']}).then((seen) => seen.violations)"
 
@@ -28,12 +32,14 @@ class MonitoredPage:
 
     Attributes:
         foreign_requests: Requests to other origins.
+        failed_requests: Requests without a response, with the browser's reason.
     """
 
     page: Page
     origin: str
     errors: list[str] = field(default_factory=list)
     foreign_requests: list[str] = field(default_factory=list)
+    failed_requests: list[str] = field(default_factory=list)
 
     @classmethod
     def over(cls, page: Page, origin: str) -> Self:
@@ -41,10 +47,36 @@ class MonitoredPage:
         page.on("console", monitored._on_console)
         page.on("pageerror", lambda error: monitored.errors.append(str(error)))
         page.on("request", monitored._on_request)
+        page.on("requestfailed", monitored._on_failure)
         return monitored
 
+    def print_state(self) -> None:
+        """Print what explains a failed test. pytest shows it only if the test has failed."""
+        parts = {
+            "address of the page": [self.page.url],
+            "console": self.errors,
+            "failed requests": self.failed_requests,
+            "text of the page": [self.page.locator("body").inner_text()],
+        }
+        for title, lines in parts.items():
+            sys.stdout.write("\n  ".join([f"{title}:", *lines]) + "\n")
+
+    def open(self, url: str) -> None:
+        """Open a page. Repeat this if a network of another test has interrupted it."""
+        for _ in range(5):
+            try:
+                self.page.goto(url)
+            except PlaywrightError as error:
+                if _CHANGED not in str(error):
+                    raise
+            else:
+                return
+
+    def _on_failure(self, request: Request) -> None:
+        self.failed_requests.append(f"{request.method} {request.url}: {request.failure}")
+
     def _on_console(self, message: ConsoleMessage) -> None:
-        if message.type in ("error", "warning"):
+        if message.type in ("error", "warning") and _CHANGED not in message.text:
             self.errors.append(f"{message.text} ({message.location.get('url')})")
 
     def _on_request(self, request: Request) -> None:
@@ -66,9 +98,20 @@ class MonitoredPage:
 
     def faults(self, theme: str, width: int, *, by_axe: bool = True) -> list[str]:
         """Return the visual and accessibility faults for a theme and a width."""
+        self._set_media(theme, width)
+        expect(self.page.locator("html")).to_have_attribute("data-theme", theme)
+        return self._inspected(theme, width, by_axe=by_axe)
+
+    def file_faults(self, theme: str, width: int) -> list[str]:
+        """Return the faults of a page without a theme switch, for example a saved report."""
+        self._set_media(theme, width)
+        return self._inspected(theme, width, by_axe=True)
+
+    def _set_media(self, theme: str, width: int) -> None:
         self.page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
         self.page.set_viewport_size({"width": width, "height": 900})
-        expect(self.page.locator("html")).to_have_attribute("data-theme", theme)
+
+    def _inspected(self, theme: str, width: int, *, by_axe: bool) -> list[str]:
         self.page.wait_for_timeout(150)
         result: list[Any] = self.page.evaluate(_INSPECT)
         if by_axe:

@@ -95,7 +95,9 @@ def monitored(only_page: MonitoredPage) -> Iterator[MonitoredPage]:
     page.evaluate("sessionStorage.clear(); localStorage.clear()")
     only_page.errors.clear()
     only_page.foreign_requests.clear()
+    only_page.failed_requests.clear()
     yield only_page
+    only_page.print_state()
     assert only_page.errors == []
     assert only_page.foreign_requests == []
 

@@ -19,6 +19,7 @@ from broadside.coordinator.bounded_listener import Listener
 from broadside.coordinator.notices.announcer import NotDelivered, Notice, Receiver
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.exchange.fabric import FabricSettings, open_fabric
+from tests.live.browser_pages import MonitoredPage
 from tests.unit.coordinator.notices.test_announcer import ended_run
 
 pytestmark = pytest.mark.skipif(shutil.which("chromium") is None, reason="make tools")
@@ -64,19 +65,21 @@ def test_page_shows_queue_and_last_error_of_receivers(tmp_path: Path) -> None:
             executable_path=shutil.which("chromium"), args=["--no-sandbox"]
         )
         page = browser.new_page(viewport={"width": 1100, "height": 500})
-        page.goto(f"{url}/#/agents")
-        rows = page.get_by_role("region", name="Places").locator("tbody tr")
-        expect(rows).to_have_count(2, timeout=60_000)
-        expect(rows.nth(0)).to_contain_text(
-            re.compile(r"webhook.*failing.*1 run.*it answered <b>503</b>.*ago"), timeout=60_000
-        )
-        expect(rows.nth(1)).to_contain_text(re.compile(r"otlp.*idle.*0 runs.*ago.*none.*never"))
-        page.screenshot(path=tmp_path / "places.png")
-        page.set_viewport_size({"width": 390, "height": 700})
-        page.screenshot(path=tmp_path / "narrow.png")
-        wide = page.evaluate("document.documentElement.scrollWidth")
-        assert wide <= 390
-        browser.close()
+        monitored = MonitoredPage.over(page, url)
+        try:
+            monitored.open(f"{url}/#/agents")
+            rows = page.get_by_role("region", name="Places").locator("tbody tr")
+            expect(rows).to_have_count(2, timeout=60_000)
+            expect(rows.nth(0)).to_contain_text(
+                re.compile(r"webhook.*failing.*1 run.*it answered <b>503</b>.*ago"), timeout=60_000
+            )
+            expect(rows.nth(1)).to_contain_text(re.compile(r"otlp.*idle.*0 runs.*ago.*none.*never"))
+            page.set_viewport_size({"width": 390, "height": 700})
+            wide = page.evaluate("document.documentElement.scrollWidth")
+            assert wide <= 390
+        finally:
+            monitored.print_state()
+            browser.close()
         answer = httpx.get(f"{url}/v1/notices").json()
         figures = httpx.get(f"{url}/metrics").text
     assert [item["state"] for item in answer] == ["failing", "idle"]

@@ -14,13 +14,16 @@ import json
 import os
 import sys
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 from broadside.lab.errors import LabError
 from broadside.lab.offspring import run_to_end
-from tests.scenarios.scenario_range import carry_out, chosen
+from broadside.lab.site import free_prefix
+from tests.scenarios import live_values
+from tests.scenarios.scenario_range import carry_out, chosen, standing
 from tests.scenarios.scenario_table import cells, chapter, markdown
 
 DOCUMENT: Final = Path(__file__).parent / "README.md"
@@ -37,7 +40,14 @@ def main() -> int:
     parser.add_argument(
         "--write", action="store_true", help="write the table in tests/scenarios/README.md"
     )
+    parser.add_argument(
+        "--live",
+        action="store_true",
+        help="compare live values that are shown as known with the final ones, in short runs",
+    )
     given = parser.parse_args()
+    if given.live:
+        return compare_live_values(given.only)
     cases = chosen(given.only)
     if not cases:
         sys.stderr.write(f"--only {given.only}: no such case\n")
@@ -63,6 +73,24 @@ def main() -> int:
         )
         DOCUMENT.write_text(chapter(DOCUMENT.read_text(), rows, when))
     return 1 if any(row.faults or row.problem for row in rows) else 0
+
+
+def compare_live_values(only: Sequence[str] | None) -> int:
+    """Print a table of live and final values. Return 1 if a known value was not the final one."""
+    code = 0
+    sys.stdout.write(f"| {' | '.join(live_values.HEADINGS)} |\n")
+    sys.stdout.write(f"|{' --- |' * len(live_values.HEADINGS)}\n")
+    with free_prefix() as prefix, standing(live_values.TESTBED, prefix) as range_:
+        for case in live_values.CASES:
+            if only and not any(part in case.name for part in only):
+                continue
+            verdict, comparisons = live_values.compare_case(range_.coordinator, case)
+            for cells in live_values.rows(case, verdict, comparisons):
+                sys.stdout.write(f"| {' | '.join(cells)} |\n")
+            sys.stdout.flush()
+            if not all(item.is_within for item in comparisons):
+                code = 1
+    return code
 
 
 if __name__ == "__main__":

@@ -39,10 +39,13 @@ from broadside.coordinator.core.summary import (
     instant,
 )
 from broadside.coordinator.core.verdict_reason import explain_verdict
+from broadside.exchange.engines import find
 from broadside.exchange.messages import BurstIndex, Message, RunId, UtcDatetime
 
 # Time to wait for a second to be reported before it is counted as missing.
 REPORT_LAG_S: Final = 8.0
+# Number of bins after the traffic that the idle level needs.
+QUIET_BINS_COUNT: Final = 2
 # Seconds by which an interval can be shorter than a whole second.
 EDGE_S: Final = 0.1
 # Maximum number of pair-seconds to store for viewers. For longer bursts, only the newest are
@@ -56,6 +59,8 @@ UNKNOWN_CELL: Final = 0xFFFF_FFFF
 CELL_BITS_PER_SECOND: Final = 1_000.0
 
 Cells = NDArray[np.uint32]
+# Start and end of the reported time by pair index, in seconds from the planned start.
+_Spans = Mapping[int, tuple[float, float]]
 
 
 class LiveStatus(Message):
@@ -159,7 +164,8 @@ class LiveSeconds(Message):
     # Time of second 0.
     start_at: UtcDatetime
     pairs_count: int
-    # Seconds below this number are final. Later ones can still change.
+    # Seconds below this number are complete. They are final if the state ``seconds`` of the figures
+    # is *known*. Later ones can still change.
     known_s: int
     # ``link`` is used for engines without interval reports. Rates are then from the senders' NICs.
     layer: Literal["payload", "link"] = "payload"
@@ -198,6 +204,7 @@ class LiveFinding(Message):
 
 
 FIGURE_NAMES: Final = (
+    "seconds",
     "received",
     "interval",
     "completeness",
@@ -318,9 +325,9 @@ def full_snapshot(
     """
     burst = evidence.burst
     spans = _spans(evidence)
-    reach = _reach(spans)
-    if not len(reach):
+    if not spans:
         return _from_hosts(plan, evidence)
+    reach = _reach(spans, len(plan.pairs))
     elapsed_s = (now - burst.planned_start_at).total_seconds()
     known_s = _known(burst, reach, elapsed_s)
     shorter = burst.model_copy(update={"duration_s": max(1, known_s - burst.omit_s)})
@@ -330,8 +337,11 @@ def full_snapshot(
         summarise_run(one, [measured], ledger, now).bursts[0] if known_s else measured.summary
     )
     planned_s = burst.duration_s + burst.omit_s
-    reported = known_s == planned_s and _have_reported(burst, spans, elapsed_s)
-    counted = reported and _reaches_past(ledger, burst, levels_of_flows)
+    reported = known_s == planned_s and _have_reported(burst, spans, reach, elapsed_s)
+    # Traffic of a late pair is not waited for.
+    end_s = min(max(float(planned_s), float(reach[-1])), planned_s + REPORT_LAG_S)
+    end_s += burst.planned_start_at.timestamp()
+    counted = reported and _reaches_past(ledger, end_s, levels_of_flows)
     if not counted:
         levels_of_flows = _without_residual(levels_of_flows)
     snapshot = make_snapshot(
@@ -341,19 +351,31 @@ def full_snapshot(
         known_s=known_s,
         final=False,
     )
+    snapshot = _without_parts(snapshot, spans)
     if snapshot.figures is None:
         return snapshot
     left_s = (burst.planned_end_at - now).total_seconds()
     states = figure_states(
         levels_of_flows,
-        left_s=left_s + (0.0 if ledger is None else ledger.grain_s),
+        left_s=left_s + (0.0 if ledger is None else QUIET_BINS_COUNT * ledger.grain_s),
         reported=reported,
         # The lag is that of all bursts, so it changes until the last one is measured.
         counted=counted and len(plan.bursts) == 1,
         has_counter=ledger is not None or plan.ledger is not None,
     )
-    figures = snapshot.figures.model_copy(update={"states": states})
+    if known_s and (reported or _are_final(plan, reach, known_s)):
+        seconds = FigureState(state="known")
+    else:
+        seconds = states["received"]
+    figures = snapshot.figures.model_copy(update={"states": {**states, "seconds": seconds}})
     return replace(snapshot, figures=figures)
+
+
+def _are_final(plan: Plan, reach: Floats, known_s: int) -> bool:
+    """Return True if no record can follow that changes the complete seconds."""
+    engine = find(plan.spec.traffic.engine)
+    is_complete = float(reach[0]) + EDGE_S >= known_s
+    return is_complete and engine is not None and not engine.revises_seconds
 
 
 def figure_states(
@@ -410,9 +432,10 @@ def incremental_snapshot(
         The new snapshot. None if there is a gap between the snapshot and the tails, so that the
         whole burst needs to be read.
     """
-    burst, reach = evidence.burst, _reach(_spans(evidence))
-    if before.figures is None or not len(reach):
+    burst, spans = evidence.burst, _spans(evidence)
+    if before.figures is None or not spans:
         return None
+    reach = _reach(spans, len(plan.pairs))
     zero_s = burst.planned_start_at.timestamp()
     known_s = _known(burst, reach, (now - burst.planned_start_at).total_seconds())
     first = math.ceil(_tails_begin_s(evidence, reach[-1] + zero_s) - zero_s)
@@ -429,6 +452,7 @@ def incremental_snapshot(
         known_s=known_s,
         final=False,
     )
+    new = _without_parts(new, spans)
     return _followed(before, new, known_s)
 
 
@@ -481,13 +505,22 @@ def _tails_begin_s(evidence: BurstEvidence, newest_s: float) -> float:
     return max(begins, default=newest_s)
 
 
-def _reaches_past(ledger: FirewallLedger | None, burst: Burst, measured: BurstSummary) -> bool:
-    """Return True if the ledger covers the whole burst and the lag."""
+def _reaches_past(ledger: FirewallLedger | None, end_s: float, measured: BurstSummary) -> bool:
+    """Return True if the ledger covers the traffic, the lag, and some quiet bins after it.
+
+    Without quiet bins, the last bin of the traffic could be taken for the idle level.
+
+    Args:
+        ledger: Data from the firewall counter, or None.
+        end_s: End of the traffic in epoch seconds.
+        measured: Burst summary with the lag.
+    """
     previous = measured.reconciliation
     if ledger is None or previous is None or previous.lag_s is None or not len(ledger):
         return False
     known = ledger.end_s[np.isfinite(ledger.bytes)]
-    needed_s = burst.planned_end_at.timestamp() + previous.lag_s + ledger.grain_s
+    lag_s = previous.lag_s + (previous.lag_uncertainty_s or 0.0)
+    needed_s = end_s + lag_s + QUIET_BINS_COUNT * ledger.grain_s
     return bool(len(known) and known[-1] >= needed_s)
 
 
@@ -553,10 +586,7 @@ def make_snapshot(
     # Index of the first second that can still change.
     late_s = max(0, known_s - first)
     fleet = np.where(coverage > 0, fleet, np.nan)
-    fleet[late_s:] = np.nan
     p5, p50, p95 = _quantiles(series, rates, span)
-    for values in (p5, p50, p95):
-        values[late_s:] = np.nan
     columns = {
         "fleet_bits_per_second": fleet,
         "coverage_ratio": coverage,
@@ -568,6 +598,9 @@ def make_snapshot(
         "client_cpu_ratio": series.client_cpu_ratio[span],
         "server_cpu_ratio": series.server_cpu_ratio[span],
     }
+    table = np.array([columns[name] for name in COLUMNS], np.float64)
+    # A sum or mean of a part of a second would look like a sudden change.
+    table[[name != "coverage_ratio" for name in COLUMNS], late_s:] = np.nan
     trouble = tuple(
         Trouble(pair_index=p.pair_index, pair=p.pair, state=p.state, reason=p.reason)
         for p in summary.pairs
@@ -580,7 +613,7 @@ def make_snapshot(
         first_second=first,
         known_s=known_s,
         layer="payload",
-        columns=np.array([columns[name] for name in COLUMNS], np.float64),
+        columns=table,
         cells=_cells(rates[:, span]),
         figures=LiveFigures(
             burst_index=summary.index,
@@ -727,9 +760,25 @@ def ledger_message(
     )
 
 
-def _reach(spans: Sequence[tuple[float, float]]) -> Floats:
-    """Return the end of the reported time by pair, in seconds from the planned start, sorted."""
-    return np.sort(np.asarray([end_s for _, end_s in spans], np.float64))
+def _without_parts(shown: LiveSnapshot, spans: _Spans) -> LiveSnapshot:
+    """Remove the cells of seconds that a pair has reported only in part.
+
+    Such a cell has few bytes, and would look like a sudden fall.
+    """
+    cells = shown.cells.copy()
+    for pair_index, (_, end_s) in spans.items():
+        complete_s = max(shown.known_s, math.floor(end_s + EDGE_S))
+        cells[max(0, complete_s - shown.first_second) :, pair_index] = UNKNOWN_CELL
+    return replace(shown, cells=cells)
+
+
+def _reach(spans: _Spans, pairs_count: int) -> Floats:
+    """Return the end of the reported time by pair, in seconds from the planned start, sorted.
+
+    It is 0 for a pair without data.
+    """
+    ends_s = [end_s for _, end_s in spans.values()]
+    return np.sort(np.asarray([*ends_s, *[0.0] * (pairs_count - len(ends_s))], np.float64))
 
 
 def reported_until_s(evidence: BurstEvidence) -> Floats:
@@ -737,13 +786,14 @@ def reported_until_s(evidence: BurstEvidence) -> Floats:
 
     Pairs that have reported nothing are not included.
     """
-    return _reach(_spans(evidence))
+    spans = _spans(evidence)
+    return _reach(spans, len(spans))
 
 
-def _spans(evidence: BurstEvidence) -> list[tuple[float, float]]:
+def _spans(evidence: BurstEvidence) -> _Spans:
     """Return start and end of the reported time by pair, in seconds from the planned start."""
     zero_s = evidence.burst.planned_start_at.timestamp()
-    spans = []
+    spans = {}
     for pair in chain.from_iterable(evidence.blocks(instants_only=True)):
         sides = [
             [(track.first_data_at_s, float(track.end_s[-1])) for track in tracks if len(track)]
@@ -752,16 +802,23 @@ def _spans(evidence: BurstEvidence) -> list[tuple[float, float]]:
         reached = [max(begin_s + end_s for begin_s, end_s in side) for side in sides if side]
         # If both ends have reported, use the time that is covered by both.
         if reached:
-            begin_s = min(begin_s for side in sides for begin_s, _ in side)
-            spans.append((begin_s - zero_s, min(reached) - zero_s))
+            begin_s, end_s = min(begin_s for side in sides for begin_s, _ in side), min(reached)
+            # At first, the record of the other end can follow, and replaces this one.
+            if len(reached) < len(sides) and end_s - begin_s < REPORT_LAG_S:
+                end_s = begin_s
+            spans[pair.pair_index] = (begin_s - zero_s, end_s - zero_s)
     return spans
 
 
-def _have_reported(burst: Burst, spans: Sequence[tuple[float, float]], elapsed_s: float) -> bool:
+def _have_reported(burst: Burst, spans: _Spans, reach: Floats, elapsed_s: float) -> bool:
     """Return True if every pair is complete, or has been silent for too long."""
     complete_s = burst.duration_s + burst.omit_s - EDGE_S
     silent_s = elapsed_s - 2 * REPORT_LAG_S
-    return all(end_s - begin_s >= complete_s or end_s < silent_s for begin_s, end_s in spans)
+    if len(spans) < len(reach) and silent_s <= 0:
+        return False
+    return all(
+        end_s - begin_s >= complete_s or end_s < silent_s for begin_s, end_s in spans.values()
+    )
 
 
 def _known(burst: Burst, reach: Floats, elapsed_s: float) -> int:

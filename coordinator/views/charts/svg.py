@@ -7,6 +7,7 @@ used on light and dark screens and on paper (:func:`styles`).
 import base64
 import math
 import struct
+import textwrap
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -130,15 +131,12 @@ def standalone(figure: Figure, *, width: float, height: float, theme: Theme) -> 
 def _title_lines(title: str, width: float) -> list[str]:
     """Return the lines of a title. The run and the date of a long title are on a second line."""
     head, colon, source = title.partition(": ")
-    is_long = len(title) * _CHAR * 1.4 > width
-    lines = [head, source] if colon and is_long else [title]
-    return [part for line in lines for part in _halves(line, width)]
-
-
-def _halves(line: str, width: float) -> list[str]:
-    """Return a line, broken at its last comma if it is wider than the chart."""
-    head, comma, rest = line.rpartition(", ")
-    return [f"{head},", rest] if comma and len(line) * _CHAR * 1.4 > width else [line]
+    # A colon in brackets is a part of the name.
+    is_source = colon and head.count("(") == head.count(")")
+    # Title letters are larger and bold.
+    most = int(width / (_CHAR * 1.4))
+    lines = [head, source] if is_source and len(title) > most else [title]
+    return [part for line in lines for part in textwrap.wrap(line, most)]
 
 
 def height_of(figure: Figure, width: float) -> float:
@@ -207,7 +205,7 @@ class _Plot:
 
     def grid(self) -> Iterator[str]:
         """Yield axes, tick labels and axis titles."""
-        left, top, right, bottom = self.box
+        left, _, right, bottom = self.box
         for tick in self._y_ticks():
             y = self.y.at(tick)
             if self.figure.heat_map is None:
@@ -221,7 +219,18 @@ class _Plot:
         yield f'<path d="M{left:.1f} {bottom:.1f}H{right:.1f}" class="tick"/>'
         for row, text in enumerate(reversed(self.x_title)):
             yield _text((left + right) / 2, self.height - 6 - _LINE * row, text, "middle")
-        yield _upright_text(11, (top + bottom) / 2, self.figure.y.title)
+        yield self._y_title()
+
+    def _y_title(self) -> str:
+        """Return the title of the y axis, which must not cover the legend above it.
+
+        A long title extends below the axis, and is condensed if the drawing is not high enough.
+        """
+        _, top, _, bottom = self.box
+        title, room = self.figure.y.title, self.height - self.box[1] - 4
+        length = min(_CHAR * len(title), room)
+        middle = max((top + bottom) / 2, top + length / 2)
+        return _upright_text(11, middle, title, room if length == room else None)
 
     def _x_labels(self) -> Iterable[tuple[float, Sequence[str]]]:
         axis = self.figure.x
@@ -385,8 +394,10 @@ def _text(x: float, y: float, text: str, anchor: str) -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
 
 
-def _upright_text(x: float, y: float, text: str) -> str:
+def _upright_text(x: float, y: float, text: str, length: float | None = None) -> str:
     turn = f'transform="translate({x:g} {y:.1f})rotate(-90)"'
+    if length is not None:
+        turn += f' textLength="{length:.1f}" lengthAdjust="spacingAndGlyphs"'
     return f'<text {turn} text-anchor="middle">{escape(text)}</text>'
 
 

@@ -197,7 +197,7 @@ def reconciliation_section(source: Source) -> Section:
         paragraphs=(
             *((_BYPASS,) if result.bypassed else ()),
             _METHOD,
-            f"{UNSEEN_BY_BYTES[0].upper()}{UNSEEN_BY_BYTES[1:]}.",
+            UNSEEN_BY_BYTES,
         ),
         facts=facts,
         tables=(causes, *_reconciled_bursts(source)),

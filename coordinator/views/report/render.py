@@ -1,10 +1,11 @@
 """Render a report as one HTML file without scripts and external links, for phones and paper."""
 
+import re
 from pathlib import Path
 from typing import Final
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from broadside.coordinator.core.formatting import instant
 from broadside.coordinator.views.charts import (
@@ -22,6 +23,7 @@ from broadside.coordinator.views.report.stored_source import Source
 
 # Widths of the two drawings of each chart, in px.
 _WIDTHS: Final = {"wide": 920, "narrow": 400}
+_CODE: Final = re.compile(r"`([^`]+)`")
 _HERE: Final = Path(__file__).parent
 
 
@@ -54,6 +56,7 @@ def page(template: str, **values: object) -> str:
         extensions=["jinja2.ext.do"],
     )
     environment.filters["instant"] = instant
+    environment.filters["code"] = _code
     return environment.get_template(template).render(
         style=Markup((_HERE / "report.css").read_text(encoding="utf-8")),  # noqa: S704  # ours
         light=Markup(styles(Theme.LIGHT)),  # noqa: S704  # our own palette
@@ -61,6 +64,11 @@ def page(template: str, **values: object) -> str:
         hatches=Markup(hatches()),  # noqa: S704  # our own drawing
         **values,
     )
+
+
+def _code(text: str) -> Markup:
+    """Return a text as HTML, with the parts between backticks as code."""
+    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704  # escaped
 
 
 def drawings(figure: Figure, name: str) -> Markup:

@@ -149,6 +149,45 @@ def test_incomplete_seconds_have_cells_but_no_total() -> None:
     assert (shown.cells[10:19, 0] != UNKNOWN_CELL).all()
 
 
+@pytest.mark.parametrize("second", [5.0, 11.4, 20.0])
+def test_second_that_is_reported_in_part_is_not_shown(second: float) -> None:
+    """Test that no cell is low only because the pair has reported a few milliseconds of it."""
+    shown = so_far(CLEAN, second)
+    cells = shown.cells.astype(float)
+    cells[shown.cells == UNKNOWN_CELL] = np.nan
+    assert np.nanmin(cells[1:]) > np.nanmedian(cells) / 2
+    later = shown.columns[:, shown.known_s :]
+    assert np.isnan(np.delete(later, COLUMNS.index("coverage_ratio"), axis=0)).all()
+
+
+@pytest.mark.parametrize(("engine", "state"), [("iperf3", "known"), ("http", "provisional")])
+def test_seconds_that_an_engine_revises_are_provisional(engine: str, state: str) -> None:
+    traffic = CLEAN.plan.spec.traffic.model_copy(update={"engine": engine})
+    figures = so_far(CLEAN.asked(traffic=traffic), 10).figures
+    assert figures is not None
+    assert figures.states["seconds"].state == state
+    assert figures.states["received"].state == "provisional"
+
+
+def test_seconds_wait_for_the_other_end_and_for_all_pairs() -> None:
+    """Test that a second is not final while a record can follow that changes it."""
+    now = CLEAN.plan.bursts[0].planned_start_at + timedelta(seconds=7)
+    evidence = until(CLEAN, 5)
+    whole = full_snapshot(CLEAN.plan, evidence, None, now)
+    first, *others = evidence.pairs
+    for pairs in (
+        (replace(first, server_tracks=()), *others),
+        (replace(first, client_tracks=(), server_tracks=()), *others),
+    ):
+        shown = full_snapshot(CLEAN.plan, replace(evidence, pairs=pairs), None, now)
+        assert (whole.known_s, shown.known_s) == (4, 0)
+        later = now + timedelta(seconds=5)
+        shown = full_snapshot(CLEAN.plan, replace(evidence, pairs=pairs), None, later)
+        assert shown.known_s == 4
+        assert shown.figures is not None
+        assert shown.figures.states["seconds"].state == "provisional"
+
+
 def test_silent_fleet_counts_as_missing_after_report_lag() -> None:
     everybody = frozenset(range(6))
     now = CLEAN.plan.bursts[0].planned_start_at + timedelta(seconds=25)
