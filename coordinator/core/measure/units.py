@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.arrays import Floats
-from broadside.coordinator.core.measure.aggregate import jain
+from broadside.coordinator.core.measure.formulas.quantiles import jain
 from broadside.coordinator.core.measure.formulas.steady import correlated_mean
 from broadside.coordinator.core.measure.grid.align import Aligned
 from broadside.coordinator.core.measure.records.evidence import PairEvidence
