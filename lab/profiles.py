@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Final
 
 from broadside.exchange.messages import Role
-from broadside.lab import network, topology, units
+from broadside.lab import device_units, network, topology
 from broadside.lab.delay import delay_argv, start_delay
+from broadside.lab.device_units import UNITS_MAX
 from broadside.lab.errors import LabBroken, LabMisconfigured
 from broadside.lab.inspection import inspector_argv, start_inspection
 from broadside.lab.namespaces import (
@@ -34,7 +35,6 @@ from broadside.lab.namespaces import (
     write_sysctls,
 )
 from broadside.lab.topology import Lab
-from broadside.lab.units import UNITS_MAX
 
 # Link between the two switches to bypass the firewall.
 WAY_ROUND: Final = "around"
@@ -223,10 +223,10 @@ def apply(lab: Lab, name: str) -> Profile:
     if profile.fails_s:
         _fail_over(lab, profile)
         return profile
-    if profile.units and units.has_units(lab):
+    if profile.units and device_units.has_units(lab):
         _set_units(lab, profile)
         return profile
-    units.set_units(lab, ())
+    device_units.set_units(lab, ())
     inspected = _stop(lab)
     # If only the inspection has changed, we can use the two firewalls again.
     if inspected and profile.inspects:
@@ -348,10 +348,10 @@ def _set_twins(lab: Lab, profile: Profile) -> None:
 def _set_units(lab: Lab, profile: Profile) -> None:
     """Make the firewall a device of units that translate source addresses."""
     firewall = lab.spec.firewall_bits_per_second
-    units.set_units(
+    device_units.set_units(
         lab,
         [
-            units.Unit(
+            device_units.Unit(
                 number=number,
                 bits_per_second=_scaled(firewall, UNIT_RATIO * abs(ratio)),
                 carries=ratio > 0,

@@ -1099,6 +1099,8 @@ class UnitSummary(Message):
     address: str
     # Number of clients with traffic on the unit.
     clients_count: int
+    # Streams that were opened through the unit. None if not recorded.
+    flows_count: int | None = None
     # Streams with payload, as the mean over the seconds with traffic. None if not recorded.
     flows_mean_count: float | None = None
     # Mean over the seconds of the window between its first and last traffic.

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from broadside.exchange.messages import Presence
+from broadside.lab.device_units import Unit, set_units, units
 from broadside.lab.site import built, staged
 from broadside.lab.topology import Lab, LabSpec
-from broadside.lab.units import Unit, set_units, units
 from tests.live.labs import new_prefix
 from tests.live.live_site import call, wait_for_summary
 from tests.live.waiting import wait_for

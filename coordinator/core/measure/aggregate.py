@@ -17,7 +17,11 @@ from broadside.coordinator.core.measure.formulas.certainty import (
     sequence_at_end,
 )
 from broadside.coordinator.core.measure.formulas.headers import Headers
-from broadside.coordinator.core.measure.formulas.quantiles import column_quantiles, quantiles
+from broadside.coordinator.core.measure.formulas.quantiles import (
+    column_quantiles,
+    jain,
+    quantiles,
+)
 from broadside.coordinator.core.measure.formulas.steady import cliff, ramp_s, slowest_stretch
 from broadside.coordinator.core.measure.grid.align import CELL_FULL_RATIO, Aligned
 from broadside.coordinator.core.measure.grid.grid_rows import FlowSeconds, HostSeconds
@@ -423,17 +427,6 @@ def _cov(values: Floats) -> float:
     if len(values) < 2 or values.mean() <= 0:
         return math.nan
     return float(values.std(ddof=1) / values.mean())
-
-
-def jain(rates: Floats) -> float:
-    """Return Jain's fairness index, (sum x)^2 / (n sum x^2).
-
-    It is 1 when all rates are equal, and 1/n when a single pair has all traffic. It is NaN if there
-    is no traffic. R. Jain, D. Chiu, W. Hawe, "A Quantitative Measure of Fairness and Discrimination
-    for Resource Allocation in Shared Computer Systems", DEC Research Report TR-301, 1984.
-    """
-    squares = float((rates**2).sum())
-    return float(rates.sum()) ** 2 / (len(rates) * squares) if squares > 0 else math.nan
 
 
 def tcp_efficiency(segments: float | None, retransmits: float | None) -> float | None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.arrays import Floats
-from broadside.coordinator.core.measure.aggregate import jain
+from broadside.coordinator.core.measure.formulas.quantiles import jain
 from broadside.coordinator.core.measure.formulas.steady import correlated_mean
 from broadside.coordinator.core.measure.grid.align import Aligned
 from broadside.coordinator.core.measure.records.evidence import PairEvidence
@@ -286,6 +286,11 @@ def _summary(grid: UnitGrid, unit: int, every: int) -> UnitSummary:
     return UnitSummary(
         address=address,
         clients_count=len({t.client for t in grid.tracks if t.address == address}),
+        flows_count=(
+            sum(t.streams_count or 0 for t in grid.tracks if t.address == address)
+            if grid.streams_count
+            else None
+        ),
         flows_mean_count=(
             figure(float(flows.mean())) if grid.streams_count and len(flows) else None
         ),
@@ -361,7 +366,8 @@ def _limits(grid: UnitGrid, units: Sequence[UnitSummary]) -> dict[str, str | Non
     if len(units) < 2 or not grid.streams_count:
         return {}
     totals = np.array([unit.received_bits_per_second or math.nan for unit in units])
-    flows = np.array([unit.flows_mean_count or math.nan for unit in units])
+    # A stream that a full unit starves has seconds without payload, so all open streams count.
+    flows = np.array([unit.flows_count or math.nan for unit in units])
     rates = totals / flows
     if np.isnan(rates).any():
         return {}

@@ -1,8 +1,9 @@
-"""Quantiles by partial sorting.
+"""Quantiles by partial sorting, and fairness.
 
-If there are only a few samples, this is several times as fast as ``numpy.quantile``.
+If there are only a few samples, partial sorting is several times as fast as ``numpy.quantile``.
 """
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -55,3 +56,14 @@ def column_quantiles(cells: NDArray[np.float32], ratios: Sequence[float]) -> tup
         rank = np.maximum(np.ceil(ratio * counts).astype(np.intp) - 1, 0)
         results.append(ordered[rank, columns].astype(np.float64))
     return tuple(results)
+
+
+def jain(rates: Floats) -> float:
+    """Return Jain's fairness index, (sum x)^2 / (n sum x^2).
+
+    It is 1 when all rates are equal, and 1/n when a single pair has all traffic. It is NaN if there
+    is no traffic. R. Jain, D. Chiu, W. Hawe, "A Quantitative Measure of Fairness and Discrimination
+    for Resource Allocation in Shared Computer Systems", DEC Research Report TR-301, 1984.
+    """
+    squares = float((rates**2).sum())
+    return float(rates.sum()) ** 2 / (len(rates) * squares) if squares > 0 else math.nan

@@ -16,11 +16,10 @@ from broadside.coordinator.core.measure.aggregate import (
     _sent,
     _share_movement,
     _worst,
-    jain,
     tcp_efficiency,
     transfer_time_ratio,
 )
-from broadside.coordinator.core.measure.formulas.quantiles import column_quantiles, quantiles
+from broadside.coordinator.core.measure.formulas.quantiles import column_quantiles, jain, quantiles
 from broadside.coordinator.core.measure.records.ends_offset import EndsOffset
 from broadside.coordinator.core.run_spec import Burst
 from broadside.exchange.messages import Flow

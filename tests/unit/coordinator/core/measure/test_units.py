@@ -109,6 +109,17 @@ def test_unit_at_half_its_rate_is_named(units_count: int, pace: float | None) ->
             assert units.limit.startswith("10.9.0.2 carries")
 
 
+def test_starved_streams_do_not_hide_a_slow_unit() -> None:
+    """Plant a unit whose streams have payload only in a half of the seconds."""
+    tracks = [
+        replace(t, bytes=t.bytes / 2, active=t.active / 2) if t.address == "10.9.0.1" else t
+        for t in simulated(1, 4)
+    ]
+    units = found(tracks)
+    assert units.slow == "10.9.0.1"
+    assert units.limit is not None
+
+
 def test_all_units_at_their_limit_have_no_single_limit() -> None:
     """Plant units with the same total rate, and one with half of it."""
     tracks = simulated(1, 4, pairs_count=1, streams_count=100)
@@ -124,7 +135,12 @@ def test_all_units_at_their_limit_have_no_single_limit() -> None:
 
 def test_unit_with_few_streams_is_not_slow() -> None:
     [light, heavy, *_] = simulated(1, 2, pairs_count=1)
-    light = replace(light, bytes=light.bytes / 10, active=light.active / 10, streams_count=6)
+    light = replace(
+        light,
+        bytes=light.bytes / 10,
+        active=light.active / 10,
+        streams_count=round((light.streams_count or 0) / 10),
+    )
     assert found([light, heavy]).slow is None
     assert found([light, heavy], pace=None).slow is None
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from broadside.lab.device_units import UNITS_MAX, rules_batch, units
 from broadside.lab.errors import LabMisconfigured
 from broadside.lab.profiles import PROFILES
-from broadside.lab.units import UNITS_MAX, rules_batch, units
 
 
 def test_new_flows_get_a_unit_that_takes_them() -> None:
