@@ -70,6 +70,10 @@ QUIET_S: Final = 3.0
 TESTS_MAX_COUNT: Final = 16
 # An interval of the client must not be shorter, in seconds.
 LEAST_S: Final = 1e-6
+# Ports of one address with the default of Linux (net.ipv4.ip_local_port_range, 32768 to 60999).
+PORTS_COUNT: Final = 28_232
+# TCP_TIMEWAIT_LEN of Linux, in seconds.
+TIME_WAIT_S: Final = 60
 OUTCOMES: Final = ("closed", "refused", "reset", "timed_out", "failed")
 CLIENT_COUNTS: Final = ("attempted", "established", *OUTCOMES, "dropped", "open")
 SERVER_COUNTS: Final = ("established", "closed", "reset", "open")
@@ -126,8 +130,8 @@ class Connections(Engine):
         how = "a reset" if options.close == "rst" else "FIN, so its ports stay in TIME_WAIT"
         return (
             f"The client opens {options.attempts_per_second:g} TCP connections a second per pair "
-            f"in an open loop, {action} (by {how}), without TLS. A slow or lost connection does "
-            f"not delay the next one. An attempt times out after {options.timeout_s:g} s."
+            f"in an open loop and {action} (by {how}), without TLS: a slow or lost connection does "
+            f"not delay the next one, and an attempt times out after {options.timeout_s:g} s."
         )
 
     def measures(self, traffic: Traffic) -> frozenset[str]:
@@ -136,6 +140,23 @@ class Connections(Engine):
         if mode != "connect":
             named.add("first_byte")
         return frozenset(named | ({"held"} if mode == "hold" else set()))
+
+    def warnings(self, traffic: Traffic) -> Iterator[str]:
+        options = _options(traffic)
+        addresses = "one address" if options.source_addresses == "one" else "each address"
+        used = {"fin": options.attempts_per_second * TIME_WAIT_S}.get(options.close, 0.0)
+        used = options.held_count if options.mode == "hold" else used
+        if used > PORTS_COUNT:
+            how = "held connections" if options.mode == "hold" else "ports in TIME_WAIT"
+            fix = "use close=rst, " if options.close == "fin" else ""
+            yield (
+                f"traffic.options: a pair needs {used:.0f} local ports ({how}) and {addresses} of "
+                f"its client has about {PORTS_COUNT}; {fix}add addresses with "
+                "source_addresses=all, use more pairs, or raise net.ipv4.ip_local_port_range"
+            )
+
+    def pauses(self, traffic: Traffic) -> bool:
+        return _options(traffic).mode != "exchange"
 
     def offered_bits_per_second(self, traffic: Traffic) -> int | None:
         options = _options(traffic)
@@ -378,12 +399,14 @@ class AttemptReader:
         server_ahead_s: float = 0.0,
     ) -> Reading:
         job, counts, first_s = self._job, self._counts, self._first_s
+        version = self._started.get("version")
         ended_s = _number(self._ended, "ended") if self._ended else float(job.duration_s)
         until_s = min(ended_s, job.duration_s)
         began_s = None if first_s is None else self._at_s + first_s
         return Reading(
             report=EngineReport(
                 engine=self._engine,
+                version=version if isinstance(version, str) else None,
                 cookie=job.job_id,
                 protocol=Protocol.TCP,
                 direction=Direction.BIDIRECTIONAL,
