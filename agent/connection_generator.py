@@ -18,11 +18,11 @@ def find_library(folder: Path = Path(__file__).parent) -> Path | None:
     return next((path for path in built if path.is_file()), None)
 
 
-def main(words: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Run the program until it ends.
 
     Args:
-        words: Command line without the name of the program.
+        arguments: Command line without the name of the program.
 
     Returns:
         The exit code.
@@ -31,8 +31,8 @@ def main(words: list[str]) -> int:
     if library is None:
         sys.stderr.write(f"connections: the generator was not built; {bring_gate()}\n")
         return 1
-    arguments = (ctypes.c_char_p * len(words))(*(word.encode() for word in words))
-    code: int = ctypes.CDLL(str(library)).broadside_connections(len(words), arguments)
+    argv = (ctypes.c_char_p * len(arguments))(*(text.encode() for text in arguments))
+    code: int = ctypes.CDLL(str(library)).broadside_connections(len(arguments), argv)
     return code
 
 

@@ -20,8 +20,8 @@
  * token, and a connection with another one is foreign. In mode "connect" there are no bytes, so the
  * server counts all connections to its port.
  *
- * Output: a JSON object in each line of standard output, with the counts of a second, and at the end
- * a line with histograms. The client counts seconds from the planned start, the server in UTC. The
+ * Output: a JSON object in each line of standard output, with the counts of a second, and at the
+ * end a line with histograms. The client counts seconds from the planned start, the server in UTC. The
  * lines on standard error are those of the start gate (gate.c).
  *
  * Bucket i of a histogram counts times from 2^(i/16) to 2^((i+1)/16) seconds, as in messages.py.
@@ -613,9 +613,10 @@ static int run_client(void)
         return fail("memory");
     unsigned long first = read_number("/proc/sys/net/ipv4/ip_local_port_range", "", 0);
     unsigned long last = read_number("/proc/sys/net/ipv4/ip_local_port_range", "", 1);
-    printf("{\"started\": %.6f, \"addresses\": %d, \"ports\": %lu, \"files\": %zu, "
-           "\"time_wait\": %lu}\n", options.at_s, sources_count ? sources_count : 1,
-           last - first + 1, connections_count, read_number("/proc/net/sockstat", " tw ", 0));
+    printf("{\"started\": %.6f, \"version\": \"" VERSION "\", \"addresses\": %d, "
+           "\"ports\": %lu, \"files\": %zu, \"time_wait\": %lu}\n", options.at_s,
+           sources_count ? sources_count : 1, last - first + 1, connections_count,
+           read_number("/proc/net/sockstat", " tw ", 0));
     fflush(stdout);
     if (!arm())
         return fail("no control connection");
@@ -669,7 +670,8 @@ static void print_served(void)
            "\"second\": %ld, \"established\": %lu, "
            "\"closed\": %lu, \"reset\": %lu, \"foreign\": %lu, \"open\": %lu, "
            "\"sent_bytes\": %lu, \"received_bytes\": %lu}\n", test.token, test.client,
-           test.first_at_s, (long)counted_second, test.established, test.closed, test.reset, test.foreign,
+           test.first_at_s, (long)counted_second, test.established, test.closed, test.reset,
+           test.foreign,
            test.open, test.sent, test.received);
     fflush(stdout);
     test.established = test.closed = test.reset = test.foreign = test.sent = test.received = 0;

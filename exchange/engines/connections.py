@@ -70,6 +70,10 @@ QUIET_S: Final = 3.0
 TESTS_MAX_COUNT: Final = 16
 # An interval of the client must not be shorter, in seconds.
 LEAST_S: Final = 1e-6
+# Ports of one address with the default of Linux (net.ipv4.ip_local_port_range, 32768 to 60999).
+PORTS_COUNT: Final = 28_232
+# TCP_TIMEWAIT_LEN of Linux, in seconds.
+TIME_WAIT_S: Final = 60
 OUTCOMES: Final = ("closed", "refused", "reset", "timed_out", "failed")
 CLIENT_COUNTS: Final = ("attempted", "established", *OUTCOMES, "dropped", "open")
 SERVER_COUNTS: Final = ("established", "closed", "reset", "open")
@@ -126,8 +130,8 @@ class Connections(Engine):
         how = "a reset" if options.close == "rst" else "FIN, so its ports stay in TIME_WAIT"
         return (
             f"The client opens {options.attempts_per_second:g} TCP connections a second per pair "
-            f"in an open loop, {action} (by {how}), without TLS. A slow or lost connection does "
-            f"not delay the next one. An attempt times out after {options.timeout_s:g} s."
+            f"in an open loop and {action} (by {how}), without TLS: a slow or lost connection does "
+            f"not delay the next one, and an attempt times out after {options.timeout_s:g} s."
         )
 
     def measures(self, traffic: Traffic) -> frozenset[str]:
@@ -136,6 +140,23 @@ class Connections(Engine):
         if mode != "connect":
             named.add("first_byte")
         return frozenset(named | ({"held"} if mode == "hold" else set()))
+
+    def warnings(self, traffic: Traffic) -> Iterator[str]:
+        options = _options(traffic)
+        addresses = "one address" if options.source_addresses == "one" else "each address"
+        used = {"fin": options.attempts_per_second * TIME_WAIT_S}.get(options.close, 0.0)
+        used = options.held_count if options.mode == "hold" else used
+        if used > PORTS_COUNT:
+            how = "held connections" if options.mode == "hold" else "ports in TIME_WAIT"
+            fix = "use close=rst, " if options.close == "fin" else ""
+            yield (
+                f"traffic.options: a pair needs {used:.0f} local ports ({how}) and {addresses} of "
+                f"its client has about {PORTS_COUNT}; {fix}add addresses with "
+                "source_addresses=all, use more pairs, or raise net.ipv4.ip_local_port_range"
+            )
+
+    def pauses(self, traffic: Traffic) -> bool:
+        return _options(traffic).mode != "exchange"
 
     def offered_bits_per_second(self, traffic: Traffic) -> int | None:
         options = _options(traffic)
@@ -160,7 +181,7 @@ class Connections(Engine):
 
     def client(self, ask: ClientRequest) -> Launch:
         job, options = ask.job, _options(ask.job.traffic)
-        words: dict[str, object] = {
+        arguments: dict[str, object] = {
             "address": validate_argument(job.endpoint.address, "endpoint.address"),
             "port": job.endpoint.port,
             "token": validate_argument(token_of(job, options.timeout_s), "job_id"),
@@ -173,29 +194,29 @@ class Connections(Engine):
             "sources": options.source_addresses,
         }
         if options.mode != "connect":
-            words["bytes"] = options.exchange_bytes
+            arguments["bytes"] = options.exchange_bytes
         if options.mode == "hold":
-            words |= {"count": options.held_count, "heartbeat": f"{options.heartbeat_s:g}"}
+            arguments |= {"count": options.held_count, "heartbeat": f"{options.heartbeat_s:g}"}
         if ask.bind is not None:
-            words["bind"] = validate_argument(ask.bind, "bind")
-        return Launch(processes=(_process(ask.tools[self.name].argv, "client", words),))
+            arguments["bind"] = validate_argument(ask.bind, "bind")
+        return Launch(processes=(_process(ask.tools[self.name].argv, "client", arguments),))
 
     def client_reader(self, job: Job) -> "AttemptReader":
         return AttemptReader(self.name, job)
 
     def server(self, ask: ServerRequest) -> Launch:
         address = "::" if ask.address is None else validate_argument(ask.address, "address")
-        words = {"address": address, "port": ask.port}
+        arguments = {"address": address, "port": ask.port}
         return Launch(
-            processes=(_process(ask.tools[self.name].argv, "server", words),), unprivileged=True
+            processes=(_process(ask.tools[self.name].argv, "server", arguments),), unprivileged=True
         )
 
     def server_reader(self) -> "AcceptReader":
         return AcceptReader(self.name)
 
 
-def _process(argv: Sequence[str], role: str, words: Mapping[str, object]) -> Process:
-    options = (text for name, value in words.items() for text in (f"--{name}", str(value)))
+def _process(argv: Sequence[str], role: str, arguments: Mapping[str, object]) -> Process:
+    options = (text for name, value in arguments.items() for text in (f"--{name}", str(value)))
     return Process(argv=(*argv, role, *options), ends_at_alarm=True)
 
 
@@ -227,10 +248,10 @@ class Second:
 def parse_line(line: bytes) -> dict[str, Any] | None:
     """Return the object in a line of the program, or None if there is none."""
     try:
-        found = json.loads(line)
+        row = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return row if isinstance(row, dict) else None
 
 
 def parse_second(row: Mapping[str, Any], names: Sequence[str]) -> Second | None:
@@ -261,10 +282,10 @@ def parse_histogram(name: str, row: object) -> tuple[Distribution, ...]:
     try:
         counts = {int(bucket): int(count) for bucket, count in row["counts"].items()}  # type: ignore[index]
         largest = float(row["max_s"])  # type: ignore[index]
-        found = Distribution(name=name, unit="s", counts=counts, max=largest)
+        distribution = Distribution(name=name, unit="s", counts=counts, max=largest)
     except (KeyError, TypeError, AttributeError, ValueError):
         return ()
-    return (found,) if counts else ()
+    return (distribution,) if counts else ()
 
 
 class _Counts:
@@ -307,7 +328,7 @@ class _Counts:
             (max(0.0, row.from_s - zero_s), min(row.from_s + 1, until_s) - zero_s, row)
             for row in self.rows
         ]
-        kept = [span for span in spans if span[1] - span[0] > LEAST_S]
+        spans = [span for span in spans if span[1] - span[0] > LEAST_S]
         up, down = ("sent_bytes", "received_bytes")[:: 1 if side is Side.CLIENT else -1]
         return {
             flow: tuple(
@@ -317,10 +338,10 @@ class _Counts:
                     transferred_bytes=getattr(row, field),
                     counts=row.counts if flow is Flow.UP else None,
                 )
-                for start_s, end_s, row in kept
+                for start_s, end_s, row in spans
             )
             for flow, field in ((Flow.UP, up), (Flow.DOWN, down))
-            if kept
+            if spans
         }
 
     def totals(self, side: Side, length_s: float) -> tuple[FlowTotals, ...]:
@@ -378,12 +399,14 @@ class AttemptReader:
         server_ahead_s: float = 0.0,
     ) -> Reading:
         job, counts, first_s = self._job, self._counts, self._first_s
+        version = self._started.get("version")
         ended_s = _number(self._ended, "ended") if self._ended else float(job.duration_s)
         until_s = min(ended_s, job.duration_s)
         began_s = None if first_s is None else self._at_s + first_s
         return Reading(
             report=EngineReport(
                 engine=self._engine,
+                version=version if isinstance(version, str) else None,
                 cookie=job.job_id,
                 protocol=Protocol.TCP,
                 direction=Direction.BIDIRECTIONAL,
@@ -446,9 +469,9 @@ class AttemptReader:
     def _distributions(self) -> tuple[Distribution, ...]:
         ended = self._ended or {}
         return tuple(
-            found
+            distribution
             for name in ("handshake", "first_byte")
-            for found in parse_histogram(name, ended.get(name))
+            for distribution in parse_histogram(name, ended.get(name))
         )
 
 
@@ -457,13 +480,13 @@ def _number(row: Mapping[str, Any], name: str) -> float:
     return float(value) if isinstance(value, int | float) and value >= 0 else 0.0
 
 
-def _ratio(name: str, part: int, whole: int) -> Measure:
+def _ratio(name: str, part: int, total: int) -> Measure:
     return Measure(
         name=name,
-        value=part / whole if whole else 0.0,
+        value=part / total if total else 0.0,
         unit="ratio",
         combine=Aggregation.MEAN,
-        weight=whole,
+        weight=total,
     )
 
 

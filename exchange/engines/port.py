@@ -545,6 +545,14 @@ class Engine(ABC):
         These are rtt, retransmits, loss, success and latency.
         """
 
+    def warnings(self, traffic: Traffic) -> Iterator[str]:
+        """Yield what can limit the generator, as ``field: problem; fix``. A launch shows them."""
+        yield from ()
+
+    def pauses(self, traffic: Traffic) -> bool:
+        """Return True if seconds without payload are part of the traffic, and no outage."""
+        return False
+
     def offered_bits_per_second(self, traffic: Traffic) -> int | None:
         """Return the requested payload rate of a pair, all flows. None means no limit is set."""
         if traffic.stream_bits_per_second is None:

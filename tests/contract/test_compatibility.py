@@ -419,7 +419,9 @@ def test_previous_version_reads_jobs_for_all_engines(source: Path) -> None:
     (job, *_) = planned().jobs(planned().bursts[0])
     texts = []
     for name in engines():
-        traffic = scenarios.load("smoke", {"traffic.engine": name}).traffic
+        # Every engine supports one stream.
+        overrides = {"traffic.engine": name, "traffic.streams_count": 1}
+        traffic = scenarios.load("smoke", overrides).traffic
         texts.append(("Job", job.model_copy(update={"traffic": traffic}).body.decode()))
     assert len(texts) >= 4
     assert read_by(source, texts) == [""] * len(texts)

@@ -34,6 +34,9 @@ TAKEN_RATIO: Final = 0.05
 UNANSWERED_RATIO: Final = 0.9
 # Fields of an agent that should be the same on all hosts of a role.
 COMPARED: Final = ("kernel", "engine_version", "vm_size", "cpu_count", "nic_mtu_bytes", "gate")
+# Below this share of the planned attempts, or above this delay, the client was too slow.
+ATTEMPTED_MIN_RATIO: Final = 0.999
+ATTEMPT_DELAY_MAX_S: Final = 0.5
 # Weight of the finding for each state of pairs.
 _STATE_WEIGHTS: Final = {
     State.MISSED: 66,
@@ -54,6 +57,7 @@ def observations(burst: BurstSummary) -> Iterator[Finding]:
     yield from _unit_findings(burst)
     yield from residual_findings(burst.reconciliation)
     yield from _latency_findings(burst.latency)
+    yield from _generator_findings(burst)
     yield from _unanswered_finding(burst.pairs)
     devices = [text for device in burst.devices if (text := _describe_device(device))]
     if devices:
@@ -79,6 +83,32 @@ def observations(burst: BurstSummary) -> Iterator[Finding]:
             "To comply with RFC 9411, run bursts of more than 300 s (`burst_s`)",
             FindingValue.time(burst.window.window_s, "low"),
         )
+
+
+def _generator_findings(burst: BurstSummary) -> Iterator[Finding]:
+    """Yield a finding if the clients did not make all planned attempts, or made them late."""
+    found = {measure.name: measure.value for measure in burst.measures}
+    made, delay_s = found.get("attempted_ratio"), found.get("attempt_delay_max", 0.0)
+    if made is None:
+        return
+    failed = found.get("failed_count", 0)
+    causes = {
+        "failed_ports_count": "no local port was left",
+        "failed_files_count": "no file descriptor was left",
+    }
+    reasons = [f"{found[name]:.0f} because {why}" for name, why in causes.items() if name in found]
+    if made >= ATTEMPTED_MIN_RATIO and not failed and delay_s <= ATTEMPT_DELAY_MAX_S:
+        return
+    yield caution(
+        "generator-limit",
+        60,
+        f"The clients made {formatting.ratio(made, 1)} of the planned attempts, at most "
+        f"{formatting.time(delay_s)} late, and {failed:.0f} failed on their hosts"
+        f"{': ' + ', '.join(reasons) if reasons else ''}. The clients were a limit, not only the "
+        "path.",
+        "Use more pairs or a lower rate. For ports, use close=rst or more addresses; for file "
+        "descriptors, raise LimitNOFILE of the agent",
+    )
 
 
 def _pair_findings(burst: BurstSummary) -> Iterator[Finding]:

@@ -41,6 +41,7 @@ from broadside.coordinator.core.summary import (
     instant,
     severity_rank,
 )
+from broadside.exchange.engines import find
 from broadside.exchange.messages import Outcome, pair_name
 
 # Seconds of undisturbed traffic to use for the running median.
@@ -119,9 +120,11 @@ def find_disruptions(
             reported as gaps.
 
     Returns:
-        Summary fields. They are empty if there are no seconds.
+        Summary fields. They are empty if there are no seconds, or if the traffic pauses.
     """
-    if all(flow.means_only for flow in aligned.flows):
+    engine = find(spec.traffic.engine)
+    pauses = engine is not None and engine.pauses(spec.traffic)
+    if pauses or all(flow.means_only for flow in aligned.flows):
         return {}
     measured = [
         judge_levels(flow.engine_bytes, flow.engine_coverage, spec.disruption_drop_ratio)

@@ -551,6 +551,8 @@ def _warnings(
     yield from _reach_warnings(spec, clients)
     yield from _proof_warnings(spec, ledger)
     yield from _early_stop_warnings(spec)
+    if (engine := find(spec.traffic.engine)) is not None:
+        yield from engine.warnings(spec.traffic)
     if (silent := control_warning(spec, clients)) is not None:
         yield silent
     if spec.budget_usd is not None and spec.is_unattended:

@@ -126,12 +126,18 @@ def _start(source: Source) -> str:
             f"contain are unknown. {_traffic(source)}"
         )
     start = (
-        "The connections are opened before that time and released by a start gate, or the engine "
-        "is executed at that time (see the start method below)."
-        if engine is not None and engine.gated
-        else "The engine is executed at that time. The start error shows the delay of the first "
-        "data."
+        "The engine is executed at that time. The start error shows the delay of the first data."
     )
+    if engine is not None and engine.waits_itself:
+        start = (
+            "The engine waits for that time itself. The start error shows the delay of the first "
+            "attempt."
+        )
+    elif engine is not None and engine.gated:
+        start = (
+            "The connections are opened before that time and released by a start gate, or the "
+            "engine is executed at that time (see the start method below)."
+        )
     return (
         f"{_traffic(source)} {spec.pairs_count} pairs of a client and a server ran "
         f"{spec.bursts_count} bursts of {spec.burst_s} s. All pairs of a burst start at the same "
@@ -151,11 +157,13 @@ def deviations_section(source: Source) -> Section:
     ]
     spec = source.plan.spec
     measured = frozenset() if source.means_only else measures(source.plan.traffic)
-    has_transactions = "success" in measured
+    has_transactions = "success" in measured and "connections" not in measured
     reference = spec.labels.get("reference") or spec.device.get("reference")
     shortest = f"NOT met: the shortest window is {min(windows, default=0)} s"
     not_measured = (
-        "Connections per second, concurrent connections and TLS handshakes are not measured."
+        "TLS handshakes and transactions are not measured."
+        if "connections" in measured
+        else "Connections per second, concurrent connections and TLS handshakes are not measured."
         if has_transactions
         else "Connections per second, concurrent connections, TLS handshakes and transactions are "
         "not measured."

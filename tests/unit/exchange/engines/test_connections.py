@@ -144,15 +144,44 @@ def test_metrics_depend_on_the_mode(mode: str, expected: set[str]) -> None:
     assert mode == "hold" or "closes each one" in CONNECTIONS.statement(traffic(mode=mode))
 
 
+def test_only_a_steady_exchange_has_payload_in_every_second() -> None:
+    paused = {
+        mode: CONNECTIONS.pauses(traffic(mode=mode)) for mode in ("connect", "exchange", "hold")
+    }
+    assert paused == {"connect": True, "exchange": False, "hold": True}
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"close": "fin", "attempts_per_second": 471}, "28260 local ports (ports in TIME_WAIT)"),
+        ({"mode": "hold", "held_count": 30_000}, "30000 local ports (held connections)"),
+    ],
+)
+def test_launch_warns_of_missing_local_ports(options: dict[str, Any], text: str) -> None:
+    (warning,) = CONNECTIONS.warnings(traffic(**options))
+    assert text in warning
+    assert ("close=rst" in warning) is ("close" in options)
+
+
+@pytest.mark.parametrize(
+    "options", [{"close": "fin", "attempts_per_second": 470}, {"attempts_per_second": 100_000}]
+)
+def test_launch_does_not_warn_while_ports_suffice(options: dict[str, Any]) -> None:
+    assert list(CONNECTIONS.warnings(traffic(**options))) == []
+
+
 def test_seconds_of_a_client_become_intervals_with_counts() -> None:
     counts = {"attempted": 10, "established": 9, "closed": 8, "refused": 1, "open": 1}
     reading = client(
+        b'{"started": 1.0, "version": "1.0"}',
         second(0, **counts, sent_bytes=90, received_bytes=80, first_s=0.25, behind_s=0.5),
         second(1, attempted=10, established=10, closed=9, reset=1, timed_out=1, behind_s=0.1),
         ended(2.0, handshake=histogram(0.1, 0.2), first_byte=histogram(0.3)),
         mode="exchange",
     )
     assert reading.usable
+    assert (reading.report.version, reading.report.cookie) == ("1.0", "r1.00000.00000")
     assert reading.first_data_at_s == ZERO_S + 0.25
     assert reading.start_basis is StartBasis.STAMPS
     up, down = reading.intervals[Flow.UP], reading.intervals[Flow.DOWN]
