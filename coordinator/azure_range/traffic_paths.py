@@ -178,10 +178,10 @@ def _check_return(trace: Trace, near: Machine, far: Machine, device: str, out: F
 
 
 def _check_listener(trace: Trace, far: Machine, ports: tuple[int, int], protocol: str) -> None:
-    flow = f"{protocol} {ports[0]}" if protocol != "icmp" else "icmp"
+    numbers = "" if protocol == "icmp" else f" {'-'.join(map(str, dict.fromkeys(ports)))}"
     if not properties(trace.resources.get(far.id)) or not far.bundle.get("service"):
-        raise trace.fail("listener", f"no {far.role} is there for {flow}")
-    trace.ok("listener", f"{short(far.id)} offers {flow}")
+        raise trace.fail("listener", f"no {far.role} is there for {protocol}{numbers}")
+    trace.ok("listener", f"{short(far.id)} offers {protocol}{numbers}")
 
 
 # Closed paths -------------------------------------------------------------------------------------
