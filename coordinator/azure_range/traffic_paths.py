@@ -126,6 +126,10 @@ def _any_icmp(resources: Resources) -> bool:
 
 def _check_allowed(trace: Trace, near: Machine, far: Machine) -> None:
     """Check that both agents accept each other's addresses."""
+    for machine in (near, far):
+        if not machine.places:
+            text = f"subnet {short(machine.subnet_id)} of the {machine.role}s is not visible"
+            raise trace.fail("route", text, machine.subnet_id)
     for machine, other in ((near, far), (far, near)):
         text = machine.environment["BROADSIDE_AGENT_ALLOWED_NETWORKS"]
         networks = [IPv4Network(item) for item in text.split(",")]
