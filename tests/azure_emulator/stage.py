@@ -223,6 +223,7 @@ def set_stage(tools: Tools, folder: Path) -> Iterator[Stage]:
         ignore=shutil.ignore_patterns(".terraform*", "*.tfstate*", "terraform.tfvars", "bundle"),
     )  # fmt: skip
     (folder / "azure" / "terraform.tfvars").write_text(VALUES)
+    (folder / "tmp").mkdir(exist_ok=True)
     (folder / "azure" / "bundle.tar.gz").write_bytes(os.urandom(200_000))
     authority = make_authority(folder / "certificates")
     data = DataPlane(subscription=Subscription(published=Published(folder=tools.types)))
@@ -246,6 +247,8 @@ def _environment(tools: Tools, folder: Path, proxy: str, authority: Path) -> dic
         if not any(item in name for item in dropped)
     }  # fmt: skip
     return stored | {
+        # The sockets of Terraform's providers remain if they are killed.
+        "TMPDIR": str(folder / "tmp"),
         "HTTPS_PROXY": proxy,
         "NO_PROXY": "127.0.0.1,localhost",
         "SSL_CERT_FILE": str(authority),
