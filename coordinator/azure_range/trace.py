@@ -93,18 +93,16 @@ _WORDS = {State.OK: "ok", State.UNKNOWN: "unknown", State.OWNER: "owner", State.
 
 
 def table(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield the lines of the table: VM role, need, result and hops."""
-    widths = [
-        max((len(getattr(row, name)) for row in rows), default=4) for name in ("role", "need")
-    ]
+    """Yield the lines of the table: VM role, need, result and hops, and then the counts.
+
+    A row that is not OK has the text of its last hop only, after the names of those before.
+    """
+    role, need = (max(len(str(getattr(row, name))) for row in rows) for name in ("role", "need"))
+    yield f"{'VM':{role}}  {'need':{need}}  result   hops"
     for row in rows:
-        hops = "; ".join(
-            f"{hop.name}: {hop.text}"
-            for hop in (row.hops if row.state is State.OK else row.hops[-1:])
-        )
-        before = " > ".join(hop.name for hop in row.hops[:-1])
-        if row.state is not State.OK and before:
-            hops = f"{before} > {hops}"
-        yield f"{row.role:{widths[0]}}  {row.need:{widths[1]}}  {_WORDS[row.state]:7}  {hops}"
+        texts = [f"{hop.name}: {hop.text}" for hop in row.hops]
+        if row.state is not State.OK:
+            texts = [*(hop.name for hop in row.hops[:-1]), texts[-1]]
+        yield f"{row.role:{role}}  {row.need:{need}}  {_WORDS[row.state]:7}  {' > '.join(texts)}"
     counts = {state: sum(row.state is state for row in rows) for state in State}
     yield ", ".join(f"{counts[state]} {_WORDS[state]}" for state in State)

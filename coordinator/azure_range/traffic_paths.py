@@ -126,6 +126,10 @@ def _any_icmp(resources: Resources) -> bool:
 
 def _check_allowed(trace: Trace, near: Machine, far: Machine) -> None:
     """Check that both agents accept each other's addresses."""
+    for machine in (near, far):
+        if not machine.places:
+            text = f"subnet {short(machine.subnet_id)} of the {machine.role}s is not visible"
+            raise trace.fail("route", text, machine.subnet_id)
     for machine, other in ((near, far), (far, near)):
         text = machine.environment["BROADSIDE_AGENT_ALLOWED_NETWORKS"]
         networks = [IPv4Network(item) for item in text.split(",")]
@@ -178,10 +182,10 @@ def _check_return(trace: Trace, near: Machine, far: Machine, device: str, out: F
 
 
 def _check_listener(trace: Trace, far: Machine, ports: tuple[int, int], protocol: str) -> None:
-    flow = f"{protocol} {ports[0]}" if protocol != "icmp" else "icmp"
+    numbers = "" if protocol == "icmp" else f" {'-'.join(map(str, dict.fromkeys(ports)))}"
     if not properties(trace.resources.get(far.id)) or not far.bundle.get("service"):
-        raise trace.fail("listener", f"no {far.role} is there for {flow}")
-    trace.ok("listener", f"{short(far.id)} offers {flow}")
+        raise trace.fail("listener", f"no {far.role} is there for {protocol}{numbers}")
+    trace.ok("listener", f"{short(far.id)} offers {protocol}{numbers}")
 
 
 # Closed paths -------------------------------------------------------------------------------------

@@ -2,9 +2,12 @@
 
 import argparse
 import logging
+import os
+import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -35,6 +38,8 @@ from tests.azure_emulator.stage import (
     set_stage,
 )
 
+_PREFIX: Final = "rehearsal-"
+_WATCH_S: Final = 1.0
 PASSED, FAULTY, CANNOT_RUN = 0, 1, 4
 _ENDS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -66,7 +71,7 @@ def day_one_existing(stage: Stage) -> Report:
 
 def play(name: str, act: Callable[[Stage], Report], tools: Tools, kept_folder: Path | None) -> bool:
     """Run one case on its own stage and return whether it passed."""
-    with tempfile.TemporaryDirectory(prefix="rehearsal-") as temporary:
+    with tempfile.TemporaryDirectory(prefix=f"{_PREFIX}{os.getpid()}-") as temporary:
         folder = kept_folder / name if kept_folder else Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         with set_stage(tools, folder) as stage:
@@ -94,6 +99,49 @@ def run_mutants(count: int, seed: int) -> int:
     """Print the outcome of random changes, and return 1 if too many survive."""
     score = range_mutants.run(count, seed, print_line)
     return PASSED if score >= range_mutants.SCORE_MIN_RATIO else FAULTY
+
+
+def end_with_make() -> None:
+    """End this process with SIGTERM when the ``make`` that runs it is gone, also by SIGKILL."""
+    if (make := _ancestor("make")) is None:
+        return
+
+    def watch() -> None:
+        while _name_and_parent(make)[0] == "make":
+            time.sleep(_WATCH_S)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _ancestor(name: str) -> int | None:
+    """Return the process id of the nearest ancestor with a name, or None."""
+    pid = os.getppid()
+    while pid > 1:
+        found, parent = _name_and_parent(pid)
+        if found == name:
+            return pid
+        pid = parent
+    return None
+
+
+def _name_and_parent(pid: int) -> tuple[str, int]:
+    """Return name and parent of a process, empty and 0 if it is gone or a zombie."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text("utf-8")
+    except OSError:
+        return "", 0
+    name, _, rest = text.partition("(")[2].rpartition(")")
+    state, parent = rest.split()[:2]
+    return ("", 0) if state == "Z" else (name, int(parent))
+
+
+def remove_stale_folders() -> None:
+    """Remove the folders of rehearsals that were killed, named by their process id."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*-*"):
+        number = folder.name.removeprefix(_PREFIX).split("-")[0]
+        if number.isdecimal() and not Path(f"/proc/{number}").exists():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _end(number: int, _: object) -> None:
@@ -131,6 +179,8 @@ def main() -> int:
         )
     print_line(f"rehearsal: seed {arguments.seed}, {len(chosen)} cases, {arguments.jobs} at a time")
     began_s = time.monotonic()
+    remove_stale_folders()
+    end_with_make()
     for number in _ENDS:
         signal.signal(number, _end)
     with ThreadPoolExecutor(arguments.jobs) as pool:

@@ -82,9 +82,11 @@ def plant_landing_zone(stage: Stage) -> None:
 
 def _network(stage: Stage, name: str, space: str, subnets: dict[str, str]) -> None:
     path = f"{NETWORK}/virtualNetworks/vnet-{name}"
-    fields: dict[str, Any] = {"addressSpace": {"addressPrefixes": [space]}}
-    stage.subscription.plant(path, {"properties": fields})
+    space_of = {"addressSpace": {"addressPrefixes": [space]}}
+    stage.subscription.plant(path, {"properties": space_of})
     for subnet, prefix in subnets.items():
-        stage.subscription.plant(
-            f"{path}/subnets/{subnet}", {"properties": {"addressPrefix": prefix}}
-        )
+        fields: dict[str, Any] = {"addressPrefix": prefix}
+        if subnet in ("agents", "coordinator"):
+            # The network rules of the storage account need it (docs: existing_subnet_ids).
+            fields["serviceEndpoints"] = [{"service": "Microsoft.Storage"}]
+        stage.subscription.plant(f"{path}/subnets/{subnet}", {"properties": fields})

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import IO, Final
 
@@ -97,10 +98,26 @@ class Stopped(BaseException):
     """Request to stop the tests."""
 
 
+# Runs a command as the first process of its own PID namespace, so that the kernel kills all its
+# descendants with it. It is killed itself when the rehearsal ends in any way.
+_ENCLOSED: Final = ("setpriv", "--pdeathsig", "KILL", "unshare", "--pid", "--fork", "--kill-child")
+
+
+@cache
+def enclosure() -> tuple[str, ...]:
+    """Return the words before a command that end its descendants with it, empty if not allowed."""
+    try:
+        done = subprocess.run([*_ENCLOSED, "true"], capture_output=True, check=False)
+    except FileNotFoundError:
+        return ()
+    return () if done.returncode else _ENCLOSED
+
+
 class Commands:
     """Commands of all stages, each in its own session with its children.
 
     A terminated test would leave them running, so :meth:`stop` kills them and prevents new ones.
+    After SIGKILL nothing can be stopped, so each command also has an :func:`enclosure`.
     """
 
     def __init__(self) -> None:
@@ -116,7 +133,7 @@ class Commands:
             if self._stopped:
                 raise Stopped
             process = subprocess.Popen(
-                argv, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=output,
+                [*enclosure(), *argv], cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=output,
                 stderr=subprocess.STDOUT, text=True, start_new_session=True,
             )  # fmt: skip
             self._running.add(process)
@@ -206,6 +223,7 @@ def set_stage(tools: Tools, folder: Path) -> Iterator[Stage]:
         ignore=shutil.ignore_patterns(".terraform*", "*.tfstate*", "terraform.tfvars", "bundle"),
     )  # fmt: skip
     (folder / "azure" / "terraform.tfvars").write_text(VALUES)
+    (folder / "tmp").mkdir(exist_ok=True)
     (folder / "azure" / "bundle.tar.gz").write_bytes(os.urandom(200_000))
     authority = make_authority(folder / "certificates")
     data = DataPlane(subscription=Subscription(published=Published(folder=tools.types)))
@@ -229,6 +247,8 @@ def _environment(tools: Tools, folder: Path, proxy: str, authority: Path) -> dic
         if not any(item in name for item in dropped)
     }  # fmt: skip
     return stored | {
+        # The sockets of Terraform's providers remain if they are killed.
+        "TMPDIR": str(folder / "tmp"),
         "HTTPS_PROXY": proxy,
         "NO_PROXY": "127.0.0.1,localhost",
         "SSL_CERT_FILE": str(authority),

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from broadside.coordinator.cli.terraform import RESUME, Orphan, import_blocks
+from tests.azure_emulator.applied import read_fixture
 from tests.live.commands import Done, run_command
 
 pytestmark = pytest.mark.live
@@ -55,6 +56,7 @@ rest*) rm "$STUB/throttled"; echo 'Too Many Requests({"error": {}})' >&2; exit 1
 esac
 case "$(basename "$0") $*" in
 *" output "*) cat "$STUB/outputs" ;;
+*" show -json"*) cat "$STUB/state" ;;
 *" console"*)
     [ ! -f "$STUB/refused" ] || cat "$STUB/refused" >&2
     cat "$STUB/needs"
@@ -550,6 +552,21 @@ def test_check_reports_required_quota_and_creates_nothing(stubs: Stubs) -> None:
     checked = stubs.run("up", "--check")
     assert checked.returncode == 0
     assert "the range will cost $13.98 an hour with 60 agents, $2.26 without" in checked.stdout
+
+
+def test_explain_prints_the_needs_of_each_vm_and_changes_nothing(stubs: Stubs) -> None:
+    state = read_fixture("other-appliance")["state"]
+    stubs.answer(state=state)
+    done = stubs.run("up", "--explain")
+    assert done.returncode == 0, done.stderr
+    assert "client       iperf3 tcp 5201" in done.stdout
+    assert done.stdout.endswith("0 BROKEN\n")
+    closed = json.loads(json.dumps(state).replace('"5201"', '"5301"'))
+    stubs.answer(state=closed)
+    done = stubs.run("up", "--explain")
+    assert done.returncode == 4
+    assert "BROKEN   group out: broadside-clients: rule NothingOutbound denies tcp" in done.stdout
+    assert not any(" apply" in line for line in stubs.calls())
 
 
 def test_check_includes_the_other_appliance(stubs: Stubs) -> None:

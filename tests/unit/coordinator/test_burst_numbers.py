@@ -13,7 +13,7 @@ import pytest
 
 from broadside.coordinator.api.app import create_app
 from broadside.coordinator.cli import load
-from broadside.coordinator.cli.command_group import print_json
+from broadside.coordinator.cli.document_output import print_document
 from broadside.coordinator.cli.command_list import GROUPS, SERVICE_COMMANDS
 from broadside.coordinator.cli.run_event_state import RunEventState
 from broadside.coordinator.core.summary import RunSummary, canonical, parse_run
@@ -170,7 +170,7 @@ async def test_events_count_from_1(fabric: Fabric) -> None:
 
 def test_commands_count_from_1(capsys: pytest.CaptureFixture[str]) -> None:
     summary = ended(FAULTY)[2]
-    print_json(summary)
+    print_document(summary)
     printed = json.loads(capsys.readouterr().out)
     assert [burst["burst"] for burst in printed["bursts"]][:2] == [1, 2]
     assert "index" not in printed["bursts"][0]

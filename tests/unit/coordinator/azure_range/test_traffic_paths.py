@@ -1,7 +1,18 @@
 """Tests for flows between the fleets, and for closed paths."""
 
+import copy
+
+from broadside.coordinator.azure_range.terraform_state import read_state
 from broadside.coordinator.azure_range.trace import State
-from tests.unit.coordinator.azure_range.stored import Store, drop, one, replace_given, rows_with
+from broadside.coordinator.azure_range.walk import walk
+from tests.unit.coordinator.azure_range.stored import (
+    Store,
+    document,
+    drop,
+    one,
+    replace_given,
+    rows_with,
+)
 
 
 def test_icmp_is_no_need_if_no_rule_names_it() -> None:
@@ -49,3 +60,15 @@ def test_a_firewall_that_allows_more_is_named() -> None:
 
     rows = {(row.role, row.need): row for row in rows_with("notebook", open_)}
     assert "allows tcp 10.71.0.0/21 to 10.72.0.0/21:3389" in str(rows["client", "nothing else"])
+
+
+def test_subnets_of_another_owner_are_unknown_in_a_terraform_state() -> None:
+    state = copy.deepcopy(document("notebook")["state"])
+    modules = state["values"]["root_module"]["child_modules"]
+    for module in modules:
+        module["resources"] = [
+            item for item in module["resources"] if item["type"] != "azurerm_subnet"
+        ]
+    rows = walk(read_state(state))
+    traffic = [row.state for row in rows if row.need.startswith(("iperf3", "http", "ftp"))]
+    assert set(traffic) == {State.UNKNOWN}

@@ -226,7 +226,7 @@ def test_the_part_of_another_owner_is_named_as_such() -> None:
 def test_table_has_a_line_for_each_need_and_the_counts() -> None:
     rows = rows_with("notebook", closed("8080"))
     lines = list(table(rows))
-    assert len(lines) == len(rows) + 1
+    assert len(lines) == len(rows) + 2
     (broken,) = (line for line in lines if "BROKEN" in line and "8080" in line)
     assert "group out > route > peering > firewall > peering > group in: " in broken
     assert lines[-1].endswith("1 BROKEN")

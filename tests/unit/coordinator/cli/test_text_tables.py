@@ -124,13 +124,13 @@ def test_wide_output_is_not_wrapped(monkeypatch: pytest.MonkeyPatch) -> None:
         is_unwrapped.reset(before)
 
 
-class Inner(BaseModel):
+class Inner(Message):
     """Part of a row."""
 
     verdict: str
 
 
-class Row(BaseModel):
+class Row(Message):
     """Row of a list."""
 
     name: str
