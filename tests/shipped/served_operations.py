@@ -145,6 +145,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedClient]:
     folder = tmp_path_factory.mktemp("generated")
     with Site(folder) as site, pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
         site.environment["BROADSIDE_SIGN_IN"] = "on"
+        # A launch is repeated while the agents are busy.
+        site.environment["BROADSIDE_WRITES_PER_MINUTE"] = "10000"
         added = site.run("token", "add", "generated", "--role", "operator")
         token = added.stdout.strip()
         signed = {"Authorization": f"Bearer {token}"}
