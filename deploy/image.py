@@ -53,6 +53,7 @@ def build(output: Path, base: str | None = None) -> Sequence[Carried]:
         copy_context(context)
         arguments = {
             "BROADSIDE_COMMIT": commit() or "",
+            "BROADSIDE_VERSION": version_number(),
             "SOURCE_DATE_EPOCH": str(source_date_s()),
             **({"BASE_IMAGE": base} if base else {}),
             **{key: value for key, value in os.environ.items() if key == "PIP_INDEX_URL"},

@@ -1482,12 +1482,16 @@ class ServerTest(AgentMessage):
         return self.engine.cookie
 
 
+# Values of ``Verdict``, which only the coordinator has.
+VERDICTS: Final = ["pass", "fail", "inconclusive", "measured"]
+
+
 class RunOutcome(Message):
     """Outcome of a run, with the metrics that are needed to list and aggregate runs."""
 
     cancelled: bool
     # One of pass, fail, inconclusive, measured.
-    verdict: str
+    verdict: Annotated[str, Field(json_schema_extra={"enum": VERDICTS})]
     # Time when the verdict was computed.
     ended_at: UtcDatetime
     completeness_ratio: float

@@ -20,13 +20,13 @@ _GIT_TIMEOUT_S: Final = 5.0
 
 @cache
 def version_text() -> str:
-    """Return version number and commit, such as ``0.9.0 (3d009671)``."""
+    """Return version number and commit, such as ``1.0.0 (3d009671)``."""
     return f"{version_number()} ({commit() or UNKNOWN})"
 
 
 @cache
 def version_number() -> str:
-    """Return the package's version number, such as ``0.9.0``."""
+    """Return the package's version number, such as ``1.0.0``."""
     return version("broadside")
 
 

@@ -47,6 +47,7 @@ from broadside.coordinator.studies.runner import Studies
 from broadside.coordinator.studies.switch import Switch
 from broadside.coordinator.views.feeds import Feeds
 from broadside.coordinator.views.prometheus_metrics import MetricsCollector
+from broadside.exchange.version import version_number
 
 # For a smaller body, compression saves less than its header adds.
 _COMPRESSED_FROM_BYTES: Final = 1024
@@ -110,7 +111,7 @@ def create_app(
     app = FastAPI(
         title="Broadside",
         summary="Distributed load test of firewalls with a verdict",
-        version="1",
+        version=version_number(),
         lifespan=lifespan,
         # FastAPI's own pages load scripts from other sites and send no token.
         docs_url=None,

@@ -24,14 +24,14 @@ class ChartList(Message):
 
 
 @router.get("/runs/{run_id}/charts", openapi_extra=rows_at("charts"))
-async def list_charts(run_id: str, coordinator: Service) -> ChartList:
+async def list_run_charts(run_id: str, coordinator: Service) -> ChartList:
     """List the charts of a run. Each shows one burst or the complete run."""
     plan = await coordinator.stored.read_plan(run_id)
     return ChartList(run_id=run_id, bursts_count=len(plan.bursts), charts=catalogue())
 
 
 @router.get("/runs/{run_id}/charts/{name}", **as_chart(Chart))
-async def read_chart(
+async def read_run_chart(
     run_id: str,
     name: str,
     coordinator: Service,

@@ -20,10 +20,10 @@ async def list_dead_letters(
     coordinator: Service,
     run_id: Annotated[str | None, Query(max_length=63, description="id of a run")] = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-    cursor: SequenceCursor = 0,
+    cursor: SequenceCursor = None,
 ) -> Sequence[DeadJob]:
     """List the oldest 1,000 dead letters, each with its cause and advice."""
-    jobs = await coordinator.dead_letters.oldest(limit + 1, from_number=cursor, run_id=run_id)
+    jobs = await coordinator.dead_letters.oldest(limit + 1, from_number=cursor or 0, run_id=run_id)
     following = jobs[limit].sequence_number if len(jobs) > limit else None
     links.name_next(following)
     return jobs[:limit]
@@ -37,7 +37,7 @@ class Purged(Message):
 
 
 @router.delete("")
-async def purge_dead_letters(
+async def delete_dead_letters(
     coordinator: Service, limit: Annotated[int, Query(ge=1, le=1000)] = 1000
 ) -> Purged:
     """Delete at most `limit` dead letters permanently, the oldest first."""
@@ -51,7 +51,7 @@ async def read_dead_letter(sequence_number: int, coordinator: Service) -> DeadJo
 
 
 @router.delete("/{sequence_number}")
-async def purge_dead_letter(sequence_number: int, coordinator: Service) -> DeadJob:
+async def delete_dead_letter(sequence_number: int, coordinator: Service) -> DeadJob:
     """Delete one of the oldest 1,000 dead letters permanently, and return it."""
     return await coordinator.dead_letters.purge(sequence_number)
 

@@ -19,6 +19,11 @@ async def estimate_run(request: EstimateRequest, coordinator: Service) -> Apprai
 
 
 @router.get("/runs/{run_id}/price", openapi_extra=rows_at("spent.lines"))
-async def read_price(run_id: str, budgets: Annotated[Budgets, app_state("budgets")]) -> PriceMeter:
-    """Return the cost of a run so far, from its measured bytes, and the expected total."""
+async def read_run_price(
+    run_id: str, budgets: Annotated[Budgets, app_state("budgets")]
+) -> PriceMeter:
+    """Return the cost of a run so far, and the expected total.
+
+    The cost so far is computed from the measured bytes.
+    """
     return await budgets.read(run_id)

@@ -51,7 +51,7 @@ async def _is_still_signed_in(request: Request) -> bool:
 
 
 @router.get("/runs/{run_id}/events", response_class=EventSourceResponse)
-async def read_events(
+async def read_run_events(
     request: Request,
     feed: Annotated[Feed, Depends(_feed)],
     last_event_id: Annotated[str | None, Header(max_length=64)] = None,

@@ -47,7 +47,10 @@ async def list_agents(
     limit: Annotated[int, Query(ge=1, le=5000)] = 1000,
     cursor: KeyCursor = None,
 ) -> Sequence[Presence]:
-    """List all agents that sent a heartbeat and did not sign off, sorted by role and name."""
+    """List the agents, sorted by role and name.
+
+    They are all agents that sent a heartbeat and did not sign off.
+    """
     known = await coordinator.fabric.records.fleet.read_presences()
     by_key = {f"{p.role.value}.{p.agent_id}": p for p in known if role in (None, p.role)}
     keys = [key for key in sorted(by_key) if key >= (cursor or "")]

@@ -58,6 +58,20 @@ next page. Responses with rows are also available as `text/csv`,
 types are the same for every response, also without rows.
 """
 
+_HEADERS: Final[Mapping[str, Any]] = {
+    "X-Request-Id": {
+        "description": "Id of the request, also in the log. A valid id of the client is used.",
+        "schema": {"type": "string"},
+    },
+    "Retry-After": {
+        "description": "Number of seconds after which to send the request again",
+        "schema": {"type": "integer"},
+    },
+    "Location": {
+        "description": "Address of the new resource",
+        "schema": {"type": "string"},
+    },
+}
 
 router = APIRouter(include_in_schema=False, route_class=ConditionalRoute)
 
@@ -96,6 +110,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
             "description": "token from `broadside token add`, or an Entra ID access token",
         }
     }
+    parts["headers"] = _HEADERS
     needs_token = getattr(app.state, "needs_token", True)
     # If sign-in is off, we do not need to read tokens, so this will be an empty list.
     document["security"] = [{"bearer": []}] if needs_token else []
@@ -106,6 +121,9 @@ def _document(app: FastAPI) -> dict[str, Any]:
             _set_title(operation)
             _complete(method.upper(), path, operation)
             _show_examples(method.upper(), path, operation, recorded)
+            _add_headers(operation)
+    _drop_titles(document["paths"])
+    _drop_titles(parts["schemas"])
     return document
 
 
@@ -134,6 +152,32 @@ def _show_examples(
         if status.startswith("2"):
             for media_type, example in recorded.get(f"{method} {path}", {}).items():
                 described["content"][media_type]["example"] = example
+
+
+def _drop_titles(node: Any) -> None:
+    """Remove the titles that are made from names, for example "Run Id"."""
+    if isinstance(node, dict):
+        if isinstance(node.get("title"), str) and "properties" not in node:
+            del node["title"]
+        for name, part in node.items():
+            if name not in ("example", "default"):
+                _drop_titles(part)
+    elif isinstance(node, list):
+        for part in node:
+            _drop_titles(part)
+
+
+def _add_headers(operation: dict[str, Any]) -> None:
+    """Add the headers that middleware and error handlers send."""
+    for status, answer in operation["responses"].items():
+        headers = answer.setdefault("headers", {})
+        headers["X-Request-Id"] = {"$ref": "#/components/headers/X-Request-Id"}
+        if status in ("429", "503"):
+            headers["Retry-After"] = {"$ref": "#/components/headers/Retry-After"}
+        if status == "401":
+            headers["WWW-Authenticate"] = {"schema": {"type": "string"}}
+        if operation["operationId"].startswith(("create_", "import_")) and status in ("201", "202"):
+            headers["Location"] = {"$ref": "#/components/headers/Location"}
 
 
 def _offer_rows(operation: dict[str, Any]) -> None:
@@ -192,6 +236,4 @@ def _complete(method: str, path: str, operation: dict[str, Any]) -> None:
     expected |= {406} if "content" in next(iter(answers.values())) else set()
     for status in sorted(expected):
         answers[str(status)] = _error_response(status)
-    answers["401"]["headers"] = {"WWW-Authenticate": {"schema": {"type": "string"}}}
-    answers["429"]["headers"] = {"Retry-After": {"schema": {"type": "integer"}}}
     operation["responses"] = dict(sorted(answers.items()))

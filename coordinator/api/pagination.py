@@ -3,15 +3,24 @@
 from typing import Annotated, Any, Final
 
 from fastapi import Depends, Query, Request, Response
+from pydantic import WithJsonSchema
 
 from broadside.coordinator.auth.audit import AUDIT_CURSOR
 
 _CURSOR: Final = "`Next-Cursor` of the previous page"
 
 KeyCursor = Annotated[str | None, Query(pattern=r"^[A-Za-z0-9._-]{1,200}$", description=_CURSOR)]
-CountCursor = Annotated[int, Query(ge=0, le=999_999_999, description=_CURSOR)]
+CountCursor = Annotated[
+    int | None,
+    Query(ge=0, le=999_999_999, description=_CURSOR),
+    WithJsonSchema({"type": "string", "pattern": "^[0-9]{1,9}$"}),
+]
 Limit = Annotated[int, Query(ge=1, le=500, description="maximum number of items")]
-SequenceCursor = Annotated[int, Query(ge=0, lt=1 << 63, description=_CURSOR)]
+SequenceCursor = Annotated[
+    int | None,
+    Query(ge=0, lt=1 << 63, description=_CURSOR),
+    WithJsonSchema({"type": "string", "pattern": "^[0-9]{1,18}$"}),
+]
 AuditCursor = Annotated[str | None, Query(pattern=AUDIT_CURSOR, description=_CURSOR)]
 
 PAGED: Final[dict[int | str, dict[str, Any]]] = {
@@ -60,10 +69,10 @@ class CountPage(PageLinks):
     """Page of a list that is numbered from 0, with the query parameters of the request."""
 
     def __init__(
-        self, request: Request, response: Response, limit: Limit = 100, cursor: CountCursor = 0
+        self, request: Request, response: Response, limit: Limit = 100, cursor: CountCursor = None
     ) -> None:
         super().__init__(request, response)
-        self.limit, self.cursor = limit, cursor
+        self.limit, self.cursor = limit, cursor or 0
 
 
 Links = Annotated[PageLinks, Depends()]

@@ -38,14 +38,17 @@ class TableName(StrEnum):
 
 
 @router.get("/runs/{run_id}/report", **as_report(Report))
-async def read_report(
+async def read_run_report(
     run_id: RunId,
     coordinator: Service,
     budgets: Annotated[Budgets, app_state("budgets")],
     format: AsFormat = None,
     accept: Accepted = None,
 ) -> Response:
-    """Return the report of a finished run as one HTML file without scripts or links, or as JSON."""
+    """Return the report of a finished run.
+
+    It is one HTML file without scripts or links, or JSON.
+    """
     source = await gather(
         coordinator.fabric.records, run_id, coordinator.now(), lambda: budgets.read(run_id)
     )
@@ -66,7 +69,7 @@ async def read_report(
         }
     },
 )
-async def read_export(
+async def read_run_export(
     run_id: RunId,
     coordinator: Service,
     format: Annotated[

@@ -1,7 +1,7 @@
 """Routes for run results, by burst, pair and second."""
 
 from collections.abc import Sequence
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from fastapi import Depends, Header, Path, Query, Response
 
@@ -39,7 +39,7 @@ class SeriesColumn(Message):
     # bit/s, s, ratio, segments, UTC or name
     unit: str
     # Layer at which bytes were counted, which is payload. If None, the column has no bytes.
-    layer: str | None
+    layer: Literal["payload"] | None
     # null is unknown, never zero.
     values: tuple[float | str | None, ...]
 
@@ -64,7 +64,10 @@ async def list_run_bursts(
     coordinator: Service,
     page: Page,
 ) -> Sequence[BurstEntry]:
-    """List the bursts in time order, each with its state and, when finished, its results."""
+    """List the bursts of a run in time order.
+
+    Each has its state and, when finished, its results.
+    """
     entries, following = await list_bursts(
         coordinator, run_id, limit=page.limit, cursor=page.cursor
     )
@@ -151,7 +154,10 @@ async def read_run_reconciliation(
     coordinator: Service,
     page: Page,
 ) -> RunReconciliation:
-    """Compare the bytes of the fleet with the device counter, for the run and for each burst."""
+    """Compare the bytes of the fleet with the device counter.
+
+    The comparison is made for the run and for each burst.
+    """
     entries, following = await read_reconciliation(
         coordinator, run_id, limit=page.limit, cursor=page.cursor
     )

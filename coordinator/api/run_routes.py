@@ -20,9 +20,9 @@ from broadside.coordinator.runs.listing import (
     ListedState,
     RunFilter,
     RunGroups,
-    aggregate_runs,
     labels_of,
 )
+from broadside.coordinator.runs.listing import aggregate_runs as aggregate
 from broadside.coordinator.runs.listing import list_runs as list_page
 from broadside.coordinator.runs.raw_output import find_raw_output
 from broadside.coordinator.runs.retention import Pruned, PruneRequest
@@ -119,7 +119,7 @@ async def list_runs(
 
 
 @router.get("/aggregate", openapi_extra=rows_at("groups"))
-async def aggregate(
+async def aggregate_runs(
     coordinator: Service,
     run_filter: Filter,
     group_by: Annotated[
@@ -130,12 +130,13 @@ async def aggregate(
         str, Query(max_length=60, description="IANA time zone of hours, days, weeks and months")
     ] = "UTC",
 ) -> RunGroups:
-    """Aggregate runs by group: bursts, verdicts, rates, completeness, worst residual and cost.
+    """Aggregate runs by group.
 
-    Rates are received payload at real scale, from finished runs. Inconclusive runs have a separate
-    rate. Times are those of the traffic.
+    A group has bursts, verdicts, rates, completeness, worst residual and cost. Rates are received
+    payload at real scale, from finished runs. Inconclusive runs have a separate rate. Times are
+    those of the traffic.
     """
-    return await aggregate_runs(coordinator.fabric.records, run_filter, group_by, timezone)
+    return await aggregate(coordinator.fabric.records, run_filter, group_by, timezone)
 
 
 @router.get("/runs/{run_id}", openapi_extra=rows_at("bursts"))
@@ -145,7 +146,7 @@ async def read_run(run_id: str, coordinator: Service) -> RunStatus:
 
 
 @router.patch("/runs/{run_id}")
-async def change_run(run_id: str, change: RunChange, coordinator: Service) -> RunStatus:
+async def update_run(run_id: str, change: RunChange, coordinator: Service) -> RunStatus:
     """Change the labels of a run, also of a finished one (JSON merge patch).
 
     Labels that are not in the body are kept. The labels in the sealed plan are not changed.
@@ -163,19 +164,19 @@ async def abort_run(
 
 
 @router.get("/runs/{run_id}/course", openapi_extra=rows_at("disruptions"))
-async def read_course(run_id: str, coordinator: Service) -> Course:
+async def read_run_course(run_id: str, coordinator: Service) -> Course:
     """Return disruptions, carried load and drift over the finished bursts."""
     return await coordinator.stored.course(run_id)
 
 
 @router.get("/runs/{run_id}/progress", openapi_extra=rows_at("seconds"))
-async def read_progress(run_id: str, coordinator: Service) -> Progress:
+async def read_run_progress(run_id: str, coordinator: Service) -> Progress:
     """Return the seconds of the newest burst that has begun."""
     return await coordinator.stored.progress(run_id)
 
 
 @router.get("/runs/{run_id}/summary", openapi_extra=rows_at("bursts"))
-async def read_summary(run_id: str, coordinator: Service) -> RunSummary:
+async def read_run_summary(run_id: str, coordinator: Service) -> RunSummary:
     """Return the summary of a finished run with its verdict and metrics."""
     summary = await coordinator.stored.summary(run_id)
     if summary is None:
@@ -205,14 +206,17 @@ def _burst_and_side(
     },
     response_class=Response,
 )
-async def read_raw(
+async def read_run_raw_output(
     run_id: str,
     pair: str,
     coordinator: Service,
     end: Annotated[tuple[int, Side], Depends(_burst_and_side)],
     accept: Annotated[str | None, Header(include_in_schema=False)] = None,
 ) -> Response:
-    """Return the unchanged output of a traffic engine, as one JSON document or JSON lines."""
+    """Return the unchanged output of a traffic engine.
+
+    It is one JSON document or JSON lines.
+    """
     plan, records = await coordinator.stored.read_plan(run_id), coordinator.fabric.records
     burst, side = end
     text = await find_raw_output(records, plan, pair, burst - 1, side)
@@ -228,12 +232,15 @@ async def prune_runs(request: PruneRequest, coordinator: Service) -> Pruned:
 
 
 @router.get("/runs/{run_id}/recomputed")
-async def recompute_summary(run_id: str, coordinator: Service) -> Recomputed:
-    """Compute the verdict again from the stored rows, and compare it with the stored one."""
+async def recompute_run_summary(run_id: str, coordinator: Service) -> Recomputed:
+    """Compute the verdict of a run again.
+
+    It is computed from the stored rows, and compared with the stored verdict.
+    """
     return await recomputed(coordinator, run_id)
 
 
 @router.post("/comparisons", openapi_extra=rows_at("metrics"))
-async def compare_groups(request: CompareRequest, coordinator: Service) -> Comparison:
+async def compare_runs(request: CompareRequest, coordinator: Service) -> Comparison:
     """Compare two runs, or two groups of bursts. Nothing is stored."""
     return await compare_stored(coordinator, request)

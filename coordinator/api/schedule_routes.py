@@ -20,7 +20,7 @@ AllSchedules = Annotated[Schedules, app_state("schedules")]
 
 
 @router.post("", status_code=201)
-async def add_schedule(
+async def create_schedule(
     request: ScheduleRequest,
     response: Response,
     schedules: AllSchedules,
@@ -55,12 +55,15 @@ async def list_schedules(
 
 @router.get("/{name}", openapi_extra=rows_at("history"))
 async def read_schedule(name: str, schedules: AllSchedules) -> ScheduleView:
-    """Return a schedule with at most five next times and the results of its last 50."""
+    """Return a schedule.
+
+    It has at most five next times and the results of its last 50.
+    """
     return await schedules.read(name)
 
 
 @router.put("/{name}")
-async def change_schedule(
+async def replace_schedule(
     name: str,
     request: ScheduleRequest,
     schedules: AllSchedules,
@@ -87,6 +90,6 @@ async def resume_schedule(name: str, schedules: AllSchedules) -> ScheduleView:
 
 
 @router.delete("/{name}")
-async def remove_schedule(name: str, schedules: AllSchedules) -> ScheduleView:
+async def delete_schedule(name: str, schedules: AllSchedules) -> ScheduleView:
     """Delete a schedule and its history. Its runs are not deleted."""
     return await schedules.remove(name)

@@ -1,6 +1,6 @@
 """Routes about the coordinator itself: health, metrics, caller, notices and audit log."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from enum import StrEnum
 from typing import Annotated, Final, Literal
@@ -10,11 +10,13 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from broadside.coordinator.api.conditional import ConditionalRoute
 from broadside.coordinator.api.dependencies import Caller, Service, app_state, make_router
-from broadside.coordinator.api.pagination import PAGED, AuditCursor, Links
+from broadside.coordinator.api.pagination import PAGED, AuditCursor, Links, Page
 from broadside.coordinator.api.problems import PROBLEMS
 from broadside.coordinator.auth.audit import Audit, AuditRow
+from broadside.coordinator.auth.principal import Access
 from broadside.coordinator.notices.announcer import ReceiverState
 from broadside.coordinator.request_errors import NotReady
+from broadside.coordinator.views.burst_responses import span_of
 from broadside.coordinator.views.prometheus_metrics import MetricsCollector, take_snapshot
 from broadside.exchange.messages import Message, UtcDatetime
 from broadside.exchange.outage_log import utc_now
@@ -28,6 +30,12 @@ audit_router = make_router("audit")
 TICKED_WITHIN: Final = timedelta(seconds=60)
 
 
+class Health(Message):
+    """Status of a process that runs."""
+
+    status: Literal["ok"] = "ok"
+
+
 class Readiness(Message):
     """Status of a coordinator that works."""
 
@@ -37,16 +45,17 @@ class Readiness(Message):
 
 
 @router.get("/healthz")
-async def health() -> Mapping[str, str]:
+async def read_health() -> Health:
     """Return 200 while the process runs."""
-    return {"status": "ok"}
+    return Health()
 
 
 @router.get("/readyz", responses={503: PROBLEMS[503]})
-async def ready(coordinator: Service, request: Request) -> Readiness:
-    """Return 200 if queue and tables respond and accept writes, and runs are processed.
+async def read_readiness(coordinator: Service, request: Request) -> Readiness:
+    """Check if the coordinator works.
 
-    The route requires no token, so an error names the cause without details.
+    The status is 200 if queue and tables respond and accept writes, and runs are processed. The
+    route requires no token, so an error names the cause without details.
     """
     try:
         await coordinator.fabric.queue.ping()
@@ -82,8 +91,7 @@ class Me(Message):
     """The authenticated caller."""
 
     name: str
-    # viewer or operator
-    role: str
+    role: Access
     # False: this API has no sign-in and listens on loopback only.
     signed_in: bool
 
@@ -91,7 +99,7 @@ class Me(Message):
 @account_router.get("/me")
 async def read_me(caller: Caller) -> Me:
     """Return the name and role of the token in the request."""
-    return Me(name=caller.name, role=caller.access.value, signed_in=caller.signed_in)
+    return Me(name=caller.name, role=caller.access, signed_in=caller.signed_in)
 
 
 class Delivery(StrEnum):
@@ -135,10 +143,13 @@ class PlaceReport(Message):
         )
 
 
-@account_router.get("/notices")
-async def list_notices(request: Request) -> Sequence[PlaceReport]:
-    """List the receivers that are notified when a run ends, each with its last error."""
-    return [PlaceReport.of(state) for state in request.app.state.announcer.states]
+@account_router.get("/notices", responses=PAGED)
+async def list_notices(request: Request, page: Page) -> Sequence[PlaceReport]:
+    """List the receivers of notices, each with its last error."""
+    states = request.app.state.announcer.states
+    span = span_of(page.cursor, page.limit, len(states))
+    page.name_next(span.following(len(states)))
+    return [PlaceReport.of(state) for state in states[span.first : span.before]]
 
 
 def _audit_filter(

@@ -63,7 +63,10 @@ async def list_studies(
 
 @router.get("/{study_id}", openapi_extra=rows_at("results"))
 async def read_study(study_id: str, studies: AllStudies) -> Study:
-    """Return a study with the results of its trials so far, and its conclusion when finished."""
+    """Return a study.
+
+    It has the results of its trials so far, and its conclusion when finished.
+    """
     return await studies.read(study_id)
 
 
@@ -79,7 +82,10 @@ async def abort_study(
 async def read_study_chart(
     study_id: str, name: str, studies: AllStudies, drawing: AsDrawing
 ) -> Response:
-    """Return a chart of the finished trials: `sweep`, `modes`, `search`, `scaleout` or `drill`."""
+    """Return a chart of the finished trials.
+
+    The names are `sweep`, `modes`, `search`, `scaleout` and `drill`.
+    """
     study = await studies.read(study_id)
     return await drawing.answer(await asyncio.to_thread(draw_study, name, study))
 
@@ -88,6 +94,9 @@ async def read_study_chart(
 async def read_study_report(
     study_id: str, studies: AllStudies, format: AsFormat = None, accept: Accepted = None
 ) -> Response:
-    """Return the conclusion, chart and trials of a study as one HTML file, or as JSON."""
+    """Return the report of a study.
+
+    It has the conclusion, chart and trials, and is one HTML file or JSON.
+    """
     report = build_study(await studies.read(study_id), utc_now())
     return await report_answer(report, lambda: study_html(report), format, accept)

@@ -96,7 +96,7 @@ class ServedClient:
         """Return the request body as JSON, or None if there is none."""
         if "requestBody" not in operation.described:
             return None
-        if operation.name == "compare_groups":
+        if operation.name == "compare_runs":
             return {group: {"run_ids": [self.names["run_id"]]} for group in ("a", "b")}
         example = REQUESTS.get((operation.method, operation.path))
         return BODIES.get(operation.name, example)
@@ -145,6 +145,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedClient]:
     folder = tmp_path_factory.mktemp("generated")
     with Site(folder) as site, pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
         site.environment["BROADSIDE_SIGN_IN"] = "on"
+        # A launch is repeated while the agents are busy.
+        site.environment["BROADSIDE_WRITES_PER_MINUTE"] = "10000"
         added = site.run("token", "add", "generated", "--role", "operator")
         token = added.stdout.strip()
         signed = {"Authorization": f"Bearer {token}"}
@@ -201,7 +203,7 @@ def launched(served: ServedClient) -> dict[str, Any]:
     assert run_id == first.parsed.run_id
 
     def is_over() -> bool:
-        return bool(served.call("read_summary", run_id=run_id).status_code == 200)
+        return bool(served.call("read_run_summary", run_id=run_id).status_code == 200)
 
     wait_for("a verdict", is_over, 120)
     return {"run_id": run_id, "pair": "1", "burst": 1, "study_id": SWEPT.study_id}
@@ -221,11 +223,11 @@ async def planted(fabric: Fabric) -> None:
 
 def prepare(served: ServedClient, operation: Operation) -> dict[str, Any]:
     """Prepare the data for one operation and return replaced path parameters."""
-    if operation.name == "add_schedule":
-        served.call("remove_schedule", name="nightly")
+    if operation.name == "create_schedule":
+        served.call("delete_schedule", name="nightly")
     elif operation.path.startswith("/v1/schedules/"):
-        (add,) = (item for item in served.operations if item.name == "add_schedule")
-        served.call("add_schedule", **served.body(add))
+        (add,) = (item for item in served.operations if item.name == "create_schedule")
+        served.call("create_schedule", **served.body(add))
     if operation.name == "read_run_reconciliation":
         return {"run_id": STORED}
     if operation.name in ("abort_run", "cancel_run"):

@@ -96,7 +96,7 @@ def test_every_response_format_is_as_documented(served: ServedClient) -> None:
             place = {"run_id": STORED}
         for media_type in operation.media_types:
             path = operation.path.format(**place)
-            if (operation.name, media_type) == ("read_raw", "application/json"):
+            if (operation.name, media_type) == ("read_run_raw_output", "application/json"):
                 path = operation.path.format(run_id=STORED, pair="1")
             answer = http.get(path, headers={"Accept": media_type})
             sent = answer.headers["Content-Type"].partition(";")[0]
@@ -109,17 +109,17 @@ def test_client_parses_every_response_format(served: ServedClient) -> None:
     """Test that the client parses each ``format`` and each engine's output."""
     run_id = served.names["run_id"]
     for form in served.models.Format:
-        answer = served.call("read_export", run_id=run_id, format_=form)
+        answer = served.call("read_run_export", run_id=run_id, format_=form)
         assert answer.parsed.payload.read() == answer.content != b"", form
     for form in served.models.ReportFormat:
         for name, place in (
-            ("read_report", {"run_id": run_id}),
+            ("read_run_report", {"run_id": run_id}),
             ("read_study_report", {"study_id": SWEPT.study_id}),
         ):
             answer = served.call(name, **place, format_=form)
             assert answer.parsed == answer.content.decode() != "", (name, form)
     for raw_of, media_type in ((STORED, "application/json"), (run_id, "application/x-ndjson")):
-        raw = served.call("read_raw", run_id=raw_of, pair="1")
+        raw = served.call("read_run_raw_output", run_id=raw_of, pair="1")
         assert raw.headers["Content-Type"] == media_type
         assert raw.parsed.payload.read() == raw.content != b""
 

@@ -292,6 +292,7 @@ def test_two_images_of_a_commit_are_identical(
     manifest = blob(layout, described["digest"])
     settings = blob(layout, manifest["config"]["digest"])["config"]
     assert settings["Labels"]["org.opencontainers.image.revision"] == images[0].commit
+    assert settings["Labels"]["org.opencontainers.image.version"] == VERSION
     assert settings["Labels"]["org.opencontainers.image.licenses"] == "Apache-2.0"
     last = layout[f"blobs/{manifest['layers'][-1]['digest'].replace(':', '/')}"]
     with tarfile.open(fileobj=io.BytesIO(last)) as opened:
