@@ -177,7 +177,9 @@ def _metrics(state: RunEventState, width: int) -> list[Text]:
         # A provisional rate, or one of another layer, is not compared with the target.
         is_final = state.shown_layer == layer_label(status.target_layer) and not now.startswith("(")
         share = f" ({formatting.ratio(rate / target, 0)})" if is_final and rate is not None else ""
-        metrics.append(("target", f"{formatting.rate(target)} {layer_label(status.target_layer)}{share}"))
+        metrics.append(
+            ("target", f"{formatting.rate(target)} {layer_label(status.target_layer)}{share}")
+        )
     if state.ledger is not None and state.ledger.bins:
         text = formatting.rate(state.firewall_bits_per_second())
         layer = layer_label(state.ledger.layer)

@@ -13,8 +13,8 @@ import pytest
 
 from broadside.coordinator.api.app import create_app
 from broadside.coordinator.cli import load
-from broadside.coordinator.cli.document_output import print_document
 from broadside.coordinator.cli.command_list import GROUPS, SERVICE_COMMANDS
+from broadside.coordinator.cli.document_output import print_document
 from broadside.coordinator.cli.run_event_state import RunEventState
 from broadside.coordinator.core.summary import RunSummary, canonical, parse_run
 from broadside.coordinator.runs.coordinator import Coordinator

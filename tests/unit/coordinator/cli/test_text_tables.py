@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel
 from rich.console import Console
 
 from broadside.coordinator.cli import command_group
@@ -16,6 +15,7 @@ from broadside.coordinator.cli.command_group import Output
 from broadside.coordinator.cli.document_output import OutputFormat
 from broadside.coordinator.cli.terminal_text import is_unwrapped, open_console
 from broadside.coordinator.cli.text_tables import ListTable, print_list, print_table
+from broadside.exchange.messages import Message
 
 RUN = "20261120-143028-accelerated-networking-cc93"
 COLUMNS = ["run", "scenario", "created", "by", "why", "verdict"]
