@@ -102,8 +102,8 @@ def test_duplicate_messages_are_counted_as_harmless() -> None:
     )
     assert sentences(evidence) == [
         (
-            "2 of 3 agents dropped 3 messages for jobs that were taken already between 03:12:01 and "
-            "03:12:02 UTC; no job ran twice."
+            "2 of 3 agents dropped 3 messages for jobs that were taken already between 03:12:01 "
+            "and 03:12:02 UTC; no job ran twice."
         )
     ]
 
@@ -142,8 +142,8 @@ def test_coordinator_outages_have_separate_findings() -> None:
     assert {finding.id: finding.sentence for finding in result} == {
         "coordinator-queue-away": "The queue did not answer the coordinator between 03:12:03 and "
         "03:12:06 UTC, at 03:13:00 UTC, at 03:14:00 UTC and 2 more times.",
-        "coordinator-ticks-failed": "The coordinator could not supervise its runs from 03:12:00 UTC "
-        "on.",
+        "coordinator-ticks-failed": "The coordinator could not supervise its runs from 03:12:00 "
+        "UTC on.",
     }
 
 
