@@ -257,7 +257,9 @@ def aggregate(  # noqa: PLR0913 - options
             "+-": "received.half_width_bits_per_second",
             "min": "received.min_bits_per_second",
             "max": "received.max_bits_per_second",
-            "mean if inconclusive": "received_inconclusive.mean_bits_per_second",
+            "mean if inconclusive": lambda group: formatting.rate(
+                group.received_inconclusive and group.received_inconclusive.mean_bits_per_second
+            ),
             "complete": "completeness.mean_ratio",
             "worst residual": lambda group: formatting.signed_ratio(group.worst_residual_ratio),
             "cost": lambda group: _cost(group.cost),

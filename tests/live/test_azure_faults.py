@@ -120,10 +120,14 @@ CASES = {
         beside=start_broker,
         strikes=((2, restart_broker),),
         findings={
-            "queue-away": ("the queue did not answer", "of 4 agents between", "nothing is missing"),
+            "queue-away": (
+                "The queue did not answer",
+                "of 4 agents between",
+                "no record is missing",
+            ),
             # The text is "between", or "from ... on" if there was no further request before
             # the verdict.
-            "coordinator-queue-away": ("the queue did not answer the coordinator",),
+            "coordinator-queue-away": ("The queue did not answer the coordinator",),
         },
     ),
     "all delivered twice, upserts cut and unanswered": Case(
@@ -132,7 +136,7 @@ CASES = {
         strikes=((1, lose_upserts),),
         findings={
             "duplicates-dropped": ("dropped", "no job was carried out twice"),
-            "table-away": ("the table did not answer", "of 4 agents", "nothing is missing"),
+            "table-away": ("The table did not answer", "of 4 agents", "no record is missing"),
         },
     ),
     "tables answer 503 for 20 s": Case(
