@@ -32,7 +32,15 @@ fi
 exec setpriv --reuid "$user" --regid "$(id -g "$user")" --init-groups "$@"
 """
 
-Checked = Callable[..., dict[str, Check]]
+
+class _Checks(dict[str, Check]):
+    """Checks by name. A missing one is reported together with the checks that there are."""
+
+    def __missing__(self, name: str) -> Check:
+        raise AssertionError(f"no check {name!r} among {list(self.values())}")
+
+
+Checked = Callable[..., _Checks]
 
 
 @pytest.fixture
@@ -67,7 +75,7 @@ def checked(root: Path, monkeypatch: pytest.MonkeyPatch) -> Checked:
     monkeypatch.setattr(installed_services, "UNITS_PATH", root)
     monkeypatch.setattr(installed_services, "BOOTED_PATH", root / "none")
 
-    def run(user: str = USER, is_active: bool = False, **environment: object) -> dict[str, Check]:
+    def run(user: str = USER, is_active: bool = False, **environment: object) -> _Checks:
         settings = {"BROADSIDE_DATA_DIR": root / "data", "BROADSIDE_PORT": 0, **environment}
         lines = [f'{name}="{value}"' for name, value in settings.items()]
         (root / "environment").write_text("# settings\n" + "\n".join(lines))
@@ -78,7 +86,7 @@ def checked(root: Path, monkeypatch: pytest.MonkeyPatch) -> Checked:
         state = Check(name="service coordinator", ok=is_active, detail="")
         monkeypatch.setattr(doctor, "check_service", lambda name: state)
         checks = doctor.service_checks("coordinator")
-        return {check.name: check for check in checks}
+        return _Checks((check.name, check) for check in checks)
 
     return run
 
