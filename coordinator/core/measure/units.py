@@ -391,7 +391,8 @@ def _slow(totals: Floats, rates: Floats, flows: Floats, pace: float | None) -> i
     """Return the unit that has less traffic than others because it is slower, or None.
 
     With a set rate, its streams are slower than that, and another unit carries more. Without one,
-    its streams and its traffic are below the median of the others.
+    its traffic is below the median of the others, and so are its streams. If the others have equal
+    totals, they are at a limit, and it is enough that its streams are slower than the fastest.
     """
     if pace is not None:
         limited = np.flatnonzero(rates < PACED_RATIO * pace)
@@ -401,9 +402,12 @@ def _slow(totals: Floats, rates: Floats, flows: Floats, pace: float | None) -> i
         return unit if totals[unit] < SLOW_RATIO * totals.max() else None
     unit = int(np.argmin(totals))
     others = np.arange(len(totals)) != unit
-    is_slow = totals[unit] < SLOW_RATIO * np.median(totals[others])
-    is_slow &= rates[unit] < SLOW_RATIO * np.median(rates[others])
-    return unit if is_slow and flows[unit] >= FLOWS_LEAST else None
+    if totals[unit] >= SLOW_RATIO * np.median(totals[others]) or flows[unit] < FLOWS_LEAST:
+        return None
+    is_slow = rates[unit] < SLOW_RATIO * np.median(rates[others])
+    if others.sum() > 1 and _cov(totals[others]) < 1 - PACED_RATIO:
+        is_slow |= rates[unit] < PACED_RATIO * rates[others].max()
+    return unit if is_slow else None
 
 
 def _alone(totals: Floats, rates: Floats, pace: float | None) -> bool:
@@ -414,7 +418,8 @@ def _alone(totals: Floats, rates: Floats, pace: float | None) -> bool:
     """
     if pace is not None:
         return bool((rates >= PACED_RATIO * pace).all())
-    return len(rates) > 2 and bool(_cov(rates) < _cov(totals) / 2)
+    equal = min(1 - PACED_RATIO, _cov(totals) / 2)
+    return len(rates) > 2 and _cov(rates) < equal
 
 
 def _cov(values: NDArray[np.floating]) -> float:

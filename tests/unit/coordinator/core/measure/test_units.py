@@ -125,8 +125,8 @@ def test_all_units_at_their_limit_have_no_single_limit() -> None:
     tracks = simulated(1, 4, pairs_count=1, streams_count=100)
     rates = [20e6, 20e6, 20e6, 10e6]
     limited = [
-        replace(track, bytes=np.full(LENGTH_S, rate / 8))
-        for track, rate in zip(tracks, rates, strict=True)
+        replace(track, bytes=np.full(LENGTH_S, rate / 8), streams_count=count)
+        for track, rate, count in zip(tracks, rates, (30, 24, 33, 13), strict=True)
     ]
     for pace in (PACE, None):
         units = found(limited, pace=pace)
