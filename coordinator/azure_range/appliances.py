@@ -82,9 +82,9 @@ def _through_firewall(trace: Trace, firewall: Resource, flow: Flow) -> Flow:
                 note = "" if out == flow else f", source becomes {out.source}"
                 trace.ok("firewall", f"{name}: rule {rule['name']}{note}")
                 return out
-    own = any(not resources.is_foreign(item["id"])
+    has_groups = any(not resources.is_foreign(item["id"])
               for item in resources.children(policy_id, "ruleCollectionGroups"))  # fmt: skip
-    raise trace.fail("firewall", f"{name}: no rule allows {flow}", "" if own else policy_id)
+    raise trace.fail("firewall", f"{name}: no rule allows {flow}", "" if has_groups else policy_id)
 
 
 def _collections(resources: Resources, policy: Resource) -> Iterator[Mapping[str, Any]]:
@@ -169,8 +169,8 @@ def _source_translation(
     ranges = (properties(policy).get("snat") or {}).get("privateRanges") or NO_TRANSLATION
     listed = [text for item in ranges
               for text in (NO_TRANSLATION if item == "IANAPrivateRanges" else (item,))]  # fmt: skip
-    kept = any(covers_place(text, flow.target, [], partly=False) for text in listed)
-    if kept and not always:
+    is_private = any(covers_place(text, flow.target, [], partly=False) for text in listed)
+    if is_private and not always:
         return flow
     configuration = properties(firewall)["ipConfigurations"][0]["properties"]
     subnet = trace.resources.get(reference(configuration, "subnet"))
@@ -209,6 +209,11 @@ def _through_balancer(trace: Trace, balancer: Resource, frontend: Mapping[str, A
         raise trace.fail(
             "appliance", f"{name}: no interface is in the backend pool", balancer["id"]
         )
+    for nic in trace.resources.of_kind("networkInterfaces"):
+        outside = properties(nic).get("enableIPForwarding") and nic not in members
+        if outside and not trace.resources.is_foreign(nic["id"]):
+            text = f"{nic['name']} forwards and is not in the backend pool of {name}"
+            raise trace.fail("appliance", text, nic["id"])
     network_id = parent_id(reference(frontend["properties"], "subnet")).lower()
     for nic in members:
         configuration = properties(nic)["ipConfigurations"][0]["properties"]

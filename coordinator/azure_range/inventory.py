@@ -52,7 +52,7 @@ def inventory(resources: Resources, fleet: list[Machine]) -> Iterator[Row]:
         yield follow(resources, role, need, step)
 
 
-def own(resources: Resources, kind: str) -> list[Resource]:
+def created(resources: Resources, kind: str) -> list[Resource]:
     """Return the resources of a kind that the range has created."""
     return [item for item in resources.of_kind(kind) if not resources.is_foreign(item["id"])]
 
@@ -61,7 +61,7 @@ def _fleet(trace: Trace, fleet: list[Machine]) -> None:
     roles = sorted(machine.role for machine in fleet)
     if roles != sorted(ROLES):
         raise trace.fail("given", f"roles of the VMs: {', '.join(roles)}")
-    sets = own(trace.resources, "virtualMachineScaleSets")
+    sets = created(trace.resources, "virtualMachineScaleSets")
     for name, read in (("VMs", lambda one: (one.get("sku") or {}).get("capacity")),
                        ("size", lambda one: (one.get("sku") or {}).get("name")),
                        ("zones", lambda one: one.get("zones") or []),
@@ -80,7 +80,7 @@ def _accelerated(scale_set: Resource) -> object:
 
 
 def _storage(trace: Trace) -> None:
-    for account in own(trace.resources, "storageAccounts"):
+    for account in created(trace.resources, "storageAccounts"):
         fields = properties(account)
         rules = fields.get("networkAcls") or {}
         wanted: Mapping[str, tuple[Any, Any]] = {
@@ -95,13 +95,13 @@ def _storage(trace: Trace) -> None:
         for item in trace.resources.children(account["id"], "containers"):
             if properties(item).get("publicAccess") not in (None, "None"):
                 raise trace.fail("listener", f"container {item['name']} is public")
-    for item in own(trace.resources, "namespaces"):
+    for item in created(trace.resources, "namespaces"):
         if not properties(item).get("disableLocalAuth"):
             raise trace.fail("listener", f"{item['name']} accepts keys")
         version = properties(item).get("minimumTlsVersion", "1.2")
         if version != "1.2":
             raise trace.fail("listener", f"{item['name']}: TLS is {version}, not 1.2")
-    for endpoint in own(trace.resources, "privateEndpoints"):
+    for endpoint in created(trace.resources, "privateEndpoints"):
         for connection in properties(endpoint).get("privateLinkServiceConnections") or ():
             target = trace.resources.get(connection["properties"]["privateLinkServiceId"])
             if properties(target).get("publicNetworkAccess") not in (None, "Disabled"):
@@ -131,14 +131,14 @@ def _unused(trace: Trace) -> None:
         used |= {one for one in _references({k: v for k, v in item.items() if k != "id"})
                  if one != mine and not one.startswith(mine + "/")}  # fmt: skip
     parked = any(not properties(item).get("ipConfigurations")
-                 for item in own(trace.resources, "azureFirewalls"))  # fmt: skip
+                 for item in created(trace.resources, "azureFirewalls"))  # fmt: skip
     for kind in _USED_BY_OTHERS:
-        for item in own(trace.resources, kind):
+        for item in created(trace.resources, kind):
             if parked and kind == "publicIPAddresses":
                 continue
             if str(item["id"]).lower() not in used:
                 raise trace.fail("use", f"nothing uses {kind} {item['name']}")
-    for item in own(trace.resources, "privateEndpoints"):
+    for item in created(trace.resources, "privateEndpoints"):
         if not list(trace.resources.children(item["id"], "privateDnsZoneGroups")):
             raise trace.fail("use", f"{item['name']} has no DNS zone group")
     trace.ok("use", "every address, group, gateway, table, identity and workspace")
@@ -161,7 +161,7 @@ def _tags(trace: Trace) -> None:
 
 
 def _budget(trace: Trace) -> None:
-    budgets = own(trace.resources, "budgets")
+    budgets = created(trace.resources, "budgets")
     if not budgets:
         trace.ok("budget", "none")
         return
@@ -178,15 +178,17 @@ def _budget(trace: Trace) -> None:
 
 def _diagnostics(trace: Trace) -> None:
     resources = trace.resources
-    listed = own(resources, "diagnosticSettings")
+    listed = created(resources, "diagnosticSettings")
     if not listed:
         trace.ok("charts", "none")
         return
     targets = [item["id"].lower().split("/providers/microsoft.insights/")[0] for item in listed]
     wanted = [
-        item["id"] for kind in ("azureFirewalls", "namespaces") for item in own(resources, kind)
+        item["id"] for kind in ("azureFirewalls", "namespaces") for item in created(resources, kind)
     ]
-    wanted += [f"{item['id']}/tableServices/default" for item in own(resources, "storageAccounts")]
+    wanted += [
+        f"{item['id']}/tableServices/default" for item in created(resources, "storageAccounts")
+    ]
     for one in wanted:
         if one.lower() not in targets:
             raise trace.fail("charts", f"no diagnostic setting for {short(one)}")
@@ -206,9 +208,9 @@ def _stop(trace: Trace, fleet: list[Machine]) -> None:
     """Check that the coordinator and both scale sets stop, or none of them."""
     resources = trace.resources
     stopped = [properties(item).get("targetResourceId", "").lower()
-               for item in own(resources, "schedules")
+               for item in created(resources, "schedules")
                if properties(item).get("status") == "Enabled"]  # fmt: skip
-    for item in own(resources, "autoScaleSettings"):
+    for item in created(resources, "autoScaleSettings"):
         fields = properties(item)
         maxima = [str(profile["capacity"]["maximum"]) for profile in fields["profiles"]]
         if not fields.get("enabled") or "0" not in maxima or all(one == "0" for one in maxima):
@@ -226,9 +228,11 @@ def _stop(trace: Trace, fleet: list[Machine]) -> None:
 def _wake(trace: Trace, fleet: list[Machine]) -> None:
     """Follow the request of the workflow that starts the coordinator in the morning."""
     resources = trace.resources
-    workflows, schedules = own(resources, "workflows"), own(resources, "schedules")
+    workflows, schedules = created(resources, "workflows"), created(resources, "schedules")
     wakers = [
-        item for item in own(resources, "userAssignedIdentities") if item["name"].endswith("-wake")
+        item
+        for item in created(resources, "userAssignedIdentities")
+        if item["name"].endswith("-wake")
     ]
     if not workflows and not wakers:
         trace.ok("given", "none")
@@ -257,15 +261,15 @@ def _wake(trace: Trace, fleet: list[Machine]) -> None:
 
 def _may_start(trace: Trace, machine: Machine, identity: Resource) -> None:
     resources = trace.resources
-    held = list(assignments(resources, properties(identity)["principalId"]))
+    assigned = list(assignments(resources, properties(identity)["principalId"]))
     target = machine.id.lower()
-    names = [role_of(resources, item)[0] for item in held
+    names = [role_of(resources, item)[0] for item in assigned
              if target == properties(item)["scope"].lower()
              and permits(role_of(resources, item), START_VM)]  # fmt: skip
     listed = ", ".join(
-        f"{role_of(resources, item)[0]} on {short(properties(item)['scope'])}" for item in held
+        f"{role_of(resources, item)[0]} on {short(properties(item)['scope'])}" for item in assigned
     )
-    if not names or len(held) != 1:
+    if not names or len(assigned) != 1:
         raise trace.fail(
             "role",
             f"{identity['name']} may not start {short(machine.id)}, or more than that: {listed}",
@@ -278,7 +282,7 @@ def _may_start(trace: Trace, machine: Machine, identity: Resource) -> None:
 
 def _bastion(trace: Trace, fleet: list[Machine]) -> None:
     resources = trace.resources
-    hosts = own(resources, "bastionHosts")
+    hosts = created(resources, "bastionHosts")
     if not hosts:
         trace.ok("given", "no Bastion: the operator uses another way")
         return
@@ -312,12 +316,12 @@ def _deployer(trace: Trace) -> None:
     }
     others = [item for item in resources.of_kind("roleAssignments")
               if properties(item)["principalId"] not in known]  # fmt: skip
-    needs = [(item["id"], WRITE_BLOB) for item in own(resources, "containers")]
-    accounts = own(resources, "storageAccounts")
+    needs = [(item["id"], WRITE_BLOB) for item in created(resources, "containers")]
+    accounts = created(resources, "storageAccounts")
     if any(properties(item).get("publicNetworkAccess") != "Disabled" for item in accounts):
         needs += [
             (item["id"], READ_ROWS)
-            for item in own(resources, "tables")
+            for item in created(resources, "tables")
             if item["name"] == "results"
         ]
     used = []

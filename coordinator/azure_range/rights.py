@@ -158,11 +158,14 @@ def authorise(
                 names.append(f"{role[0]} on {short(properties(item)['scope'])}")
         if found is None:
             verb = action.split("/", 1)[1]
-            held = sorted({f"{role_of(resources, item)[0]} on {short(properties(item)['scope'])}"
-                           for item in assignments(resources, principal_id)})  # fmt: skip
-            text = (
-                f"{identity['name']} lacks {verb} on {short(target_id)}; it has {', '.join(held)}"
+            assigned = sorted(
+                {
+                    f"{role_of(resources, item)[0]} on {short(properties(item)['scope'])}"
+                    for item in assignments(resources, principal_id)
+                }
             )
+            text = f"{identity['name']} lacks {verb} on {short(target_id)}"
+            text += f"; it has {', '.join(assigned) or 'no role'}"
             raise trace.fail("role", text, target_id)
         assigned_at = found.get("_at")
         created_at = grants.machine.created_at

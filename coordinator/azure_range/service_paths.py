@@ -87,7 +87,7 @@ def _region(item: Resource) -> str:
 
 
 def reach(trace: Trace, machine: Machine, host: str, wanted: str, port: int) -> Service:
-    """Check the way of a VM to a service of Azure, and return the service."""
+    """Check the path from a VM to a service of Azure, and return the service."""
     service = find_service(trace, host, wanted)
     endpoint = _resolve(trace, machine, host, service)
     if endpoint is not None:
@@ -262,12 +262,14 @@ def _accepts(trace: Trace, machine: Machine, service: Service, *, is_endpoint: b
         trace.ok("listener", name)
         return
     subnets = [item["id"].lower() for item in rules.get("virtualNetworkRules") or ()]
-    where = f"subnet {short(machine.subnet_id)} of {short(parent_id(machine.subnet_id))}"
+    subnet_text = f"subnet {short(machine.subnet_id)} of {short(parent_id(machine.subnet_id))}"
     if not is_endpoint:
         # A rule by address does not apply to addresses of the same region.
-        raise trace.fail("listener", f"{name}: {where} has no service endpoint", machine.subnet_id)
+        raise trace.fail(
+            "listener", f"{name}: {subnet_text} has no service endpoint", machine.subnet_id
+        )
     if machine.subnet_id.lower() not in subnets:
         raise trace.fail(
-            "listener", f"{name}: its network rules do not allow {where}", str(resource["id"])
+            "listener", f"{name}: its network rules do not allow {subnet_text}", str(resource["id"])
         )
-    trace.ok("listener", f"{name} allows {where}")
+    trace.ok("listener", f"{name} allows {subnet_text}")

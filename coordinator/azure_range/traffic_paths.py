@@ -94,7 +94,7 @@ def _deliver(
         return
     _check_allowed(trace, near, far)
     flow = Flow(protocol=protocol, source=near.places[0], target=far.places[0], ports=ports)
-    device, out = _one_way(trace, flow, near, far)
+    device, out = _follow_flow(trace, flow, near, far)
     _check_return(trace, near, far, device, out)
     _check_listener(trace, far, ports, protocol)
 
@@ -109,7 +109,7 @@ def _tunnel(trace: Trace, port: int, near: Machine, far: Machine) -> None:
             raise trace.fail("given", f"{machine.role}: tunnels need the setting and CAP_NET_ADMIN")
     _check_allowed(trace, near, far)
     flow = Flow(protocol="udp", source=near.places[0], target=far.places[0], ports=(port, port))
-    device, out = _one_way(trace, flow, near, far)
+    device, out = _follow_flow(trace, flow, near, far)
     _check_return(trace, near, far, device, out)
 
 
@@ -138,7 +138,7 @@ def _check_allowed(trace: Trace, near: Machine, far: Machine) -> None:
             raise trace.fail("given", f"{machine.role}: {text}")
 
 
-def _one_way(trace: Trace, flow: Flow, near: Machine, far: Machine) -> tuple[str, Flow]:
+def _follow_flow(trace: Trace, flow: Flow, near: Machine, far: Machine) -> tuple[str, Flow]:
     """Follow a flow, and return the device's address, or an empty string, and the flow after it."""
     near_id, far_id = parent_id(near.subnet_id), parent_id(far.subnet_id)
     pass_groups(trace, near.subnet_id, near.group_id, "Outbound", flow)

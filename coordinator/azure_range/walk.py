@@ -87,7 +87,7 @@ def _needs(resources: Resources, machine: Machine, fleet: list[Machine]) -> Iter
         steps["sign-in keys"] = partial(_sign_in, machine=machine)
     rows = [follow(resources, machine.role, need, step) for need, step in steps.items()]
     yield from rows
-    # The roles of a need are unknown if its way already ends before them.
+    # The roles of a need are unknown if its path ends before them.
     unmet = [
         row.need
         for row in rows
@@ -215,13 +215,11 @@ def _metrics(trace: Trace, grants: Grants) -> None:
     """Walk the byte counter of the firewall, for each configured source."""
     machine = grants.machine
     text = machine.files[machine.environment["BROADSIDE_TELEMETRY_FILE"]]
-    told = machine.environment.get("BROADSIDE_AZURE_MONITOR_RESOURCE_ID")
+    configured = machine.environment.get("BROADSIDE_AZURE_MONITOR_RESOURCE_ID")
     for source in tomllib.loads(text)["source"]:
-        if source["resource_id"] != told:
-            raise trace.fail(
-                "given",
-                f"the source reads {short(source['resource_id'])}, the service {short(told or '')}",
-            )
+        if source["resource_id"] != configured:
+            names = short(source["resource_id"]), short(configured or "")
+            raise trace.fail("given", f"the source reads {names[0]}, the service {names[1]}")
         if "/azurefirewalls/" not in source["resource_id"].lower():
             raise trace.fail("given", f"{short(source['resource_id'])} is no firewall")
         reach(trace, machine, host_of(source["endpoint"]), "platform", HTTPS)

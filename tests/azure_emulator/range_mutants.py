@@ -459,6 +459,7 @@ REASONS: Final[Sequence[tuple[str, str]]] = (
     (r"Standard becomes Premium", "a larger tier has all that the smaller one has, at another price"),
     (r"firewallPolicies .*Standard becomes Basic", "network rules are the same in each tier"),
     (r"ddressPrefixes\.0: \S+ becomes \S+/\d+", "the range is smaller, and still holds its subnets and VMs"),
+    (r"notificationSettings", "a notification only sends mail"),
     (r"budgets .*removed", "a budget only sends mail"),
     (r"sku.capacity", "another number of messaging units has the same functions, at another price"),
     (r"ToResourceManager", "without an Azure Firewall, the coordinator reads no metrics"),

@@ -100,6 +100,12 @@ def test_ip_groups_are_resolved() -> None:
         ("loadbalancers/broadside-appliance", "loadBalancingRules", [], "no rule for all ports"),
         ("loadbalancers/broadside-appliance", "probes", [], "no health probe"),
         ("networkinterfaces/broadside-appliance-2", "enableIPForwarding", False, "IP forwarding"),
+        (
+            "networkinterfaces/broadside-appliance-2",
+            "ipConfigurations",
+            [{"properties": {}}],
+            "not in the backend pool",
+        ),
     ],
 )
 def test_load_balancer(part: str, field: str, value: object, expected: str) -> None:
