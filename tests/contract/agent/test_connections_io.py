@@ -287,6 +287,8 @@ def behind(rule: str, **options: Any) -> tuple[list[dict[str, Any]], list[dict[s
         path_between() as (client, server),
         serving(5000, address=SERVER, prefix=server) as served,
     ):
+        # On a busy host, it takes some time to add the rule.
+        options["at"] = f"{time.time() + 4 * ARM_S:.6f}"
         started = start_client(5000, address=SERVER, prefix=client, **options)
         # The control connection is open.
         assert started.stderr is not None
