@@ -74,7 +74,7 @@ MISTAKES: Final = (
     Mistake("a spoke without its route table", "modules/routes/main.tf", 'resource "azurerm_subnet_route_table_association" "this" {\n  for_each = var.spokes', 'resource "azurerm_subnet_route_table_association" "this" {\n  for_each = { clients = var.spokes["clients"] }'),
     Mistake("SSH from the wrong subnet", SECURITY, 'ports = ["22"], from = local.prefixes.bastion', 'ports = ["22"], from = local.prefixes.endpoints'),
     Mistake("a Bastion that cannot tunnel", "modules/coordinator/bastion.tf", 'tunneling_enabled   = true', 'tunneling_enabled   = false'),
-    Mistake("fleets with their own network as target", "main.tf", 'target_prefix                  = each.key == "client" ? module.network.prefixes.servers : module.network.prefixes.clients', 'target_prefix                  = each.key == "client" ? module.network.prefixes.clients : module.network.prefixes.servers'),
+    Mistake("fleets with their own network as target", "main.tf", 'target_prefix                  = each.key == "client" ? module.network.prefixes.servers : join', 'target_prefix                  = each.key == "client" ? module.network.prefixes.clients : join'),
     Mistake("upload before its role is effective", STORAGE, '  depends_on = [terraform_data.role_settles]\n', ''),
     Mistake("budget that begins in the middle of a month", "modules/budget/main.tf", 'YYYY-MM-01', 'YYYY-MM-15'),
     Mistake("wrong name of the coordinator's queue", "main.tf", 'BROADSIDE_SERVICEBUS_QUEUE     = module.exchange.queue_name', 'BROADSIDE_SERVICEBUS_QUEUE     = "job"'),

@@ -21,6 +21,7 @@ from broadside.coordinator.device.telemetry import SOURCES
 from broadside.coordinator.device.telemetry.source import _Fields
 from broadside.coordinator.imports.column_profile import Profile
 from broadside.coordinator.imports.metric_declaration import MetricDeclaration
+from broadside.exchange.engines import connections
 from tests.docs_build.reference_pages import CLASSES
 
 ROOT = Path(__file__).parent.parent.parent
@@ -109,6 +110,8 @@ def known_fields() -> frozenset[str]:
     # `--set` accepts the last part of a name.
     # The device of a scenario is a mapping.
     paths |= {"device.path", "device.sku", "device.units"}
+    # So are the options of an engine.
+    paths |= {f"traffic.options.{name}" for name in connections.Options.model_fields}
     return frozenset(paths | {name.rpartition(".")[2] for name in paths})
 
 

@@ -106,7 +106,7 @@ def _generator_findings(burst: BurstSummary) -> Iterator[Finding]:
         f"{formatting.time(delay_s)} late, and {failed:.0f} failed on their hosts"
         f"{': ' + ', '.join(reasons) if reasons else ''}. The clients were a limit, not only the "
         "path.",
-        "Use more pairs or a lower rate. For ports, use close=rst or more addresses; for file "
+        "Use more pairs or a lower rate. For ports, use `close=rst` or more addresses; for file "
         "descriptors, raise LimitNOFILE of the agent",
     )
 
