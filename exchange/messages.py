@@ -1500,7 +1500,7 @@ class RunOutcome(Message):
     # Rate that the firewall counted, at the layer of its counter.
     firewall_bits_per_second: float | None = None
     scale: float = 1.0
-    limiter: str | None = None
+    bottleneck: str | None = None
     # Why this verdict, and what to do. None in outcomes of versions without these fields.
     reason: str | None = None
     next_step: str | None = None

@@ -94,21 +94,21 @@ class Soaked:
             result.append(f"{seen} pair-seconds have a state, {planned} were planned")
         if summary.completeness.pending_s:
             result.append(f"{summary.completeness.pending_s} pair-seconds are still pending")
-        if summary.course is None or summary.course.availability is None:
+        if summary.run_trends is None or summary.run_trends.availability is None:
             return [*result, "no availability"]
-        if options.bursts_count >= 4 and not summary.course.trends:
+        if options.bursts_count >= 4 and not summary.run_trends.trends:
             result.append("no trend")
         if self.victim_killed_at_s is not None and not self._names_the_kill():
             result.append(f"the kill of {self.victim} is not in the ledger of what broke")
         return result
 
     def _names_the_kill(self) -> bool:
-        assert self.summary.course is not None  # noqa: S101 - looked at before
+        assert self.summary.run_trends is not None  # noqa: S101 - looked at before
         return any(
             disruption.kind is DisruptionKind.CUT
             and any(f"{self.victim} fell silent" in cause for cause in disruption.causes)
             and abs(disruption.start_at.timestamp() - (self.victim_killed_at_s or 0.0)) <= 1.5
-            for disruption in self.summary.course.disruptions
+            for disruption in self.summary.run_trends.disruptions
         )
 
 

@@ -12,7 +12,7 @@ from broadside.coordinator.api.tabular_responses import FILE_CONTENT, rows_at
 from broadside.coordinator.core.comparison import Comparison
 from broadside.coordinator.core.live.progress import Progress
 from broadside.coordinator.core.live.status import RunStatus
-from broadside.coordinator.core.summary import Course, RunSummary, Verdict
+from broadside.coordinator.core.summary import RunSummary, RunTrends, Verdict
 from broadside.coordinator.request_errors import RunNotOver
 from broadside.coordinator.runs.launch import KEY_MAX_CHARS, LaunchKey
 from broadside.coordinator.runs.listing import (
@@ -163,10 +163,10 @@ async def abort_run(
     return await coordinator.stored.status(run_id)
 
 
-@router.get("/runs/{run_id}/course", openapi_extra=rows_at("disruptions"))
-async def read_run_course(run_id: str, coordinator: Service) -> Course:
+@router.get("/runs/{run_id}/trends", openapi_extra=rows_at("disruptions"))
+async def read_run_course(run_id: str, coordinator: Service) -> RunTrends:
     """Return disruptions, carried load and drift over the finished bursts."""
-    return await coordinator.stored.course(run_id)
+    return await coordinator.stored.trends(run_id)
 
 
 @router.get("/runs/{run_id}/progress", openapi_extra=rows_at("seconds"))

@@ -50,7 +50,7 @@ PERMISSIONS: Final[tuple[tuple[str, str, Access], ...]] = (
     ("GET", "/v1/runs/{run_id}/reconciliation", VIEWER),
     ("GET", "/v1/runs/{run_id}/progress", VIEWER),
     ("GET", "/v1/runs/{run_id}/summary", VIEWER),
-    ("GET", "/v1/runs/{run_id}/course", VIEWER),
+    ("GET", "/v1/runs/{run_id}/trends", VIEWER),
     ("GET", "/v1/runs/{run_id}/recomputed", VIEWER),
     ("GET", "/v1/runs/{run_id}/raw/{pair}", VIEWER),
     ("GET", "/v1/runs/{run_id}/report", VIEWER),

@@ -119,7 +119,7 @@ def _print_bill(bill: Bill) -> None:
     columns: dict[str, Column] = {
         "item": "item",
         "quantity": lambda line: formatting.quantity(line.quantity, line.unit),
-        "unit price": lambda line: formatting.unit_price(line.usd_each),
+        "unit price": lambda line: formatting.unit_price(line.unit_price_usd),
         "USD": lambda line: dollars(line.usd),
         "low": "low_usd",
         "high": "high_usd",

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from broadside.coordinator.core.live.status import RunStatus
     from broadside.coordinator.core.plan.budget import PriceMeter
     from broadside.coordinator.core.plan.cost_estimate import Appraisal
-    from broadside.coordinator.core.summary import Course, RunSummary
+    from broadside.coordinator.core.summary import RunSummary, RunTrends
     from broadside.coordinator.imports.import_answers import ImportedRecordings, ImportedTable
     from broadside.coordinator.imports.import_requests import OriginalTable, Recordings
     from broadside.coordinator.runs.budgets import Budgets
@@ -352,9 +352,9 @@ class Operations:
     async def status(self, run_id: str) -> RunStatus:
         return await self._stored.status(run_id)
 
-    @Route("GET /v1/runs/{run_id}/course", "coordinator.core.summary:Course")
-    async def course(self, run_id: str) -> Course:
-        return await self._stored.course(run_id)
+    @Route("GET /v1/runs/{run_id}/trends", "coordinator.core.summary:RunTrends")
+    async def trends(self, run_id: str) -> RunTrends:
+        return await self._stored.trends(run_id)
 
     async def events(self, run_id: str, last_id: str | None = None) -> AsyncIterator[StreamEvent]:
         """Yield the run events.

@@ -318,7 +318,7 @@ def bursts(session: WatchedSession, run_id: RunArgument, limit: Limit = 100) -> 
                 "measured": measured,
                 f"received, {layer_label(layer)}{lab}": received,
                 "firewall": "summary.firewall_bits_per_second",
-                "limiter": "summary.limiter",
+                "bottleneck": "summary.bottleneck",
                 "verdict": "summary.verdict",
                 "end (UTC)": "status.planned_end_at",
                 "complete": "summary.completeness_ratio",
@@ -326,7 +326,7 @@ def bursts(session: WatchedSession, run_id: RunArgument, limit: Limit = 100) -> 
             },
             model="broadside.coordinator.views.responses:BurstEntry",
             empty="no burst in this run",
-            low_priority=["measured", "limiter"],
+            low_priority=["measured", "bottleneck"],
             wide=["end (UTC)", "complete", "spread"],
         ),
     )

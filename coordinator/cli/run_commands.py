@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from broadside.coordinator.cli.operations import Operations
     from broadside.coordinator.core.live.status import RunStatus
-    from broadside.coordinator.core.summary import Course, RunSummary
+    from broadside.coordinator.core.summary import RunSummary, RunTrends
 
 
 def launch(  # noqa: PLR0913 - options
@@ -140,15 +140,15 @@ def watch(session: ResultSession, run_id: RunArgument, plain: Plain = False) -> 
 def show(session: WatchedSession, run_id: RunArgument) -> None:
     """Show the state of a run and of its bursts."""
 
-    async def work(client: "Operations", resolved: str) -> "tuple[RunStatus, Course]":
-        return await client.status(resolved), await client.course(resolved)
+    async def work(client: "Operations", resolved: str) -> "tuple[RunStatus, RunTrends]":
+        return await client.status(resolved), await client.trends(resolved)
 
     status, trend = session.call_run(run_id, work)
     rows = (lambda status: status.bursts, "broadside.coordinator.core.live.status:BurstStatus")
     session.show(status, lambda status: _print_status(status, trend), rows=rows)
 
 
-def _print_status(status: "RunStatus", trends: "Course") -> None:
+def _print_status(status: "RunStatus", trends: "RunTrends") -> None:
     from broadside.coordinator.cli.summary_tables import print_trends
 
     imported = f", imported ({status.imported})" if status.imported else ""

@@ -14,10 +14,10 @@ from broadside.coordinator.core.metrics import layer_label, received_at
 from broadside.coordinator.core.run_trends import bursts_of
 from broadside.coordinator.core.summary import (
     BurstSummary,
-    Course,
     Disruption,
     Finding,
     RunSummary,
+    RunTrends,
     Verdict,
     describe_units,
     severity_rank,
@@ -60,8 +60,8 @@ def print_summary(summary: RunSummary, *, notes: bool = False) -> None:
         _print_latency(summary, console)
     if any(burst.measures for burst in summary.bursts):
         _print_engine_metrics(summary, console)
-    if summary.course is not None:
-        print_trends(summary.course, console=console)
+    if summary.run_trends is not None:
+        print_trends(summary.run_trends, console=console)
     if summary.guards is not None:
         _print_guards(summary.guards, console)
     print_verdict(summary, console, notes=notes)
@@ -117,7 +117,7 @@ def _print_metrics(summary: RunSummary, console: Console) -> None:
     rows = [list(row.cells(lab=lab)) for row in metric_rows(summary)]
     rows += [
         ["pairs measured", "", f"{summary.pairs_measured} of {summary.pairs_planned}"],
-        ["limiter", "", summary.limiter.value],
+        ["bottleneck", "", summary.bottleneck.value],
     ]
     counter = summary.reconciliation
     if counter is not None:
@@ -225,7 +225,7 @@ def _print_engine_metrics(summary: RunSummary, console: Console) -> None:
     print_table("\nengine metrics", columns, rows, console=console)
 
 
-def print_trends(trends: Course, *, console: Console | None = None) -> None:
+def print_trends(trends: RunTrends, *, console: Console | None = None) -> None:
     """Print availability, trends and disruptions of a run.
 
     Args:
@@ -262,7 +262,7 @@ def print_trends(trends: Course, *, console: Console | None = None) -> None:
         console.print("\ndisruptions: none")
 
 
-def _print_disruptions(trends: Course, console: Console) -> None:
+def _print_disruptions(trends: RunTrends, console: Console) -> None:
     stamp = _time_format(one.start_at for one in trends.disruptions)
     columns: dict[str, Column] = {
         "at (UTC)": lambda one: f"{one.start_at:{stamp}}",

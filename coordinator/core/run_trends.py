@@ -8,12 +8,12 @@ from broadside.coordinator.core import formatting
 from broadside.coordinator.core.long_run_checks import IDLE_LIMIT_S
 from broadside.coordinator.core.metrics import RECEIVED, RETRANSMITS, RTT
 from broadside.coordinator.core.summary import (
-    BurstCourse,
     BurstSummary,
-    Course,
+    BurstTrendValues,
     Disruption,
     DisruptionKind,
     Finding,
+    RunTrends,
     Trend,
     caution,
     combined,
@@ -97,9 +97,9 @@ KEPT_COUNT: Final = 200
 NAMED_COUNT: Final = 3
 
 
-def burst_trend_values(burst: BurstSummary) -> BurstCourse:
+def burst_trend_values(burst: BurstSummary) -> BurstTrendValues:
     """Return those values of a burst that the run's trends need."""
-    return BurstCourse(
+    return BurstTrendValues(
         index=burst.index,
         planned_start_at=burst.planned_start_at,
         received_bits_per_second=RECEIVED.of_burst(burst),
@@ -111,7 +111,7 @@ def burst_trend_values(burst: BurstSummary) -> BurstCourse:
     )
 
 
-def course(bursts: Iterable[BurstCourse]) -> Course:
+def compute_run_trends(bursts: Iterable[BurstTrendValues]) -> RunTrends:
     """Compute the availability, trends and disruptions of a run from bursts in any order."""
     parts = sorted(bursts, key=lambda burst: burst.index)
     at_s = [burst.planned_start_at.timestamp() for burst in parts]
@@ -124,7 +124,7 @@ def course(bursts: Iterable[BurstCourse]) -> Course:
     singles = [disruption for burst in parts for disruption in burst.disruptions]
     result = in_a_row(singles)
     gravest = sorted(result, key=severity_rank)[:KEPT_COUNT]
-    return Course(
+    return RunTrends(
         bursts_count=len(parts),
         availability=combined(known) if known else None,
         trends=tuple(item for item in trends if item is not None),
@@ -168,7 +168,7 @@ def _as_one(row: Sequence[Disruption]) -> Disruption:
     )
 
 
-def trend_findings(run_trends: Course, *, silent_controls_count: int = 0) -> Iterator[Finding]:
+def trend_findings(run_trends: RunTrends, *, silent_controls_count: int = 0) -> Iterator[Finding]:
     """Yield findings for disruptions, availability and trends.
 
     Args:

@@ -819,7 +819,7 @@ class Latency(Message):
     spikes_count: int = 0
 
 
-class LimiterName(StrEnum):
+class BottleneckName(StrEnum):
     """Name of a possible bottleneck."""
 
     FIREWALL = "firewall"
@@ -853,10 +853,10 @@ _LIMITER_LABELS: Final = {
 }
 
 
-class Limiter(Message):
+class Bottleneck(Message):
     """Bottleneck of a burst with its evidence, or the reason why it is unknown."""
 
-    name: LimiterName
+    name: BottleneckName
     evidence: tuple[str, ...] = ()
     # Evidence that would show a different bottleneck.
     refuted_by: str | None = None
@@ -866,11 +866,11 @@ class Limiter(Message):
 
     def finding(self) -> Finding:
         """Return the bottleneck as a finding."""
-        if self.name is LimiterName.UNKNOWN:
-            return note("limiter-unknown", 12, " ".join(self._unknown_texts()), self.advice)
+        if self.name is BottleneckName.UNKNOWN:
+            return note("bottleneck-unknown", 12, " ".join(self._unknown_texts()), self.advice)
         refuted = f" To rule this out: {self.refuted_by}." if self.refuted_by else ""
         return Finding(
-            id=f"limiter-{self.name}",
+            id=f"bottleneck-{self.name}",
             kind="cause",
             severity="note",
             weight=58,
@@ -890,7 +890,7 @@ class Limiter(Message):
             yield "No evidence was recorded."
 
 
-UNKNOWN: Final = Limiter(name=LimiterName.UNKNOWN)
+UNKNOWN: Final = Bottleneck(name=BottleneckName.UNKNOWN)
 
 
 CauseId = Literal[
@@ -1018,7 +1018,7 @@ class Trend(Message):
         return self.low_percent_per_hour > 0 or self.high_percent_per_hour < 0
 
 
-class Course(Message):
+class RunTrends(Message):
     """Trends, availability and disruptions over all bursts in a run."""
 
     # Number of bursts that are included.
@@ -1033,7 +1033,7 @@ class Course(Message):
     disruptions_count: int = 0
 
 
-class BurstCourse(Message):
+class BurstTrendValues(Message):
     """Values of one burst that are needed for the trends of a run."""
 
     index: OwnBurstIndex
@@ -1237,9 +1237,9 @@ class BurstSummary(Message):
     server: HostSummary = HostSummary()
     cliff: CliffSummary | None = None
     reconciliation: Reconciliation | None = None
-    limiter: LimiterName = LimiterName.UNKNOWN
+    bottleneck: BottleneckName = BottleneckName.UNKNOWN
     # Evidence, counter-evidence and advice.
-    limiter_details: Limiter = UNKNOWN
+    bottleneck_details: Bottleneck = UNKNOWN
     verdict: Verdict = Verdict.INCONCLUSIVE
     findings: tuple[Finding, ...] = ()
     # None if there are no seconds.
@@ -1270,7 +1270,7 @@ class BurstSummary(Message):
     # Results of the consistency checks between sources.
     contradictions: tuple[Contradiction, ...] = ()
     # Tests by other clients on the endpoints of the run.
-    strays: tuple[ForeignTest, ...] = ()
+    foreign_tests: tuple[ForeignTest, ...] = ()
     # The first of the invalid rows, which are not used.
     foreign_rows: tuple[ForeignRow, ...] = ()
     # Total number of these rows.
@@ -1365,12 +1365,12 @@ class RunSummary(Message):
     start_error_max_s: float | None = None
     start_error_p99_s: float | None = None
     reconciliation: Reconciliation | None = None
-    limiter: LimiterName = LimiterName.UNKNOWN
+    bottleneck: BottleneckName = BottleneckName.UNKNOWN
     # Evidence, counter-evidence and advice.
-    limiter_details: Limiter = UNKNOWN
+    bottleneck_details: Bottleneck = UNKNOWN
     findings: tuple[Finding, ...] = ()
     # Set by summarise_run.
-    course: Course | None = None
+    run_trends: RunTrends | None = None
     # Values of the guards, and the impact second by second if one of them stopped the run.
     guards: GuardReport | None = None
     # True if the pairs are only in the documents of the bursts, because there are many.

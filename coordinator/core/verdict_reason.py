@@ -15,7 +15,7 @@ FAIL_IDS: Final = frozenset({"target-missed", *(f"{goal.id}-limit" for goal in A
 FIRST_IDS: Final = (
     "run-aborted stopped-by-guard guard-not-armed dry-run-failed",
     "plan-altered",
-    "bursts-pending below-floor receiver-unseen clocks-unproven clocks-unread",
+    "bursts-pending below-floor receiver-unseen clocks-unproven clock-readings-missing",
 )
 SEVERITIES: Final = ("problem", "warning", "note")
 _REASONS: Final = {

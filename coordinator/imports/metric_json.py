@@ -226,7 +226,7 @@ def _azure(samples: Sequence[_Sample], name: str) -> MetricValues:
     if others := [metric for metric in metrics if metric != chosen]:
         sentence = f"{name}: only the metric {chosen} was read; not read: {', '.join(others)}"
         step = "If another metric has the bytes, import a file with this metric only"
-        notes = [Note(id="metrics-unread", sentence=f"{sentence[:998]}.", next_step=step)]
+        notes = [Note(id="metrics-ignored", sentence=f"{sentence[:998]}.", next_step=step)]
     values = tuple(by_time.items())
     return MetricValues(values=values, declared=declared, notes=notes, metric=chosen)
 

@@ -247,12 +247,12 @@ def _notes(reader: TableReader) -> Iterator[Note]:
     """Yield notes about the file, to be added to the findings of the run."""
     profile = reader.profile
     if reader.unread:
-        yield _note("columns-unread", f"Columns not read: {', '.join(reader.unread)[:500]}.")
+        yield _note("columns-ignored", f"Columns not read: {', '.join(reader.unread)[:500]}.")
     skipped = sorted((kind, n) for kind, n in reader.skipped_rows.items() if kind != "blank")
     if skipped:
         counts = ", ".join(f"{n} {kind}" for kind, n in skipped)[:500]
         yield _note(
-            "rows-set-apart",
+            "rows-skipped",
             f"Rows that were not read, by kind: {counts}. Their tests are not in the result.",
             "If they belong to this run, correct these rows or the profile (`--profile`), then "
             "import again",

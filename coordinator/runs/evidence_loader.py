@@ -351,7 +351,7 @@ async def read_evidence(records: Records, plan: Plan, burst: Burst) -> BurstEvid
             readings_max_count=most,
             receiving=frozenset(map(receiving_side, plan.spec.traffic.direction.flows)),
         ).unpack,
-        strays=foreign_tests_during(burst, planned, join.strays),
+        foreign_tests=foreign_tests_during(burst, planned, join.foreign_tests),
         foreign_rows=tuple(foreign),
         cancelled_at=cut.cancelled_at if cut else None,
         cancel_reason=cut.cancel_reason if cut else None,

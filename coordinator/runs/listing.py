@@ -137,7 +137,7 @@ def outcome_of(
         verdict=summary.verdict.value,
         ended_at=summary.computed_at,
         scale=summary.scale,
-        limiter=summary.limiter.value,
+        bottleneck=summary.bottleneck.value,
         **{
             name: METRIC_BY_NAME[name].of_run(summary)
             for name in RunOutcome.model_fields.keys() & METRIC_BY_NAME

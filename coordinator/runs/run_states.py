@@ -24,8 +24,8 @@ from broadside.coordinator.core.live.status import (
 )
 from broadside.coordinator.core.plan.server_failover import Failover
 from broadside.coordinator.core.run_spec import Burst, Plan
-from broadside.coordinator.core.run_trends import burst_trend_values, course
-from broadside.coordinator.core.summary import BurstCourse, Course
+from broadside.coordinator.core.run_trends import burst_trend_values, compute_run_trends
+from broadside.coordinator.core.summary import BurstTrendValues, RunTrends
 from broadside.exchange.messages import Claim, JobReport, Message
 from broadside.exchange.records import Document, Records
 
@@ -48,13 +48,13 @@ class ClosedBurst(Message):
 
     Attributes:
         status: Final status of the burst.
-        course: Values of the burst for the trends of the run.
+        trend_values: Values of the burst for the trends of the run.
         open_ends_count: Pairs with an incomplete server record.
         payload_bytes: Payload that the burst sent, or None if unknown.
     """
 
     status: BurstStatus
-    course: BurstCourse
+    trend_values: BurstTrendValues
     open_ends_count: int = 0
     payload_bytes: int | None = None
 
@@ -139,7 +139,7 @@ class RunStates:
         burst_status = derive(plan, control, {burst.index: rows}, self._now()).bursts[burst.index]
         closed = ClosedBurst(
             status=burst_status.model_copy(update={"phase": BurstPhase.OVER}),
-            course=burst_trend_values(measured.summary),
+            trend_values=burst_trend_values(measured.summary),
             open_ends_count=open_ends_count,
             payload_bytes=measured.series.payload_bytes,
         )
@@ -201,9 +201,11 @@ class RunStates:
             )
         return known.rows
 
-    async def course(self, plan: Plan) -> Course:
+    async def trends(self, plan: Plan) -> RunTrends:
         """Return the trends over the bursts that are closed so far."""
-        return course(burst.course for burst in (await self.closed(plan.run_id)).values())
+        return compute_run_trends(
+            burst.trend_values for burst in (await self.closed(plan.run_id)).values()
+        )
 
     # Progress ----------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from broadside.exchange.records import Document, Records
 
 if TYPE_CHECKING:
     from broadside.coordinator.core.live.progress import Progress
-    from broadside.coordinator.core.summary import Course, RunSummary
+    from broadside.coordinator.core.summary import RunSummary, RunTrends
     from broadside.coordinator.imports.import_requests import Imported
 
 # The same pattern as in broadside.exchange.messages.
@@ -169,16 +169,16 @@ class StoredRuns:
         """Return the seconds of the newest burst that has begun."""
         return await self.states.progress(await self.read_plan(run_id))
 
-    async def course(self, run_id: str) -> "Course":
+    async def trends(self, run_id: str) -> "RunTrends":
         """Return the trends over the closed bursts."""
-        from broadside.coordinator.core.summary import Course
+        from broadside.coordinator.core.summary import RunTrends
 
         plan = await self.read_plan(run_id)
         document = await self._records.private.read_document(run_id, Document.RUN)
         if document is not None:
             # We should only parse this part, because it would take much longer to parse the
             # summary.
-            stored_trend = json.loads(document).get("course")
+            stored_trend = json.loads(document).get("trends")
             if stored_trend is not None:
-                return Course.model_validate(stored_trend)
-        return await self.states.course(plan)
+                return RunTrends.model_validate(stored_trend)
+        return await self.states.trends(plan)

@@ -30,11 +30,11 @@ from broadside.coordinator.studies.study import (
     Conclusion,
     DeviceLoad,
     Drill,
-    Found,
     Knee,
     Matrix,
     Question,
     Search,
+    SearchResult,
     Staircase,
     StudySpec,
     Sweep,
@@ -128,7 +128,7 @@ def result_of(index: int, summary: RunSummary) -> TrialResult:
         index=index,
         run_id=summary.run_id,
         verdict=summary.verdict,
-        limiter=summary.limiter,
+        bottleneck=summary.bottleneck,
         bursts_count=len(summary.bursts),
         devices=tuple(_loads(summary)),
         reset_pairs_count=_broken(summary, DisruptionKind.RESET),
@@ -462,7 +462,7 @@ def _searched(
     if answer.open_bits_per_second:
         rates = ", ".join(map(formatting.rate, answer.open_bits_per_second))
         sentence += f"; the decision is not certain at {rates}"
-    return Conclusion(sentence=sentence, found=answer)
+    return Conclusion(sentence=sentence, search_result=answer)
 
 
 def _loss_goal(question: Search, spec: RunSpec) -> str:
@@ -474,7 +474,7 @@ def _loss_goal(question: Search, spec: RunSpec) -> str:
     return f"a loss of at most {formatting.ratio(question.shortfall_max_ratio)} of the datagrams"
 
 
-def _failing(answer: Found) -> str:
+def _failing(answer: SearchResult) -> str:
     """Return a text for the lowest rate that does not meet the goals."""
     rate = formatting.rate(answer.lowest_failing_bits_per_second or 0.0)
     match answer.lowest_failing_why:

@@ -30,20 +30,20 @@ from typing import Any, Final
 from broadside.coordinator.core.comparison.sequential import Decision, loss_decision
 from broadside.coordinator.core.measure.grid.align import CELL_FULL_RATIO
 from broadside.coordinator.core.run_spec import RunSpec
-from broadside.coordinator.core.summary import LimiterName
-from broadside.coordinator.studies.study import Found, Search, Sequential, TrialResult, Why
+from broadside.coordinator.core.summary import BottleneckName
+from broadside.coordinator.studies.study import Search, SearchResult, Sequential, TrialResult, Why
 from broadside.exchange.messages import Protocol
 
 _FOREVER_S: Final = 1e9
 # Resolution of a loss ratio when it is passed as two counts.
 _COUNTS: Final = 1_000_000_000
 _OF_GENERATOR: Final = (
-    LimiterName.CLIENT_CPU,
-    LimiterName.SERVER_CPU,
-    LimiterName.CLIENT_NIC,
-    LimiterName.SERVER_NIC,
-    LimiterName.WINDOW,
-    LimiterName.OFFERED_LOAD,
+    BottleneckName.CLIENT_CPU,
+    BottleneckName.SERVER_CPU,
+    BottleneckName.CLIENT_NIC,
+    BottleneckName.SERVER_NIC,
+    BottleneckName.WINDOW,
+    BottleneckName.OFFERED_LOAD,
 )
 # Ratio of segments that need to be sent again. A stream with segments of 1,448 bytes can then carry
 # at most 45 Mbit/s over 10 ms (Mathis et al. 1997).
@@ -89,7 +89,7 @@ class _OfferedTrial:
         path must not drop enough to slow TCP down.
         """
         retransmits = self.result.retransmit_ratio or 0.0
-        at_host = self.result.limiter in _OF_GENERATOR and retransmits < _HOLDS_BACK_RATIO
+        at_host = self.result.bottleneck in _OF_GENERATOR and retransmits < _HOLDS_BACK_RATIO
         return self.is_short and (self.is_udp or at_host)
 
     @property
@@ -262,7 +262,7 @@ def search_answer(
     spec: RunSpec,
     results: Sequence[TrialResult],
     sequential: Sequential | None = None,
-) -> Found:
+) -> SearchResult:
     """Return the answer of the search from the trials so far.
 
     Args:
@@ -286,7 +286,7 @@ def search_answer(
     ]
     best = max(good, key=lambda trial: (trial.offered, trial.result.index), default=None)
     reasons = {trial.reason for trial in failed if trial.offered == failing}
-    return Found(
+    return SearchResult(
         highest_bits_per_second=None if best is None else best.offered,
         highest_sent_bits_per_second=None if best is None else best.result.sent_bits_per_second,
         lowest_failing_bits_per_second=failing,

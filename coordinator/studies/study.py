@@ -14,7 +14,7 @@ from broadside.coordinator.core.measure.experiments.drill import DrillResult, Ex
 from broadside.coordinator.core.measure.experiments.scale_out import ScaleOut, Scaling
 from broadside.coordinator.core.metrics import Layer
 from broadside.coordinator.core.run_spec import RunSpec
-from broadside.coordinator.core.summary import LimiterName, Verdict
+from broadside.coordinator.core.summary import BottleneckName, Verdict
 from broadside.coordinator.core.thresholds import ALL_THRESHOLDS, PROBES
 from broadside.coordinator.views.requests import LaunchRequest
 from broadside.exchange.engines import find, traffic_of
@@ -432,7 +432,7 @@ class TrialResult(Message):
     stalled_pairs_count: int = 0
     # True if there were more silent streams than are stored.
     silences_capped: bool = False
-    limiter: LimiterName = LimiterName.UNKNOWN
+    bottleneck: BottleneckName = BottleneckName.UNKNOWN
     bursts_count: int = 0
     # Other runs with traffic at the same time.
     concurrent_run_ids: Annotated[
@@ -478,7 +478,7 @@ class Why(StrEnum):
     GENERATOR = "generator"
 
 
-class Found(Message):
+class SearchResult(Message):
     """Answer of a search. Rates are payload at real scale."""
 
     # Rate of the highest trial that met the goals, or None if even the lowest one failed.
@@ -504,7 +504,7 @@ class Conclusion(Message):
 
     sentence: str
     knees: tuple[Knee, ...] = ()
-    found: Found | None = None
+    search_result: SearchResult | None = None
     comparison: Comparison | None = None
     # Sequential study: comparison of the two states, or of the best value with each other one.
     sequential: tuple[SequentialResult, ...] = ()

@@ -10,9 +10,9 @@ from broadside.coordinator.core.live.status import BurstStatus
 from broadside.coordinator.core.metrics import Layer
 from broadside.coordinator.core.plan.schedule import Firing, Schedule
 from broadside.coordinator.core.summary import (
+    BottleneckName,
     BurstSummary,
     Finding,
-    LimiterName,
     PairSummary,
     Reconciliation,
     RunSummary,
@@ -146,7 +146,7 @@ class RunVerdict(Message):
     # At the firewall counter layer.
     firewall_bits_per_second: float | None
     completeness_ratio: float
-    limiter: LimiterName
+    bottleneck: BottleneckName
     # Number of bursts by verdict.
     bursts: Mapping[Verdict, int]
     # The deciding finding first, then other problems and warnings, then notes.

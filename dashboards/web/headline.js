@@ -181,12 +181,12 @@ export class Headline {
 
     const verdict = whole ? summary.verdict : summary ? figures?.summary.verdict : null;
     const sign = { pass: "✓ ", fail: "✕ ", inconclusive: "? ", measured: "= " }[verdict] ?? "";
-    const isNamed = of?.limiter && of.limiter !== "unknown" && !isOpen(states.bottleneck);
-    const limiter = isNamed ? `bottleneck: ${of.limiter}` : "";
+    const isNamed = of?.bottleneck && of.bottleneck !== "unknown" && !isOpen(states.bottleneck);
+    const bottleneck = isNamed ? `bottleneck: ${of.bottleneck}` : "";
     tiles.verdict.set(
       verdict ? [`${sign}${verdict}`, ""] : ["none yet", ""],
-      verdict ? limiter : `the run is ${status.state}`,
-      verdict || !limiter ? "" : `${limiter}, so far`,
+      verdict ? bottleneck : `the run is ${status.state}`,
+      verdict || !bottleneck ? "" : `${bottleneck}, so far`,
       verdict ?? "open",
     );
   }

@@ -115,7 +115,7 @@ function trialColumns({ spec, results }, knees) {
     ["RTT", (trial) => seconds(trial.rtt_mean_s), FIGURE],
     ["CPU-s/GB, client / server", (trial) => costs(trial).map(digits).join(" / "), FIGURE],
     ["Pairs reset / stalled", (t) => `${t.reset_pairs_count} / ${t.stalled_pairs_count}`, FIGURE],
-    ["Bottleneck", (trial) => trial.limiter],
+    ["Bottleneck", (trial) => trial.bottleneck],
     ["Verdict", (trial) => trial.problem ?? verdict(trial)],
   ];
 }

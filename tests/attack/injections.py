@@ -106,7 +106,7 @@ KINDS: Final[Mapping[str, Kind]] = {
         Kind.LINES: "EngineReport.files",
         Kind.OWN: """
             Check.detail Check.fix Check.name Judging.by RunHeader.created_by RunHeader.device
-            RunHeader.labels RunHeader.scenario RunOutcome.limiter RunOutcome.next_step
+            RunHeader.labels RunHeader.scenario RunOutcome.bottleneck RunOutcome.next_step
             RunOutcome.reason RunOutcome.target_layer RunOutcome.verdict
         """,
     }.items()

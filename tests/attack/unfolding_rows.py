@@ -98,7 +98,7 @@ def _with_rows(rows: list[Entity]) -> str:
             evidence = await read_evidence(records, plan, plan.bursts[0])
             await table.close()
             assert len(evidence.pairs) == len(plan.pairs)
-            return f"{len(evidence.pairs)} pairs, {len(evidence.strays)} strays"
+            return f"{len(evidence.pairs)} pairs, {len(evidence.foreign_tests)} foreign_tests"
 
     return asyncio.run(read())
 

@@ -117,7 +117,7 @@ async def bench(folder: Path, pairs: int, bursts: int) -> list[Row]:
                 ("status", run),
                 ("run list", "/v1/runs?limit=100"),
                 ("progress", f"{run}/progress"),
-                ("course", f"{run}/course"),
+                ("trends", f"{run}/trends"),
                 ("summary", f"{run}/summary"),
                 ("price", f"{run}/price"),
                 ("bursts", f"{run}/bursts"),

@@ -126,7 +126,7 @@ async def test_forged_row_does_not_change_another_pair(
         f"{row.partition_key}|{row.row_key}"
     ]
     burst = SimpleNamespace(
-        strays=(), foreign_rows=evidence.foreign_rows, foreign_rows_count=1, measures=()
+        foreign_tests=(), foreign_rows=evidence.foreign_rows, foreign_rows_count=1, measures=()
     )
     [finding] = _foreign_findings(cast(BurstSummary, burst))
     assert (finding.id, row.row_key in finding.sentence) == ("foreign-rows", True)

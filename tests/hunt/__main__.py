@@ -30,7 +30,7 @@ def _show(name: str) -> int:
         out.write(traceback.format_exc())
         return 1
     out.write(f"\nverdict {summary.verdict}, limit {summary.limit_bits_per_second:.5g}\n")
-    out.write(f"{summary.limiter_details}\n{summary.reconciliation}\n")
+    out.write(f"{summary.bottleneck_details}\n{summary.reconciliation}\n")
     for finding in summary.findings:
         out.write(f"  {finding.severity} {finding.id}: {finding.sentence}\n")
     for burst in summary.bursts:

@@ -35,7 +35,7 @@ from broadside.coordinator.core.measure.records.server_tests import foreign_test
 from broadside.coordinator.core.measure.telemetry import DeviceTelemetry, Quantity, TelemetrySeries
 from broadside.coordinator.core.metrics import Layer
 from broadside.coordinator.core.run_spec import Burst, LedgerPromise, Pair, Plan, RunSpec
-from broadside.coordinator.core.summary import LimiterName, RunSummary
+from broadside.coordinator.core.summary import BottleneckName, RunSummary
 from broadside.coordinator.core.thresholds import Objective
 from broadside.coordinator.imports.import_requests import (
     MetricPoint,
@@ -99,17 +99,17 @@ OUTCOMES: Final = {
     "failed": Outcome.FAILED,
 }
 BOTTLENECKS: Final = {
-    LimiterName.FIREWALL: "device",
-    LimiterName.CLIENT_NIC: "nic",
-    LimiterName.SERVER_NIC: "nic",
-    LimiterName.CLIENT_CPU: "cpu",
-    LimiterName.SERVER_CPU: "cpu",
-    LimiterName.WINDOW: "window",
-    LimiterName.SINGLE_FLOW: "single-flow",
-    LimiterName.OFFERED_LOAD: "none",
-    LimiterName.SNAT_PORTS: "snat-ports",
-    LimiterName.ONE_UNIT: "device",
-    LimiterName.UNKNOWN: "unknown",
+    BottleneckName.FIREWALL: "device",
+    BottleneckName.CLIENT_NIC: "nic",
+    BottleneckName.SERVER_NIC: "nic",
+    BottleneckName.CLIENT_CPU: "cpu",
+    BottleneckName.SERVER_CPU: "cpu",
+    BottleneckName.WINDOW: "window",
+    BottleneckName.SINGLE_FLOW: "single-flow",
+    BottleneckName.OFFERED_LOAD: "none",
+    BottleneckName.SNAT_PORTS: "snat-ports",
+    BottleneckName.ONE_UNIT: "device",
+    BottleneckName.UNKNOWN: "unknown",
 }
 
 
@@ -454,7 +454,7 @@ class _Burst:
         return BurstEvidence(
             burst=self._burst,
             pairs=tuple(pairs),
-            strays=foreign_tests_during(self._burst, self._plan.pairs, join.strays),
+            foreign_tests=foreign_tests_during(self._burst, self._plan.pairs, join.foreign_tests),
         )
 
     def _job_id(self, pair: int) -> str:

@@ -98,7 +98,7 @@ def run_case(kind: str, seed: int, *, manipulated: bool = False) -> Case:
     wrong: tuple[str, ...] = ()
     if verdict not in permitted.permitted and verdict in (PASS, FAIL):
         wrong = permitted.reasons[verdict]
-    named = BOTTLENECKS[summary.limiter]
+    named = BOTTLENECKS[summary.bottleneck]
     return Case(
         kind=kind,
         seed=seed,

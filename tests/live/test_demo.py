@@ -145,7 +145,7 @@ def test_demo_fails_and_names_slow_firewall(site: Site) -> None:
         with Taken() as taken:
             summary, code = demo(site, *options)
         assert (summary["verdict"], code) == ("fail", 1)
-        if summary["limiter"] == "firewall":
+        if summary["bottleneck"] == "firewall":
             break
-    assert summary["limiter"] == "firewall" or taken.much, summary["findings"]
+    assert summary["bottleneck"] == "firewall" or taken.much, summary["findings"]
     assert summary["completeness_ratio"] == 1.0

@@ -55,7 +55,7 @@ def quick(name: str, **changes: Any) -> Case:
             "128 KiB window over the path",
             burst_s=4,
             overrides={"pairs_count": 1},
-            expected=Expected(limiter="window", product_megabytes=100 * 0.02 / 8),
+            expected=Expected(bottleneck="window", product_megabytes=100 * 0.02 / 8),
         ),
         quick("collapse above a load", burst_s=10),
     ],
@@ -68,7 +68,7 @@ def test_finds_the_planted_cause(place: Range, case: Case) -> None:
         row = place.carry_out(case, {})
     assert row.problem is None
     if row.machine_was_busy:
-        assert all(fault.startswith("limiter client-cpu") for fault in row.faults)
+        assert all(fault.startswith("bottleneck client-cpu") for fault in row.faults)
     else:
         assert row.faults == ()
     assert row.payload_bits_per_second is not None

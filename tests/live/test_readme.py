@@ -148,7 +148,7 @@ def assert_demo_result(summary: dict[str, Any]) -> None:
     assert abs(reconciliation["residual_ratio"]) <= 0.01
     expected = summary["fleet_received_bits_per_second"] * reconciliation["overhead_ratio"]
     assert summary["firewall_bits_per_second"] == pytest.approx(expected, rel=0.01)
-    assert summary["limiter"] == "firewall"
+    assert summary["bottleneck"] == "firewall"
     assert len(summary["bursts"]) == 2
     clocks = [pair["clock_bound_s"] for burst in summary["bursts"] for pair in burst["pairs"]]
     assert all(bound is not None and bound < 0.05 for bound in clocks)

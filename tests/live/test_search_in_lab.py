@@ -67,7 +67,7 @@ def test_search_brackets_the_planted_rate(site: tuple[Site, str]) -> None:
     )
     assert done.returncode == 0, done.stderr
     study = json.loads(done.stdout)
-    results, matched = study["results"], study["conclusion"]["found"]
+    results, matched = study["results"], study["conclusion"]["search_result"]
     assert 2 <= len(results) <= 3
     for result in results:
         offered = result["offered_bits_per_second"]

@@ -89,5 +89,5 @@ def test_distinguishes_similar_runs_across_a_restart(tmp_path: Path) -> None:
         # The covered part of the 24 s depends on the phase of net-snmp's 3 s updates. The accuracy
         # of their times depends on the load of the host.
         wrong = {item["id"] for item in summary["findings"] if item["severity"] == "problem"}
-        assert wrong <= {"ledger-thin", "residual"}, reported
+        assert wrong <= {"device-counter-sparse", "residual"}, reported
     assert first["run_id"] in second["reconciliation"]["overlapping_run_ids"]

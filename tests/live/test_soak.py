@@ -53,7 +53,7 @@ def test_soak_continues_after_killed_coordinators_and_client(tmp_path: Path) -> 
     assert measured[:killed_in] == [4] * killed_in, soaked.summary.findings
     assert measured[killed_in + 1 :] == [4] * 2, "a spare must replace the killed client"
     assert measured[killed_in] >= 3
-    trend = soaked.summary.course
+    trend = soaked.summary.run_trends
     assert trend is not None
     assert trend.availability is not None
     assert trend.availability.planned_s == 5 * 4 * 5

@@ -137,7 +137,7 @@ def assert_complete(summary: Mapping[str, Any]) -> None:
     lines = [finding["sentence"] for finding in summary["findings"]]
     for pair in burst["pairs"]:
         assert (pair["state"], pair["joined_by"]) == ("measured", "cookie"), (pair["reason"], lines)
-    assert burst["strays"] == []
+    assert burst["foreign_tests"] == []
     assert burst["contradictions"] == []
     for flow in burst["flows"]:
         # Part of a transfer may be cut off at the ends of a window if it is recorded only as a
@@ -253,6 +253,6 @@ def test_packet_loss_does_not_split_a_test(site: Range, traffic: str) -> None:
     (burst,) = summary["bursts"]
     for pair in burst["pairs"]:
         assert (pair["state"], pair["joined_by"]) == ("measured", "cookie"), pair
-    assert (burst["strays"], burst["contradictions"]) == ([], [])
+    assert (burst["foreign_tests"], burst["contradictions"]) == ([], [])
     (flow,) = burst["flows"]
     assert 0 < flow["received_bits_per_second"] <= 1.1 * flow["sent_bits_per_second"]

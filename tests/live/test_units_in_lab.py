@@ -114,7 +114,7 @@ def test_units_are_counted_and_the_slow_one_is_named(site: Range) -> None:
     result = burst["units"]
     assert (result["translation"], result["count"]) == ("units", 4)
     slow = str(four[1].address)
-    assert (result["slow"], burst["limiter"]) == (slow, "one-unit")
+    assert (result["slow"], burst["bottleneck"]) == (slow, "one-unit")
     for unit in result["units"]:
         if unit["address"] != slow:
             planted = unit["flows_mean_count"] * STREAM_BITS_PER_SECOND

@@ -75,10 +75,10 @@ def test_finds_only_planted_reboot_wrap_and_dead_agent(tmp_path: Path) -> None:
         for finding in summary["findings"]
         if finding["id"].startswith("witness-")
     }
-    assert text.keys() == {"witness-restarted", "witness-wrapped", "witness-silent"}, text
-    assert text["witness-restarted"].startswith("rebooted or its agent restarted")
-    assert text["witness-wrapped"].startswith("wrapped has a counter that wrapped")
-    assert "dead" in text["witness-silent"]
+    assert text.keys() == {"telemetry-restarted", "telemetry-wrapped", "telemetry-silent"}, text
+    assert text["telemetry-restarted"].startswith("rebooted or its agent restarted")
+    assert text["telemetry-wrapped"].startswith("wrapped has a counter that wrapped")
+    assert "dead" in text["telemetry-silent"]
     assert not any("steady" in sentence for sentence in text.values())
     [burst] = summary["bursts"]
     known = {item["device"]: item["cpu_ratio"] for item in burst["devices"]}

@@ -298,7 +298,7 @@ def join(plan: Fields, claim: Fields, report: Fields, tests: Sequence[Fields]) -
     )
     return {
         "joined": [record.name for record in joined.records.values()],
-        "strays": [record.name for record in joined.strays],
+        "foreign_tests": [record.name for record in joined.foreign_tests],
     }
 
 

@@ -100,8 +100,8 @@ def test_m16_matches_server_record_after_nat(versions: Versions, engine: str) ->
         test = pair["server_test"] | {"client_address": "198.51.100.7", "engine": recorded}
         results.append(version.ask("join", run["plan"], claim, report, [test]))
     reviewed, today = results
-    assert reviewed == {"joined": [], "strays": ["0"]}
-    assert today == {"joined": ["0"], "strays": []}
+    assert reviewed == {"joined": [], "foreign_tests": ["0"]}
+    assert today == {"joined": ["0"], "foreign_tests": []}
 
 
 @pytest.mark.parametrize("paced_ratio", [0.997, 1.0])

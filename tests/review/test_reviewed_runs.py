@@ -200,9 +200,9 @@ def test_m8_estimates_lag_with_unrecorded_bursts(
     assert today["lag_drift_s"] == 0.0
 
 
-def limiters(versions: Versions, run: Run) -> tuple[str, str]:
+def bottlenecks(versions: Versions, run: Run) -> tuple[str, str]:
     reviewed, today = versions.ask("judge", run)
-    return reviewed["limiter"], today["limiter"]
+    return reviewed["bottleneck"], today["bottleneck"]
 
 
 @pytest.mark.parametrize(("noise", "retransmits"), [(0.12, 20), (0.12, 1), (0.05, 20)])
@@ -215,7 +215,7 @@ def test_m9_policers_and_rare_drops_are_not_nic_limit(
     """
     rates = steady(12, 60, 1e9, noise=noise)
     run = fleet([rates] * 2, target_bits_per_second=11e9, retransmits=retransmits)
-    assert limiters(versions, run) == ("client-nic", "unknown")
+    assert bottlenecks(versions, run) == ("client-nic", "unknown")
 
 
 def test_m9_stall_of_all_pairs_is_not_nic_limit(versions: Versions) -> None:
@@ -227,7 +227,7 @@ def test_m9_stall_of_all_pairs_is_not_nic_limit(versions: Versions) -> None:
     for pair in range(12):
         rates[pair, 30 + pair % 3 : 38 + pair % 3] = 0
     run = fleet([rates] * 2, target_bits_per_second=8e9, retransmits=1)
-    assert limiters(versions, run) == ("client-nic", "unknown")
+    assert bottlenecks(versions, run) == ("client-nic", "unknown")
 
 
 def test_m9_path_queue_is_not_window_limit(versions: Versions) -> None:
@@ -241,7 +241,7 @@ def test_m9_path_queue_is_not_window_limit(versions: Versions) -> None:
         flight = rates[pair["pair_index"]] / 8 * 0.014 * 1.02
         pair["client_tracks"][0]["cwnd_bytes"] = flight.tolist()
         pair["report"]["engine"]["window_bytes"] = int(1e9 / 8 * 0.014)
-    assert limiters(versions, run) == ("window", "unknown")
+    assert bottlenecks(versions, run) == ("window", "unknown")
 
 
 def test_m9_shared_link_is_not_firewall_limit(versions: Versions) -> None:
@@ -251,7 +251,7 @@ def test_m9_shared_link_is_not_firewall_limit(versions: Versions) -> None:
     """
     shares = np.random.default_rng(5).dirichlet(np.full(12, 40.0), 60).T
     run = fleet([shares * 12e9] * 2, target_bits_per_second=11e9, retransmits=20)
-    assert limiters(versions, run) == ("firewall", "unknown")
+    assert bottlenecks(versions, run) == ("firewall", "unknown")
 
 
 def half_width(summary: Mapping[str, Any]) -> float:
@@ -349,7 +349,7 @@ def test_m13_busy_device_with_wrong_clock_fails_cpu_goal(versions: Versions, off
     reviewed, today = versions.ask("judge", run)
     assert reviewed["verdict"] == "pass"
     assert today["verdict"] == "fail"
-    assert {"device-cpu-limit", "witness-clock"} <= ids(today)
+    assert {"device-cpu-limit", "telemetry-clock"} <= ids(today)
 
 
 @contextmanager
@@ -473,6 +473,6 @@ def test_m22_reports_lost_datagrams_with_bottleneck(versions: Versions) -> None:
         [total] = pair["report"]["engine"]["totals"]
         total["sent_bytes"] = int(sum(sent["bytes"]))
     reviewed, today = versions.ask("judge", run)
-    assert reviewed["limiter"] == today["limiter"] == "unknown"
-    assert not any("lost" in text for text in reviewed["limiter_details"]["evidence"])
-    assert "5.00 % of datagrams were lost" in today["limiter_details"]["evidence"]
+    assert reviewed["bottleneck"] == today["bottleneck"] == "unknown"
+    assert not any("lost" in text for text in reviewed["bottleneck_details"]["evidence"])
+    assert "5.00 % of datagrams were lost" in today["bottleneck_details"]["evidence"]

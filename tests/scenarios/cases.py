@@ -71,7 +71,7 @@ class Expected:
 
     Attributes:
         share: Ratio to the NIC rates of its senders, low and high.
-        trials_not_limited_by: Limiter that no trial of a study may name.
+        trials_not_limited_by: Bottleneck that no trial of a study may name.
         rate_ratio_of: Name of an earlier case, and low and high ratio to its rate.
         says: Words of a finding or of the conclusion.
         cost_ratio: Low and high of b / a in an A/B comparison.
@@ -94,7 +94,7 @@ class Expected:
 
     verdict: str = "pass"
     share: tuple[float, float] | None = None
-    limiter: str | None = None
+    bottleneck: str | None = None
     trials_not_limited_by: str | None = None
     rate_ratio_of: tuple[str, float, float] | None = None
     says: str | None = None
@@ -157,7 +157,7 @@ SENT: Final = (
     Case(
         name="native, 64 flows",
         scenario="native-64-flows",
-        expected=Expected(limiter="client-nic"),
+        expected=Expected(bottleneck="client-nic"),
     ),
     Case(name="VXLAN, 1 flow", scenario="vxlan-1-flow", expected=Expected(share=(0.86, 0.97))),
     Case(
@@ -233,7 +233,7 @@ def _at_half_the_nic(case: Case) -> Case:
     if expected.rate_ratio_of is not None:
         base, low, high = expected.rate_ratio_of
         expected = replace(expected, rate_ratio_of=(f"{base}{HALF}", low, high))
-    elif expected.limiter == "client-nic":
+    elif expected.bottleneck == "client-nic":
         expected = replace(expected, rate_ratio_of=(case.name, 0.45, 0.55))
     return replace(case, name=f"{case.name}{HALF}", testbed="small", expected=expected)
 
@@ -273,7 +273,7 @@ UNITS: Final = (
             4,
             "units-4-slow",
             says="slow-unit",
-            limiter="one-unit",
+            bottleneck="one-unit",
             overrides={"traffic.stream_bits_per_second": 35_000_000},
         ),
         name="units: one at its limit",
@@ -303,7 +303,7 @@ CASES: Final = (
         name="through the firewall",
         scenario="bypass-reference",
         overrides={"device": {"path": "firewall"}, "pairs_count": 8},
-        expected=Expected(limiter="firewall"),
+        expected=Expected(bottleneck="firewall"),
     ),
     Case(
         name="bypass reference",
@@ -344,7 +344,7 @@ CASES: Final = (
         # The bytes in the sockets at its end are then a small part.
         burst_s=44,
         overrides={"bursts_count": 1},
-        expected=Expected(limiter="client-nic"),
+        expected=Expected(bottleneck="client-nic"),
     ),
     Case(
         name="accelerated networking on",
@@ -356,13 +356,13 @@ CASES: Final = (
         name="HTTP, 1 MB replies at a rate",
         scenario="http-1mb",
         overrides=SEGMENTS_UNTOLD,
-        expected=Expected(limiter="offered-load", share=(0.38, 0.42)),
+        expected=Expected(bottleneck="offered-load", share=(0.38, 0.42)),
     ),
     Case(
         name="HTTPS, 1 MB replies at a rate",
         scenario="https-1mb",
         overrides=SEGMENTS_UNTOLD,
-        expected=Expected(limiter="offered-load", share=(0.38, 0.42)),
+        expected=Expected(bottleneck="offered-load", share=(0.38, 0.42)),
     ),
     Case(name="1 tunnel", scenario="tunnels-1", expected=Expected(share=(0.86, 0.97))),
     Case(
@@ -375,7 +375,7 @@ CASES: Final = (
         scenario="window-sessions",
         testbed="path",
         profile="path-20ms",
-        expected=Expected(limiter="window", product_megabytes=500 * 0.02 / 8),
+        expected=Expected(bottleneck="window", product_megabytes=500 * 0.02 / 8),
     ),
     Case(
         name="sessions 1..16 of a 128 KiB window",
@@ -534,6 +534,6 @@ CASES: Final = (
         testbed="links",
         profile="two-links",
         overrides={"pairs_count": 8, "traffic.streams_count": 16},
-        expected=Expected(limiter="client-nic", shares_within=0.02),
+        expected=Expected(bottleneck="client-nic", shares_within=0.02),
     ),
 )

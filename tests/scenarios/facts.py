@@ -42,7 +42,7 @@ class Facts:
         stop_spread_s: Time between the stops of the first and the last pair, if it ended early.
     """
 
-    limiter: str | None = None
+    bottleneck: str | None = None
     words: str = ""
     cost_ratio: float | None = None
     knees: tuple[float, ...] = ()
@@ -63,14 +63,14 @@ class Facts:
 
     @classmethod
     def of_run(cls, summary: RunSummary) -> "Facts":
-        details = summary.limiter_details
+        details = summary.bottleneck_details
         text = " ".join(finding.model_dump_json() for finding in summary.findings)
         burst = summary.bursts[0]
         cliff, latency = burst.cliff, burst.latency
         carried = burst.device.in_bits_per_second if burst.device is not None else None
         payload = RECEIVED.of_burst(burst)
         return cls(
-            limiter=summary.limiter.value,
+            bottleneck=summary.bottleneck.value,
             words=f"{text} {details}",
             found_at_s=None if cliff is None else cliff.at.timestamp(),
             burst_s=(burst.planned_start_at.timestamp(), burst.planned_end_at.timestamp()),
@@ -130,8 +130,8 @@ def faults(case: Case, row: Row, facts: Facts, earlier: Mapping[str, Row]) -> It
         share = row.payload_bits_per_second / most
         if not low <= share <= high:
             yield f"{share:.2f} of the NICs' rate, planted {low:g} to {high:g}"
-    if expected.limiter is not None and facts.limiter != expected.limiter:
-        yield f"limiter {facts.limiter}, planted {expected.limiter}"
+    if expected.bottleneck is not None and facts.bottleneck != expected.bottleneck:
+        yield f"bottleneck {facts.bottleneck}, planted {expected.bottleneck}"
     if expected.trials_not_limited_by is not None:
         yield from _limited_by(expected.trials_not_limited_by, row.trials)
     if expected.says is not None and expected.says not in facts.words:
@@ -231,8 +231,8 @@ def _limited_by(name: str, trials: Sequence[Row]) -> Iterator[str]:
     if not trials:
         yield "no trial has a verdict"
     for trial in trials:
-        if trial.limiter == name:
-            yield f"{trial.name}: limiter {name}, which is not planted"
+        if trial.bottleneck == name:
+            yield f"{trial.name}: bottleneck {name}, which is not planted"
 
 
 def _modes(planted: Mapping[str, tuple[float, float]], trials: Sequence[Row]) -> Iterator[str]:

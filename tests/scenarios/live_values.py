@@ -265,7 +265,7 @@ def value_of(name: str, summary: BurstSummary) -> float | str | None:
         case "residual":
             return None if counter is None else counter.residual_ratio
         case "bottleneck":
-            return summary.limiter.value
+            return summary.bottleneck.value
     raise ValueError(f"{name}: no such figure")
 
 

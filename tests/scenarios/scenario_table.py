@@ -11,7 +11,7 @@ from broadside.coordinator.studies.study import Study
 
 CHAPTER: Final = "## Measured\n"
 # Findings that explain a rate are shown before other findings.
-TELLING: Final = ("residual", "collapse", "limiter-")
+TELLING: Final = ("residual", "collapse", "bottleneck-")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class Row:
     trials: "tuple[Row, ...]" = ()
     verdict: str | None = None
     completeness_ratio: float | None = None
-    limiter: str | None = None
+    bottleneck: str | None = None
     device: Mapping[str, float] = field(default_factory=dict)
     cpu: Mapping[str, float] = field(default_factory=dict)
     cpu_counted: Mapping[str, float] = field(default_factory=dict)
@@ -83,7 +83,7 @@ def run_row(name: str, summary: RunSummary, spec: RunSpec, phrase: str | None = 
         outcome=f"{summary.verdict}: {finding}",
         verdict=summary.verdict.value,
         completeness_ratio=summary.completeness_ratio,
-        limiter=summary.limiter.value,
+        bottleneck=summary.bottleneck.value,
         device={
             item.name: value
             for item in ALL_METRICS

@@ -92,7 +92,7 @@ def test_findings_in_the_sources_are_documented(folder: str) -> None:
 
 def test_findings_with_computed_ids_are_documented() -> None:
     stopped = (State.MISSED, State.LOST, State.NULL, State.ABANDONED, State.REFUSED, State.LATE)
-    references = {f"witness-{kind}" for kind in IssueKind}
+    references = {f"telemetry-{kind}" for kind in IssueKind}
     references |= {f"{state}-pairs" for state in stopped}
     references |= set(get_args(CauseId))
     references |= {parts.id for parts in OUTAGE_TEMPLATES.values()}

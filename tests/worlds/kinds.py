@@ -1088,7 +1088,7 @@ def _free_running(rng: np.random.Generator) -> Spec:
     return _with_quiet_time(spec)
 
 
-@_kind("clocks-unread", "Many hosts have no clock reading.", ("M14",))
+@_kind("clock-readings-missing", "Many hosts have no clock reading.", ("M14",))
 def _clocks_unread(rng: np.random.Generator) -> Spec:
     spec = _fleet(rng)
     spec.clocks = Clocks(unread_ratio=_pick(rng, 0.02, 0.4, 1.0))

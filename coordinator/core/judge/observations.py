@@ -73,7 +73,7 @@ def observations(burst: BurstSummary) -> Iterator[Finding]:
             "Read the logs of the firewall and of the hosts at that second",
             FindingValue.rate(after),
         ).model_copy(update={"severity": "problem"})
-    yield burst.limiter_details.finding()
+    yield burst.bottleneck_details.finding()
     if burst.window is not None and burst.window.short:
         yield note(
             "short-sustain",
@@ -134,21 +134,21 @@ def _pair_findings(burst: BurstSummary) -> Iterator[Finding]:
 
 def _foreign_findings(burst: BurstSummary) -> Iterator[Finding]:
     """Yield findings for tests and rows that do not belong to the run, and are not counted."""
-    if strays := burst.strays:
+    if foreign_tests := burst.foreign_tests:
         listed = "; ".join(
             f"{stray.address} port {stray.port} ({pair_name(stray.pair_index)}) from "
             f"{stray.client_address or 'an unknown address'}, "
             f"{formatting.size(stray.received_bytes)}"
-            for stray in strays[:LISTED_COUNT]
+            for stray in foreign_tests[:LISTED_COUNT]
         )
         yield warning(
-            "stray-tests",
+            "foreign-tests",
             69,
-            f"{len(strays)} tests that belong to no pair used the endpoints of this run: {listed}"
-            f"{'; ...' if len(strays) > LISTED_COUNT else ''}. They are not counted.",
+            f"{len(foreign_tests)} tests that belong to no pair used the endpoints of this run: {listed}"
+            f"{'; ...' if len(foreign_tests) > LISTED_COUNT else ''}. They are not counted.",
             "Find out if another run or a person uses these servers. Give every run its own "
             "endpoints",
-            FindingValue.count(len(strays)),
+            FindingValue.count(len(foreign_tests)),
         )
     if burst.foreign_rows:
         count = burst.foreign_rows_count

@@ -54,7 +54,11 @@ from broadside.coordinator.core.metrics import (
     RECEIVED_HALF_WIDTH,
 )
 from broadside.coordinator.core.run_spec import Plan
-from broadside.coordinator.core.run_trends import burst_trend_values, course, trend_findings
+from broadside.coordinator.core.run_trends import (
+    burst_trend_values,
+    compute_run_trends,
+    trend_findings,
+)
 from broadside.coordinator.core.summary import (
     BurstDistribution,
     BurstSummary,
@@ -140,7 +144,7 @@ def summarise_run(
             completeness_ratio=completeness.completeness_ratio,
         )
     )
-    trends = course(burst_trend_values(burst) for burst in summary)
+    trends = compute_run_trends(burst_trend_values(burst) for burst in summary)
     silent = sum(burst.silent_controls_count for burst in summary)
     first_at, last_at = plan.bursts[0].planned_start_at, plan.bursts[-1].planned_end_at
     findings = [
@@ -162,7 +166,7 @@ def summarise_run(
         completeness=completeness,
         reconciliation=counter,
         findings=order(findings),
-        course=trends,
+        run_trends=trends,
         pairs_omitted=omit_pairs,
         bursts=tuple(stored),
         **_plan_fields(plan),
@@ -210,13 +214,13 @@ def _judge_burst(evidence: _Evidence, number: int, counter: Reconciliation | Non
     if evidence.telemetry is not None:
         total, devices = device_figures(evidence.telemetry, burst)
         burst = burst.model_copy(update={"device": total, "devices": devices})
-    limiter = find_bottleneck(bottleneck_input(plan, burst, counter, evidence.ledger))
+    bottleneck = find_bottleneck(bottleneck_input(plan, burst, counter, evidence.ledger))
     burst = burst.model_copy(
         update={
             "reconciliation": counter,
             "firewall_bits_per_second": counter and counter.firewall_bits_per_second,
-            "limiter": limiter.name,
-            "limiter_details": limiter,
+            "bottleneck": bottleneck.name,
+            "bottleneck_details": bottleneck,
         }
     )
     if between is None and not plan.clocks_promised:
@@ -343,7 +347,7 @@ def _counter_findings(
         )
     for text in () if ledger is None else ledger.notes:
         yield note(
-            "ledger-note",
+            "device-counter-note",
             25,
             f"The source of the device counter reports: {text.rstrip('.')}.",
             "If a burst lacks values because of this, remove the cause, then run again",
@@ -397,14 +401,14 @@ def _metric_fields(plan: Plan, summaries: Sequence[BurstSummary]) -> dict[str, A
         for burst in summaries
         if len(summaries) == len(plan.bursts)
     ]
-    limiter = common_bottleneck([burst.limiter_details for burst in summaries])
+    bottleneck = common_bottleneck([burst.bottleneck_details for burst in summaries])
     return {
         "pairs_measured": len(set.intersection(*measured)) if measured else 0,
         "received_over_bursts": _spread([v for burst in summaries for v in RECEIVED.values(burst)]),
         **metrics,
         **real,
-        "limiter": limiter.name,
-        "limiter_details": limiter,
+        "bottleneck": bottleneck.name,
+        "bottleneck_details": bottleneck,
     }
 
 

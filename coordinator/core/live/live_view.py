@@ -31,9 +31,9 @@ from broadside.coordinator.core.measure.records.evidence import BurstEvidence, F
 from broadside.coordinator.core.metrics import Layer
 from broadside.coordinator.core.run_spec import Burst, Plan
 from broadside.coordinator.core.summary import (
+    BottleneckName,
     BurstSummary,
     Finding,
-    LimiterName,
     RunSummary,
     State,
     instant,
@@ -399,7 +399,7 @@ def figure_states(
         "lag": (counter and counter.lag_s, reported and counted),
         "residual": (counter and counter.residual_ratio, reported and counted),
         "bottleneck": (
-            None if summary.limiter is LimiterName.UNKNOWN else summary.limiter,
+            None if summary.bottleneck is BottleneckName.UNKNOWN else summary.bottleneck,
             reported and (counted or not has_counter),
         ),
     }
@@ -633,7 +633,7 @@ def make_snapshot(
 
 def _is_live(finding: Finding) -> bool:
     """Return True if a finding does not depend on seconds that are still to come."""
-    if finding.id == "short-sustain" or finding.id.startswith("limiter-"):
+    if finding.id == "short-sustain" or finding.id.startswith("bottleneck-"):
         return False
     return finding.kind != "verdict"
 

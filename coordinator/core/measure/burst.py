@@ -120,7 +120,7 @@ def measure_burst(spec: RunSpec, evidence: BurstEvidence, now: datetime) -> Burs
         differences=find_setting_differences(
             scaled(spec.traffic, spec.scale), evidence.burst.longest_s, aligned
         ),
-        strays=evidence.strays,
+        foreign_tests=evidence.foreign_tests,
         foreign_rows=evidence.foreign_rows[:FOREIGN_ROWS_MAX_COUNT],
         foreign_rows_count=len(evidence.foreign_rows),
         client_cpu=cpu_cost(aligned, Side.CLIENT),

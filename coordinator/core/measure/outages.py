@@ -60,7 +60,7 @@ _TEMPLATES: Final[Mapping[OutageKind, _Template]] = {
         "can send to the queue",
     ),
     OutageKind.UNREADABLE: _Template(
-        "unreadable-set-aside", 16, "{who} excluded {count} messages or rows that cannot be read"
+        "unreadable-rows", 16, "{who} excluded {count} messages or rows that cannot be read"
     ),
     OutageKind.CLOCK_STEPPED: _Template(
         "clock-stepped",

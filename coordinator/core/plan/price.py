@@ -139,7 +139,7 @@ class Line(Message):
     # None if unknown.
     quantity: float | None
     unit: str
-    usd_each: float | None
+    unit_price_usd: float | None
     # None if the quantity or the price is unknown.
     usd: float | None
     low_usd: float | None
@@ -252,7 +252,7 @@ def bill_line(item: str, unit: str, quantity: Span, price: Price | None) -> Line
         item=item,
         quantity=quantity.value,
         unit=unit,
-        usd_each=entry.value,
+        unit_price_usd=entry.value,
         usd=paid.value,
         low_usd=paid.low,
         high_usd=paid.high,

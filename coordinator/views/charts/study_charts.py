@@ -243,19 +243,19 @@ def scale_out(study: Study) -> Figure:
         NoChart: The study has no seconds yet.
     """
     result = None if study.conclusion is None else study.conclusion.scale_out
-    if result is None or result.course is None:
+    if result is None or result.rate_curve is None:
         raise NoChart("chart scaleout: the study has no measured seconds yet")
-    zero_at = result.overload_at or result.course.start_at
+    zero_at = result.overload_at or result.rate_curve.start_at
     spans = [
         ((step.from_at - zero_at).total_seconds(), (step.to_at - zero_at).total_seconds())
         for step in result.steps
     ]
     x = [step.after_overload_s for step in result.steps]
     rates = [step.after_bits_per_second for step in result.steps]
-    unit = rate_unit(result.course.bits_per_second)
+    unit = rate_unit(result.rate_curve.bits_per_second)
     marks = [point_series("step", x, rates, Colour.MISSING, unit, size=9, symbol="cross")]
     x_title = "s since the overload (shaded: 95 % interval of each step)"
-    figure = _over_time("Capacity over time", x_title, result.course, zero_at, spans)
+    figure = _over_time("Capacity over time", x_title, result.rate_curve, zero_at, spans)
     figure.series.extend(marks if x else [])
     return figure
 
@@ -267,18 +267,18 @@ def drill(study: Study) -> Figure:
         NoChart: The study has no seconds yet.
     """
     result = None if study.conclusion is None else study.conclusion.drilled
-    if result is None or result.course is None:
+    if result is None or result.rate_curve is None:
         raise NoChart("chart drill: the study has no measured seconds yet")
     zero_at = result.event.started_at or result.event.planned_at
     top = max((dip.level_bits_per_second for dip in result.flows), default=0.0)
-    unit = rate_unit(result.course.bits_per_second)
+    unit = rate_unit(result.rate_curve.bits_per_second)
     event = line_series("event", [0.0, 0.0], [0.0, top], Colour.TARGET, unit, dash="dash")
     spans = []
     if result.outage_from_at is not None and result.outage_s is not None:
         first_s = (result.outage_from_at - zero_at).total_seconds()
         spans = [(first_s, first_s + result.outage_s)]
     x_title = "s since the event (shaded: outage measured by probes)"
-    figure = _over_time("Payload around the event", x_title, result.course, zero_at, spans)
+    figure = _over_time("Payload around the event", x_title, result.rate_curve, zero_at, spans)
     figure.series.extend([event] if top else [])
     return figure
 

@@ -290,7 +290,7 @@ def units_section(source: Source) -> Section:
 
 def trend_section(source: Source) -> Section | None:
     """Return a section with availability, trends and disruptions. None if there are none."""
-    series = source.summary.course
+    series = source.summary.run_trends
     if series is None:
         return None
     facts = {"disruptions": count(series.disruptions_count)}
@@ -337,7 +337,7 @@ def trend_section(source: Source) -> Section | None:
         note=f"The {shown} most severe of {total}." if shown < total else None,
     )
     return Section(
-        id="course",
+        id="trends",
         title="Availability and disruptions",
         paragraphs=(
             (
@@ -383,7 +383,7 @@ def cost_section(source: Source) -> Section | None:
         {
             "item": lambda line: line.item,
             "quantity": lambda line: quantity(line.quantity, line.unit),
-            "unit price": lambda line: unit_price(line.usd_each),
+            "unit price": lambda line: unit_price(line.unit_price_usd),
             "sum": lambda line: _dollar_range(line.usd, line.low_usd, line.high_usd),
             "source": lambda line: (
                 ", ".join(str(value) for value in (line.source, line.as_of) if value) or "unknown"

@@ -65,7 +65,7 @@ def headline_section(source: Source) -> Section:
         facts={
             "pairs measured in all bursts": f"{summary.pairs_measured} of {summary.pairs_planned}",
             "bursts": f"{len(summary.bursts)} of {summary.bursts_planned}",
-            "bottleneck": summary.limiter.value,
+            "bottleneck": summary.bottleneck.value,
             **_unmeasured_facts(summary.bursts),
         },
         tables=tuple(tables),

@@ -42,7 +42,7 @@ def study_tables(study: Study) -> Iterator[Table]:
             "pairs reset / stalled": lambda trial: (
                 f"{trial.reset_pairs_count} / {trial.stalled_pairs_count}"
             ),
-            "bottleneck": lambda trial: trial.limiter.value,
+            "bottleneck": lambda trial: trial.bottleneck.value,
             "verdict": lambda trial: (
                 trial.problem or (trial.verdict.value if trial.verdict else formatting.UNKNOWN)
             ),

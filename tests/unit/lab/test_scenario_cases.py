@@ -58,8 +58,12 @@ def test_cases_have_scenario_and_profile_and_follow_their_base() -> None:
 @pytest.mark.parametrize(
     ("expected", "facts", "message"),
     [
-        (Expected(limiter="window"), Facts(limiter="firewall"), "limiter firewall, planted window"),
-        (Expected(limiter="window"), Facts(limiter="window"), None),
+        (
+            Expected(bottleneck="window"),
+            Facts(bottleneck="firewall"),
+            "bottleneck firewall, planted window",
+        ),
+        (Expected(bottleneck="window"), Facts(bottleneck="window"), None),
         (Expected(says="fell"), Facts(words="nothing"), "nothing says 'fell'"),
         (Expected(cost_ratio=(0.19, 0.25)), Facts(cost_ratio=0.3), "b / a is 0.3"),
         (Expected(cost_ratio=(0.19, 0.25)), Facts(), "b / a is None"),
@@ -163,10 +167,11 @@ def test_reports_invalid_run_or_trial(changes: dict[str, Any], message: str) -> 
 def test_reports_trials_with_an_excluded_limit() -> None:
     expected = Expected(trials_not_limited_by="firewall")
     trials = [
-        replace(BASE, name=f"- {name}", limiter=name) for name in ("window", "firewall", "unknown")
+        replace(BASE, name=f"- {name}", bottleneck=name)
+        for name in ("window", "firewall", "unknown")
     ]
     result = case_faults(expected, replace(ROW, trials=tuple(trials)))
-    assert result == ["- firewall: limiter firewall, which is not planted"]
+    assert result == ["- firewall: bottleneck firewall, which is not planted"]
     assert case_faults(expected) == ["no trial has a verdict"]
 
 
@@ -207,9 +212,9 @@ def test_device_cpu_is_compared_with_kernel_counters(
 
 
 def test_row_shows_unknown_values_faults_and_full_cpu() -> None:
-    shown = cells(replace(ROW, faults=("limiter x, planted y",), machine_was_busy=True))
+    shown = cells(replace(ROW, faults=("bottleneck x, planted y",), machine_was_busy=True))
     assert shown[5:8] == ("50.0", "1.00 / -", "2.50")
-    assert shown[8].startswith("(the machine was the limit) NOT SHOWN: limiter x, planted y")
+    assert shown[8].startswith("(the machine was the limit) NOT SHOWN: bottleneck x, planted y")
     assert cells(replace(ROW, core_was_full=True))[8].startswith("(one core was full) ")
 
 

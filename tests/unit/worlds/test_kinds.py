@@ -231,7 +231,7 @@ EVERY: dict[str, Callable[[World], bool]] = {
     "free-running": lambda w: any(
         c.reference_id == "7F7F0101" or abs(c.slewing_s) > 0 for c in w.recording.clocks
     ),
-    "clocks-unread": lambda w: (
+    "clock-readings-missing": lambda w: (
         len({c.host for c in w.recording.clocks}) < 2 * w.spec.pairs_count
         or w.spec.clocks.unread_ratio < 0.1
     ),

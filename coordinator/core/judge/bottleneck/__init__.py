@@ -46,9 +46,9 @@ from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.core.run_spec import Plan
 from broadside.coordinator.core.summary import (
     UNKNOWN,
+    Bottleneck,
+    BottleneckName,
     BurstSummary,
-    Limiter,
-    LimiterName,
     Reconciliation,
 )
 from broadside.exchange.messages import Protocol
@@ -104,7 +104,7 @@ def bottleneck_input(
     )
 
 
-def find_bottleneck(given: BottleneckInput) -> Limiter:
+def find_bottleneck(given: BottleneckInput) -> Bottleneck:
     """Return the first cause with complete evidence.
 
     If there is none, the result is unknown, with a list of the missing sources. If the traffic does
@@ -129,8 +129,8 @@ def find_bottleneck(given: BottleneckInput) -> Limiter:
     return undecided(given, [evidence for _, evidence in results])
 
 
-def _named(cause: Cause, evidence: Evidence, given: BottleneckInput) -> Limiter:
-    return Limiter(
+def _named(cause: Cause, evidence: Evidence, given: BottleneckInput) -> Bottleneck:
+    return Bottleneck(
         name=cause.name,
         evidence=evidence.facts,
         refuted_by=cause.refuted_by,
@@ -138,32 +138,32 @@ def _named(cause: Cause, evidence: Evidence, given: BottleneckInput) -> Limiter:
     )
 
 
-def common_bottleneck(limiters: Sequence[Limiter]) -> Limiter:
+def common_bottleneck(bottlenecks: Sequence[Bottleneck]) -> Bottleneck:
     """Return the bottleneck that most bursts have.
 
     If unknown is as frequent as a known cause, the known cause will be used. If two known causes
     are equally frequent, the result is unknown.
     """
-    if not limiters:
+    if not bottlenecks:
         return UNKNOWN
-    named = Counter(limiter.name for limiter in limiters)
-    known = {name: count for name, count in named.items() if name is not LimiterName.UNKNOWN}
+    named = Counter(bottleneck.name for bottleneck in bottlenecks)
+    known = {name: count for name, count in named.items() if name is not BottleneckName.UNKNOWN}
     most = [name for name, count in known.items() if count == max(named.values())]
     if len(most) > 1:
         bursts = ", ".join(f"{known[name]} with {name}" for name in sorted(most))
         return UNKNOWN.model_copy(
             update={
-                "evidence": (f"the {len(limiters)} bursts have different bottlenecks: {bursts}",)
+                "evidence": (f"the {len(bottlenecks)} bursts have different bottlenecks: {bursts}",)
             }
         )
-    best = most[0] if most else LimiterName.UNKNOWN
+    best = most[0] if most else BottleneckName.UNKNOWN
     fullest = max(
-        (item for item in limiters if item.name is best), key=lambda item: len(item.evidence)
+        (item for item in bottlenecks if item.name is best), key=lambda item: len(item.evidence)
     )
-    if named[best] == len(limiters):
+    if named[best] == len(bottlenecks):
         return fullest
     others = ", ".join(f"{n} {name}" for name, n in sorted(named.items()) if name is not best)
-    bursts = f"{named[best]} of {len(limiters)} bursts have this bottleneck (others: {others})"
+    bursts = f"{named[best]} of {len(bottlenecks)} bursts have this bottleneck (others: {others})"
     return fullest.model_copy(update={"evidence": (*fullest.evidence, bursts)})
 
 
@@ -221,7 +221,7 @@ NEXT_RUNS: Final = (
 )
 
 
-def undecided(given: BottleneckInput, results: Sequence[Evidence]) -> Limiter:
+def undecided(given: BottleneckInput, results: Sequence[Evidence]) -> Bottleneck:
     """Return an unknown bottleneck.
 
     Args:
@@ -238,8 +238,8 @@ def undecided(given: BottleneckInput, results: Sequence[Evidence]) -> Limiter:
             "the place of the datagram loss (read the drop counter of the device, or run without "
             "it)"
         )
-    return Limiter(
-        name=LimiterName.UNKNOWN,
+    return Bottleneck(
+        name=BottleneckName.UNKNOWN,
         evidence=(*path_facts(given), *movement_facts(given)),
         not_known=tuple(dict.fromkeys(missing)),
         advice=next(row.advice for row in NEXT_RUNS if row.applies(given)),

@@ -8,9 +8,9 @@ from typing import Final
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.measure.formulas.headers import MSS_ASSUMED_BYTES
 from broadside.coordinator.core.summary import (
+    BottleneckName,
     DeviceSummary,
     FlowSummary,
-    LimiterName,
     PairSummary,
     Reconciliation,
     Units,
@@ -151,7 +151,7 @@ class Cause:
     """
 
     id: str
-    name: LimiterName
+    name: BottleneckName
     refuted_by: str
     advice: str
     evaluate: Callable[[BottleneckInput], Evidence]

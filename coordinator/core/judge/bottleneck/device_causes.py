@@ -27,7 +27,7 @@ from broadside.coordinator.core.judge.bottleneck.bottleneck_evidence import (
 )
 from broadside.coordinator.core.measure.formulas.headers import MSS_ASSUMED_BYTES
 from broadside.coordinator.core.measure.records.evidence import FirewallLedger
-from broadside.coordinator.core.summary import LimiterName, Reconciliation, Window
+from broadside.coordinator.core.summary import BottleneckName, Reconciliation, Window
 
 # Azure recommends to scale out at this value (SNAT utilisation metric).
 SNAT_FULL_RATIO: Final = 0.95
@@ -65,7 +65,7 @@ def _snat(given: BottleneckInput) -> Evidence:
 
 SNAT_PORTS: Final = Cause(
     id="snat-ports",
-    name=LimiterName.SNAT_PORTS,
+    name=BottleneckName.SNAT_PORTS,
     refuted_by="the same rate with fewer connections",
     advice="Give the firewall more public addresses, or use private addresses for the traffic",
     evaluate=_snat,
@@ -98,7 +98,7 @@ def _cpu(given: BottleneckInput) -> Evidence:
 
 DEVICE_CPU: Final = Cause(
     id="device-cpu",
-    name=LimiterName.FIREWALL,
+    name=BottleneckName.FIREWALL,
     refuted_by="the same rate with less work for the device (fewer rules, no inspection), or with "
     "a larger device",
     advice="Give the device more cores or units, or less work for each byte",
@@ -155,7 +155,7 @@ def _known_rate(given: BottleneckInput) -> Evidence:
 
 KNOWN_RATE: Final = Cause(
     id="device-known-rate",
-    name=LimiterName.FIREWALL,
+    name=BottleneckName.FIREWALL,
     refuted_by=_REFUTED,
     advice=_SCALE_OUT,
     evaluate=_known_rate,
@@ -247,7 +247,7 @@ def _drops_fact(given: BottleneckInput) -> str | None:
 
 OWN_QUEUE: Final = Cause(
     id="device-queue",
-    name=LimiterName.FIREWALL,
+    name=BottleneckName.FIREWALL,
     refuted_by=_REFUTED,
     advice=_SCALE_OUT,
     evaluate=_device_queue,
@@ -276,7 +276,7 @@ def _single_flow(given: BottleneckInput) -> Evidence:
 
 SINGLE_FLOW: Final = Cause(
     id="single-flow",
-    name=LimiterName.SINGLE_FLOW,
+    name=BottleneckName.SINGLE_FLOW,
     refuted_by="the same total rate with twice the streams per pair",
     advice="Use more streams per pair",
     evaluate=_single_flow,
@@ -298,7 +298,7 @@ def _one_unit(given: BottleneckInput) -> Evidence:
 
 ONE_UNIT: Final = Cause(
     id="one-unit",
-    name=LimiterName.ONE_UNIT,
+    name=BottleneckName.ONE_UNIT,
     refuted_by="the same streams with new source ports, if another unit is then slow",
     advice="Read the CPU and health of this unit. Use more streams per pair for an even spread",
     evaluate=_one_unit,

@@ -21,7 +21,7 @@ from broadside.coordinator.core.judge.bottleneck.bottleneck_evidence import (
     unknown,
 )
 from broadside.coordinator.core.measure.consistency_checks import CAP_CREDIT_S, CAP_RATIO
-from broadside.coordinator.core.summary import LimiterName, PairSummary
+from broadside.coordinator.core.summary import BottleneckName, PairSummary
 from broadside.exchange.engines import offered_bits_per_second, scaled
 from broadside.exchange.messages import Direction, Protocol, Side
 
@@ -64,7 +64,7 @@ def _offered(given: BottleneckInput) -> Evidence:
 
 OFFERED_LOAD: Final = Cause(
     id="offered-load",
-    name=LimiterName.OFFERED_LOAD,
+    name=BottleneckName.OFFERED_LOAD,
     refuted_by="the same rate when a higher rate is requested",
     advice="Raise the requested rate, or remove it",
     evaluate=_offered,
@@ -135,7 +135,7 @@ def _blind(
 def _nic_cause(side: Side) -> Cause:
     return Cause(
         id=f"{side}-nic",
-        name=LimiterName.CLIENT_NIC if side is Side.CLIENT else LimiterName.SERVER_NIC,
+        name=BottleneckName.CLIENT_NIC if side is Side.CLIENT else BottleneckName.SERVER_NIC,
         refuted_by="a higher rate from one pair than this NIC rate; then the declared rate is "
         "wrong",
         advice=f"Use larger {side} VMs, or more of them",
@@ -178,7 +178,7 @@ def cpu_use(pair: PairSummary, side: Side) -> float | None:
 def _cpu_cause(side: Side, advice: str) -> Cause:
     return Cause(
         id=f"{side}-cpu",
-        name=LimiterName.CLIENT_CPU if side is Side.CLIENT else LimiterName.SERVER_CPU,
+        name=BottleneckName.CLIENT_CPU if side is Side.CLIENT else BottleneckName.SERVER_CPU,
         refuted_by="the same rate with more cores or fewer streams",
         advice=advice,
         evaluate=partial(_cpu, side=side),
@@ -272,7 +272,7 @@ def _window_advice(given: BottleneckInput) -> str:
 
 WINDOW: Final = Cause(
     id="window",
-    name=LimiterName.WINDOW,
+    name=BottleneckName.WINDOW,
     refuted_by="the same rate with a larger window or more streams",
     advice="Set a larger window, or use more streams",
     evaluate=_window,

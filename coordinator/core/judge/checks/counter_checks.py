@@ -93,7 +93,7 @@ def _record_findings(inputs: RunInput) -> Iterator[Finding]:
             else _source_report(ledger.notes) or " The source gave no reason."
         ).strip()
         yield problem(
-            "ledger-absent",
+            "device-counter-missing",
             105,
             f"The device counter {promise.source} was promised at launch, but it returned no data. "
             f"{why}",
@@ -104,7 +104,7 @@ def _record_findings(inputs: RunInput) -> Iterator[Finding]:
         return
     if ledger.partial is not None:
         yield problem(
-            "ledger-partial",
+            "device-counter-partial",
             94,
             f"The device counter {ledger.source} returned incomplete data ({ledger.partial}). Its "
             "bytes are not used.",
@@ -121,7 +121,7 @@ def _record_findings(inputs: RunInput) -> Iterator[Finding]:
     if promise is not None and thin:
         worst = min(thin, key=lambda number: known[number])
         yield problem(
-            "ledger-thin",
+            "device-counter-sparse",
             93,
             f"Burst {worst}: the device counter {promise.source} covers "
             f"{formatting.ratio(known[worst], 1)} of the fleet's bytes; "
@@ -150,7 +150,7 @@ def _late_counter(plan: Plan, ledger: FirewallLedger) -> Iterator[Finding]:
     least_s = max(COUNTER_LEAD_S, ledger.grain_s)
     if len(ledger) and known_s + ledger.grain_s / 2 < least_s:
         yield problem(
-            "ledger-late",
+            "device-counter-late",
             91,
             f"The device counter {ledger.source} covers {formatting.number(known_s, 3)} s before "
             f"the first burst; {least_s:g} s are required. Other traffic that ended when the run "
@@ -240,7 +240,7 @@ def check_residual(inputs: BurstInput) -> Result:
         return _no_residual(inputs, counter)
     if counter.rejected_bins_count:
         return inconclusive(
-            "ledger-untrue",
+            "device-counter-invalid",
             89,
             f"{counter.rejected_bins_count} bins of the device counter {counter.source} have "
             "impossible values: negative, infinite, reversed or repeated.",
@@ -314,7 +314,7 @@ def _no_residual(inputs: BurstInput, counter: Reconciliation) -> Result:
             "bins, or leave time between bursts",
         )
     return inconclusive(
-        "ledger-empty",
+        "device-counter-empty",
         75,
         f"The device counter {counter.source} has no value for this burst.",
         _REPEAT,

@@ -139,7 +139,7 @@ def check_clocks(inputs: BurstInput) -> Result:
             FindingValue.share(steady_ratio),
         )
     return inconclusive(
-        "clocks-unread",
+        "clock-readings-missing",
         89,
         f"{formatting.ratio(confirmed_ratio, 1)} of the planned pair-seconds have clock readings "
         f"before and after the burst. A verdict needs {formatting.ratio(floor, 1)}. {unread_s} "
@@ -180,7 +180,7 @@ def _clock_note(*, shared: bool) -> Finding:
             "Nothing, unless times of this run are compared with logs of other hosts",
         )
     return note(
-        "clocks-own-word",
+        "clocks-self-reported",
         10,
         "Each clock error is known only from the host's own readings before and after the burst. "
         "The two ends of a pair confirm each other only to their clock errors plus "

@@ -124,7 +124,7 @@ RUN_CHECKS: Final[tuple[Check[RunInput], ...]] = (
         "counter-record",
         Stage.EVIDENCE,
         check_counter_record,
-        "ledger-absent ledger-late ledger-partial ledger-thin",
+        "device-counter-missing device-counter-late device-counter-partial device-counter-sparse",
     ),
     Check("metric-aggregation", Stage.EVIDENCE, check_metric_aggregation, "metric-aggregation"),
     Check(
@@ -148,7 +148,7 @@ BURST_CHECKS: Final[tuple[Check[BurstInput], ...]] = (
         "clocks",
         Stage.COVERAGE,
         check_clocks,
-        "clocks-unproven clocks-unread clocks-shared clocks-own-word",
+        "clocks-unproven clock-readings-missing clocks-shared clocks-self-reported",
     ),
     Check("thresholds", Stage.THRESHOLD, check_thresholds, _THRESHOLD_IDS),
     Check(
@@ -163,7 +163,7 @@ BURST_CHECKS: Final[tuple[Check[BurstInput], ...]] = (
         "residual",
         Stage.EVIDENCE,
         check_residual,
-        "lag-unknown ledger-empty ledger-untrue metric-declaration residual reconciled "
+        "lag-unknown device-counter-empty device-counter-invalid metric-declaration residual reconciled "
         "unseen-by-bytes",
     ),
     Check("device-fit", Stage.EVIDENCE, check_device_fit, "device-shape"),

@@ -40,10 +40,10 @@ from broadside.coordinator.core.metrics import (
 )
 from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.core.summary import (
+    BottleneckName,
     BurstSummary,
     Finding,
     FindingValue,
-    LimiterName,
     MeasuredFinding,
     State,
     Verdict,
@@ -148,21 +148,21 @@ def _below_limit(
         step = missing_pairs_step(inputs.burst)
         sentence = f"{comparison}. But {reason}.{missing_pairs(inputs.burst)}"
         return inconclusive("target-open", 85, sentence, step, value)
-    step = inputs.burst.limiter_details.advice or (
+    step = inputs.burst.bottleneck_details.advice or (
         "Find the bottleneck: check NICs, CPUs, TCP windows and the telemetry of the firewall"
     )
-    sentence = f"{comparison}. {_bottleneck_text(inputs.burst.limiter)}".rstrip()
+    sentence = f"{comparison}. {_bottleneck_text(inputs.burst.bottleneck)}".rstrip()
     missed = problem("target-missed", 100, sentence, step, value)
     return Result(Verdict.FAIL, (missed,))
 
 
-def _bottleneck_text(limiter: LimiterName) -> str:
+def _bottleneck_text(bottleneck: BottleneckName) -> str:
     """Return the bottleneck as a sentence, and whether it is in the device under test."""
-    if limiter is LimiterName.UNKNOWN:
+    if bottleneck is BottleneckName.UNKNOWN:
         return "The bottleneck is unknown."
-    if limiter in (LimiterName.FIREWALL, LimiterName.SNAT_PORTS, LimiterName.ONE_UNIT):
-        return f"The bottleneck is in the device under test: {limiter.label}."
-    return f"The bottleneck is {limiter.label}, so this is not the limit of the device."
+    if bottleneck in (BottleneckName.FIREWALL, BottleneckName.SNAT_PORTS, BottleneckName.ONE_UNIT):
+        return f"The bottleneck is in the device under test: {bottleneck.label}."
+    return f"The bottleneck is {bottleneck.label}, so this is not the limit of the device."
 
 
 def _open_reason(inputs: BurstInput, fleet: "Interval", limit: float) -> str | None:

@@ -486,7 +486,7 @@ def witness_findings(
         more = f"; and {len(issues) - 3} more" if len(issues) > 3 else ""
         devices = ", ".join(dict.fromkeys(issue.device for issue in issues))
         yield item.severity(
-            id=f"witness-{kind}",
+            id=f"telemetry-{kind}",
             weight=item.weight,
             sentence=f"{devices} {item.text}: {reported}{more}.",
             next_step=item.next_step,

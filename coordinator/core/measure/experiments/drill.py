@@ -132,7 +132,7 @@ class DrillResult(Message):
     opened_again_count: int | None = None
     # From the end of the outage until the payload was back.
     tcp_s: float | None = None
-    course: RateCurve | None = None
+    rate_curve: RateCurve | None = None
 
     @property
     def back_after_s(self) -> float | None:
@@ -217,7 +217,7 @@ def analyze_drill(event: ExecutedEvent, burst: DrillRecords) -> DrillResult:
             if back_s is not None and results and all(item.over for item in results)
             else None
         ),
-        course=_rate_curve(burst, at_s),
+        rate_curve=_rate_curve(burst, at_s),
     )
 
 

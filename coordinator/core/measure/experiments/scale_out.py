@@ -151,7 +151,7 @@ class ScaleOut(Message):
     seen_unit_bits_per_second: float | None = None
     seen_unit_half_width_bits_per_second: float | None = None
     new_units: tuple[NewUnit, ...] = ()
-    course: RateCurve | None = None
+    rate_curve: RateCurve | None = None
 
     def units_for(self, bits_per_second: float, units_count: float | None) -> int | None:
         """Return how many units are needed to carry a rate.
@@ -284,7 +284,7 @@ def find_scale_out(phases: Sequence[LoadPhase]) -> ScaleOut:
     over = next((phase for phase in up if not phase.carries(phase.level(at_end=False))), None)
     down = [phase for phase in phases if phase.downward]
     reported = {
-        "course": _rate_curve(phases),
+        "rate_curve": _rate_curve(phases),
         "scale_in": _scale_in(down) if down else None,
         **_seen_units(up, over),
     }

@@ -135,7 +135,7 @@ class BurstEvidence:
         burst: Planned burst.
         pairs: Pairs with their seconds, or without them when ``unpack`` is set.
         unpack: Function to call to add the seconds.
-        strays: Tests from other users on this burst's endpoints.
+        foreign_tests: Tests from other users on this burst's endpoints.
         foreign_rows: Rows that name another agent than their writer.
         start_known: False if the planned start was computed from recorded starts.
         cancelled_at: When the run was cancelled.
@@ -145,7 +145,7 @@ class BurstEvidence:
     burst: Burst
     pairs: tuple[PairEvidence, ...]
     unpack: Unpack | None = None
-    strays: tuple["ForeignTest", ...] = ()
+    foreign_tests: tuple["ForeignTest", ...] = ()
     foreign_rows: tuple[ForeignRow, ...] = ()
     start_known: bool = True
     cancelled_at: datetime | None = None

@@ -52,7 +52,7 @@ class Join:
 
     records: Mapping[int, ServerRecord]
     joined_by: Mapping[int, MatchMethod]
-    strays: tuple[ServerRecord, ...] = field(default=())
+    foreign_tests: tuple[ServerRecord, ...] = field(default=())
 
 
 def join_tests(
@@ -62,7 +62,7 @@ def join_tests(
     reports: Mapping[int, JobReport],
     tests: Sequence[ServerRecord],
 ) -> Join:
-    """Match server-side tests to pairs, and return all other tests as strays.
+    """Match server-side tests to pairs, and return all other tests as foreign_tests.
 
     A test can only belong to a pair if it was recorded by the planned agent. Tests are matched in
     two steps:
@@ -169,8 +169,8 @@ class _Joining:
                 records[pair.index] = results[0] if len(results) == 1 else summed(results)
             else:
                 self._joined_by.pop(pair.index, None)
-        strays = tuple(self._free.values())
-        return Join(records=records, joined_by=self._joined_by, strays=strays)
+        foreign_tests = tuple(self._free.values())
+        return Join(records=records, joined_by=self._joined_by, foreign_tests=foreign_tests)
 
     def _take(self, pair: Pair, key: _Key, how: MatchMethod) -> None:
         record = self._free.pop(key)
@@ -247,18 +247,18 @@ def is_unsent(report: JobReport | None) -> bool:
 
 
 def foreign_tests_during(
-    burst: Burst, pairs: Sequence[Pair], strays: Sequence[ServerRecord]
+    burst: Burst, pairs: Sequence[Pair], foreign_tests: Sequence[ServerRecord]
 ) -> tuple[ForeignTest, ...]:
     """Return stray tests that ran on a pair's endpoint during the burst.
 
     Args:
         burst: The burst to check.
         pairs: Its planned pairs.
-        strays: Tests that belong to no pair.
+        foreign_tests: Tests that belong to no pair.
     """
     owners = _owners(pairs)
     results = []
-    for record in strays:
+    for record in foreign_tests:
         test = record.test
         place = _place(test)
         begun_at = test.first_data_at or test.started_at

@@ -21,7 +21,7 @@ from tests.unit.coordinator.stored_run import store_run
     ("verb", "given"),
     [
         ("status", {}),
-        ("course", {}),
+        ("trends", {}),
         ("summary", {}),
         ("recomputed", {}),
         ("bursts", {"limit": 1}),

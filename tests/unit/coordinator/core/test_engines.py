@@ -214,7 +214,7 @@ def test_sums_server_tests_of_several_processes(cookies: tuple[str | None, ...])
     engine = EngineReport(engine="iperf3", cookie=cookies[0], processes=reported)
     join = join_tests(BURST, [PAIR], {}, {0: report(0, engine)}, tests)
     record = join.records[0]
-    assert join.strays == ()
+    assert join.foreign_tests == ()
     assert join.joined_by[0] in (MatchMethod.COOKIE, MatchMethod.ENDPOINT)
     (track,) = record.tracks
     assert isinstance(track.transferred_bytes, np.ndarray)

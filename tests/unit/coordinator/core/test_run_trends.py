@@ -7,7 +7,7 @@ import pytest
 
 from broadside.coordinator.core.run_trends import (
     bursts_of,
-    course,
+    compute_run_trends,
     describe,
     in_a_row,
     trend,
@@ -15,10 +15,10 @@ from broadside.coordinator.core.run_trends import (
 )
 from broadside.coordinator.core.summary import (
     Availability,
-    BurstCourse,
-    Course,
+    BurstTrendValues,
     Disruption,
     DisruptionKind,
+    RunTrends,
     Trend,
 )
 from tests.unit.coordinator.core.records import disruption
@@ -38,8 +38,8 @@ def broken(
     return disruption(kind, start_at, length_s, pair, burst_index=burst_index, causes=(cause,))
 
 
-def burst(index: int, *events: Disruption) -> BurstCourse:
-    return BurstCourse(
+def burst(index: int, *events: Disruption) -> BurstTrendValues:
+    return BurstTrendValues(
         index=index,
         planned_start_at=NOW + timedelta(seconds=10 * index),
         disruptions=events,
@@ -55,7 +55,7 @@ def test_merges_absences_of_one_pair_in_consecutive_bursts() -> None:
         burst(8),
         burst(9, broken(9), broken(9, cause="refused")),
     ]
-    result = course(bursts)
+    result = compute_run_trends(bursts)
     assert [(d.kind, bursts_of(d), d.duration_s) for d in result.disruptions] == [
         (DisruptionKind.CUT, "3", 3.0),
         (ABSENT, "4 to 8", 25.0),
@@ -71,7 +71,7 @@ def test_merges_absences_of_one_pair_in_consecutive_bursts() -> None:
 
 def test_trends_do_not_depend_on_burst_order() -> None:
     bursts = [burst(index, broken(index)) for index in (0, 1, 3)]
-    lines = {course(order).model_dump_json() for order in permutations(bursts)}
+    lines = {compute_run_trends(order).model_dump_json() for order in permutations(bursts)}
     assert len(lines) == 1
 
 
@@ -110,7 +110,7 @@ def test_mirrored_values_mirror_the_trend_interval(count: int) -> None:
 
 
 def _findings(silent: int = 0, **fields: object) -> list[tuple[str, float, str]]:
-    result = Course.model_validate(fields)
+    result = RunTrends.model_validate(fields)
     return [
         (item.id, item.weight, item.sentence)
         for item in trend_findings(result, silent_controls_count=silent)
@@ -212,7 +212,7 @@ def test_trend_needs_four_bursts_a_positive_median_and_a_time_span() -> None:
 
 def test_run_trends_contain_metrics_and_availability() -> None:
     parts = [
-        BurstCourse(
+        BurstTrendValues(
             index=index,
             planned_start_at=NOW + timedelta(hours=index),
             received_bits_per_second=100.0 + index,
@@ -223,9 +223,9 @@ def test_run_trends_contain_metrics_and_availability() -> None:
         )
         for index in range(4)
     ]
-    result = course(reversed(parts))
+    result = compute_run_trends(reversed(parts))
     assert (result.bursts_count, result.disruptions_count) == (4, 8)
     assert [item.name for item in result.trends] == ["received", "rtt", "retransmits"]
     assert [item.percent_per_hour > 0 for item in result.trends] == [True, False, False]
     assert result.availability == Availability.of(40, 36, 4, None)
-    assert course([]).availability is None
+    assert compute_run_trends([]).availability is None

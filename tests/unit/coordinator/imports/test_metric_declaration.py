@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from broadside.coordinator.core.summary import Finding, LimiterName, RunSummary, Verdict
+from broadside.coordinator.core.summary import BottleneckName, Finding, RunSummary, Verdict
 from broadside.coordinator.imports import BadFile
 from broadside.coordinator.imports.import_requests import MetricPoint, OriginalTable
 from broadside.coordinator.imports.metric_csv import read_declared_metric, throughput_ledger
@@ -152,7 +152,7 @@ def test_wrong_declaration_is_reported_without_other_findings(
     assert finding.next_step is not None
     assert fix in finding.next_step
     assert summary.firewall_bits_per_second is None
-    assert summary.limiter is not LimiterName.FIREWALL
+    assert summary.bottleneck is not BottleneckName.FIREWALL
     for name in ("bypass", "duplicate-counting", "slow-stretch-device", "device-unproven"):
         assert finding_by_id(summary, name) is None
 

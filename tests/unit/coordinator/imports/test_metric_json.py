@@ -81,7 +81,7 @@ def test_azure_throughput_is_preferred_and_the_others_are_named() -> None:
     ]
     found = parse({"value": metrics})
     assert numbers(found) == [1, 2]
-    assert [note.id for note in found.notes] == ["metrics-unread"]
+    assert [note.id for note in found.notes] == ["metrics-ignored"]
     assert "not read: DataProcessed, FirewallHealth" in found.notes[0].sentence
 
 

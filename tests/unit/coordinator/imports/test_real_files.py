@@ -306,7 +306,7 @@ def test_partial_metric_is_no_proof(tmp_path: Path) -> None:
     imported = document(tmp_path, lambda part: None)
     fields = read_metric(FORMS / "prometheus-total-partial.json")
     summary = made(imported.model_copy(update=fields))
-    assert "ledger-partial" in {finding.id for finding in summary.findings}
+    assert "device-counter-partial" in {finding.id for finding in summary.findings}
     assert summary.verdict is Verdict.INCONCLUSIVE
 
 

@@ -73,8 +73,8 @@ def test_skips_type_columns_unknown_columns_and_other_tests() -> None:
     assert result.rtt_mean_s == pytest.approx(0.066492)
     assert table.skipped_rows == {"vegeta": 1, "other": 1, "ethr": 1, "summary or title": 1}
     notes = {note.id: note.sentence for note in table.notes}
-    assert "colour" in notes["columns-unread"]
-    assert "1 vegeta" in notes["rows-set-apart"]
+    assert "colour" in notes["columns-ignored"]
+    assert "1 vegeta" in notes["rows-skipped"]
 
 
 def test_converts_durations_in_minutes_of_later_clients() -> None:

@@ -139,7 +139,7 @@ def drilled() -> Study:
         flows=(dip,),
         sessions_count=8,
         tcp_s=3.5,
-        course=rate_curve(at.timestamp() - 30, rates),
+        rate_curve=rate_curve(at.timestamp() - 30, rates),
     )
     return closed_up(Drill(), result, result.event)
 

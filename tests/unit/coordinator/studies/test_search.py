@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broadside.coordinator.core.run_spec import RunSpec
-from broadside.coordinator.core.summary import LimiterName
+from broadside.coordinator.core.summary import BottleneckName
 from broadside.coordinator.studies.conclude import conclude
 from broadside.coordinator.studies.search import loss_ratio, search_answer
 from broadside.coordinator.studies.study import Search, StudySpec, TrialResult, Why
@@ -139,8 +139,8 @@ def test_unmeasured_rate_is_not_reported_as_failed(
         return result.model_copy(update=broken) if offered > 98e9 else result
 
     text = conclude(study, run_search(question, device))
-    assert text.found is not None and text.found.lowest_failing_why is why
-    assert f"; {text.found.lowest_failing_bits_per_second / 1e9:.4g} Gbit/s {phrase}" in (  # type: ignore[operator]
+    assert text.search_result is not None and text.search_result.lowest_failing_why is why
+    assert f"; {text.search_result.lowest_failing_bits_per_second / 1e9:.4g} Gbit/s {phrase}" in (  # type: ignore[operator]
         text.sentence
     )
 
@@ -166,7 +166,7 @@ def sending(
     paced_ratio: float = 1.0,
     most_bits_per_second: float = 1e12,
     udp: bool = False,
-    limiter: LimiterName = LimiterName.UNKNOWN,
+    bottleneck: BottleneckName = BottleneckName.UNKNOWN,
 ) -> Device:
     """Return a device with a cap. The senders have a maximum rate and inexact pacing."""
 
@@ -181,7 +181,7 @@ def sending(
             loss_ratio=lost if udp else None,
             retransmit_ratio=None if udp else 0.02 * (lost > 0),
             completeness_ratio=1.0,
-            limiter=limiter,
+            bottleneck=bottleneck,
         )
 
     return measure
@@ -233,13 +233,13 @@ def test_zero_loss_is_unknown_without_datagram_counts() -> None:
 @pytest.mark.parametrize("spec", [SPEC, UDP], ids=["tcp", "udp"])
 def test_sender_limit_is_reported_as_generator_limit(spec: RunSpec) -> None:
     device = sending(
-        1e12, most_bits_per_second=40e9, udp=spec is UDP, limiter=LimiterName.CLIENT_CPU
+        1e12, most_bits_per_second=40e9, udp=spec is UDP, bottleneck=BottleneckName.CLIENT_CPU
     )
     study = StudySpec(name="s", question=QUESTION, spec=spec)
     text = conclude(study, run_search(QUESTION, device, spec))
-    assert text.found is not None
-    assert text.found.lowest_failing_why is Why.GENERATOR
-    assert text.found.highest_sent_bits_per_second == pytest.approx(40e9, rel=0.03)
+    assert text.search_result is not None
+    assert text.search_result.lowest_failing_why is Why.GENERATOR
+    assert text.search_result.highest_sent_bits_per_second == pytest.approx(40e9, rel=0.03)
     assert "the generator was the limit, not the device" in text.sentence
 
 
@@ -252,7 +252,7 @@ def test_tcp_shortfall_is_a_limit_of_the_device() -> None:
 
 def test_host_cpu_is_not_the_limit_with_path_loss() -> None:
     """When the sender is limited by the CPU, it does not have to retransmit."""
-    device = sending(40e9, limiter=LimiterName.CLIENT_CPU)
+    device = sending(40e9, bottleneck=BottleneckName.CLIENT_CPU)
 
     def dropping(offered: float, index: int) -> TrialResult:
         result = device(offered, index)

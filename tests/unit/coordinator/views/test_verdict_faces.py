@@ -61,10 +61,10 @@ CASES: Mapping[str, tuple[Verdict, str]] = {
     "device disagrees": (Verdict.INCONCLUSIVE, "residual"),
     "clock": (Verdict.INCONCLUSIVE, "clocks-unproven"),
     "aborted": (Verdict.INCONCLUSIVE, "run-aborted"),
-    "device counter lost": (Verdict.INCONCLUSIVE, "ledger-absent"),
+    "device counter lost": (Verdict.INCONCLUSIVE, "device-counter-missing"),
     "generator bottleneck": (Verdict.FAIL, "target-missed"),
     "no target": (Verdict.MEASURED, "no-target"),
-    "device counter unreadable": (Verdict.INCONCLUSIVE, "ledger-absent"),
+    "device counter unreadable": (Verdict.INCONCLUSIVE, "device-counter-missing"),
     "stopped by guard": (Verdict.INCONCLUSIVE, "stopped-by-guard"),
 }
 
@@ -327,7 +327,7 @@ def test_first_ids_are_those_of_the_decision_table() -> None:
     stages = {Stage.SEAL: FIRST_IDS[1], Stage.COVERAGE: FIRST_IDS[2]}
     of_checks = [(check.stage, check.findings) for check in RUN_CHECKS]
     of_checks += [(check.stage, check.findings) for check in BURST_CHECKS]
-    notes = {"clocks-shared", "clocks-own-word"}
+    notes = {"clocks-shared", "clocks-self-reported"}
     for stage, ids in stages.items():
         found = {name for of, names in of_checks if of is stage for name in names.split()}
         assert set(ids.split()) == found - notes
@@ -363,7 +363,7 @@ def test_every_repeated_finding_says_in_how_many_bursts(case: str) -> None:
         assert f" {len(same)} of {total} bursts have this finding" in finding.sentence
         assert re.match(r"Burst \d+: ", finding.sentence)
         numbers = {re.sub(r"pair-\d+", "", f.sentence) for f in same}
-        if len(numbers) > 1 and not finding.id.startswith("limiter-"):
+        if len(numbers) > 1 and not finding.id.startswith("bottleneck-"):
             assert re.search(
                 r" bursts have this finding: (each .+|.+ to .+, \w+ in burst \d+)\.$",
                 finding.sentence,
@@ -383,12 +383,16 @@ def test_note_does_not_decide_an_inconclusive_verdict() -> None:
 
     listed = (
         finding("fleet-alone", "note", 104),
-        finding("ledger-absent", "problem", 105),
+        finding("device-counter-missing", "problem", 105),
         finding("below-floor", "problem", 95),
     )
     explained = explain_findings(Verdict.INCONCLUSIVE, listed)
     # Coverage is decided before all other evidence, see the decision table.
-    assert [f.id for f in explained.findings] == ["below-floor", "ledger-absent", "fleet-alone"]
+    assert [f.id for f in explained.findings] == [
+        "below-floor",
+        "device-counter-missing",
+        "fleet-alone",
+    ]
 
 
 def table_of_faces() -> str:

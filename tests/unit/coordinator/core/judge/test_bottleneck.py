@@ -11,11 +11,11 @@ from broadside.coordinator.core.judge.bottleneck import (
 from broadside.coordinator.core.summary import (
     UNKNOWN,
     Basis,
+    Bottleneck,
+    BottleneckName,
     DeviceFigure,
     DeviceSummary,
     FlowSummary,
-    Limiter,
-    LimiterName,
     PairSummary,
     State,
 )
@@ -49,7 +49,7 @@ def bottleneck_of(
     pair: float = 1e9,
     devices: Sequence[DeviceSummary] = (),
     crosses: bool = True,
-) -> Limiter:
+) -> Bottleneck:
     """Return the bottleneck for four equal pairs at 10 ms RTT."""
     pairs = pairs_of(
         4,
@@ -108,14 +108,18 @@ def test_device_with_full_cpu_is_the_bottleneck(
     devices: Sequence[DeviceSummary], evidence: list[str]
 ) -> None:
     free: dict[str, Any] = {"client_nic": 0.2, "server_nic": 0.2, "devices": devices}
-    limiter = bottleneck_of(Traffic(), **free)
-    assert limiter.name is LimiterName.FIREWALL
-    assert list(limiter.evidence) == evidence
+    bottleneck = bottleneck_of(Traffic(), **free)
+    assert bottleneck.name is BottleneckName.FIREWALL
+    assert list(bottleneck.evidence) == evidence
     # A full NIC has precedence, and the device cannot limit traffic that bypasses it.
-    assert bottleneck_of(Traffic(), **{**free, "client_nic": 0.99}).name is LimiterName.CLIENT_NIC
-    assert bottleneck_of(Traffic(), **free, crosses=False).name is not LimiterName.FIREWALL
+    assert (
+        bottleneck_of(Traffic(), **{**free, "client_nic": 0.99}).name is BottleneckName.CLIENT_NIC
+    )
+    assert bottleneck_of(Traffic(), **free, crosses=False).name is not BottleneckName.FIREWALL
     roomy = [device("fw-a", 0.5)]
-    assert bottleneck_of(Traffic(), **{**free, "devices": roomy}).name is not LimiterName.FIREWALL
+    assert (
+        bottleneck_of(Traffic(), **{**free, "devices": roomy}).name is not BottleneckName.FIREWALL
+    )
 
 
 @pytest.mark.parametrize(
@@ -136,16 +140,16 @@ def test_free_nic_of_receiver_is_no_evidence_for_the_firewall(
     direction: Direction, client_nic: float | None, server_nic: float | None, firewall: bool
 ) -> None:
     traffic = Traffic(direction=direction)
-    limiter = bottleneck_of(traffic, client_nic=client_nic, server_nic=server_nic, pushed=True)
-    assert (limiter.name is LimiterName.FIREWALL) == firewall
+    bottleneck = bottleneck_of(traffic, client_nic=client_nic, server_nic=server_nic, pushed=True)
+    assert (bottleneck.name is BottleneckName.FIREWALL) == firewall
 
 
 def test_equal_streams_need_documented_limit_for_single_flow() -> None:
     down = Traffic(direction=Direction.REVERSE, streams_count=1)
     alone = bottleneck_of(down, client_nic=0.03, server_nic=0.5)
-    assert alone.name is LimiterName.UNKNOWN
+    assert alone.name is BottleneckName.UNKNOWN
     assert "another VM size" in (alone.advice or "")
-    assert bottleneck_of(down, client_nic=0.03, server_nic=0.96).name is LimiterName.SERVER_NIC
+    assert bottleneck_of(down, client_nic=0.03, server_nic=0.96).name is BottleneckName.SERVER_NIC
 
 
 @pytest.mark.parametrize("pair", [0.8e9, 1.6e9])
@@ -154,15 +158,15 @@ def test_directions_have_separate_windows(pair: float) -> None:
     traffic = Traffic(
         direction=Direction.BIDIRECTIONAL, streams_count=4, window_bytes=1_250_000 // 4
     )
-    limiter = bottleneck_of(traffic, client_nic=0.1, server_nic=0.1, pair=pair)
-    assert (limiter.name is LimiterName.WINDOW) == (pair > 1e9)
+    bottleneck = bottleneck_of(traffic, client_nic=0.1, server_nic=0.1, pair=pair)
+    assert (bottleneck.name is BottleneckName.WINDOW) == (pair > 1e9)
 
 
 def test_advised_window_uses_nic_of_the_sender() -> None:
     traffic = Traffic(direction=Direction.REVERSE, streams_count=4, window_bytes=312_500)
-    limiter = bottleneck_of(traffic, client_nic=0.01, server_nic=0.5)
-    assert limiter.name is LimiterName.WINDOW
-    assert "2 Gbit/s" in (limiter.advice or "")
+    bottleneck = bottleneck_of(traffic, client_nic=0.01, server_nic=0.5)
+    assert bottleneck.name is BottleneckName.WINDOW
+    assert "2 Gbit/s" in (bottleneck.advice or "")
 
 
 # Three seconds at 118.8 Mbit/s, in segments of 1448 bytes.
@@ -182,7 +186,7 @@ def sessions(
     mss_bytes: int | None = 1448,
     share_movement: float | None = None,
     devices: Sequence[DeviceSummary] = (),
-) -> Limiter:
+) -> Bottleneck:
     """Return the bottleneck for sessions with full 128 KiB windows at 20 ms and free NICs."""
     traffic = Traffic(streams_count=streams, window_bytes=window_bytes)
     summaries = pairs_of(
@@ -218,38 +222,38 @@ def sessions(
 @pytest.mark.parametrize("pairs", [1, 4])
 @pytest.mark.parametrize("retransmits", [0, 1, 2])
 def test_few_drops_leave_the_window_as_bottleneck(retransmits: int, pairs: int) -> None:
-    limiter = sessions(retransmits, pairs=pairs)
-    assert limiter.name is LimiterName.WINDOW
-    assert ("and no drops" in limiter.evidence[0]) == (retransmits == 0)
-    assert ("too few" in limiter.evidence[0]) == (retransmits > 0)
+    bottleneck = sessions(retransmits, pairs=pairs)
+    assert bottleneck.name is BottleneckName.WINDOW
+    assert ("and no drops" in bottleneck.evidence[0]) == (retransmits == 0)
+    assert ("too few" in bottleneck.evidence[0]) == (retransmits > 0)
 
 
 def test_limiting_drops_leave_the_bottleneck_unknown() -> None:
     """The rate 1.22 MSS / (RTT sqrt(p)) is 59.4 Mbit/s for p = 0.00013."""
-    assert sessions(60, pairs=4).name is LimiterName.UNKNOWN
-    assert sessions(60, pairs=4, mss_bytes=8948).name is LimiterName.WINDOW
-    assert sessions(60, pairs=4, mss_bytes=None).name is LimiterName.UNKNOWN
+    assert sessions(60, pairs=4).name is BottleneckName.UNKNOWN
+    assert sessions(60, pairs=4, mss_bytes=8948).name is BottleneckName.WINDOW
+    assert sessions(60, pairs=4, mss_bytes=None).name is BottleneckName.UNKNOWN
 
 
 def test_reports_unknown_packet_loss() -> None:
-    limiter = sessions(None)
-    assert limiter.name is LimiterName.WINDOW
-    assert "its packet loss is unknown" in limiter.evidence[0]
+    bottleneck = sessions(None)
+    assert bottleneck.name is BottleneckName.WINDOW
+    assert "its packet loss is unknown" in bottleneck.evidence[0]
 
 
 @pytest.mark.parametrize(
     ("rate", "streams", "rtt_s", "baseline_s", "ratio", "name"),
     # These values were measured in the lab.
     [
-        (404.4e6, 8, 0.0256, 0.0207, 2e-5, LimiterName.WINDOW),
-        (407.0e6, 16, 0.0488, 0.0314, 6.8e-4, LimiterName.UNKNOWN),
-        (419.9e6, 16, 0.0449, 0.0310, 1.66e-3, LimiterName.UNKNOWN),
+        (404.4e6, 8, 0.0256, 0.0207, 2e-5, BottleneckName.WINDOW),
+        (407.0e6, 16, 0.0488, 0.0314, 6.8e-4, BottleneckName.UNKNOWN),
+        (419.9e6, 16, 0.0449, 0.0310, 1.66e-3, BottleneckName.UNKNOWN),
     ],
 )
 def test_one_pair_is_no_evidence_for_a_shared_device(
-    rate: float, streams: int, rtt_s: float, baseline_s: float, ratio: float, name: LimiterName
+    rate: float, streams: int, rtt_s: float, baseline_s: float, ratio: float, name: BottleneckName
 ) -> None:
-    limiter = sessions(
+    bottleneck = sessions(
         20,
         rate=rate,
         streams=streams,
@@ -257,36 +261,36 @@ def test_one_pair_is_no_evidence_for_a_shared_device(
         baseline_s=baseline_s,
         retransmit_ratio=ratio,
     )
-    assert limiter.name is name
+    assert bottleneck.name is name
 
 
 def test_queue_with_full_windows_needs_evidence_of_its_place() -> None:
-    limiter = sessions(60, pairs=4, rtt_s=0.05)
-    assert limiter.name is LimiterName.UNKNOWN
-    assert any("share one limit" in finding for finding in limiter.not_known)
+    bottleneck = sessions(60, pairs=4, rtt_s=0.05)
+    assert bottleneck.name is BottleneckName.UNKNOWN
+    assert any("share one limit" in finding for finding in bottleneck.not_known)
     traded = sessions(60, pairs=4, rtt_s=0.05, share_movement=0.05)
     # The shared limit can be on any link.
-    assert traded.name is LimiterName.UNKNOWN
+    assert traded.name is BottleneckName.UNKNOWN
     assert "device.path=bypass" in (traded.advice or "")
     located = sessions(
         60, pairs=4, rtt_s=0.05, share_movement=0.05, devices=[device_with_pings(0.03)]
     )
-    assert located.name is LimiterName.FIREWALL
+    assert located.name is BottleneckName.FIREWALL
     assert any("the path has a queue" in finding for finding in located.evidence)
     assert any("pings to fw take" in finding for finding in located.evidence)
 
 
 def test_shared_device_limit_takes_precedence_over_full_windows() -> None:
-    limiter = sessions(
+    bottleneck = sessions(
         60, pairs=4, rtt_s=0.05, share_movement=0.05, devices=[device_with_pings(0.03)]
     )
-    assert limiter.name is LimiterName.FIREWALL
+    assert bottleneck.name is BottleneckName.FIREWALL
 
 
 def test_one_retransmission_is_no_packet_loss() -> None:
     """If no window size is requested, only drops can limit the window."""
-    assert sessions(1, window_bytes=None, pairs=4).name is LimiterName.WINDOW
-    assert sessions(40, window_bytes=None, pairs=4).name is LimiterName.UNKNOWN
+    assert sessions(1, window_bytes=None, pairs=4).name is BottleneckName.WINDOW
+    assert sessions(40, window_bytes=None, pairs=4).name is BottleneckName.UNKNOWN
 
 
 def burst(
@@ -299,7 +303,7 @@ def burst(
     servers: int = 4,
     rooms: bool = True,
     drops: tuple[float, float | None] | None = (200.0, 0.0),
-) -> Limiter:
+) -> Bottleneck:
     """Return the bottleneck for pairs with 30 Gbit/s in total and drops on the path."""
     free = {"server_cpu_ratio": 0.2, "server_core_ratio": 0.3, "server_nic_ratio": 0.0}
     summaries = [
@@ -336,34 +340,34 @@ def burst(
 
 
 def test_firewall_needs_shared_limit_or_documented_rate() -> None:
-    assert burst().name is LimiterName.FIREWALL
+    assert burst().name is BottleneckName.FIREWALL
     for movement, cov in ((1.0, 0.1), (7.0, 0.01), (None, 0.1), (0.05, 0.001)):
-        assert burst(movement=movement, cov=cov).name is LimiterName.UNKNOWN
+        assert burst(movement=movement, cov=cov).name is BottleneckName.UNKNOWN
         reported = burst(movement=movement, cov=cov, sku="standard")
-        assert reported.name is LimiterName.FIREWALL
+        assert reported.name is BottleneckName.FIREWALL
         assert any("standard is 30 Gbit/s" in finding for finding in reported.evidence)
-    assert burst(movement=1.0, sku="standard", ledger_cov=0.08).name is LimiterName.UNKNOWN
-    assert burst(movement=1.0, sku="premium").name is LimiterName.UNKNOWN
+    assert burst(movement=1.0, sku="standard", ledger_cov=0.08).name is BottleneckName.UNKNOWN
+    assert burst(movement=1.0, sku="premium").name is BottleneckName.UNKNOWN
 
 
 def test_one_pair_names_firewall_only_by_documented_rate() -> None:
-    assert burst(pairs=1, movement=None).name is LimiterName.UNKNOWN
-    assert burst(pairs=1, movement=None, sku="standard").name is LimiterName.FIREWALL
+    assert burst(pairs=1, movement=None).name is BottleneckName.UNKNOWN
+    assert burst(pairs=1, movement=None, sku="standard").name is BottleneckName.FIREWALL
 
 
 def test_shared_host_with_unknown_capacity_is_ambiguous() -> None:
-    assert burst(servers=1).name is LimiterName.FIREWALL
+    assert burst(servers=1).name is BottleneckName.FIREWALL
     blind = burst(servers=1, rooms=False)
-    assert blind.name is LimiterName.UNKNOWN
+    assert blind.name is BottleneckName.UNKNOWN
     assert any("server-0, which has several pairs" in finding for finding in blind.not_known)
-    assert burst(servers=4, rooms=False).name is LimiterName.FIREWALL
+    assert burst(servers=4, rooms=False).name is BottleneckName.FIREWALL
 
 
 def test_equal_pair_rates_are_no_evidence_for_the_firewall() -> None:
     """Each client has a policer, so the rates are constant. The NIC limits are not known."""
-    limiter = burst(movement=7.0, cov=0.01)
-    assert any("as if each pair has its own limit" in fact for fact in limiter.evidence)
-    finding = limiter.finding()
+    bottleneck = burst(movement=7.0, cov=0.01)
+    assert any("as if each pair has its own limit" in fact for fact in bottleneck.evidence)
+    finding = bottleneck.finding()
     assert "NIC rate of the clients of 4 of 4 pairs" in finding.sentence
     assert "another VM size" in (finding.next_step or "")
 
@@ -381,12 +385,12 @@ def test_run_bottleneck_is_that_of_most_bursts() -> None:
     named = burst()
     assert common_bottleneck([]) == UNKNOWN
     assert common_bottleneck([named, named]) == named
-    assert common_bottleneck([named, UNKNOWN]).name is LimiterName.FIREWALL
-    assert common_bottleneck([named, UNKNOWN, UNKNOWN]).name is LimiterName.UNKNOWN
+    assert common_bottleneck([named, UNKNOWN]).name is BottleneckName.FIREWALL
+    assert common_bottleneck([named, UNKNOWN, UNKNOWN]).name is BottleneckName.UNKNOWN
     assert "2 of 3 bursts" in common_bottleneck([named, named, UNKNOWN]).evidence[-1]
-    other = Limiter(name=LimiterName.CLIENT_NIC)
+    other = Bottleneck(name=BottleneckName.CLIENT_NIC)
     torn = common_bottleneck([named, other])
-    assert torn.name is LimiterName.UNKNOWN
+    assert torn.name is BottleneckName.UNKNOWN
     assert torn.evidence == (
         "the 2 bursts have different bottlenecks: 1 with client-nic, 1 with firewall",
     )
@@ -397,7 +401,7 @@ def test_run_bottleneck_is_that_of_most_bursts() -> None:
 
 def slow_nics(
     *, movement: float | None, queued: float | None, down: bool = False, idle_s: float = 0.001
-) -> Limiter:
+) -> Bottleneck:
     """Return the bottleneck for four pairs that use 10 % of their NIC limit."""
     side = "server" if down else "client"
     pairs = pairs_of(
@@ -424,22 +428,22 @@ def slow_nics(
 
 
 @pytest.mark.parametrize(
-    ("down", "name"), [(False, LimiterName.CLIENT_NIC), (True, LimiterName.SERVER_NIC)]
+    ("down", "name"), [(False, BottleneckName.CLIENT_NIC), (True, BottleneckName.SERVER_NIC)]
 )
-def test_full_egress_queue_of_sender_names_its_nic(down: bool, name: LimiterName) -> None:
+def test_full_egress_queue_of_sender_names_its_nic(down: bool, name: BottleneckName) -> None:
     # The last two values were measured in the lab.
     for movement in (0.6, 1.0, 1.79):
-        limiter = slow_nics(movement=movement, down=down, queued=1.0)
-        assert limiter.name is name
-        assert "egress queue" in limiter.evidence[0]
+        bottleneck = slow_nics(movement=movement, down=down, queued=1.0)
+        assert bottleneck.name is name
+        assert "egress queue" in bottleneck.evidence[0]
 
 
 @pytest.mark.parametrize("queued", [None, 0.0, 0.7, 0.94])
 @pytest.mark.parametrize("movement", [0.31, 0.7, 1.0, 1.79, 3.0, None])
 def test_pair_movement_does_not_name_a_nic(movement: float | None, queued: float | None) -> None:
-    limiter = slow_nics(movement=movement, queued=queued)
-    assert limiter.name is LimiterName.UNKNOWN
-    assert any("the path has a queue" in fact for fact in limiter.evidence)
+    bottleneck = slow_nics(movement=movement, queued=queued)
+    assert bottleneck.name is BottleneckName.UNKNOWN
+    assert any("the path has a queue" in fact for fact in bottleneck.evidence)
 
 
 def test_egress_queue_of_receiver_is_no_evidence() -> None:
@@ -447,13 +451,13 @@ def test_egress_queue_of_receiver_is_no_evidence() -> None:
     pairs = pairs_of(4, received_bits_per_second=1e9, server_egress_queued_ratio=1.0)
     flow = FlowSummary(flow=Flow.UP, share_movement_ratio=1.0)
     given = BottleneckInput(traffic=Traffic(), flows=[flow], pairs=pairs)
-    assert find_bottleneck(given).name is LimiterName.UNKNOWN
+    assert find_bottleneck(given).name is BottleneckName.UNKNOWN
 
 
 def test_rate_above_declared_nic_limit_disproves_it() -> None:
-    limiter = bottleneck_of(Traffic(), client_nic=5.0, server_nic=0.1)
-    assert limiter.name is not LimiterName.CLIENT_NIC
-    assert any("more than the declared rate" in finding for finding in limiter.not_known)
+    bottleneck = bottleneck_of(Traffic(), client_nic=5.0, server_nic=0.1)
+    assert bottleneck.name is not BottleneckName.CLIENT_NIC
+    assert any("more than the declared rate" in finding for finding in bottleneck.not_known)
 
 
 def test_full_nic_with_headers_missing_from_its_counter() -> None:
@@ -468,7 +472,7 @@ def test_full_nic_with_headers_missing_from_its_counter() -> None:
     )
     made = fleet(plant)
     burst = judged_burst(made.plan.spec, made.evidence[0], None, made.now)
-    assert burst.limiter is LimiterName.CLIENT_NIC
+    assert burst.bottleneck is BottleneckName.CLIENT_NIC
     for pair in burst.pairs:
         assert pair.client_nic_ratio == pytest.approx(0.985, abs=0.01)
         assert pair.server_nic_ratio == 0.0

@@ -18,7 +18,7 @@ from broadside.coordinator.core.judge.summarise import RunContext, summarise_run
 from broadside.coordinator.core.measure.burst import measure_burst
 from broadside.coordinator.core.measure.records.evidence import PairEvidence
 from broadside.coordinator.core.measure.telemetry import DeviceTelemetry, Quantity, TelemetrySeries
-from broadside.coordinator.core.summary import Limiter, LimiterName
+from broadside.coordinator.core.summary import Bottleneck, BottleneckName
 from broadside.exchange.messages import Flow, IdleRtt, Protocol, Traffic
 from tests import synthetic
 from tests.synthetic import Fleet, Plant, fleet
@@ -194,12 +194,12 @@ def full_windows(rng: np.random.Generator) -> Planted:
     return Planted(rates=rates, idle_s=idle_s, window_ratio=1.0, window_bytes=requested)
 
 
-NAMED: Final[dict[str, tuple[LimiterName, Callable[[np.random.Generator], Planted]]]] = {
-    "NICs": (LimiterName.CLIENT_NIC, full_nics),
-    "CPUs": (LimiterName.CLIENT_CPU, full_cpus),
-    "device queue": (LimiterName.FIREWALL, device_queue),
-    "documented rate": (LimiterName.FIREWALL, documented_rate),
-    "windows": (LimiterName.WINDOW, full_windows),
+NAMED: Final[dict[str, tuple[BottleneckName, Callable[[np.random.Generator], Planted]]]] = {
+    "NICs": (BottleneckName.CLIENT_NIC, full_nics),
+    "CPUs": (BottleneckName.CLIENT_CPU, full_cpus),
+    "device queue": (BottleneckName.FIREWALL, device_queue),
+    "documented rate": (BottleneckName.FIREWALL, documented_rate),
+    "windows": (BottleneckName.WINDOW, full_windows),
 }
 
 # Records -----------------------------------------------------------------------------------------
@@ -293,7 +293,7 @@ def pings(case: Planted, made: Fleet) -> DeviceTelemetry | None:
 
 
 @cache
-def bottlenecks(draw: Callable[[np.random.Generator], Planted]) -> list[Limiter]:
+def bottlenecks(draw: Callable[[np.random.Generator], Planted]) -> list[Bottleneck]:
     """Return the bottleneck for each seed."""
     results = []
     for seed in range(SEEDS):
@@ -305,7 +305,7 @@ def bottlenecks(draw: Callable[[np.random.Generator], Planted]) -> list[Limiter]
             made.plan, measured, made.ledger, made.now, RunContext(telemetry=pings(case, made))
         )
         assert summary.bursts[0].flows[0].flow is Flow.UP
-        results.append(summary.limiter_details)
+        results.append(summary.bottleneck_details)
     return results
 
 
@@ -313,7 +313,7 @@ def bottlenecks(draw: Callable[[np.random.Generator], Planted]) -> list[Limiter]
 def test_names_no_cause_without_evidence(kind: str) -> None:
     result = bottlenecks(UNDECIDED[kind])
     names = Counter(item.name for item in result)
-    assert names == {LimiterName.UNKNOWN: SEEDS}
+    assert names == {BottleneckName.UNKNOWN: SEEDS}
     assert all(item.not_known and "run" in (item.advice or "").lower() for item in result)
 
 
@@ -321,7 +321,7 @@ def test_names_no_cause_without_evidence(kind: str) -> None:
 def test_names_cause_with_evidence(kind: str) -> None:
     name, draw = NAMED[kind]
     names = Counter(bottleneck.name for bottleneck in bottlenecks(draw))
-    assert set(names) <= {name, LimiterName.UNKNOWN}
+    assert set(names) <= {name, BottleneckName.UNKNOWN}
     assert names[name] >= 0.95 * SEEDS
 
 

@@ -9,8 +9,8 @@ from broadside.coordinator.core.judge.bottleneck.device_causes import drops_per_
 from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.core.summary import (
     Basis,
+    BottleneckName,
     FlowSummary,
-    LimiterName,
     PairSummary,
     State,
     Window,
@@ -65,18 +65,18 @@ def test_idle_drop_rate_is_unknown_if_bursts_fill_the_record() -> None:
 @pytest.mark.parametrize(
     ("drops", "name"),
     [
-        ((1000.0, 0.0), LimiterName.FIREWALL),
+        ((1000.0, 0.0), BottleneckName.FIREWALL),
         # The device may count 45 segments as one drop.
-        ((30.0, 0.0), LimiterName.FIREWALL),
+        ((30.0, 0.0), BottleneckName.FIREWALL),
         # This is only 10 % of the fleet loss.
-        ((5.0, 0.0), LimiterName.UNKNOWN),
+        ((5.0, 0.0), BottleneckName.UNKNOWN),
         # The device has the same drops when it is idle.
-        ((1000.0, 990.0), LimiterName.UNKNOWN),
-        (None, LimiterName.UNKNOWN),
+        ((1000.0, 990.0), BottleneckName.UNKNOWN),
+        (None, BottleneckName.UNKNOWN),
     ],
 )
 def test_drops_must_match_fleet_loss_to_locate_the_limit(
-    drops: tuple[float, float | None] | None, name: LimiterName
+    drops: tuple[float, float | None] | None, name: BottleneckName
 ) -> None:
     pairs = [
         PairSummary(

@@ -69,7 +69,7 @@ def test_impossible_counter_values_are_inconclusive(value: float) -> None:
     reported[3] = value
     summary = judge_run(built, replace(ledger, bytes=reported))
     assert summary.verdict is Verdict.INCONCLUSIVE
-    assert "ledger-untrue" in ids(summary)
+    assert "device-counter-invalid" in ids(summary)
 
 
 def outlasted(after_s: int) -> tuple[Fleet, FirewallLedger, NDArray[np.float64]]:

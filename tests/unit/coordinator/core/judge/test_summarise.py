@@ -18,8 +18,8 @@ from broadside.coordinator.core.measure.records.columns import NO_HOST, Interval
 from broadside.coordinator.core.measure.records.evidence import PairEvidence
 from broadside.coordinator.core.metrics import Layer
 from broadside.coordinator.core.summary import (
+    BottleneckName,
     BurstSummary,
-    LimiterName,
     RunSummary,
     State,
     Verdict,
@@ -80,7 +80,7 @@ def test_clean_fleet_passes() -> None:
 def test_slow_firewall_fails_and_is_the_bottleneck() -> None:
     result = summarise(fleet(replace(SMALL, slow_firewall=0.5), target_bits_per_second=48e9))
     assert result.verdict is Verdict.FAIL
-    assert result.limiter is LimiterName.FIREWALL
+    assert result.bottleneck is BottleneckName.FIREWALL
     assert result.findings[0].id == "target-missed"
 
 
@@ -147,7 +147,7 @@ def test_counter_without_values_is_inconclusive() -> None:
     unread = replace(made.ledger, bytes=np.full(len(made.ledger), math.nan))
     result = summarise(replace(made, ledger=unread))
     assert result.verdict is Verdict.INCONCLUSIVE
-    assert "ledger-empty" in ids(result)
+    assert "device-counter-empty" in ids(result)
     assert summarise(replace(made, ledger=None)).verdict is Verdict.PASS
 
 
@@ -470,8 +470,8 @@ def test_counts_lost_datagrams() -> None:
     assert result.header_ratio == pytest.approx(1428 / 1400)
     assert result.verdict is Verdict.FAIL
     assert "loss-limit" in ids(result)
-    assert result.limiter is LimiterName.UNKNOWN
-    sentence = result.limiter_details.finding().sentence
+    assert result.bottleneck is BottleneckName.UNKNOWN
+    sentence = result.bottleneck_details.finding().sentence
     assert "1.00 % of datagrams were lost" in sentence
     assert "the place of the datagram loss" in sentence
 
@@ -488,7 +488,7 @@ def test_vm_size_gives_undeclared_nic_limit() -> None:
     )
     result = judged_first(made.told(lambda pair: replace(pair, client_vm_size="standard_d4_V4")))
     assert result.client.nic_max_ratio is not None
-    assert result.limiter is LimiterName.CLIENT_NIC
+    assert result.bottleneck is BottleneckName.CLIENT_NIC
     assert DOCUMENTED.of_vm("Standard_D4_v4") == 10e9
 
 
@@ -496,20 +496,20 @@ def test_small_window_has_advice_on_window_size() -> None:
     result = summarise(
         fleet(replace(SMALL, small_window=True, firewall_bits_per_second=None, rtt_base_s=0.02))
     )
-    assert result.limiter is LimiterName.WINDOW
-    assert result.limiter_details.advice is not None
-    assert "window_bytes to at least" in result.limiter_details.advice
+    assert result.bottleneck is BottleneckName.WINDOW
+    assert result.bottleneck_details.advice is not None
+    assert "window_bytes to at least" in result.bottleneck_details.advice
 
 
 def test_sku_sets_documented_flow_limit() -> None:
     made = fleet(replace(SMALL, single_flow_bits_per_second=0.6e9, firewall_bits_per_second=None))
     result = summarise(made.asked(device={"sku": "Premium", "idps": "Deny"}))
-    assert result.limiter is LimiterName.SINGLE_FLOW
+    assert result.bottleneck is BottleneckName.SINGLE_FLOW
     assert any(
         "through premium-idps-deny is 600 Mbit/s" in line
-        for line in result.limiter_details.evidence
+        for line in result.bottleneck_details.evidence
     )
-    unnamed = summarise(made).limiter_details
+    unnamed = summarise(made).bottleneck_details
     assert not any("premium" in line for line in unnamed.evidence)
 
 
@@ -537,10 +537,10 @@ def test_reports_notes_of_the_counter_source() -> None:
     assert made.ledger is not None
     text = replace(made.ledger, notes=("its values still changed",), snat_utilization_ratio=0.99)
     run = summarise(replace(made, ledger=text))
-    [note] = [finding for finding in run.findings if finding.id == "ledger-note"]
+    [note] = [finding for finding in run.findings if finding.id == "device-counter-note"]
     assert note.sentence.endswith("device counter reports: its values still changed.")
     assert run.verdict is summarise(made).verdict, "a note must not change the verdict"
-    assert run.limiter is LimiterName.SNAT_PORTS
+    assert run.bottleneck is BottleneckName.SNAT_PORTS
 
 
 def test_reference_run_passes_only_if_counter_shows_no_bytes() -> None:
@@ -552,7 +552,7 @@ def test_reference_run_passes_only_if_counter_shows_no_bytes() -> None:
     passed = summarise(replace(made, ledger=empty))
     assert passed.verdict is Verdict.PASS
     assert "bypassed" in ids(passed)
-    assert passed.limiter is not LimiterName.FIREWALL
+    assert passed.bottleneck is not BottleneckName.FIREWALL
     crossed = summarise(made)
     assert crossed.verdict is Verdict.INCONCLUSIVE
     assert next(f for f in crossed.findings if f.kind == "verdict").id == "not-bypassed"
@@ -564,7 +564,7 @@ def test_reads_stored_summary_with_unknown_fields() -> None:
     result = summarise(fleet(SMALL))
     stored = json.loads(canonical(result))
     stored["once"] = 1
-    stored["limiter_details"]["confidence_ratio"] = 0.85
+    stored["bottleneck_details"]["confidence_ratio"] = 0.85
     stored["bursts"][0]["pairs"][0]["once"] = "more"
     assert parse_run(json.dumps(stored).encode()) == result
 

@@ -114,7 +114,7 @@ def test_absent_promised_counter_makes_run_inconclusive() -> None:
     made = fleet(replace(MINUTE, ledger=False))
     result = judge_run(made, share=1.2, ledger=LedgerPromise(source="azure-monitor Throughput"))
     assert result.verdict is Verdict.INCONCLUSIVE
-    assert result.findings[0].id == "ledger-absent"
+    assert result.findings[0].id == "device-counter-missing"
 
 
 def test_low_counter_coverage_of_a_burst_is_inconclusive() -> None:
@@ -131,7 +131,7 @@ def test_low_counter_coverage_of_a_burst_is_inconclusive() -> None:
         replace(made, ledger=replace(made.ledger, bytes=known)), share=1.5, ledger=promise
     )
     assert result.verdict is Verdict.INCONCLUSIVE
-    assert "ledger-thin" in ids(result)
+    assert "device-counter-sparse" in ids(result)
 
 
 @pytest.mark.parametrize(("before_s", "verdict"), [(0, "inconclusive"), (8, "pass")])
@@ -149,7 +149,7 @@ def test_counter_that_begins_with_the_traffic_is_inconclusive(before_s: int, ver
     )
     result = judge_run(replace(made, ledger=cut), share=1.5)
     assert result.verdict == verdict
-    assert ("ledger-late" in ids(result)) == (verdict != "pass")
+    assert ("device-counter-late" in ids(result)) == (verdict != "pass")
 
 
 def test_run_without_promised_counter_reports_it_first() -> None:

@@ -47,7 +47,7 @@ def _judge_run(change: Change, count: int, *, promised: bool = True) -> RunSumma
 def test_fleet_without_clock_readings_is_inconclusive(names: tuple[str, ...]) -> None:
     summary = _judge_run(_unread(*names), 30)
     assert summary.verdict is Verdict.INCONCLUSIVE
-    assert "clocks-unread" in ids(summary)
+    assert "clock-readings-missing" in ids(summary)
     assert summary.bursts[0].clocks_read_ratio == 0
 
 

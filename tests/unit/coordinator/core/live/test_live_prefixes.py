@@ -32,7 +32,7 @@ from broadside.coordinator.core.measure.records.evidence import (
     PairEvidence,
 )
 from broadside.coordinator.core.run_spec import Plan
-from broadside.coordinator.core.summary import LimiterName
+from broadside.coordinator.core.summary import BottleneckName
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.evidence_loader import read_evidence
 from broadside.coordinator.runs.run_documents import read_ledger
@@ -142,7 +142,7 @@ def assert_known_values_are_final(live: LiveFigures, final: LiveFigures) -> None
     if known("completeness"):
         assert now.completeness_ratio == pytest.approx(last.completeness_ratio, abs=1e-6)
     if known("bottleneck"):
-        assert now.limiter in (last.limiter, LimiterName.UNKNOWN)
+        assert now.bottleneck in (last.bottleneck, BottleneckName.UNKNOWN)
     one, other = now.reconciliation, last.reconciliation
     if known("lag") or known("device_counter"):
         assert one is not None and other is not None

@@ -13,14 +13,18 @@ from broadside.coordinator.core.judge import summarise as summarise_module
 from broadside.coordinator.core.judge.summarise import PAIR_SUMMARIES_MAX, summarise_run
 from broadside.coordinator.core.measure.disruptions import judge_levels
 from broadside.coordinator.core.measure.records.evidence import PairEvidence
-from broadside.coordinator.core.run_trends import burst_trend_values, course, trend_findings
+from broadside.coordinator.core.run_trends import (
+    burst_trend_values,
+    compute_run_trends,
+    trend_findings,
+)
 from broadside.coordinator.core.summary import (
     Availability,
     BurstSummary,
-    Course,
     Disruption,
     DisruptionKind,
     RunSummary,
+    RunTrends,
     canonical,
     combined,
 )
@@ -47,8 +51,8 @@ def planted(*breaks: Break, **changes: object) -> Fleet:
     return fleet(Plant(**(values | {"breaks": breaks} | changes)))
 
 
-def trends_of(made: Fleet) -> Course:
-    return course(burst_trend_values(burst.summary) for burst in measure(made))
+def trends_of(made: Fleet) -> RunTrends:
+    return compute_run_trends(burst_trend_values(burst.summary) for burst in measure(made))
 
 
 def find_disruptions(made: Fleet) -> tuple[Disruption, ...]:
@@ -213,8 +217,8 @@ def test_run_lists_disruptions_and_recomputes_identically() -> None:
     summary = summarise(made)
     again = summarise_run(made.plan, measure(made)[::-1], made.ledger, made.now)
     assert canonical(summary) == canonical(again)
-    assert summary.course is not None
-    assert [disruption.burst_index for disruption in summary.course.disruptions] == [1, 2]
+    assert summary.run_trends is not None
+    assert [disruption.burst_index for disruption in summary.run_trends.disruptions] == [1, 2]
     [item] = [finding for finding in summary.findings if finding.id == "disruptions"]
     assert "12:02:01 UTC, all 12 pairs: no traffic for 4" in item.sentence
 
@@ -224,13 +228,13 @@ def test_reads_a_summary_of_an_older_version() -> None:
     older = summary.model_dump(
         mode="json",
         exclude={
-            "course": True,
+            "run_trends": True,
             "pairs_omitted": True,
             "bursts": {"__all__": {"availability", "disruptions", "disruptions_count"}},
         },
     )
     read = RunSummary.model_validate(older)
-    assert read.course is None
+    assert read.run_trends is None
     assert read.bursts[0].availability is None
 
 

@@ -32,7 +32,7 @@ def test_29_minutes_at_180_gbits_cost_about_2200_dollars() -> None:
     assert cost.bill.total_low_usd is not None
     assert cost.bill.total_low_usd < 2200
     assert line(cost, "capacity units").quantity == pytest.approx((20 - 2) * 1780 / 3600)
-    assert line(cost, "VMs Standard_D4_v4").usd_each == pytest.approx(0.192)
+    assert line(cost, "VMs Standard_D4_v4").unit_price_usd == pytest.approx(0.192)
     assert line(cost, "VMs Standard_D4_v4").quantity == pytest.approx(60 * 1780 / 3600)
     assert cost.charged
 

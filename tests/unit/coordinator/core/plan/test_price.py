@@ -22,9 +22,9 @@ def test_user_prices_override_the_table() -> None:
     assert line(cost, "firewall data").usd == pytest.approx(391.5)
     assert line(cost, "firewall data").source == "your own figure"
     assert (line(cost, "peering data").usd, line(cost, "peering data").low_usd) == (0, 0)
-    assert line(cost, "VMs Standard_D4_v4").usd_each == pytest.approx(0.1)
+    assert line(cost, "VMs Standard_D4_v4").unit_price_usd == pytest.approx(0.1)
     # This is the price in the table.
-    assert line(cost, "firewall deployment").usd_each == pytest.approx(1.75)
+    assert line(cost, "firewall deployment").unit_price_usd == pytest.approx(1.75)
 
 
 @pytest.mark.parametrize(

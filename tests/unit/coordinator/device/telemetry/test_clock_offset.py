@@ -185,7 +185,7 @@ async def test_busy_device_with_a_wrong_clock_fails_its_threshold(off_s: float) 
     result = summarise(made, telemetry=load_telemetry(dump_telemetry(reported)))
     assert result.verdict is Verdict.FAIL
     assert "device-cpu-limit" in ids(result)
-    assert ("witness-clock" in ids(result)) is bool(off_s)
+    assert ("telemetry-clock" in ids(result)) is bool(off_s)
 
 
 def test_offset_lies_in_the_intervals_of_all_answers() -> None:

@@ -79,7 +79,7 @@ async def test_report_has_all_sections(fabric: Fabric) -> None:
     fields = {part.id: section(report, part.id) for part in report.sections}
     assert set(fields) >= {
         *("figures", "charts", "method", "planned", "bursts", "pairs", "clocks"),
-        *("reconciliation", "completeness", "course", "configuration", "generators", "device"),
+        *("reconciliation", "completeness", "trends", "configuration", "generators", "device"),
         *("deviations", "recompute"),
     }
     for part, parts in {

@@ -71,7 +71,7 @@ def test_tabular_responses_have_a_row_type(document: Any) -> None:
         for method, operation in operations.items()
         if ROWS in operation
     }
-    wanted = {f"/v1/runs/{{run_id}}/{name}" for name in ("price", "verdict", "summary", "course")}
+    wanted = {f"/v1/runs/{{run_id}}/{name}" for name in ("price", "verdict", "summary", "trends")}
     assert {(path, "get") for path in wanted} <= with_rows
 
 

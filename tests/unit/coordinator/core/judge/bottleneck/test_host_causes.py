@@ -14,7 +14,7 @@ from broadside.coordinator.core.judge.bottleneck.host_causes import (
     _nic_cause,
     cpu_use,
 )
-from broadside.coordinator.core.summary import LimiterName
+from broadside.coordinator.core.summary import BottleneckName
 from broadside.exchange.messages import Direction, Protocol, Side, Traffic
 from tests.unit.coordinator.core.judge.bottleneck.bottleneck_input import given, pair, pairs
 
@@ -125,13 +125,13 @@ def test_only_payload_senders_can_fill_their_nic(
 @pytest.mark.parametrize(
     ("id", "name"),
     [
-        ("client-nic", LimiterName.CLIENT_NIC),
-        ("server-nic", LimiterName.SERVER_NIC),
-        ("client-cpu", LimiterName.CLIENT_CPU),
-        ("server-cpu", LimiterName.SERVER_CPU),
+        ("client-nic", BottleneckName.CLIENT_NIC),
+        ("server-nic", BottleneckName.SERVER_NIC),
+        ("client-cpu", BottleneckName.CLIENT_CPU),
+        ("server-cpu", BottleneckName.SERVER_CPU),
     ],
 )
-def test_side_specific_cause_reads_only_that_side(id: str, name: LimiterName) -> None:
+def test_side_specific_cause_reads_only_that_side(id: str, name: BottleneckName) -> None:
     side, what = id.split("-")
     cause: Cause = _nic_cause(Side(side)) if what == "nic" else _cpu_cause(Side(side), "advice")
     assert (cause.id, cause.name) == (id, name)

@@ -9,7 +9,7 @@ import numpy as np
 from broadside.coordinator.core.judge.checks.check_types import BurstInput, Result, RunInput
 from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.core.metrics import Layer
-from broadside.coordinator.core.summary import Basis, LimiterName, Reconciliation, State
+from broadside.coordinator.core.summary import Basis, BottleneckName, Reconciliation, State
 from broadside.exchange.messages import Flow
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -80,7 +80,7 @@ def burst(rate: float | None = 1.2e9, half: float | None = 1e7, **fields: Any) -
         "index": 0,
         "completeness": seen(),
         "proven_ratio": 1.0,
-        "limiter": LimiterName.UNKNOWN,
+        "bottleneck": BottleneckName.UNKNOWN,
         "duration_s": 30,
         "window": window(),
         "fleet_received_bits_per_second": rate,
@@ -99,7 +99,7 @@ def burst(rate: float | None = 1.2e9, half: float | None = 1e7, **fields: Any) -
         "worst_bits_per_second": rate,
         "peak_pair_bits_per_second": rate,
         "cliff": None,
-        "limiter_details": SimpleNamespace(advice=None),
+        "bottleneck_details": SimpleNamespace(advice=None),
     }
     return SimpleNamespace(**(known | fields))
 

@@ -25,12 +25,16 @@ def _run_check(
 @pytest.mark.parametrize(
     ("unsteady_s", "unread_s", "verdict", "expected"),
     [
-        pytest.param(None, 0, Verdict.PASS, [("clocks-own-word", 10)], id="all"),
-        pytest.param(20, 30, Verdict.PASS, [("clocks-own-word", 10)], id="950 steady and read"),
+        pytest.param(None, 0, Verdict.PASS, [("clocks-self-reported", 10)], id="all"),
         pytest.param(
-            21, 30, Verdict.INCONCLUSIVE, [("clocks-unread", 89)], id="949 steady and read"
+            20, 30, Verdict.PASS, [("clocks-self-reported", 10)], id="950 steady and read"
         ),
-        pytest.param(50, 30, Verdict.INCONCLUSIVE, [("clocks-unread", 89)], id="950 steady"),
+        pytest.param(
+            21, 30, Verdict.INCONCLUSIVE, [("clock-readings-missing", 89)], id="949 steady and read"
+        ),
+        pytest.param(
+            50, 30, Verdict.INCONCLUSIVE, [("clock-readings-missing", 89)], id="950 steady"
+        ),
         pytest.param(51, 0, Verdict.INCONCLUSIVE, [("clocks-unproven", 89)], id="949 steady"),
     ],
 )

@@ -98,11 +98,11 @@ def test_no_result_without_counter_or_for_reference_run() -> None:
     ("fields", "expected"),
     [
         ({"lag_s": None}, ("lag-unknown", 76)),
-        ({"lag_s": None, "baseline_how": None}, ("ledger-empty", 75)),
-        ({}, ("ledger-empty", 75)),
+        ({"lag_s": None, "baseline_how": None}, ("device-counter-empty", 75)),
+        ({}, ("device-counter-empty", 75)),
         ({"lag_s": None, "lags_scale_ratio": 8.0}, ("metric-declaration", 88)),
         ({"lag_s": None, "lags_scale_ratio": 1.3}, ("lag-unknown", 76)),
-        ({"rejected_bins_count": 3}, ("ledger-empty", 75)),
+        ({"rejected_bins_count": 3}, ("device-counter-empty", 75)),
     ],
 )
 def test_names_reason_for_missing_residual(
@@ -114,11 +114,16 @@ def test_names_reason_for_missing_residual(
 
 def test_counts_impossible_bins() -> None:
     result = _run_check(0.0, rejected_bins_count=3)
-    assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [("ledger-untrue", 89)])
+    assert (result.verdict, weights(result)) == (
+        Verdict.INCONCLUSIVE,
+        [("device-counter-invalid", 89)],
+    )
     assert result.findings[0].sentence.startswith(
         "3 bins of the device counter counter have impossible"
     )
-    assert weights(_run_check(0.0, rejected_bins_count=3, bypassed=True)) == [("ledger-untrue", 89)]
+    assert weights(_run_check(0.0, rejected_bins_count=3, bypassed=True)) == [
+        ("device-counter-invalid", 89)
+    ]
 
 
 def test_names_wrong_unit_declaration_by_factor() -> None:

@@ -30,20 +30,29 @@ def _run_check(ledger: FirewallLedger | None, *unknown_ratios: float) -> Result:
 
 def test_absent_promised_counter_is_inconclusive() -> None:
     result = _run_check(None)
-    assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [("ledger-absent", 105)])
+    assert (result.verdict, weights(result)) == (
+        Verdict.INCONCLUSIVE,
+        [("device-counter-missing", 105)],
+    )
     assert check_counter_record(of_run(plan())) == Result()
 
 
 def test_reports_incomplete_counter_response() -> None:
     result = _run_check(counter(-10, 40, partial="page 2 of 3"))
-    assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [("ledger-partial", 94)])
+    assert (result.verdict, weights(result)) == (
+        Verdict.INCONCLUSIVE,
+        [("device-counter-partial", 94)],
+    )
     assert "page 2 of 3" in result.findings[0].sentence
 
 
 def test_names_burst_with_lowest_counter_coverage() -> None:
     """The required coverage is 95 %. Two out of three bursts have less."""
     result = _run_check(counter(-10, 40), 0.05, 0.4, 0.06)
-    assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [("ledger-thin", 93)])
+    assert (result.verdict, weights(result)) == (
+        Verdict.INCONCLUSIVE,
+        [("device-counter-sparse", 93)],
+    )
     sentence = result.findings[0].sentence
     assert sentence.startswith("Burst 2: the device counter counter covers 60.0 % of")
     assert "2 of 3 bursts are below this limit" in sentence
@@ -64,7 +73,7 @@ def test_counter_must_begin_before_the_first_burst(
     from_s: float, grain_s: float, late: bool
 ) -> None:
     result = _run_check(counter(from_s, 60, grain_s))
-    assert weights(result) == ([("ledger-late", 91)] if late else [])
+    assert weights(result) == ([("device-counter-late", 91)] if late else [])
     if late:
         sentence = result.findings[0].sentence
         assert f"covers {-from_s:g} s before the first burst; 5 s are required" in sentence
@@ -73,13 +82,13 @@ def test_counter_must_begin_before_the_first_burst(
 def test_unknown_bins_before_the_first_burst_do_not_count() -> None:
     ledger = counter(-10, 40)
     ledger.bytes[:6] = np.nan
-    assert weights(_run_check(ledger)) == [("ledger-late", 91)]
+    assert weights(_run_check(ledger)) == [("device-counter-late", 91)]
 
 
 def test_names_the_reason_of_a_counter_without_bins() -> None:
     reason = "it could not be read completely: 401 Unauthorized"
     [finding] = _run_check(counter(0, 0, notes=(reason,)), 1.0).findings
-    assert finding.id == "ledger-absent"
+    assert finding.id == "device-counter-missing"
     assert finding.sentence.endswith(
         "The source reports: It could not be read completely: 401 Unauthorized."
     )

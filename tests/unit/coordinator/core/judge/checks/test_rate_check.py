@@ -6,7 +6,7 @@ import pytest
 from broadside.coordinator.core.judge.checks.check_types import Result
 from broadside.coordinator.core.judge.checks.rate_checks import check_rate
 from broadside.coordinator.core.metrics import Layer
-from broadside.coordinator.core.summary import LimiterName, State, Verdict
+from broadside.coordinator.core.summary import BottleneckName, State, Verdict
 from broadside.coordinator.core.thresholds import ALL_THRESHOLDS
 from broadside.exchange.messages import Flow, Traffic
 from tests.unit.coordinator.core.judge.checks.check_input import (
@@ -42,15 +42,18 @@ def test_rate_interval_decides_the_verdict(
 
 
 @pytest.mark.parametrize(
-    ("limiter", "expected"),
+    ("bottleneck", "expected"),
     [
-        (LimiterName.UNKNOWN, "The bottleneck is unknown."),
-        (LimiterName.FIREWALL, "The bottleneck is in the device under test: the firewall."),
-        (LimiterName.CLIENT_CPU, "the CPU of the clients, so this is not the limit of the device."),
+        (BottleneckName.UNKNOWN, "The bottleneck is unknown."),
+        (BottleneckName.FIREWALL, "The bottleneck is in the device under test: the firewall."),
+        (
+            BottleneckName.CLIENT_CPU,
+            "the CPU of the clients, so this is not the limit of the device.",
+        ),
     ],
 )
-def test_fail_names_the_bottleneck(limiter: LimiterName, expected: str) -> None:
-    (finding,) = _run_check(0.5e9, limiter=limiter).findings
+def test_fail_names_the_bottleneck(bottleneck: BottleneckName, expected: str) -> None:
+    (finding,) = _run_check(0.5e9, bottleneck=bottleneck).findings
     assert finding.sentence.endswith(expected)
 
 
@@ -60,7 +63,7 @@ def test_rate_findings_have_kind_verdict() -> None:
         assert (finding.kind, finding.severity) == ("verdict", severity)
     assert (_run_check(0.5e9).findings[0].next_step or "").startswith("Find the bottleneck")
     advice = SimpleNamespace(advice="add cores")
-    assert _run_check(0.5e9, limiter_details=advice).findings[0].next_step == "add cores"
+    assert _run_check(0.5e9, bottleneck_details=advice).findings[0].next_step == "add cores"
 
 
 @pytest.mark.parametrize("fields", [{"rate": None}, {"window": None}])

@@ -151,8 +151,8 @@ def test_reports_telemetry_issues_only_during_bursts() -> None:
     begun_at = datetime.fromtimestamp(START_S, UTC)
     result = witness_findings(reported, begun_at, begun_at + timedelta(seconds=LONG_S))
     assert {(item.id, item.severity) for item in result} == {
-        ("witness-restarted", "warning"),
-        ("witness-wrapped", "note"),
+        ("telemetry-restarted", "warning"),
+        ("telemetry-wrapped", "note"),
     }
 
 

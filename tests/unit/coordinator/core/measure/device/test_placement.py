@@ -140,7 +140,7 @@ def test_busy_device_fails_its_threshold_despite_a_wrong_clock(
     result = run(export_series(off_s, bursts=spans(made), bound_s=bound_s), made)
     assert result.verdict is Verdict.FAIL
     assert "device-cpu-limit" in ids(result)
-    assert ("witness-clock" in ids(result)) is bool(off_s)
+    assert ("telemetry-clock" in ids(result)) is bool(off_s)
     calm = run(export_series(off_s, bursts=spans(made), busy=0.6, bound_s=bound_s), made)
     assert calm.verdict is Verdict.PASS
 
@@ -151,7 +151,7 @@ def test_constant_export_without_a_stated_clock_is_inconclusive() -> None:
     flat = export_series(0.0, bursts=spans(made), busy=0.04)
     result = run(flat, made)
     assert result.verdict is Verdict.INCONCLUSIVE
-    assert {"device-cpu-unproven", "witness-unplaced"} <= set(ids(result))
+    assert {"device-cpu-unproven", "telemetry-unplaced"} <= set(ids(result))
     stated = replace(flat, bound_s=np.full(len(flat.at_s), 1.0))
     assert run(stated, made).verdict is Verdict.PASS
 
@@ -216,7 +216,7 @@ def test_incomplete_counter_is_inconclusive_and_not_a_bypass() -> None:
     result = summarise(replace(made, ledger=partial))
     assert accused.verdict is not Verdict.PASS
     assert result.verdict is Verdict.INCONCLUSIVE
-    assert "ledger-partial" in ids(result)
+    assert "device-counter-partial" in ids(result)
     assert not {"bypass", "residual"} & {item.partition("-")[0] for item in ids(result)}
 
 

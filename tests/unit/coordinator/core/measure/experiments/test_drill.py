@@ -211,7 +211,7 @@ def test_outage_is_the_duration_most_pairs_measured() -> None:
 
 
 def test_rate_curve_is_scaled_and_starts_before_the_event() -> None:
-    trend = drilled(np.repeat([1e9, 0.5e9], 30), probes(EVENT_S, 1.5)).course
+    trend = drilled(np.repeat([1e9, 0.5e9], 30), probes(EVENT_S, 1.5)).rate_curve
     assert trend is not None
     assert trend.start_at == AT
     assert trend.bits_per_second[0] == pytest.approx(100e9)

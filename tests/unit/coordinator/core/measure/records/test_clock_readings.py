@@ -79,8 +79,8 @@ def test_slewed_clock_or_missing_reading_is_not_a_moved_clock(
     # No clock moved. If a reading is missing, this is not used as proof.
     is_read = reading is not None and reading.synchronised
     assert result.verdict is (Verdict.MEASURED if is_read else Verdict.INCONCLUSIVE)
-    assert {f.id for f in result.findings} & {"clocks-unread"} == (
-        set() if is_read else {"clocks-unread"}
+    assert {f.id for f in result.findings} & {"clock-readings-missing"} == (
+        set() if is_read else {"clock-readings-missing"}
     )
     assert not named(result)
     assert result.unsteady_clocks is None

@@ -44,7 +44,7 @@ def test_matches_by_cookie_on_an_unplanned_endpoint() -> None:
     joined = join_tests(BURST, [pair(0)], {}, {0: report(Outcome.MEASURED, "a")}, [moved])
     assert joined.records == {0: moved}
     assert joined.joined_by == {0: MatchMethod.COOKIE}
-    assert joined.strays == ()
+    assert joined.foreign_tests == ()
 
 
 def test_cookie_on_the_endpoint_of_another_pair_is_foreign() -> None:
@@ -92,7 +92,7 @@ def test_matches_dead_client_without_cookie_by_endpoint_and_address() -> None:
         claims = {0: claim(None, address=address)}
         joined = join_tests(BURST, [pair(0)], claims, {}, [test])
         assert (joined.joined_by == {0: MatchMethod.ENDPOINT}) is joins
-        assert len(joined.strays) == (not joins)
+        assert len(joined.foreign_tests) == (not joins)
 
 
 def test_matches_engine_without_cookies_by_endpoint() -> None:
@@ -104,7 +104,7 @@ def test_client_with_a_cookie_matches_no_other_test() -> None:
     reports = {0: report(Outcome.MEASURED, "mine")}
     joined = join_tests(BURST, [pair(0)], {}, reports, [record(5201, "strange")])
     assert joined.records == {}
-    assert len(joined.strays) == 1
+    assert len(joined.foreign_tests) == 1
 
 
 def test_client_that_failed_without_a_byte_matches_nothing() -> None:
@@ -113,7 +113,7 @@ def test_client_that_failed_without_a_byte_matches_nothing() -> None:
     theirs = record(5201, "theirs", client="10.9.0.4")
     joined = join_tests(BURST, [pair(0)], {0: claim(None)}, {0: failed}, [theirs])
     assert joined.records == {}
-    (result,) = foreign_tests_during(BURST, [pair(0)], joined.strays)
+    (result,) = foreign_tests_during(BURST, [pair(0)], joined.foreign_tests)
     assert (result.pair_index, result.client_address, result.received_bytes) == (
         0,
         "10.9.0.4",
@@ -148,7 +148,7 @@ def test_matches_daemon_test_by_the_job_in_its_requests(seen: str | None) -> Non
     joined = join_tests(BURST, [pair(0), pair(1)], claims, {}, tests)
     assert joined.joined_by == {0: MatchMethod.COOKIE, 1: MatchMethod.COOKIE}
     assert [joined.records[index].test.cookie for index in (0, 1)] == [job_id(0), job_id(1)]
-    assert joined.strays == ()
+    assert joined.foreign_tests == ()
 
 
 def test_test_with_another_job_matches_no_pair() -> None:
@@ -157,14 +157,14 @@ def test_test_with_another_job_matches_no_pair() -> None:
     claims = {0: job_claim(0, address="10.1.0.4")}
     joined = join_tests(BURST, [pair(0)], claims, {}, [theirs])
     assert joined.records == {}
-    assert joined.strays == (theirs,)
+    assert joined.foreign_tests == (theirs,)
 
 
 def test_restarted_daemon_leaves_no_foreign_test() -> None:
     part, rest = record(5201, job_id(0), rows=4), record(5201, job_id(0), started_s=4, rows=6)
     joined = join_tests(BURST, [pair(0)], {0: job_claim(0)}, {}, [part, rest])
     assert joined.records == {0: rest}
-    assert joined.strays == ()
+    assert joined.foreign_tests == ()
 
 
 def test_matches_server_of_the_previous_version_by_endpoint() -> None:
@@ -179,7 +179,7 @@ def test_tests_of_other_bursts_remain_unmatched() -> None:
     after = record(5201, "new", started_s=12.0)
     joined = join_tests(BURST, [pair(0)], {0: claim(None)}, {}, [before, after])
     assert joined.records == {}
-    assert len(joined.strays) == 2
+    assert len(joined.foreign_tests) == 2
 
 
 def test_endpoint_does_not_match_a_test_of_another_pair() -> None:
@@ -200,7 +200,7 @@ def test_uses_the_most_complete_record_in_any_order() -> None:
     for tests in ([part, complete], [complete, part]):
         joined = join_tests(BURST, [pair(0)], {}, reports, tests)
         assert joined.records[0] is complete
-        assert joined.strays == ()
+        assert joined.foreign_tests == ()
 
 
 def test_pair_of_processes_needs_tests_on_all_ports() -> None:
@@ -216,7 +216,7 @@ def test_pair_of_processes_needs_tests_on_all_ports() -> None:
     assert complete.records[0].tracks[0].transferred_bytes.sum() == pytest.approx(2000)
     assert complete.joined_by == {0: MatchMethod.COOKIE}
     part = join_tests(BURST, two, {}, reports, tests[:1])
-    assert (part.records, part.joined_by, part.strays) == ({}, {}, ())
+    assert (part.records, part.joined_by, part.foreign_tests) == ({}, {}, ())
 
 
 @pytest.mark.parametrize("outcome", [Outcome.MISSED, Outcome.REFUSED])
@@ -224,7 +224,7 @@ def test_pair_that_sent_nothing_matches_no_test(outcome: Outcome) -> None:
     tests = [record(5201, "cookie")]
     joined = join_tests(BURST, [pair(0)], {}, {0: report(outcome, "cookie")}, tests)
     assert joined.records == {}
-    assert list(joined.strays) == tests
+    assert list(joined.foreign_tests) == tests
 
 
 def test_matches_the_test_nearest_to_the_start() -> None:

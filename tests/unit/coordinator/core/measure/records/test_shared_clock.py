@@ -44,7 +44,7 @@ def test_ends_of_one_host_have_no_clock_offset() -> None:
     assert summary.verdict is Verdict.PASS
     assert summary.bursts[0].clock_bound_max_s == 0
     assert "clocks-shared" in ids(summary)
-    assert "clocks-own-word" not in ids(summary)
+    assert "clocks-self-reported" not in ids(summary)
 
 
 @pytest.mark.parametrize("boots", [("laptop", "laptop", "laptop", "other"), ("other",) * 4])
