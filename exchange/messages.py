@@ -246,6 +246,17 @@ def renamed(name: str, *former: str) -> Any:
     return Field(validation_alias=AliasChoices(name, *former))
 
 
+def renamed_values(current: Mapping[str, str]) -> Any:
+    """Return the annotation of a stored text with values that had other names before.
+
+    Args:
+        current: Current value for each former one.
+    """
+    return BeforeValidator(
+        lambda value: current.get(value, value) if isinstance(value, str) else value
+    )
+
+
 # Index of a burst in a field named ``index`` of a model of the burst itself.
 OwnBurstIndex = Annotated[BurstIndex, renamed("index", "burst")]
 
@@ -1500,7 +1511,7 @@ class RunOutcome(Message):
     # Rate that the firewall counted, at the layer of its counter.
     firewall_bits_per_second: float | None = None
     scale: float = 1.0
-    bottleneck: str | None = None
+    bottleneck: Annotated[str | None, renamed("bottleneck", "limiter")] = None
     # Why this verdict, and what to do. None in outcomes of versions without these fields.
     reason: str | None = None
     next_step: str | None = None

@@ -24,6 +24,7 @@ from broadside.exchange.messages import (
     Side,
     UtcDatetime,
     renamed,
+    renamed_values,
 )
 
 
@@ -87,10 +88,54 @@ class FindingValue:
         return self.value if self.worst == "high" else -self.value
 
 
+# Identifiers in summaries that were stored before version 1.0, and the current ones.
+FORMER_FINDING_IDS: Final = {
+    "ledger-absent": "device-counter-missing",
+    "ledger-empty": "device-counter-empty",
+    "ledger-late": "device-counter-late",
+    "ledger-note": "device-counter-note",
+    "ledger-partial": "device-counter-partial",
+    "ledger-thin": "device-counter-sparse",
+    "ledger-untrue": "device-counter-invalid",
+    "witness-clock": "telemetry-clock",
+    "witness-partial": "telemetry-partial",
+    "witness-restarted": "telemetry-restarted",
+    "witness-silent": "telemetry-silent",
+    "witness-stamps": "telemetry-timestamps",
+    "witness-too-slow": "telemetry-too-slow",
+    "witness-unplaced": "telemetry-unplaced",
+    "witness-unread": "telemetry-unreadable",
+    "witness-untold": "telemetry-unsupported",
+    "witness-went-back": "telemetry-decreased",
+    "witness-wrapped": "telemetry-wrapped",
+    "clocks-own-word": "clocks-self-reported",
+    "clocks-unread": "clock-readings-missing",
+    "columns-unread": "columns-ignored",
+    "metrics-unread": "metrics-ignored",
+    "unreadable-set-aside": "unreadable-rows",
+    "rows-set-apart": "rows-skipped",
+    "stray-tests": "foreign-tests",
+} | {
+    f"limiter-{name}": f"bottleneck-{name}"
+    for name in [
+        "client-cpu",
+        "client-nic",
+        "firewall",
+        "offered-load",
+        "server-cpu",
+        "server-nic",
+        "single-flow",
+        "snat-ports",
+        "unknown",
+        "window",
+    ]
+}
+
+
 class Finding(Message):
     """A statement about the result, with its values and the next step."""
 
-    id: str
+    id: Annotated[str, renamed_values(FORMER_FINDING_IDS)]
     # The conclusion, its cause, or additional information.
     kind: Literal["verdict", "cause", "context"]
     severity: Severity
@@ -1237,9 +1282,11 @@ class BurstSummary(Message):
     server: HostSummary = HostSummary()
     cliff: CliffSummary | None = None
     reconciliation: Reconciliation | None = None
-    bottleneck: BottleneckName = BottleneckName.UNKNOWN
+    bottleneck: Annotated[BottleneckName, renamed("bottleneck", "limiter")] = BottleneckName.UNKNOWN
     # Evidence, counter-evidence and advice.
-    bottleneck_details: Bottleneck = UNKNOWN
+    bottleneck_details: Annotated[Bottleneck, renamed("bottleneck_details", "limiter_details")] = (
+        UNKNOWN
+    )
     verdict: Verdict = Verdict.INCONCLUSIVE
     findings: tuple[Finding, ...] = ()
     # None if there are no seconds.
@@ -1270,7 +1317,7 @@ class BurstSummary(Message):
     # Results of the consistency checks between sources.
     contradictions: tuple[Contradiction, ...] = ()
     # Tests by other clients on the endpoints of the run.
-    foreign_tests: tuple[ForeignTest, ...] = ()
+    foreign_tests: Annotated[tuple[ForeignTest, ...], renamed("foreign_tests", "strays")] = ()
     # The first of the invalid rows, which are not used.
     foreign_rows: tuple[ForeignRow, ...] = ()
     # Total number of these rows.
@@ -1365,12 +1412,14 @@ class RunSummary(Message):
     start_error_max_s: float | None = None
     start_error_p99_s: float | None = None
     reconciliation: Reconciliation | None = None
-    bottleneck: BottleneckName = BottleneckName.UNKNOWN
+    bottleneck: Annotated[BottleneckName, renamed("bottleneck", "limiter")] = BottleneckName.UNKNOWN
     # Evidence, counter-evidence and advice.
-    bottleneck_details: Bottleneck = UNKNOWN
+    bottleneck_details: Annotated[Bottleneck, renamed("bottleneck_details", "limiter_details")] = (
+        UNKNOWN
+    )
     findings: tuple[Finding, ...] = ()
     # Set by summarise_run.
-    run_trends: RunTrends | None = None
+    run_trends: Annotated[RunTrends | None, renamed("run_trends", "course")] = None
     # Values of the guards, and the impact second by second if one of them stopped the run.
     guards: GuardReport | None = None
     # True if the pairs are only in the documents of the bursts, because there are many.

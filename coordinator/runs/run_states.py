@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 from broadside.coordinator.core.live.status import (
     VISIBLE_S,
@@ -26,7 +26,7 @@ from broadside.coordinator.core.plan.server_failover import Failover
 from broadside.coordinator.core.run_spec import Burst, Plan
 from broadside.coordinator.core.run_trends import burst_trend_values, compute_run_trends
 from broadside.coordinator.core.summary import BurstTrendValues, RunTrends
-from broadside.exchange.messages import Claim, JobReport, Message
+from broadside.exchange.messages import Claim, JobReport, Message, renamed
 from broadside.exchange.records import Document, Records
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class ClosedBurst(Message):
     """
 
     status: BurstStatus
-    trend_values: BurstTrendValues
+    trend_values: Annotated[BurstTrendValues, renamed("trend_values", "course")]
     open_ends_count: int = 0
     payload_bytes: int | None = None
 

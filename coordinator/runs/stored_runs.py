@@ -178,7 +178,8 @@ class StoredRuns:
         if document is not None:
             # We should only parse this part, because it would take much longer to parse the
             # summary.
-            stored_trend = json.loads(document).get("trends")
+            stored = json.loads(document)
+            stored_trend = stored.get("run_trends", stored.get("course"))
             if stored_trend is not None:
                 return RunTrends.model_validate(stored_trend)
         return await self.states.trends(plan)

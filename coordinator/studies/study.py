@@ -432,7 +432,7 @@ class TrialResult(Message):
     stalled_pairs_count: int = 0
     # True if there were more silent streams than are stored.
     silences_capped: bool = False
-    bottleneck: BottleneckName = BottleneckName.UNKNOWN
+    bottleneck: Annotated[BottleneckName, renamed("bottleneck", "limiter")] = BottleneckName.UNKNOWN
     bursts_count: int = 0
     # Other runs with traffic at the same time.
     concurrent_run_ids: Annotated[
@@ -504,7 +504,7 @@ class Conclusion(Message):
 
     sentence: str
     knees: tuple[Knee, ...] = ()
-    search_result: SearchResult | None = None
+    search_result: Annotated[SearchResult | None, renamed("search_result", "found")] = None
     comparison: Comparison | None = None
     # Sequential study: comparison of the two states, or of the best value with each other one.
     sequential: tuple[SequentialResult, ...] = ()

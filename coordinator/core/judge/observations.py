@@ -144,7 +144,8 @@ def _foreign_findings(burst: BurstSummary) -> Iterator[Finding]:
         yield warning(
             "foreign-tests",
             69,
-            f"{len(foreign_tests)} tests that belong to no pair used the endpoints of this run: {listed}"
+            f"{len(foreign_tests)} tests that belong to no pair used the endpoints of this run: "
+            f"{listed}"
             f"{'; ...' if len(foreign_tests) > LISTED_COUNT else ''}. They are not counted.",
             "Find out if another run or a person uses these servers. Give every run its own "
             "endpoints",

@@ -120,6 +120,15 @@ class TelemetrySeries:
 _COLUMNS: Final = ("at_s", "over_s", "bound_s", "values")
 
 
+# Kinds in stored telemetry of versions before 1.0, and their current names.
+_FORMER_KINDS: Final = (
+    ("untold", "unsupported"),
+    ("unread", "unreadable"),
+    ("stamps", "timestamps"),
+    ("went-back", "decreased"),
+)
+
+
 class IssueKind(StrEnum):
     """Reason why a device's telemetry is missing or unreliable."""
 
@@ -130,21 +139,25 @@ class IssueKind(StrEnum):
     # A counter wrapped, and this was corrected.
     WRAPPED = "wrapped"
     # A counter decreased, and this was not because it wrapped.
-    WENT_BACK = "went-back"
+    WENT_BACK = "decreased"
     # A counter may have wrapped more than once between two readings.
     TOO_SLOW = "too-slow"
     # The device does not support this value, or it reports an impossible one.
-    MISSING = "untold"
+    MISSING = "unsupported"
     # A source that should be read after the run could not be read.
-    UNREADABLE = "unread"
+    UNREADABLE = "unreadable"
     # The time stamps had a known offset and were corrected.
     CLOCK = "clock"
     # The timestamps contradict each other, so we do not use them.
-    STAMPS = "stamps"
+    STAMPS = "timestamps"
     # The error of the time stamps is unknown.
     UNPLACED = "unplaced"
     # The answer was cut or is marked as incomplete.
     PARTIAL = "partial"
+
+    @classmethod
+    def _missing_(cls, value: object) -> "IssueKind | None":
+        return next((cls(new) for old, new in _FORMER_KINDS if old == value), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -163,8 +163,8 @@ BURST_CHECKS: Final[tuple[Check[BurstInput], ...]] = (
         "residual",
         Stage.EVIDENCE,
         check_residual,
-        "lag-unknown device-counter-empty device-counter-invalid metric-declaration residual reconciled "
-        "unseen-by-bytes",
+        "lag-unknown device-counter-empty device-counter-invalid metric-declaration residual "
+        "reconciled unseen-by-bytes",
     ),
     Check("device-fit", Stage.EVIDENCE, check_device_fit, "device-shape"),
     Check("bypass", Stage.EVIDENCE, check_bypass, "idle-unknown bypassed not-bypassed"),

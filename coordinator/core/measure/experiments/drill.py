@@ -132,7 +132,7 @@ class DrillResult(Message):
     opened_again_count: int | None = None
     # From the end of the outage until the payload was back.
     tcp_s: float | None = None
-    rate_curve: RateCurve | None = None
+    rate_curve: Annotated[RateCurve | None, renamed("rate_curve", "course")] = None
 
     @property
     def back_after_s(self) -> float | None:

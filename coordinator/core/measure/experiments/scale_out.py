@@ -10,7 +10,7 @@ mean. This module does no input or output.
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +33,7 @@ from broadside.coordinator.core.summary import (
     figure,
     instant,
 )
-from broadside.exchange.messages import Message, UtcDatetime
+from broadside.exchange.messages import Message, UtcDatetime, renamed
 
 # Seconds in which TCP starts. They should not be used for a level.
 HEAD_S: Final = 3
@@ -151,7 +151,7 @@ class ScaleOut(Message):
     seen_unit_bits_per_second: float | None = None
     seen_unit_half_width_bits_per_second: float | None = None
     new_units: tuple[NewUnit, ...] = ()
-    rate_curve: RateCurve | None = None
+    rate_curve: Annotated[RateCurve | None, renamed("rate_curve", "course")] = None
 
     def units_for(self, bits_per_second: float, units_count: float | None) -> int | None:
         """Return how many units are needed to carry a rate.
