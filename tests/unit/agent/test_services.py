@@ -32,7 +32,7 @@ def test_services_are_ports_by_engine() -> None:
     [
         ({"services": "http"}, "'http' is no service; write ENGINE=PORTS"),
         ({"services": "http=x"}, "'x' is no port or range"),
-        ({"services": "smtp=25"}, "'smtp' is no service; there are ftp, http, https"),
+        ({"services": "smtp=25"}, "'smtp' is no service; there are connections, ftp, http, https"),
         ({"services": "iperf3=9000"}, "iperf3's ports are BROADSIDE_AGENT_PORTS"),
         ({"services": "http=8080 ftp=8080"}, "port 8080 is named twice"),
         ({"services": "http=5201"}, "port 5201 is named twice"),
