@@ -96,9 +96,13 @@ def judge(run: Fields) -> Fields:
     return _json(summary)
 
 
+# Names in summaries of the reviewed version, and those of today.
+_RENAMED = {"limiter": "bottleneck", "limiter_details": "bottleneck_details"}
+
+
 def _json(message: Any) -> Fields:
     document: Fields = json.loads(message.model_dump_json())
-    return document
+    return {_RENAMED.get(name, name): value for name, value in document.items()}
 
 
 def _pair(pair: Fields) -> Any:
@@ -298,7 +302,9 @@ def join(plan: Fields, claim: Fields, report: Fields, tests: Sequence[Fields]) -
     )
     return {
         "joined": [record.name for record in joined.records.values()],
-        "foreign_tests": [record.name for record in joined.foreign_tests],
+        "foreign_tests": [
+            record.name for record in (joined.strays if IS_REVIEWED else joined.foreign_tests)
+        ],
     }
 
 

@@ -104,7 +104,7 @@ async def test_fields_have_one_name_and_count_from_1(fabric: Fabric) -> None:
 
 ANSWERS: Final = (
     "bursts",
-    "course",
+    "trends",
     "charts/throughput",
     "progress",
     "reconciliation",
