@@ -93,7 +93,10 @@ function trialColumns({ spec, results }, knees) {
   // The rate is at the layer of the objective. Results of older versions have only the payload.
   const isIp =
     spec.spec.objective.layer === "ip" &&
-    results.every((trial) => known(trial.fleet_ip_bits_per_second) || !trial.run_id);
+    results.every(
+      (trial) =>
+        known(trial.fleet_ip_bits_per_second) || !known(trial.received_bits_per_second),
+    );
   const received = isIp ? "fleet_ip_bits_per_second" : "received_bits_per_second";
   const number = ({ index, run_id: id }) =>
     id ? h("a", { href: `#/run/${id}` }, index + 1) : index + 1;

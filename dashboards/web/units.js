@@ -74,7 +74,7 @@ export function unitLanes(units) {
   const rows = (units?.units ?? []).map((unit) =>
     h(
       "div",
-      { class: units.slow === unit.address ? "unit slow" : "unit" },
+      { class: units.slow === unit.address ? "device-unit slow" : "device-unit" },
       h("span", unit.address),
       lane(unit, units, top),
       h("span.number", rate(unit.received_bits_per_second)),

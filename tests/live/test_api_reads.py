@@ -125,9 +125,10 @@ async def test_aggregates_runs_by_label_and_time(fabric: Fabric, http: httpx.Asy
     ]
     first = by_day["groups"][0]
     assert first["verdicts"] == {summary.verdict.value: 2}
-    received = summary.fleet_received_bits_per_second
+    received = summary.fleet_ip_bits_per_second
     conclusive = summary.verdict.value != "inconclusive"
     assert first["received" if conclusive else "received_inconclusive"] == {
+        "layer": "ip",
         "runs_count": 2,
         "half_width_bits_per_second": None,
         **{f"{what}_bits_per_second": received for what in ("mean", "median", "min", "max")},

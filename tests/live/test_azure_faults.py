@@ -135,7 +135,7 @@ CASES = {
         before=deliver_twice,
         strikes=((1, lose_upserts),),
         findings={
-            "duplicates-dropped": ("dropped", "no job was carried out twice"),
+            "duplicates-dropped": ("dropped", "no job ran twice"),
             "table-away": ("The table did not answer", "of 4 agents", "no record is missing"),
         },
     ),

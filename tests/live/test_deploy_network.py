@@ -26,7 +26,7 @@ OF_THE_NETWORK = {
     "context": {"names": {}, "group_name": "broadside", "location": "eastus", "tags": {}},
     "cidrs": {"hub": "10.70.0.0/16", "clients": "10.71.0.0/16", "servers": "10.72.0.0/16"},
     "bypass": False, "firewall_tier": "Premium", "private_endpoints": False,
-    "existing_subnet_ids": {},
+    "existing_subnet_ids": {}, "translated_enabled": False,
 }  # fmt: skip
 OF_AN_OPERATOR = {
     "subscription_id": "00000000-0000-0000-0000-000000000000",

@@ -71,13 +71,13 @@ def test_matrix_over_two_devices_measures_planted_values(tmp_path: Path) -> None
             site.run("study", "chart", study["study_id"], "-o", "json", "--api", url).stdout
         )
         pictured = site.run(
-            "study", "chart", study["study_id"], "-o", str(tmp_path / "e.svg"), "--api", url
+            "study", "chart", study["study_id"], "-f", str(tmp_path / "e.svg"), "--api", url
         )
         assert pictured.returncode == 0, pictured.stderr
         report = tmp_path / "e.html"
-        written = site.run("study", "report", "last", "-o", str(report), "--api", url)
+        written = site.run("study", "report", "last", "-f", str(report), "--api", url)
         assert written.returncode == 0, written.stderr
-        printed = site.run("study", "report", "last", "-o", str(tmp_path / "e.pdf"), "--api", url)
+        printed = site.run("study", "report", "last", "-f", str(tmp_path / "e.pdf"), "--api", url)
         assert printed.returncode == 0, printed.stderr
         run_ids = [result["run_id"] for result in study["results"]]
         full = json.loads(site.run("verdict", run_ids[-1], "-o", "json", "--api", url).stdout)

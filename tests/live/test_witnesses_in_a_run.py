@@ -73,7 +73,7 @@ def test_finds_only_planted_reboot_wrap_and_dead_agent(tmp_path: Path) -> None:
     text = {
         finding["id"]: finding["sentence"]
         for finding in summary["findings"]
-        if finding["id"].startswith("witness-")
+        if finding["id"].startswith("telemetry-")
     }
     assert text.keys() == {"telemetry-restarted", "telemetry-wrapped", "telemetry-silent"}, text
     assert text["telemetry-restarted"].startswith("rebooted or its agent restarted")

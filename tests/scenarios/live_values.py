@@ -130,11 +130,11 @@ class Shown:
     def process(self, name: str, data: str) -> None:
         """Add one event. Events without figures are ignored."""
         if name == "figures":
-            figures = LiveFigures.model_validate_json(data)
+            figures = LiveFigures.parse_answer(data)
             self.figures.setdefault(figures.burst_index, []).append(figures)
             self._show(figures.burst_index)
         if name == "seconds":
-            seconds = LiveSeconds.model_validate_json(data)
+            seconds = LiveSeconds.parse_answer(data)
             for second, rate in zip(seconds.second, seconds.fleet_bits_per_second, strict=True):
                 if second < seconds.known_s and seconds.layer == "payload":
                     self._complete[seconds.burst_index, second] = rate

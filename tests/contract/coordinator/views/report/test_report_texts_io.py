@@ -28,7 +28,8 @@ async def test_sections_describe_the_engine_of_the_run(fabric: Fabric) -> None:
         engine = engines()[traffic.engine]
         assert engine.statement(traffic).rstrip(".") in text
         programs = {p.name for e in engines().values() for p in (*e.client_programs,)}
-        for other in programs - {p.name for p in engine.client_programs}:
+        # "connections" is also a common word.
+        for other in programs - {p.name for p in engine.client_programs} - {"connections"}:
             assert other not in text, (traffic.engine, other)
         assert ("without TLS" in text) == (traffic.engine != "https"), traffic.engine
         assert ("UDP datagrams" in text) == (traffic.protocol is Protocol.UDP)
