@@ -92,13 +92,13 @@ LOCK := .tools/uv/bin/uv pip compile pyproject.toml --generate-hashes --universa
 
 lock: setup ## resolve pyproject.toml anew into requirements.lock, what images need of it, and Debian packages
 	@$(LOCK) --all-extras --group dev -o requirements.lock
-	@$(LOCK) --extra azure --extra tables --extra witnesses --group build -c requirements.lock -o deploy/docker/requirements.lock
+	@$(LOCK) --extra azure --extra tables --extra telemetry --group build -c requirements.lock -o deploy/docker/requirements.lock
 	@.tools/uv/bin/uv pip compile tests/bench/peers.in -c requirements.lock --generate-hashes --universal --python-version 3.11 --no-header -q -o tests/bench/peers.lock
 	@.tools/uv/bin/uv pip compile tests/mutants.in -c requirements.lock --generate-hashes --universal --python-version 3.11 --no-header -q -o tests/mutants.lock
 	@$(VM_LOCK) deploy/azure/bundle/agent.in -o deploy/azure/bundle/agent.lock
-	@$(VM_LOCK) pyproject.toml --extra azure --extra tables --extra witnesses -o deploy/azure/bundle/coordinator.lock
+	@$(VM_LOCK) pyproject.toml --extra azure --extra tables --extra telemetry -o deploy/azure/bundle/coordinator.lock
 	@$(BIN)/python -m deploy.debian_packages
-	@$(HOST_LOCK) pyproject.toml --extra witnesses deploy/hosts/hosts.in -o deploy/hosts/hosts.lock
+	@$(HOST_LOCK) pyproject.toml --extra telemetry deploy/hosts/hosts.in -o deploy/hosts/hosts.lock
 
 # What Azure's VMs run: Debian 13.
 VM_LOCK := .tools/uv/bin/uv pip compile -c requirements.lock --generate-hashes --python-version 3.13 --python-platform x86_64-manylinux_2_28 --no-header -q

@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.live, pytest.mark.needs_root, pytest.mark.timeout(900)
 
 # The Debian packages that a user of the wheel installs in addition to Python and chrony.
 PACKAGES: Final = (*HOST_PACKAGES, "iperf3", "nftables")
-EXTRAS: Final = "[azure,mcp,otlp,tables,witnesses]"
+EXTRAS: Final = "[azure,mcp,otlp,tables,telemetry]"
 HERE: Final = Path(__file__).parent
 SYSTEMS: Final = {BOOKWORM: "Debian 12, Python 3.11", TRIXIE: "Debian 13, Python 3.13"}
 

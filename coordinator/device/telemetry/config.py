@@ -98,7 +98,7 @@ def open_entry(entry: Mapping[str, Any]) -> TelemetrySource:
         module = importlib.import_module(f"{__package__}.{SOURCES[name]}")
         source: TelemetrySource = module.open_source(entry)
     except ModuleNotFoundError as error:
-        extra = "azure" if name.startswith("azure") else "witnesses"
+        extra = "azure" if name.startswith("azure") else "telemetry"
         raise TelemetryError(
             f"telemetry type {name}: {error.name} is missing; {bring_extra(extra)}"
         ) from error
