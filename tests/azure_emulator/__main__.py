@@ -118,8 +118,8 @@ def _ancestor(name: str) -> int | None:
     """Return the process id of the nearest ancestor with a name, or None."""
     pid = os.getppid()
     while pid > 1:
-        found, parent = _name_and_parent(pid)
-        if found == name:
+        matches, parent = _name_and_parent(pid)
+        if matches == name:
             return pid
         pid = parent
     return None

@@ -365,14 +365,14 @@ def _of_custom_data(store: Store, resource: dict[str, Any]) -> Iterator[Mutant]:
     identities = [
         item for item in store.values() if item["type"].lower().endswith("/userassignedidentities")
     ]
-    own = re.search(r"BROADSIDE_MANAGED_IDENTITY_CLIENT_ID=(\S+)", text)
+    local = re.search(r"BROADSIDE_MANAGED_IDENTITY_CLIENT_ID=(\S+)", text)
     changes = [
-        (f"client id of {item['name']}", own[1], item["properties"]["clientId"])
+        (f"client id of {item['name']}", local[1], item["properties"]["clientId"])
         for item in identities
-        if own and item["properties"]["clientId"] != own[1]
+        if local and item["properties"]["clientId"] != local[1]
     ]
-    if own:
-        changes.append(("resource id in place of the client id", own[1], identities[0]["id"]))
+    if local:
+        changes.append(("resource id in place of the client id", local[1], identities[0]["id"]))
     for table, other in (("CONTROL=control", "CONTROL=results"), ("RESULTS=results", "RESULTS=control"),
                          ("PRIVATE=private", "PRIVATE=results"), ("QUEUE=jobs", "QUEUE=job"),
                          (".table.core", ".blob.core"), ("/agent/broadside", "/packages/broadside"),

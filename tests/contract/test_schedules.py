@@ -138,7 +138,7 @@ async def test_two_coordinators_fire_every_time_once(site: Site) -> None:
 
 
 @one_table
-async def test_schedules_of_one_time_do_not_wait_for_each_other(
+async def test_schedules_of_one_time_do_not_block_another(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Test with a queue that needs more than a minute to send."""

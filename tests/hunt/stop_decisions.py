@@ -93,11 +93,11 @@ def decide(seconds: Floats, expected: Floats) -> Outcomes:
         look_s = first[row]
         while not np.isnan(look_s) and look_s + DELAY_S < burst_s:
             part = seconds[row, : int(look_s)]
-            if (found := _side(part)) and certain_at_s(part[None], 1.0, int(look_s))[0] == look_s:
+            if (matches := _side(part)) and certain_at_s(part[None], 1.0, int(look_s))[0] == look_s:
                 stop_s[row] = min(burst_s, look_s + DELAY_S)
                 early[row] = True
                 # The verdict is computed from the whole record, until the stop.
-                side[row] = found
+                side[row] = matches
                 break
             look_s += 2 * BATCH_S
         if not early[row]:

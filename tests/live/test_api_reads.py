@@ -455,7 +455,7 @@ async def test_every_list_supports_csv_arrow_and_parquet(
     assert lists | {"deadletters", f"runs/{OVER}/pairs", f"studies/{STUDY}"} <= requested
 
 
-async def test_file_formats_keep_times_units_and_text(
+async def test_file_formats_preserve_times_units_and_text(
     fabric: Fabric, http: httpx.AsyncClient
 ) -> None:
     await store_run(fabric, RUN, created_at=DAY_AT, labels={"note": "=1+1"})

@@ -554,7 +554,7 @@ def test_check_reports_required_quota_and_creates_nothing(stubs: Stubs) -> None:
     assert "the range will cost $13.98 an hour with 60 agents, $2.26 without" in checked.stdout
 
 
-def test_explain_prints_the_needs_of_each_vm_and_changes_nothing(stubs: Stubs) -> None:
+def test_explain_prints_the_needs_of_all_vms_and_changes_nothing(stubs: Stubs) -> None:
     state = read_fixture("other-appliance")["state"]
     stubs.answer(state=state)
     done = stubs.run("up", "--explain")

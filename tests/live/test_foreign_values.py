@@ -194,7 +194,7 @@ async def test_server_cannot_record_a_test_on_a_foreign_endpoint(port: Port) -> 
     assert await port.put(free.row, "s1") == "ok", "the reader compares it with the plan"
 
 
-async def test_agent_can_upload_only_its_own_output(port: Port) -> None:
+async def test_agent_can_upload_only_output_of_its_jobs(port: Port) -> None:
     for kind, (folder, file, writer) in OUTPUTS.items():
         for agent, credential in port.credentials.items():
             async with open_client(credential.authority) as client:

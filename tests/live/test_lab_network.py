@@ -242,7 +242,7 @@ def test_lab_without_chronyd_reports_a_limit(
         assert [host.chrony for host in lab.hosts] == [None, None]
 
 
-def test_lock_is_kept_until_the_command_of_a_killed_builder_ends() -> None:
+def test_lock_lasts_until_the_command_of_a_killed_builder_ends() -> None:
     prefix = new_prefix()
     sleep = ["sleep", str(300_000 + os.getpid())]
     code = (

@@ -230,9 +230,9 @@ def compare(shown: Shown, final: Shown, burst_index: int) -> Iterator[Comparison
             # The bounds of a second are as uncertain as the clocks.
             bounds_s = 2 * (last.summary.clock_bound_max_s or 0.0)
             allowed = (rate or 0.0) * (ROUNDING_RATIO + bounds_s)
-            found = _farthest(f"burst {burst + 1}: second {second + 1}", rates, rate, allowed)
-            if not found.is_within:
-                yield found
+            matches = _farthest(f"burst {burst + 1}: second {second + 1}", rates, rate, allowed)
+            if not matches.is_within:
+                yield matches
 
 
 def _farthest(

@@ -35,6 +35,6 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 def no_process_network_or_sleep() -> Iterator[None]:
     """Fail a test that did this, even if the tested code handled the error."""
     yield
-    found = violations()
-    if found:
-        pytest.fail("A unit test must not " + "; ".join(dict.fromkeys(found)))
+    matches = violations()
+    if matches:
+        pytest.fail("A unit test must not " + "; ".join(dict.fromkeys(matches)))

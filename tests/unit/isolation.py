@@ -214,5 +214,5 @@ def isolated() -> Iterator[None]:
 
 def violations() -> list[str]:
     """Return what the running test did that a unit test must not do, and forget it."""
-    found, _state.violations = _state.violations, []
-    return found
+    matches, _state.violations = _state.violations, []
+    return matches

@@ -106,7 +106,7 @@ PAGES: Final = {"day-one.md": DAY_ONE, "long-runs.md": LONG_RUNS}
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_each_price_on_the_page_is_the_computed_one(page: str) -> None:
+def test_prices_on_the_page_are_the_computed_ones(page: str) -> None:
     text = " ".join((DOCS / page).read_text("utf-8").split())
     spans: set[tuple[int, int]] = set()
     for context, compute, tolerance_percent in PAGES[page]:

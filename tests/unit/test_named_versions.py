@@ -49,5 +49,5 @@ def test_installed_package_has_the_version() -> None:
     ],
 )
 def test_files_name_the_version(file: str, pattern: str) -> None:
-    found = re.findall(pattern, (ROOT / file).read_text("utf-8"), re.MULTILINE)
-    assert found and found[0] == VERSION
+    matches = re.findall(pattern, (ROOT / file).read_text("utf-8"), re.MULTILINE)
+    assert matches and matches[0] == VERSION

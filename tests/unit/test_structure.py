@@ -209,11 +209,11 @@ def test_core_folders_are_small_with_explicit_exports() -> None:
     for _, folder, module in core_imports():
         used.setdefault(folder, set()).add(module)
     for folder in CORE_FOLDERS:
-        own = {path.stem for path in folder.glob("*.py")}
-        assert len(own) <= 15, folder
+        local = {path.stem for path in folder.glob("*.py")}
+        assert len(local) <= 15, folder
         public = public_modules(folder)
         assert public is not None, folder
-        assert own & set(public) == own & used[folder], folder
+        assert local & set(public) == local & used[folder], folder
 
 
 def test_core_folders_have_no_import_cycle() -> None:

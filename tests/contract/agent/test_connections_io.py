@@ -72,7 +72,7 @@ def start_client(
     port: int, address: str = "127.0.0.1", prefix: tuple[str, ...] = (), **options: object
 ) -> "subprocess.Popen[bytes]":
     chosen = {"at": f"{time.time() + ARM_S:.6f}", "duration": 2, "rate": 100, "limit": 1} | options
-    words = [word for name, value in chosen.items() for word in (f"--{name}", str(value))]
+    words = [term for name, value in chosen.items() for term in (f"--{name}", str(value))]
     argv = [*prefix, *COMMAND, "client", "--address", address, "--port", str(port)]
     return subprocess.Popen(
         [*argv, "--token", TOKEN, *words],
@@ -102,9 +102,9 @@ def run(port: int, **options: Any) -> tuple[list[dict[str, Any]], dict[str, Any]
 
 def test_agent_finds_the_generator() -> None:
     for role in Role:
-        found = find_installed_engine(engines()["connections"], role)
-        assert found.problem is None
-        assert found.tools["connections"].version == "1.0"
+        matches = find_installed_engine(engines()["connections"], role)
+        assert matches.problem is None
+        assert matches.tools["connections"].version == "1.0"
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_port_closed_during_the_burst_refuses_attempts() -> None:
     assert sum(total(seconds, name) for name in OUTCOMES) == 300
 
 
-def test_foreign_connections_are_told_apart() -> None:
+def test_foreign_connections_are_separated() -> None:
     port = free_port()
     with serving(port) as server:
         client = start_client(port, mode="exchange", bytes=8, rate=10)

@@ -65,7 +65,7 @@ async def test_test_stays_open_during_a_long_transfer(served: Served) -> None:
     assert (test.ended_at is not None, test.engine.totals[0].sent_bytes) == (True, 10_000)
 
 
-async def test_endless_connection_does_not_keep_the_test_open(
+async def test_endless_connection_does_not_block_the_test(
     served: Served,
 ) -> None:
     served.request(JOB)

@@ -56,7 +56,7 @@ def test_a_probe_is_lost_after_half_a_second(monkeypatch: pytest.MonkeyPatch) ->
     assert live.loss_ratio > 0
 
 
-def test_a_steady_slow_path_has_its_own_round_trip(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_steady_slow_path_has_a_separate_round_trip(monkeypatch: pytest.MonkeyPatch) -> None:
     """Probes that wait as long as the others did say nothing about the path."""
     live = prober([0.3] * 17 + [None] * 3, monkeypatch).live()
     assert live.rtt_s == pytest.approx(0.3)

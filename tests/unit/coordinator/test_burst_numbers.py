@@ -131,9 +131,9 @@ async def test_answers_count_bursts_from_1(fabric: Fabric, path: str) -> None:
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
         answer = await http.get(f"/v1/runs/{run_id}/{path}")
     assert answer.is_success, answer.text
-    found = list(names_of(answer.json()))
-    assert not [name for name, _ in found if name == "burst_index"]
-    numbers = [value for name, value in found if name == "burst" and isinstance(value, int)]
+    matches = list(names_of(answer.json()))
+    assert not [name for name, _ in matches if name == "burst_index"]
+    numbers = [value for name, value in matches if name == "burst" and isinstance(value, int)]
     # The answer "progress" is about the newest burst.
     assert min(numbers) == (BURSTS_COUNT if path == "progress" else 1)
 

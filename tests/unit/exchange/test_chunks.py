@@ -209,7 +209,7 @@ def test_wrong_header_gives_complete_columns_or_an_error(
         assert [len(values) for values in columns.values()] == [rows]
 
 
-def test_newer_version_asks_for_an_upgrade() -> None:
+def test_newer_version_needs_an_upgrade() -> None:
     with pytest.raises(RecordUnreadable, match=r"version 2.*upgrade"):
         unpack(PACKED[:3] + b"\x02" + PACKED[4:])
 

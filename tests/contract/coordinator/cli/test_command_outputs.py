@@ -242,11 +242,11 @@ def cases_with_unknown_name() -> Iterator[tuple[str, list[str]]]:
             continue
         words = shlex.split(example(path))[len(path.split()) :]
         if path in creating:
-            words[2:] = [UNKNOWN if word in known else word for word in words[2:]]
+            words[2:] = [UNKNOWN if term in known else term for term in words[2:]]
         else:
-            words = [UNKNOWN if word in known else word for word in words]
+            words = [UNKNOWN if term in known else term for term in words]
         if "SEQ" in {option.metavar for option in LEAVES[path].params} and UNKNOWN in words:
-            words = ["99" if word == UNKNOWN else word for word in words]
+            words = ["99" if term == UNKNOWN else term for term in words]
         if {UNKNOWN, "99"} & set(words):
             yield path, words
 

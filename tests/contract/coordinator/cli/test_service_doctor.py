@@ -176,7 +176,7 @@ def test_unit_without_its_user_or_environment(root: Path, checked: Checked) -> N
         assert "there is no" in result[-1].detail and not result[-1].ok
 
 
-def test_other_user_is_told_what_was_not_checked(
+def test_other_user_reads_what_was_not_checked(
     checked: Checked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 54_321)

@@ -46,7 +46,7 @@ def test_files_of_a_killed_backup_are_private_and_removed_later(tmp_path: Path) 
     assert [path.name for path in folder.iterdir()] == ["two"]
 
 
-def test_parallel_backups_do_not_remove_files_of_each_other(tmp_path: Path) -> None:
+def test_parallel_backups_leave_files_of_others(tmp_path: Path) -> None:
     make_store(data := tmp_path / "data")
     (folder := tmp_path / "backups").mkdir()
     parts = [str(data), str(folder / "one"), str(int(signal.SIGSTOP))]

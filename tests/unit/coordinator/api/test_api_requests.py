@@ -247,8 +247,8 @@ async def test_labels_of_a_finished_run_can_be_changed(
     assert changed.json() == before | {"labels": before["labels"] | change["labels"]}
     removed = await api.patch(f"/v1/runs/{run_id}", json={"labels": {"device": None}})
     assert removed.json()["labels"] == before["labels"] | {"baseline": "yes"}
-    found = (await api.get("/v1/runs?label=baseline=yes")).json()
-    assert [run["run_id"] for run in found] == [run_id]
+    matches = (await api.get("/v1/runs?label=baseline=yes")).json()
+    assert [run["run_id"] for run in matches] == [run_id]
     assert (await api.get("/v1/runs?label=device=fw1")).json() == []
     # The sealed plan and the verdict are not changed.
     assert (await api.get(f"/v1/runs/{run_id}/summary")).json() == summary

@@ -146,9 +146,9 @@ def test_cursor_is_text_and_limit_is_bounded(document: Any) -> None:
 
 
 def test_labels_are_filtered_in_one_form(document: Any) -> None:
-    found = [item for _, item in parameters(document) if "label" in item["name"]]
-    assert [item["name"] for item in found] == ["label", "label"]
-    assert found[0]["schema"] == found[1]["schema"]
+    matches = [item for _, item in parameters(document) if "label" in item["name"]]
+    assert [item["name"] for item in matches] == ["label", "label"]
+    assert matches[0]["schema"] == matches[1]["schema"]
 
 
 def test_parameters_have_description_and_example(document: Any) -> None:

@@ -109,7 +109,7 @@ def test_service_endpoint_wins_over_a_default_route() -> None:
     assert effective_route(trace, near, Tag("ServiceBus", "eastus")).kind == "appliance"
 
 
-def test_groups_deny_by_a_part_and_allow_by_the_whole() -> None:
+def test_groups_deny_by_a_part_and_allow_by_all_parts() -> None:
     def rules(store: Store) -> None:
         traffic = one(store, "/broadside-servers/securityrules/traffictcp")["properties"]
         traffic["sourceAddressPrefix"] = "10.71.0.0/24"

@@ -68,7 +68,7 @@ def test_hop(change: Callable[[Store], None], need: str, hop: str) -> None:
     assert row.hops[-1].name == hop, str(row)
 
 
-def test_default_address_is_a_way_out() -> None:
+def test_default_address_is_a_route_out() -> None:
     rows = {(row.role, row.need): row for row in rows_with("notebook", default_address)}
     assert rows["client", "queue"].state is State.OK
 

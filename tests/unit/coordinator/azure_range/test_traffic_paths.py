@@ -36,7 +36,7 @@ def test_tunnels_need_the_capability() -> None:
     assert "CAP_NET_ADMIN" in str(rows["server", "vxlan to client, udp 4789"])
 
 
-def test_a_tunnel_has_its_own_port() -> None:
+def test_a_tunnel_has_a_separate_port() -> None:
     def moved(store: Store) -> None:
         for item in store.values():
             if item["name"].startswith("Vxlan"):

@@ -223,7 +223,7 @@ def test_the_part_of_another_owner_is_named_as_such() -> None:
     assert states["client", "iperf3 tcp 5201"] is State.OWNER
 
 
-def test_table_has_a_line_for_each_need_and_the_counts() -> None:
+def test_table_has_a_line_per_need_and_the_counts() -> None:
     rows = rows_with("notebook", closed("8080"))
     lines = list(table(rows))
     assert len(lines) == len(rows) + 2

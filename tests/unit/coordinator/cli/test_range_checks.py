@@ -61,10 +61,10 @@ def test_only_restrictions_of_the_range_count(
         "coordinator_size": "Standard_B2als_v2", "fleet_zones": fleet_zones,
         "public_addresses_count": 0,
     }  # fmt: skip
-    found = list(
+    matches = list(
         shortages(needs, compute=[], network=[], sizes=sizes, locations=[{"name": "eastus"}])
     )
-    assert [line.partition(" to this")[0] for line in found] == ([expected] if expected else [])
+    assert [line.partition(" to this")[0] for line in matches] == ([expected] if expected else [])
 
 
 def test_a_restricted_zone_does_not_concern_the_coordinator() -> None:
@@ -79,7 +79,7 @@ def test_a_restricted_zone_does_not_concern_the_coordinator() -> None:
         "location": "eastus", "vm_size": "Standard_D4_v4", "instances": 1, "nva_count": 0,
         "coordinator_size": "Standard_B2als_v2", "fleet_zones": [], "public_addresses_count": 0,
     }  # fmt: skip
-    found = shortages(needs, compute=[], network=[], sizes=sizes, locations=[{"name": "eastus"}])
-    assert list(found) == [
+    matches = shortages(needs, compute=[], network=[], sizes=sizes, locations=[{"name": "eastus"}])
+    assert list(matches) == [
         "Standard_D4_v4 is not offered in eastus; use another vm_size or location"
     ]

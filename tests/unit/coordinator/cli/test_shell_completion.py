@@ -32,7 +32,7 @@ def test_parts_of_an_assignment_are_joined(words: list[str], joined: list[str]) 
         ("launch\n--reason\n'a b'\n", ""),
     ],
 )
-def test_bash_keeps_what_is_before_the_last_word(words: str, kept: str) -> None:
+def test_bash_preserves_all_before_the_last_part(words: str, kept: str) -> None:
     count = len(words.split("\n" if "\n" in words else " "))
     joined, before = read_words({"COMP_WORDS": words, "COMP_CWORD": str(count - 1)})
     assert before == kept

@@ -48,8 +48,8 @@ def test_a_scenario_with_a_target_may_stop() -> None:
 )
 def test_problems_name_field_value_and_fix(changes: dict[str, Any], words: tuple[str, ...]) -> None:
     text = problems(**changes)
-    for word in words:
-        assert word in text
+    for term in words:
+        assert term in text
 
 
 def test_soaks_and_drills_must_not_stop() -> None:
@@ -76,7 +76,7 @@ def test_autoscaling_devices_are_warned_about(device: dict[str, str], warned: bo
     assert bool(text) is warned
 
 
-def test_plans_without_it_keep_their_bytes_and_seal() -> None:
+def test_plans_without_it_have_the_same_bytes_and_seal() -> None:
     spec = scenarios.load("burst-280s", {"pairs_count": 2})
     plan = make_plan(spec, fleet(2), NOW, "run-1")
     text = plan.document.decode()

@@ -62,7 +62,7 @@ def test_stops_at_the_first_value_beyond_the_limit() -> None:
     assert breach.reason == "cpu_ratio of fw was 81.0 %, above the limit 80.0 %"
 
 
-def test_waits_for_the_whole_time_beyond_the_limit() -> None:
+def test_waits_for_the_complete_time_beyond_the_limit() -> None:
     """A single value within the limit starts the time again."""
     guard = "cpu_ratio > 80% for 1s"
     assert first_breach(state(guard), [0.9, 0.9, 0.7, 0.9, 0.9, 0.7]) is None

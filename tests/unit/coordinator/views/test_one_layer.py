@@ -167,7 +167,7 @@ def test_machine_readable_outputs_name_the_same_layer_and_scale(layer: Layer) ->
 
 
 @pytest.mark.parametrize("layer", LAYERS)
-def test_outputs_over_several_runs_are_at_real_scale_and_say_so(layer: Layer) -> None:
+def test_outputs_over_several_runs_are_at_real_scale(layer: Layer) -> None:
     _, _, summary = run_at(layer)
     value = received_at(layer).of_run(summary) or 0.0
     rates = _Rates()
@@ -210,13 +210,13 @@ def test_findings_name_layers_in_these_words() -> None:
 
 def test_page_takes_names_of_layers_from_the_coordinator() -> None:
     web = Path(__file__).parents[4] / "dashboards" / "web"
-    own = [
+    local = [
         f"{path.name}: {line.strip()}"
         for path in sorted(web.glob("*.js"))
         for line in path.read_text(encoding="utf-8").splitlines()
         if "IP layer" in line and not line.lstrip().startswith("//")
     ]
-    assert own == []
+    assert local == []
 
 
 def test_page_has_the_same_names_of_layers() -> None:

@@ -70,9 +70,9 @@ CASES: Mapping[str, tuple[Verdict, str]] = {
 
 
 def judge(made: Fleet, **plan: Any) -> RunSummary:
-    asked = made.plan.model_copy(update=plan)
-    bursts = [measure_burst(asked.spec, part, made.now) for part in made.evidence]
-    return summarise_run(asked, bursts, made.ledger, made.now)
+    requested = made.plan.model_copy(update=plan)
+    bursts = [measure_burst(requested.spec, part, made.now) for part in made.evidence]
+    return summarise_run(requested, bursts, made.ledger, made.now)
 
 
 def with_objective(made: Fleet, **limits: Any) -> Fleet:
@@ -329,8 +329,8 @@ def test_first_ids_are_those_of_the_decision_table() -> None:
     of_checks += [(check.stage, check.findings) for check in BURST_CHECKS]
     notes = {"clocks-shared", "clocks-self-reported"}
     for stage, ids in stages.items():
-        found = {name for of, names in of_checks if of is stage for name in names.split()}
-        assert set(ids.split()) == found - notes
+        matches = {name for of, names in of_checks if of is stage for name in names.split()}
+        assert set(ids.split()) == matches - notes
 
 
 def test_repeated_findings_have_the_number_of_bursts_the_range_and_the_worst() -> None:
@@ -352,7 +352,7 @@ def test_repeated_findings_have_the_number_of_bursts_the_range_and_the_worst() -
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_every_repeated_finding_says_in_how_many_bursts(case: str) -> None:
+def test_every_repeated_finding_has_its_number_of_bursts(case: str) -> None:
     """A finding with different values in its bursts also has their range and the worst burst."""
     summary = summary_of(case)
     total = summary.bursts_planned

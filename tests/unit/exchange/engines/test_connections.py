@@ -74,18 +74,18 @@ def words(launch: Any) -> dict[str, str]:
 
 
 def test_client_gets_the_instant_and_the_token() -> None:
-    asked = client_ask(job(traffic(attempts_per_second=400)))
-    line = words(CONNECTIONS.client(asked))
+    requested = client_ask(job(traffic(attempts_per_second=400)))
+    line = words(CONNECTIONS.client(requested))
     assert line["--at"] == f"{ZERO_S:.6f}"
     assert (line["--token"], line["--rate"], line["--duration"]) == (TOKEN, "400.000000", "10")
     assert (line["--mode"], line["--close"], line["--sources"]) == ("connect", "rst", "one")
     assert "--bytes" not in line
-    assert "--bind" not in words(CONNECTIONS.client(client_ask(asked.job, bind=None)))
+    assert "--bind" not in words(CONNECTIONS.client(client_ask(requested.job, bind=None)))
 
 
 def test_options_of_a_mode_are_on_the_command_line() -> None:
-    held = traffic(mode="hold", exchange_bytes=100, held_count=7, heartbeat_s=0.5)
-    line = words(CONNECTIONS.client(client_ask(job(held))))
+    occupied = traffic(mode="hold", exchange_bytes=100, held_count=7, heartbeat_s=0.5)
+    line = words(CONNECTIONS.client(client_ask(job(occupied))))
     assert (line["--bytes"], line["--count"], line["--heartbeat"]) == ("100", "7", "0.5")
     assert words(CONNECTIONS.server(server_ask(address=None)))["--address"] == "::"
 
@@ -119,13 +119,13 @@ def test_offered_rate_is_payload_of_both_directions() -> None:
     assert offered_bits_per_second(traffic()) == 0
     exchange = traffic(mode="exchange", attempts_per_second=100, exchange_bytes=1000)
     assert offered_bits_per_second(exchange) == 100 * 1000 * 16
-    held = traffic(mode="hold", attempts_per_second=100, held_count=50, heartbeat_s=0.5)
-    assert offered_bits_per_second(held) == (100 + 100) * 64 * 16
+    occupied = traffic(mode="hold", attempts_per_second=100, held_count=50, heartbeat_s=0.5)
+    assert offered_bits_per_second(occupied) == (100 + 100) * 64 * 16
 
 
 def test_lab_scale_divides_rate_and_held_connections() -> None:
-    held = scaled(traffic(mode="hold", attempts_per_second=500, held_count=1000), 100)
-    assert (held.options["attempts_per_second"], held.options["held_count"]) == (5, 10)
+    occupied = scaled(traffic(mode="hold", attempts_per_second=500, held_count=1000), 100)
+    assert (occupied.options["attempts_per_second"], occupied.options["held_count"]) == (5, 10)
     assert scaled(traffic(), 100).options == {"attempts_per_second": 10}
     assert scaled(traffic(), 1) == traffic()
 
@@ -191,13 +191,13 @@ def test_seconds_of_a_client_become_intervals_with_counts() -> None:
     assert up[0].counts is not None
     assert {name: count for name, count in up[0].counts.items() if count} == counts
     assert down[0].counts is None
-    found = measures(reading)
-    assert found["attempted_count"] == 20
-    assert sum(found[f"{name}_count"] for name in OUTCOMES) == 20
-    assert (found["established_per_second"], found["attempted_per_second"]) == (9.5, 10)
-    assert (found["success_ratio"], found["attempted_ratio"]) == (17 / 20, 1)
-    assert found["attempt_delay_max"] == 0.5
-    assert "held_count" not in found
+    matches = measures(reading)
+    assert matches["attempted_count"] == 20
+    assert sum(matches[f"{name}_count"] for name in OUTCOMES) == 20
+    assert (matches["established_per_second"], matches["attempted_per_second"]) == (9.5, 10)
+    assert (matches["success_ratio"], matches["attempted_ratio"]) == (17 / 20, 1)
+    assert matches["attempt_delay_max"] == 0.5
+    assert "held_count" not in matches
     assert [one.name for one in reading.report.distributions] == ["handshake", "first_byte"]
 
 
@@ -215,9 +215,9 @@ def test_held_connections_count_as_the_most_open_ones() -> None:
         ended(3.0, scheduled=9),
         mode="hold",
     )
-    found = measures(reading)
-    assert (found["held_count"], found["dropped_count"]) == (9, 2)
-    assert found["success_ratio"] == 7 / 9
+    matches = measures(reading)
+    assert (matches["held_count"], matches["dropped_count"]) == (9, 2)
+    assert matches["success_ratio"] == 7 / 9
 
 
 def test_no_established_connection_is_an_error_with_outcomes() -> None:
@@ -279,10 +279,10 @@ def test_thirty_merged_histograms_equal_one_of_all_samples() -> None:
     samples = [[source.lognormvariate(-6, 2) for _ in range(500)] for _ in range(30)]
     parts = [parse_histogram("handshake", histogram(*part))[0] for part in samples]
     (merged,) = folded(parts)
-    (whole,) = parse_histogram(
+    (complete,) = parse_histogram(
         "handshake", histogram(*(value for part in samples for value in part))
     )
-    assert merged == whole
+    assert merged == complete
 
 
 def test_processes_of_a_pair_are_merged() -> None:

@@ -19,20 +19,20 @@ STAMP = "2025-11-25T12:00:00.000000000Z "
 
 def objects(text: str) -> list[object]:
     """Return the objects that a reader finds, which skips what is not JSON."""
-    found = []
+    matches = []
     positions = find_objects(text)
     at = next(positions, None)
     while at is not None:
         try:
             value, end = json.JSONDecoder().raw_decode(text, at)
-            found.append(value)
+            matches.append(value)
         except ValueError:
             end = None
         try:
             at = positions.send(end)
         except StopIteration:
             break
-    return found
+    return matches
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,9 @@ def objects(text: str) -> list[object]:
         (b"\x1f\x8bother", (b"", False)),
     ],
 )
-def test_unpack_tells_if_the_archive_is_complete(data: bytes, expected: tuple[bytes, bool]) -> None:
+def test_unpack_reports_if_the_archive_is_complete(
+    data: bytes, expected: tuple[bytes, bool]
+) -> None:
     assert unpack(data, 6) == expected
 
 
@@ -101,7 +103,7 @@ def test_decode_replaces_invalid_bytes(data: bytes, expected: str) -> None:
         "Nov  5 12:00:00 host iperf3[123]: ",
     ],
 )
-def test_prefixes_are_removed_and_indents_are_kept(prefix: str) -> None:
+def test_prefixes_are_removed_and_indents_are_not(prefix: str) -> None:
     lines = ["{", '  "start": {},', '\t"2025-11-25T12:00:00Z ": 1', "}"]
     assert split_sources("\r\n".join(prefix + line for line in lines)) == ["\n".join(lines)]
 
@@ -113,7 +115,7 @@ def test_only_line_feeds_and_carriage_returns_end_a_line(mark: str) -> None:
     assert split_sources(text) == [text]
 
 
-def test_pods_are_separate_and_keep_their_order() -> None:
+def test_pods_are_separate_and_in_order() -> None:
     log = "[pod/a/c] {\n[pod/b/c] [\n[pod/a/c] }\n[pod/a/d] 1\n[pod/b/c] ]\n"
     assert split_sources(log) == ["{\n}", "[\n]", "1"]
 

@@ -57,9 +57,9 @@ def test_decisions_have_the_right_sign(difference: float) -> None:
     values = difference + 0.01 * random.standard_normal((500, 60))
     for row in values:
         decision = next(
-            found
+            matches
             for n in range(61)
-            if (found := decide(row[:n].tolist(), 0.005)) is not Decision.OPEN
+            if (matches := decide(row[:n].tolist(), 0.005)) is not Decision.OPEN
         )
         assert decision is Decision.DIFFERENT
 

@@ -97,16 +97,16 @@ def test_a_stopped_run_is_inconclusive_with_the_impact() -> None:
     control = control_at(plan, 7.5)
     ended_at = [plan.bursts[0].planned_start_at + timedelta(seconds=s) for s in (7.9, 8.2)]
     evidence = GuardEvidence(logs=[log_of(plan, stop_at(plan, 7.5))], ended_at=ended_at)
-    judged = with_guards(summary(plan), plan, control, evidence)
-    assert judged.verdict is Verdict.INCONCLUSIVE
-    finding = judged.findings[0]
+    verdicts = with_guards(summary(plan), plan, control, evidence)
+    assert verdicts.verdict is Verdict.INCONCLUSIVE
+    finding = verdicts.findings[0]
     assert finding.id == "stopped-by-guard"
     assert "after 7.5 s of 30 s: cpu_ratio of fw was 97.0 %" in finding.sentence
     assert "All traffic had ended 1.00 s after the breach (2 pairs)" in finding.sentence
-    assert judged.guards is not None
-    assert judged.guards.stop is not None
-    assert judged.guards.stop.took_s == 1.0
-    shown = {second.second: second.values for second in judged.guards.seconds}
+    assert verdicts.guards is not None
+    assert verdicts.guards.stop is not None
+    assert verdicts.guards.stop.took_s == 1.0
+    shown = {second.second: second.values for second in verdicts.guards.seconds}
     assert min(shown) == -3
     assert max(shown) == 19
     assert (shown[6], shown[7]) == ((0.3,), (0.97,))
@@ -123,18 +123,20 @@ def test_only_bursts_that_began_are_judged_after_a_stop() -> None:
 def test_a_stop_without_a_record_is_still_a_stop() -> None:
     """The coordinator failed after the stop."""
     plan = planned()
-    judged = with_guards(summary(plan), plan, control_at(plan, 7.5), GuardEvidence())
-    assert judged.verdict is Verdict.INCONCLUSIVE
-    assert "stopped by guard: cpu" in judged.findings[0].sentence
-    assert "No agent reported when it stopped" in judged.findings[0].sentence
+    verdicts = with_guards(summary(plan), plan, control_at(plan, 7.5), GuardEvidence())
+    assert verdicts.verdict is Verdict.INCONCLUSIVE
+    assert "stopped by guard: cpu" in verdicts.findings[0].sentence
+    assert "No agent reported when it stopped" in verdicts.findings[0].sentence
 
 
 def test_a_guard_without_a_value_is_no_stop_of_traffic() -> None:
     plan = planned()
     evidence = GuardEvidence(logs=[log_of(plan, stop_at(plan, -1.9, "cpu_ratio has no value"))])
-    judged = with_guards(summary(plan), plan, control_at(plan, -1.9), evidence)
-    assert judged.findings[0].id == "guard-not-armed"
-    assert "before the first byte of burst 1: cpu_ratio has no value" in judged.findings[0].sentence
+    verdicts = with_guards(summary(plan), plan, control_at(plan, -1.9), evidence)
+    assert verdicts.findings[0].id == "guard-not-armed"
+    assert (
+        "before the first byte of burst 1: cpu_ratio has no value" in verdicts.findings[0].sentence
+    )
 
 
 def test_a_dry_run_needs_all_pairs() -> None:
@@ -143,10 +145,10 @@ def test_a_dry_run_needs_all_pairs() -> None:
     ended_at = [plan.bursts[0].planned_start_at - timedelta(seconds=s) for s in (1.2, 1.4)]
     for count, verdict in ((2, Verdict.MEASURED), (1, Verdict.INCONCLUSIVE)):
         evidence = GuardEvidence(logs=[log], ended_at=ended_at[:count])
-        judged = with_guards(summary(plan), plan, control_at(plan, -1.9), evidence)
-        assert judged.verdict is verdict
-        [finding] = judged.findings
+        verdicts = with_guards(summary(plan), plan, control_at(plan, -1.9), evidence)
+        assert verdicts.verdict is verdict
+        [finding] = verdicts.findings
         assert finding.id == ("dry-run" if count == 2 else "dry-run-failed")
-    whole = GuardEvidence(logs=[log], ended_at=ended_at)
-    [finding] = with_guards(summary(plan), plan, control_at(plan, -1.9), whole).findings
+    complete = GuardEvidence(logs=[log], ended_at=ended_at)
+    [finding] = with_guards(summary(plan), plan, control_at(plan, -1.9), complete).findings
     assert "cpu_ratio > 80.0 %: 97.0 %" in finding.sentence

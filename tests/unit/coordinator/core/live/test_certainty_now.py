@@ -43,11 +43,11 @@ def plan_for(made: Fleet, margin: float, **objective: object) -> Plan:
 def with_claims(evidence: BurstEvidence, made: Fleet) -> BurstEvidence:
     """Return the evidence with the segment size in the claims, as during a burst."""
     pairs = []
-    for pair, whole in zip(evidence.pairs, made.evidence[0].pairs, strict=True):
+    for pair, complete in zip(evidence.pairs, made.evidence[0].pairs, strict=True):
         assert pair.claim is not None
-        assert whole.report is not None
-        assert whole.report.engine is not None
-        claim = pair.claim.model_copy(update={"mss_bytes": whole.report.engine.mss_bytes})
+        assert complete.report is not None
+        assert complete.report.engine is not None
+        claim = pair.claim.model_copy(update={"mss_bytes": complete.report.engine.mss_bytes})
         pairs.append(replace(pair, claim=claim))
     return replace(evidence, pairs=tuple(pairs))
 
@@ -128,7 +128,7 @@ def ended(
     ]
 
 
-def test_verdict_of_a_stopped_burst_says_what_it_rests_on() -> None:
+def test_verdict_of_a_stopped_burst_states_its_basis() -> None:
     _, burst = ended(0.05)
     assert burst.verdict is Verdict.PASS, [finding.sentence for finding in burst.findings]
     assert burst.duration_s == 74
@@ -149,8 +149,8 @@ def test_verdict_of_a_stopped_burst_says_what_it_rests_on() -> None:
     assert rate - half <= end.low_bits_per_second * (1 + 1e-6)
     assert end.high_bits_per_second * (1 - 1e-6) <= rate + half
     (finding,) = [one for one in burst.findings if one.id == "stopped-early"]
-    for words in ("second 74 of at most 120", "at most 2 %", "drift", "scale-in", "leaks", "1,234"):
-        assert words in finding.sentence
+    for texts in ("second 74 of at most 120", "at most 2 %", "drift", "scale-in", "leaks", "1,234"):
+        assert texts in finding.sentence
 
 
 @pytest.mark.parametrize(
@@ -169,11 +169,11 @@ def test_a_device_counter_can_only_weaken_the_result() -> None:
     assert ended(-0.05, bypassed, bypassed.ledger)[1].verdict is not Verdict.PASS
 
 
-def test_a_burst_that_ran_to_its_end_says_so() -> None:
+def test_a_burst_that_ran_to_its_end_is_reported() -> None:
     plan, burst = ended(0.05)
-    whole = burst.model_copy(update={"early_end": None, "duration_s": BURST_S})
-    (finding,) = early_end_findings(plan.spec, whole)
+    complete = burst.model_copy(update={"early_end": None, "duration_s": BURST_S})
+    (finding,) = early_end_findings(plan.spec, complete)
     assert finding.id == "not-stopped-early"
     assert f"planned end of {BURST_S} s" in finding.sentence
     fixed = plan_for(CLEAN, 0.05, stop=None).spec
-    assert list(early_end_findings(fixed, whole)) == []
+    assert list(early_end_findings(fixed, complete)) == []

@@ -196,8 +196,8 @@ def test_low_request_rate_shows_no_changes() -> None:
 
 def test_nothing_is_claimed_without_translation() -> None:
     for seed in range(20):
-        own = [replace(t, address=t.client) for t in simulated(seed, 4)]
-        units = found(own)
+        local = [replace(t, address=t.client) for t in simulated(seed, 4)]
+        units = found(local)
         assert units.translation is Translation.NONE
         assert (units.count, units.units, units.changes, units.slow, units.limit) == (
             *(None, (), ()),

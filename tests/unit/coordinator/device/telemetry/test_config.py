@@ -89,8 +89,8 @@ def test_opens_all_sources_with_their_device(source: str, tmp_path: Path) -> Non
     telemetry = opened(tmp_path, source, LINES[source])
     assert isinstance(telemetry, PolledSource) is (source in POLLED)
     assert telemetry.entry.device == "fw"
-    own = {"ping": Quantity.PING_TCP, "url": Quantity.URL_TIME}
-    reported_by_all = own.get(source, Quantity.CPU)
+    local = {"ping": Quantity.PING_TCP, "url": Quantity.URL_TIME}
+    reported_by_all = local.get(source, Quantity.CPU)
     assert (reported_by_all in telemetry.quantities) is (source not in ("azure-monitor", "lab"))
 
 
