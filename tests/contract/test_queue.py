@@ -118,7 +118,7 @@ async def test_two_receivers_never_get_the_same_message(queue: JobQueue, place: 
     other = place.open_queue()
     try:
         await queue.send([outgoing(str(n)) for n in range(20)])
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             await asyncio.gather(take_part(queue), take_part(other))
         ids += await receive_all(other)
     finally:

@@ -33,6 +33,6 @@ async def test_sections_describe_the_engine_of_the_run(fabric: Fabric) -> None:
             assert other not in text, (traffic.engine, other)
         assert ("without TLS" in text) == (traffic.engine != "https"), traffic.engine
         assert ("UDP datagrams" in text) == (traffic.protocol is Protocol.UDP)
-        assert ("released by a start gate" in text) == engine.gated
-        has_requests = "success" in engine.measures(traffic)
+        assert ("released by a start gate" in text) == (engine.gated and not engine.waits_itself)
+        has_requests = "latency" in engine.measures(traffic)
         assert ("times to the last byte are" in text) == has_requests
