@@ -135,7 +135,9 @@ class Fleet:
 
         The result is empty if the coordinator does not answer.
         """
-        requested = self.hosts[at].run(f"broadside agents -o json {API}", check=False)
+        # The previous release has no `-o json`.
+        command = f"broadside agents -o json {API} || broadside agents --json {API}"
+        requested = self.hosts[at].run(command, check=False)
         if requested.returncode:
             return {}
         return {agent["role"]: agent for agent in json.loads(requested.stdout)}
