@@ -28,7 +28,8 @@ _NEXT_STEPS: Final = {
     Verdict.PASS: "Read the warnings and notes, then sign the report",
     Verdict.FAIL: "Find the bottleneck in the report, then run again",
     Verdict.INCONCLUSIVE: "Read the findings, remove the cause, then run again",
-    Verdict.MEASURED: "Set a target (`--set target=...`) to get a pass or a fail",
+    Verdict.MEASURED: "Launch again with a target (for example `--set target=180Gbit`) to get a "
+    "pass or a fail",
 }
 
 

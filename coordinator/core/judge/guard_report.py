@@ -191,8 +191,8 @@ def _stop_finding(plan: Plan, stop: GuardStop, report: GuardReport) -> Finding:
         f"Stopped by guard in burst {stop.burst_index + 1} after {after_s:.1f} s of "
         f"{burst.duration_s} s: {stop.reason}. {_took(stop)} So the run says nothing about the "
         "rest of the burst.",
-        "Read the table of the guards to see the impact. After a breach repeat with a lower load; "
-        "after a missing value repair its source",
+        "Read the impact in the table of guards of the report. If a limit was reached, run again "
+        "with a lower load. If a value was missing, repair its source, then run again",
     )
 
 

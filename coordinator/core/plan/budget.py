@@ -308,7 +308,7 @@ def with_abort(summary: RunSummary, control: Control | None) -> RunSummary:
         f"{control.cancelled_at:%H:%M:%S} UTC ({control.cancel_reason or 'no reason given'}). "
         f"{measured.measured_s} of {measured.planned_s} planned pair-seconds were measured "
         f"({ratio(measured.completeness_ratio, 1)}){bursts}.",
-        "Launch the run again, and let it end",
+        "Correct what was the reason to abort, then launch the run again and let it end",
     )
     # The bursts are missing because of the abort, so their own next step would contradict this one.
     others = (other for other in summary.findings if other.id != "bursts-pending")

@@ -308,7 +308,7 @@ def test_markdown_keeps_code_and_escapes_the_rest() -> None:
 def test_aborted_run_has_one_next_step() -> None:
     findings = explain_verdict(summary_of("aborted")).findings
     assert [f.next_step for f in findings if f.severity == "problem"] == [
-        "Launch the run again, and let it end"
+        "Correct what was the reason to abort, then launch the run again and let it end"
     ]
     assert "2 of 3 bursts have no result" in findings[0].sentence
 
