@@ -37,6 +37,7 @@ from broadside.exchange.engines.port import (
     Unsupported,
     validate_argument,
 )
+from broadside.exchange.engines.served_log import ServedTests
 from broadside.exchange.engines.tokens import Token, parse_token, token_of
 from broadside.exchange.installation import bring_gate
 from broadside.exchange.messages import (
@@ -67,7 +68,6 @@ TIMEOUT_MAX_S: Final = 8
 ID_BYTES: Final = 8
 # A test counts as ended after this time without a line, in seconds.
 QUIET_S: Final = 3.0
-TESTS_MAX_COUNT: Final = 16
 # An interval of the client must not be shorter, in seconds.
 LEAST_S: Final = 1e-6
 # Ports of one address with the default of Linux (net.ipv4.ip_local_port_range, 32768 to 60999).
@@ -582,57 +582,16 @@ class AcceptedTest:
         )
 
 
-class AcceptReader:
-    """Parser for the output of the server, which assigns each line to a test.
-
-    Args:
-        engine: The engine name.
-    """
-
-    def __init__(self, engine: str) -> None:
-        self._engine = engine
-        self._tests: dict[str, AcceptedTest] = {}
-
-    @property
-    def tests(self) -> Mapping[str, AcceptedTest]:
-        """Return the tests by cookie."""
-        return self._tests
+class AcceptReader(ServedTests[AcceptedTest]):
+    """Parser for the output of the server, which assigns each line to a test."""
 
     def feed(self, line: bytes, at_s: float) -> tuple[Event, ...]:
         row = parse_line(line) or {}
         token = parse_token(str(row.get("test", "")))
-        if token is None:
-            return ()
-        test = self._tests.get(token.job_id)
-        if test is None:
-            if len(self._tests) >= TESTS_MAX_COUNT:
-                oldest = min(self._tests.values(), key=lambda test: test.last_data_s)
-                del self._tests[oldest.cookie]
-            test = self._tests[token.job_id] = AcceptedTest(self._engine, token, at_s)
-        test.feed(row, at_s)
+        if token is not None:
+            test = self.find_or_add(token, lambda: AcceptedTest(self._engine, token, at_s))
+            test.feed(row, at_s)
         return ()
-
-    def sample(self, name: str, text: str, at_s: float) -> tuple[Event, ...]:
-        return ()
-
-    def finish(
-        self,
-        exit_code: int | None = None,
-        *,
-        stderr: str = "",
-        released_at_s: float | None = None,
-        server_ahead_s: float = 0.0,
-    ) -> Reading:
-        """Return a reading without results, because the results are in ``tests``."""
-        return Reading(
-            report=EngineReport(engine=self._engine, exit_code=exit_code),
-            side=Side.SERVER,
-            intervals={},
-            first_data_at_s=None,
-            start_basis=None,
-            started_at_s=None,
-            client_address=None,
-        )
 
 
 ENGINE: Final = Connections()

@@ -6,13 +6,13 @@ If a line does not have a valid token, it will be skipped. A line with a time th
 its test is counted but not added to the intervals.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from broadside.exchange.engines.downloads import GONE_S, UNPLACED, DownloadReader
 from broadside.exchange.engines.peer_seconds import PeerRates
-from broadside.exchange.engines.port import Event, Reading
+from broadside.exchange.engines.port import DaemonTest, Event, Reading
 from broadside.exchange.engines.tokens import Token
 from broadside.exchange.messages import EngineReport, Measure, PeerSeconds, Side, peer_address
 
@@ -128,42 +128,37 @@ class LoggedTest(DownloadReader):
 QUIET_S: Final = 2.0
 
 
-class LogReader:
-    """Parser that splits the log of a daemon into tests by token.
+ServedT = TypeVar("ServedT", bound=DaemonTest)
+
+
+class ServedTests(Generic[ServedT]):
+    """Tests of one server by token. The results are only in ``tests``.
 
     Args:
         engine: The engine name.
-        counted: The measure that counts transfers.
-        quiet_max_s: A test will count as ended after at most this time without a log line, in
-            seconds.
     """
 
-    def __init__(self, engine: str, counted: str, quiet_max_s: float = QUIET_S) -> None:
+    def __init__(self, engine: str) -> None:
         self._engine = engine
-        self._counted = counted
-        self._quiet_max_s = quiet_max_s
-        self._tests: dict[str, LoggedTest] = {}
+        self._tests: dict[str, ServedT] = {}
 
     @property
-    def tests(self) -> Mapping[str, LoggedTest]:
+    def tests(self) -> Mapping[str, ServedT]:
         """Return the tests by cookie."""
         return self._tests
 
-    def test_of(self, token: Token, at_s: float) -> LoggedTest:
-        """Return the test of a log line, and create the test for its first line.
+    def find_or_add(self, token: Token, create: Callable[[], ServedT]) -> ServedT:
+        """Return the test of a token, and create it for its first line.
 
         Args:
-            token: Token in the log line.
-            at_s: Epoch second at which the line was read.
+            token: Token in the line.
+            create: Function that creates the test.
         """
         test = self._tests.get(token.job_id)
         if test is None:
             if len(self._tests) >= TESTS_MAX_COUNT:
-                oldest = min(self._tests.values(), key=lambda test: test.last_data_s)
-                del self._tests[oldest.cookie]
-            test = LoggedTest(self._engine, self._counted, token, at_s, self._quiet_max_s)
-            self._tests[token.job_id] = test
-        test.hear(at_s)
+                del self._tests[min(self._tests, key=lambda key: self._tests[key].last_data_s)]
+            test = self._tests[token.job_id] = create()
         return test
 
     def feed(self, line: bytes, at_s: float) -> tuple[Event, ...]:
@@ -190,3 +185,33 @@ class LogReader:
             started_at_s=None,
             client_address=None,
         )
+
+
+class LogReader(ServedTests[LoggedTest]):
+    """Parser that splits the log of a daemon into tests by token.
+
+    Args:
+        engine: The engine name.
+        counted: The measure that counts transfers.
+        quiet_max_s: A test will count as ended after at most this time without a log line, in
+            seconds.
+    """
+
+    def __init__(self, engine: str, counted: str, quiet_max_s: float = QUIET_S) -> None:
+        super().__init__(engine)
+        self._counted = counted
+        self._quiet_max_s = quiet_max_s
+
+    def test_of(self, token: Token, at_s: float) -> LoggedTest:
+        """Return the test of a log line, and create the test for its first line.
+
+        Args:
+            token: Token in the log line.
+            at_s: Epoch second at which the line was read.
+        """
+        test = self.find_or_add(
+            token,
+            lambda: LoggedTest(self._engine, self._counted, token, at_s, self._quiet_max_s),
+        )
+        test.hear(at_s)
+        return test

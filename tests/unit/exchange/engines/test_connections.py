@@ -18,13 +18,13 @@ from broadside.exchange.engines.buckets import Buckets, folded
 from broadside.exchange.engines.connections import (
     CLIENT_COUNTS,
     OUTCOMES,
-    TESTS_MAX_COUNT,
     AcceptReader,
     AttemptReader,
     parse_histogram,
 )
 from broadside.exchange.engines.merge import merge
 from broadside.exchange.engines.port import Reading, StartBasis
+from broadside.exchange.engines.served_log import TESTS_MAX_COUNT
 from broadside.exchange.messages import Flow, Interval, Side
 from tests.unit.exchange.engines.asks import T0, client_ask, job, server_ask
 
