@@ -91,15 +91,14 @@ def _record_findings(inputs: RunInput) -> Iterator[Finding]:
     promise, ledger = inputs.plan.ledger, inputs.ledger
     if promise is not None and (ledger is None or not len(ledger)):
         why = (
-            "When the run was judged, the coordinator had no source with a byte_counter."
+            "when it was judged, the coordinator had no source with a byte_counter."
             if ledger is None
-            else _source_report(ledger.notes) or " The source gave no reason."
-        ).strip()
+            else f"it returned no data.{_source_report(ledger.notes) or ' It gave no reason.'}"
+        )
         yield problem(
             "device-counter-missing",
             105,
-            f"The run was launched with the device counter {promise.source}, but it returned no "
-            f"data. {why}",
+            f"The run was launched with the device counter {promise.source}, but {why}",
             _CONFIGURE_AGAIN if ledger is None else _RESTORE,
         )
         return
