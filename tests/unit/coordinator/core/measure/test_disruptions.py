@@ -170,7 +170,10 @@ def reported(made: Fleet, pair_index: int, **changes: object) -> BurstSummary:
 def test_reports_a_moved_clock() -> None:
     made = planted(Break(burst=0, from_s=20, length_s=3, factor=0.0, pairs=(0,)))
     summary = reported(made, 0, clock_after=clock(0.4, 0.41, START))
-    assert any("client's clock moved by" in cause for cause in summary.disruptions[0].causes)
+    assert any(
+        "the clock of the client, client-0, moved by" in cause
+        for cause in summary.disruptions[0].causes
+    )
 
 
 def test_reports_reconnections_without_loss() -> None:

@@ -50,7 +50,8 @@ def test_moved_clock_is_inconclusive_below_the_completeness_floor(
 ) -> None:
     result = after(4, 1, reading, side)
     assert result.verdict is Verdict.INCONCLUSIVE
-    assert f"pair-001 (the {side}'s {text})" in named(result)["clock-moved"].sentence
+    reason = f"pair-001 (the clock of the {side}, {side}-0, {text.removeprefix('clock ')})"
+    assert reason in named(result)["clock-moved"].sentence
     assert "75.0 % of the planned" in named(result)["clocks-unproven"].sentence
     assert result.completeness_ratio == 1.0
 
