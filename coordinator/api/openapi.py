@@ -15,6 +15,7 @@ from fastapi.responses import JSONResponse
 
 from broadside.coordinator.api.conditional import ConditionalRoute
 from broadside.coordinator.api.examples import PARAMETERS, REQUESTS, answers, problem_of
+from broadside.coordinator.api.field_descriptions import describe_fields
 from broadside.coordinator.api.tabular_responses import FILE_CONTENT, ROWS
 from broadside.coordinator.auth.permissions import required_permission
 from broadside.coordinator.auth.principal import Access
@@ -124,6 +125,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
             _add_headers(operation)
     _drop_titles(document["paths"])
     _drop_titles(parts["schemas"])
+    describe_fields(parts["schemas"])
     return document
 
 

@@ -16,11 +16,15 @@ from broadside.exchange.messages import Aggregation
 
 
 class Layer(StrEnum):
-    """Layer at which a rate is counted."""
+    """Layer at which a rate is counted.
 
-    # Data from the application.
+    Attributes:
+        PAYLOAD: Data from the application.
+        IP: Payload with TCP/UDP and IP headers. The limits of Azure Firewall are given at this
+            layer.
+    """
+
     PAYLOAD = "payload"
-    # Payload with TCP/UDP and IP headers. The limits of Azure Firewall are given at this layer.
     IP = "ip"
 
 

@@ -67,47 +67,55 @@ class RunSpec(Message):
 
     Launch rules in addition to the bounds of the fields are in :meth:`problems`. New versions can
     add such rules, but must still be able to read every stored run.
+
+    Attributes:
+        description: Description of the run.
+        pairs_count: Number of pairs, each a client and a server.
+        burst_s: Seconds of measured traffic in a burst.
+        period_s: Seconds from the start of one burst to the next.
+        align_to_period: True to start at multiples of the period since 1970 (UTC).
+        lead_s: Minimum number of seconds from launch to the first start.
+        traffic: Traffic of a pair.
+        objective: Target and thresholds.
+        scale: Lab: real rate divided by the measured rate.
+        late_after_s: Seconds after the start time from which the first data counts as late.
+        clock_bound_max_s: Largest clock error for the clock gate, in seconds.
+        lease_s: Time for agents to continue if there is no coordinator, in seconds.
+        unattended_s: Seconds from the launch until which agents continue without a coordinator, at
+            most a week. If this and `unattended_until_at` are None, the lease is used.
+        unattended_until_at: Time until which agents continue without a coordinator.
+        disruption_drop_ratio: Fall of a pair's rate below its running median that counts as a
+            disruption (0 to 1).
+        raw: Jobs whose raw engine output is stored. `failed` stores it for failed clients and for
+            one sample pair.
+        device: Description of the device for the report, such as SKU, region or IDPS mode.
+        guards: Limits on live values that stop all traffic, see docs/guards.md.
+        dry_run: True stops the run shortly before the first byte, to test the guards and the stop
+            path.
     """
 
     scenario: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]{0,40}$")]
     description: str = ""
     pairs_count: Annotated[int, Field(ge=1, le=2000)] = 30
     bursts_count: Annotated[int, Field(ge=1, le=10_000)] = 1
-    # Seconds of measured traffic in a burst.
     burst_s: Annotated[int, Field(ge=1, le=86_400)] = 30
-    # Seconds from one start to the next.
     period_s: Annotated[int, Field(ge=1, le=PERIOD_MAX_S)] = 60
-    # True sets starts to multiples of the period since the UTC epoch.
     align_to_period: StrictBool = False
-    # Minimum number of seconds from launch to the first start.
     lead_s: Annotated[int, Field(ge=1, le=3600)] = 15
     traffic: Annotated[Traffic, BeforeValidator(filled_in)] = Traffic()
     objective: Objective = Objective()
-    # Lab: real rate divided by the measured rate.
     scale: Annotated[float, Field(gt=0)] = 1.0
-    # Seconds after the start time when the first data counts as late.
     late_after_s: Annotated[float, Field(gt=0, le=60)] = 1.0
-    # Largest clock error for the clock gate, in seconds.
     clock_bound_max_s: Annotated[float, Field(gt=0, le=10)] = 0.05
-    # Time for agents to continue if there is no coordinator, in seconds.
     lease_s: Annotated[int, Field(ge=5, le=3600)] = 60
-    # Hard end for agents that should work with no coordinator, in seconds from launch or as a time.
-    # It can be at most a week from launch. If both are None, the lease will be used.
     unattended_s: Annotated[int, Field(ge=60, le=UNATTENDED_MAX_S)] | None = None
     unattended_until_at: UtcDatetime | None = None
-    # If the rate of a pair falls below the running median by this ratio, it is a disruption.
     disruption_drop_ratio: Annotated[float, Field(gt=0, lt=1)] = 0.5
-    # Client ends with stored engine output. ``failed`` stores it for failed clients and for one
-    # sample pair.
     raw: RawPolicy = RawPolicy.FAILED
-    # In US dollars at real scale. None means no limit.
     budget_usd: Annotated[float, Field(ge=0)] | None = None
     labels: Mapping[str, str] = {}
-    # Description of the device for the report, such as SKU, region or IDPS mode.
     device: Mapping[str, str] = {}
-    # Limits on live values that stop all traffic, see docs/guards.md.
     guards: Annotated[tuple[Guard, ...], Field(max_length=GUARDS_MAX_COUNT)] = ()
-    # True stops the run shortly before the first byte, to test the guards and the stop path.
     dry_run: StrictBool = False
 
     def problems(self) -> tuple[str, ...]:
@@ -296,12 +304,18 @@ class RunSpec(Message):
 
 
 class Pair(Message):
-    """A server endpoint in every burst. In each burst, the client is the one that takes the job."""
+    """A server endpoint in every burst. In each burst, the client is the one that takes the job.
+
+    Attributes:
+        index: Index of the pair, from 0.
+        endpoint: Address and ports of the server.
+        server_nic_bits_per_second: Limit of the server's NIC in bit/s. None if unknown.
+        nic_mtu_bytes: Smallest MTU of the server and all clients in bytes. None if one is unknown.
+    """
 
     index: int
     endpoint: Endpoint
     server_nic_bits_per_second: int | None = None
-    # Smallest MTU of the server and all clients, or None if one is unknown.
     nic_mtu_bytes: int | None = None
 
     @property
@@ -310,16 +324,19 @@ class Pair(Message):
 
 
 class Burst(Message):
-    """A planned time at which all pairs start."""
+    """A planned time at which all pairs start.
+
+    Attributes:
+        duration_s: Seconds of measured traffic.
+        omit_s: Seconds of engine warm-up before it.
+        end: Order that ended the burst before its planned end. None if there was none.
+        requested_s: Planned seconds of measured traffic, if the burst was ended early.
+    """
 
     index: OwnBurstIndex
     planned_start_at: UtcDatetime
-    # Seconds of measured traffic.
     duration_s: int
-    # Seconds of engine warm-up before it.
     omit_s: int = 0
-    # Order that ended the burst before its planned end. ``duration_s`` is then the shorter time,
-    # and ``requested_s`` the planned one. Stored plans have none of both.
     end: BurstEnd | None = Field(None, exclude_if=is_none)
     requested_s: int | None = Field(None, exclude_if=is_none)
 
@@ -351,11 +368,15 @@ def due_at(burst: Burst) -> datetime:
 
 
 class LedgerPromise(Message):
-    """Device counter that the verdict will use in addition to the fleet."""
+    """Device counter that the verdict will use in addition to the fleet.
 
-    # Name in the settings: lab, csv, prometheus or azure-monitor.
+    Attributes:
+        source: Name in the settings: lab, csv, prometheus or azure-monitor.
+        coverage_min_ratio: Part of the bytes of all bursts that must be in known bins of the
+            counter.
+    """
+
     source: str
-    # Part of the bytes of all bursts that must be in known bins of the counter.
     coverage_min_ratio: Annotated[float, Field(gt=0, le=1)] = 0.95
 
 
@@ -364,6 +385,22 @@ class Plan(Message):
 
     The plan also sets what the run needs to prove: the objective with its layer, the clock gate,
     the counter and the decision rule. The verdict contains the seal of the plan.
+
+    Attributes:
+        created_at: Time of the launch.
+        spec: Run specification.
+        pairs: Pairs with their endpoints.
+        bursts: Bursts with their start times.
+        warnings: What an operator should know, although the run can be launched.
+        ledger: Device counter that the verdict needs. None if there is only the evidence of the
+            fleet.
+        shared_boot_id: Boot id of the kernel whose clock all agents use. None if there are several.
+        clocks_promised: True if clock readings from every agent are required. Imports have none.
+        witnesses: Names of devices that must have telemetry.
+        limits_as_of: Newest date in the table of documented limits.
+        decision_rule: Rule for the verdict, see docs/verdict.md.
+        confidence_ratio: Confidence level of the interval for the decision (0 to 1).
+        seal_sha256: SHA-256 of the stored document without this member.
     """
 
     run_id: RunId
@@ -371,23 +408,14 @@ class Plan(Message):
     spec: RunSpec
     pairs: tuple[Pair, ...]
     bursts: tuple[Burst, ...]
-    # The run can be launched, but an operator should know these.
     warnings: tuple[str, ...] = ()
-    # None means that there is only the evidence of the fleet.
     ledger: LedgerPromise | None = None
-    # Boot id of the kernel with the clock that all agents use.
     shared_boot_id: Identifier | None = Field(None, exclude_if=is_none)
-    # True if clock readings from every agent are required. Imports have none.
     clocks_promised: bool = True
-    # Devices that must have telemetry.
     witnesses: tuple[str, ...] = ()
-    # Newest date in the table of documented limits.
     limits_as_of: str | None = None
-    # See docs/verdict.md.
     decision_rule: Literal["guarded-acceptance"] = "guarded-acceptance"
-    # Confidence level of the interval for the decision.
     confidence_ratio: Annotated[float, Field(gt=0, lt=1)] = 0.95
-    # Digest of the stored document without this member, which is the last one.
     seal_sha256: str | None = None
 
     # SHA-256 of the stored document that was read, or None if the plan was not read.

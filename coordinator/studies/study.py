@@ -78,7 +78,11 @@ Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,30}$")]
 
 
 class Axis(Message):
-    """A field of the run specification with the values to use."""
+    """A field of the run specification with the values to use.
+
+    Attributes:
+        values: Values to use.
+    """
 
     field: str = Field(description="dotted name of a field of the run specification")
     values: tuple[Any, ...] = Field(min_length=1, max_length=TRIALS_MAX_COUNT)
@@ -105,11 +109,16 @@ class Axis(Message):
 
 
 class Sweep(Message):
-    """A run for each value of a field, or for each combination of two fields."""
+    """A run for each value of a field, or for each combination of two fields.
+
+    Attributes:
+        kind: Always sweep.
+        axes: Fields with their values.
+        rounds_count: Number of rounds over all values, every second one in reverse order.
+    """
 
     kind: Literal["sweep"] = "sweep"
     axes: tuple[Axis, ...] = Field(min_length=1, max_length=2)
-    # Number of rounds over all values, every second one in reverse order.
     rounds_count: Annotated[Integer, Field(ge=1, le=TRIALS_MAX_COUNT)] = 1
 
     @model_validator(mode="after")
@@ -123,16 +132,24 @@ class Search(Message):
     """Search for the highest offered rate that meets the goals.
 
     Rates are payload at real scale, for the whole fleet and both directions together.
+
+    Attributes:
+        kind: Always search.
+        min_bits_per_second: Lowest rate to offer in bit/s.
+        max_bits_per_second: Highest rate to offer in bit/s.
+        shortfall_max_ratio: Largest loss relative to all sent data (0 to 1).
+        rtt_mean_max_s: Largest mean round-trip time in seconds.
+        residual_max_ratio: Largest residual (0 to 1).
+        precision_ratio: Width of the last interval relative to its upper end.
+        trials_max_count: Maximum number of trials.
     """
 
     kind: Literal["search"] = "search"
     min_bits_per_second: Annotated[Number, Field(gt=0)]
     max_bits_per_second: Annotated[Number, Field(gt=0)]
-    # Loss relative to all data that was sent.
     shortfall_max_ratio: Annotated[Number, Field(ge=0, lt=1)] = 0.01
     rtt_mean_max_s: Annotated[Number, Field(gt=0)] | None = None
     residual_max_ratio: Annotated[Number, Field(gt=0, le=1)] | None = None
-    # Width of the last interval.
     precision_ratio: Annotated[Number, Field(ge=0.001, lt=1)] = 0.02
     trials_max_count: Annotated[Integer, Field(ge=1, le=TRIALS_MAX_COUNT)] = 20
 
@@ -147,21 +164,32 @@ class Search(Message):
 
 
 class Mode(Message):
-    """State of the device under test, with changes to the specification for its runs."""
+    """State of the device under test, with changes to the specification for its runs.
+
+    Attributes:
+        name: Name of the state.
+        overrides: Changes to the specification for runs in this state.
+    """
 
     name: Name
     overrides: Mapping[str, Any] = {}
 
 
 class AB(Message):
-    """Comparison of two device states in the order A B B A, to balance the effect of drift."""
+    """Comparison of two device states in the order A B B A, to balance the effect of drift.
+
+    Attributes:
+        kind: Always ab.
+        a: First state.
+        b: Second state.
+        switch: Switch of the coordinator to set the device state.
+        rounds_count: Number of rounds A B B A.
+    """
 
     kind: Literal["ab"] = "ab"
     a: Mode
     b: Mode
-    # Switch of the coordinator to set the device state.
     switch: Name | None = None
-    # Number of rounds A B B A.
     rounds_count: Annotated[Integer, Field(ge=1, le=TRIALS_MAX_COUNT // 4)] = 1
 
     @model_validator(mode="after")
@@ -172,7 +200,14 @@ class AB(Message):
 
 
 class Matrix(Message):
-    """One device in several modes, with a run in each mode, for some rounds."""
+    """One device in several modes, with a run in each mode, for some rounds.
+
+    Attributes:
+        kind: Always matrix.
+        modes: States to compare.
+        switch: Name of the switch that sets the device state. None to set it by hand.
+        rounds_count: Number of rounds over all states.
+    """
 
     kind: Literal["matrix"] = "matrix"
     modes: tuple[Mode, ...] = Field(min_length=2, max_length=50)
@@ -197,6 +232,15 @@ class Staircase(Message):
     """Scale-out of a device, with loads that are applied one after another until it is stable.
 
     Rates are payload at real scale, offered by the whole fleet.
+
+    Attributes:
+        kind: Always scaleout.
+        offers_bits_per_second: Rates to offer in bit/s. If empty, the rate is not limited.
+        hold_s: Duration of one hold in seconds.
+        settle_s: Seconds without a step, after which the device is stable.
+        holds_max_count: Maximum number of holds for all loads.
+        units_count: Number of units at the start, or None if unknown.
+        plan_bits_per_second: Rate to plan the number of units for.
     """
 
     kind: Literal["scaleout"] = "scaleout"
@@ -204,15 +248,10 @@ class Staircase(Message):
         tuple[Annotated[Number, Field(gt=0)], ...], Field(max_length=50)
         # In order. If empty, there is one step with the highest rate of the fleet.
     ] = ()
-    # Seconds of one hold.
     hold_s: Annotated[Integer, Field(ge=20, le=3600)] = 300
-    # Seconds without a step, after which the device is stable.
     settle_s: Annotated[Number, Field(ge=0, le=7200)] = 600.0
-    # Maximum number of holds for all loads.
     holds_max_count: Annotated[Integer, Field(ge=1, le=TRIALS_MAX_COUNT)] = 20
-    # Number of units at the start, or None if unknown.
     units_count: Annotated[Number, Field(ge=1, le=1000)] | None = None
-    # Rate to plan the number of units for.
     plan_bits_per_second: Annotated[Number, Field(gt=0)] | None = None
 
     @model_validator(mode="after")
@@ -230,14 +269,19 @@ class Drill(Message):
 
     The event is a state of a switch that is declared to the coordinator. Without a switch, it is a
     command in the process of the user who runs the study. No text of a command can be given here.
+
+    Attributes:
+        kind: Always drill.
+        switch: Name of the switch that sets the device state. None to set it by hand.
+        state: State that the switch sets.
+        at_s: Seconds from the start of the measured traffic in the burst.
+        probe_every_s: Seconds between probes, which is the resolution for an outage.
     """
 
     kind: Literal["drill"] = "drill"
     switch: Name | None = None
     state: Name | None = None
-    # Seconds from the start of the measured traffic in the burst.
     at_s: Annotated[Number, Field(ge=5, le=86_000)] = 60.0
-    # Time between probes, which is the resolution for an outage.
     probe_every_s: Annotated[Number, Field(ge=0.02, le=1)] = 0.02
 
     @model_validator(mode="after")
@@ -258,42 +302,57 @@ class Sequential(Message):
 
     A round is two bursts of an A/B comparison (one of each state), one burst for each value of a
     sweep, or one burst at a rate of a search.
+
+    Attributes:
+        margin_ratio: Largest relative difference that does not matter (0 to 1).
+        scatter_ratio: Expected scatter between bursts (0 to 1), for the expected number of bursts.
+        rounds_max_count: Maximum number of rounds, or for a search the maximum for one rate.
+        budget_usd: Limit for the cost of all bursts, in US dollars at real scale.
     """
 
-    # Largest relative difference that does not matter.
     margin_ratio: Annotated[Number, Field(gt=0, lt=1)] = 0.02
-    # Expected scatter between bursts, for the expected number of bursts.
     scatter_ratio: Annotated[Number, Field(gt=0, lt=1)] = 0.01
-    # Limit for the rounds. For a search, this is the limit for one rate.
     rounds_max_count: Annotated[Integer, Field(ge=3, le=TRIALS_MAX_COUNT)] = 20
-    # Limit for the cost of all bursts, in US dollars at real scale.
     budget_usd: Annotated[Number, Field(gt=0)] | None = None
 
 
 class StudySpec(Message):
-    """Specification of a study, with the question and the run to change for it."""
+    """Specification of a study, with the question and the run to change for it.
+
+    Attributes:
+        name: Name of the study.
+        question: Question that the study answers.
+        spec: Run specification that is changed for each trial.
+        pause_s: Seconds between two trials.
+        stop_on_failure: True to end the study if a trial could not run.
+        sequential: Settings for further rounds until the answer is certain. None runs the planned
+            number of trials.
+    """
 
     name: Name
     question: Question
     spec: RunSpec
-    # Time between two trials.
     pause_s: Annotated[Number, Field(ge=0, le=3600)] = 0.0
-    # True to end the study if a trial could not run.
     stop_on_failure: StrictBool = False
-    # None runs the planned number of trials.
     sequential: Sequential | None = None
 
 
 class StudyRequest(LaunchRequest):
-    """Request for a study, with a question and a run given by scenario or in full."""
+    """Request for a study, with a question and a run given by scenario or in full.
 
-    # If None, the kind of the question will be used.
+    Attributes:
+        name: Name of the study. If None, the kind of the question is used.
+        question: Question that the study answers.
+        pause_s: Seconds between two trials.
+        stop_on_failure: True to end the study if a trial could not run.
+        sequential: Settings for further rounds until the answer is certain. None runs the planned
+            number of trials.
+    """
+
     name: Name | None = None
     question: Question
-    # Time between two trials.
     pause_s: Annotated[Number, Field(ge=0, le=3600)] = 0.0
     stop_on_failure: StrictBool = False
-    # Further bursts until the answer is certain. None runs the planned number of trials.
     sequential: Sequential | None = None
 
     @model_validator(mode="after")
@@ -383,64 +442,85 @@ class Trial(Message):
 
 
 class DeviceLoad(Message):
-    """Load of one device in a trial, as the mean over bursts. None is unknown."""
+    """Load of one device in a trial, as the mean over bursts. None is unknown.
+
+    Attributes:
+        device: Name of the device.
+        cpu_ratio: CPU use (0 to 1).
+        received_bits_per_second: Payload rate of the device at real scale, in bit/s.
+    """
 
     device: str
     cpu_ratio: float | None = None
-    # Part of the payload at real scale.
     received_bits_per_second: float | None = None
 
 
 class TrialResult(Message):
-    """Result of a trial. Rates are payload at real scale, unless noted. ``None`` is unknown."""
+    """Result of a trial. Rates are payload at real scale, unless noted. ``None`` is unknown.
+
+    Attributes:
+        index: Index of the trial, from 0.
+        run_id: Id of the run. None if there is none.
+        problem: Why there is no run or no verdict. None if there is one.
+        offered_bits_per_second: Search: offered payload rate at real scale, in bit/s.
+        verdict: Verdict. None if there is none yet.
+        received_half_width_bits_per_second: Half of the 95 % interval of the received rate, in
+            bit/s.
+        fleet_ip_bits_per_second: Rate that the fleet received at the IP layer and at real scale, in
+            bit/s.
+        firewall_bits_per_second: Rate of the device counter at its layer and at real scale, in
+            bit/s.
+        residual_ratio: Residual: counted bytes divided by predicted ones, minus one.
+        loss_ratio: Lost UDP datagrams divided by sent ones (0 to 1).
+        retransmit_ratio: Retransmitted segments divided by all segments that were sent (0 to 1).
+        client_cpu_ratio: CPU use of all cores of the clients' hosts (0 to 1).
+        server_cpu_ratio: CPU use of all cores of the servers' hosts (0 to 1).
+        client_cpu_s_per_gigabyte: CPU time of the clients' engines in seconds per gigabyte, as
+            measured.
+        server_cpu_s_per_gigabyte: CPU time of the servers' engines in seconds per gigabyte, as
+            measured.
+        device_cpu_ratio: CPU use of the device (0 to 1).
+        device_cpu_s_per_gigabyte: CPU time of the device in seconds per gigabyte of payload.
+        devices: Devices with telemetry.
+        reset_pairs_count: Number of pairs with connections that were cut.
+        stalled_pairs_count: Number of pairs that were stalled.
+        silences_capped: True if there were more silent streams than are stored.
+        concurrent_run_ids: Ids of other runs with traffic at the same time.
+        cost_usd: Cost at real scale in US dollars, if the study has a budget.
+        scaling: Scale-out: scaling within the hold.
+    """
 
     index: int
     run_id: RunId | None = None
-    # Reason if there is no run, or no verdict.
     problem: str | None = None
-    # Search: payload at real scale.
     offered_bits_per_second: float | None = None
     verdict: Verdict | None = None
     completeness_ratio: float | None = None
     received_bits_per_second: float | None = None
-    # Half width for the 95 % interval.
     received_half_width_bits_per_second: float | None = None
-    # At the IP layer.
     fleet_ip_bits_per_second: float | None = None
     sent_bits_per_second: float | None = None
-    # At the layer of the device counter.
     firewall_bits_per_second: float | None = None
     residual_ratio: float | None = None
-    # For UDP datagrams.
     loss_ratio: float | None = None
     rtt_mean_s: float | None = None
-    # Ratio to all segments that were sent.
     retransmit_ratio: float | None = None
-    # Busy part of all cores.
     client_cpu_ratio: float | None = None
     server_cpu_ratio: float | None = None
-    # For the engine processes, as measured.
     client_cpu_s_per_gigabyte: float | None = None
     server_cpu_s_per_gigabyte: float | None = None
     device_cpu_ratio: float | None = None
     device_cpu_s_per_gigabyte: float | None = None
-    # Devices with telemetry.
     devices: tuple[DeviceLoad, ...] = ()
-    # Pairs with connections that were cut.
     reset_pairs_count: int = 0
-    # Pairs that were stalled.
     stalled_pairs_count: int = 0
-    # True if there were more silent streams than are stored.
     silences_capped: bool = False
     bottleneck: Annotated[BottleneckName, renamed("bottleneck", "limiter")] = BottleneckName.UNKNOWN
     bursts_count: int = 0
-    # Other runs with traffic at the same time.
     concurrent_run_ids: Annotated[
         tuple[RunId, ...], renamed("concurrent_run_ids", "beside_run_ids")
     ] = ()
-    # Cost at real scale, if the study has a budget.
     cost_usd: float | None = None
-    # Scale-out: scaling within the hold.
     scaling: Scaling | None = None
 
     def received_at(self, layer: Layer) -> tuple[float | None, Layer]:
@@ -456,43 +536,58 @@ class TrialResult(Message):
 
 
 class Knee(Message):
-    """Point of a curve from which higher values give little more rate."""
+    """Point of a curve from which higher values give little more rate.
+
+    Attributes:
+        field: Dotted name of the field.
+        value: Value of the field.
+        share_ratio: Part of the highest measured rate (0 to 1).
+    """
 
     field: str
     value: float
     received_bits_per_second: float
-    # Part of the highest measured rate.
     share_ratio: float
 
 
 class Why(StrEnum):
-    """Reason why a rate is counted as failing."""
+    """Reason why a rate is counted as failing.
 
-    # It did not meet a threshold.
+    Attributes:
+        BROKE: It did not meet a threshold.
+        UNMEASURED: There is no complete trial for it.
+        UNKNOWN: A value that is needed for a threshold is unknown.
+        GENERATOR: The senders did not offer the load.
+    """
+
     BROKE = "broke"
-    # There is no complete trial for it.
     UNMEASURED = "unmeasured"
-    # A value that is needed for a threshold is unknown.
     UNKNOWN = "unknown"
-    # The senders did not offer the load.
     GENERATOR = "generator"
 
 
 class SearchResult(Message):
-    """Answer of a search. Rates are payload at real scale."""
+    """Answer of a search. Rates are payload at real scale.
 
-    # Rate of the highest trial that met the goals, or None if even the lowest one failed.
+    Attributes:
+        highest_bits_per_second: Rate of the highest trial that met the goals, in bit/s. None if
+            even the lowest one failed.
+        lowest_failing_bits_per_second: Rate of the lowest trial that did not meet the goals, in
+            bit/s. None if the highest requested rate met them.
+        lowest_failing_why: Why this trial did not meet the goals.
+        width_ratio: Difference of both rates divided by the higher one.
+        trial_index: Index of the last trial at the highest rate, from 0.
+        highest_sent_bits_per_second: Rate that was sent in this trial, in bit/s.
+        open_bits_per_second: Sequential study: rates in bit/s for which the loss was not certain
+            after the last trial.
+    """
+
     highest_bits_per_second: float | None
-    # None if the highest requested rate met them.
     lowest_failing_bits_per_second: float | None
     lowest_failing_why: Why | None = None
-    # Difference of both rates / the higher one.
     width_ratio: float | None
-    # The last trial at the highest rate.
     trial_index: int | None
-    # Rate that was sent in this trial.
     highest_sent_bits_per_second: float | None = None
-    # Sequential study: rates where the loss was not certain after the last trial.
     open_bits_per_second: tuple[float, ...] = ()
 
 
@@ -500,13 +595,23 @@ CloseUp = ScaleOut | DrillResult
 
 
 class Conclusion(Message):
-    """Conclusion from all trials of a study."""
+    """Conclusion from all trials of a study.
+
+    Attributes:
+        knees: Points from which higher values give little more rate.
+        search_result: Answer of a search. None for other studies.
+        comparison: Comparison of two states. None for other studies.
+        sequential: Sequential study: comparison of the two states, or of the best value with each
+            other one.
+        scale_out: Result of a scale-out. None for other studies.
+        drilled: Result of a drill. None for other studies.
+        notes: Notes, as sentences.
+    """
 
     sentence: str
     knees: tuple[Knee, ...] = ()
     search_result: Annotated[SearchResult | None, renamed("search_result", "found")] = None
     comparison: Comparison | None = None
-    # Sequential study: comparison of the two states, or of the best value with each other one.
     sequential: tuple[SequentialResult, ...] = ()
     scale_out: ScaleOut | None = None
     drilled: DrillResult | None = None
@@ -514,30 +619,42 @@ class Conclusion(Message):
 
 
 class Study(Message):
-    """Row of a study, with the specification and data that cannot be computed from the runs."""
+    """Row of a study, with the specification and data that cannot be computed from the runs.
+
+    Attributes:
+        study_id: Id of the study.
+        spec: Specification of the study.
+        expected: Sequential study: expected number of bursts, as text.
+        locked_by: Coordinator that will execute the next step. None if there is none.
+        locked_until_at: Time until which no other coordinator will execute it.
+        results: Results in the order of the trials. All other data is in the runs.
+        last_over_at: End of the last trial.
+        waits_for: Why the next trial has to wait. None if it does not.
+        event: Drill: the event that was executed, or will be soon.
+        cancelled_at: Time of the abort. None if it was not aborted.
+        cancelled_by: Name of the user who aborted it. None if it was not aborted.
+        cancel_reason: Reason that was given for the abort. None if it was not aborted.
+        ended_at: Time of the end. None if it has not ended.
+        problem: Reason for an early end. None if there is none.
+        conclusion: Conclusion. None before the end.
+    """
 
     study_id: RunId
     spec: StudySpec
     created_at: UtcDatetime
     created_by: str
-    # Sequential study: expected number of bursts, as text.
     expected: str | None = None
-    # Coordinator that will execute the next step.
     locked_by: Annotated[str | None, renamed("locked_by", "held_by")] = None
     locked_until_at: Annotated[UtcDatetime | None, renamed("locked_until_at", "held_until_at")] = (
         None
     )
-    # In the order of the trials. All other data is in the runs.
     results: tuple[TrialResult, ...] = ()
     last_over_at: UtcDatetime | None = None
-    # Reason why the next trial has to wait.
     waits_for: str | None = None
-    # Drill: the event that was executed, or will be soon.
     event: ExecutedEvent | None = None
     cancelled_at: UtcDatetime | None = None
     cancelled_by: str | None = None
     cancel_reason: str | None = None
     ended_at: UtcDatetime | None = None
-    # Reason for an early end.
     problem: str | None = None
     conclusion: Conclusion | None = None

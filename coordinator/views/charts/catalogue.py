@@ -24,18 +24,31 @@ class UnknownChart(NoChart):
 
 
 class ChartEntry(Message):
-    """Name and description of a chart."""
+    """Name and description of a chart.
+
+    Attributes:
+        name: Name of the chart.
+        kind: Chart of one burst or of the complete run.
+        title: Title of the chart.
+        description: Description of the chart in one sentence.
+    """
 
     name: str
-    # Chart of one burst or of the complete run.
     kind: Kind
     title: str
-    # Description of the chart in one sentence.
     description: str
 
 
 class Chart(ChartEntry):
-    """Chart with its data."""
+    """Chart with its data.
+
+    Attributes:
+        name: Name of the chart.
+        kind: Chart of one burst or of the complete run.
+        title: Title of the chart.
+        description: Description of the chart in one sentence.
+        figure: Data of the chart.
+    """
 
     # None for a chart of the complete run.
     burst_index: OptionalBurstIndex = None

@@ -37,11 +37,17 @@ _SPAN_MIN_RATIO: Final = 0.004
 
 
 class StudyChart(Message):
-    """Chart of a study with its data."""
+    """Chart of a study with its data.
+
+    Attributes:
+        name: Name of the chart.
+        title: Title of the chart.
+        description: Description of the chart in one sentence.
+        figure: Data of the chart.
+    """
 
     name: str
     title: str
-    # Description of the chart in one sentence.
     description: str
     figure: Figure
 
