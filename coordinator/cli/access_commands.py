@@ -7,7 +7,7 @@ write these tables anyway. If the API could create tokens, one stolen token coul
 import contextlib
 from collections.abc import Awaitable, Callable
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 from pydantic import TypeAdapter, ValidationError
@@ -15,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from broadside.coordinator.agent_gateway.enrolment import (
     Enrolled,
     Enrolments,
+    Join,
     JoinTerms,
     Revoked,
     UnknownAgent,
@@ -23,6 +24,7 @@ from broadside.coordinator.auth.principal import Access
 from broadside.coordinator.auth.static_tokens import Tokens
 from broadside.coordinator.cli.api_errors import describe_unknown, require_known
 from broadside.coordinator.cli.command_group import CommandGroup, Output
+from broadside.coordinator.cli.document_output import OutputFormat, print_document
 from broadside.coordinator.cli.exit_codes import exit_usage, exit_with_error
 from broadside.coordinator.cli.options import parse_end_time
 from broadside.coordinator.cli.session import run_on_private, user_name
@@ -32,6 +34,9 @@ from broadside.exchange.fabric import FabricSettings
 from broadside.exchange.messages import Identifier, Role
 from broadside.exchange.outage_log import utc_now
 from broadside.exchange.ports import Table
+
+# Fields that are never printed.
+_HIDDEN: Final = ("sha256", "next_sha256")
 
 tokens = CommandGroup()
 enrollment = CommandGroup()
@@ -113,6 +118,7 @@ def list_tokens(session: Output) -> None:
             wide=["revoked (UTC)"],
             hidden=("sha256",),
         ),
+        extra=lambda token: {"state": token.state(now)},
     )
 
 
@@ -234,24 +240,29 @@ def new_authority() -> None:
 def list_agents(session: Output) -> None:
     """List the enrolled agents and the valid join codes."""
 
-    async def work(table: Table) -> tuple[list[Enrolled], list[list[str]]]:
+    async def work(table: Table) -> tuple[list[Enrolled], list[Join]]:
         enrolments, now = Enrolments(table), utc_now()
-        agents = list(await enrolments.agents())
-        codes = [
-            [
-                join.name,
-                join.role.value,
-                f"{join.used_count} of {join.count}",
-                ", ".join(agent.agent_id for agent in agents if agent.join == join.name),
-                f"{join.expires_at:%Y-%m-%d %H:%MZ}",
-                join.created_by,
-            ]
-            for join in await enrolments.codes()
-            if join.is_open(now)
-        ]
-        return agents, codes
+        codes = [join for join in await enrolments.codes() if join.is_open(now)]
+        return list(await enrolments.agents()), codes
 
     agents, codes = run_on_private(work)
+    users = {
+        join.name: [agent.agent_id for agent in agents if agent.join == join.name] for join in codes
+    }
+    if session.output in (OutputFormat.JSON, OutputFormat.YAML):
+        rows = [
+            {"kind": "agent", "state": _state(agent), **agent.answer_fields(*_HIDDEN)}
+            for agent in agents
+        ]
+        rows += [
+            {
+                **{"kind": "join-code", "state": "valid", "agents": users[join.name]},
+                **join.answer_fields(*_HIDDEN),
+            }
+            for join in codes
+        ]
+        print_document(rows, session.output)
+        return
     print_list(
         session,
         agents,
@@ -259,7 +270,7 @@ def list_agents(session: Output) -> None:
             columns={
                 "agent": "agent_id",
                 "role": "role",
-                "state": lambda agent: "enrolled" if agent.revoked_at is None else "revoked",
+                "state": _state,
                 "enrolled (UTC)": "enrolled_at",
                 "join code": "join",
                 "revoked (UTC)": "revoked_at",
@@ -267,11 +278,26 @@ def list_agents(session: Output) -> None:
             model="broadside.coordinator.agent_gateway.enrolment:Enrolled",
             empty="no agent is enrolled; create a join code with `broadside enroll new`",
             wide=["revoked (UTC)"],
-            hidden=("sha256", "next_sha256"),
+            hidden=_HIDDEN,
         ),
     )
     if codes and session.is_text:
-        print_table("", ["valid code", "role", "used", "agents", "expires", "created by"], codes)
+        cells = [
+            [
+                join.name,
+                join.role.value,
+                f"{join.used_count} of {join.count}",
+                ", ".join(users[join.name]),
+                f"{join.expires_at:%Y-%m-%d %H:%MZ}",
+                join.created_by,
+            ]
+            for join in codes
+        ]
+        print_table("", ["valid code", "role", "used", "agents", "expires", "created by"], cells)
+
+
+def _state(agent: Enrolled) -> str:
+    return "enrolled" if agent.revoked_at is None else "revoked"
 
 
 @enrollment.command(name="revoke")

@@ -119,7 +119,7 @@ _EXAMPLES: Final = {
     "schedule add": 'saturday --scenario soak --cron "0 2 * * 6"',
     "show": "last --watch",
     "runs": "--verdict fail --since 2026-11-01",
-    "label": "last baseline=yes",
+    "label": "last baseline=accepted",
     "aggregate": "--group-by week --label device=fw1",
     "pairs": "last --burst 2",
     "series": "last -o csv",

@@ -97,7 +97,7 @@ async def _checks() -> list[Check]:
     if services := installed_services():
         return [check for name in services for check in service_checks(name)]
     (on_fabric, servers), on_telemetry = await asyncio.gather(fabric_checks(), telemetry_checks())
-    return [*agent_checks(servers), *lab_checks(), *on_fabric, *on_telemetry]
+    return [*require_clock(agent_checks(servers)), *lab_checks(), *on_fabric, *on_telemetry]
 
 
 def service_checks(name: Service) -> list[Check]:
@@ -160,6 +160,25 @@ def agent_checks(servers: Sequence[str]) -> list[Check]:
     except (OSError, subprocess.TimeoutExpired) as error:
         return [Check(name="agent", ok=False, detail=str(error))]
     return _parse_checks("agent", done)
+
+
+def require_clock(checks: Sequence[Check]) -> list[Check]:
+    """Return the checks, in which a bad clock is an error if agents of other hosts join a run.
+
+    Such an agent refuses its jobs. On an embedded fabric, all agents use the clock of one kernel.
+
+    Args:
+        checks: Checks of an agent.
+    """
+    try:
+        is_required = FabricSettings().fabric != "embedded"
+    except ValidationError:
+        # Another check reports this.
+        return list(checks)
+    return [
+        check.model_copy(update={"required": is_required}) if check.name == "clock" else check
+        for check in checks
+    ]
 
 
 async def agent_fabric_checks() -> list[Check]:

@@ -97,7 +97,7 @@ class StreamEvent(NamedTuple):
 def clean_json(text: str) -> str:
     """Return the JSON document with printable strings. Invalid JSON is only made printable."""
     try:
-        return json.dumps(cleaned(json.loads(text)))
+        return json.dumps(cleaned(json.loads(text)), ensure_ascii=False)
     except (ValueError, RecursionError):
         return printable(text)
 

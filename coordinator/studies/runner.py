@@ -200,8 +200,7 @@ class Studies:
         switch = self._switches.get(name)
         if switch is None:
             declared = ", ".join(sorted(self._switches)) or "none"
-            # With other switches, the name can be misspelt.
-            raise (BadStudy if self._switches else NotHere)(
+            raise BadStudy(
                 f"question.switch: {name!r} is not declared (declared: {declared}); "
                 "declare it in the file of BROADSIDE_SWITCHES_FILE"
             )

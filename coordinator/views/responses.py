@@ -101,7 +101,7 @@ def _differences(path: str, stored: object, now: object) -> Iterator[str]:
 
 
 def _short_json(value: object) -> str:
-    text = json.dumps(value)
+    text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
