@@ -68,8 +68,13 @@ def describe_fields(schemas: Mapping[str, Any]) -> None:
         schema["description"] = "\n".join([_plain_lines(text), *([""] if lines else []), *lines])
         for name, field in schema.get("properties", {}).items():
             known = described.get(name) or _plain(_COMMON.get(name, ""))
-            if known:
-                field.setdefault("description", known)
+            if text := field.get("description", known):
+                field["description"] = as_sentence(text)
+
+
+def as_sentence(text: str) -> str:
+    """Return the text with a capital letter at the start and a full stop at the end."""
+    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "?")) else ".")
 
 
 def _plain(text: str) -> str:

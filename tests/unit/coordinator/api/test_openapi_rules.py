@@ -195,8 +195,9 @@ def test_fields_have_a_description_in_the_names_of_json(document: Any) -> None:
         (model, name) for model, name, field in fields(document) if "description" not in field
     ]
     texts = [field["description"] for _, _, field in fields(document)]
+    texts += [parameter["description"] for _, parameter in parameters(document)]
+    assert not [text for text in texts if not re.fullmatch(r"[A-Z0-9`](.|\n)*[.?]", text)]
     texts += [schema["description"] for schema in document["components"]["schemas"].values()]
-    assert not [text for text in texts if not text or (not text[0].isalnum() and text[0] != "`")]
     assert not [text for text in texts if re.search(r"``|Attributes:|\bNone\b", text)]
 
 
