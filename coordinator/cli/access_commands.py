@@ -5,7 +5,7 @@ write these tables anyway. If the API could create tokens, one stolen token coul
 """
 
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Final
 
@@ -24,7 +24,7 @@ from broadside.coordinator.auth.principal import Access
 from broadside.coordinator.auth.static_tokens import Tokens
 from broadside.coordinator.cli.api_errors import describe_unknown, require_known
 from broadside.coordinator.cli.command_group import CommandGroup, Output
-from broadside.coordinator.cli.document_output import OutputFormat, print_document
+from broadside.coordinator.cli.document_output import OutputFormat, print_document, print_rows
 from broadside.coordinator.cli.exit_codes import exit_usage, exit_with_error
 from broadside.coordinator.cli.options import parse_end_time
 from broadside.coordinator.cli.session import run_on_private, user_name
@@ -249,19 +249,8 @@ def list_agents(session: Output) -> None:
     users = {
         join.name: [agent.agent_id for agent in agents if agent.join == join.name] for join in codes
     }
-    if session.output in (OutputFormat.JSON, OutputFormat.YAML):
-        rows = [
-            {"kind": "agent", "state": _state(agent), **agent.answer_fields(*_HIDDEN)}
-            for agent in agents
-        ]
-        rows += [
-            {
-                **{"kind": "join-code", "state": "valid", "agents": users[join.name]},
-                **join.answer_fields(*_HIDDEN),
-            }
-            for join in codes
-        ]
-        print_document(rows, session.output)
+    if not session.is_text:
+        _print_enrolments(session, agents, codes, users)
         return
     print_list(
         session,
@@ -281,7 +270,7 @@ def list_agents(session: Output) -> None:
             hidden=_HIDDEN,
         ),
     )
-    if codes and session.is_text:
+    if codes:
         cells = [
             [
                 join.name,
@@ -294,6 +283,35 @@ def list_agents(session: Output) -> None:
             for join in codes
         ]
         print_table("", ["valid code", "role", "used", "agents", "expires", "created by"], cells)
+
+
+def _print_enrolments(
+    session: Output,
+    agents: Sequence[Enrolled],
+    codes: Sequence[Join],
+    users: Mapping[str, Sequence[str]],
+) -> None:
+    """Print agents and join codes as one list, in which ``kind`` tells them apart.
+
+    Args:
+        session: Output of the command.
+        agents: Enrolled agents.
+        codes: Valid join codes.
+        users: Ids of the agents that used a join code, by its name.
+    """
+    found = [
+        {"kind": "agent", "state": _state(agent), **agent.answer_fields(*_HIDDEN)}
+        for agent in agents
+    ]
+    for join in codes:
+        fields = {"kind": "join-code", "state": "valid", "agents": list(users[join.name])}
+        found.append(fields | join.answer_fields(*_HIDDEN))
+    names = dict.fromkeys(name for row in found for name in row)
+    rows = [{name: row.get(name) for name in names} for row in found]
+    if session.output in (OutputFormat.JSON, OutputFormat.YAML):
+        print_document(rows, session.output)
+    else:
+        print_rows(rows, session.output)
 
 
 def _state(agent: Enrolled) -> str:

@@ -436,6 +436,12 @@ async def test_rejects_study_with_undeclared_switch_or_state(
     assert await studies.newest(limit=5) == ([], None)
 
 
+async def test_study_with_a_switch_is_invalid_if_none_is_declared(place: Place) -> None:
+    with pytest.raises(BadStudy, match=r"'idps' is not declared \(declared: none\)") as error:
+        await place.studies({}).create(spec(OFF_OR_DENY), by="me")
+    assert error.value.status == 422
+
+
 UDP = SPEC.traffic.model_copy(update={"protocol": Protocol.UDP, "stream_bits_per_second": 1})
 
 
