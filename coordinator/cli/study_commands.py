@@ -48,7 +48,6 @@ from broadside.coordinator.core import formatting
 from broadside.coordinator.core.metrics import Layer, layer_label
 from broadside.coordinator.core.quantities import parse_rate, parse_time
 from broadside.coordinator.studies import study as questions
-from broadside.coordinator.studies.sequential_rounds import expected_text
 from broadside.coordinator.studies.trials import trials_count
 from broadside.coordinator.views.charts import Theme
 from broadside.coordinator.views.charts.study_charts import chart_of
@@ -88,7 +87,12 @@ Margin = Annotated[
     float, typer.Option(help="Largest relative difference that does not matter.", min=0, max=1)
 ]
 Scatter = Annotated[
-    float, typer.Option(help="Expected scatter between bursts, as a ratio.", min=0, max=1)
+    float | None,
+    typer.Option(
+        help="Expected scatter between bursts, as a ratio; default: that of earlier bursts.",
+        min=0,
+        max=1,
+    ),
 ]
 MaxRounds = Annotated[
     int, typer.Option(help="Maximum number of rounds, or of trials at one rate.", min=3)
@@ -112,7 +116,7 @@ def _execute(  # noqa: PLR0913 - options
     detach: Detach = False,
     until_certain: UntilCertain = False,
     margin: Margin = 0.02,
-    scatter: Scatter = 0.01,
+    scatter: Scatter = None,
     max_rounds: MaxRounds = 20,
     study_budget: StudyBudget = None,
     *,
@@ -156,10 +160,10 @@ def _execute(  # noqa: PLR0913 - options
         exit_usage(scenarios.explain(error))
 
     async def work(client: "Operations") -> questions.Study:
-        if (text := expected_text(request.study())) is not None:
-            typer.echo(text, err=True)
         client.drill_command = command
         study = await client.create_study(request)
+        if study.expected is not None:
+            typer.echo(study.expected, err=True)
         typer.echo(f"study {study.study_id}", err=True)
         return study if detach else await _follow(client, study, session)
 

@@ -31,6 +31,7 @@ from broadside.coordinator.request_errors import (
     UnknownStudy,
 )
 from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.coordinator.runs.device_history import read_history
 from broadside.coordinator.runs.run_cost import cost_of
 from broadside.coordinator.scenarios import ScenarioError
 from broadside.coordinator.studies.conclude import comparison_wanted, conclude, result_of
@@ -137,7 +138,7 @@ class Studies:
             spec=spec,
             created_at=now,
             created_by=by,
-            expected=expected_text(spec),
+            expected=await self._expected(spec),
         )
         if command is not None:
             self._events.commands[study_id] = tuple(command)
@@ -146,6 +147,17 @@ class Studies:
         await self._shelf.create(study_id, study)
         log.info("study created", extra={"action": "study", "run_id": study_id})
         return study
+
+    async def _expected(self, spec: StudySpec) -> str | None:
+        """Return the expected number of bursts, from the history of the device if there is one."""
+        if spec.sequential is None or (first := next_trial(spec, ())) is None:
+            return None
+        history = await read_history(
+            self._coordinator.fabric.records,
+            self._coordinator.stored.read_plan,
+            first.resolve("check", spec),
+        )
+        return expected_text(spec, history)
 
     def _check(self, spec: StudySpec, command: Sequence[str] | None) -> None:
         """Check that a study can be executed, before it is stored."""

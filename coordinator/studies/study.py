@@ -262,8 +262,9 @@ class Sequential(Message):
 
     # Largest relative difference that does not matter.
     margin_ratio: Annotated[Number, Field(gt=0, lt=1)] = 0.02
-    # Expected scatter between bursts, for the expected number of bursts.
-    scatter_ratio: Annotated[Number, Field(gt=0, lt=1)] = 0.01
+    # Expected scatter between bursts, for the expected number of bursts. None uses that of earlier
+    # bursts of the device, or 1 %.
+    scatter_ratio: Annotated[Number, Field(gt=0, lt=1)] | None = None
     # Limit for the rounds. For a search, this is the limit for one rate.
     rounds_max_count: Annotated[Integer, Field(ge=3, le=TRIALS_MAX_COUNT)] = 20
     # Limit for the cost of all bursts, in US dollars at real scale.
