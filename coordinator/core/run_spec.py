@@ -1,6 +1,7 @@
 """Run specification, and the plan that is made from it."""
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Final, Literal
@@ -56,6 +57,7 @@ GUARD_LEAD_MIN_S: Final = 8
 # claimed, which recommends it.
 SUSTAIN_S: Final = 60
 SUSTAIN_RFC9411_S: Final = 300
+_RFC9411: Final = re.compile(r"rfc[ _-]?9411", re.IGNORECASE)
 # Scenarios with this name, also with a suffix, look for changes over time.
 SOAK: Final = "soak"
 # Value of ``device.path`` for a run that should not cross the firewall.
@@ -225,8 +227,8 @@ class RunSpec(Message):
     @property
     def claims_rfc9411(self) -> bool:
         """True if the description, a label or a device field names RFC 9411."""
-        texts = (self.description, *self.labels.values(), *self.device.values())
-        return any("rfc 9411" in text.casefold() for text in texts)
+        texts = (self.description, *self.labels, *self.labels.values(), *self.device.values())
+        return any(_RFC9411.search(text) for text in texts)
 
     @property
     def sustain_least_s(self) -> int:

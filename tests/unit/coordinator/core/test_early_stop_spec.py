@@ -66,6 +66,13 @@ def test_rfc_9411_in_the_description_needs_300_seconds() -> None:
 
 
 @pytest.mark.parametrize(
+    "fields", [{"labels": {"method": "RFC9411"}}, {"labels": {"rfc-9411": "yes"}}]
+)
+def test_rfc_9411_in_a_label_needs_300_seconds(fields: dict[str, Any]) -> None:
+    assert "shortest duration of 300 s" in problems(**fields)
+
+
+@pytest.mark.parametrize(
     ("device", "warned"),
     [({"sku": "premium"}, True), ({"sku": "premium", "capacity_units": "20"}, False), ({}, False)],
 )
