@@ -247,7 +247,7 @@ class GuardState:
     @property
     def blind_s(self) -> float:
         """Time without a new value after which the run is stopped, in seconds."""
-        return max(BLIND_MIN_S, BLIND_INTERVALS_COUNT * self.interval_s)
+        return blind_after_s(self.interval_s)
 
     @property
     def stop_within_s(self) -> float:
@@ -294,6 +294,15 @@ class GuardState:
             source=None if self.last is None else self.last.source,
             breached_at_s=at_s,
         )
+
+
+def blind_after_s(interval_s: float) -> float:
+    """Return the age from which a value is too old to protect the network, in seconds.
+
+    Args:
+        interval_s: Time between two values in seconds.
+    """
+    return max(BLIND_MIN_S, BLIND_INTERVALS_COUNT * interval_s)
 
 
 def stop_within_s(guard: Guard, interval_s: float) -> float:

@@ -21,7 +21,13 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-from broadside.coordinator.core.guards import Guard, slow_guard_warnings, worst_of
+from broadside.coordinator.core.guards import (
+    Guard,
+    blind_after_s,
+    interval_of,
+    slow_guard_warnings,
+    worst_of,
+)
 from broadside.coordinator.core.measure.telemetry import Quantity
 from broadside.coordinator.core.plan.budget import basis
 from broadside.coordinator.core.plan.cost_estimate import Appraisal, OverBudget, estimate
@@ -335,7 +341,9 @@ class Launcher:
         return plan.model_copy(update={"warnings": warnings, "seal_sha256": None}).sealed()
 
     def _guard_problem(self, guard: Guard) -> Problem | None:
-        values = self.live.values_of(guard)
+        # Polled sources have just been asked, so an old value means that the source is silent.
+        oldest_s = self.now().timestamp() - blind_after_s(interval_of(guard, self.live.intervals_s))
+        values = [value for value in self.live.values_of(guard) if value.at_s >= oldest_s]
         if not values:
             return Problem(
                 field="guards",

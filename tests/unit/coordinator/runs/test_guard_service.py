@@ -19,6 +19,8 @@ from broadside.coordinator.core.guards import (
     LiveValue,
     stopped_by_guard,
 )
+from broadside.coordinator.core.measure.telemetry import Quantity
+from broadside.coordinator.core.plan.planner import Infeasible
 from broadside.coordinator.core.run_spec import Plan
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.guard_records import read_log
@@ -28,6 +30,7 @@ from broadside.exchange.messages import Claim, Control, LiveProbes, Phase
 from broadside.exchange.ports import ExchangeError
 from tests.synthetic import Plant, fleet
 from tests.synthetic_runs import create_run
+from tests.unit.coordinator.presences import fleet as agents
 
 BURST_S = 20
 MADE = fleet(Plant(pairs=2, bursts=1, burst_s=BURST_S))
@@ -49,6 +52,9 @@ class PlantedReadings:
         self.intervals_s = {"cpu_ratio": 0.4}
         self._last: list[LiveValue] = []
         self.polled: Collection[str] = ()
+
+    async def poll_once(self, quantities: Collection[str]) -> None:
+        self.polled = quantities
 
     async def poll_forever(self, quantities: Collection[str]) -> None:
         self.polled = quantities
@@ -216,6 +222,36 @@ async def test_the_first_record_of_a_burst_is_kept(bench: Bench) -> None:
     assert await bench.log() == log
 
 
+@pytest.mark.parametrize(
+    ("value_at", "words"),
+    [
+        (lambda _: None, "there is no value, so the guard cannot be armed"),
+        # The device answered some time ago, and is silent now.
+        (lambda second: QUIET if second < 5 else None, "there is no value"),
+        (lambda second: BUSY if second >= 5 else QUIET, "fw has 97.0 % before the launch"),
+        (lambda _: QUIET, None),
+    ],
+)
+async def test_a_launch_needs_new_values_within_the_limit(
+    bench: Bench, value_at: Callable[[float], float | None], words: str | None
+) -> None:
+    guard = Guard.model_validate("cpu_ratio > 80%")
+    planted: Any = PlantedReadings(value_at, time.time())
+    launcher = bench.coordinator.launcher
+    launcher.live, launcher.quantities = planted, {"rest fw": frozenset({Quantity.CPU})}
+    planted.values_of(guard)
+    await asyncio.sleep(15)
+    for presence in agents(2, beat_at=now(), started_at=now()):
+        await bench.records.fleet.beat(presence)
+    spec = bench.plan.spec.model_copy(update={"guards": (guard,), "lead_s": 12})
+    if words is None:
+        await launcher.check(spec)
+    else:
+        with pytest.raises(Infeasible, match=words):
+            await launcher.check(spec)
+    assert planted.polled == {"cpu_ratio"}
+
+
 async def test_the_service_guards_each_guarded_run_once(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -238,7 +274,7 @@ async def test_the_service_guards_each_guarded_run_once(
 async def test_a_run_that_cannot_be_guarded_is_tried_again(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = await bench.store("cpu_ratio > 80%", value_at=lambda _: QUIET)
+    await bench.store("cpu_ratio > 80%", value_at=lambda _: QUIET)
     guards, tries = Guards(bench.coordinator), []
 
     async def guard(which: Plan) -> None:
