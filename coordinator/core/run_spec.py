@@ -58,8 +58,9 @@ GUARD_LEAD_MIN_S: Final = 8
 SUSTAIN_S: Final = 60
 SUSTAIN_RFC9411_S: Final = 300
 _RFC9411: Final = re.compile(r"rfc[ _-]?9411", re.IGNORECASE)
-# Scenarios with this name, also with a suffix, look for changes over time.
+# Scenarios with this in their name look for changes over time, and so do runs of this length.
 SOAK: Final = "soak"
+SOAK_S: Final = 12 * 3600
 # Value of ``device.path`` for a run that should not cross the firewall.
 BYPASS: Final = "bypass"
 
@@ -236,6 +237,12 @@ class RunSpec(Message):
         usual_s = SUSTAIN_RFC9411_S if self.claims_rfc9411 else SUSTAIN_S
         return self.objective.sustain_min_s or usual_s
 
+    @property
+    def is_soak(self) -> bool:
+        """True if the run looks for changes over time, by its name or its length."""
+        length_s = (self.bursts_count - 1) * self.period_s + self.burst_s
+        return SOAK in self.scenario.casefold() or length_s >= SOAK_S
+
     def _early_stop(self) -> Iterator[str]:
         """Yield problems with ``objective.stop``."""
         objective, least_s = self.objective, self.sustain_least_s
@@ -257,10 +264,11 @@ class RunSpec(Message):
                 f"{self.traffic.engine} does not have; use traffic.engine={DEFAULT_ENGINE}, or "
                 "remove objective.stop"
             )
-        if self.scenario.startswith(SOAK):
+        if self.is_soak:
             yield (
                 f"objective.stop: when-certain is not allowed in the scenario {self.scenario}, "
-                "because a soak looks for changes over time; remove objective.stop"
+                "because a soak looks for changes over time; remove objective.stop, or use another "
+                f"name and less than {SOAK_S // 3600} hours"
             )
         if self.claims_rfc9411 and least_s < SUSTAIN_RFC9411_S:
             yield (

@@ -20,15 +20,15 @@ from broadside.lab.network import set_firewall_rate
 from broadside.lab.offspring import run_to_end
 from broadside.lab.site import built, free_prefix, staged
 from broadside.lab.topology import Lab, LabSpec, firewall_namespace
-from tests.live.live_site import wait_for_summary
+from tests.live.live_site import HTTP, call, wait_for_summary
 from tests.live.test_guarded_runs import (
     QUIET_CPU,
     PlantedDevice,
     WireSampler,
     last_engine_s,
     launched,
-    wait_until_running,
 )
+from tests.live.waiting import wait_for
 
 PAIRS_COUNT: Final = 2
 RATE: Final = 100_000_000
@@ -42,6 +42,7 @@ OVERRIDES: Final = {
     "scale": 100,
     "traffic.stream_bits_per_second": 400_000_000,
 }
+OK: Final = 200
 BREACHES: Final = ("cpu", "rtt", "none")
 
 
@@ -69,7 +70,11 @@ class Trials:
         wire = WireSampler(firewall_namespace(self._lab.spec.prefix), "s0")
         wire.start()
         try:
-            wait_until_running(self._url, run_id)
+            if not self._is_running(run_id):
+                summary = wait_for_summary(self._url, run_id, 180)
+                stop = summary["guards"].get("stop") or {"reason": summary["findings"][0]["id"]}
+                self.false_stops.append(f"before the traffic: {stop['reason']}")
+                return self.false_stops[-1]
             planted_s = self._plant(breach)
             summary = wait_for_summary(self._url, run_id, 180)
         finally:
@@ -84,6 +89,18 @@ class Trials:
         self.packets_s[breach].append(wire.last_byte_s() - planted_s)
         engine_s, packet_s = self.engines_s[breach][-1], self.packets_s[breach][-1]
         return f"{breach}: {engine_s:.2f} s, packet {packet_s:.2f} s, {stop['reason']}"
+
+    def _is_running(self, run_id: str) -> bool:
+        """Wait for some seconds of traffic. Return False if the run ended before."""
+
+        def state() -> str | None:
+            if HTTP.get(f"{self._url}/v1/runs/{run_id}/summary").status_code == OK:
+                return "ended"
+            seconds = call(self._url, "GET", f"/v1/runs/{run_id}/progress")["seconds"]
+            return "running" if len(seconds) >= 2 else None
+
+        found: str = wait_for("traffic", state, 180, pause_s=0.2)
+        return found == "running"
 
     def _plant(self, breach: str) -> float:
         if breach == "rtt":
@@ -117,7 +134,8 @@ class Trials:
                 f"({max(engines_s):.2f} s) | {statistics.median(packets_s):.2f} s "
                 f"({max(packets_s):.2f} s) | {fast} |"
             )
-        return [*lines, f"{len(self.false_stops)} false stops in {self.quiet_count} quiet runs"]
+        lines.append(f"{len(self.false_stops)} false stops, {self.quiet_count} quiet runs")
+        return [*lines, *self.false_stops]
 
     @property
     def is_failed(self) -> bool:

@@ -157,6 +157,7 @@ def plan(
         warnings=(
             *twice,
             *_warnings(spec, clients, ledger, shared=shared_boot_id is not None),
+            *_early_stop_warnings(spec, witnesses),
             *_crowded(spec, ends),
             *_segment_warnings(spec, [*clients, *servers]),
             *_host_warnings([*clients, *servers]),
@@ -550,7 +551,6 @@ def _warnings(
     """Yield warnings that an operator should see before the launch."""
     yield from _reach_warnings(spec, clients)
     yield from _proof_warnings(spec, ledger)
-    yield from _early_stop_warnings(spec)
     if (engine := find(spec.traffic.engine)) is not None:
         yield from engine.warnings(spec.traffic)
     if (silent := control_warning(spec, clients)) is not None:
@@ -582,13 +582,16 @@ def _warnings(
         )
 
 
-def _early_stop_warnings(spec: RunSpec) -> Iterator[str]:
+def _early_stop_warnings(spec: RunSpec, witnesses: Mapping[str, Collection[str]]) -> Iterator[str]:
     """Yield a warning if bursts may end before a device has changed its size."""
-    fixed = spec.device.get("capacity_units", "").isdigit()
-    if spec.objective.stop is not None and spec.sku is not None and not fixed:
+    if spec.objective.stop is None or spec.device.get("capacity_units", "").isdigit():
+        return
+    counted = [name for name, quantities in witnesses.items() if "units_count" in quantities]
+    device = f"an Azure Firewall ({spec.sku})" if spec.sku is not None else ", ".join(counted)
+    if device:
         yield (
-            f"objective.stop: an Azure Firewall ({spec.sku}) changes its number of instances under "
-            "load, within minutes; a burst that ends early does not show the rate after that; set "
+            f"objective.stop: {device} may change its number of instances under load, within "
+            "minutes; a burst that ends early does not show the rate after that; set "
             "objective.sustain_min_s to the time that it needs, or device.capacity_units if the "
             "number is fixed"
         )
