@@ -405,7 +405,8 @@ CASES: Final = (
             "lead_s": 10,
             "traffic.stream_bits_per_second": 250_000_000,
             "traffic.probe": {"before_s": 4},
-            "guards": ["probe_loss_ratio > 50%"],
+            # TCP backs off in a pause, so some probes pass.
+            "guards": ["probe_loss_ratio > 10%"],
         },
         expected=Expected(
             verdict="inconclusive", says="stopped-by-guard", completeness=(0.0, 0.95)
