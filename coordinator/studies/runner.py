@@ -20,7 +20,9 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final, Protocol
 
-from broadside.coordinator.core.plan.planner import Infeasible, first_start
+from broadside.coordinator.core import formatting
+from broadside.coordinator.core.plan.cost_estimate import estimate
+from broadside.coordinator.core.plan.planner import Infeasible, first_start, live
 from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.core.summary import RunSummary
 from broadside.coordinator.request_errors import (
@@ -38,7 +40,7 @@ from broadside.coordinator.studies.conclude import comparison_wanted, conclude, 
 from broadside.coordinator.studies.drill_reader import read_drill
 from broadside.coordinator.studies.events import Events, check_drill
 from broadside.coordinator.studies.scale_out_reader import read_scale_out, read_scaling
-from broadside.coordinator.studies.sequential_rounds import expected_text
+from broadside.coordinator.studies.sequential_rounds import expected_text, round_size
 from broadside.coordinator.studies.study import (
     AB,
     CloseUp,
@@ -149,14 +151,27 @@ class Studies:
         return study
 
     async def _expected(self, spec: StudySpec) -> str | None:
-        """Return the expected number of bursts, from the history of the device if there is one."""
+        """Return the expected number of bursts, from the history of the device if there is one.
+
+        Raises:
+            BadStudy: The budget does not cover the first round.
+        """
         if spec.sequential is None or (first := next_trial(spec, ())) is None:
             return None
-        history = await read_history(
-            self._coordinator.fabric.records,
-            self._coordinator.stored.read_plan,
-            first.resolve("check", spec),
-        )
+        trial, coordinator = first.resolve("check", spec), self._coordinator
+        records, now = coordinator.fabric.records, self._now()
+        budget_usd = spec.sequential.budget_usd
+        if budget_usd is not None:
+            fleet = live(await records.fleet.read_presences(), now)
+            bill = estimate(trial, fleet, coordinator.prices, now).bill
+            round_usd = (bill.total_low_usd or 0.0) * round_size(spec.question)
+            if round_usd > budget_usd:
+                raise BadStudy(
+                    f"sequential.budget_usd: {formatting.dollars(budget_usd)} is less than the "
+                    f"cost of one round, at least {formatting.dollars(round_usd)}; raise it, or "
+                    "use shorter bursts"
+                )
+        history = await read_history(records, coordinator.stored.read_plan, trial)
         return expected_text(spec, history)
 
     def _check(self, spec: StudySpec, command: Sequence[str] | None) -> None:
