@@ -405,7 +405,7 @@ CASES: Final = (
             "lead_s": 10,
             "traffic.stream_bits_per_second": 250_000_000,
             "traffic.probe": {"before_s": 4},
-            # TCP backs off in a pause, so some probes pass.
+            # TCP backs off in a pause, so some probes pass. The first pause may be at the start.
             "guards": ["probe_loss_ratio > 10%"],
         },
         expected=Expected(
