@@ -11,7 +11,7 @@ import time
 import traceback
 
 from tests.hunt.adapter import conclude
-from tests.hunt.early_stops import play
+from tests.hunt.played_stops import play
 from tests.hunt.report import is_failed, report
 from tests.hunt.world_cases import hunt
 from tests.worlds import KINDS, generate, judge

@@ -12,7 +12,7 @@ import numpy as np
 
 from broadside.coordinator.core.summary import RunSummary, Verdict
 from tests.hunt.adapter import BOTTLENECKS, conclude
-from tests.hunt.early_stops import contradictions, play
+from tests.hunt.played_stops import contradictions, play
 from tests.worlds import KINDS, World, generate, judge
 from tests.worlds.manipulate import random_manipulation
 from tests.worlds.record_format import Floats

@@ -9,7 +9,7 @@ import pytest
 from broadside.coordinator.core.summary import Verdict
 from broadside.exchange.messages import Flow, Side
 from tests.hunt.adapter import clock_of, conclude, engine_files, evidence_of, ledger_of
-from tests.hunt.early_stops import contradictions, play
+from tests.hunt.played_stops import contradictions, play
 from tests.hunt.report import is_failed, report
 from tests.hunt.world_cases import Case, hunt, numbered, run_case
 from tests.worlds import World, generate, judge, manipulate
