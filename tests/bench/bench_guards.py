@@ -99,8 +99,8 @@ class Trials:
             seconds = call(self._url, "GET", f"/v1/runs/{run_id}/progress")["seconds"]
             return "running" if len(seconds) >= 2 else None
 
-        found: str = wait_for("traffic", state, 180, pause_s=0.2)
-        return found == "running"
+        outcome: str = wait_for("traffic", state, 180, pause_s=0.2)
+        return outcome == "running"
 
     def _plant(self, breach: str) -> float:
         if breach == "rtt":

@@ -1,6 +1,6 @@
 """Plays the early stop of simulated bursts, with the decision of the engine.
 
-The engine looks at the rows that would have been reported at each look. When it stops the burst,
+The engine reads the rows that would have been reported at each check. When it stops the burst,
 the generator makes the records of a burst that ended then.
 """
 
@@ -16,9 +16,9 @@ from broadside.coordinator.core.summary import BurstSummary, RunSummary, Verdict
 from tests.hunt.adapter import evidence_of
 from tests.worlds import World, stop
 
-# Time until a row has been reported, and time between two looks.
+# Time until a row has been reported, and time between two checks.
 REPORT_S: Final = 4.0
-LOOK_S: Final = 2
+CHECK_S: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,14 +42,14 @@ def find_stop(world: World) -> Stop | None:
     """
     made = evidence_of(world.recording)
     plan, burst = made.plan, made.plan.bursts[0]
-    for second in range(0, burst.duration_s, LOOK_S):
+    for second in range(0, burst.duration_s, CHECK_S):
         now = burst.planned_start_at + timedelta(seconds=second)
         if not is_due(plan, burst, now):
             continue
-        found = find_certainty(plan, _reported(made.bursts[0], second - REPORT_S), now)
-        if found is not None:
+        decision = find_certainty(plan, _reported(made.bursts[0], second - REPORT_S), now)
+        if decision is not None:
             at_s = (stop_at(burst, now) - burst.planned_start_at).total_seconds()
-            return Stop(second=round(at_s), verdict=found.verdict)
+            return Stop(second=round(at_s), verdict=decision.verdict)
     return None
 
 
@@ -57,8 +57,8 @@ def play(world: World) -> tuple[World, Stop | None]:
     """Return the world as it is with early stops, and the stop if there was one."""
     if not world.recording.plan.ends_when_certain:
         return world, None
-    found = find_stop(world)
-    return (world, None) if found is None else (stop(world, float(found.second)), found)
+    decision = find_stop(world)
+    return (world, None) if decision is None else (stop(world, float(decision.second)), decision)
 
 
 def _reported(evidence: BurstEvidence, second: float) -> BurstEvidence:
@@ -88,26 +88,26 @@ def _reported(evidence: BurstEvidence, second: float) -> BurstEvidence:
     return replace(evidence, pairs=tuple(map(cut, evidence.pairs)))
 
 
-def contradictions(world: World, found: Stop | None, summary: RunSummary) -> Iterator[str]:
+def contradictions(world: World, decision: Stop | None, summary: RunSummary) -> Iterator[str]:
     """Yield what the summary of a burst that may end when certain does not state correctly.
 
     Args:
         world: World after the stop.
-        found: The stop, or `None`.
+        decision: The stop, or `None`.
         summary: The engine's summary.
     """
     if not world.recording.plan.ends_when_certain:
         return
     burst: BurstSummary = summary.bursts[0]
     stated = {finding.id: finding.sentence for finding in burst.findings}
-    if found is None:
+    if decision is None:
         if "not-stopped-early" not in stated or burst.early_end is not None:
             yield "the summary does not state that the burst had its planned length"
         return
-    text = f"Stopped at second {found.second} of at most {round(world.spec.planned_s)}"
+    text = f"Stopped at second {decision.second} of at most {round(world.spec.planned_s)}"
     if text not in stated.get("stopped-early", ""):
         yield f"the summary does not state {text!r}"
-    if found.verdict is Verdict.FAIL and summary.verdict is Verdict.PASS:
+    if decision.verdict is Verdict.FAIL and summary.verdict is Verdict.PASS:
         yield "a fail at the stop became a pass"
     on_time = [pair for pair in burst.pairs if pair.completeness_ratio < 1]
     if on_time and not world.spec.events:
