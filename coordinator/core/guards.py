@@ -52,6 +52,8 @@ STOP_WITHIN_S: Final = 2.0
 STOP_PATH_S: Final = CONTROL_POLL_S + 0.6
 # Time without a new value after which a guard stops the run.
 BLIND_MIN_S: Final = 5.0
+# Longest time of a poll while guards are armed. After it, there is time for another one.
+ARMED_ROUND_S: Final = BLIND_MIN_S / 2
 BLIND_INTERVALS_COUNT: Final = 3.0
 # Values of pairs that are older than this, before the newest one, are left out.
 _TOGETHER_S: Final = 1.5
