@@ -305,9 +305,12 @@ ALL_METRICS: Final = (
         for outcome, label, measure in (
             ("attempted", "connections, attempted", "attempted_count"),
             ("established", "connections, established", "established_count"),
+            ("secured", "TLS handshakes", "secured_count"),
+            ("resumed", "TLS handshakes, resumed", "tls_resumed_count"),
             ("accepted", "connections, accepted by servers", "server_established_count"),
             ("refused", "connections, refused", "refused_count"),
             ("reset", "connections, reset", "reset_count"),
+            ("denied", "connections, HTTP status other than 200", "denied_count"),
             ("timed_out", "connections, timed out", "timed_out_count"),
             ("failed", "connections, failed on the client", "failed_count"),
             ("dropped", "held connections, dropped", "dropped_count"),
@@ -322,7 +325,11 @@ ALL_METRICS: Final = (
     ),
     *(
         _engine_metric(f"{name}_{quantile}_s", f"{label}, {quantile}", f"{name}_{quantile}")
-        for name, label in (("handshake", "handshake"), ("first_byte", "time to the first byte"))
+        for name, label in (
+            ("handshake", "handshake"),
+            ("tls_handshake", "TLS handshake"),
+            ("first_byte", "time to the first byte"),
+        )
         for quantile in ("p50", "p99", "max")
     ),
     _engine_metric(

@@ -42,6 +42,7 @@ class Objective(Message):
     connections_min_per_second: Annotated[float, Field(gt=0)] | None = None
     # For the connections of all pairs, from the time when each was due.
     handshake_p99_max_s: Annotated[float, Field(gt=0)] | None = None
+    tls_handshake_p99_max_s: Annotated[float, Field(gt=0)] | None = None
     first_byte_p99_max_s: Annotated[float, Field(gt=0)] | None = None
     # Connections that were open at the same time, as the sum of the pairs' maxima.
     held_min_count: Annotated[float, Field(gt=0)] | None = None
@@ -195,6 +196,15 @@ ALL_THRESHOLDS: Final = (
         MetricSource.ENGINE,
         "handshake_p99",
         "handshake",
+        next_step=_CONNECTIONS,
+    ),
+    Threshold(
+        "tls_handshake_p99_max_s",
+        "tls-handshake-p99",
+        "99th percentile of the time to the end of the TLS handshake",
+        MetricSource.ENGINE,
+        "tls_handshake_p99",
+        "tls_handshake",
         next_step=_CONNECTIONS,
     ),
     Threshold(

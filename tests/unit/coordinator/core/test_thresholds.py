@@ -42,7 +42,7 @@ def test_engines_or_probes_measure_every_threshold() -> None:
     for name in engines():
         for protocol in ("tcp", "udp"):
             measured |= measures(traffic_of(engine=name, protocol=protocol))
-    measured |= measures(traffic_of(engine="connections", options={"mode": "hold"}))
+    measured |= measures(traffic_of(engine="connections", options={"mode": "hold", "tls": "any"}))
     assert {threshold.requires for threshold in ALL_THRESHOLDS} == measured
 
 

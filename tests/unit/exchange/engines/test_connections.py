@@ -17,13 +17,14 @@ from broadside.exchange.engines import (
 from broadside.exchange.engines.buckets import Buckets, folded
 from broadside.exchange.engines.connections import (
     CLIENT_COUNTS,
+    LATER_COUNTS,
     OUTCOMES,
     AcceptReader,
     AttemptReader,
     parse_histogram,
 )
 from broadside.exchange.engines.merge import merge
-from broadside.exchange.engines.port import Reading, StartBasis
+from broadside.exchange.engines.port import Certificate, Reading, StartBasis
 from broadside.exchange.engines.served_log import TESTS_MAX_COUNT
 from broadside.exchange.messages import Flow, Interval, Side
 from tests.unit.exchange.engines.asks import T0, client_ask, job, server_ask
@@ -115,6 +116,95 @@ def test_invalid_options_are_rejected(options: dict[str, Any], message: str) -> 
     assert problem.startswith(message)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"tls_resume": True},
+            "traffic.options.tls_resume: there is no TLS; drop it, or set tls=any",
+        ),
+        (
+            {"tls": "any", "body_bytes": 5},
+            "traffic.options.body_bytes: mode connect has none; drop it",
+        ),
+        ({"server_name": "a.test"}, "traffic.options.server_name: no TLS or HTTP carries it; set"),
+        (
+            {"mode": "http", "server_name": "a b"},
+            "traffic.options.server_name: String should match",
+        ),
+        ({"mode": "http", "body_bytes": "1,x"}, "traffic.options.body_bytes: String should match"),
+        (
+            {"mode": "http", "body_bytes": "2000000000"},
+            "traffic.options.body_bytes: a body has at most",
+        ),
+        ({"tls": "1.1"}, "traffic.options.tls: Input should be 'off', 'any', '1.2' or '1.3'"),
+    ],
+)
+def test_invalid_options_of_tls_and_http_are_rejected(
+    options: dict[str, Any], message: str
+) -> None:
+    (problem,) = problems(traffic(**options))
+    assert problem.startswith(message)
+
+
+def test_tls_and_http_are_on_the_command_lines() -> None:
+    chosen = traffic(
+        mode="http",
+        tls=1.3,
+        tls_cipher="TLS_AES_128_GCM_SHA256",
+        tls_resume=True,
+        server_name="shop.lab.test",
+        body_bytes="1000,64000",
+        upload_bytes=500,
+        compressible_percent=30,
+    )
+    line = words(CONNECTIONS.client(client_ask(job(chosen))))
+    assert (line["--mode"], line["--tls"], line["--resume"]) == ("http", "1.3", "1")
+    assert (line["--cipher"], line["--name"]) == ("TLS_AES_128_GCM_SHA256", "shop.lab.test")
+    assert (line["--bodies"], line["--upload"], line["--compressible"]) == (
+        "1000,64000",
+        "500",
+        "30",
+    )
+    assert "--bytes" not in line
+    shown = Certificate(certificate="/work/x/c.pem", key="/work/x/k.pem")
+    served_line = words(CONNECTIONS.server(server_ask(certificate=shown)))
+    assert (served_line["--certificate"], served_line["--key"]) == (
+        "/work/x/c.pem",
+        "/work/x/k.pem",
+    )
+    text = CONNECTIONS.statement(chosen)
+    assert "an upload of 500 bytes and an HTTP/1.1 answer of 1000 or 64000 bytes" in text
+    assert "with resumed handshakes of TLS 1.3 (TLS_AES_128_GCM_SHA256)" in text
+    assert offered_bits_per_second(chosen) == 1000 * (32_500 + 500 + 400) * 8
+
+
+def test_negotiated_tls_is_counted() -> None:
+    reading = client(
+        second(0, attempted=9, established=9, secured=7, closed=7, reset=2, tls_failed=2),
+        ended(
+            resumed=3,
+            negotiated={"TLSv1.3 TLS_AES_256_GCM_SHA384": 6, "TLSv1.2 X": 1, "": 1, "a": "x"},
+            tls_handshake=histogram(0.1),
+        ),
+        tls="any",
+    )
+    matches = measures(reading)
+    assert matches["tlsv1_3_tls_aes_256_gcm_sha384_count"] == 6
+    assert matches["tlsv1_2_x_count"] == 1
+    assert (matches["tls_resumed_count"], matches["tls_failed_count"]) == (3, 2)
+    assert matches["secured_count"] == 7
+    assert [one.name for one in reading.report.distributions] == ["tls_handshake"]
+    assert "tls_resumed_count" not in measures(client(second(0, attempted=1), ended()))
+
+
+def test_lines_of_the_previous_version_are_read() -> None:
+    row = json.loads(second(0, attempted=2, established=2, closed=2))
+    for name in LATER_COUNTS & row.keys():
+        del row[name]
+    assert measures(client(json.dumps(row).encode(), ended()))["closed_count"] == 2
+
+
 def test_offered_rate_is_payload_of_both_directions() -> None:
     assert offered_bits_per_second(traffic()) == 0
     exchange = traffic(mode="exchange", attempts_per_second=100, exchange_bytes=1000)
@@ -135,6 +225,7 @@ def test_lab_scale_divides_rate_and_held_connections() -> None:
     [
         ("connect", {"success", "connections", "handshake"}),
         ("exchange", {"success", "connections", "handshake", "first_byte"}),
+        ("http", {"success", "connections", "handshake", "first_byte"}),
         ("hold", {"success", "connections", "handshake", "first_byte", "held"}),
     ],
 )
