@@ -29,7 +29,7 @@
  * end a line with histograms. The client counts seconds from the planned start, the server in UTC. The
  * lines on standard error are those of the start gate (gate.c).
  *
- * Bucket i of a histogram counts times from 2^(i/16) to 2^((i+1)/16) seconds, as in messages.py.
+ * Bucket i of a histogram counts times from 2^(i/48) to 2^((i+1)/48) seconds, as in messages.py.
  */
 #define _GNU_SOURCE
 #include "connections_tls.h"
@@ -60,8 +60,10 @@ enum {
     EVENTS_COUNT = 512,
     /* Attempts between two looks at the events. */
     LAUNCHES_COUNT = 32,
-    BUCKET_ZERO = 320,
-    BUCKETS_COUNT = 512,
+    /* Buckets per doubling. */
+    RESOLUTION = 48,
+    BUCKET_ZERO = 20 * RESOLUTION,
+    BUCKETS_COUNT = 32 * RESOLUTION,
     ID_BYTES = 8,
     LINE_BYTES = 256,
     /* Longest head of an HTTP message. Devices can add lines to it. */
@@ -202,7 +204,8 @@ static ssize_t add_to_head(char *head, const char *bytes, size_t count, bool *co
 /* Histograms ----------------------------------------------------------------------------------- */
 
 struct histogram {
-    uint64_t counts[BUCKETS_COUNT];
+    uint32_t counts[BUCKETS_COUNT];
+    uint64_t count;
     double max_s;
 };
 
@@ -210,20 +213,32 @@ static void record(struct histogram *histogram, double time_s)
 {
     if (time_s < 1e-6)
         time_s = 1e-6;
-    int bucket = (int)floor(16 * log2(time_s)) + BUCKET_ZERO;
+    int bucket = (int)floor(RESOLUTION * log2(time_s)) + BUCKET_ZERO;
     histogram->counts[bucket < BUCKETS_COUNT ? bucket : BUCKETS_COUNT - 1]++;
+    histogram->count++;
     if (time_s > histogram->max_s)
         histogram->max_s = time_s;
+}
+
+/* Return the value of a rank (nearest rank), as the geometric middle of its bucket. */
+static double quantile(const struct histogram *histogram, double ratio)
+{
+    uint64_t rank = (uint64_t)ceil(ratio * (double)histogram->count), seen = 0;
+    int bucket = 0;
+    while (bucket < BUCKETS_COUNT && (seen += histogram->counts[bucket]) < rank)
+        bucket++;
+    double middle_s = exp2((bucket - BUCKET_ZERO + 0.5) / RESOLUTION);
+    return middle_s < histogram->max_s ? middle_s : histogram->max_s;
 }
 
 static void print_histogram(const char *name, const struct histogram *histogram)
 {
     const char *comma = "";
-    printf(", \"%s\": {\"max_s\": %.9f, \"counts\": {", name, histogram->max_s);
+    printf(", \"%s\": {\"max_s\": %.9f, \"resolution\": %d, \"counts\": {", name,
+           histogram->max_s, RESOLUTION);
     for (int bucket = 0; bucket < BUCKETS_COUNT; bucket++)
         if (histogram->counts[bucket]) {
-            printf("%s\"%d\": %lu", comma, bucket - BUCKET_ZERO,
-                   (unsigned long)histogram->counts[bucket]);
+            printf("%s\"%d\": %u", comma, bucket - BUCKET_ZERO, histogram->counts[bucket]);
             comma = ", ";
         }
     printf("}}");
@@ -231,7 +246,12 @@ static void print_histogram(const char *name, const struct histogram *histogram)
 
 /* Client --------------------------------------------------------------------------------------- */
 
+enum time { HANDSHAKE, TLS_HANDSHAKE, FIRST_BYTE, TIMES_COUNT };
+static const char *const time_names[] = {"handshake", "tls_handshake", "first_byte"};
+
 struct second {
+    /* Times that were measured in this second, until it is printed. */
+    struct histogram *times[TIMES_COUNT];
     uint64_t attempted, established, secured, closed, refused, reset, denied, timed_out, failed,
         tls_failed, dropped, sent, received;
     int64_t open;
@@ -275,7 +295,7 @@ static struct {
 static struct connection *connections;
 static struct queue waiting = {-1, -1}, held = {-1, -1};
 static struct second *seconds;
-static struct histogram handshakes, tls_handshakes, first_bytes;
+static struct histogram times[TIMES_COUNT];
 static struct message messages[BODIES_COUNT];
 static size_t messages_count;
 /* TLS handshakes by version and cipher suite. */
@@ -299,6 +319,28 @@ static struct second *now_second(double now)
     double at_s = now - zero_s;
     size_t place = at_s > 0 ? (size_t)at_s : 0;
     return &seconds[place < seconds_count ? place : seconds_count - 1];
+}
+
+static void record_time(enum time which, double time_s, struct second *second)
+{
+    struct histogram **own = &second->times[which];
+    record(&times[which], time_s);
+    if (!*own)
+        *own = calloc(1, sizeof **own);
+    if (*own)
+        record(*own, time_s);
+}
+
+static void print_times(struct second *second)
+{
+    for (int which = 0; which < TIMES_COUNT; which++) {
+        struct histogram *own = second->times[which];
+        if (own)
+            printf(", \"%s_us\": [%.0f, %.0f, %.0f]", time_names[which], quantile(own, 0.5) * 1e6,
+                   quantile(own, 0.99) * 1e6, own->max_s * 1e6);
+        free(own);
+        second->times[which] = NULL;
+    }
 }
 
 static void push(struct queue *queue, int fd, double until_s)
@@ -410,7 +452,7 @@ static void receive(int fd, double now, struct second *second)
         }
         second->received += (uint64_t)got;
         if (one->got == 0 && !one->was_held)
-            record(&first_bytes, now - one->due_s);
+            record_time(FIRST_BYTE, now - one->due_s, second);
         one->got += (uint64_t)got;
         if (one->needed == 0 && !read_answer(one, inbox, (size_t)got)) {
             lose(fd, second, &second->reset);
@@ -464,7 +506,7 @@ static void shake(int fd, struct second *second)
         finish(fd, &second->reset);
     } else if (state > 0) {
         second->secured++;
-        record(&tls_handshakes, clock_s(CLOCK_MONOTONIC) - one->due_s);
+        record_time(TLS_HANDSHAKE, clock_s(CLOCK_MONOTONIC) - one->due_s, second);
         count_negotiated(one->tls);
         on_ready(fd, second);
     }
@@ -474,7 +516,7 @@ static void on_established(int fd, double now, struct second *second)
 {
     struct connection *one = &connections[fd];
     second->established++;
-    record(&handshakes, now - one->due_s);
+    record_time(HANDSHAKE, now - one->due_s, second);
     if (!options.tls) {
         on_ready(fd, second);
         return;
@@ -598,10 +640,12 @@ static void print_seconds(double now, double launched_until_s)
                "\"closed\": %lu, \"refused\": %lu, \"reset\": %lu, \"denied\": %lu, "
                "\"timed_out\": %lu, \"failed\": %lu, \"tls_failed\": %lu, "
                "\"dropped\": %lu, \"open\": %lu, \"sent_bytes\": %lu, \"received_bytes\": %lu, "
-               "\"behind_s\": %.6f, \"first_s\": %.6f}\n",
+               "\"behind_s\": %.6f, \"first_s\": %.6f",
                printed_count++, one->attempted, one->established, one->secured, one->closed,
                one->refused, one->reset, one->denied, one->timed_out, one->failed, one->tls_failed,
                one->dropped, open_count, one->sent, one->received, one->behind_s, first_s);
+        print_times(one);
+        printf("}\n");
         fflush(stdout);
     }
 }
@@ -902,9 +946,8 @@ static int run_client(void)
            stopping && lasted_s < options.duration_s ? (uint64_t)(options.rate * lasted_s) : total,
            unfinished, failed_ports, failed_files, read_number("/proc/net/sockstat", " tw ", 0));
     print_negotiated();
-    print_histogram("handshake", &handshakes);
-    print_histogram("tls_handshake", &tls_handshakes);
-    print_histogram("first_byte", &first_bytes);
+    for (int which = 0; which < TIMES_COUNT; which++)
+        print_histogram(time_names[which], &times[which]);
     printf("}\n");
     fflush(stdout);
     return 0;

@@ -89,6 +89,9 @@ CLIENT_COUNTS: Final = (
 )
 # "named" counts TLS handshakes with a server name (SNI).
 SERVER_COUNTS: Final = ("established", "secured", "named", "closed", "reset", "open")
+# Times of a second and of a test, and their values in a second.
+TIMES: Final = ("handshake", "tls_handshake", "first_byte")
+QUANTILES: Final = ("p50", "p99", "max")
 # Counts that are 0 in a line of version 1.0.
 LATER_COUNTS: Final = frozenset({"secured", "denied", "tls_failed", "named"})
 # Most versions and cipher suites that a report names.
@@ -378,10 +381,22 @@ def parse_second(row: Mapping[str, Any], names: Sequence[str]) -> Second | None:
         return None
     return Second(
         from_s=float(row["second"]),
-        counts={name: row[name] for name in names},
+        counts={name: row[name] for name in names} | _times(row),
         sent_bytes=row["sent_bytes"],
         received_bytes=row["received_bytes"],
     )
+
+
+def _times(row: Mapping[str, Any]) -> dict[str, int]:
+    """Return percentiles and maximum of the times in a second, in microseconds by name."""
+    found = {name: row.get(f"{name}_us") for name in TIMES}
+    return {
+        f"{name}_{quantile}_us": value
+        for name, values in found.items()
+        if isinstance(values, list) and len(values) == len(QUANTILES)
+        for quantile, value in zip(QUANTILES, values, strict=True)
+        if type(value) is int and value >= 0
+    }
 
 
 def parse_histogram(name: str, row: object) -> tuple[Distribution, ...]:
@@ -394,7 +409,10 @@ def parse_histogram(name: str, row: object) -> tuple[Distribution, ...]:
     try:
         counts = {int(bucket): int(count) for bucket, count in row["counts"].items()}  # type: ignore[index]
         largest = float(row["max_s"])  # type: ignore[index]
-        distribution = Distribution(name=name, unit="s", counts=counts, max=largest)
+        fields = {"name": name, "unit": "s", "counts": counts, "max": largest}
+        distribution = Distribution.model_validate(
+            fields | {"resolution": row.get("resolution", 16)}  # type: ignore[attr-defined]
+        )
     except (KeyError, TypeError, AttributeError, ValueError):
         return ()
     return (distribution,) if counts else ()
@@ -420,7 +438,7 @@ class _Counts:
         if second is None or (self.rows and second.from_s <= self.rows[-1].from_s):
             return None
         self.rows.append(second)
-        self.total.update(second.counts)
+        self.total.update({name: second.counts[name] for name in self._names})
         self.most_open = max(self.most_open, second.counts["open"])
         self.sent_bytes += second.sent_bytes
         self.received_bytes += second.received_bytes
@@ -599,7 +617,7 @@ class AttemptReader:
         ended = self._ended or {}
         return tuple(
             distribution
-            for name in ("handshake", "tls_handshake", "first_byte")
+            for name in TIMES
             for distribution in parse_histogram(name, ended.get(name))
         )
 

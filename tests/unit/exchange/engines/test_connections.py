@@ -1,11 +1,14 @@
 """Tests for the engine for connections: command lines, parsing and histograms."""
 
 import json
+import math
 import random
+from collections import Counter
 from typing import Any
 
 import pytest
 
+from broadside.coordinator.core.measure.engine_metrics import QUANTILES, quantiles_of
 from broadside.exchange.chunks import check_intervals, pack_intervals, unpack_intervals
 from broadside.exchange.engines import (
     engines,
@@ -14,7 +17,7 @@ from broadside.exchange.engines import (
     scaled,
     traffic_of,
 )
-from broadside.exchange.engines.buckets import Buckets, folded
+from broadside.exchange.engines.buckets import folded
 from broadside.exchange.engines.connections import (
     CLIENT_COUNTS,
     LATER_COUNTS,
@@ -43,12 +46,11 @@ def second(number: int, **counts: Any) -> bytes:
     return json.dumps({**row, "second": number, **counts}).encode()
 
 
-def histogram(*values_s: float, name: str = "handshake") -> dict[str, Any]:
-    buckets = Buckets(name, "s")
-    for value_s in values_s:
-        buckets.add(value_s)
-    (made,) = buckets.distribution()
-    return {"max_s": made.max, "counts": {str(key): count for key, count in made.counts.items()}}
+def histogram(*values_s: float, resolution: int = 48) -> dict[str, Any]:
+    """Return the histogram that the program prints for these values."""
+    counts = Counter(math.floor(math.log2(value_s) * resolution) for value_s in values_s)
+    made: dict[str, Any] = {"counts": {str(bucket): count for bucket, count in counts.items()}}
+    return made | {"max_s": max(values_s), "resolution": resolution}
 
 
 def client(*lines: bytes, exit_code: int | None = 0, stderr: str = "", **options: Any) -> Reading:
@@ -370,10 +372,41 @@ def test_thirty_merged_histograms_equal_one_of_all_samples() -> None:
     samples = [[source.lognormvariate(-6, 2) for _ in range(500)] for _ in range(30)]
     parts = [parse_histogram("handshake", histogram(*part))[0] for part in samples]
     (merged,) = folded(parts)
-    (complete,) = parse_histogram(
-        "handshake", histogram(*(value for part in samples for value in part))
+    values = sorted(value for part in samples for value in part)
+    (complete,) = parse_histogram("handshake", histogram(*values))
+    assert (merged.max, merged.resolution) == (complete.max, complete.resolution)
+    assert merged.counts == complete.counts
+    assert quantiles_of(parts) == quantiles_of([complete])
+    for name, quantile in QUANTILES:
+        exact = values[math.ceil(quantile * len(values)) - 1]
+        assert dict(quantiles_of(parts))[name] == pytest.approx(exact, rel=0.008)
+
+
+def test_histograms_of_both_resolutions_can_be_added() -> None:
+    """Agents of the previous version have a third of the buckets."""
+    source = random.Random(36)
+    values = [[source.lognormvariate(-6, 2) for _ in range(500)] for _ in range(2)]
+    fine = parse_histogram("handshake", histogram(*values[0]))
+    coarse = histogram(*values[1], resolution=16)
+    del coarse["resolution"]
+    (merged,) = folded([*fine, *parse_histogram("handshake", coarse)])
+    (complete,) = parse_histogram("handshake", histogram(*values[0], *values[1], resolution=16))
+    assert (merged.counts, merged.resolution) == (complete.counts, 16)
+    assert "resolution" not in merged.model_dump()
+    assert fine[0].model_dump()["resolution"] == 48
+
+
+def test_times_of_a_second_are_in_its_counts() -> None:
+    reading = client(
+        second(0, attempted=1, established=1, handshake_us=[10, 20, 30], first_byte_us=[1, 2]),
+        second(1, attempted=1, handshake_us=[-1, 2.5, 3]),
+        ended(),
     )
-    assert merged == complete
+    first, following = (row.counts or {} for row in reading.intervals[Flow.UP])
+    assert (first["handshake_p50_us"], first["handshake_p99_us"]) == (10, 20)
+    assert first["handshake_max_us"] == 30
+    assert "first_byte_p50_us" not in first
+    assert "handshake_p50_us" not in following
 
 
 def test_processes_of_a_pair_are_merged() -> None:
