@@ -96,6 +96,17 @@ _DEFINITIONS: Final[Mapping[str, _BurstChart | _RunChart]] = {
         "TCP segments that were sent again because the path lost or delayed them.",
         time_charts.retransmits,
     ),
+    "connections": _BurstChart(
+        "Connections per second",
+        "Connections that the clients attempted in each second, and their outcomes.",
+        time_charts.connections,
+    ),
+    "connection-times": _BurstChart(
+        "Handshake and first byte per second",
+        "Percentiles of each second, from the time when a connection was due. The largest value "
+        "of a pair is shown.",
+        time_charts.connection_times,
+    ),
     "cpu": _BurstChart(
         "CPU utilization",
         "CPU utilization of clients and servers. Near 100 %, a host can limit the rate.",

@@ -29,6 +29,7 @@ from broadside.coordinator.views.charts.figure import (
 )
 from broadside.coordinator.views.charts.inputs import BurstView, scale_note
 from broadside.coordinator.views.charts.theme import Colour
+from broadside.exchange.chunks import MICROSECONDS
 
 # Larger bursts are drawn with means over several seconds.
 HEAT_CELLS_MAX: Final = 200_000
@@ -161,6 +162,62 @@ def retransmits(view: BurstView) -> Figure:
     values = [flow.retransmits_count for flow in view.series.flows]
     title, unit = "TCP segments retransmitted by the fleet", Unit(name="", size=1.0)
     return _by_flow(view, title, "segments per second, TCP", unit, values)
+
+
+# Name and drawing of each outcome. Those that did not occur are not drawn.
+_OUTCOMES: Final = (
+    ("attempted", Colour.SENT, "dot"),
+    ("established", Colour.FLEET, "solid"),
+    ("closed", Colour.OTHER, "dash"),
+    ("refused", Colour.WARN, "dashdot"),
+    ("reset", Colour.MISSING, "dash"),
+    ("timed_out", Colour.COUNTER, "solid"),
+    ("denied", Colour.TARGET, "dot"),
+    ("failed", Colour.INK, "dot"),
+)
+_TIMES: Final = (
+    ("handshake", "handshake", Colour.FLEET),
+    ("tls_handshake", "TLS handshake", Colour.OTHER),
+    ("first_byte", "first byte", Colour.COUNTER),
+)
+
+
+def connections(view: BurstView) -> Figure:
+    """Return the attempts of all clients in each second, by outcome."""
+    x, events = _seconds(view), view.series.events
+    unit = Unit(name="", size=1.0)
+    drawn = [
+        line_series(name.replace("_", " "), x, events[name], colour, unit, dash=dash)
+        for name, colour, dash in _OUTCOMES
+        if name in events and (name == "attempted" or np.nansum(events[name]) > 0)
+    ]
+    title = f"Connections of the fleet by outcome{scale_note(view.spec.scale)}"
+    return _by_second(view, title, ChartAxis(title="connections per second, TCP"), drawn)
+
+
+def connection_times(view: BurstView) -> Figure:
+    """Return median, p99 and maximum of the times of each second, as the largest of a pair."""
+    x, events = _seconds(view), view.series.events
+    styles: tuple[tuple[str, dict[str, Any]], ...] = (
+        ("p50", {"dash": "dot"}),
+        ("p99", {"width": 2.25}),
+        ("max", {"dash": "dash", "width": 1}),
+    )
+    drawn = [
+        line_series(
+            f"{label}, {quantile}",
+            x,
+            events[f"{name}_{quantile}_us"] / MICROSECONDS,
+            colour,
+            MILLISECONDS,
+            **style,
+        )
+        for name, label, colour in _TIMES
+        for quantile, style in styles
+        if f"{name}_{quantile}_us" in events
+    ]
+    y = ChartAxis(title="ms, since the connection was due")
+    return _by_second(view, "Times of connections, largest value of a pair", y, drawn)
 
 
 def cpu(view: BurstView) -> Figure:

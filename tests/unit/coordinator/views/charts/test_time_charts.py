@@ -15,7 +15,7 @@ from broadside.coordinator.views.charts.time_charts import HEAT_CELLS_MAX
 from broadside.exchange.messages import Flow
 from tests.synthetic import Plant
 from tests.unit.coordinator.views.charts.test_catalogue import series_of
-from tests.unit.coordinator.views.charts.views import burst_view, unseen
+from tests.unit.coordinator.views.charts.views import burst_view, counted, unseen
 
 
 def heat_of(chart: Chart) -> HeatMap:
@@ -85,3 +85,15 @@ def test_large_heat_map_is_reduced_to_means() -> None:
     assert sum(map(len, cells)) <= HEAT_CELLS_MAX
     assert set(cells[0]) == {None}
     assert "mean over" in chart.figure.x.title
+
+
+def test_outcomes_that_did_not_occur_are_not_drawn() -> None:
+    figure = draw_burst("connections", counted(burst_view())).figure
+    assert [series.name for series in figure.series] == ["attempted", "established", "timed out"]
+    assert {series.y[5] for series in figure.series} == {100, 90, 10}
+
+
+def test_times_of_connections_are_in_milliseconds() -> None:
+    figure = draw_burst("connection-times", counted(burst_view())).figure
+    found = {series.name: series.y[5] for series in figure.series}
+    assert found == {"handshake, p50": 1.5, "handshake, p99": 3.0, "handshake, max": 4.5}
