@@ -96,7 +96,6 @@ QUANTILES: Final = ("p50", "p99", "max")
 LATER_COUNTS: Final = frozenset({"secured", "denied", "tls_failed", "named"})
 # Most versions and cipher suites that a report names.
 NEGOTIATED_MAX_COUNT: Final = 4
-BODIES_MAX_COUNT: Final = 16
 BODY_MAX_BYTES: Final = 1_000_000_000
 # Bytes of an HTTP head, about.
 HEAD_BYTES: Final = 200
@@ -128,14 +127,16 @@ class Options(Message):
     tls_resume: StrictBool = False
     # Name in the Host field and in TLS (SNI). The client connects to the address of its server.
     server_name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9.-]{1,253}$")] | None = None
-    # Size of an answer's body, or several sizes in turn (http).
-    body_bytes: Annotated[str, StringConstraints(pattern=r"^\d{1,10}(,\d{1,10}){0,15}$")] = "1000"
+    # Size of an answer's body (http).
+    body_bytes: Annotated[Integer, Field(ge=0, le=BODY_MAX_BYTES)] = 1000
+    # Sizes in bytes that the answers have in turn, in place of body_bytes (http).
+    body_mix: Annotated[str, StringConstraints(pattern=r"^\d{1,9}(,\d{1,9}){1,15}$")] | None = None
     # Size of a request's body (http).
     upload_bytes: Annotated[Integer, Field(ge=0, le=10_000_000)] = 0
     # Share of zeros in the payload. All other bytes are pseudo-random.
     compressible_percent: Annotated[Integer, Field(ge=0, le=100)] = 0
 
-    @field_validator("body_bytes", "tls", mode="before")
+    @field_validator("tls", mode="before")
     @classmethod
     def _number_as_text(cls, value: object) -> object:
         return str(value) if type(value) in (int, float) else value
@@ -143,7 +144,9 @@ class Options(Message):
     @property
     def bodies_bytes(self) -> tuple[int, ...]:
         """Return the sizes of the answers' bodies."""
-        return tuple(int(size) for size in self.body_bytes.split(","))
+        if self.body_mix is None:
+            return (self.body_bytes,)
+        return tuple(int(size) for size in self.body_mix.split(","))
 
     @property
     def uses_bytes(self) -> bool:
@@ -157,6 +160,7 @@ _MODES: Final[Mapping[str, tuple[str, ...]]] = {
     "held_count": ("hold",),
     "heartbeat_s": ("hold",),
     "body_bytes": ("http",),
+    "body_mix": ("http",),
     "upload_bytes": ("http",),
     "compressible_percent": ("exchange", "http", "hold"),
 }
@@ -186,8 +190,8 @@ class Connections(Engine):
                 yield f"traffic.options.{name}: there is no TLS; drop it, or set tls=any"
         if options.server_name and options.tls == "off" and options.mode != "http":
             yield "traffic.options.server_name: no TLS or HTTP carries it; set tls=any or mode=http"
-        if max(options.bodies_bytes) > BODY_MAX_BYTES:
-            yield f"traffic.options.body_bytes: a body has at most {BODY_MAX_BYTES} bytes"
+        if "body_bytes" in traffic.options and options.body_mix is not None:
+            yield "traffic.options.body_bytes: body_mix replaces it; drop one of them"
 
     def statement(self, traffic: Traffic) -> str:
         options = _options(traffic)
@@ -309,7 +313,7 @@ def _payload_arguments(options: Options) -> dict[str, object]:
     arguments: dict[str, object] = {"compressible": options.compressible_percent}
     if options.mode != "http":
         return arguments | {"bytes": options.exchange_bytes}
-    arguments["bodies"] = options.body_bytes
+    arguments["bodies"] = ",".join(map(str, options.bodies_bytes))
     return arguments | ({"upload": options.upload_bytes} if options.upload_bytes else {})
 
 
@@ -581,6 +585,11 @@ class AttemptReader:
         yield from self._negotiated()
         if self._mode == "hold":
             yield _count("held", self._counts.most_open)
+            lost_s = [row.from_s for row in self._counts.rows if row.counts["dropped"]]
+            if lost_s:
+                yield Measure(
+                    name="dropped_first", value=lost_s[0], unit="s", combine=Aggregation.MIN
+                )
         per_second = max(until_s, LEAST_S)
         for name in ("attempted", "established"):
             yield Measure(name=f"{name}_per_second", value=total[name] / per_second, unit="/s")

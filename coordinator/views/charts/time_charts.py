@@ -171,14 +171,15 @@ _OUTCOMES: Final = (
     ("closed", Colour.OTHER, "dash"),
     ("refused", Colour.WARN, "dashdot"),
     ("reset", Colour.MISSING, "dash"),
-    ("timed_out", Colour.COUNTER, "solid"),
-    ("denied", Colour.TARGET, "dot"),
+    ("timed_out", Colour.MISSING, "solid"),
+    ("denied", Colour.INK, "dash"),
     ("failed", Colour.INK, "dot"),
+    ("dropped", Colour.WARN, "solid"),
 )
 _TIMES: Final = (
     ("handshake", "handshake", Colour.FLEET),
     ("tls_handshake", "TLS handshake", Colour.OTHER),
-    ("first_byte", "first byte", Colour.COUNTER),
+    ("first_byte", "first byte", Colour.MISSING),
 )
 
 

@@ -134,10 +134,10 @@ def test_invalid_options_are_rejected(options: dict[str, Any], message: str) -> 
             {"mode": "http", "server_name": "a b"},
             "traffic.options.server_name: String should match",
         ),
-        ({"mode": "http", "body_bytes": "1,x"}, "traffic.options.body_bytes: String should match"),
+        ({"mode": "http", "body_mix": "1,x"}, "traffic.options.body_mix: String should match"),
         (
-            {"mode": "http", "body_bytes": "2000000000"},
-            "traffic.options.body_bytes: a body has at most",
+            {"mode": "http", "body_bytes": 1, "body_mix": "1,2"},
+            "traffic.options.body_bytes: body_mix replaces it; drop one",
         ),
         ({"tls": "1.1"}, "traffic.options.tls: Input should be 'off', 'any', '1.2' or '1.3'"),
     ],
@@ -156,7 +156,7 @@ def test_tls_and_http_are_on_the_command_lines() -> None:
         tls_cipher="TLS_AES_128_GCM_SHA256",
         tls_resume=True,
         server_name="shop.lab.test",
-        body_bytes="1000,64000",
+        body_mix="1000,64000",
         upload_bytes=500,
         compressible_percent=30,
     )
@@ -310,6 +310,8 @@ def test_held_connections_count_as_the_most_open_ones() -> None:
     )
     matches = measures(reading)
     assert (matches["held_count"], matches["dropped_count"]) == (9, 2)
+    # From the start of the burst to the second in which the first one was dropped.
+    assert matches["dropped_first"] == 1
     assert matches["success_ratio"] == 7 / 9
 
 
