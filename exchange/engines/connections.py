@@ -16,7 +16,6 @@
 """
 
 import json
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +23,14 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import Field, StrictBool, StringConstraints, field_validator
 
-from broadside.exchange.engines.downloads import Integer, Number, parse_options
+from broadside.exchange.engines.downloads import (
+    HostName,
+    Integer,
+    Number,
+    SizeMix,
+    negotiated_name,
+    parse_options,
+)
 from broadside.exchange.engines.port import (
     ClientRequest,
     Engine,
@@ -126,11 +132,11 @@ class Options(Message):
     # Resume the session of a connection before the start.
     tls_resume: StrictBool = False
     # Name in the Host field and in TLS (SNI). The client connects to the address of its server.
-    server_name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9.-]{1,253}$")] | None = None
+    server_name: HostName | None = None
     # Size of an answer's body (http).
     body_bytes: Annotated[Integer, Field(ge=0, le=BODY_MAX_BYTES)] = 1000
     # Sizes in bytes that the answers have in turn, in place of body_bytes (http).
-    body_mix: Annotated[str, StringConstraints(pattern=r"^\d{1,9}(,\d{1,9}){1,15}$")] | None = None
+    body_mix: SizeMix | None = None
     # Size of a request's body (http).
     upload_bytes: Annotated[Integer, Field(ge=0, le=10_000_000)] = 0
     # Share of zeros in the payload. All other bytes are pseudo-random.
@@ -618,8 +624,8 @@ class AttemptReader:
             return
         yield _count("tls_resumed", int(_number(ended, "resumed")))
         for name in sorted(found, key=lambda name: -_number(found, name))[:NEGOTIATED_MAX_COUNT]:
-            text = re.sub(r"[^a-z0-9]+", "_", str(name).lower()).strip("_")[:40]
-            if text.startswith("tls"):
+            text = negotiated_name(name)
+            if text:
                 yield _count(text, int(_number(found, name)))
 
     def _distributions(self) -> tuple[Distribution, ...]:

@@ -293,12 +293,15 @@ class File:
     Attributes:
         name: Path of the file, relative to the folder.
         text: The file content.
-        size_bytes: If set, the agent will create a sparse file of zeros of this size instead.
+        size_bytes: If set, the agent will create a file of this size instead.
+        is_random: True to fill a file of this size with random bytes. Otherwise it is a sparse file
+            of zeros.
     """
 
     name: str
     text: str = ""
     size_bytes: int | None = None
+    is_random: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
