@@ -25,6 +25,9 @@
  * one is foreign. In mode "connect" there are no bytes, so the server counts all connections to its
  * port. All other bytes are pseudo-random, except for the share of zeros that was chosen.
  *
+ * With TLS, the server answers with the SHA-256 of its certificate, so that the client can count
+ * connections whose certificate a device has replaced.
+ *
  * Output: a JSON object in each line of standard output, with the counts of a second, and at the
  * end a line with histograms. The client counts seconds from the planned start, the server in UTC. The
  * lines on standard error are those of the start gate (gate.c).
@@ -303,7 +306,9 @@ static struct {
     char name[LINE_BYTES];
     uint64_t count;
 } negotiated[NEGOTIATED_COUNT];
-static uint64_t resumed_count;
+static uint64_t resumed_count, replaced_count;
+/* The certificate that the server has sent over the control connection. */
+static unsigned char server_digest[TLS_DIGEST_BYTES];
 static struct sockaddr_storage target, sources[ADDRESSES_COUNT];
 static socklen_t target_bytes;
 static int sources_count, poller, control;
@@ -495,6 +500,9 @@ static void count_negotiated(void *tls)
     memcpy(negotiated[place].name, name, sizeof name);
     negotiated[place].count++;
     resumed_count += tls_is_resumed(tls);
+    unsigned char digest[TLS_DIGEST_BYTES];
+    replaced_count += tls_peer_digest(tls, digest)
+                      && memcmp(digest, server_digest, sizeof digest) != 0;
 }
 
 static void shake(int fd, struct second *second)
@@ -739,7 +747,10 @@ static bool open_control(void)
         && connect(control, (struct sockaddr *)&target, target_bytes) == 0
         && send(control, line, (size_t)length, MSG_NOSIGNAL) == length
         && recv(control, reply, sizeof reply, MSG_WAITALL) == sizeof reply
-        && memcmp(reply, "OK\n", 3) == 0)
+        && memcmp(reply, "OK\n", 3) == 0
+        && (!options.tls
+            || recv(control, server_digest, sizeof server_digest, MSG_WAITALL)
+               == sizeof server_digest))
         return true;
     int reason = errno == 0 || errno == EINPROGRESS || errno == EAGAIN ? ETIMEDOUT : errno;
     close(control);
@@ -892,7 +903,8 @@ static bool write_messages(void)
 static void print_negotiated(void)
 {
     const char *comma = "";
-    printf(", \"resumed\": %lu, \"negotiated\": {", resumed_count);
+    printf(", \"resumed\": %lu, \"replaced\": %lu, \"negotiated\": {", resumed_count,
+           replaced_count);
     for (int place = 0; place < NEGOTIATED_COUNT && negotiated[place].count; place++) {
         printf("%s\"%s\": %lu", comma, negotiated[place].name, negotiated[place].count);
         comma = ", ";
@@ -1114,7 +1126,9 @@ static void begin_test(int fd, const char *line)
         getnameinfo((struct sockaddr *)&peer, length, test.client, sizeof test.client, NULL, 0,
                     NI_NUMERICHOST);
     counted_second = (int64_t)clock_s(CLOCK_REALTIME);
-    (void)!send(fd, "OK\n", 3, MSG_NOSIGNAL);
+    unsigned char reply[3 + TLS_DIGEST_BYTES] = "OK\n";
+    bool has_certificate = test.tls && tls_own_digest(reply + 3);
+    (void)!send(fd, reply, has_certificate ? sizeof reply : 3, MSG_NOSIGNAL);
 }
 
 static void read_control(int fd, const char *bytes, size_t count)

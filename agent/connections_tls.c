@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Names and values of OpenSSL's ABI, which are the same in 1.1.1 and in all of 3. */
+/* Names and values of OpenSSL's ABI, which are the same in all of 3. */
 typedef struct ssl_st SSL;
 typedef struct ssl_ctx_st SSL_CTX;
 typedef struct ssl_session_st SSL_SESSION;
@@ -59,6 +59,10 @@ enum {
     F(const void *, SSL_get_current_cipher, (const SSL *))                                         \
     F(const char *, SSL_CIPHER_get_name, (const void *))                                           \
     F(const char *, SSL_get_servername, (const SSL *, int))                                        \
+    F(void *, SSL_CTX_get0_certificate, (const SSL_CTX *))                                         \
+    F(void *, SSL_get0_peer_certificate, (const SSL *))                                            \
+    F(const void *, EVP_sha256, (void))                                                            \
+    F(int, X509_digest, (const void *, const void *, unsigned char *, unsigned *))                 \
     F(void, ERR_clear_error, (void))
 
 #define DECLARE(type, name, arguments) type(*name) arguments;
@@ -73,10 +77,7 @@ static bool resuming;
 
 static bool load(void)
 {
-    static const char *const names[] = {"libssl.so.3", "libssl.so.1.1", "libssl.so"};
-    void *library = NULL;
-    for (size_t place = 0; place < sizeof names / sizeof *names && !library; place++)
-        library = dlopen(names[place], RTLD_NOW | RTLD_GLOBAL);
+    void *library = dlopen("libssl.so.3", RTLD_NOW);
     if (!library)
         return false;
     bool complete = true;
@@ -232,6 +233,18 @@ void tls_close(void *tls)
 bool tls_has_session(void)
 {
     return session != NULL;
+}
+
+bool tls_own_digest(unsigned char digest[TLS_DIGEST_BYTES])
+{
+    void *certificate = context ? ssl.SSL_CTX_get0_certificate(context) : NULL;
+    return certificate && ssl.X509_digest(certificate, ssl.EVP_sha256(), digest, NULL) == 1;
+}
+
+bool tls_peer_digest(void *tls, unsigned char digest[TLS_DIGEST_BYTES])
+{
+    void *certificate = ssl.SSL_get0_peer_certificate(tls);
+    return certificate && ssl.X509_digest(certificate, ssl.EVP_sha256(), digest, NULL) == 1;
 }
 
 bool tls_is_resumed(void *tls)

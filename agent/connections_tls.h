@@ -1,4 +1,4 @@
-/* TLS for the generator of connections, with the libssl of the host (OpenSSL 1.1.1 or newer).
+/* TLS for the generator of connections, with the libssl of the host (OpenSSL 3).
  *
  * The library is loaded at run time, so that the generator needs OpenSSL neither to be built nor for
  * the modes without TLS.
@@ -42,6 +42,13 @@ bool tls_has_session(void);
 bool tls_is_resumed(void *tls);
 const char *tls_version(void *tls);
 const char *tls_cipher(void *tls);
+
+enum { TLS_DIGEST_BYTES = 32 };
+/* Write the SHA-256 of the certificate of this server, or of the server of a connection. Return
+ * false if there is none. */
+bool tls_own_digest(unsigned char digest[TLS_DIGEST_BYTES]);
+bool tls_peer_digest(void *tls, unsigned char digest[TLS_DIGEST_BYTES]);
+
 /* The name (SNI) that the client sent, or "". */
 const char *tls_server_name(void *tls);
 

@@ -623,6 +623,8 @@ class AttemptReader:
         if not self._uses_tls or not isinstance(found, dict):
             return
         yield _count("tls_resumed", int(_number(ended, "resumed")))
+        # Certificates that are not the server's. A device in the path inspects these connections.
+        yield _count("tls_replaced", int(_number(ended, "replaced")))
         for name in sorted(found, key=lambda name: -_number(found, name))[:NEGOTIATED_MAX_COUNT]:
             text = negotiated_name(name)
             if text:

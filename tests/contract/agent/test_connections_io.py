@@ -4,7 +4,9 @@ import json
 import os
 import shutil
 import socket
+import ssl
 import subprocess
+import threading
 import time
 import zlib
 from collections.abc import Iterator
@@ -84,6 +86,34 @@ def serving(port: int, **where: Any) -> Iterator[Server]:
             server.process.kill()
 
 
+@contextmanager
+def inspecting(port: int, inside: int, words: tuple[str, ...]) -> Iterator[None]:
+    """Run a device that ends TLS with its own certificate, and forwards what is not TLS."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(words[1], words[3])
+
+    def handle(client: socket.socket) -> None:
+        with client, suppress(OSError):
+            if client.recv(1, socket.MSG_PEEK) == b"\x16":
+                with context.wrap_socket(client, server_side=True) as secured:
+                    secured.recv(1)
+                return
+            with socket.create_connection(("127.0.0.1", inside)) as server:
+                server.sendall(client.recv(500))
+                client.sendall(server.recv(100))
+                client.recv(1)
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                threading.Thread(target=handle, args=(listener.accept()[0],), daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", port), backlog=100) as listener:
+        threading.Thread(target=accept, daemon=True).start()
+        yield
+        listener.shutdown(socket.SHUT_RDWR)
+
+
 def start_client(
     port: int, address: str = "127.0.0.1", prefix: tuple[str, ...] = (), **options: object
 ) -> "subprocess.Popen[bytes]":
@@ -159,7 +189,11 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
     """Return the options of a server for a self-signed certificate."""
     if shutil.which("openssl") is None:
         pytest.skip("openssl makes the certificate")
-    folder = tmp_path_factory.mktemp("certificate")
+    return make_certificate(tmp_path_factory.mktemp("certificate"))
+
+
+def make_certificate(folder: Path) -> tuple[str, ...]:
+    """Return the options of a server for a new self-signed certificate."""
     names = [str(folder / name) for name in ("c.pem", "k.pem")]
     argv = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
     argv += ["-noenc", "-days", "2", "-subj", "/CN=x", "-out", names[0], "-keyout", names[1]]
@@ -199,9 +233,20 @@ def test_tls_is_negotiated_as_chosen(
     assert made == total(seconds, "closed") == total(rows, "established") == total(rows, "secured")
     assert total(rows, "named") == made
     assert last["negotiated"] == {negotiated: made}
+    assert last["replaced"] == 0
     assert last["resumed"] == (made if "resume" in options else 0)
     assert sum(last["tls_handshake"]["counts"].values()) == made
     assert total(rows, "foreign") == 0
+
+
+def test_replaced_certificates_are_counted(certificate: tuple[str, ...], tmp_path: Path) -> None:
+    """A device that inspects TLS shows its own certificate. The control connection is forwarded."""
+    folder, (port, inside) = tmp_path, (free_port(), free_port())
+    device = make_certificate(folder)
+    with serving(inside, words=certificate), inspecting(port, inside, device):
+        seconds, last = run(port, rate=20, tls="any", limit=3)
+    made = total(seconds, "secured")
+    assert last["replaced"] == made > 0
 
 
 def test_server_without_the_version_fails_the_handshake(certificate: tuple[str, ...]) -> None:

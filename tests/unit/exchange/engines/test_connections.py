@@ -186,6 +186,7 @@ def test_negotiated_tls_is_counted() -> None:
         second(0, attempted=9, established=9, secured=7, closed=7, reset=2, tls_failed=2),
         ended(
             resumed=3,
+            replaced=1,
             negotiated={"TLSv1.3 TLS_AES_256_GCM_SHA384": 6, "TLSv1.2 X": 1, "": 1, "a": "x"},
             tls_handshake=histogram(0.1),
         ),
@@ -195,6 +196,7 @@ def test_negotiated_tls_is_counted() -> None:
     assert matches["tlsv1_3_tls_aes_256_gcm_sha384_count"] == 6
     assert matches["tlsv1_2_x_count"] == 1
     assert (matches["tls_resumed_count"], matches["tls_failed_count"]) == (3, 2)
+    assert matches["tls_replaced_count"] == 1
     assert matches["secured_count"] == 7
     assert [one.name for one in reading.report.distributions] == ["tls_handshake"]
     assert "tls_resumed_count" not in measures(client(second(0, attempted=1), ended()))
