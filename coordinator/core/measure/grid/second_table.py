@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from broadside.coordinator.core.arrays import Floats
 from broadside.coordinator.core.measure.grid.event_rows import TIME_SUFFIX
 from broadside.coordinator.core.measure.grid.series import BurstSeries, FlowSeries
-from broadside.exchange.chunks import MICROSECONDS
 from broadside.exchange.messages import Flow
 
 # Maximum number of values in a table. If there are more, the table will be rejected.
@@ -146,6 +145,7 @@ def _fleet_columns(
 
 
 _EVENTS: Final = "connections_"
+MICROSECONDS_PER_S: Final = 1e6
 
 
 def _how(name: str) -> str:
@@ -166,7 +166,7 @@ def _event_columns(series: BurstSeries, flow: FlowSeries, names: Sequence[str]) 
         values = series.events.get(name, unknown) if flow.flow is Flow.UP else unknown
         if name.endswith(TIME_SUFFIX):
             base = name.removesuffix(TIME_SUFFIX)
-            columns.append(Column(name=f"{base}_s", unit="s", values=values / MICROSECONDS))
+            columns.append(Column(name=f"{base}_s", unit="s", values=values / MICROSECONDS_PER_S))
         else:
             column = f"{_EVENTS}{name}_count"
             columns.append(Column(name=column, unit="count", values=values))
