@@ -399,10 +399,10 @@ def parse_second(row: Mapping[str, Any], names: Sequence[str]) -> Second | None:
 
 def _times(row: Mapping[str, Any]) -> dict[str, int]:
     """Return percentiles and maximum of the times in a second, in microseconds by name."""
-    found = {name: row.get(f"{name}_us") for name in TIMES}
+    times = {name: row.get(f"{name}_us") for name in TIMES}
     return {
         f"{name}_{quantile}_us": value
-        for name, values in found.items()
+        for name, values in times.items()
         if isinstance(values, list) and len(values) == len(QUANTILES)
         for quantile, value in zip(QUANTILES, values, strict=True)
         if type(value) is int and value >= 0
@@ -619,16 +619,16 @@ class AttemptReader:
     def _negotiated(self) -> Iterator[Measure]:
         """Yield the number of TLS handshakes by version and cipher suite, and of resumed ones."""
         ended = self._ended or {}
-        found = ended.get("negotiated")
-        if not self._uses_tls or not isinstance(found, dict):
+        counts = ended.get("negotiated")
+        if not self._uses_tls or not isinstance(counts, dict):
             return
         yield _count("tls_resumed", int(_number(ended, "resumed")))
         # Certificates that are not the server's. A device in the path inspects these connections.
         yield _count("tls_replaced", int(_number(ended, "replaced")))
-        for name in sorted(found, key=lambda name: -_number(found, name))[:NEGOTIATED_MAX_COUNT]:
+        for name in sorted(counts, key=lambda name: -_number(counts, name))[:NEGOTIATED_MAX_COUNT]:
             text = negotiated_name(name)
             if text:
-                yield _count(text, int(_number(found, name)))
+                yield _count(text, int(_number(counts, name)))
 
     def _distributions(self) -> tuple[Distribution, ...]:
         ended = self._ended or {}

@@ -69,7 +69,7 @@ def ours(mode: str, *words: str) -> Callable[[int, int], Sequence[str]]:
         fields = {"address": SERVER, "port": OURS_PORT, "token": TOKEN, "mode": mode}
         times = {"at": f"{time.time() + ARM_S:.3f}", "duration": seconds, "limit": 0.9}
         options = {**fields, **times, "rate": rate}
-        own = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+        own = [text for name, value in options.items() for text in (f"--{name}", str(value))]
         return [*GENERATOR, "client", *own, *words]
 
     return command
@@ -80,7 +80,7 @@ def closed(output: str) -> int:
     return sum(json.loads(line).get("closed", 0) for line in output.splitlines())
 
 
-def found(pattern: str) -> Callable[[str], int]:
+def number_in(pattern: str) -> Callable[[str], int]:
     """Return a function that reads a number from the output."""
 
     def read(output: str) -> int:
@@ -109,7 +109,7 @@ TOOLS = (
             *("wrk", "-t1", "-c32", f"-d{seconds}s", "--timeout", "1s"),
             *("-H", "Connection: close", URL),
         ],
-        complete=found(r"(\d+) requests in"),
+        complete=number_in(r"(\d+) requests in"),
     ),
     Tool(
         name="h2load (closed loop)",
@@ -117,7 +117,7 @@ TOOLS = (
             *("h2load", "--h1", "-t1", "-c32", f"-n{rate * seconds}", "-T", "1"),
             *("-H", "Connection: close", URL),
         ],
-        complete=found(r"(\d+) succeeded"),
+        complete=number_in(r"(\d+) succeeded"),
     ),
     Tool(
         name="oha",
