@@ -110,6 +110,8 @@ def _charts(source: Source) -> Section:
         missing = {
             "reconciliation": view.ledger is None or view.summary.reconciliation is None,
             "latency": view.summary.latency is None,
+            "connections": "attempted" not in view.series.events,
+            "connection-times": "handshake_p50_us" not in view.series.events,
         }
         chosen += [
             (name, view.summary.index)
