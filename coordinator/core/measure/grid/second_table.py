@@ -145,7 +145,6 @@ def _fleet_columns(
 
 
 _EVENTS: Final = "connections_"
-MICROSECONDS_PER_S: Final = 1e6
 
 
 def _how(name: str) -> str:
@@ -166,7 +165,7 @@ def _event_columns(series: BurstSeries, flow: FlowSeries, names: Sequence[str]) 
         values = series.events.get(name, unknown) if flow.flow is Flow.UP else unknown
         if name.endswith(TIME_SUFFIX):
             base = name.removesuffix(TIME_SUFFIX)
-            columns.append(Column(name=f"{base}_s", unit="s", values=values / MICROSECONDS_PER_S))
+            columns.append(Column(name=f"{base}_s", unit="s", values=values / 1e6))
         else:
             column = f"{_EVENTS}{name}_count"
             columns.append(Column(name=column, unit="count", values=values))
