@@ -659,6 +659,7 @@ static struct {
     bool active;
     double over_s, first_at_s;
     uint64_t established, closed, reset, foreign, sent, received, open;
+    unsigned long long backlog_dropped;
 } test = {.control = -1};
 
 static struct served *served;
@@ -677,12 +678,33 @@ static void print_served(void)
     test.established = test.closed = test.reset = test.foreign = test.sent = test.received = 0;
 }
 
+/* Return how many connections this host dropped because a listen queue was full. */
+static unsigned long long backlog_dropped(void)
+{
+    char names[8192], values[8192];
+    unsigned long long found = 0;
+    FILE *file = fopen("/proc/net/netstat", "r");
+    while (file && fgets(names, sizeof names, file) && fgets(values, sizeof values, file)) {
+        char *name_state, *value_state;
+        char *name = strtok_r(names, " \n", &name_state);
+        char *value = strtok_r(values, " \n", &value_state);
+        for (; name && value; name = strtok_r(NULL, " \n", &name_state),
+                              value = strtok_r(NULL, " \n", &value_state))
+            if (strcmp(name, "ListenDrops") == 0 || strcmp(name, "TCPReqQFullDrop") == 0)
+                found += strtoull(value, NULL, 10);
+    }
+    if (file)
+        fclose(file);
+    return found;
+}
+
 static void end_test(void)
 {
     if (!test.active)
         return;
     print_served();
-    printf("{\"test\": \"%s\", \"ended\": %.6f}\n", test.token, clock_s(CLOCK_REALTIME));
+    printf("{\"test\": \"%s\", \"ended\": %.6f, \"backlog_dropped\": %llu}\n", test.token,
+           clock_s(CLOCK_REALTIME), backlog_dropped() - test.backlog_dropped);
     fflush(stdout);
     test.active = false;
     test.control = -1;
@@ -742,6 +764,7 @@ static void begin_test(int fd, const char *line)
     test.bytes = bytes;
     test.control = fd;
     test.over_s = test.first_at_s = 0;
+    test.backlog_dropped = backlog_dropped();
     test.active = true;
     test.client[0] = 0;
     if (getpeername(fd, (struct sockaddr *)&peer, &length) == 0)

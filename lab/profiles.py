@@ -47,6 +47,33 @@ KNOWN_ONLY: Final = (
 )
 
 
+# Time for which a limit of new sessions can be exceeded, because generators share a busy machine.
+LIMIT_BURST_S: Final = 0.05
+_RESET: Final = {"drop": "drop", "reset": "reject with tcp reset"}
+
+
+def new_limit(per_second: int, verdict: str) -> tuple[str, ...]:
+    """Return the rules of a device that opens a number of sessions per second.
+
+    Args:
+        per_second: Number of sessions.
+        verdict: What happens to others, "drop" or "reset".
+    """
+    burst = max(10, round(per_second * LIMIT_BURST_S))
+    limit = f"limit rate over {per_second}/second burst {burst} packets"
+    return (f"{NEW_SESSION} {limit} counter {_RESET[verdict]}",)
+
+
+def held_limit(count: int, verdict: str) -> tuple[str, ...]:
+    """Return the rules of a device with room for a number of sessions.
+
+    Args:
+        count: Number of sessions.
+        verdict: What happens to others, "drop" or "reset".
+    """
+    return (f"{NEW_SESSION} ct count over {count} counter {_RESET[verdict]}",)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
     """State of the lab. Ratios are relative to the lab's rates.
@@ -58,6 +85,7 @@ class Profile:
         cliff_ratio: Load above which the firewall collapses, relative to its rate.
         cliff_to_ratio: Rate after the collapse.
         cliff_after_s: Time in seconds that the load needs to be above the limit.
+        table_count: Entries of the session table above which the rate falls to cliff_to_ratio.
         pause_s: Duration of a pause in seconds, in which almost nothing is forwarded.
         pause_every_s: Seconds from the start of a pause to the next.
         delay_s: Delay to add in each direction, in seconds.
@@ -81,6 +109,7 @@ class Profile:
     cliff_ratio: float | None = None
     cliff_to_ratio: float = 1.0
     cliff_after_s: float = 0.0
+    table_count: int | None = None
     pause_s: float = 0.0
     pause_every_s: float = 0.0
     delay_s: float = 0.0
@@ -196,6 +225,27 @@ PROFILES: Final[Mapping[str, Profile]] = {
         description="a device that opens 10 sessions a second, and drops what is asked beyond",
         rules=(f"{NEW_SESSION} limit rate over 10/second burst 10 packets counter drop",),
     ),
+    **{
+        f"connections-{count}{suffix}": Profile(
+            description=f"a device that opens {count:,} sessions a second; {verdict} for others",
+            rules=new_limit(count, verdict),
+        )
+        for count in (500, 1000, 2000)
+        for suffix, verdict in (("", "drop"), ("-reset", "reset"))
+    },
+    **{
+        f"held-5000{suffix}": Profile(
+            description=f"a device with room for 5,000 sessions; {verdict} for others",
+            rules=held_limit(5000, verdict),
+        )
+        for suffix, verdict in (("", "drop"), ("-reset", "reset"))
+    },
+    "table-slow": Profile(
+        description="a device that falls to 40 % of its rate while its table has over 1,500 "
+        "sessions",
+        table_count=1500,
+        cliff_to_ratio=0.4,
+    ),
     "cpu-bound": Profile(
         description="a device whose CPU forwards 4,000 packets a second, however large they are",
         packets_per_second=4000,
@@ -248,7 +298,7 @@ def apply(lab: Lab, name: str) -> Profile:
     if profile.delay_s:
         start_delay(lab, profile.delay_s)
     moves = (profile.pause_s, profile.grow_after_s, profile.shrink_after_s)
-    if profile.cliff_ratio is not None or any(moves):
+    if profile.cliff_ratio is not None or profile.table_count is not None or any(moves):
         _start_keeper(lab, name)
     return profile
 

@@ -216,26 +216,27 @@ def sweep(
 def search(  # noqa: PLR0913 - options
     lowest: Annotated[str, typer.Option("--min")],
     highest: Annotated[str, typer.Option("--max")],
+    load: questions.SearchLoad = questions.SearchLoad.BITS,
     loss: Annotated[float, typer.Option("--max-loss")] = 0.01,
     rtt: Annotated[str | None, typer.Option("--max-rtt")] = None,
     residual: Annotated[float | None, typer.Option("--max-residual")] = None,
     precision: float = 0.02,
     trials: Annotated[int, typer.Option(min=1)] = 20,
 ) -> questions.Search:
-    """Search the highest paced rate within the limits.
+    """Search the highest load within the limits.
 
     Args:
-        lowest: Lowest payload rate, such as 1G.
-        highest: Highest payload rate, such as 10G.
-        loss: Maximum ratio of lost traffic; 0 for zero loss.
+        lowest: Lowest load, such as 1G (payload rate) or 1000 (connections).
+        highest: Highest load, such as 10G.
+        load: Payload rate, new connections per second or held connections.
+        loss: Maximum ratio of lost traffic or failed attempts; 0 for zero loss.
         rtt: Maximum mean RTT, such as 5ms.
         residual: Maximum difference of fleet and firewall, as a ratio.
         precision: Width of the last interval, as a ratio.
         trials: Maximum number of trials.
     """
     return questions.Search(
-        min_bits_per_second=parse_rate(lowest),
-        max_bits_per_second=parse_rate(highest),
+        **{f"min_{load}": parse_rate(lowest), f"max_{load}": parse_rate(highest)},
         shortfall_max_ratio=loss,
         rtt_mean_max_s=None if rtt is None else parse_time(rtt),
         residual_max_ratio=residual,

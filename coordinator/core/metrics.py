@@ -313,6 +313,7 @@ ALL_METRICS: Final = (
             ("dropped", "held connections, dropped", "dropped_count"),
         )
     ),
+    _engine_metric("success_ratio", "share of complete attempts", "success_ratio", MIN),
     _engine_metric("connections_held_count", "connections held, most of each pair", "held_count"),
     _engine_metric(
         "connections_attempted_ratio",
@@ -327,6 +328,16 @@ ALL_METRICS: Final = (
     ),
     _engine_metric(
         "attempt_delay_max_s", "delay of attempts on the client, at most", "attempt_delay_max"
+    ),
+    *(
+        MetricDefinition(
+            f"device_{name}_residual_ratio",
+            f"sessions {label} by the device / connections of the fleet - 1",
+            f"sessions.{name}_residual_ratio",
+            aggregation=None,
+            optional=True,
+        )
+        for name, label in (("set_up", "set up"), ("ended", "ended"))
     ),
     MetricDefinition(
         "probe_p50_s", "probes under load, p50", "latency.fleet.during.p50_s", optional=True

@@ -818,6 +818,7 @@ class DeviceSummary(Message):
     memory_ratio: DeviceFigure | None = None
     sessions_count: DeviceFigure | None = None
     connections_per_second: DeviceFigure | None = None
+    ended_per_second: DeviceFigure | None = None
     packets_per_second: DeviceFigure | None = None
     drops_per_second: DeviceFigure | None = None
     in_bits_per_second: DeviceFigure | None = None
@@ -877,6 +878,8 @@ class BottleneckName(StrEnum):
     OFFERED_LOAD = "offered-load"
     SNAT_PORTS = "snat-ports"
     ONE_UNIT = "one-unit"
+    GENERATOR = "generator"
+    SERVER_BACKLOG = "server-backlog"
     UNKNOWN = "unknown"
 
     @property
@@ -895,6 +898,8 @@ _LIMITER_LABELS: Final = {
     "single-flow": "the rate of a single stream",
     "offered-load": "the requested rate",
     "snat-ports": "the SNAT ports of the firewall",
+    "generator": "the generator of the clients",
+    "server-backlog": "the listen queue of the servers",
 }
 
 
@@ -1236,6 +1241,31 @@ def describe_change(change: UnitChange) -> str:
     return text
 
 
+class SessionCount(Message):
+    """Sessions that a device counted in a burst, compared with the connections of the fleet."""
+
+    device: str
+    # Sessions that the device set up, and connections of the fleet: those that the clients
+    # established, or that the servers accepted if these are more.
+    set_up_count: float
+    fleet_count: float
+    # The same for sessions that the device ended. None if it does not count them.
+    ended_count: float | None = None
+    fleet_ended_count: float | None = None
+
+    @property
+    def set_up_residual_ratio(self) -> float | None:
+        """Sessions set up / connections - 1."""
+        return self.set_up_count / self.fleet_count - 1 if self.fleet_count else None
+
+    @property
+    def ended_residual_ratio(self) -> float | None:
+        """Sessions ended / connections ended - 1."""
+        if self.ended_count is None or not self.fleet_ended_count:
+            return None
+        return self.ended_count / self.fleet_ended_count - 1
+
+
 class BurstSummary(Message):
     """Result of one burst. Rates are received payload as measured, unless noted otherwise."""
 
@@ -1326,6 +1356,8 @@ class BurstSummary(Message):
     device: DeviceSummary | None = None
     # Each device.
     devices: tuple[DeviceSummary, ...] = ()
+    # Devices that count new sessions.
+    sessions: tuple[SessionCount, ...] = ()
     # None if it was not reported.
     client_cpu: CpuCost | None = None
     server_cpu: CpuCost | None = None

@@ -44,6 +44,7 @@ from broadside.coordinator.studies.study import (
     Drill,
     Matrix,
     Search,
+    SearchLoad,
     Staircase,
     Study,
     StudySpec,
@@ -55,7 +56,6 @@ from broadside.coordinator.studies.switch_lock import SwitchLocks, other_runs
 from broadside.coordinator.studies.trials import next_trial
 from broadside.coordinator.views.comparison_groups import compare_stored
 from broadside.exchange.engines import engines, measures
-from broadside.exchange.messages import Traffic
 from broadside.exchange.outage_log import utc_now
 from broadside.exchange.ports import EntityExists, EntityNotFound, ExchangeError, Table
 from broadside.exchange.records.collection import Collection
@@ -161,19 +161,23 @@ class Studies:
             )
             self._check_switch(question.switch, names)
         if isinstance(question, Search):
-            self._check_search(question, spec.spec.traffic)
+            self._check_search(question, spec.spec)
         results: Sequence[TrialResult] = ()
         for _ in range(CHECKED_MAX_COUNT):
             if (trial := next_trial(spec, results)) is None:
                 break
             trial.resolve("check", spec)
-            if trial.offered_bits_per_second is not None:
+            if trial.offered is not None:
                 # The next trial depends on the result of this one.
                 break
             results = (*results, TrialResult(index=trial.index))
 
-    def _check_search(self, question: Search, traffic: Traffic) -> None:
+    def _check_search(self, question: Search, spec: RunSpec) -> None:
         """Reject engines without exact pacing, and goals that cannot be measured."""
+        if question.load is not SearchLoad.BITS:
+            _check_connections(question, spec)
+            return
+        traffic = spec.traffic
         exact = [engine.name for engine in engines().values() if engine.paces_exactly]
         if traffic.engine not in exact:
             raise BadStudy(
@@ -363,6 +367,7 @@ class Studies:
             more = {
                 "scaling": await read_scaling(self._coordinator, study, run_id, trial),
                 "offered_bits_per_second": trial.offered_bits_per_second,
+                "offered_connections": trial.offered_connections,
                 "concurrent_run_ids": tuple(await self._beside(study.study_id, run_id)),
                 "cost_usd": await self._cost_usd(study, run_id),
             }
@@ -422,6 +427,7 @@ class Studies:
                 index=trial.index,
                 problem=str(error),
                 offered_bits_per_second=trial.offered_bits_per_second,
+                offered_connections=trial.offered_connections,
             )
             await self._record(study, problem)
             return
@@ -570,6 +576,29 @@ class Studies:
         except SwitchError as error:
             return f"the device was not reset to {switch.rest}: {error}"
         return None
+
+
+def _check_connections(question: Search, spec: RunSpec) -> None:
+    """Reject a search over connections that its runs cannot answer. Raises ``BadStudy``."""
+    traffic, fix = spec.traffic, "set traffic.engine=connections"
+    if traffic.engine != "connections":
+        raise BadStudy(f"traffic.engine: {traffic.engine} does not count connections; {fix}")
+    for name in ("rtt_mean_max_s", "residual_max_ratio"):
+        if getattr(question, name) is not None:
+            raise BadStudy(f"question.{name}: connections have none; remove the field")
+    mode = traffic.options.get("mode", "connect")
+    if (mode == "hold") is not (question.load is SearchLoad.HELD):
+        other = "hold" if question.load is SearchLoad.HELD else "connect or exchange"
+        raise BadStudy(f"traffic.options.mode: {mode} has no {question.load}; set {other}")
+    if question.load is SearchLoad.HELD:
+        per_second = float(str(traffic.options.get("attempts_per_second", 1000)))
+        opening_s = question.highest / spec.pairs_count / per_second
+        if opening_s > spec.burst_s / 2:
+            raise BadStudy(
+                f"traffic.options.attempts_per_second: {per_second:g} per pair need "
+                f"{opening_s:.0f} s to open {question.highest:.0f} connections, more than half of "
+                "the burst; raise it, or burst_s"
+            )
 
 
 def _run_id(study_id: str, index: int) -> str:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, StrictBool, StringConstraints, model_validator
 
 from broadside.coordinator import scenarios
+from broadside.coordinator.core import formatting
 from broadside.coordinator.core.comparison import Comparison
 from broadside.coordinator.core.comparison.sequential import SequentialResult
 from broadside.coordinator.core.measure.experiments.drill import DrillResult, ExecutedEvent
@@ -119,16 +120,40 @@ class Sweep(Message):
         return self
 
 
-class Search(Message):
-    """Search for the highest offered rate that meets the goals.
+class SearchLoad(StrEnum):
+    """Quantity that a search changes."""
 
-    Rates are payload at real scale, for the whole fleet and both directions together.
+    BITS = "bits_per_second"
+    # New connections.
+    CONNECTIONS = "connections_per_second"
+    # Connections that are open at the same time.
+    HELD = "held_count"
+
+    def describe(self, value: float | None) -> str:
+        """Return a load as text."""
+        if value is None:
+            return formatting.UNKNOWN
+        if self is SearchLoad.BITS:
+            return formatting.rate(value)
+        unit = "held connections" if self is SearchLoad.HELD else "connections/s"
+        return f"{value:,.0f} {unit}"
+
+
+class Search(Message):
+    """Search for the highest offered load that meets the goals.
+
+    It needs the lowest and the highest load of one quantity. Loads are for the whole fleet at real
+    scale. Rates in bit/s are payload in both directions together.
     """
 
     kind: Literal["search"] = "search"
-    min_bits_per_second: Annotated[Number, Field(gt=0)]
-    max_bits_per_second: Annotated[Number, Field(gt=0)]
-    # Loss relative to all data that was sent.
+    min_bits_per_second: Annotated[Number, Field(gt=0)] | None = None
+    max_bits_per_second: Annotated[Number, Field(gt=0)] | None = None
+    min_connections_per_second: Annotated[Number, Field(gt=0)] | None = None
+    max_connections_per_second: Annotated[Number, Field(gt=0)] | None = None
+    min_held_count: Annotated[Number, Field(gt=0)] | None = None
+    max_held_count: Annotated[Number, Field(gt=0)] | None = None
+    # Loss relative to all data that was sent, or to all attempts to connect.
     shortfall_max_ratio: Annotated[Number, Field(ge=0, lt=1)] = 0.01
     rtt_mean_max_s: Annotated[Number, Field(gt=0)] | None = None
     residual_max_ratio: Annotated[Number, Field(gt=0, le=1)] | None = None
@@ -138,12 +163,33 @@ class Search(Message):
 
     @model_validator(mode="after")
     def _bounds_are_in_order(self) -> "Search":
-        if self.min_bits_per_second >= self.max_bits_per_second:
+        fields = [f"{end}_{load}" for load in SearchLoad for end in ("min", "max")]
+        given = [name for name in fields if getattr(self, name) is not None]
+        if given not in ([f"min_{load}", f"max_{load}"] for load in SearchLoad):
             raise ValueError(
-                f"min_bits_per_second: {self.min_bits_per_second:g} is not below "
-                f"max_bits_per_second {self.max_bits_per_second:g}"
+                f"{', '.join(given) or 'min_bits_per_second'}: give the lowest and the highest "
+                f"load of one quantity: {', '.join(SearchLoad)}"
+            )
+        if self.lowest >= self.highest:
+            raise ValueError(
+                f"min_{self.load}: {self.lowest:g} is not below max_{self.load} {self.highest:g}"
             )
         return self
+
+    @property
+    def load(self) -> SearchLoad:
+        """Quantity that the search changes."""
+        return next(load for load in SearchLoad if getattr(self, f"min_{load}") is not None)
+
+    @property
+    def lowest(self) -> float:
+        """Lowest load to offer."""
+        return float(getattr(self, f"min_{self.load}"))
+
+    @property
+    def highest(self) -> float:
+        """Highest load to offer."""
+        return float(getattr(self, f"max_{self.load}"))
 
 
 class Mode(Message):
@@ -365,6 +411,14 @@ class Trial(Message):
     mode: str | None = None
     # Search: payload at real scale.
     offered_bits_per_second: float | None = None
+    # Search over connections: new ones per second, or held ones, at real scale.
+    offered_connections: float | None = None
+
+    @property
+    def offered(self) -> float | None:
+        """Offered load, or None if the trial is not part of a search."""
+        bits = self.offered_bits_per_second
+        return self.offered_connections if bits is None else bits
 
     def resolve(self, study_id: str, study: StudySpec) -> RunSpec:
         """Return the specification for this trial.
@@ -400,6 +454,15 @@ class TrialResult(Message):
     problem: str | None = None
     # Search: payload at real scale.
     offered_bits_per_second: float | None = None
+    # Search over connections: new ones per second, or held ones, at real scale.
+    offered_connections: float | None = None
+    # Connections that were established, and the most that were held.
+    connections_per_second: float | None = None
+    connections_held_count: float | None = None
+    # Part of the planned attempts to connect that the clients made.
+    connections_attempted_ratio: float | None = None
+    # Part of the requests or connections that were complete.
+    success_ratio: float | None = None
     verdict: Verdict | None = None
     completeness_ratio: float | None = None
     received_bits_per_second: float | None = None
@@ -443,6 +506,12 @@ class TrialResult(Message):
     # Scale-out: scaling within the hold.
     scaling: Scaling | None = None
 
+    @property
+    def offered(self) -> float | None:
+        """Offered load, or None if the trial is not part of a search."""
+        bits = self.offered_bits_per_second
+        return self.offered_connections if bits is None else bits
+
     def received_at(self, layer: Layer) -> tuple[float | None, Layer]:
         """Return the received rate at a layer, or the payload of a result of an older version."""
         if layer is Layer.IP and self.fleet_ip_bits_per_second is not None:
@@ -452,7 +521,8 @@ class TrialResult(Message):
     def is_complete(self, coverage_floor_ratio: float) -> bool:
         """Return True if enough of the trial was measured to use its values."""
         covered = self.completeness_ratio or 0.0
-        return self.received_bits_per_second is not None and covered >= coverage_floor_ratio
+        measured = (self.received_bits_per_second, self.connections_per_second)
+        return measured != (None, None) and covered >= coverage_floor_ratio
 
 
 class Knee(Message):
@@ -479,12 +549,15 @@ class Why(StrEnum):
 
 
 class SearchResult(Message):
-    """Answer of a search. Rates are payload at real scale."""
+    """Answer of a search. Rates in bit/s are payload at real scale."""
 
     # Rate of the highest trial that met the goals, or None if even the lowest one failed.
-    highest_bits_per_second: float | None
+    highest_bits_per_second: float | None = None
     # None if the highest requested rate met them.
-    lowest_failing_bits_per_second: float | None
+    lowest_failing_bits_per_second: float | None = None
+    # The same for connections: new ones per second, or held ones.
+    highest_connections: float | None = None
+    lowest_failing_connections: float | None = None
     lowest_failing_why: Why | None = None
     # Difference of both rates / the higher one.
     width_ratio: float | None
@@ -494,6 +567,21 @@ class SearchResult(Message):
     highest_sent_bits_per_second: float | None = None
     # Sequential study: rates where the loss was not certain after the last trial.
     open_bits_per_second: tuple[float, ...] = ()
+    open_connections: tuple[float, ...] = ()
+    # What limited the trial at the lowest failing load.
+    lowest_failing_bottleneck: BottleneckName | None = None
+
+    @property
+    def highest(self) -> float | None:
+        """Highest load that met the goals."""
+        bits = self.highest_bits_per_second
+        return self.highest_connections if bits is None else bits
+
+    @property
+    def lowest_failing(self) -> float | None:
+        """Lowest load that did not meet the goals."""
+        bits = self.lowest_failing_bits_per_second
+        return self.lowest_failing_connections if bits is None else bits
 
 
 CloseUp = ScaleOut | DrillResult

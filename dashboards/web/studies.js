@@ -28,9 +28,13 @@ function stands(study) {
   return "done";
 }
 
+const connections = ({ max_held_count: held }, count) =>
+  `${Math.round(count).toLocaleString("en")} ${known(held) ? "held connections" : "connections/s"}`;
+
 // Text for the settings of a trial. The order of the trials is given by the question.
-function what(question, { index, offered_bits_per_second: offered }) {
+function what(question, { index, offered_bits_per_second: offered, offered_connections: count }) {
   const { kind, axes, a, b, modes } = question;
+  if (kind === "search" && known(count)) return `offered ${connections(question, count)}`;
   if (kind === "search") return known(offered) ? `offered ${rate(offered)}` : "offered unknown";
   if (kind === "scaleout") return known(offered) ? `offered ${rate(offered)}` : "maximum";
   if (kind === "drill") return "burst with the event, and one after it";
@@ -53,6 +57,8 @@ function asks({ kind, axes, a, b, modes, ...bounds }) {
     return `${bounds.switch ? `${bounds.switch} to ${bounds.state}` : "own command"}, ${seconds(bounds.at_s)} into a burst`;
   if (kind === "ab") return `${mode(a)} and ${mode(b)}`;
   if (kind === "matrix") return modes.map(mode).join("; ");
+  if (!known(bounds.min_bits_per_second))
+    return `between ${connections(bounds, bounds.min_held_count ?? bounds.min_connections_per_second)} and ${connections(bounds, bounds.max_held_count ?? bounds.max_connections_per_second)}`;
   return `between ${rate(bounds.min_bits_per_second)} and ${rate(bounds.max_bits_per_second)} of payload`;
 }
 

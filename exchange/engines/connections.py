@@ -503,6 +503,7 @@ class AcceptedTest:
         self._engine, self.cookie = engine, token.job_id
         self._counts = _Counts(SERVER_COUNTS)
         self._foreign_count = 0
+        self._backlog_dropped: object = None
         self._first_s: float | None = None
         self._ended_s: float | None = None
         self._client: str | None = None
@@ -534,6 +535,7 @@ class AcceptedTest:
         self.last_data_s = max(self.last_data_s, at_s)
         if isinstance(row.get("ended"), float):
             self._ended_s = row["ended"]
+            self._backlog_dropped = row.get("backlog_dropped")
             return
         if self._first_s is None and not _number(row, "first_at"):
             return
@@ -562,6 +564,9 @@ class AcceptedTest:
             intervals = counts.intervals(Side.SERVER, first_s, until_s)
             totals = counts.totals(Side.SERVER, until_s - first_s)
             measures = [_count(f"server_{name}", counts.total[name]) for name in SERVER_COUNTS[:-1]]
+            if type(self._backlog_dropped) is int:
+                # Of all listen queues of the host.
+                measures.append(_count("server_backlog_dropped", self._backlog_dropped))
             if self._foreign_count:
                 measures.append(_count("server_foreign", self._foreign_count))
         return Reading(

@@ -18,6 +18,7 @@ class LabTestbed:
         services: Services of the server agents in addition to iperf3.
         devices: Firewall interfaces by the name of the device with telemetry.
         profile: Profile of the lab from the start.
+        counts_sessions: Whether the session table of the firewall is the device's telemetry.
     """
 
     pairs_count: int = 8
@@ -27,6 +28,7 @@ class LabTestbed:
     services: str | None = None
     devices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     profile: str = "plain"
+    counts_sessions: bool = False
 
 
 TESTBEDS: Final[Mapping[str, LabTestbed]] = {
@@ -57,6 +59,15 @@ TESTBEDS: Final[Mapping[str, LabTestbed]] = {
         scale=10,
         nic_bits_per_second=500_000_000,
         firewall_bits_per_second=900_000_000,
+    ),
+    # Two pairs of connections, whose sessions the firewall's table counts.
+    "connections": LabTestbed(
+        pairs_count=2,
+        scale=1,
+        nic_bits_per_second=400_000_000,
+        firewall_bits_per_second=200_000_000,
+        services="connections=9000",
+        counts_sessions=True,
     ),
     # Thirty pairs far below all limits, so that their pace is their rate.
     "thirty": LabTestbed(
@@ -89,6 +100,9 @@ class Expected:
         completeness: Low and high ratio of the planned pair-seconds, for every trial.
         lost_says: Words of the reason for a pair that was not completely measured.
         traffic_s: Shortest and longest duration of the first burst.
+        found: Planted limit of a search, and largest relative difference to it. The lowest failing
+            load has ``bottleneck``.
+        sessions_within: Limit for the residual of the device's sessions, set up and torn down.
         stop_spread_max_s: Limit for the time between the stops of the first and the last pair.
     """
 
@@ -114,6 +128,8 @@ class Expected:
     lost_says: str | None = None
     traffic_s: tuple[int, int] | None = None
     stop_spread_max_s: float | None = None
+    found: tuple[float, float] | None = None
+    sessions_within: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,8 +310,48 @@ UNITS: Final = (
     ),
 )
 
+
+def _search(profile: str, planted: float, load: str, within: float) -> Case:
+    """Return a case that searches the limit of a device."""
+    question = {
+        "kind": "search",
+        f"min_{load}": planted / 2,
+        f"max_{load}": planted * 1.7,
+        "precision_ratio": 0.01 if within < 0.02 else 0.02,
+        "shortfall_max_ratio": within / 4,
+    }
+    return Case(
+        name=f"connections: {profile}",
+        scenario="connections-held" if load == "held_count" else "connections-new",
+        testbed="connections",
+        profile=profile,
+        overrides={
+            "pairs_count": 2,
+            "bursts_count": 1,
+            "traffic.probe": None,
+            # A second SYN after a second would hide a dropped one.
+            "traffic.options.timeout_s": 0.9,
+            **({"traffic.options.heartbeat_s": 1} if load == "held_count" else {}),
+            **({"traffic.options.attempts_per_second": 1500} if load == "held_count" else {}),
+        },
+        question=question,
+        burst_s=10,
+        expected=Expected(bottleneck="firewall", found=(planted, within), sessions_within=0.005),
+    )
+
+
+CONNECTIONS: Final = (
+    *(
+        _search(f"connections-{planted}{how}", planted, "connections_per_second", 0.03)
+        for planted in (500, 1000, 2000)
+        for how in ("", "-reset")
+    ),
+    *(_search(f"held-5000{how}", 5000, "held_count", 0.01) for how in ("", "-reset")),
+)
+
 CASES: Final = (
     *SENT,
+    *CONNECTIONS,
     *UNITS,
     *map(_at_half_the_nic, SENT),
     *CERTAIN,

@@ -37,6 +37,8 @@ COMPARED: Final = ("kernel", "engine_version", "vm_size", "cpu_count", "nic_mtu_
 # Below this share of the planned attempts, or above this delay, the client was too slow.
 ATTEMPTED_MIN_RATIO: Final = 0.999
 ATTEMPT_DELAY_MAX_S: Final = 0.5
+# Largest difference between the sessions of a device and the connections of the fleet.
+SESSIONS_RESIDUAL_MAX_RATIO: Final = 0.005
 # Weight of the finding for each state of pairs.
 _STATE_WEIGHTS: Final = {
     State.MISSED: 66,
@@ -58,6 +60,7 @@ def observations(burst: BurstSummary) -> Iterator[Finding]:
     yield from residual_findings(burst.reconciliation)
     yield from _latency_findings(burst.latency)
     yield from _generator_findings(burst)
+    yield from _session_findings(burst)
     yield from _unanswered_finding(burst.pairs)
     devices = [text for device in burst.devices if (text := _describe_device(device))]
     if devices:
@@ -109,6 +112,39 @@ def _generator_findings(burst: BurstSummary) -> Iterator[Finding]:
         "Use more pairs or a lower rate. For ports, use `close=rst` or more addresses; for file "
         "descriptors, raise LimitNOFILE of the agent",
     )
+
+
+def _session_findings(burst: BurstSummary) -> Iterator[Finding]:
+    """Yield a finding for each device whose sessions agree with the fleet's, or do not."""
+    for one in burst.sessions:
+        residuals = [
+            (name, residual)
+            for name, residual in (
+                ("set up", one.set_up_residual_ratio),
+                ("ended", one.ended_residual_ratio),
+            )
+            if residual is not None
+        ]
+        if not residuals:
+            continue
+        worst = max((residual for _, residual in residuals), key=abs)
+        texts = [f"{name} {formatting.signed_ratio(residual)}" for name, residual in residuals]
+        sentence = (
+            f"{one.device} set up {one.set_up_count:.0f} sessions for {one.fleet_count:.0f} "
+            f"connections of the fleet. Residuals: {', '.join(texts)} (limit "
+            f"{formatting.ratio(SESSIONS_RESIDUAL_MAX_RATIO, 1)})."
+        )
+        value = FindingValue.residual(worst)
+        if abs(worst) <= SESSIONS_RESIDUAL_MAX_RATIO:
+            yield note("sessions-agree", 23, sentence, value=value)
+        else:
+            yield caution(
+                "sessions-residual",
+                58,
+                f"{sentence} Other sessions crossed the device, or it lost some of them.",
+                "Find other traffic through the device, and read its log of ended sessions",
+                value,
+            )
 
 
 def _pair_findings(burst: BurstSummary) -> Iterator[Finding]:

@@ -43,6 +43,7 @@ from broadside.coordinator.core.measure.device.device_metrics import (
     witness_findings,
 )
 from broadside.coordinator.core.measure.device.placement import place
+from broadside.coordinator.core.measure.device.session_counts import session_counts
 from broadside.coordinator.core.measure.formulas.steady import VALUES_MIN, mean_of_bursts
 from broadside.coordinator.core.measure.grid.series import BurstMeasurement
 from broadside.coordinator.core.measure.outages import coordinator_findings, outage_findings
@@ -73,6 +74,7 @@ from broadside.coordinator.core.summary import (
     note,
     order,
 )
+from broadside.exchange.engines import find
 from broadside.exchange.messages import Aggregation, Presence, ServiceOutage
 
 # Above this number of pairs x bursts, the pairs are stored only in the burst documents. The summary
@@ -130,7 +132,7 @@ def summarise_run(
     ledger = None if ledger is None else ledger.proving()
     counter, counters = _reconcile(plan, measured, ledger, context.neighbours)
     between = half_width_of_bursts([burst.summary for burst in measured])
-    evidence = _Evidence(plan, measured, ledger, telemetry, between)
+    evidence = _Evidence(plan, measured, ledger, telemetry, between, context.telemetry)
     summary = [_judge_burst(evidence, number, part) for number, part in enumerate(counters)]
     pending = len(plan.pairs) * plan.spec.burst_s * (len(plan.bursts) - len(summary))
     completeness = combine(
@@ -205,6 +207,9 @@ class _Evidence:
     ledger: FirewallLedger | None
     telemetry: DeviceTelemetry | None
     between: float | None
+    # Telemetry at its own times. With runs in quick succession, an offset can be that of another
+    # run, and counts of sessions need a checked clock in any case.
+    unplaced: DeviceTelemetry | None = None
 
 
 def _judge_burst(evidence: _Evidence, number: int, counter: Reconciliation | None) -> BurstSummary:
@@ -213,7 +218,11 @@ def _judge_burst(evidence: _Evidence, number: int, counter: Reconciliation | Non
     burst = evidence.measured[number].summary
     if evidence.telemetry is not None:
         total, devices = device_figures(evidence.telemetry, burst)
-        burst = burst.model_copy(update={"device": total, "devices": devices})
+        engine = find(plan.spec.traffic.engine)
+        grace_s = 0.0 if engine is None else engine.shutdown_grace_s(plan.spec.traffic)
+        counted = evidence.unplaced or evidence.telemetry
+        sessions = tuple(session_counts(counted, burst, grace_s))
+        burst = burst.model_copy(update={"device": total, "devices": devices, "sessions": sessions})
     bottleneck = find_bottleneck(bottleneck_input(plan, burst, counter, evidence.ledger))
     burst = burst.model_copy(
         update={

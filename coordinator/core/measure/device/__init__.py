@@ -6,4 +6,5 @@
 __all__ = [
     "device_metrics",
     "placement",
+    "session_counts",
 ]
