@@ -48,7 +48,7 @@ KNOWN_ONLY: Final = (
 
 
 # Time for which a limit of new sessions can be exceeded, because generators share a busy machine.
-LIMIT_BURST_S: Final = 0.05
+LIMIT_BURST_S: Final = 0.1
 _RESET: Final = {"drop": "drop", "reset": "reject with tcp reset"}
 
 

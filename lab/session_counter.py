@@ -206,7 +206,7 @@ def start_sessions(lab: Lab) -> str:
         for name in COLUMNS
     ]
     fields = {"device": "fw", "type": "csv", "file": str(path.absolute()), "clock_bound_s": 0.1}
-    return source_entry({**fields, "settle_s": 3, "read": reads})
+    return source_entry({**fields, "settle_s": 6, "read": reads})
 
 
 def main() -> None:

@@ -56,10 +56,20 @@ GUARD_LEAD_MIN_S: Final = 8
 # claimed, which recommends it.
 SUSTAIN_S: Final = 60
 SUSTAIN_RFC9411_S: Final = 300
+# Largest number of other kinds of traffic in one run.
+MIX_MAX_COUNT: Final = 8
 # Scenarios with this name, also with a suffix, look for changes over time.
 SOAK: Final = "soak"
 # Value of ``device.path`` for a run that should not cross the firewall.
 BYPASS: Final = "bypass"
+
+
+class TrafficShare(Message):
+    """Other traffic of some pairs in a mixed run."""
+
+    traffic: Annotated[Traffic, BeforeValidator(filled_in)]
+    # Number of pairs, which are part of the pairs of the run.
+    pairs_count: Annotated[int, Field(ge=1, le=2000)] = 1
 
 
 class RunSpec(Message):
@@ -82,6 +92,8 @@ class RunSpec(Message):
     # Minimum number of seconds from launch to the first start.
     lead_s: Annotated[int, Field(ge=1, le=3600)] = 15
     traffic: Annotated[Traffic, BeforeValidator(filled_in)] = Traffic()
+    # Other traffic of some of the pairs. All other pairs send ``traffic``.
+    mix: Annotated[tuple[TrafficShare, ...], Field(max_length=MIX_MAX_COUNT)] = ()
     objective: Objective = Objective()
     # Lab: real rate divided by the measured rate.
     scale: Annotated[float, Field(gt=0)] = 1.0
@@ -112,6 +124,8 @@ class RunSpec(Message):
 
     def problems(self) -> tuple[str, ...]:
         """Return the reasons why this cannot be launched, each as ``field: problem; fix``."""
+        if self.mix:
+            return tuple(self._mix_problems())
         return (
             *engine_problems(scaled(self.traffic, self.scale)),
             *self._unmeasured_goals(),
@@ -121,8 +135,53 @@ class RunSpec(Message):
             *self._early_stop(),
         )
 
-    def _unmeasured_goals(self) -> Iterator[str]:
-        measured = measures(self.traffic) | ({PROBES} if self.traffic.probe is not None else set())
+    def _mix_problems(self) -> Iterator[str]:
+        """Yield the problems of a mixed run and of each of its parts."""
+        others_count = sum(share.pairs_count for share in self.mix)
+        if others_count >= self.pairs_count:
+            yield (
+                f"mix: its {others_count} pairs leave none of {self.pairs_count} for traffic; "
+                "raise pairs_count"
+            )
+            return
+        if self.objective.stop is not None or self.traffic.omit_s:
+            yield "mix: objective.stop and traffic.omit_s are not possible; remove them"
+        for number, part in enumerate(self.parts):
+            if number and part.traffic.encapsulation != self.traffic.encapsulation:
+                yield "mix.traffic.encapsulation: all pairs need the same; remove it"
+            if number and part.traffic.probe is not None:
+                yield "mix.traffic.probe: only traffic can have probes; set traffic.probe"
+            where = f"mix {number}: " if number else ""
+            yield from (f"{where}{problem}" for problem in part.problems())
+        measured = frozenset[str]().union(*(measures(part.traffic) for part in self.parts))
+        yield from self._unmeasured_goals(measured)
+
+    @property
+    def parts(self) -> "tuple[RunSpec, ...]":
+        """A specification for each kind of traffic. The first one has ``traffic``.
+
+        The first part has the target. A threshold belongs to each part that measures it.
+        """
+        if not self.mix:
+            return (self,)
+        first_count = self.pairs_count - sum(share.pairs_count for share in self.mix)
+        shares = (TrafficShare(traffic=self.traffic, pairs_count=max(1, first_count)), *self.mix)
+        return tuple(
+            self.model_copy(
+                update={
+                    "traffic": share.traffic,
+                    "pairs_count": share.pairs_count,
+                    "mix": (),
+                    "objective": _objective_of(self.objective, share.traffic, is_first=not number),
+                    "guards": () if number else self.guards,
+                }
+            )
+            for number, share in enumerate(shares)
+        )
+
+    def _unmeasured_goals(self, measured: frozenset[str] | None = None) -> Iterator[str]:
+        measured = measures(self.traffic) if measured is None else measured
+        measured |= {PROBES} if self.traffic.probe is not None else set()
         there = (
             ", ".join(
                 threshold.bound for threshold in ALL_THRESHOLDS if threshold.requires in measured
@@ -295,6 +354,14 @@ class RunSpec(Message):
         return None if target is None else target / self.scale
 
 
+def _objective_of(objective: Objective, traffic: Traffic, *, is_first: bool) -> Objective:
+    """Return the objective for one part of a mixed run."""
+    measured = measures(traffic) | ({PROBES, WITNESSES} if is_first else set())
+    others = [one.bound for one in ALL_THRESHOLDS if one.requires not in measured]
+    fields = dict.fromkeys(others) | ({} if is_first else {"target_bits_per_second": None})
+    return objective.model_copy(update=fields)
+
+
 class Pair(Message):
     """A server endpoint in every burst. In each burst, the client is the one that takes the job."""
 
@@ -303,6 +370,8 @@ class Pair(Message):
     server_nic_bits_per_second: int | None = None
     # Smallest MTU of the server and all clients, or None if one is unknown.
     nic_mtu_bytes: int | None = None
+    # Part of a mixed run: 0 sends ``traffic``, and n the n-th entry of ``mix``.
+    part: int = 0
 
     @property
     def name(self) -> str:
@@ -466,9 +535,22 @@ class Plan(Message):
         """Traffic to send, with paced rates divided by the scale of the run."""
         return scaled(self.spec.traffic, self.spec.scale)
 
+    @property
+    def parts(self) -> "tuple[Plan, ...]":
+        """A plan for each kind of traffic with its pairs. They have the digest of this plan."""
+        return tuple(
+            self._part(spec, [pair for pair in self.pairs if pair.part == number])
+            for number, spec in enumerate(self.spec.parts)
+        )
+
+    def _part(self, spec: RunSpec, pairs: Iterable[Pair]) -> "Plan":
+        plan = self.model_copy(update={"spec": spec, "pairs": tuple(pairs)})
+        plan._stored_sha256 = self.digest()
+        return plan
+
     def jobs(self, burst: Burst) -> Iterator[Job]:
         """Yield the jobs for one burst, in pair order."""
-        traffic = self.traffic
+        traffics = [scaled(part.traffic, part.scale) for part in self.spec.parts]
         is_probed = any(guard.is_probe for guard in self.spec.guards)
         is_fast = self.spec.is_guarded and len(self.pairs) <= FAST_PAIRS_MAX_COUNT
         for pair in self.pairs:
@@ -478,7 +560,7 @@ class Plan(Message):
                 burst_index=burst.index,
                 pair_index=pair.index,
                 endpoint=pair.endpoint,
-                traffic=traffic,
+                traffic=traffics[pair.part],
                 planned_start_at=burst.planned_start_at,
                 duration_s=burst.longest_s,
                 may_end_early=self.spec.may_end_early,

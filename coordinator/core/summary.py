@@ -143,6 +143,8 @@ class Finding(Message):
     weight: float
     sentence: str
     next_step: str | None = None
+    # Mixed run: engine of the other traffic that the finding is about.
+    part: str | None = None
 
 
 class MeasuredFinding(Finding):
@@ -1266,6 +1268,19 @@ class SessionCount(Message):
         return self.ended_count / self.fleet_ended_count - 1
 
 
+class BurstPart(Message):
+    """Other traffic of a mixed run, measured and judged as a burst of its own."""
+
+    engine: str
+    # Part of the run, from 1.
+    part: int
+    summary: "BurstSummary"
+    # Received payload of the part in each second from the start of its series, for the chart.
+    # Empty for bursts of more than an hour.
+    start_at: UtcDatetime | None = None
+    received_bits_per_second: tuple[float | None, ...] = ()
+
+
 class BurstSummary(Message):
     """Result of one burst. Rates are received payload as measured, unless noted otherwise."""
 
@@ -1356,6 +1371,8 @@ class BurstSummary(Message):
     device: DeviceSummary | None = None
     # Each device.
     devices: tuple[DeviceSummary, ...] = ()
+    # Mixed run: the other traffic. All other values are for the pairs of ``traffic``.
+    parts: "tuple[BurstPart, ...]" = ()
     # Devices that count new sessions.
     sessions: tuple[SessionCount, ...] = ()
     # None if it was not reported.

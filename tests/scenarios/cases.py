@@ -69,6 +69,17 @@ TESTBEDS: Final[Mapping[str, LabTestbed]] = {
         services="connections=9000",
         counts_sessions=True,
     ),
+    # Two pairs of streams and two of connections through a device that slows with its table.
+    "storm": LabTestbed(
+        pairs_count=4,
+        scale=1,
+        nic_bits_per_second=400_000_000,
+        # A bucket with less than a super frame (64 KiB) would block frames that are in its queue
+        # when the rate falls.
+        firewall_bits_per_second=240_000_000,
+        services="connections=9000",
+        counts_sessions=True,
+    ),
     # Thirty pairs far below all limits, so that their pace is their rate.
     "thirty": LabTestbed(
         pairs_count=30, nic_bits_per_second=20_000_000, firewall_bits_per_second=600_000_000
@@ -102,6 +113,8 @@ class Expected:
         traffic_s: Shortest and longest duration of the first burst.
         found: Planted limit of a search, and largest relative difference to it. The lowest failing
             load has ``bottleneck``.
+        fall_to: Rate after the device's failure relative to the one before, and largest relative
+            difference to it.
         sessions_within: Limit for the residual of the device's sessions, set up and torn down.
         stop_spread_max_s: Limit for the time between the stops of the first and the last pair.
     """
@@ -129,6 +142,7 @@ class Expected:
     traffic_s: tuple[int, int] | None = None
     stop_spread_max_s: float | None = None
     found: tuple[float, float] | None = None
+    fall_to: tuple[float, float] | None = None
     sessions_within: float | None = None
 
 
@@ -349,8 +363,39 @@ CONNECTIONS: Final = (
     *(_search(f"held-5000{how}", 5000, "held_count", 0.01) for how in ("", "-reset")),
 )
 
+STORM: Final = Case(
+    name="storm: connections fill the table, bulk slows",
+    scenario="storm",
+    testbed="storm",
+    profile="table-slow",
+    overrides={
+        "traffic.probe": None,
+        "traffic.streams_count": 8,
+        "traffic.block_bytes": 32_768,
+        "objective.start_spread_max_s": 0.3,
+        # 1,500 sessions are open after 15 s.
+        "mix": [
+            {
+                "pairs_count": 2,
+                "traffic": {
+                    "engine": "connections",
+                    "options": {
+                        "mode": "hold",
+                        "attempts_per_second": 50,
+                        "held_count": 1200,
+                        "heartbeat_s": 1,
+                    },
+                },
+            }
+        ],
+    },
+    burst_s=40,
+    expected=Expected(verdict="measured", says="collapse", fall_within_s=1.0, fall_to=(0.4, 0.05)),
+)
+
 CASES: Final = (
     *SENT,
+    STORM,
     *CONNECTIONS,
     *UNITS,
     *map(_at_half_the_nic, SENT),

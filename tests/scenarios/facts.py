@@ -41,6 +41,7 @@ class Facts:
         traffic_s: Duration of the first burst.
         stop_spread_s: Time between the stops of the first and the last pair, if it ended early.
         found: Highest load of a search.
+        fall_ratio: Rate of the fleet after a collapse, relative to the one before.
     """
 
     bottleneck: str | None = None
@@ -62,6 +63,7 @@ class Facts:
     traffic_s: int | None = None
     stop_spread_s: float | None = None
     found: float | None = None
+    fall_ratio: float | None = None
 
     @classmethod
     def of_run(cls, summary: RunSummary) -> "Facts":
@@ -75,6 +77,11 @@ class Facts:
             bottleneck=summary.bottleneck.value,
             words=f"{text} {details}",
             found_at_s=None if cliff is None else cliff.at.timestamp(),
+            fall_ratio=(
+                None
+                if cliff is None
+                else cliff.after_bits_per_second / cliff.before_bits_per_second
+            ),
             burst_s=(burst.planned_start_at.timestamp(), burst.planned_end_at.timestamp()),
             window_s=(
                 (burst.window.start_at.timestamp(), burst.window.end_at.timestamp())
@@ -202,6 +209,10 @@ def _connections(row: Row, facts: Facts, expected: Expected) -> Iterator[str]:
         planted, within = expected.found
         if facts.found is None or abs(facts.found / planted - 1) > within:
             yield f"found {facts.found}, planted {planted:g} within {within:.1%}"
+    if expected.fall_to is not None:
+        ratio, within = expected.fall_to
+        if facts.fall_ratio is None or abs(facts.fall_ratio / ratio - 1) > within:
+            yield f"the rate fell to {facts.fall_ratio}, planted {ratio:g} within {within:.0%}"
     if expected.sessions_within is not None:
         for trial in row.trials or (row,):
             for name in ("set_up", "ended"):

@@ -124,7 +124,11 @@ def plan(
     problems = [
         *_port_shortage(spec, servers, len(pairs), unwell),
         *_client_shortage(spec, clients, reserved, unwell),
-        *_engine_problems(spec, servers=servers, clients=clients),
+        *(
+            problem
+            for part in spec.parts
+            for problem in _engine_problems(part, servers=servers, clients=clients)
+        ),
         *_probe_problems(spec, servers),
         *_tunnel_problems(spec, [*clients, *servers]),
         *_witness_problems(spec, witnesses),
@@ -231,10 +235,38 @@ def _bursts(spec: RunSpec, now: datetime) -> list[Burst]:
 
 
 def _pairs(servers: Sequence[Presence], clients: Sequence[Presence], spec: RunSpec) -> list[Pair]:
-    """Return up to ``pairs_count`` pairs, with one port for each process."""
+    """Return up to ``pairs_count`` pairs of all parts, with one port for each process."""
+    found: list[Pair] = []
+    for number, part in enumerate(spec.parts):
+        taken = {(pair.endpoint.agent_id, port) for pair in found for port in pair.endpoint.ports}
+        # Parts begin with different servers, so that a host has pairs of one part, if possible.
+        turn = len(found) % max(1, len(servers))
+        rotated = [*servers[turn:], *servers[:turn]]
+        new = _pairs_of_part(rotated, clients, part, taken)
+        first = len(found)
+        found += [
+            pair.model_copy(update={"index": first + pair.index, "part": number}) for pair in new
+        ]
+    return found
+
+
+def _pairs_of_part(
+    servers: Sequence[Presence],
+    clients: Sequence[Presence],
+    spec: RunSpec,
+    taken: Collection[tuple[str, int]],
+) -> list[Pair]:
+    """Return up to ``pairs_count`` pairs of one part, without the ports that are taken."""
     processes_count = spec.traffic.processes_count
     clients_mtu_bytes = _smallest([client.nic_mtu_bytes for client in clients])
-    groups = [port_groups(server, spec.traffic.engine, processes_count) for server in servers]
+    groups = [
+        [
+            ports
+            for ports in port_groups(server, spec.traffic.engine, processes_count)
+            if not any((server.agent_id, port) in taken for port in ports)
+        ]
+        for server in servers
+    ]
     turns = max(map(len, groups), default=0)
     offers = (
         (server, ports[turn])
@@ -551,8 +583,9 @@ def _warnings(
     yield from _reach_warnings(spec, clients)
     yield from _proof_warnings(spec, ledger)
     yield from _early_stop_warnings(spec)
-    if (engine := find(spec.traffic.engine)) is not None:
-        yield from engine.warnings(spec.traffic)
+    for part in spec.parts:
+        if (engine := find(part.traffic.engine)) is not None:
+            yield from engine.warnings(part.traffic)
     if (silent := control_warning(spec, clients)) is not None:
         yield silent
     if spec.budget_usd is not None and spec.is_unattended:

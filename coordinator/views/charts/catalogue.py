@@ -61,6 +61,11 @@ _DEFINITIONS: Final[Mapping[str, _BurstChart | _RunChart]] = {
         "device counter without its lag.",
         time_charts.throughput,
     ),
+    "parts": _BurstChart(
+        "Traffic of a mixed run",
+        "Received payload of each traffic in each second, relative to its highest second.",
+        time_charts.parts,
+    ),
     "band": _BurstChart(
         "Rates of the pairs",
         "5th percentile, median and 95th percentile of the pairs in each second.",

@@ -80,6 +80,42 @@ def throughput(view: BurstView) -> Figure:
     )
 
 
+def parts(view: BurstView) -> Figure:
+    """Return the rate of each traffic of a mixed run, relative to its highest second.
+
+    Raises:
+        NoChart: The run is not mixed.
+    """
+    if not view.summary.parts:
+        raise NoChart("chart parts: all pairs of this run send the same traffic")
+    data = view.series
+    received = np.where(data.coverage_ratio > 0, data.received_bytes * 8, np.nan)
+    lines: list[tuple[str, Floats, Floats]] = [
+        (view.spec.traffic.engine, _seconds(view), np.asarray(received, np.float64))
+    ]
+    time = time_unit(data.duration_s)
+    for part in view.summary.parts:
+        rates = np.array(part.received_bits_per_second, dtype=np.float64)
+        offset_s = 0.0 if part.start_at is None else part.start_at.timestamp()
+        x = np.asarray(offset_s - data.planned_start_s + np.arange(len(rates)) + 0.5, np.float64)
+        x /= time.size
+        lines.append((f"{part.engine} ({part.part})", x, rates))
+    colours = (Colour.FLEET, Colour.OTHER, Colour.SENT, Colour.TARGET, Colour.WARN)
+    drawn = []
+    for number, (name, x, rates) in enumerate(lines):
+        best = float(np.nanmax(rates)) if np.isfinite(rates).any() else 0.0
+        if best > 0:
+            title = f"{name}, 100 %: {formatting.rate(best)}"
+            colour = colours[number % len(colours)]
+            drawn.append(line_series(title, x, rates / best, colour, PERCENT, width=2.0))
+    return _by_second(
+        view,
+        f"Received payload by traffic{scale_note(view.spec.scale)}",
+        ChartAxis(title="% of the highest second"),
+        drawn,
+    )
+
+
 def pair_percentiles(view: BurstView) -> Figure:
     """Return p5, median and p95 of the pairs in each second, for each flow."""
     flows = view.series.flows

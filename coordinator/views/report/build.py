@@ -33,6 +33,7 @@ def build(source: Source) -> Report:
         method.method_section(source),
         setup.planned_section(source),
         results.bursts_section(source),
+        results.parts_section(source),
         results.guards_section(source),
         evidence.latency_section(source),
         results.pairs_section(source),

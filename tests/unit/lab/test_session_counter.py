@@ -54,6 +54,6 @@ def test_lost_events_leave_the_second_empty() -> None:
 
 def test_limits_drop_or_reset() -> None:
     (drop,) = profiles.new_limit(1000, "drop")
-    assert "limit rate over 1000/second burst 50 packets counter drop" in drop
+    assert "limit rate over 1000/second burst 100 packets counter drop" in drop
     (reset,) = profiles.held_limit(5000, "reset")
     assert reset.endswith("ct count over 5000 counter reject with tcp reset")

@@ -19,7 +19,7 @@ from broadside.coordinator.core.measure.telemetry import (
 from broadside.coordinator.core.summary import BurstSummary, SessionCount, figure
 
 # Seconds after the end of a burst in which its last sessions are set up or ended.
-AFTER_S: Final = 3.0
+AFTER_S: Final = 1.0
 # Longest reading whose edges are a small part of a burst, in seconds.
 OVER_MAX_S: Final = 2.0
 
