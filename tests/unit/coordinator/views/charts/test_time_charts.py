@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from broadside.coordinator.core.summary import BurstPart
 from broadside.coordinator.views.charts import (
     Chart,
     NoChart,
@@ -85,3 +86,22 @@ def test_large_heat_map_is_reduced_to_means() -> None:
     assert sum(map(len, cells)) <= HEAT_CELLS_MAX
     assert set(cells[0]) == {None}
     assert "mean over" in chart.figure.x.title
+
+
+def test_parts_are_drawn_relative_to_their_own_highest_second() -> None:
+    view = burst_view()
+    part = BurstPart(
+        engine="connections",
+        part=1,
+        summary=view.summary,
+        start_at=view.summary.planned_start_at,
+        received_bits_per_second=(None, 1e6, 2e6),
+    )
+    mixed = view.summary.model_copy(update={"parts": (part,)})
+    figure = draw_burst("parts", replace(view, summary=mixed)).figure
+    assert [series.name.partition(",")[0] for series in figure.series] == [
+        "iperf3",
+        "connections (1)",
+    ]
+    assert figure.series[1].y == [None, 50, 100]
+    assert max(value or 0 for value in figure.series[0].y) == 100
