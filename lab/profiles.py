@@ -94,6 +94,7 @@ class Profile:
         grow_by_ratio: Increase of the rate per step, up to the full rate.
         packets_per_second: Packets that the CPU can forward in each direction.
         rules: nft rules for the firewall or each twin, applied before its own rules.
+        translates: Whether the firewall translates the addresses of clients (NAT).
         twins: Share of flows for each of two firewalls ("a" and "b") with half the rate.
         inspects: Number of times that each twin's process reads every byte.
         fails_s: Seconds that the first twin is down before the other takes over.
@@ -118,6 +119,7 @@ class Profile:
     grow_by_ratio: float = 0.0
     packets_per_second: int | None = None
     rules: tuple[str, ...] = ()
+    translates: bool = False
     twins: Mapping[str, int] = field(default_factory=dict)
     inspects: Mapping[str, int] = field(default_factory=dict)
     fails_s: float = 0.0
@@ -240,6 +242,14 @@ PROFILES: Final[Mapping[str, Profile]] = {
         )
         for suffix, verdict in (("", "drop"), ("-reset", "reset"))
     },
+    "nat": Profile(
+        description="a device that translates the addresses of clients (NAT)", translates=True
+    ),
+    "firewall-nat": Profile(
+        description="a firewall with NAT that inspects: 22 % of its rate",
+        translates=True,
+        firewall_ratio=0.22,
+    ),
     "table-slow": Profile(
         description="a device that falls to 40 % of its rate while its table has over 1,500 "
         "sessions",
@@ -286,7 +296,8 @@ def apply(lab: Lab, name: str) -> Profile:
     _set_twins(lab, profile)
     start_inspection(lab, profile.inspects)
     twins = topology.twin_namespaces(lab.spec.prefix) if profile.twins else ()
-    run_batch(topology.limits_batch(lab.firewall_namespace, () if twins else profile.rules))
+    rules = () if twins else profile.rules
+    run_batch(topology.limits_batch(lab.firewall_namespace, rules, translates=profile.translates))
     for twin in twins:
         run_batch(topology.limits_batch(twin, profile.rules))
     network.set_nic_rate(lab, lab.hosts, _scaled(lab.spec.nic_bits_per_second, profile.nic_ratio))

@@ -590,14 +590,25 @@ def tracking_batch(namespace: str) -> Batch:
 FLOW: Final = "ip saddr . tcp sport . ip daddr . tcp dport"
 
 
-def limits_batch(namespace: str, rules: Sequence[str]) -> Batch:
+def limits_batch(namespace: str, rules: Sequence[str], *, translates: bool = False) -> Batch:
     """Return the rules of a profile, which run before the firewall's own rules.
 
     Args:
         namespace: Namespace of the firewall.
         rules: Rules to set. Without rules, existing ones are removed.
+        translates: Whether the source addresses of clients are translated (NAT).
     """
     lines = ["add table ip limits", "delete table ip limits"]
+    lines += ["add table ip translation", "delete table ip translation"]
+    if translates:
+        lines += [
+            "table ip translation {",
+            "  chain postrouting {",
+            "    type nat hook postrouting priority 100;",
+            '    oifname "s0" masquerade',
+            "  }",
+            "}",
+        ]
     if rules:
         lines += [
             "table ip limits {",

@@ -155,6 +155,13 @@ class Connections(Engine):
                 "source_addresses=all, use more pairs, or raise net.ipv4.ip_local_port_range"
             )
 
+    def open_connections(self, traffic: Traffic) -> float:
+        options = _options(traffic)
+        if options.mode == "hold":
+            return float(options.held_count)
+        linger_s = TIME_WAIT_S if options.close == "fin" else 0
+        return options.attempts_per_second * (options.timeout_s + linger_s)
+
     def pauses(self, traffic: Traffic) -> bool:
         return _options(traffic).mode != "exchange"
 

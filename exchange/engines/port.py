@@ -549,6 +549,10 @@ class Engine(ABC):
         """Yield what can limit the generator, as ``field: problem; fix``. A launch shows them."""
         yield from ()
 
+    def open_connections(self, traffic: Traffic) -> float:
+        """Return how many connections a pair can have open at the same time."""
+        return float(traffic.streams_count)
+
     def pauses(self, traffic: Traffic) -> bool:
         """Return True if seconds without payload are part of the traffic, and no outage."""
         return False

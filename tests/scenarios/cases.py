@@ -18,6 +18,7 @@ class LabTestbed:
         services: Services of the server agents in addition to iperf3.
         devices: Firewall interfaces by the name of the device with telemetry.
         profile: Profile of the lab from the start.
+        mtu: MTU of all links.
         counts_sessions: Whether the session table of the firewall is the device's telemetry.
     """
 
@@ -29,6 +30,7 @@ class LabTestbed:
     devices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     profile: str = "plain"
     counts_sessions: bool = False
+    mtu: int = 1500
 
 
 TESTBEDS: Final[Mapping[str, LabTestbed]] = {
@@ -80,6 +82,8 @@ TESTBEDS: Final[Mapping[str, LabTestbed]] = {
         services="connections=9000",
         counts_sessions=True,
     ),
+    # Jumbo frames, as on Azure and in a data centre.
+    **{f"jumbo-{mtu}": LabTestbed(pairs_count=4, mtu=mtu) for mtu in (4088, 9000)},
     # Thirty pairs far below all limits, so that their pace is their rate.
     "thirty": LabTestbed(
         pairs_count=30, nic_bits_per_second=20_000_000, firewall_bits_per_second=600_000_000
@@ -364,7 +368,7 @@ CONNECTIONS: Final = (
 )
 
 STORM: Final = Case(
-    name="storm: connections fill the table, bulk slows",
+    name="connections: a storm fills the table, bulk slows",
     scenario="storm",
     testbed="storm",
     profile="table-slow",
@@ -393,8 +397,33 @@ STORM: Final = Case(
     expected=Expected(verdict="measured", says="collapse", fall_within_s=1.0, fall_to=(0.4, 0.05)),
 )
 
+TRANSLATED: Final = (
+    Case(
+        name="connections: NAT, 64 flows",
+        scenario="native-64-flows",
+        profile="nat",
+        expected=Expected(rate_ratio_of=("native, 64 flows", 0.9, 1.1)),
+    ),
+    Case(
+        name="connections: firewall with NAT, 64 flows",
+        scenario="native-64-flows",
+        profile="firewall-nat",
+        expected=Expected(rate_ratio_of=("native, 64 flows", 0.22, 0.3)),
+    ),
+    *(
+        Case(
+            name=f"connections: MTU {mtu}, 64 flows",
+            scenario="native-64-flows",
+            testbed=f"jumbo-{mtu}",
+            expected=Expected(share=(0.95, 1.0)),
+        )
+        for mtu in (4088, 9000)
+    ),
+)
+
 CASES: Final = (
     *SENT,
+    *TRANSLATED,
     STORM,
     *CONNECTIONS,
     *UNITS,

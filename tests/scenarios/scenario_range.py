@@ -274,6 +274,7 @@ def standing(testbed: LabTestbed, prefix: str) -> Iterator[Range]:
         scale=testbed.scale,
         nic_bits_per_second=testbed.nic_bits_per_second,
         firewall_bits_per_second=testbed.firewall_bits_per_second,
+        mtu=testbed.mtu,
     )
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="broadside-")))

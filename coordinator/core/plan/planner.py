@@ -586,6 +586,7 @@ def _warnings(
     for part in spec.parts:
         if (engine := find(part.traffic.engine)) is not None:
             yield from engine.warnings(part.traffic)
+            yield from _flow_warnings(engine.open_connections(part.traffic), clients)
     if (silent := control_warning(spec, clients)) is not None:
         yield silent
     if spec.budget_usd is not None and spec.is_unattended:
@@ -648,6 +649,17 @@ def _proof_warnings(spec: RunSpec, ledger: LedgerPromise | None) -> Iterator[str
             f"size, so headers may be {formatting.ratio(OVERHEAD_MORE_RATIO)} larger than those of "
             "1500-byte packets and no device counter can agree within "
             f"{formatting.ratio(allowed)}; allow 0.08, or use iperf3"
+        )
+
+
+def _flow_warnings(open_count: float, clients: Sequence[Presence]) -> Iterator[str]:
+    """Yield a warning if a pair can exceed the documented number of flows of an Azure VM."""
+    limit = DOCUMENTED.nic_flows
+    if open_count > limit.count and any(client.vm_size for client in clients):
+        yield (
+            f"traffic.options: a pair can have {open_count:,.0f} connections open, and the NIC of "
+            f"an Azure VM carries {limit.count:,} flows at once ({limit.source}, {limit.as_of}); "
+            "use more pairs"
         )
 
 

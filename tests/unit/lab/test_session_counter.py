@@ -2,7 +2,7 @@
 
 import struct
 
-from broadside.lab import profiles
+from broadside.lab import profiles, topology
 from broadside.lab.session_counter import SessionTable
 
 NEW_FLAGS, UPDATE, DELETE = 0x600, 0x100, 0x102
@@ -57,3 +57,12 @@ def test_limits_drop_or_reset() -> None:
     assert "limit rate over 1000/second burst 100 packets counter drop" in drop
     (reset,) = profiles.held_limit(5000, "reset")
     assert reset.endswith("ct count over 5000 counter reject with tcp reset")
+
+
+def test_profile_can_translate_addresses() -> None:
+    lines = topology.limits_batch("fw", ("counter drop",), translates=True).lines
+    assert '    oifname "s0" masquerade' in lines
+    assert "    counter drop" in lines
+    # Another profile removes it.
+    plain = topology.limits_batch("fw", ()).lines
+    assert plain[-1] == "delete table ip translation"

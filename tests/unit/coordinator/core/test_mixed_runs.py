@@ -75,12 +75,12 @@ def test_problems_name_the_part(changes: dict[str, Any], message: str) -> None:
     assert any(message in problem for problem in make_spec(**changes).problems())
 
 
-def make_plan(spec: RunSpec) -> Plan:
+def make_plan(spec: RunSpec, **client: Any) -> Plan:
     """Plan for five servers with a port of each engine."""
     state = EngineState(name="connections", ports=(9000,))
     servers = [presence(Role.SERVER, index, engines=(state,)) for index in range(1, 6)]
     clients = [agent for agent in agents(5) if agent.role is Role.CLIENT]
-    able = [client.model_copy(update={"engines": (state,)}) for client in clients]
+    able = [one.model_copy(update={"engines": (state,), **client}) for one in clients]
     return plan(spec, [*servers, *able], NOW, "20261120-000000-aaaa")
 
 
@@ -159,3 +159,13 @@ def test_scenario_of_a_storm_is_mixed() -> None:
     spec = scenarios.load("storm")
     assert [part.traffic.engine for part in spec.parts] == ["iperf3", "connections"]
     assert spec.problems() == ()
+
+
+def test_launch_warns_of_the_flows_of_an_azure_nic() -> None:
+    held = {"mode": "hold", "held_count": 600_000, "source_addresses": "all"}
+    mix = [{"traffic": {"engine": "connections", "options": held}, "pairs_count": 2}]
+    assert not any("500,000 flows" in text for text in make_plan(make_spec(mix=mix)).warnings)
+    azure = make_plan(make_spec(mix=mix), vm_size="Standard_D4_v4")
+    assert any("600,000 connections open" in text for text in azure.warnings)
+    few = make_plan(make_spec(), vm_size="Standard_D4_v4")
+    assert not any("500,000 flows" in text for text in few.warnings)
