@@ -347,10 +347,12 @@ def _search(profile: str, planted: float, load: str, within: float) -> Case:
             "pairs_count": 2,
             "bursts_count": 1,
             "traffic.probe": None,
-            # A second SYN after a second would hide a dropped one.
-            "traffic.options.timeout_s": 0.9,
-            **({"traffic.options.heartbeat_s": 1} if load == "held_count" else {}),
-            **({"traffic.options.attempts_per_second": 1500} if load == "held_count" else {}),
+            **(
+                {"traffic.options.attempts_per_second": 1500, "traffic.options.heartbeat_s": 4}
+                if load == "held_count"
+                # A second SYN after a second would hide a dropped one.
+                else {"traffic.options.timeout_s": 0.9}
+            ),
         },
         question=question,
         burst_s=10,
@@ -365,6 +367,29 @@ CONNECTIONS: Final = (
         for how in ("", "-reset")
     ),
     *(_search(f"held-5000{how}", 5000, "held_count", 0.01) for how in ("", "-reset")),
+    # A device without a limit: the generators share two cores with everything else.
+    Case(
+        name="connections: the generator's own limit",
+        scenario="connections-new",
+        testbed="connections",
+        overrides={
+            "pairs_count": 2,
+            "bursts_count": 1,
+            "traffic.probe": None,
+            "traffic.options.timeout_s": 0.9,
+        },
+        question={
+            "kind": "search",
+            "min_connections_per_second": 200,
+            "max_connections_per_second": 60_000,
+            "precision_ratio": 0.3,
+            "trials_max_count": 8,
+        },
+        burst_s=10,
+        expected=Expected(
+            completeness=(0.5, 1.0), says="was not offered: the generator was the limit"
+        ),
+    ),
 )
 
 STORM: Final = Case(

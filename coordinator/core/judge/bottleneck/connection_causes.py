@@ -177,14 +177,15 @@ def _cpu_cause(side: Side) -> Cause:
 def _offered(given: BottleneckInput) -> Evidence:
     """Check that all planned attempts are connections.
 
-    Evidence: 99.9 % of the planned attempts were made and established.
+    Evidence: 99.9 % of the planned attempts were made, established and complete.
     Reads: the outcomes of the attempts.
     If absent: not this cause.
     """
     attempted = _count(given, "attempted")
-    if not attempted or _is_lossy(given):
+    complete = given.measures.get("success_ratio", 1.0)
+    if not attempted or _is_lossy(given) or complete < COMPLETE_RATIO:
         return ABSENT
-    return found(f"all {attempted:.0f} planned attempts were made and established")
+    return found(f"all {attempted:.0f} planned attempts were made and complete")
 
 
 OFFERED_CONNECTIONS: Final = Cause(

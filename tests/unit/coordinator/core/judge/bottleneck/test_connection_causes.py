@@ -83,3 +83,7 @@ def test_servers_listen_queue_is_named() -> None:
 def test_full_cpu_is_the_limit_only_if_attempts_were_lost() -> None:
     assert name_of(connections(6000, cpu=0.99)) == "client-cpu"
     assert name_of(connections(ATTEMPTS, cpu=0.99)) == "offered-load"
+
+
+def test_connections_that_ended_early_are_not_the_offered_load() -> None:
+    assert name_of(connections(ATTEMPTS, success_ratio=0.99)) == "unknown"
