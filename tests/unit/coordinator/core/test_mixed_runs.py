@@ -11,6 +11,7 @@ from broadside.coordinator.core.judge.summarise import summarise_run
 from broadside.coordinator.core.measure.mixed import measure_parts
 from broadside.coordinator.core.measure.records.evidence import PairEvidence
 from broadside.coordinator.core.plan.planner import plan
+from broadside.coordinator.core.plan.server_failover import choose_failovers
 from broadside.coordinator.core.run_spec import Plan, RunSpec, TrafficShare
 from broadside.coordinator.core.summary import RunSummary, Verdict
 from broadside.exchange.messages import EngineState, Role
@@ -169,3 +170,15 @@ def test_launch_warns_of_the_flows_of_an_azure_nic() -> None:
     assert any("600,000 connections open" in text for text in azure.warnings)
     few = make_plan(make_spec(), vm_size="Standard_D4_v4")
     assert not any("500,000 flows" in text for text in few.warnings)
+
+
+def test_lost_server_is_replaced_by_one_with_the_engine_of_its_part() -> None:
+    planned = make_plan(make_spec(pairs_count=4))
+    state = EngineState(name="connections", ports=(9000, 9001))
+    servers = [presence(Role.SERVER, index, engines=(state,)) for index in (1, 2, 3)]
+    moves = choose_failovers(planned, [], servers, 0, NOW)
+    lost = [
+        pair for pair in planned.pairs if pair.endpoint.agent_id in ("server-004", "server-005")
+    ]
+    assert [move.pair_index for move in moves] == [pair.index for pair in lost]
+    assert {move.endpoint.port for move in moves} <= {9000, 9001}
