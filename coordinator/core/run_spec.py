@@ -371,7 +371,7 @@ class Pair(Message):
     # Smallest MTU of the server and all clients, or None if one is unknown.
     nic_mtu_bytes: int | None = None
     # Part of a mixed run: 0 sends ``traffic``, and n the n-th entry of ``mix``.
-    part: int = 0
+    part_index: int = 0
 
     @property
     def name(self) -> str:
@@ -539,7 +539,7 @@ class Plan(Message):
     def parts(self) -> "tuple[Plan, ...]":
         """A plan for each kind of traffic with its pairs. They have the digest of this plan."""
         return tuple(
-            self._part(spec, [pair for pair in self.pairs if pair.part == number])
+            self._part(spec, [pair for pair in self.pairs if pair.part_index == number])
             for number, spec in enumerate(self.spec.parts)
         )
 
@@ -560,7 +560,7 @@ class Plan(Message):
                 burst_index=burst.index,
                 pair_index=pair.index,
                 endpoint=pair.endpoint,
-                traffic=traffics[pair.part],
+                traffic=traffics[pair.part_index],
                 planned_start_at=burst.planned_start_at,
                 duration_s=burst.longest_s,
                 may_end_early=self.spec.may_end_early,

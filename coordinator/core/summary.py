@@ -1273,7 +1273,7 @@ class BurstPart(Message):
 
     engine: str
     # Part of the run, from 1.
-    part: int
+    part_index: int
     summary: "BurstSummary"
     # Received payload of the part in each second from the start of its series, for the chart.
     # Empty for bursts of more than an hour.

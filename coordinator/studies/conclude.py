@@ -464,7 +464,7 @@ def _searched(
         and formatting.rate(sent) != formatting.rate(highest)
     ):
         sentence += f"; at the highest rate senders sent {formatting.rate(sent)}"
-    if is_open := answer.open_bits_per_second or answer.open_connections:
+    if is_open := answer.open_bits_per_second or answer.open_connections_count:
         rates = ", ".join(map(load.describe, is_open))
         sentence += f"; the decision is not certain at {rates}"
     return Conclusion(sentence=sentence, search_result=answer)

@@ -367,7 +367,7 @@ class Studies:
             more = {
                 "scaling": await read_scaling(self._coordinator, study, run_id, trial),
                 "offered_bits_per_second": trial.offered_bits_per_second,
-                "offered_connections": trial.offered_connections,
+                "offered_connections_count": trial.offered_connections_count,
                 "concurrent_run_ids": tuple(await self._beside(study.study_id, run_id)),
                 "cost_usd": await self._cost_usd(study, run_id),
             }
@@ -427,7 +427,7 @@ class Studies:
                 index=trial.index,
                 problem=str(error),
                 offered_bits_per_second=trial.offered_bits_per_second,
-                offered_connections=trial.offered_connections,
+                offered_connections_count=trial.offered_connections_count,
             )
             await self._record(study, problem)
             return

@@ -317,7 +317,7 @@ def search_answer(
     lowest = [trial for trial in failed if trial.offered == failing]
     reasons = {trial.reason for trial in lowest}
     is_bits = question.load is SearchLoad.BITS
-    unit = "bits_per_second" if is_bits else "connections"
+    unit = "bits_per_second" if is_bits else "connections_count"
     loads = {
         f"highest_{unit}": None if best is None else best.offered,
         f"lowest_failing_{unit}": failing,

@@ -412,13 +412,13 @@ class Trial(Message):
     # Search: payload at real scale.
     offered_bits_per_second: float | None = None
     # Search over connections: new ones per second, or held ones, at real scale.
-    offered_connections: float | None = None
+    offered_connections_count: float | None = None
 
     @property
     def offered(self) -> float | None:
         """Offered load, or None if the trial is not part of a search."""
         bits = self.offered_bits_per_second
-        return self.offered_connections if bits is None else bits
+        return self.offered_connections_count if bits is None else bits
 
     def resolve(self, study_id: str, study: StudySpec) -> RunSpec:
         """Return the specification for this trial.
@@ -455,7 +455,7 @@ class TrialResult(Message):
     # Search: payload at real scale.
     offered_bits_per_second: float | None = None
     # Search over connections: new ones per second, or held ones, at real scale.
-    offered_connections: float | None = None
+    offered_connections_count: float | None = None
     # Connections that were established, and the most that were held.
     connections_per_second: float | None = None
     connections_held_count: float | None = None
@@ -510,7 +510,7 @@ class TrialResult(Message):
     def offered(self) -> float | None:
         """Offered load, or None if the trial is not part of a search."""
         bits = self.offered_bits_per_second
-        return self.offered_connections if bits is None else bits
+        return self.offered_connections_count if bits is None else bits
 
     def received_at(self, layer: Layer) -> tuple[float | None, Layer]:
         """Return the received rate at a layer, or the payload of a result of an older version."""
@@ -556,8 +556,8 @@ class SearchResult(Message):
     # None if the highest requested rate met them.
     lowest_failing_bits_per_second: float | None = None
     # The same for connections: new ones per second, or held ones.
-    highest_connections: float | None = None
-    lowest_failing_connections: float | None = None
+    highest_connections_count: float | None = None
+    lowest_failing_connections_count: float | None = None
     lowest_failing_why: Why | None = None
     # Difference of both rates / the higher one.
     width_ratio: float | None
@@ -567,7 +567,7 @@ class SearchResult(Message):
     highest_sent_bits_per_second: float | None = None
     # Sequential study: rates where the loss was not certain after the last trial.
     open_bits_per_second: tuple[float, ...] = ()
-    open_connections: tuple[float, ...] = ()
+    open_connections_count: tuple[float, ...] = ()
     # What limited the trial at the lowest failing load.
     lowest_failing_bottleneck: BottleneckName | None = None
 
@@ -575,13 +575,13 @@ class SearchResult(Message):
     def highest(self) -> float | None:
         """Highest load that met the goals."""
         bits = self.highest_bits_per_second
-        return self.highest_connections if bits is None else bits
+        return self.highest_connections_count if bits is None else bits
 
     @property
     def lowest_failing(self) -> float | None:
         """Lowest load that did not meet the goals."""
         bits = self.lowest_failing_bits_per_second
-        return self.lowest_failing_connections if bits is None else bits
+        return self.lowest_failing_connections_count if bits is None else bits
 
 
 CloseUp = ScaleOut | DrillResult

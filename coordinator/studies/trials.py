@@ -185,7 +185,7 @@ def _offered_connections(load: SearchLoad, spec: RunSpec, index: int, offer: flo
         # The goals of the search replace the thresholds of the run.
         overrides={**options, **dict.fromkeys(_REPLACED)},
         says={f"offered_{load}": f"{offer:.0f}"},
-        offered_connections=offer,
+        offered_connections_count=offer,
     )
 
 

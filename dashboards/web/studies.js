@@ -32,7 +32,7 @@ const connections = ({ max_held_count: held }, count) =>
   `${Math.round(count).toLocaleString("en")} ${known(held) ? "held connections" : "connections/s"}`;
 
 // Text for the settings of a trial. The order of the trials is given by the question.
-function what(question, { index, offered_bits_per_second: offered, offered_connections: count }) {
+function what(question, { index, offered_bits_per_second: offered, offered_connections_count: count }) {
   const { kind, axes, a, b, modes } = question;
   if (kind === "search" && known(count)) return `offered ${connections(question, count)}`;
   if (kind === "search") return known(offered) ? `offered ${rate(offered)}` : "offered unknown";

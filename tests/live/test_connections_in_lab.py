@@ -51,7 +51,7 @@ def test_search_finds_the_planted_limit_and_names_the_device(tmp_path: Path) -> 
             runs = [result["run_id"] for result in study["results"]]
             summaries = [call(url, "GET", f"/v1/runs/{run_id}/summary") for run_id in runs]
     found = study["conclusion"]["search_result"]
-    assert found["highest_connections"] == pytest.approx(LIMIT, rel=0.1)
+    assert found["highest_connections_count"] == pytest.approx(LIMIT, rel=0.1)
     assert found["lowest_failing_bottleneck"] == "firewall", study["conclusion"]
     for summary in summaries:
         (burst,) = summary["bursts"]

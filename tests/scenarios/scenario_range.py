@@ -137,7 +137,7 @@ TUNNELS_LEAD_S: Final = 5
 # Above this ratio the machine's CPU or one core may be the limit.
 BUSY_RATIO: Final = 0.9
 VERDICT_WITHIN_S: Final = 60.0
-STUDY_WITHIN_S: Final = 300.0
+STUDY_WITHIN_S: Final = 900.0
 
 
 class Range:

@@ -294,7 +294,7 @@ def _judge_parts(
     judged: list[BurstPart] = []
     findings = list(burst.findings)
     for part in burst.parts:
-        plan = plans[part.part]
+        plan = plans[part.part_index]
         measured = replace(evidence.measured[number], summary=part.summary)
         own = replace(evidence, plan=plan, measured=[measured], ledger=None, between=None)
         summary = _judge_burst(own, 0, None)

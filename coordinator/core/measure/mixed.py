@@ -48,7 +48,7 @@ def measure_parts(plan: Plan, evidence: BurstEvidence, now: datetime) -> BurstMe
     parts = [
         BurstPart(
             engine=one.traffic.engine,
-            part=number,
+            part_index=number,
             summary=result.summary,
             start_at=instant(result.series.start_s),
             received_bits_per_second=_rates(result.series),

@@ -245,7 +245,8 @@ def _pairs(servers: Sequence[Presence], clients: Sequence[Presence], spec: RunSp
         new = _pairs_of_part(rotated, clients, part, taken)
         first = len(found)
         found += [
-            pair.model_copy(update={"index": first + pair.index, "part": number}) for pair in new
+            pair.model_copy(update={"index": first + pair.index, "part_index": number})
+            for pair in new
         ]
     return found
 

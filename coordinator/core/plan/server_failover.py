@@ -111,7 +111,7 @@ def choose_failovers(
     found: list[Failover] = []
     for number, spec in enumerate(plan.spec.parts):
         traffic = spec.traffic
-        own = [pair for pair in pairs if pair.part == number]
+        own = [pair for pair in pairs if pair.part_index == number]
         lost = [pair for pair in own if pair.endpoint.agent_id not in there]
         spares = _spares(servers, traffic, len(own[0].endpoint.ports), taken) if lost else []
         new = [

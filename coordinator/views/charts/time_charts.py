@@ -96,7 +96,7 @@ def parts(view: BurstView) -> Figure:
         offset_s = 0.0 if part.start_at is None else part.start_at.timestamp()
         x = np.asarray(offset_s - data.planned_start_s + np.arange(len(rates)) + 0.5, np.float64)
         x /= time.size
-        lines.append((f"{part.engine} ({part.part})", x, rates))
+        lines.append((f"{part.engine} ({part.part_index})", x, rates))
     colours = (Colour.FLEET, Colour.OTHER, Colour.SENT, Colour.TARGET, Colour.WARN)
     drawn = []
     for number, (name, x, rates) in enumerate(lines):

@@ -94,7 +94,7 @@ def test_jobs_carry_the_traffic_of_their_pair() -> None:
     assert [job.endpoint.port for job in jobs] == [5201, 5201, 5201, 9000, 9000]
     # Each host has pairs of one part.
     assert len({job.endpoint.agent_id for job in jobs}) == 5
-    assert [pair.part for pair in planned.pairs] == [0, 0, 0, 1, 1]
+    assert [pair.part_index for pair in planned.pairs] == [0, 0, 0, 1, 1]
     assert Plan.read(planned.document).document == planned.document
 
 
@@ -112,7 +112,7 @@ def summarise(made: Fleet) -> RunSummary:
     share = TrafficShare(traffic=spec.traffic, pairs_count=2)
     spec = spec.model_copy(update={"mix": (share,)})
     pairs = tuple(
-        pair.model_copy(update={"part": int(pair.index >= len(made.plan.pairs) - 2)})
+        pair.model_copy(update={"part_index": int(pair.index >= len(made.plan.pairs) - 2)})
         for pair in made.plan.pairs
     )
     mixed = made.plan.model_copy(update={"spec": spec, "pairs": pairs})
@@ -128,7 +128,7 @@ def test_parts_are_measured_apart_with_one_verdict() -> None:
     (burst,) = summary.bursts
     (part,) = burst.parts
     assert (burst.pairs_planned, part.summary.pairs_planned) == (4, 2)
-    assert (part.engine, part.part) == ("iperf3", 1)
+    assert (part.engine, part.part_index) == ("iperf3", 1)
     assert [pair.pair_index for pair in part.summary.pairs] == [4, 5]
     rate, other = burst.fleet_received_bits_per_second, part.summary.fleet_received_bits_per_second
     assert rate is not None and other is not None

@@ -29,14 +29,14 @@ def run_search(question: Search, cap: float, generator: float = 1e9) -> list[Tri
     study = StudySpec(name="s", question=question, spec=make_spec())
     results: list[TrialResult] = []
     while (trial := next_trial(study, results)) is not None:
-        offered = trial.offered_connections
+        offered = trial.offered_connections_count
         assert offered is not None and trial.offered_bits_per_second is None
         made = min(offered, generator)
         limit = BottleneckName.OFFERED_LOAD if made <= cap else BottleneckName.FIREWALL
         results.append(
             TrialResult(
                 index=trial.index,
-                offered_connections=offered,
+                offered_connections_count=offered,
                 connections_per_second=min(made, cap),
                 connections_attempted_ratio=made / offered,
                 success_ratio=min(1.0, cap / made),
@@ -66,7 +66,7 @@ def test_brackets_the_limit_of_the_device(cap: float) -> None:
 def test_names_the_generator_at_its_own_limit() -> None:
     results = run_search(NEW, cap=1e9, generator=1500)
     answer = answer_of(NEW, results)
-    assert answer.highest_connections == pytest.approx(1500, rel=0.04)
+    assert answer.highest_connections_count == pytest.approx(1500, rel=0.04)
     assert answer.lowest_failing_why is Why.GENERATOR
     sentence = conclude(StudySpec(name="s", question=NEW, spec=make_spec()), results).sentence
     assert "connections/s was not offered: the generator was the limit" in sentence
