@@ -241,7 +241,11 @@ def search(study: Study) -> Figure:
     unit = rate_unit(offers) if is_bits else _LOAD_UNITS[question.load]
     ends = [0.0, max(offers)]
     x = numbers(ends, unit.size)
-    drawn = [line_series("offered", x, ends, Colour.TARGET, unit, dash="dash")]
+    drawn = [
+        line_series(
+            "offered rate" if is_bits else "offered", x, ends, Colour.TARGET, unit, dash="dash"
+        )
+    ]
     for is_met, name, colour, symbol in (
         (True, "thresholds met", Colour.FLEET, "circle"),
         (False, "thresholds not met", Colour.MISSING, "cross"),
@@ -253,7 +257,7 @@ def search(study: Study) -> Figure:
             drawn.append(point_series(name, x, y, colour, unit, size=9, symbol=symbol))
     payload, received = (", payload", "received") if is_bits else ("", "established")
     return Figure(
-        title=f"{'Received rate' if is_bits else 'Connections'} over offered load",
+        title="Received rate over offered rate" if is_bits else "Connections over offered load",
         x=ChartAxis(title=f"{unit.name}{payload} offered at real scale"),
         y=ChartAxis(title=f"{unit.name}{payload} {received} at real scale"),
         series=drawn,
