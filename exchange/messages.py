@@ -44,6 +44,8 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from broadside.exchange.canary_catalogue import with_named_signatures
+
 
 def _utc(at: datetime) -> datetime:
     try:
@@ -532,6 +534,77 @@ class Vxlan(Message):
     port: Port = 4789
 
 
+# Printable ASCII without line breaks, so that a value cannot add lines to a request.
+_PRINTABLE: Final = r"^[ -~]*$"
+
+# Signatures in one run.
+SIGNATURES_MAX_COUNT: Final = 8
+
+
+class CanaryRequest(Message):
+    """HTTP request of a canary. All of its parts are harmless."""
+
+    path: Annotated[str, StringConstraints(pattern=r"^/[!-~]{0,199}$")] = "/"
+    user_agent: Annotated[str, StringConstraints(pattern=_PRINTABLE, max_length=200)] = "Broadside"
+    # None uses the address and port of the server.
+    host: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9.:-]{1,200}$")] | None = None
+    # With a body, the method is POST.
+    body: Annotated[str, StringConstraints(pattern=_PRINTABLE, max_length=1000)] = ""
+    # True to use ``Canary.forbidden_port`` in place of ``Canary.port``.
+    to_forbidden_port: StrictBool = False
+
+
+class CanarySignature(Message):
+    """Request that the policy must block, and its allowed twin of the same form."""
+
+    name: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$")]
+    # Rule that blocks the request, with its id.
+    rule: Annotated[Short, StringConstraints(min_length=1)]
+    forbidden: CanaryRequest
+    allowed: CanaryRequest = CanaryRequest()
+
+    @model_validator(mode="after")
+    def _twin_differs(self) -> "CanarySignature":
+        if self.forbidden == self.allowed:
+            raise ValueError(f"signature {self.name}: forbidden and allowed are the same request")
+        return self
+
+
+class Canary(Message):
+    """Settings for canaries: harmless requests that show if the device still inspects.
+
+    Each pair sends a forbidden request and its allowed twin at the same time, at a low rate,
+    before, during and after the burst.
+    """
+
+    # Name of the person who agreed to send forbidden requests through this device.
+    consent: Annotated[Text, StringConstraints(pattern=r"\S", max_length=200)]
+    # Names from the catalogue, or own signatures.
+    signatures: Annotated[
+        tuple[CanarySignature, ...],
+        Field(min_length=1, max_length=SIGNATURES_MAX_COUNT),
+        BeforeValidator(
+            with_named_signatures, json_schema_input_type=tuple[CanarySignature | str, ...]
+        ),
+    ] = Field(("port",), validate_default=True)
+    port: Port = 5198
+    # Port that the policy must block.
+    forbidden_port: Port = 5199
+    # Time between two requests of a pair. The signatures take turns.
+    every_s: Annotated[float, Field(ge=0.2, le=60)] = 1.0
+    # Time before the planned start, to compare with the idle device.
+    before_s: Annotated[float, Field(ge=0, le=60)] = 4.0
+    after_s: Annotated[float, Field(ge=0, le=60)] = 4.0
+    # Time over which the server sends its answer, to see a late block.
+    hold_s: Annotated[float, Field(ge=0, le=5)] = 0.5
+
+    @model_validator(mode="after")
+    def _ports_differ(self) -> "Canary":
+        if self.port == self.forbidden_port:
+            raise ValueError(f"canary: port and forbidden_port are both {self.port}; use two ports")
+        return self
+
+
 # Keywords for fields of Traffic. You can use a keyword to set a value with all its defaults.
 TRAFFIC_WORDS: Final[Mapping[str, Mapping[str, Message | None]]] = {
     "probe": {"udp": Probe(), "off": None},
@@ -608,6 +681,8 @@ class Traffic(Message):
             _parse_keyword, json_schema_input_type=Vxlan | Literal["vxlan", "none"] | None
         ),
     ] = None
+    # Supported by every engine.
+    canary: Canary | None = Field(None, exclude_if=is_none)
     # Engine-specific options, validated by the engine's Options class, see docs/engines.md.
     options: Annotated[
         Mapping[OptionName, bool | Integer | float | Text], Field(max_length=32)
@@ -1337,6 +1412,8 @@ class Presence(AgentMessage):
     engines: Annotated[tuple[EngineState, ...], Field(max_length=16)] = ()
     # UDP port that answers probes (server role).
     echo_port: Port | None = None
+    # TCP ports that answer canaries (server role).
+    canary_ports: Annotated[Ports, Field(exclude_if=is_empty)] = ()
     # True if the agent may create VXLAN devices and a test succeeded.
     tunnels: bool = False
     passport: HostInfo | None = None

@@ -154,7 +154,10 @@ class RunSpec(Message):
         probe = self.traffic.probe
         # Wait for the last answer.
         probe_s = 0.0 if probe is None else probe.after_s + 1
-        needed_s += max(self._tail_s, probe_s)
+        canary = self.traffic.canary
+        # Wait for the last answers, and for what the server has received.
+        canary_s = 0.0 if canary is None else canary.after_s + canary.hold_s + 3
+        needed_s += max(self._tail_s, probe_s, canary_s)
         if self.traffic.encapsulation is not None:
             needed_s += TUNNEL_GAP_S
         return math.ceil(needed_s)

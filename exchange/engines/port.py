@@ -172,7 +172,7 @@ class Reading:
 # A file is cut to this number of characters in the record.
 FILE_TEXT_MAX: Final = 4000
 # Fields of ``Traffic`` that every engine supports.
-EVERY_ENGINE: Final = frozenset({"engine", "options", "probe", "encapsulation"})
+EVERY_ENGINE: Final = frozenset({"engine", "options", "probe", "encapsulation", "canary"})
 
 
 class EngineProblem(Exception):

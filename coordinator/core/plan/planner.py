@@ -126,6 +126,7 @@ def plan(
         *_client_shortage(spec, clients, reserved, unwell),
         *_engine_problems(spec, servers=servers, clients=clients),
         *_probe_problems(spec, servers),
+        *_canary_problems(spec, servers),
         *_tunnel_problems(spec, [*clients, *servers]),
         *_witness_problems(spec, witnesses),
         *_guard_problems(spec, witnesses),
@@ -384,6 +385,25 @@ def _probe_problems(spec: RunSpec, servers: Sequence[Presence]) -> Iterator[Prob
             [server.agent_id for server in servers if server.echo_port is None],
             f"of {len(servers)} server agents do not answer probes",
             "set BROADSIDE_AGENT_ECHO_PORT on them to a free UDP port, or remove it",
+        )
+
+
+def answers_canary(server: Presence, traffic: Traffic) -> bool:
+    """Return True if a server listens on the ports of the canary, or if there is none."""
+    canary = traffic.canary
+    return canary is None or {canary.port, canary.forbidden_port} <= {*server.canary_ports}
+
+
+def _canary_problems(spec: RunSpec, servers: Sequence[Presence]) -> Iterator[Problem]:
+    """Yield a problem if servers do not answer canaries. Any server can be used for a pair."""
+    if (canary := spec.traffic.canary) is not None:
+        yield from _lacking(
+            "traffic.canary",
+            [server.agent_id for server in servers if not answers_canary(server, spec.traffic)],
+            f"of {len(servers)} server agents do not answer canaries on ports {canary.port} and "
+            f"{canary.forbidden_port}",
+            f"set BROADSIDE_AGENT_CANARY_PORTS={canary.port},{canary.forbidden_port} on them, "
+            "or remove it",
         )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from broadside.coordinator.core.plan.planner import endpoint_of, live, port_groups
+from broadside.coordinator.core.plan.planner import answers_canary, endpoint_of, live, port_groups
 from broadside.coordinator.core.plan.reserved import NOTHING, Reserved, first_announcements
 from broadside.coordinator.core.run_spec import Pair, Plan
 from broadside.exchange.messages import Endpoint, Message, Presence, Role, UtcDatetime
@@ -114,6 +114,7 @@ def choose_failovers(
         (server, ports)
         for server in servers
         if traffic.probe is None or server.echo_port is not None
+        if answers_canary(server, traffic)
         if traffic.encapsulation is None or server.tunnels
         for ports in port_groups(server, traffic.engine, len(pairs[0].endpoint.ports))
         if not any((server.agent_id, port) in taken for port in ports)

@@ -22,6 +22,7 @@ from broadside.exchange.records.row_rules import (
 )
 from broadside.exchange.rows import parse_row
 from broadside.exchange.second_rows import Probes
+from tests.unit.exchange.test_canary_rows import canary_rounds
 from tests.written_rows import (
     AT,
     OUTPUTS,
@@ -129,6 +130,8 @@ async def _write(name: str, bursts: BurstRecords, fleet: FleetRecords) -> None:
             await bursts.save_seconds(job(0), tracks[Side.CLIENT], [])
         case "save_probes":
             await bursts.save_probes(job(0), probes)
+        case "save_canary":
+            await bursts.save_canary(job(0), canary_rounds(1))
         case "save_test":
             await bursts.save_test(server_test(0), tracks[Side.SERVER], [])
         case "beat":
