@@ -345,6 +345,19 @@ ALL_METRICS: Final = (
         MAX,
         optional=True,
     ),
+    *(
+        MetricDefinition(name, label, f"canary.during.{read}", MAX, optional=True)
+        for name, label, read in (
+            ("leak_ratio", "forbidden canaries that leaked, worst burst", "leak_ratio"),
+            ("leak_high_ratio", "the same, upper end of its 95 % interval", "leak_high_ratio"),
+            (
+                "allowed_blocked_ratio",
+                "allowed canaries that were blocked, worst burst",
+                "allowed_blocked_ratio",
+            ),
+            ("block_p50_s", "time until a block was visible, p50, worst burst", "decision_p50_s"),
+        )
+    ),
     _of_device(
         "device_cpu_mean_ratio",
         "CPU of the device, mean",

@@ -18,7 +18,13 @@ from broadside.coordinator.core.guards import (
     Guard,
 )
 from broadside.coordinator.core.plan_seal import document_digest, with_seal
-from broadside.coordinator.core.thresholds import ALL_THRESHOLDS, PROBES, WITNESSES, Objective
+from broadside.coordinator.core.thresholds import (
+    ALL_THRESHOLDS,
+    CANARIES,
+    PROBES,
+    WITNESSES,
+    Objective,
+)
 from broadside.exchange.engines import filled_in, find, measures, scaled
 from broadside.exchange.engines import problems as engine_problems
 from broadside.exchange.messages import (
@@ -122,7 +128,9 @@ class RunSpec(Message):
         )
 
     def _unmeasured_goals(self) -> Iterator[str]:
-        measured = measures(self.traffic) | ({PROBES} if self.traffic.probe is not None else set())
+        measured = set(measures(self.traffic))
+        measured |= {PROBES} if self.traffic.probe is not None else set()
+        measured |= {CANARIES} if self.traffic.canary is not None else set()
         there = (
             ", ".join(
                 threshold.bound for threshold in ALL_THRESHOLDS if threshold.requires in measured
@@ -139,6 +147,11 @@ class RunSpec(Message):
                 yield (
                     f"objective.{threshold.bound}: it is not measured without probes; "
                     "set traffic.probe=udp"
+                )
+            elif threshold.requires == CANARIES:
+                yield (
+                    f"objective.{threshold.bound}: it is not measured without canaries; set "
+                    "traffic.canary.consent to the name of the person who agreed to them"
                 )
             else:
                 yield (

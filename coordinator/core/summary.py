@@ -1236,6 +1236,75 @@ def describe_change(change: UnitChange) -> str:
     return text
 
 
+class CanaryPhase(Message):
+    """Canaries in one phase of a burst. The intervals are exact and have 95 % (Clopper-Pearson)."""
+
+    # Forbidden requests whose allowed twin arrived, and those that arrived themselves.
+    tested_count: int
+    leaked_count: int
+    # Leaked / tested. None if none was tested.
+    leak_ratio: float | None = None
+    leak_low_ratio: float | None = None
+    leak_high_ratio: float | None = None
+    # Leaked ones whose connection the device ended afterwards.
+    late_count: int = 0
+    # Blocked ones of which the client saw nothing.
+    silent_count: int = 0
+    # Forbidden requests for which the server could not be asked.
+    unknown_count: int = 0
+    # Allowed requests with a known result, and those that did not arrive.
+    allowed_count: int = 0
+    allowed_blocked_count: int = 0
+    allowed_blocked_ratio: float | None = None
+    # Time from the request to the reset, the refusal, the device's own answer or the cut.
+    decision_p50_s: float | None = None
+    decision_max_s: float | None = None
+
+
+class SignatureSummary(Message):
+    """Canaries of one signature during a burst."""
+
+    name: str
+    rule: str
+    during: CanaryPhase
+
+
+class CanaryStep(Message):
+    """Canaries in a part of a burst, with rate and CPU at that time."""
+
+    at: UtcDatetime
+    tested_count: int
+    leaked_count: int
+    allowed_blocked_count: int
+    # Payload of the fleet. None if not every second is known.
+    received_bits_per_second: float | None = None
+    # Mean of all devices with this telemetry.
+    device_cpu_ratio: float | None = None
+
+
+class CanarySummary(Message):
+    """Results of the canaries: whether the device still blocked what its policy forbids."""
+
+    # Person who agreed.
+    consent: str
+    # Pairs with a tested request during the burst.
+    pairs_count: int
+    before: CanaryPhase
+    during: CanaryPhase
+    after: CanaryPhase
+    signatures: tuple[SignatureSummary, ...] = ()
+    # First leak during the burst.
+    first_leak_at: UtcDatetime | None = None
+    # Length of a step.
+    every_s: float
+    steps: tuple[CanaryStep, ...] = ()
+
+    def step_of(self, at: datetime) -> CanaryStep | None:
+        """Return the step that contains a time, or None."""
+        started = [step for step in self.steps if step.at <= at]
+        return started[-1] if started else None
+
+
 class BurstSummary(Message):
     """Result of one burst. Rates are received payload as measured, unless noted otherwise."""
 
@@ -1337,6 +1406,8 @@ class BurstSummary(Message):
     early_end: EarlyEnd | None = None
     # Units of the device. None if the records do not have the addresses that servers received.
     units: Units | None = None
+    # None if the run has no canaries.
+    canary: CanarySummary | None = None
     # See RunSummary.pairs_omitted.
     pairs: tuple[PairSummary, ...] = ()
 

@@ -50,6 +50,8 @@ class Objective(Message):
     # For the probes of all pairs.
     probe_p99_max_s: Annotated[float, Field(gt=0)] | None = None
     probe_loss_max_ratio: Annotated[float, Field(ge=0, le=1)] | None = None
+    # Ratio to the forbidden canaries whose allowed twin arrived. None allows no leak.
+    leak_max_ratio: Annotated[float, Field(gt=0, le=1)] | None = None
     # For each device.
     device_cpu_p95_max_ratio: Annotated[float, Field(gt=0, le=1)] | None = None
     device_memory_max_ratio: Annotated[float, Field(gt=0, le=1)] | None = None
@@ -76,11 +78,14 @@ class MetricSource(StrEnum):
     ENGINE = "engine"
     # Probes of all pairs under load.
     PROBE = "probe"
+    # Canaries of all pairs during the burst.
+    CANARY = "canary"
     # Telemetry of each device.
     DEVICE = "device"
 
 
 PROBES: Final = "probes"
+CANARIES: Final = "canaries"
 WITNESSES: Final = "witnesses"
 _QUEUE: Final = (
     "Reduce the load, or find the queue: compare the RTT of the pairs under load and without load "
@@ -90,6 +95,10 @@ _ERRORS: Final = "Reduce the load, or read the errors by kind in the engine metr
 _CONNECTIONS: Final = (
     "Reduce the rate, or read the outcomes of the attempts: a device at its limit drops them "
     "(timed out) or rejects them (refused, reset)"
+)
+LEAK_STEP: Final = (
+    "Read when canaries leaked (`canary` of the burst, or the report) and compare with rate and "
+    "CPU; disable a bypass under overload (fail-open) on the device, or reduce the load"
 )
 _DEVICE: Final = "Reduce the load, or use a larger device (cores, units, size)"
 
@@ -240,6 +249,15 @@ ALL_THRESHOLDS: Final = (
         MetricSource.PROBE,
         "loss_ratio",
         PROBES,
+    ),
+    Threshold(
+        "leak_max_ratio",
+        "leak",
+        "share of forbidden canaries that leaked",
+        MetricSource.CANARY,
+        "leak_ratio",
+        CANARIES,
+        next_step=LEAK_STEP,
     ),
     Threshold(
         "device_cpu_p95_max_ratio",

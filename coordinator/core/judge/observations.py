@@ -11,6 +11,7 @@ from broadside.coordinator.core.judge.reconciliation.lag import CLOCK_PPM_MAX, i
 from broadside.coordinator.core.plain_fields import UNKNOWN_TEXTS, plain_fields
 from broadside.coordinator.core.summary import (
     BurstSummary,
+    CanarySummary,
     DeviceSummary,
     Finding,
     FindingValue,
@@ -55,6 +56,7 @@ def observations(burst: BurstSummary) -> Iterator[Finding]:
     yield from _host_findings(burst)
     yield from _silent_stream_findings(burst.silent_streams)
     yield from _unit_findings(burst)
+    yield from _canary_findings(burst.canary)
     yield from residual_findings(burst.reconciliation)
     yield from _latency_findings(burst.latency)
     yield from _generator_findings(burst)
@@ -246,6 +248,43 @@ def _unit_findings(burst: BurstSummary) -> Iterator[Finding]:
             56,
             f"Units joined or left: {listed}{f'; and {more} more' if more > 0 else ''}.",
             "Read the scaling and maintenance events of the device at these seconds",
+        )
+
+
+def _canary_findings(canary: CanarySummary | None) -> Iterator[Finding]:
+    """Yield findings about blocked harmless requests, and about blocks that came too late."""
+    if canary is None:
+        return
+    during, before = canary.during, canary.before
+    if during.allowed_blocked_count:
+        idle = (
+            f" Before the burst: {before.allowed_blocked_count} of {before.allowed_count}."
+            if before.allowed_count
+            else ""
+        )
+        yield warning(
+            "canary-harmless-blocked",
+            58,
+            f"{during.allowed_blocked_count} of {during.allowed_count} allowed canaries "
+            f"({formatting.ratio(during.allowed_blocked_ratio)}) did not arrive during the burst."
+            f"{idle} The device may drop harmless flows under load.",
+            "Compare with the drops of the device, and with the loss of the traffic itself",
+            FindingValue.share(during.allowed_blocked_ratio or 0.0, "high"),
+        )
+    if during.late_count:
+        delay = (
+            ""
+            if during.decision_p50_s is None
+            else f" Median time until the block was visible: "
+            f"{formatting.time(during.decision_p50_s)}."
+        )
+        yield warning(
+            "canary-late",
+            57,
+            f"{during.late_count} of {during.leaked_count} leaked canaries were blocked after "
+            f"their request had arrived at the server.{delay}",
+            "Check whether the device passes data before it has inspected it",
+            FindingValue.count(during.late_count),
         )
 
 

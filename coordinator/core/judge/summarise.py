@@ -37,6 +37,7 @@ from broadside.coordinator.core.judge.observations import (
 )
 from broadside.coordinator.core.judge.reconciliation.device_prediction import Neighbour
 from broadside.coordinator.core.judge.reconciliation.reconcile import reconcile_run
+from broadside.coordinator.core.measure.canary import with_device_cpu
 from broadside.coordinator.core.measure.completeness import combine
 from broadside.coordinator.core.measure.device.device_metrics import (
     device_figures,
@@ -213,7 +214,8 @@ def _judge_burst(evidence: _Evidence, number: int, counter: Reconciliation | Non
     burst = evidence.measured[number].summary
     if evidence.telemetry is not None:
         total, devices = device_figures(evidence.telemetry, burst)
-        burst = burst.model_copy(update={"device": total, "devices": devices})
+        canary = burst.canary and with_device_cpu(burst.canary, evidence.telemetry)
+        burst = burst.model_copy(update={"device": total, "devices": devices, "canary": canary})
     bottleneck = find_bottleneck(bottleneck_input(plan, burst, counter, evidence.ledger))
     burst = burst.model_copy(
         update={

@@ -18,6 +18,7 @@ from broadside.coordinator.core.documented_limits import DOCUMENTED
 from broadside.coordinator.core.long_run_checks import silent_controls_count
 from broadside.coordinator.core.measure.acknowledgements import Acknowledgements
 from broadside.coordinator.core.measure.aggregate import Aggregate, aggregate
+from broadside.coordinator.core.measure.canary import find_canary
 from broadside.coordinator.core.measure.completeness import PairGrade, clock_fields, combine, grade
 from broadside.coordinator.core.measure.consistency_checks import ConsistencyChecker
 from broadside.coordinator.core.measure.disruptions import find_disruptions
@@ -129,6 +130,12 @@ def measure_burst(spec: RunSpec, evidence: BurstEvidence, now: datetime) -> Burs
         latency=latency,
         early_end=_early_end(evidence, rates),
         units=_units(spec, aligned, rates),
+        canary=find_canary(
+            spec.traffic.canary,
+            evidence.burst,
+            {pair.pair_index: pair.canary for pair in aligned.pairs if pair.canary is not None},
+            rates.series,
+        ),
         pairs=tuple(
             pair.model_copy(
                 update={
