@@ -47,6 +47,25 @@ KNOWN_ONLY: Final = (
 )
 
 
+# Canaries of the signatures `url` and `port`, as the first 16 bytes of TCP payload (with
+# timestamps) and as a port.
+_FORBIDDEN_URL: Final = f"tcp dport 5198 @th,256,128 0x{b'GET /broadside-f'.hex()}"
+_BLOCKED: Final = (f"{_FORBIDDEN_URL} counter drop", "tcp dport 5199 counter drop")
+_CANARY_SYN: Final = "tcp dport 5198-5199 tcp flags & (syn | ack) == syn"
+
+
+def leak_rules(ratio: float) -> tuple[str, ...]:
+    """Return rules that block canaries, except for a share of their connections.
+
+    Args:
+        ratio: Share that passes, with a resolution of 1/1000.
+    """
+    if not ratio:
+        return _BLOCKED
+    chance = f"{_CANARY_SYN} numgen random mod 1000 < {round(ratio * 1000)}"
+    return (f"{chance} ct mark set 1", "tcp dport 5198-5199 ct mark 1 accept", *_BLOCKED)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
     """State of the lab. Ratios are relative to the lab's rates.
@@ -195,6 +214,34 @@ PROFILES: Final[Mapping[str, Profile]] = {
     "connection-rate-limit": Profile(
         description="a device that opens 10 sessions a second, and drops what is asked beyond",
         rules=(f"{NEW_SESSION} limit rate over 10/second burst 10 packets counter drop",),
+    ),
+    **{
+        f"inspects-leak-{share}": Profile(
+            description=f"a device that blocks canaries, but lets {share} % of them pass",
+            rules=leak_rules(share / 100),
+        )
+        for share in (0, 1, 10, 80)
+    },
+    "inspects-fail-open": Profile(
+        description="a device that blocks canaries, and passes packets above 2,000 a second unseen",
+        rules=("limit rate over 2000/second burst 200 packets counter accept", *_BLOCKED),
+    ),
+    "inspects-drops-harmless": Profile(
+        description="a device that blocks canaries, and 20 % of their harmless twins",
+        rules=(
+            f"{_CANARY_SYN} numgen random mod 1000 < 200 ct mark set 2",
+            "tcp dport 5198-5199 ct mark 2 drop",
+            *_BLOCKED,
+        ),
+    ),
+    "inspects-late": Profile(
+        description="a device that cuts a forbidden flow, but only after the first answer to it",
+        rules=(
+            f"{_FORBIDDEN_URL} ct mark set 3",
+            f"tcp sport 5198 ct mark 3 @th,256,64 0x{b'HTTP/1.1'.hex()} accept",
+            "tcp sport 5198 ct mark 3 ip length > 52 counter drop",
+            "tcp dport 5199 counter drop",
+        ),
     ),
     "cpu-bound": Profile(
         description="a device whose CPU forwards 4,000 packets a second, however large they are",

@@ -294,9 +294,65 @@ UNITS: Final = (
     ),
 )
 
+# Enough canaries in a burst of 20 s for an interval of some percent.
+_CANARY: Final[Mapping[str, Any]] = {
+    "pairs_count": 4,
+    "bursts_count": 1,
+    "lead_s": 12,
+    "objective.start_spread_max_s": 0.3,
+    "traffic.streams_count": 4,
+    "traffic.canary": {"consent": "Lab", "signatures": ["url", "port"], "every_s": 0.25},
+}
+# Below the packet rate above which the device does not inspect.
+_CANARY_IDLE: Final[Mapping[str, Any]] = {
+    **_CANARY,
+    "traffic.stream_bits_per_second": 50_000_000,
+}
+
+
+def _canary(name: str, profile: str, leak: tuple[float, float], **changes: Any) -> Case:
+    """Return a case for a device that inspects, with the expected share of leaks."""
+    leaks = leak != (0, 0)
+    return Case(
+        name=f"canary: {name}",
+        scenario="native-64-flows",
+        profile=profile,
+        overrides=changes.pop("overrides", _CANARY),
+        burst_s=20,
+        expected=replace(
+            Expected(
+                verdict="fail" if leaks else "measured",
+                told={"leak_ratio": leak},
+                says="canary-leaked" if leaks else "canary-blocked",
+            ),
+            **changes,
+        ),
+    )
+
+
+# 320 canaries in a burst: the ranges have four standard deviations.
+CANARIES: Final = (
+    _canary("no leak", "inspects-leak-0", (0, 0)),
+    _canary("10 % leak", "inspects-leak-10", (0.03, 0.17)),
+    _canary("80 % leak", "inspects-leak-80", (0.71, 0.89)),
+    _canary("fails open, idle", "inspects-fail-open", (0, 0), overrides=_CANARY_IDLE),
+    _canary("fails open under load", "inspects-fail-open", (0.1, 1)),
+    _canary(
+        "drops harmless flows",
+        "inspects-drops-harmless",
+        (0, 0),
+        says="canary-harmless-blocked",
+        overrides=_CANARY_IDLE,
+    ),
+    _canary(
+        "decides late", "inspects-late", (0.4, 0.6), says="canary-late", overrides=_CANARY_IDLE
+    ),
+)
+
 CASES: Final = (
     *SENT,
     *UNITS,
+    *CANARIES,
     *map(_at_half_the_nic, SENT),
     *CERTAIN,
     Case(
