@@ -1305,6 +1305,20 @@ class CanarySummary(Message):
         return started[-1] if started else None
 
 
+def describe_leaks(phase: CanaryPhase) -> str:
+    """Return the leaked share of a phase with its counts and its interval."""
+    if not phase.tested_count:
+        return "unknown: no canary was tested"
+    digits = 2 if (phase.leak_high_ratio or 0.0) < 0.1 else 1
+    low, high = (
+        formatting.ratio(end, digits) for end in (phase.leak_low_ratio, phase.leak_high_ratio)
+    )
+    return (
+        f"{formatting.ratio(phase.leak_ratio, digits)} ({phase.leaked_count} of "
+        f"{phase.tested_count}, 95 % interval {low} to {high})"
+    )
+
+
 class BurstSummary(Message):
     """Result of one burst. Rates are received payload as measured, unless noted otherwise."""
 

@@ -39,6 +39,7 @@ def build(source: Source) -> Report:
         setup.clocks_section(source),
         evidence.reconciliation_section(source),
         evidence.units_section(source),
+        evidence.canary_section(source),
         results.completeness_section(source),
         evidence.trend_section(source),
         setup.configuration_section(source),

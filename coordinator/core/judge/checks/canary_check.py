@@ -10,11 +10,11 @@ from broadside.coordinator.core.judge.checks.check_types import (
     inconclusive,
 )
 from broadside.coordinator.core.summary import (
-    CanaryPhase,
     CanarySummary,
     Finding,
     FindingValue,
     Verdict,
+    describe_leaks,
     note,
     problem,
     warning,
@@ -24,18 +24,6 @@ from broadside.coordinator.core.thresholds import LEAK_STEP
 # Largest upper end of the leaked share for a pass without a limit.
 LEAK_PROVEN_RATIO: Final = 0.05
 CANARY_STEP: Final = "Run longer or more bursts, or set a shorter traffic.canary.every_s"
-
-
-def describe_leaks(phase: CanaryPhase) -> str:
-    """Return the leaked share of a phase with its counts and its interval."""
-    digits = 2 if (phase.leak_high_ratio or 0.0) < 0.1 else 1
-    low, high = (
-        formatting.ratio(end, digits) for end in (phase.leak_low_ratio, phase.leak_high_ratio)
-    )
-    return (
-        f"{formatting.ratio(phase.leak_ratio, digits)} ({phase.leaked_count} of "
-        f"{phase.tested_count}, 95 % interval {low} to {high})"
-    )
 
 
 def check_canary(inputs: BurstInput) -> Result:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final, assert_never
 
 from broadside.coordinator.core import formatting
-from broadside.coordinator.core.judge.checks.canary_check import CANARY_STEP, describe_leaks
+from broadside.coordinator.core.judge.checks.canary_check import CANARY_STEP
 from broadside.coordinator.core.judge.checks.check_types import BurstInput, Result
 from broadside.coordinator.core.judge.checks.pair_texts import missing_pairs_step
 from broadside.coordinator.core.judge.checks.rate_checks import COMPLETE_RATIO
@@ -16,6 +16,7 @@ from broadside.coordinator.core.summary import (
     Finding,
     FindingValue,
     Verdict,
+    describe_leaks,
     problem,
     worse,
 )
