@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from broadside.agent.agent_settings import AgentSettings
-from broadside.agent.canary import ALLOWED, ANSWER, FORBIDDEN, HEADER, QUESTION
+from broadside.agent.canary_sender import ALLOWED, ANSWER, FORBIDDEN, HEADER, QUESTION
 from broadside.exchange.messages import peer_address
 
 # Connections at the same time. This is enough for the canaries of 100 pairs without an answer.

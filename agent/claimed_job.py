@@ -25,7 +25,7 @@ from typing import Final
 
 from broadside.agent.agent_context import Tools
 from broadside.agent.attempt import PLANNED_END, AttemptLimits, known_until_s
-from broadside.agent.canary import CanarySender
+from broadside.agent.canary_sender import CanarySender
 from broadside.agent.client_processes import ClientProcesses
 from broadside.agent.client_tunnel import LEAD_S, ClientTunnel
 from broadside.agent.clock import clock_problem, read_clock

@@ -2,33 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Final
 
 from broadside.exchange.chunks import count_rows, pack, unpack
+from broadside.exchange.messages import CanaryOutcome
 from broadside.exchange.ports import Entity, RecordUnreadable
 from broadside.exchange.rows import cut_properties, joined_properties, make_row, row_name
 
 # Rounds in one row.
 ROW_COUNT: Final = 6000
-
-
-class CanaryOutcome(IntEnum):
-    """What the client saw of one request."""
-
-    NOT_SENT = 0
-    # The server's answer arrived completely.
-    ANSWERED = 1
-    # The server's answer began and did not end.
-    CUT = 2
-    # The connection was reset or closed without an answer.
-    RESET = 3
-    # The connection was refused, or the server was reported as unreachable.
-    REFUSED = 4
-    # Something else answered in place of the server.
-    REPLACED = 5
-    # There was no answer in time.
-    SILENT = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,11 +14,12 @@ exist in thousands, so they are frozen dataclasses. :mod:`broadside.exchange.chu
 import json
 import math
 import re
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from functools import cache
 from ipaddress import IPv6Address, ip_address, ip_network
 from pathlib import Path
@@ -43,8 +44,6 @@ from pydantic import (
     model_validator,
 )
 from pydantic_core import PydanticCustomError
-
-from broadside.exchange.canary_catalogue import with_named_signatures
 
 
 def _utc(at: datetime) -> datetime:
@@ -541,6 +540,25 @@ _PRINTABLE: Final = r"^[ -~]*$"
 SIGNATURES_MAX_COUNT: Final = 8
 
 
+@cache
+def canary_catalogue() -> Mapping[str, Mapping[str, Any]]:
+    """Return the fields of each signature in ``canary_signatures.toml``, by name."""
+    path = Path(__file__).with_name("canary_signatures.toml")
+    entries = tomllib.loads(path.read_text(encoding="utf-8"))
+    return {name: {"name": name, **fields} for name, fields in entries.items()}
+
+
+def _named_signatures(value: object) -> object:
+    """Replace the names of signatures by their fields. Other values are returned unchanged."""
+    if not isinstance(value, list | tuple):
+        return value
+    names = [one for one in value if isinstance(one, str)]
+    if not canary_catalogue().keys() >= set(names):
+        known = {"names": ", ".join(canary_catalogue())}
+        raise PydanticCustomError("signature", "Signature should be one of {names}", known)
+    return tuple(canary_catalogue()[one] if isinstance(one, str) else one for one in value)
+
+
 class CanaryRequest(Message):
     """HTTP request of a canary. All of its parts are harmless."""
 
@@ -570,6 +588,24 @@ class CanarySignature(Message):
         return self
 
 
+class CanaryOutcome(IntEnum):
+    """What the client saw of one request."""
+
+    NOT_SENT = 0
+    # The server's answer arrived completely.
+    ANSWERED = 1
+    # The server's answer began and did not end.
+    CUT = 2
+    # The connection was reset or closed without an answer.
+    RESET = 3
+    # The connection was refused, or the server was reported as unreachable.
+    REFUSED = 4
+    # Something else answered in place of the server.
+    REPLACED = 5
+    # There was no answer in time.
+    SILENT = 6
+
+
 class Canary(Message):
     """Settings for canaries: harmless requests that show if the device still inspects.
 
@@ -584,7 +620,7 @@ class Canary(Message):
         tuple[CanarySignature, ...],
         Field(min_length=1, max_length=SIGNATURES_MAX_COUNT),
         BeforeValidator(
-            with_named_signatures, json_schema_input_type=tuple[CanarySignature | str, ...]
+            _named_signatures, json_schema_input_type=tuple[CanarySignature | str, ...]
         ),
     ] = Field(("port",), validate_default=True)
     port: Port = 5198

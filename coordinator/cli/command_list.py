@@ -138,6 +138,8 @@ _EXAMPLES: Final = {
     "study search": "scale-180g --min 100G --max 200G",
     "study ab": "scale-180g --a firewall --b bypass --b-set device.path=bypass",
     "study matrix": "inspection --mode idps-off --mode idps-on --rounds 3",
+    "study inspection-under-load": "inspection-under-load --offer 20G,60G,100G "
+    "--set traffic.canary.consent=Name",
     "study scaleout": "scale-180g --offer 20G,150G,20G --target 150G",
     "study drill": "burst-280s --switch failover --state standby --at 60",
     "study chart": "last --file knee.png",

@@ -289,6 +289,26 @@ def matrix(
     )
 
 
+@app.command("inspection-under-load")
+@_study_command
+def inspection_under_load(
+    offer: Annotated[str, typer.Option(metavar="R1,R2,...")],
+    rounds: Annotated[int, typer.Option(min=1)] = 1,
+) -> questions.Inspection:
+    """Find the load above which the device stops to inspect.
+
+    It needs `--set traffic.canary.consent=NAME`.
+
+    Args:
+        offer: Payload rates in rising order, such as 20G,60G,100G.
+        rounds: Number of rounds through all rates.
+    """
+    return questions.Inspection(
+        offers_bits_per_second=tuple(parse_rate(rate) for rate in offer.split(",") if rate),
+        rounds_count=rounds,
+    )
+
+
 @app.command()
 @_study_command
 def scaleout(  # noqa: PLR0913 - options

@@ -348,14 +348,15 @@ ALL_METRICS: Final = (
     *(
         MetricDefinition(name, label, f"canary.during.{read}", MAX, optional=True)
         for name, label, read in (
-            ("leak_ratio", "forbidden canaries that leaked, worst burst", "leak_ratio"),
-            ("leak_high_ratio", "the same, upper end of its 95 % interval", "leak_high_ratio"),
+            ("leak_ratio", "leaked share of the canary, worst burst", "leak_ratio"),
+            ("leak_low_ratio", "the same, least of its 95 % interval", "leak_low_ratio"),
+            ("leak_high_ratio", "the same, most of its 95 % interval", "leak_high_ratio"),
             (
                 "allowed_blocked_ratio",
-                "allowed canaries that were blocked, worst burst",
+                "allowed share of the canary, blocked, worst burst",
                 "allowed_blocked_ratio",
             ),
-            ("block_p50_s", "time until a block was visible, p50, worst burst", "decision_p50_s"),
+            ("block_p50_s", "canary, time until blocked, p50, worst burst", "decision_p50_s"),
         )
     ),
     _of_device(

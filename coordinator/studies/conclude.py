@@ -18,6 +18,7 @@ from broadside.coordinator.core.metrics import ALL_METRICS, RECEIVED, MetricDefi
 from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.core.summary import DisruptionKind, RunSummary
 from broadside.coordinator.studies.drill_text import drilled
+from broadside.coordinator.studies.leak_curve import blocked_text, inspected
 from broadside.coordinator.studies.scale_out_text import scaled_out
 from broadside.coordinator.studies.search import search_answer
 from broadside.coordinator.studies.sequential_rounds import comparisons
@@ -30,6 +31,7 @@ from broadside.coordinator.studies.study import (
     Conclusion,
     DeviceLoad,
     Drill,
+    Inspection,
     Knee,
     Matrix,
     Question,
@@ -232,6 +234,8 @@ def conclude(
             conclusion = _in_modes(question, complete)
         case Staircase():
             conclusion = scaled_out(question, close_up if isinstance(close_up, ScaleOut) else None)
+        case Inspection():
+            conclusion = inspected(complete)
         case Drill():
             conclusion = drilled(event, close_up if isinstance(close_up, DrillResult) else None)
         case _:
@@ -317,7 +321,7 @@ def _notes(results: Sequence[TrialResult], floor: float, question: Question) -> 
 
 def _engine_notes(study: StudySpec) -> Iterator[str]:
     """Yield a note for each engine with settings that are different from those in the study."""
-    if isinstance(study.question, Search | Staircase | Drill):
+    if isinstance(study.question, Search | Staircase | Drill | Inspection):
         return
     engine = study.spec.traffic.engine
     names = [trial.overrides.get(ENGINE, engine) for trial in planned_trials(study.question)]
@@ -548,4 +552,12 @@ def _in_modes(question: Matrix, results: Sequence[TrialResult]) -> Conclusion:
     ranked = sorted(means.items(), key=lambda item: item[1], reverse=True)
     parts = [f"{name} {formatting.rate(rate)}" for name, rate in ranked]
     parts += [f"{name} unknown" for name in unknown]
-    return Conclusion(sentence="payload by mode: " + ", ".join(parts))
+    sentence = "payload by mode: " + ", ".join(parts)
+    blocked = {
+        trials[result.index].mode: blocked_text(result)
+        for result in sorted(results, key=lambda result: result.leak_ratio or 0.0)
+        if result.leak_ratio is not None
+    }
+    if blocked:
+        sentence += "; still blocked: " + ", ".join(f"{name} {t}" for name, t in blocked.items())
+    return Conclusion(sentence=sentence)

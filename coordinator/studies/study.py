@@ -15,7 +15,7 @@ from broadside.coordinator.core.measure.experiments.scale_out import ScaleOut, S
 from broadside.coordinator.core.metrics import Layer
 from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.core.summary import BottleneckName, Verdict
-from broadside.coordinator.core.thresholds import ALL_THRESHOLDS, PROBES
+from broadside.coordinator.core.thresholds import ALL_THRESHOLDS, CANARIES, PROBES
 from broadside.coordinator.views.requests import LaunchRequest
 from broadside.exchange.engines import find, traffic_of
 from broadside.exchange.engines.port import EVERY_ENGINE
@@ -44,7 +44,7 @@ def with_engine(spec: RunSpec, name: str) -> Mapping[str, Any]:
     traffic = {"engine": name} | {
         field: value for field, value in values["traffic"].items() if field in wished & takes
     }
-    measured = engine.measures(traffic_of(**traffic)) | {PROBES}
+    measured = engine.measures(traffic_of(**traffic)) | {PROBES, CANARIES}
     unanswered = [
         threshold.bound for threshold in ALL_THRESHOLDS if threshold.requires not in measured
     ]
@@ -247,10 +247,33 @@ class Drill(Message):
         return self
 
 
+class Inspection(Message):
+    """Share of forbidden canaries that leak, at rising loads. The run needs ``traffic.canary``.
+
+    Rates are payload at real scale, offered by the whole fleet.
+    """
+
+    kind: Literal["inspection-under-load"] = "inspection-under-load"
+    offers_bits_per_second: Annotated[
+        tuple[Annotated[Number, Field(gt=0)], ...], Field(min_length=2, max_length=50)
+    ]
+    # Number of rounds over all loads, every second one in reverse order.
+    rounds_count: Annotated[Integer, Field(ge=1, le=4)] = 1
+
+    @model_validator(mode="after")
+    def _loads_rise(self) -> "Inspection":
+        offers = self.offers_bits_per_second
+        if sorted(set(offers)) != list(offers):
+            raise ValueError("offers_bits_per_second: give different loads in rising order")
+        return self
+
+
 # Kinds of questions with an event or several loads in one burst, which must not end early.
 _OVER_TIME: Final = ("drill", "scaleout")
 
-Question = Annotated[Sweep | Search | AB | Matrix | Staircase | Drill, Field(discriminator="kind")]
+Question = Annotated[
+    Sweep | Search | AB | Matrix | Staircase | Drill | Inspection, Field(discriminator="kind")
+]
 
 
 class Sequential(Message):
@@ -335,6 +358,11 @@ class StudyRequest(LaunchRequest):
                 f"{self.question.kind}, because it measures changes during a burst; remove "
                 "objective.stop"
             )
+        if isinstance(self.question, Inspection) and spec.traffic.canary is None:
+            raise scenarios.BadScenario(
+                "traffic.canary: this study measures which forbidden requests pass, and none are "
+                "sent; set traffic.canary.consent to the name of the person who agreed to them"
+            )
         question = self.question
         if self.sequential is not None:
             rounds_count = self.sequential.rounds_max_count
@@ -413,6 +441,11 @@ class TrialResult(Message):
     residual_ratio: float | None = None
     # For UDP datagrams.
     loss_ratio: float | None = None
+    # Canaries of the worst burst, see ``CanaryPhase``.
+    leak_ratio: float | None = None
+    leak_low_ratio: float | None = None
+    leak_high_ratio: float | None = None
+    allowed_blocked_ratio: float | None = None
     rtt_mean_s: float | None = None
     # Ratio to all segments that were sent.
     retransmit_ratio: float | None = None
@@ -465,6 +498,29 @@ class Knee(Message):
     share_ratio: float
 
 
+class LeakPoint(Message):
+    """Leaked share of the canaries at one offered load, with its 95 % interval."""
+
+    offered_bits_per_second: float
+    # Mean over the trials.
+    received_bits_per_second: float | None = None
+    # Largest of the trials.
+    leak_ratio: float
+    leak_low_ratio: float
+    leak_high_ratio: float
+    device_cpu_ratio: float | None = None
+
+
+class LeakCurve(Message):
+    """Leaked share of the canaries against the offered load."""
+
+    points: tuple[LeakPoint, ...]
+    # Loads between which the share rises: the highest one before the rise, and the first one whose
+    # interval is above that of the lowest load. None if there is no rise.
+    knee_from_bits_per_second: float | None = None
+    knee_to_bits_per_second: float | None = None
+
+
 class Why(StrEnum):
     """Reason why a rate is counted as failing."""
 
@@ -508,6 +564,7 @@ class Conclusion(Message):
     comparison: Comparison | None = None
     # Sequential study: comparison of the two states, or of the best value with each other one.
     sequential: tuple[SequentialResult, ...] = ()
+    leaks: LeakCurve | None = None
     scale_out: ScaleOut | None = None
     drilled: DrillResult | None = None
     notes: tuple[str, ...] = ()

@@ -11,6 +11,7 @@ from broadside.coordinator.studies.sequential_rounds import is_budget_spent, is_
 from broadside.coordinator.studies.study import (
     AB,
     Drill,
+    Inspection,
     Matrix,
     Mode,
     Search,
@@ -43,10 +44,21 @@ def next_trial(study: StudySpec, results: Sequence[TrialResult]) -> Trial | None
         return next_load(question, study.spec, results)
     if isinstance(question, Drill):
         return None if results else _drilled(question, study.spec)
+    if isinstance(question, Inspection):
+        offers = _loads(question)
+        index = len(results)
+        return _offered(study.spec, index, offers[index]) if index < len(offers) else None
     trials = planned_trials(question)
     if study.sequential is not None and is_over(study, results, trials):
         return None
     return trials[len(results)] if len(results) < len(trials) else None
+
+
+def _loads(question: Inspection) -> list[float]:
+    """Return the load of each trial. Every second round is reversed, as in a sweep."""
+    forward = question.offers_bits_per_second
+    rounds = (forward[:: -1 if number % 2 else 1] for number in range(question.rounds_count))
+    return list(chain.from_iterable(rounds))
 
 
 def next_load(question: Staircase, spec: RunSpec, results: Sequence[TrialResult]) -> Trial | None:
@@ -171,7 +183,7 @@ def describe_trial(study: StudySpec, result: TrialResult) -> Mapping[str, str]:
     question = study.question
     if isinstance(question, Drill):
         return {"event": question.state or OWN_COMMAND}
-    if not isinstance(question, Search | Staircase):
+    if not isinstance(question, Search | Staircase | Inspection):
         return planned_trials(question)[result.index].says
     offer = result.offered_bits_per_second
     if offer is None and isinstance(question, Staircase):
@@ -188,4 +200,6 @@ def trials_count(study: StudySpec) -> int:
         return question.holds_max_count
     if isinstance(question, Drill):
         return 1
+    if isinstance(question, Inspection):
+        return len(_loads(question))
     return len(planned_trials(question))

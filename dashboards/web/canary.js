@@ -69,7 +69,7 @@ export function canaryCard(canary) {
   ];
   return h(
     "section.card",
-    h("h2", "What the device still blocked"),
+    h("h2", "Canary: blocked, leaked"),
     h("p.quiet", `${sentenceOf(canary)} Consent: ${canary.consent}.`),
     lane(canary),
     h("p.quiet", "Area: received payload. Bars: leaked share of the forbidden canaries."),

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from broadside.agent.canary import CanarySender
+from broadside.agent.canary_sender import CanarySender
 from broadside.agent.canary_service import CanaryService
-from broadside.exchange.canary_rows import CanaryOutcome
+from broadside.exchange.messages import CanaryOutcome
 from tests.live.free_ports import free_port
 from tests.unit.agent.jobs import make_job, make_settings
 

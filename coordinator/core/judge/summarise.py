@@ -37,8 +37,8 @@ from broadside.coordinator.core.judge.observations import (
 )
 from broadside.coordinator.core.judge.reconciliation.device_prediction import Neighbour
 from broadside.coordinator.core.judge.reconciliation.reconcile import reconcile_run
-from broadside.coordinator.core.measure.canary import with_device_cpu
 from broadside.coordinator.core.measure.completeness import combine
+from broadside.coordinator.core.measure.device.canary_cpu import with_device_cpu
 from broadside.coordinator.core.measure.device.device_metrics import (
     device_figures,
     witness_findings,

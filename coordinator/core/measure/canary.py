@@ -14,11 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from broadside.coordinator.core.arrays import Floats
-from broadside.coordinator.core.measure.device.device_metrics import seconds_of
 from broadside.coordinator.core.measure.formulas.binomial import share_interval
 from broadside.coordinator.core.measure.grid.series import BurstSeries
 from broadside.coordinator.core.measure.records.evidence import CanaryColumns
-from broadside.coordinator.core.measure.telemetry import DeviceTelemetry, Quantity
 from broadside.coordinator.core.run_spec import Burst
 from broadside.coordinator.core.summary import (
     CanaryPhase,
@@ -28,18 +26,10 @@ from broadside.coordinator.core.summary import (
     figure,
     instant,
 )
-from broadside.exchange.canary_rows import CanaryOutcome
-from broadside.exchange.messages import Canary
+from broadside.exchange.messages import Canary, CanaryOutcome
 
 # Longest series of steps for a burst.
 STEPS_MAX_COUNT: Final = 120
-# What the client sees of a block, other than silence.
-_DECIDED: Final = (
-    CanaryOutcome.CUT,
-    CanaryOutcome.RESET,
-    CanaryOutcome.REFUSED,
-    CanaryOutcome.REPLACED,
-)
 Mask = NDArray[np.bool_]
 
 
@@ -139,7 +129,9 @@ def _joined(pairs: Sequence[CanaryColumns], signatures_count: int) -> _Rounds:
     sent = (forbidden != CanaryOutcome.NOT_SENT) & (allowed != CanaryOutcome.NOT_SENT)
     tested = (allowed_received == 1) & (forbidden_received >= 0)
     leaked = tested & (forbidden_received == 1)
-    decided = np.isin(forbidden, _DECIDED) & tested
+    # The client sees nothing of other blocks.
+    visible = [CanaryOutcome[name] for name in ("CUT", "RESET", "REFUSED", "REPLACED")]
+    decided = np.isin(forbidden, visible) & tested
     rounds = _Rounds(
         at_s=at_s,
         signature=signature,
@@ -210,24 +202,3 @@ def _rate(series: BurstSeries | None, from_s: int, every_s: int) -> float | None
     if from_s < series.start_s or len(seconds) < every_s:
         return None
     return figure(float(seconds.mean()) * 8)
-
-
-def with_device_cpu(canary: CanarySummary, telemetry: DeviceTelemetry) -> CanarySummary:
-    """Return a copy with the mean CPU of all devices at each step, where it is known.
-
-    Args:
-        canary: Results of the canaries.
-        telemetry: Telemetry of the devices.
-    """
-    reported = telemetry.of(Quantity.CPU)
-    if not reported or not canary.steps:
-        return canary
-    every_s = round(canary.every_s)
-    start_s, count = canary.steps[0].at.timestamp(), every_s * len(canary.steps)
-    grid = np.array([seconds_of(series, start_s, count) for series in reported]).mean(axis=0)
-    means = grid.reshape(-1, every_s).mean(axis=1)
-    steps = (
-        step.model_copy(update={"device_cpu_ratio": figure(float(mean))})
-        for step, mean in zip(canary.steps, means, strict=True)
-    )
-    return canary.model_copy(update={"steps": tuple(steps)})

@@ -8,8 +8,17 @@ from typing import Final
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.measure.experiments.scale_out import RateCurve
 from broadside.coordinator.request_errors import NoChart
+from broadside.coordinator.studies.leak_curve import leak_curve
 from broadside.coordinator.studies.search import loss_ratio
-from broadside.coordinator.studies.study import AB, Matrix, Search, Study, Sweep, TrialResult
+from broadside.coordinator.studies.study import (
+    AB,
+    Inspection,
+    Matrix,
+    Search,
+    Study,
+    Sweep,
+    TrialResult,
+)
 from broadside.coordinator.studies.trials import planned_trials
 from broadside.coordinator.views.charts.catalogue import UnknownChart
 from broadside.coordinator.views.charts.figure import (
@@ -130,6 +139,30 @@ def sweep(study: Study) -> Figure:
         return _by_name(title, axis.field, [(str(v), "") for v in axis.values], y_title, drawn)
     return Figure(
         title=title, x=ChartAxis(title=axis.field), y=ChartAxis(title=y_title), series=drawn
+    )
+
+
+def inspection(study: Study) -> Figure:
+    """Return the leaked share of the canaries over the offered load, with its interval."""
+    if not isinstance(study.spec.question, Inspection):
+        raise _wrong_chart("inspection-under-load", study)
+    points = leak_curve(_complete_trials(study)).points
+    if not points:
+        raise NoChart("study: no complete trial has canaries yet")
+    unit = rate_unit([point.offered_bits_per_second for point in points])
+    loads = [point.offered_bits_per_second / unit.size for point in points]
+    return Figure(
+        title="Leaked share over the offered load",
+        x=ChartAxis(title=f"{unit.name}, offered payload at real scale"),
+        y=ChartAxis(title="% of the forbidden canaries"),
+        series=[
+            line_series(label, loads, values, colour, PERCENT, dash=dash)
+            for label, values, colour, dash in (
+                ("leaked", [p.leak_ratio for p in points], Colour.FLEET, "solid"),
+                ("95 % interval", [p.leak_low_ratio for p in points], Colour.OTHER, "dot"),
+                ("upper end", [p.leak_high_ratio for p in points], Colour.OTHER, "dot"),
+            )
+        ],
     )
 
 
@@ -346,5 +379,10 @@ STUDY_CHARTS: Final[Mapping[str, tuple[str, str, Callable[[Study], Figure]]]] = 
         search,
     ),
     "scaleout": ("Scale-out", "Capacity steps of the device under load.", scale_out),
+    "inspection-under-load": (
+        "Inspection under load",
+        "Leaked share of forbidden canaries at each offered load.",
+        inspection,
+    ),
     "drill": ("Drill", "Payload around the event, and the outage that followed.", drill),
 }

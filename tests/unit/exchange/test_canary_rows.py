@@ -4,13 +4,13 @@ import pytest
 
 from broadside.exchange.canary_rows import (
     ROW_COUNT,
-    CanaryOutcome,
     CanaryRequests,
     CanaryRounds,
     canary_rows,
     parse_canary,
 )
 from broadside.exchange.chunks import pack
+from broadside.exchange.messages import CanaryOutcome
 from broadside.exchange.ports import RecordUnreadable
 from broadside.exchange.rows import make_row
 

@@ -4,6 +4,7 @@
 """
 
 __all__ = [
+    "canary_cpu",
     "device_metrics",
     "placement",
 ]

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from broadside.coordinator.core.measure.canary import find_canary, with_device_cpu
+from broadside.coordinator.core.measure.canary import find_canary
+from broadside.coordinator.core.measure.device.canary_cpu import with_device_cpu
 from broadside.coordinator.core.measure.records.evidence import CanaryColumns
 from broadside.coordinator.core.measure.telemetry import (
     DeviceTelemetry,
@@ -15,8 +16,8 @@ from broadside.coordinator.core.measure.telemetry import (
 )
 from broadside.coordinator.core.run_spec import Burst
 from broadside.coordinator.core.summary import CanarySummary
-from broadside.exchange.canary_rows import CanaryOutcome as Outcome
 from broadside.exchange.messages import Canary
+from broadside.exchange.messages import CanaryOutcome as Outcome
 
 AT = datetime(2026, 11, 27, 12, tzinfo=UTC)
 BURST = Burst(index=0, planned_start_at=AT, duration_s=30)

@@ -15,8 +15,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Final
 
-from broadside.exchange.canary_rows import CanaryOutcome, CanaryRequests, CanaryRounds
-from broadside.exchange.messages import CanaryRequest, CanarySignature, Job
+from broadside.exchange.canary_rows import CanaryRequests, CanaryRounds
+from broadside.exchange.messages import CanaryOutcome, CanaryRequest, CanarySignature, Job
 
 # Header with the token of the job, the number of the round, the kind of the request and the time
 # over which the server sends its answer in ms.
