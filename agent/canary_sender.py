@@ -23,7 +23,7 @@ from broadside.exchange.messages import CanaryOutcome, CanaryRequest, CanarySign
 HEADER: Final = "X-Broadside-Canary"
 FORBIDDEN, ALLOWED, QUESTION = "f", "a", "q"
 # Answer to a canary. It is sent byte by byte.
-ANSWER: Final = b"........"
+ANSWER: Final = b"...."
 # Seconds until a request without an answer is silent, in addition to the time of the answer.
 WAIT_S: Final = 2.0
 # Seconds by which a round can be late, limited to half a step.

@@ -224,7 +224,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
     },
     "inspects-fail-open": Profile(
         description="a device that blocks canaries, and passes packets above 2,000 a second unseen",
-        rules=("limit rate over 2000/second burst 200 packets counter accept", *_BLOCKED),
+        rules=("limit rate over 2000/second burst 2000 packets counter accept", *_BLOCKED),
     ),
     "inspects-drops-harmless": Profile(
         description="a device that blocks canaries, and 20 % of their harmless twins",

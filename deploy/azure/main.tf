@@ -70,7 +70,7 @@ module "network" {
   bypass              = var.bypass
   firewall_tier       = var.firewall_tier
   private_endpoints   = var.private_endpoints
-  traffic             = { tcp_ports = local.tcp_ports, udp_ports = local.udp_ports, icmp_enabled = var.icmp_enabled, vxlan_port = var.vxlan_port }
+  traffic             = { tcp_ports = local.tcp_ports, forbidden_ports = local.forbidden_ports, udp_ports = local.udp_ports, icmp_enabled = var.icmp_enabled, vxlan_port = var.vxlan_port }
   existing_subnet_ids = var.existing_subnet_ids
 }
 
@@ -243,6 +243,7 @@ module "fleet" {
   endpoint_ports                 = var.endpoint_ports
   services                       = local.services
   echo_port                      = var.echo_port
+  canary_ports                   = var.canary_ports
   identity                       = module.identity.identities[each.value]
   capabilities                   = local.capabilities
   tunnels_allowed                = var.vxlan_port != null

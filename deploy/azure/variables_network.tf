@@ -89,6 +89,17 @@ variable "echo_port" {
   }
 }
 
+variable "canary_ports" {
+  type        = list(number)
+  default     = []
+  description = "Two TCP ports at which servers answer canaries (traffic.canary): [5198, 5199]. The firewall lets only the first one through."
+
+  validation {
+    condition     = length(var.canary_ports) == 0 || (length(distinct(var.canary_ports)) == 2 && alltrue([for port in var.canary_ports : port >= 1024 && port <= 49999]))
+    error_message = "canary_ports: must be two different ports from 1024 to 49999, or empty."
+  }
+}
+
 variable "extra_tcp_ports" {
   type        = list(string)
   default     = []
