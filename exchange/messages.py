@@ -629,7 +629,7 @@ class Canary(Message):
     # Time between two requests of a pair. The signatures take turns.
     every_s: Annotated[float, Field(ge=0.2, le=60)] = 1.0
     # Time before the planned start, to compare with the idle device.
-    before_s: Annotated[float, Field(ge=0, le=60)] = 4.0
+    before_s: Annotated[float, Field(ge=0, le=60)] = 6.0
     after_s: Annotated[float, Field(ge=0, le=60)] = 4.0
     # Time over which the server sends its answer, to see a late block.
     hold_s: Annotated[float, Field(ge=0, le=5)] = 0.5

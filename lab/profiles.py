@@ -51,7 +51,8 @@ KNOWN_ONLY: Final = (
 # timestamps) and as a port.
 _FORBIDDEN_URL: Final = f"tcp dport 5198 @th,256,128 0x{b'GET /broadside-f'.hex()}"
 _BLOCKED: Final = (f"{_FORBIDDEN_URL} counter drop", "tcp dport 5199 counter drop")
-_CANARY_SYN: Final = "tcp dport 5198-5199 tcp flags & (syn | ack) == syn"
+# Number from 0 to 999 for each connection, also for packets that are sent again.
+_CANARY_CHANCE: Final = "tcp dport 5198-5199 jhash ip saddr . tcp sport mod 1000"
 
 
 def leak_rules(ratio: float) -> tuple[str, ...]:
@@ -60,10 +61,8 @@ def leak_rules(ratio: float) -> tuple[str, ...]:
     Args:
         ratio: Share that passes, with a resolution of 1/1000.
     """
-    if not ratio:
-        return _BLOCKED
-    chance = f"{_CANARY_SYN} numgen random mod 1000 < {round(ratio * 1000)}"
-    return (f"{chance} ct mark set 1", "tcp dport 5198-5199 ct mark 1 accept", *_BLOCKED)
+    passed = f"{_CANARY_CHANCE} < {round(ratio * 1000)} counter accept"
+    return (passed, *_BLOCKED) if ratio else _BLOCKED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,11 +227,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
     ),
     "inspects-drops-harmless": Profile(
         description="a device that blocks canaries, and 20 % of their harmless twins",
-        rules=(
-            f"{_CANARY_SYN} numgen random mod 1000 < 200 ct mark set 2",
-            "tcp dport 5198-5199 ct mark 2 drop",
-            *_BLOCKED,
-        ),
+        rules=(f"{_CANARY_CHANCE} < 200 counter drop", *_BLOCKED),
     ),
     "inspects-late": Profile(
         description="a device that cuts a forbidden flow, but only after the first answer to it",

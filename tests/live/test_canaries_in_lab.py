@@ -18,7 +18,7 @@ CANARY: Mapping[str, object] = {
     "consent": "Lab",
     "signatures": ["url", "port"],
     "every_s": 0.2,
-    "before_s": 4,
+    "before_s": 6,
 }
 IDLE: Mapping[str, object] = {
     "pairs_count": 2,
@@ -93,8 +93,7 @@ def test_a_device_that_drops_harmless_flows_is_named(site: Range) -> None:
     during = summary["bursts"][0]["canary"]["during"]
     assert "canary-harmless-blocked" in ids(summary)
     assert during["leaked_count"] == 0
-    # A SYN that is sent again can pass.
-    assert 0 < during["allowed_blocked_ratio"] < 0.4
+    assert 0.02 < during["allowed_blocked_ratio"] < 0.4
 
 
 def test_a_block_that_comes_too_late_is_a_leak(site: Range) -> None:

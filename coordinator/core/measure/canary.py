@@ -28,6 +28,8 @@ from broadside.coordinator.core.summary import (
 )
 from broadside.exchange.messages import Canary, CanaryOutcome
 
+# A request is sent again for this time in seconds, so it could meet the load of the burst.
+UNTIL_SILENT_S: Final = 2.5
 # Longest series of steps for a burst.
 STEPS_MAX_COUNT: Final = 120
 Mask = NDArray[np.bool_]
@@ -92,7 +94,7 @@ def find_canary(
     return CanarySummary(
         consent=canary.consent,
         pairs_count=sum(_is_tested(pair, start_s, end_s) for pair in columns.values()),
-        before=_phase(rounds.where(rounds.at_s < start_s)),
+        before=_phase(rounds.where(rounds.at_s < start_s - UNTIL_SILENT_S)),
         during=_phase(rounds.where(during)),
         after=_phase(rounds.where(rounds.at_s >= end_s)),
         signatures=tuple(

@@ -21,7 +21,8 @@ from broadside.exchange.messages import CanaryOutcome as Outcome
 
 AT = datetime(2026, 11, 27, 12, tzinfo=UTC)
 BURST = Burst(index=0, planned_start_at=AT, duration_s=30)
-BEFORE, DURING, AFTER = 4, 30, 4
+# The last two rounds before the burst could meet its load.
+BEFORE, CLOSE, DURING, AFTER = 6, 2, 30, 4
 CANARY = Canary.model_validate({"consent": "N. Owner", "signatures": ["port", "url"]})
 
 
@@ -86,7 +87,7 @@ def test_phases_are_separate() -> None:
         (phase.tested_count, phase.leaked_count)
         for phase in (result.before, result.during, result.after)
     ]
-    assert counts == [(BEFORE, 0), (DURING, DURING), (AFTER, 0)]
+    assert counts == [(BEFORE - CLOSE, 0), (DURING, DURING), (AFTER, 0)]
     assert result.during.leak_ratio == 1
     assert result.first_leak_at == AT.replace(microsecond=250_000)
     assert result.consent == "N. Owner"
