@@ -75,7 +75,7 @@ def print_verdict(summary: RunSummary, console: Console, *, notes: bool) -> None
     Args:
         summary: The summary to print.
         console: Console to print to.
-        notes: Print the notes in full, not only their ids.
+        notes: Print the notes too, and the next step of each finding.
     """
     from broadside.coordinator.core.verdict_reason import explain_verdict
 
@@ -85,22 +85,23 @@ def print_verdict(summary: RunSummary, console: Console, *, notes: bool) -> None
     console.print(f"next: {one_line(explained.next_step)}", markup=False)
     if explained.others:
         console.print("\nother findings")
-        _print_findings(explained.others, console)
+        _print_findings(explained.others, console, next_steps=notes)
     if not explained.notes:
         return
     if notes:
         console.print("\nnotes")
-        _print_findings(explained.notes, console)
+        _print_findings(explained.notes, console, next_steps=True)
         return
-    names = ", ".join(finding.id for finding in explained.notes)
     command = f"`broadside verdict {summary.run_id} --notes`"
-    console.print(f"\nnotes: {names}; {command} prints them", markup=False)
+    number = len(explained.notes)
+    text = f"{number} note{'' if number == 1 else 's'}: {command} prints them, and all next steps"
+    console.print(f"\n{text}", markup=False)
 
 
-def _print_findings(findings: Iterable[Finding], console: Console) -> None:
+def _print_findings(findings: Iterable[Finding], console: Console, *, next_steps: bool) -> None:
     for finding in findings:
         console.print(f"- {finding.severity}: {one_line(finding.sentence)}", markup=False)
-        if finding.next_step:
+        if finding.next_step and next_steps:
             console.print(f"    next: {one_line(finding.next_step)}", markup=False)
 
 

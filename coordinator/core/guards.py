@@ -55,6 +55,8 @@ BLIND_MIN_S: Final = 5.0
 BLIND_INTERVALS_COUNT: Final = 3.0
 # Values of pairs that are older than this, before the newest one, are left out.
 _TOGETHER_S: Final = 1.5
+# Part of the reason of a stop because a value did not arrive any more.
+NO_NEW_VALUE: Final = "had no new value"
 # Value of ``cancelled_by`` when a guard or a dry run stops a run.
 STOPPED_BY: Final = "broadside's guard"
 DRY_RUN: Final = "dry run"
@@ -272,7 +274,7 @@ class GuardState:
             )
         seen_s = min(self._seen_s.values(), default=self.since_s)
         if now_s - seen_s > self.blind_s:
-            return self._breach(f"{guard.quantity} had no new value for {self.blind_s:g} s", seen_s)
+            return self._breach(f"{guard.quantity} {NO_NEW_VALUE} for {self.blind_s:g} s", seen_s)
         return None
 
     def judge_start(self, now_s: float) -> Breach | None:

@@ -88,8 +88,10 @@ PROBES: Final = "probes"
 CANARIES: Final = "canaries"
 WITNESSES: Final = "witnesses"
 _QUEUE: Final = (
-    "Reduce the load, or find the queue: compare the RTT of the pairs under load and without load "
-    "(`rtt_mean_s` and `rtt_idle_s` in `broadside pairs`), and read the drop counters of the device"
+    "Compare `rtt_mean_s` (under load) with `rtt_idle_s` (before the burst) in `broadside pairs`. "
+    "If both are high, the path is long: change the path or the threshold. If only the first is "
+    "high, packets wait or are lost in a queue: reduce the load, or give the device or link with "
+    "the bottleneck more capacity"
 )
 _ERRORS: Final = "Reduce the load, or read the errors by kind in the engine metrics of the report"
 _CONNECTIONS: Final = (

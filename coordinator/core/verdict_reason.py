@@ -25,9 +25,10 @@ _REASONS: Final = {
     Verdict.MEASURED: "No target and no threshold was set.",
 }
 _NEXT_STEPS: Final = {
-    Verdict.PASS: "Read the warnings and notes, then sign the report",
-    Verdict.FAIL: "Find the bottleneck in the report, then run again",
-    Verdict.INCONCLUSIVE: "Read the findings, remove the cause, then run again",
+    Verdict.PASS: 'Write the report (`broadside report`, or "Report" on the page of the run), read '
+    "its warnings and notes, then sign it",
+    Verdict.FAIL: "Find the bottleneck in the report",
+    Verdict.INCONCLUSIVE: "Read the findings and remove the cause",
     Verdict.MEASURED: "Launch again with a target (for example `--set target=180Gbit`) to get a "
     "pass or a fail",
 }
@@ -79,14 +80,26 @@ def explain_findings(verdict: Verdict, findings: Sequence[Finding]) -> VerdictRe
         (finding for finding in findings if finding is not deciding),
         key=lambda f: (SEVERITIES.index(f.severity), -f.weight, f.id),
     )
-    step = (deciding and deciding.next_step) or _NEXT_STEPS[verdict]
+    step = ((deciding and deciding.next_step) or _NEXT_STEPS[verdict]).rstrip(".")
+    # Only another run can pass. The step of a finding does not say so if it is one of many.
+    if verdict in (Verdict.FAIL, Verdict.INCONCLUSIVE) and "again" not in step:
+        step += ". Then run again"
     return VerdictReason(
-        reason=_REASONS[verdict] if deciding is None else deciding.sentence,
-        next_step=step[:1].upper() + step[1:].rstrip("."),
+        reason=_reason(verdict, deciding, findings),
+        next_step=step[:1].upper() + step[1:],
         deciding=deciding,
         others=tuple(finding for finding in ranked if finding.severity != "note"),
         notes=tuple(finding for finding in ranked if finding.severity == "note"),
     )
+
+
+def _reason(verdict: Verdict, deciding: Finding | None, findings: Sequence[Finding]) -> str:
+    """Return the sentence of the deciding finding. A pass also says what the device counted."""
+    sentence = _REASONS[verdict] if deciding is None else deciding.sentence
+    if verdict is not Verdict.PASS:
+        return sentence
+    agrees = any(finding.id == "reconciled" for finding in findings)
+    return f"{sentence} The device counter {'agrees' if agrees else 'was not compared'}."
 
 
 def _deciding(verdict: Verdict, findings: Sequence[Finding]) -> Finding | None:

@@ -55,12 +55,12 @@ export function throughputSeries(data, status, figures, ledger, { size, factor }
         .filter(({ from, before }) => before > SLIVER_S && from < data.totalSeconds - SLIVER_S),
     });
   }
-  // Some engines revise their seconds until the end of a burst.
-  const isRevised = figures
+  // Seconds can change until the end of a burst.
+  const isProvisional = figures
     ? (figures.states?.seconds?.state ?? "known") !== "known"
     : !data.over && data.layer === "payload";
   series.push({
-    name: isRevised ? "fleet, provisional" : "fleet",
+    name: isProvisional ? "fleet, provisional" : "fleet",
     colour: "fleet",
     points: data.series("fleet_bits_per_second", factor / size),
   });

@@ -105,8 +105,6 @@ class Ftp(Engine):
     supported_fields: ClassVar[frozenset[str]] = frozenset(
         {"streams_count", "stream_bits_per_second"}
     )
-    # The bytes of the open downloads become known when they end.
-    revises_seconds: ClassVar[bool] = True
     client_programs: ClassVar[tuple[Program, ...]] = (LFTP,)
     server_programs: ClassVar[tuple[Program, ...]] = (VSFTPD,)
 

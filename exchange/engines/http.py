@@ -112,8 +112,6 @@ class Http(Engine):
     title: ClassVar[str] = "HTTP/1.1 downloads at a rate of requests, or as fast as they go"
     defaults: ClassVar[dict[str, object]] = {"direction": "reverse", "streams_count": 10}
     supported_fields: ClassVar[frozenset[str]] = frozenset({"streams_count"})
-    # The bytes of the open downloads become known when they end.
-    revises_seconds: ClassVar[bool] = True
     client_programs: ClassVar[tuple[Program, ...]] = (VEGETA,)
     server_programs: ClassVar[tuple[Program, ...]] = (NGINX,)
     tls: ClassVar[bool] = False

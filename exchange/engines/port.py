@@ -485,14 +485,13 @@ class Engine(ABC):
         name: Value of ``Traffic.engine``.
         title: One line for lists and documentation.
         defaults: Default values of ``Traffic`` fields, if they differ from those of the class.
-        honours: Fields of ``Traffic`` that the engine supports, in addition to ``EVERY_ENGINE``.
+        supported_fields: Fields of ``Traffic`` that it supports, in addition to ``EVERY_ENGINE``.
         gated: True if the start gate should delay the first data.
         waits_itself: True if the client waits for the start time without the library of the start
             gate, and writes the same lines.
         idle_control: True if a control connection has no traffic during a test.
         paces_exactly: True if a stream sends at ``stream_bits_per_second``, to about 1 %.
-        counts_alike: True if both ends count the same payload bytes as the data passes.
-        revises_seconds: True if seconds that were already reported can change until the test ends.
+        both_ends_comparable: True if both ends count the same payload bytes as the data passes.
         serving: Lifetime of the server process.
         needs_certificate: True if the server needs a TLS certificate.
         needs_folder: True if the engine needs a folder. If False, ``folder`` is an empty string.
@@ -509,7 +508,6 @@ class Engine(ABC):
     idle_control: ClassVar[bool] = False
     paces_exactly: ClassVar[bool] = False
     both_ends_comparable: ClassVar[bool] = False
-    revises_seconds: ClassVar[bool] = False
     serving: ClassVar[Serving] = Serving.DAEMON
     needs_certificate: ClassVar[bool] = False
     needs_folder: ClassVar[bool] = True

@@ -9,6 +9,7 @@ from typing import Final
 from broadside.coordinator.core.formatting import Unit, quantity_text
 from broadside.coordinator.core.guards import (
     DRY_RUN,
+    NO_NEW_VALUE,
     GuardLog,
     GuardRecord,
     GuardReport,
@@ -191,8 +192,10 @@ def _stop_finding(plan: Plan, stop: GuardStop, report: GuardReport) -> Finding:
         f"Stopped by guard in burst {stop.burst_index + 1} after {after_s:.1f} s of "
         f"{burst.duration_s} s: {stop.reason}. {_took(stop)} So the run says nothing about the "
         "rest of the burst.",
-        "Read the impact in the table of guards of the report. If a limit was reached, run again "
-        "with a lower load. If a value was missing, repair its source, then run again",
+        "Correct the source of this value (`broadside doctor` reads it), then run again"
+        if NO_NEW_VALUE in stop.reason
+        else "Read in the report, under Guards, how the value changed second by second. Then run "
+        "again with a lower load (fewer pairs: `--set pairs_count`)",
     )
 
 

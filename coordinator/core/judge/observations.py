@@ -195,8 +195,8 @@ def _host_findings(burst: BurstSummary) -> Iterator[Finding]:
             "clock-moved",
             68,
             f"{unsteady.pairs_count} of {len(burst.pairs)} pairs had a clock error above the limit "
-            f"during the burst: {', '.join(unsteady.examples)}{more}. The times of their seconds "
-            "may be wrong.",
+            f"before or after the burst: {', '.join(unsteady.examples)}{more}. The times of their "
+            "seconds may be wrong.",
             "Check `chronyc tracking` and `chronyc sources` on these hosts. Their agents refuse "
             "jobs while the clock error is above the limit",
             FindingValue.count(unsteady.pairs_count),
@@ -322,7 +322,8 @@ def residual_findings(counter: Reconciliation | None) -> Iterator[Finding]:
             f" This may explain {formatting.signed_ratio(cause.share_ratio)} of the residual "
             f"{formatting.signed_ratio(counter.residual_ratio)}."
         )
-        part = "" if cause.id == "foreign-traffic" else part
+        is_whole = abs(cause.share_ratio) >= abs(counter.residual_ratio)
+        part = "" if cause.id == "foreign-traffic" or is_whole else part
         value = FindingValue.residual(cause.share_ratio)
         yield warning(cause.id, 72 - rank, f"{cause.sentence}.{part}", value=value)
 

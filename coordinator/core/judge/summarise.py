@@ -190,7 +190,9 @@ def _reconcile(
     neighbours: Sequence[Neighbour],
 ) -> tuple[Reconciliation | None, Sequence[Reconciliation | None]]:
     """Return the reconciliation of the run and of each burst, or None without a usable counter."""
-    if ledger is None or not measured or ledger.extreme is not None:
+    # The check counter-record reports a promised counter without data.
+    is_missing = ledger is None or (plan.ledger is not None and not len(ledger))
+    if ledger is None or is_missing or not measured or ledger.extreme is not None:
         return None, [None] * len(measured)
     indices = {burst.summary.index for burst in measured}
     absent = [times for index, times in _burst_times(plan).items() if index not in indices]

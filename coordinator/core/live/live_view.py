@@ -39,7 +39,6 @@ from broadside.coordinator.core.summary import (
     instant,
 )
 from broadside.coordinator.core.verdict_reason import explain_verdict
-from broadside.exchange.engines import find
 from broadside.exchange.messages import BurstIndex, Message, RunId, UtcDatetime
 
 # Time to wait for a second to be reported before it is counted as missing.
@@ -363,19 +362,10 @@ def full_snapshot(
         counted=counted and len(plan.bursts) == 1,
         has_counter=ledger is not None or plan.ledger is not None,
     )
-    if known_s and (reported or _are_final(plan, reach, known_s)):
-        seconds = FigureState(state="known")
-    else:
-        seconds = states["received"]
+    # Until the end, later records correct the start of an engine's time, and so all its seconds.
+    seconds = FigureState(state="known") if known_s and reported else states["received"]
     figures = snapshot.figures.model_copy(update={"states": {**states, "seconds": seconds}})
     return replace(snapshot, figures=figures)
-
-
-def _are_final(plan: Plan, reach: Floats, known_s: int) -> bool:
-    """Return True if no record can follow that changes the complete seconds."""
-    engine = find(plan.spec.traffic.engine)
-    is_complete = float(reach[0]) + EDGE_S >= known_s
-    return is_complete and engine is not None and not engine.revises_seconds
 
 
 def figure_states(

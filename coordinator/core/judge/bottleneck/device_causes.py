@@ -44,7 +44,10 @@ _REFUTED: Final = (
     "the same total rate without the firewall (device.path=bypass), or half the total rate with "
     "half the pairs"
 )
-_SCALE_OUT: Final = "Scale out the firewall (pre-scale it), or lower the target"
+_SCALE_OUT: Final = (
+    "Give the firewall more capacity before the run (on Azure a higher minimum capacity), or lower "
+    "the target (`--set target`)"
+)
 
 
 def _snat(given: BottleneckInput) -> Evidence:

@@ -44,18 +44,21 @@ _REPEAT = (
     "late. Then run again, because a stored verdict does not read the source again"
 )
 _RESTORE = (
-    "Repair the source (`broadside doctor` reads it), then run again; or remove its "
-    "`byte_counter`, and launch without a counter"
+    "Correct this source in the telemetry file (BROADSIDE_TELEMETRY_FILE): address, user, "
+    "password or certificate. `broadside doctor` on the host of the coordinator reads the source. "
+    "Then run again; or remove its `byte_counter`, and launch without a counter"
 )
 _CONFIGURE_AGAIN = (
-    "Add the source with its `byte_counter` to the telemetry file again "
-    "(BROADSIDE_TELEMETRY_FILE), then run again; or launch without a counter"
+    "Add this source with its `byte_counter` to the telemetry file of the coordinator again "
+    "(BROADSIDE_TELEMETRY_FILE), then run again; or launch without a counter: the verdict then "
+    "rests on the agents alone"
 )
 # Next step for each cause of a residual. Traffic of others is subtracted, so it is no cause.
 _CAUSE_STEPS: Final = {
     "lost-reports": "Run again with all pairs",
-    "bypass": "Check the routes for traffic that bypasses the firewall, and check which interfaces "
-    "and directions the counter counts",
+    "bypass": "Check that the routes of clients and servers lead through the firewall, and that "
+    "`byte_counter` in the telemetry file counts the interfaces and the direction of this "
+    "traffic. Correct what is wrong",
     "duplicate-counting": "Use a counter of one interface or of one direction",
     "metric-declaration": "Check the unit, aggregation and direction of the metric in "
     "`byte_counter` (import: `--metric`)",
@@ -88,15 +91,14 @@ def _record_findings(inputs: RunInput) -> Iterator[Finding]:
     promise, ledger = inputs.plan.ledger, inputs.ledger
     if promise is not None and (ledger is None or not len(ledger)):
         why = (
-            "When the run was judged, the coordinator had no source with a byte_counter."
+            "when it was judged, the coordinator had no source with a byte_counter."
             if ledger is None
-            else _source_report(ledger.notes) or " The source gave no reason."
-        ).strip()
+            else f"it returned no data.{_source_report(ledger.notes) or ' It gave no reason.'}"
+        )
         yield problem(
             "device-counter-missing",
             105,
-            f"The device counter {promise.source} was promised at launch, but it returned no data. "
-            f"{why}",
+            f"The run was launched with the device counter {promise.source}, but {why}",
             _CONFIGURE_AGAIN if ledger is None else _RESTORE,
         )
         return
@@ -294,7 +296,15 @@ def check_residual(inputs: BurstInput) -> Result:
 def _first_cause(counter: Reconciliation) -> str:
     """Return the cause that explains most of the residual as a sentence, or an empty text."""
     cause = next((cause for cause in counter.causes if cause.id in _CAUSE_STEPS), None)
-    return "" if cause is None else f" {cause.sentence}."
+    texts = [] if _other_traffic(counter) is None else [f"{_other_traffic(counter)}."]
+    texts += [] if cause is None else [f"{cause.sentence}."]
+    return "".join(f" {text}" for text in texts)
+
+
+def _other_traffic(counter: Reconciliation) -> str | None:
+    """Return the sentence about the other traffic that was subtracted, or None without any."""
+    causes = (cause.sentence for cause in counter.causes if cause.id == "foreign-traffic")
+    return next(causes, None)
 
 
 def _no_residual(inputs: BurstInput, counter: Reconciliation) -> Result:
@@ -337,7 +347,11 @@ def _residual_step(counter: Reconciliation, limit: float) -> str:
     """Return what you can do to explain the residual or to reduce its interval."""
     if abs(counter.residual_ratio or 0.0) > limit:
         steps = (_CAUSE_STEPS[cause.id] for cause in counter.causes if cause.id in _CAUSE_STEPS)
-        return next(steps, "Find traffic that only the firewall or only the fleet counted")
+        step = next(steps, "Find traffic that only the firewall or only the fleet counted")
+        if _other_traffic(counter) is None:
+            return step
+        later = step[:1].lower() + step[1:]
+        return f"Run again without the other traffic. If the counters still differ, {later}"
     if counter.layer_ratio or counter.overhead_how == "assumed":
         return (
             "Declare the layer and the segment size of the metric (import: `--metric layer=ip "

@@ -82,8 +82,8 @@ def check_coverage(inputs: BurstInput) -> Result:
         return inconclusive(
             "below-floor",
             95,
-            f"{seconds.measured_s} of {seconds.planned_s} planned pair-seconds were measured "
-            f"({formatting.ratio(seconds.completeness_ratio, 1)}). A verdict needs "
+            f"{formatting.ratio(seconds.completeness_ratio, 1)} of the planned seconds of all "
+            f"pairs were measured ({seconds.measured_s} of {seconds.planned_s}). A verdict needs "
             f"{formatting.ratio(floor, 1)}.{missing_pairs(burst)}",
             missing_pairs_step(burst),
             FindingValue.share(seconds.completeness_ratio),
@@ -93,8 +93,8 @@ def check_coverage(inputs: BurstInput) -> Result:
             "receiver-unseen",
             90,
             f"Records of the receivers cover {formatting.ratio(burst.proven_ratio, 1)} of the "
-            f"planned pair-seconds. A verdict needs {formatting.ratio(floor, 1)}. The other "
-            f"seconds are known only from the senders.{_unseen_pairs(burst)}",
+            f"planned seconds of all pairs. A verdict needs {formatting.ratio(floor, 1)}. The "
+            f"other seconds are known only from the senders.{_unseen_pairs(burst)}",
             "Check that the server agents of these pairs run and can write their records, then run "
             "again",
             FindingValue.share(burst.proven_ratio),
@@ -130,20 +130,21 @@ def check_clocks(inputs: BurstInput) -> Result:
         return inconclusive(
             "clocks-unproven",
             89,
-            f"{formatting.ratio(steady_ratio, 1)} of the planned pair-seconds were measured while "
-            f"both clock errors were within {formatting.time(inputs.spec.clock_bound_max_s)}. A "
-            f"verdict needs {formatting.ratio(floor, 1)}. The time of the other seconds is "
+            f"{formatting.ratio(steady_ratio, 1)} of the planned seconds of all pairs were "
+            "measured with clock errors of both hosts within "
+            f"{formatting.time(inputs.spec.clock_bound_max_s)}. A verdict needs "
+            f"{formatting.ratio(floor, 1)}. The time of the other seconds is "
             f"uncertain.{_unsteady_clocks(burst)}",
-            "Repair the time synchronisation of these hosts (`chronyc tracking` shows the clock "
-            "error), then run again",
+            "Run `chronyc tracking` and `chronyc sources` on the hosts of these agents, repair "
+            "their time synchronisation, then run again",
             FindingValue.share(steady_ratio),
         )
     return inconclusive(
         "clock-readings-missing",
         89,
-        f"{formatting.ratio(confirmed_ratio, 1)} of the planned pair-seconds have clock readings "
-        f"before and after the burst. A verdict needs {formatting.ratio(floor, 1)}. {unread_s} "
-        "pair-seconds have no reading, so their time is uncertain.",
+        f"{formatting.ratio(confirmed_ratio, 1)} of the planned seconds of all pairs have clock "
+        f"readings before and after the burst. A verdict needs {formatting.ratio(floor, 1)}. "
+        f"{unread_s} seconds have no reading, so their time is uncertain.",
         "Check that every agent can read chronyd or the kernel clock state and can write its "
         "records, then run again",
         FindingValue.share(confirmed_ratio),

@@ -27,11 +27,11 @@ PAIR_STATES: Final = (
     PairState(
         State.MISSED,
         "never started",
-        "Start the missing client agents (`broadside agents` lists those that are connected)",
+        "Start client agents on more hosts (`broadside agents` lists the connected ones)",
     ),
     PairState(
         State.LOST,
-        "were taken but not reported",
+        "did not report all of their seconds",
         "Read the agent log of each named pair, and check its network",
     ),
     PairState(
@@ -55,6 +55,11 @@ PAIR_STATES: Final = (
         "Check the clocks, the start gate and the queue (`broadside doctor` on the hosts)",
     ),
 )
+
+
+def pair_on_client(pair: PairSummary) -> str:
+    """Return the name of a pair with the agent of its client."""
+    return f"{pair.pair} on {pair.client_agent_id}" if pair.client_agent_id else pair.pair
 
 
 def list_pairs(pairs: Sequence[PairSummary]) -> str:

@@ -162,7 +162,10 @@ def _bottleneck_text(bottleneck: BottleneckName) -> str:
         return "The bottleneck is unknown."
     if bottleneck in (BottleneckName.FIREWALL, BottleneckName.SNAT_PORTS, BottleneckName.ONE_UNIT):
         return f"The bottleneck is in the device under test: {bottleneck.label}."
-    return f"The bottleneck is {bottleneck.label}, so this is not the limit of the device."
+    return (
+        f"The bottleneck is {bottleneck.label}, so the run does not show how much the device can "
+        "carry."
+    )
 
 
 def _open_reason(inputs: BurstInput, fleet: "Interval", limit: float) -> str | None:
@@ -172,14 +175,14 @@ def _open_reason(inputs: BurstInput, fleet: "Interval", limit: float) -> str | N
     unseen = unseen_bits_per_second(spec, burst, inputs.others) * layer_factor(spec, burst)
     if fleet.high + unseen >= limit:
         return (
-            f"{unseen_s} pair-seconds were not measured; they may have carried the missing "
+            f"{unseen_s} seconds of all pairs were not measured; they may have carried the missing "
             f"{formatting.rate(limit - fleet.value)}"
         )
     device = device_rate(spec, burst, fleet)
     if device is not None and device.high >= limit:
         return (
-            f"{unseen_s} pair-seconds were not measured, and the device counted {device}, which "
-            "may include their traffic"
+            f"{unseen_s} seconds of all pairs were not measured, and the device counted {device}, "
+            "which may include their traffic"
         )
     return None
 
@@ -251,7 +254,8 @@ def check_device_rate(inputs: BurstInput) -> Result:
         "device-unproven",
         84,
         f"By the device counter the rate is {device}; by the fleet it is {fleet}. The rate by the "
-        f"device counter is not clearly above the limit {formatting.rate(limit)}.",
+        f"device counter is {'below' if device.high < limit else 'not clearly above'} the limit "
+        f"{formatting.rate(limit)}.",
         "Find traffic that bypasses the device, or use shorter counter bins and longer bursts",
         FindingValue.rate(device.value),
     )

@@ -10,10 +10,12 @@ from broadside.coordinator.core.judge.checks.check_types import (
     Result,
     inconclusive,
 )
+from broadside.coordinator.core.judge.checks.pair_texts import LISTED_COUNT, pair_on_client
 from broadside.coordinator.core.summary import (
     Contradiction,
     Finding,
     FindingValue,
+    PairSummary,
     Rule,
     Verdict,
     caution,
@@ -21,8 +23,8 @@ from broadside.coordinator.core.summary import (
     problem,
 )
 
-# Number of late pairs to list in a finding.
-LISTED_COUNT: Final = 3
+# A client with this share of its CPU in use, or of its busiest core, can start late.
+BUSY_RATIO: Final = 0.9
 # The window consists of whole UTC seconds. A test can start and end within a second, so one missing
 # second at each end is not an error.
 GRID_S: Final = 2
@@ -96,7 +98,9 @@ def check_starts(inputs: BurstInput) -> Result:
         (pair for pair in burst.pairs if pair.pair not in burst.late_pairs and pair.start_error_s),
         key=lambda pair: -(pair.start_error_s or 0.0),
     )[:LISTED_COUNT]
-    listed = ", ".join(f"{pair.pair} (+{formatting.time(pair.start_error_s)})" for pair in latest)
+    listed = ", ".join(
+        f"{pair_on_client(pair)} (+{formatting.time(pair.start_error_s)})" for pair in latest
+    )
     common_s = 0 if burst.window is None else burst.window.common_s
     sentence = (
         f"The first bytes of the pairs are {formatting.time(spread_s)} apart (limit "
@@ -104,14 +108,25 @@ def check_starts(inputs: BurstInput) -> Result:
         f"{common_s} of {burst.duration_s} s are common to all pairs. Latest pairs after the "
         f"planned start: {listed or 'unknown'}."
     )
-    step = (
-        "Use fewer streams or more cores on busy hosts, check the start gate (`broadside agent "
-        "--check`), or raise `objective.start_spread_max_s`"
-    )
-    value = FindingValue.time(spread_s)
+    step, value = _start_step(latest), FindingValue.time(spread_s)
     if decisive:
         return Result(Verdict.INCONCLUSIVE, (problem("start-spread", 87, sentence, step, value),))
     return Result(Verdict.PASS, (caution("start-spread", 58, sentence, step, value),))
+
+
+def _start_step(latest: Sequence[PairSummary]) -> str:
+    """Return the next step for pairs that started apart, which depends on the CPU of the latest."""
+    cpus = [max(pair.client_cpu_ratio or 0.0, pair.client_core_ratio or 0.0) for pair in latest]
+    if any(cpu >= BUSY_RATIO for cpu in cpus):
+        return (
+            "The CPUs of these clients were busy: use fewer streams (`streams_count`) or larger "
+            "clients, then run again"
+        )
+    return (
+        "Run `broadside agent --check` on the hosts of these agents. It shows if the start gate "
+        "works, which holds the first byte back until the planned start. Correct what it reports, "
+        "and end other programs on these hosts. Then run again"
+    )
 
 
 def check_window(inputs: BurstInput) -> Result:

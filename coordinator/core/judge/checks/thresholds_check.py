@@ -21,7 +21,12 @@ from broadside.coordinator.core.summary import (
     worse,
 )
 from broadside.coordinator.core.thresholds import ALL_THRESHOLDS, MetricSource, Threshold
+from broadside.exchange.messages import Flow
 
+_FLOW_TEXTS: Final = {
+    Flow.UP: "From clients to servers (up)",
+    Flow.DOWN: "From servers to clients (down)",
+}
 # A device metric needs to be known for this share of the window. It is below 1, because the first
 # and the last reading can extend beyond the window.
 DEVICE_KNOWN_RATIO: Final = 0.8
@@ -190,7 +195,7 @@ def _pair_values(
         case MetricSource.FLOW:
             for flow in burst.flows:
                 yield (
-                    f"Direction {flow.flow}: ",
+                    f"{_FLOW_TEXTS[flow.flow]}: ",
                     getattr(flow, threshold.metric),
                     getattr(flow, threshold.pairs_count),
                 )

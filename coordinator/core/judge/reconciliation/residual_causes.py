@@ -186,10 +186,9 @@ def causes(
             Cause(
                 id="foreign-traffic",
                 share_ratio=figure(foreign.ratio) or 0.0,
-                sentence=f"The firewall carried {formatting.rate(foreign.bits_per_second)} while "
-                "no "
-                f"planned traffic was sent, {formatting.ratio(foreign.ratio, 1)} of the fleet's "
-                "traffic. This level is subtracted before the comparison",
+                sentence=f"The firewall carried {formatting.rate(foreign.bits_per_second)} of "
+                "other traffic while no planned traffic was sent. This rate is subtracted, "
+                "so a change of it during the burst is part of the residual",
             )
         )
     if significant and all(open_ratio > uncertainty for open_ratio, _ in offers):

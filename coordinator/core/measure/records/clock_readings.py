@@ -25,7 +25,7 @@ def clock_troubles(pair: PairEvidence, bound_max_s: float) -> Iterator[str]:
         if end is not None:
             trouble = _trouble(end.clock_before, end.clock_after, bound_max_s)
             if trouble is not None:
-                yield f"the {name}'s clock {trouble}"
+                yield f"the clock of the {name}, {end.agent_id}, {trouble}"
 
 
 def _trouble(

@@ -175,9 +175,7 @@ def test_values_shown_as_known_are_those_of_the_verdict(name: str) -> None:
         assert_known_values_are_final(shown.figures, last)
         running = shown.known_s < BURST_S
         states = {key: value.state for key, value in shown.figures.states.items()}
-        # The seconds of iperf3 do not change after both ends of all pairs have reported them.
-        seconds = states.pop("seconds")
-        assert name == "faulty" or seconds == ("known" if shown.known_s else states["received"])
+        assert states["seconds"] == states["received"]
         assert not (running and "known" in states.values())
         seen |= {key for key, value in states.items() if value == "known"}
     assert {"received", "completeness"} <= seen

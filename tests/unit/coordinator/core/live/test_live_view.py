@@ -160,13 +160,12 @@ def test_second_that_is_reported_in_part_is_not_shown(second: float) -> None:
     assert np.isnan(np.delete(later, COLUMNS.index("coverage_ratio"), axis=0)).all()
 
 
-@pytest.mark.parametrize(("engine", "state"), [("iperf3", "known"), ("http", "provisional")])
-def test_seconds_that_an_engine_revises_are_provisional(engine: str, state: str) -> None:
-    traffic = CLEAN.plan.spec.traffic.model_copy(update={"engine": engine})
-    figures = so_far(CLEAN.asked(traffic=traffic), 10).figures
+@pytest.mark.parametrize(("second", "state"), [(10, "provisional"), (31, "known")])
+def test_seconds_are_provisional_until_all_pairs_have_reported(second: float, state: str) -> None:
+    figures = so_far(CLEAN, second).figures
     assert figures is not None
     assert figures.states["seconds"].state == state
-    assert figures.states["received"].state == "provisional"
+    assert figures.states["received"].state == state
 
 
 def test_seconds_wait_for_the_other_end_and_for_all_pairs() -> None:

@@ -47,13 +47,13 @@ def test_coverage_floor_applies_to_seconds_with_steady_clocks(
 
 def test_reports_seconds_without_reading_or_steady_clock() -> None:
     unread, unsteady = _run_check(20, 100), _run_check(100, 10)
-    assert unread.findings[0].sentence.startswith("88.0 % of the planned pair-seconds")
-    assert "100 pair-seconds have no reading" in unread.findings[0].sentence
+    assert unread.findings[0].sentence.startswith("88.0 % of the planned seconds")
+    assert "100 seconds have no reading" in unread.findings[0].sentence
     assert "chronyd" in (unread.findings[0].next_step or "")
-    assert unsteady.findings[0].sentence.startswith("90.0 % of the planned pair-seconds")
+    assert unsteady.findings[0].sentence.startswith("90.0 % of the planned seconds")
     assert "within 50 ms" in unsteady.findings[0].sentence
     assert unsteady.findings[0].sentence.endswith("Above the limit: pair-002 (60 ms); and 1 more.")
-    assert "Repair the time synchronisation" in (unsteady.findings[0].next_step or "")
+    assert "repair their time synchronisation" in (unsteady.findings[0].next_step or "")
 
 
 def test_notes_shared_clock() -> None:

@@ -82,10 +82,10 @@ def test_names_the_first_cause_of_a_residual_with_its_step() -> None:
     cause = {"id": "bypass", "share_ratio": -0.4, "sentence": "The firewall counted 40 % less"}
     [finding] = _run_check(-0.4, causes=(cause,)).findings
     assert finding.sentence.endswith("2.0 % are allowed. The firewall counted 40 % less.")
-    assert (finding.next_step or "").startswith("Check the routes")
+    assert (finding.next_step or "").startswith("Check that the routes")
     other = cause | {"id": "foreign-traffic"}
     assert (_run_check(-0.4, causes=(other,)).findings[0].next_step or "").startswith(
-        "Find traffic"
+        "Run again without the other traffic. If the counters still differ, find traffic"
     )
 
 

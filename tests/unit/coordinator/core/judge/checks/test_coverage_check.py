@@ -41,7 +41,7 @@ def test_names_the_missing_pairs_by_reason() -> None:
         " 4 of 6 pairs never started: pair-1, pair-2, pair-3 (no agent); and 1 more."
         " 1 of 6 pairs started too late: pair-9."
     )
-    assert (finding.next_step or "").startswith("Start the missing client agents")
+    assert (finding.next_step or "").startswith("Start client agents on more hosts")
     gaps = (pair("pair-1", completeness_ratio=0.9), pair("pair-2", completeness_ratio=0.5))
     [finding] = check_coverage(of_burst(burst(completeness=seen(700), pairs=gaps))).findings
     assert finding.sentence.endswith(" 2 of 2 pairs have gaps: pair-2, pair-1.")

@@ -48,7 +48,7 @@ def test_rate_interval_decides_the_verdict(
         (BottleneckName.FIREWALL, "The bottleneck is in the device under test: the firewall."),
         (
             BottleneckName.CLIENT_CPU,
-            "the CPU of the clients, so this is not the limit of the device.",
+            "the CPU of the clients, so the run does not show how much the device can carry.",
         ),
     ],
 )
@@ -150,10 +150,10 @@ def test_fails_only_if_unseen_pairs_cannot_reach_the_limit(
         assert weights(result) == [("target-open", 85)]
         sentence = result.findings[0].sentence
         assert (
-            "100 pair-seconds were not measured; they may have carried the missing 100 Mbit/s"
-            in sentence
+            "100 seconds of all pairs were not measured; they may have carried the missing 100 "
+            "Mbit/s" in sentence
             if device is None
-            else "100 pair-seconds were not measured, and the device counted 1.008 Gbit/s"
+            else "100 seconds of all pairs were not measured, and the device counted 1.008 Gbit/s"
             in sentence
         )
 

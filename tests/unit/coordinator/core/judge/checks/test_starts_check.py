@@ -15,7 +15,13 @@ from tests.unit.coordinator.core.judge.checks.check_input import (
 
 
 def _pair(name: str, error_s: float | None) -> SimpleNamespace:
-    return SimpleNamespace(pair=name, start_error_s=error_s)
+    return SimpleNamespace(
+        pair=name,
+        start_error_s=error_s,
+        client_agent_id=None if name == "a" else f"client-{name}",
+        client_cpu_ratio=0.4,
+        client_core_ratio=None if name == "a" else 0.5,
+    )
 
 
 PAIRS = (
@@ -44,7 +50,16 @@ def test_names_three_latest_pairs_if_start_spread_is_too_large(
     assert finding.kind == ("verdict" if gap else "context")
     assert finding.severity == ("problem" if gap else "warning")
     assert "(limit 1 s). 28 of 30 s are common" in finding.sentence
-    assert finding.sentence.endswith("b (+1.5 s), c (+700 ms), a (+200 ms).")
+    assert finding.sentence.endswith(
+        "b on client-b (+1.5 s), c on client-c (+700 ms), a (+200 ms)."
+    )
+
+
+@pytest.mark.parametrize(("core_ratio", "part"), [(0.9, "were busy"), (0.89, "agent --check")])
+def test_next_step_depends_on_the_cpu_of_the_latest_clients(core_ratio: float, part: str) -> None:
+    pairs = (SimpleNamespace(**vars(PAIRS[2]) | {"client_core_ratio": core_ratio}), *PAIRS[3:])
+    result = check_starts(of_burst(burst(start_spread_s=2.0, window=None, pairs=pairs)))
+    assert part in (result.findings[0].next_step or "")
 
 
 @pytest.mark.parametrize("spread_s", [None, 0.0, 1.0])

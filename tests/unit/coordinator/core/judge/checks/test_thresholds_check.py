@@ -73,17 +73,19 @@ def test_compares_flow_metric_with_threshold(
 
 
 def test_reports_every_flow_with_its_value() -> None:
-    flows = (_flow(), _flow(flow="down", rtt_mean_s=0.04), _flow(flow="x", rtt_mean_s=None))
+    flows = (_flow(), _flow(flow="down", rtt_mean_s=0.04), _flow(flow="up", rtt_mean_s=None))
     result = _run_check({"rtt_mean_max_s": 0.03}, flows=flows)
     assert result.verdict is Verdict.FAIL
     assert _ids(result) == ["rtt-limit", "rtt-unproven"]
     assert [finding.weight for finding in result.findings] == [90, 70]
     assert (
-        result.findings[0].sentence == "Direction down: mean RTT is 40 ms, above the limit 30 ms."
+        result.findings[0].sentence
+        == "From servers to clients (down): mean RTT is 40 ms, above the limit 30 ms."
     )
     assert result.findings[0].next_step == ALL_THRESHOLDS[0].next_step
     assert result.findings[1].sentence == (
-        "Direction x: mean RTT is known for 2 of 2 pairs, which is not enough for the limit 30 ms."
+        "From clients to servers (up): mean RTT is known for 2 of 2 pairs, which is not enough "
+        "for the limit 30 ms."
     )
     assert result.findings[1].next_step == "Run again with all pairs"
 
