@@ -304,6 +304,7 @@ def inspection_under_load(
         rounds: Number of rounds through all rates.
     """
     return questions.Inspection(
+        kind="inspection-under-load",
         offers_bits_per_second=tuple(parse_rate(rate) for rate in offer.split(",") if rate),
         rounds_count=rounds,
     )

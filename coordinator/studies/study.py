@@ -253,7 +253,8 @@ class Inspection(Message):
     Rates are payload at real scale, offered by the whole fleet.
     """
 
-    kind: Literal["inspection-under-load"] = "inspection-under-load"
+    # No default: the text of a stored study would not have it.
+    kind: Literal["inspection-under-load"]
     offers_bits_per_second: Annotated[
         tuple[Annotated[Number, Field(gt=0)], ...], Field(min_length=2, max_length=50)
     ]

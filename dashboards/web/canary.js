@@ -37,7 +37,7 @@ function lane(canary) {
       height,
     });
     const cpu = known(step.device_cpu_ratio) ? `, CPU ${percent(step.device_cpu_ratio, 0)}` : "";
-    const text = `${clock(step.at)} UTC: ${step.leaked_count} of ${step.tested_count} leaked`;
+    const text = `${clock(step.at)}: ${step.leaked_count} of ${step.tested_count} leaked`;
     bar.append(svg("title", {}, `${text}, ${rate(step.received_bits_per_second)}${cpu}`));
     return [bar];
   });
@@ -58,7 +58,7 @@ function lane(canary) {
 function sentenceOf({ during, first_leak_at: first }) {
   if (!during.tested_count) return "No canary was tested during the burst.";
   if (!during.leaked_count) return "The device blocked all forbidden canaries during the burst.";
-  return `Forbidden canaries passed the device, first at ${clock(first)} UTC.`;
+  return `Forbidden canaries passed the device, first at ${clock(first)}.`;
 }
 
 // Return a card with the share that leaked in each phase and for each signature.

@@ -1,6 +1,6 @@
 """Test the curve of leaked canaries, and what a mode still blocked."""
 
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -19,7 +19,8 @@ from broadside.coordinator.views.report.study_tables import study_tables
 from tests.unit.coordinator.studies.samples import IN_MODES, MODES, SPEC, results, study
 
 OFFERS = (1e9, 2e9, 3e9)
-QUESTION = Inspection(offers_bits_per_second=OFFERS, rounds_count=2)
+KIND: Final = "inspection-under-load"
+QUESTION = Inspection(kind=KIND, offers_bits_per_second=OFFERS, rounds_count=2)
 
 
 def trial(offer: float, leak: float, low: float, high: float, **fields: Any) -> TrialResult:
@@ -81,7 +82,12 @@ def test_loads_are_offered_in_turn_and_then_in_reverse() -> None:
 
 def test_loads_need_to_rise() -> None:
     with pytest.raises(ValueError, match="rising order"):
-        Inspection(offers_bits_per_second=(2e9, 1e9))
+        Inspection(kind=KIND, offers_bits_per_second=(2e9, 1e9))
+
+
+def test_the_study_is_stored_with_its_kind() -> None:
+    stored = study(QUESTION, RISING)
+    assert type(stored).model_validate_json(stored.to_json()) == stored
 
 
 def test_the_study_needs_canaries() -> None:
