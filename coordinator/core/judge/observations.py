@@ -323,8 +323,9 @@ def residual_findings(counter: Reconciliation | None) -> Iterator[Finding]:
             f"{formatting.signed_ratio(counter.residual_ratio)}."
         )
         is_whole = abs(cause.share_ratio) >= abs(counter.residual_ratio)
-        part = "" if cause.id == "foreign-traffic" or is_whole else part
-        value = FindingValue.residual(cause.share_ratio)
+        is_other = cause.id == "foreign-traffic"
+        part = "" if is_other or is_whole else part
+        value = None if is_other else FindingValue.residual(cause.share_ratio)
         yield warning(cause.id, 72 - rank, f"{cause.sentence}.{part}", value=value)
 
 

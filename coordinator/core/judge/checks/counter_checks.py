@@ -49,7 +49,8 @@ _RESTORE = (
     "Then run again; or remove its `byte_counter`, and launch without a counter"
 )
 _CONFIGURE_AGAIN = (
-    "Add this source with its `byte_counter` to the telemetry file of the coordinator again "
+    "Run `broadside doctor` on the host of the coordinator, which lists the configured sources. "
+    "Add this source with its `byte_counter` to the telemetry file again "
     "(BROADSIDE_TELEMETRY_FILE), then run again; or launch without a counter: the verdict then "
     "rests on the agents alone"
 )
@@ -64,6 +65,7 @@ _CAUSE_STEPS: Final = {
     "`byte_counter` (import: `--metric`)",
     "unknown-bins": _REPEAT,
 }
+_OTHER_TRAFFIC = "foreign-traffic"
 _KEEP = "Record the device counter from some minutes before the first burst to some after the last"
 
 
@@ -303,7 +305,7 @@ def _first_cause(counter: Reconciliation) -> str:
 
 def _other_traffic(counter: Reconciliation) -> str | None:
     """Return the sentence about the other traffic that was subtracted, or None without any."""
-    causes = (cause.sentence for cause in counter.causes if cause.id == "foreign-traffic")
+    causes = (cause.sentence for cause in counter.causes if cause.id == _OTHER_TRAFFIC)
     return next(causes, None)
 
 
@@ -348,7 +350,8 @@ def _residual_step(counter: Reconciliation, limit: float) -> str:
     if abs(counter.residual_ratio or 0.0) > limit:
         steps = (_CAUSE_STEPS[cause.id] for cause in counter.causes if cause.id in _CAUSE_STEPS)
         step = next(steps, "Find traffic that only the firewall or only the fleet counted")
-        if _other_traffic(counter) is None:
+        other = next((cause for cause in counter.causes if cause.id == _OTHER_TRAFFIC), None)
+        if other is None or other.share_ratio < abs(counter.residual_ratio or 0.0):
             return step
         later = step[:1].lower() + step[1:]
         return f"Run again without the other traffic. If the counters still differ, {later}"

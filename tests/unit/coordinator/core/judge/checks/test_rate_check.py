@@ -48,7 +48,10 @@ def test_rate_interval_decides_the_verdict(
         (BottleneckName.FIREWALL, "The bottleneck is in the device under test: the firewall."),
         (
             BottleneckName.CLIENT_CPU,
-            "the CPU of the clients, so the run does not show how much the device can carry.",
+            (
+                "the CPU of the clients, not the device under test, so the run does not show how much "
+                "the device can carry."
+            ),
         ),
     ],
 )
