@@ -559,6 +559,10 @@ def _named_signatures(value: object) -> object:
     return tuple(canary_catalogue()[one] if isinstance(one, str) else one for one in value)
 
 
+def _default_signatures() -> Any:
+    return ("port",)
+
+
 class CanaryRequest(Message):
     """HTTP request of a canary. All of its parts are harmless."""
 
@@ -622,7 +626,7 @@ class Canary(Message):
         BeforeValidator(
             _named_signatures, json_schema_input_type=tuple[CanarySignature | str, ...]
         ),
-    ] = Field(("port",), validate_default=True)
+    ] = Field(default_factory=_default_signatures, validate_default=True)
     port: Port = 5198
     # Port that the policy must block.
     forbidden_port: Port = 5199
