@@ -36,7 +36,8 @@ NUMBERS: Final = """
 a_half_width a_mean at b_half_width b_mean burst bursts_planned busiest client_port correlation
 count cpu_local_percent cpu_remote_percent device_tcp_port difference difference_half_width dscp
 echo_port exit_code forbidden_port guard_index idle index last limit max mean median min numa_node
-numeric_from observed p5 p95 pair_index pairs_measured pairs_planned percent_per_hour port quantity ratio
+numeric_from observed p5 p95 pair_index
+pairs_measured pairs_planned percent_per_hour port quantity ratio
 ratio_high ratio_low retransmits row_number scale second sequence_number size status stratum
 streams test test_index tos trial_index usd unit_price_usd value version vni_from weight width worst
 """
