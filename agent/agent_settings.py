@@ -144,6 +144,13 @@ class AgentSettings(BaseSettings):
         description="server role: UDP port that answers probes from allowed networks; 0: any "
         "free port, which is reported in the presence",
     )
+    canary_ports: Annotated[
+        tuple[Annotated[int, Field(ge=1, le=65535)], ...], NoDecode, BeforeValidator(parse_ports)
+    ] = Field(
+        (),
+        description="server role: TCP ports that answer canaries from allowed networks, for "
+        "example 5198-5199; default: none",
+    )
     allow_tunnels: bool = Field(
         False,
         description="allow VXLAN devices for bursts that request them; requires CAP_NET_ADMIN",
@@ -271,10 +278,14 @@ class AgentSettings(BaseSettings):
                     f"services: {name!r} is no service; there are {', '.join(known)}"
                     + (" (iperf3's ports are BROADSIDE_AGENT_PORTS)" if engine else "")
                 )
-        taken = [*self.ports, *(port for ports in self.services.values() for port in ports)]
+        taken = [
+            *self.ports,
+            *self.canary_ports,
+            *(port for ports in self.services.values() for port in ports),
+        ]
         twice = {port for port in taken if taken.count(port) > 1}
-        if self.services and twice:
-            raise ValueError(f"services: port {min(twice)} is named twice; give each its own")
+        if (self.services or self.canary_ports) and twice:
+            raise ValueError(f"port {min(twice)} is named twice; give each service its own")
         if (self.certificate is None) != (self.certificate_key is None):
             raise ValueError("certificate: set both certificate and certificate_key, or neither")
         return self

@@ -25,6 +25,7 @@ from typing import Final
 
 from broadside.agent.agent_context import Tools
 from broadside.agent.attempt import PLANNED_END, AttemptLimits, known_until_s
+from broadside.agent.canary_sender import CanarySender
 from broadside.agent.client_processes import ClientProcesses
 from broadside.agent.client_tunnel import LEAD_S, ClientTunnel
 from broadside.agent.clock import clock_problem, read_clock
@@ -80,6 +81,8 @@ STOP_MARGIN_S: Final = 0.2
 STOP_LATE_MAX_S: Final = 0.6
 # Seconds to wait for answers to the last probes after an early end.
 LAST_PROBES_S: Final = 1.0
+# Seconds to use instead if there are canaries, for their last answers and questions.
+LAST_CANARIES_S: Final = 5.0
 # Seconds of host counters to add before and after a burst.
 EDGE_S: Final = 2.0
 # Outages up to this long before the claim are added to the report.
@@ -104,6 +107,7 @@ class ClaimedJob:
         self._attempt: ClientProcesses | None = None
         self._workspace: Workspace | None = None
         self._prober: Prober | None = None
+        self._canary: CanarySender | None = None
         self._pings: DevicePings | None = None
         self._tunnel: ClientTunnel | None = None
         # Errors from earlier attempts to arm.
@@ -137,17 +141,15 @@ class ClaimedJob:
         """
         guard = asyncio.create_task(self._watch_run())
         narrator = asyncio.create_task(self._narrate())
-        prober = self._start_probing()
+        senders = {task for task in (self._start_probing(), self._start_canary()) if task}
         pinger = self._start_pinging()
         publisher = self._start_publishing()
         try:
             ending = await self._carry_out(guard)
             if ending.outcome is Outcome.ABANDONED and self._clock_moved is not None:
                 ending = JobOutcome(outcome=Outcome.REFUSED, reason=self._clock_moved)
-            if prober is not None and ending.outcome in (Outcome.MEASURED, Outcome.LATE):
-                await asyncio.wait({prober, guard}, return_when=asyncio.FIRST_COMPLETED)
-                if self._stopped_at is not None:
-                    await asyncio.wait({prober}, timeout=LAST_PROBES_S)
+            if ending.outcome in (Outcome.MEASURED, Outcome.LATE):
+                await self._finish(senders, guard)
         except Exception as error:
             # After an internal error, the claim must still get a report.
             log.exception("burst failed", extra={"action": "error", **self._context})
@@ -155,7 +157,7 @@ class ClaimedJob:
         finally:
             guard.cancel()
             narrator.cancel()
-            beside = [task for task in (prober, pinger, publisher) if task is not None]
+            beside = [*senders, *(task for task in (pinger, publisher) if task is not None)]
             for task in beside:
                 task.cancel()
             await asyncio.gather(*beside, guard, narrator, return_exceptions=True)
@@ -168,6 +170,17 @@ class ClaimedJob:
                 await self._tunnel.close()
         await self._save_all(ending)
         return await self._report(ending)
+
+    async def _finish(self, senders: set[asyncio.Task[None]], guard: asyncio.Task[str]) -> None:
+        """Wait until all probes and canaries are sent, or until the guard stops the job."""
+        waiting = set(senders)
+        while waiting and not guard.done():
+            done, _ = await asyncio.wait({*waiting, guard}, return_when=asyncio.FIRST_COMPLETED)
+            waiting -= done
+        if waiting and self._stopped_at is not None:
+            if self._canary is not None:
+                self._canary.finish()
+            await asyncio.wait(waiting, timeout=LAST_CANARIES_S if self._canary else LAST_PROBES_S)
 
     # Arm and run ------------------------------------------------------------------------------
 
@@ -365,6 +378,13 @@ class ClaimedJob:
         self._prober = Prober(self._job)
         run = self._prober.run(endpoint.address, endpoint.echo_port, self._bind_address())
         return asyncio.create_task(safely(run, "probe", self._context))
+
+    def _start_canary(self) -> asyncio.Task[None] | None:
+        """Send canaries from before the planned start to after the end, if the job requests it."""
+        if self._job.traffic.canary is None:
+            return None
+        self._canary = CanarySender(self._job, self._bind_address())
+        return asyncio.create_task(safely(self._canary.run(), "canary", self._context))
 
     def _start_pinging(self) -> asyncio.Task[None] | None:
         """Ping the device itself, if the job requests it and it is in an allowed network."""
@@ -566,6 +586,9 @@ class ClaimedJob:
         if self._prober is not None:
             probes = self._tools.results.save_probes(job, self._prober.probes)
             await safely(probes, "upload_probes", self._context)
+        if self._canary is not None:
+            canaries = self._tools.results.save_canary(job, self._canary.rounds)
+            await safely(canaries, "upload_canary", self._context)
 
         async def save_seconds() -> None:
             await self._save_seconds(self._reading(attempt), from_s=0.0)

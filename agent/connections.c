@@ -9,24 +9,33 @@
  * Modes:
  *   connect   handshake, then close
  *   exchange  handshake, N bytes in each direction, then close
+ *   http      handshake, a request of HTTP/1.1 and its answer, then close
  *   hold      handshake, then N bytes in each direction at every heartbeat until the end
+ *
+ * With "--tls", each of them has a TLS handshake after that of TCP, and its bytes are encrypted. The
+ * first connection, before the start, gets the session that all others resume with "--resume".
  *
  * The client closes first. With "rst" neither end has to wait. With "fin" each port of the client
  * stays in TIME_WAIT for a minute.
  *
- * Before the start, the client opens a control connection and sends "BSCN <token> <bytes>\n". The
- * server counts connections for this token until the control connection is closed, so both ends are
- * joined without addresses. In the modes with bytes, each connection starts with a hash of the
- * token, and a connection with another one is foreign. In mode "connect" there are no bytes, so the
- * server counts all connections to its port.
+ * Before the start, the client opens a control connection and sends "BSCN <token> <bytes> <tls>
+ * <compressible percent>\n". The server counts connections for this token until the control
+ * connection is closed, so both ends are joined without addresses. In the modes with bytes, each
+ * connection starts with a hash of the token, or has it in its URL, and a connection with another
+ * one is foreign. In mode "connect" there are no bytes, so the server counts all connections to its
+ * port. All other bytes are pseudo-random, except for the share of zeros that was chosen.
+ *
+ * With TLS, the server answers with the SHA-256 of its certificate, so that the client can count
+ * connections whose certificate a device has replaced.
  *
  * Output: a JSON object in each line of standard output, with the counts of a second, and at the
  * end a line with histograms. The client counts seconds from the planned start, the server in UTC. The
  * lines on standard error are those of the start gate (gate.c).
  *
- * Bucket i of a histogram counts times from 2^(i/16) to 2^((i+1)/16) seconds, as in messages.py.
+ * Bucket i of a histogram counts times from 2^(i/48) to 2^((i+1)/48) seconds, as in messages.py.
  */
 #define _GNU_SOURCE
+#include "connections_tls.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <ifaddrs.h>
@@ -48,16 +57,26 @@
 #include <time.h>
 #include <unistd.h>
 
-#define VERSION "1.0"
+#define VERSION "1.1"
 
 enum {
     EVENTS_COUNT = 512,
     /* Attempts between two looks at the events. */
     LAUNCHES_COUNT = 32,
-    BUCKET_ZERO = 320,
-    BUCKETS_COUNT = 512,
+    /* Buckets per doubling. */
+    RESOLUTION = 48,
+    BUCKET_ZERO = 20 * RESOLUTION,
+    BUCKETS_COUNT = 32 * RESOLUTION,
     ID_BYTES = 8,
     LINE_BYTES = 256,
+    /* Longest head of an HTTP message. Devices can add lines to it. */
+    HEAD_BYTES = 4096,
+    /* Part of a body that is sent with its head. */
+    PART_BYTES = 16384,
+    /* Sizes of bodies in one test. */
+    BODIES_COUNT = 16,
+    NEGOTIATED_COUNT = 16,
+    BLOCK_BYTES = 1000,
     ADDRESSES_COUNT = 1024,
     BYTES_MAX = 1 << 20,
     FILES_MAX = 1 << 20,
@@ -98,7 +117,19 @@ static void set_up(void)
     sigaction(SIGTERM, &action, NULL);
     signal(SIGINT, SIG_DFL);
     signal(SIGPIPE, SIG_IGN);
-    memset(payload, 'b', sizeof payload);
+}
+
+/* Fill the payload: of each block, the first part is zeros and the rest is pseudo-random. */
+static void fill_payload(unsigned compressible_percent)
+{
+    size_t zeros = BLOCK_BYTES * (compressible_percent > 100 ? 100 : compressible_percent) / 100;
+    uint64_t state = 88172645463325252u;
+    for (size_t place = 0; place < sizeof payload; place++) {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        payload[place] = place % BLOCK_BYTES < zeros ? 0 : (char)state;
+    }
 }
 
 static size_t files_limit(void)
@@ -139,10 +170,45 @@ static bool parse_address(const char *address, const char *port, struct sockaddr
     return true;
 }
 
+/* Read or write, with TLS or without. */
+static ssize_t read_link(int fd, void *tls, void *bytes, size_t count)
+{
+    return tls ? tls_receive(tls, bytes, count) : recv(fd, bytes, count, 0);
+}
+
+static ssize_t write_link(int fd, void *tls, const void *bytes, size_t count)
+{
+    return tls ? tls_send(tls, bytes, count) : send(fd, bytes, count, MSG_NOSIGNAL);
+}
+
+/* Return the value of "Content-Length" in the head of an HTTP message, or 0. */
+static uint64_t content_length(const char *head)
+{
+    const char *line = strcasestr(head, "\r\ncontent-length:");
+    return line ? strtoull(line + strlen("\r\ncontent-length:"), NULL, 10) : 0;
+}
+
+/* Append data to the head of an HTTP message until its empty line. Return the number of bytes that
+ * belong to the head, or -1 if the head is too long. `*complete` is set at its end. */
+static ssize_t add_to_head(char *head, const char *bytes, size_t count, bool *complete)
+{
+    size_t has = strlen(head), part = HEAD_BYTES - 1 - has;
+    part = count < part ? count : part;
+    memcpy(head + has, bytes, part);
+    head[has + part] = 0;
+    char *end = strstr(head, "\r\n\r\n");
+    *complete = end != NULL;
+    if (!end)
+        return has + part == HEAD_BYTES - 1 ? -1 : (ssize_t)part;
+    end[4] = 0;
+    return end + 4 - (head + has);
+}
+
 /* Histograms ----------------------------------------------------------------------------------- */
 
 struct histogram {
-    uint64_t counts[BUCKETS_COUNT];
+    uint32_t counts[BUCKETS_COUNT];
+    uint64_t count;
     double max_s;
 };
 
@@ -150,20 +216,32 @@ static void record(struct histogram *histogram, double time_s)
 {
     if (time_s < 1e-6)
         time_s = 1e-6;
-    int bucket = (int)floor(16 * log2(time_s)) + BUCKET_ZERO;
+    int bucket = (int)floor(RESOLUTION * log2(time_s)) + BUCKET_ZERO;
     histogram->counts[bucket < BUCKETS_COUNT ? bucket : BUCKETS_COUNT - 1]++;
+    histogram->count++;
     if (time_s > histogram->max_s)
         histogram->max_s = time_s;
+}
+
+/* Return the value of a rank (nearest rank), as the geometric middle of its bucket. */
+static double quantile(const struct histogram *histogram, double ratio)
+{
+    uint64_t rank = (uint64_t)ceil(ratio * (double)histogram->count), seen = 0;
+    int bucket = 0;
+    while (bucket < BUCKETS_COUNT && (seen += histogram->counts[bucket]) < rank)
+        bucket++;
+    double middle_s = exp2((bucket - BUCKET_ZERO + 0.5) / RESOLUTION);
+    return middle_s < histogram->max_s ? middle_s : histogram->max_s;
 }
 
 static void print_histogram(const char *name, const struct histogram *histogram)
 {
     const char *comma = "";
-    printf(", \"%s\": {\"max_s\": %.9f, \"counts\": {", name, histogram->max_s);
+    printf(", \"%s\": {\"max_s\": %.9f, \"resolution\": %d, \"counts\": {", name,
+           histogram->max_s, RESOLUTION);
     for (int bucket = 0; bucket < BUCKETS_COUNT; bucket++)
         if (histogram->counts[bucket]) {
-            printf("%s\"%d\": %lu", comma, bucket - BUCKET_ZERO,
-                   (unsigned long)histogram->counts[bucket]);
+            printf("%s\"%d\": %u", comma, bucket - BUCKET_ZERO, histogram->counts[bucket]);
             comma = ", ";
         }
     printf("}}");
@@ -171,21 +249,37 @@ static void print_histogram(const char *name, const struct histogram *histogram)
 
 /* Client --------------------------------------------------------------------------------------- */
 
+enum time { HANDSHAKE, TLS_HANDSHAKE, FIRST_BYTE, TIMES_COUNT };
+static const char *const time_names[] = {"handshake", "tls_handshake", "first_byte"};
+
 struct second {
-    uint64_t attempted, established, closed, refused, reset, timed_out, failed, dropped, sent,
-        received;
+    /* Times that were measured in this second, until it is printed. */
+    struct histogram *times[TIMES_COUNT];
+    uint64_t attempted, established, secured, closed, refused, reset, denied, timed_out, failed,
+        tls_failed, dropped, sent, received;
     int64_t open;
     double behind_s;
 };
 
-enum phase { FREE, CONNECTING, WAITING, HELD };
+enum phase { FREE, CONNECTING, SHAKING, WAITING, CLOSING, HELD };
+
+/* What a client sends on each connection. */
+struct message {
+    const char *bytes;
+    size_t count;
+};
 
 struct connection {
     double due_s, until_s;
+    void *tls;
+    /* Start of an HTTP answer whose head is not complete. */
+    char *head;
+    const struct message *message;
+    /* Bytes of the answer, once they are known. */
+    uint64_t sent, got, needed;
     int previous, next;
-    uint32_t sent, got;
     enum phase phase;
-    bool was_held;
+    bool was_held, is_denied;
 };
 
 /* Connections in the order of their `until_s`, which is the end of a time limit or a heartbeat. */
@@ -194,16 +288,27 @@ struct queue {
 };
 
 static struct {
-    const char *address, *port, *token, *bind, *mode, *close, *sources;
+    const char *address, *port, *token, *bind, *mode, *close, *sources, *tls, *cipher, *resume,
+        *name, *bodies, *certificate, *key;
     double at_s, duration_s, rate, limit_s, heartbeat_s;
-    uint64_t count;
-    uint32_t bytes;
+    uint64_t count, upload;
+    uint32_t bytes, compressible;
 } options = {.mode = "connect", .close = "rst", .sources = "one", .limit_s = 3, .heartbeat_s = 1};
 
 static struct connection *connections;
 static struct queue waiting = {-1, -1}, held = {-1, -1};
 static struct second *seconds;
-static struct histogram handshakes, first_bytes;
+static struct histogram times[TIMES_COUNT];
+static struct message messages[BODIES_COUNT];
+static size_t messages_count;
+/* TLS handshakes by version and cipher suite. */
+static struct {
+    char name[LINE_BYTES];
+    uint64_t count;
+} negotiated[NEGOTIATED_COUNT];
+static uint64_t resumed_count, replaced_count;
+/* The certificate that the server has sent over the control connection. */
+static unsigned char server_digest[TLS_DIGEST_BYTES];
 static struct sockaddr_storage target, sources[ADDRESSES_COUNT];
 static socklen_t target_bytes;
 static int sources_count, poller, control;
@@ -212,13 +317,35 @@ static uint64_t failed_ports, failed_files, open_count;
 static double zero_s;
 /* Seconds from the planned start to the first attempt. */
 static double first_s;
-static bool exchanges, holds, resets, ending;
+static bool exchanges, requests, holds, resets, ending;
 
 static struct second *now_second(double now)
 {
     double at_s = now - zero_s;
     size_t place = at_s > 0 ? (size_t)at_s : 0;
     return &seconds[place < seconds_count ? place : seconds_count - 1];
+}
+
+static void record_time(enum time which, double time_s, struct second *second)
+{
+    struct histogram **own = &second->times[which];
+    record(&times[which], time_s);
+    if (!*own)
+        *own = calloc(1, sizeof **own);
+    if (*own)
+        record(*own, time_s);
+}
+
+static void print_times(struct second *second)
+{
+    for (int which = 0; which < TIMES_COUNT; which++) {
+        struct histogram *own = second->times[which];
+        if (own)
+            printf(", \"%s_us\": [%.0f, %.0f, %.0f]", time_names[which], quantile(own, 0.5) * 1e6,
+                   quantile(own, 0.99) * 1e6, own->max_s * 1e6);
+        free(own);
+        second->times[which] = NULL;
+    }
 }
 
 static void push(struct queue *queue, int fd, double until_s)
@@ -245,7 +372,27 @@ static void finish(int fd, uint64_t *outcome)
     done->phase = FREE;
     open_count--;
     ++*outcome;
+    if (done->tls)
+        tls_close(done->tls);
+    free(done->head);
+    done->tls = done->head = NULL;
     close(fd);
+}
+
+/* Close a connection that is complete. Data that was not read, such as a TLS session, would turn
+ * FIN into a reset, so a TLS connection is first read to its end. */
+static void complete(int fd, struct second *second)
+{
+    struct connection *one = &connections[fd];
+    if (one->is_denied) {
+        finish(fd, &second->denied);
+    } else if (resets || !one->tls) {
+        finish(fd, &second->closed);
+    } else {
+        one->phase = CLOSING;
+        tls_notify(one->tls);
+        shutdown(fd, SHUT_WR);
+    }
 }
 
 /* End a connection that was established but is not complete. */
@@ -259,35 +406,70 @@ static void lose(int fd, struct second *second, uint64_t *outcome)
 static void send_rest(int fd, struct second *second)
 {
     struct connection *one = &connections[fd];
-    while (one->sent < options.bytes) {
-        ssize_t wrote = send(fd, payload + one->sent, options.bytes - one->sent, MSG_NOSIGNAL);
+    const struct message *message = one->message;
+    while (one->sent < message->count) {
+        ssize_t wrote = write_link(fd, one->tls, message->bytes + one->sent,
+                                   message->count - one->sent);
         if (wrote <= 0)
             return;
-        one->sent += (uint32_t)wrote;
+        one->sent += (uint64_t)wrote;
         second->sent += (uint64_t)wrote;
     }
+}
+
+/* Read the head of an HTTP answer. Return false if it is not valid. */
+static bool read_answer(struct connection *one, const char *bytes, size_t count)
+{
+    bool is_complete;
+    if (!one->head)
+        one->head = calloc(1, HEAD_BYTES);
+    ssize_t part = one->head ? add_to_head(one->head, bytes, count, &is_complete) : -1;
+    if (part < 0)
+        return false;
+    if (!is_complete)
+        return true;
+    unsigned status = 0;
+    if (sscanf(one->head, "HTTP/1.%*1[01] %3u", &status) != 1)
+        return false;
+    one->is_denied = status != 200;
+    one->needed = strlen(one->head) + content_length(one->head);
+    free(one->head);
+    one->head = NULL;
+    return true;
 }
 
 static void receive(int fd, double now, struct second *second)
 {
     struct connection *one = &connections[fd];
     for (;;) {
-        ssize_t got = recv(fd, inbox, sizeof inbox, 0);
+        ssize_t got = read_link(fd, one->tls, inbox, sizeof inbox);
         if (got < 0 && (errno == EAGAIN || errno == EINTR))
             return;
+        if (one->phase == CLOSING) {
+            if (got > 0)
+                continue;
+            finish(fd, &second->closed);
+            return;
+        }
         if (got <= 0) {
             lose(fd, second, &second->reset);
             return;
         }
         second->received += (uint64_t)got;
         if (one->got == 0 && !one->was_held)
-            record(&first_bytes, now - one->due_s);
-        one->got += (uint32_t)got;
-        if (one->got < options.bytes || one->phase != WAITING)
+            record_time(FIRST_BYTE, now - one->due_s, second);
+        one->got += (uint64_t)got;
+        if (one->needed == 0 && !read_answer(one, inbox, (size_t)got)) {
+            lose(fd, second, &second->reset);
+            return;
+        }
+        if (one->needed == 0 || one->got < one->needed || one->phase != WAITING)
             continue;
         if (!holds || ending) {
-            finish(fd, &second->closed);
-            return;
+            complete(fd, second);
+            if (one->phase != CLOSING)
+                return;
+            continue;
         }
         pull(&waiting, fd);
         one->phase = HELD;
@@ -296,17 +478,63 @@ static void receive(int fd, double now, struct second *second)
     }
 }
 
+/* Go on with a connection whose handshakes are complete. */
+static void on_ready(int fd, struct second *second)
+{
+    if (!exchanges) {
+        complete(fd, second);
+        return;
+    }
+    connections[fd].phase = WAITING;
+    send_rest(fd, second);
+}
+
+static void count_negotiated(void *tls)
+{
+    char name[LINE_BYTES];
+    size_t place = 0;
+    snprintf(name, sizeof name, "%s %s", tls_version(tls), tls_cipher(tls));
+    while (place < NEGOTIATED_COUNT - 1 && negotiated[place].count
+           && strcmp(negotiated[place].name, name) != 0)
+        place++;
+    memcpy(negotiated[place].name, name, sizeof name);
+    negotiated[place].count++;
+    resumed_count += tls_is_resumed(tls);
+    unsigned char digest[TLS_DIGEST_BYTES];
+    replaced_count += tls_peer_digest(tls, digest)
+                      && memcmp(digest, server_digest, sizeof digest) != 0;
+}
+
+static void shake(int fd, struct second *second)
+{
+    struct connection *one = &connections[fd];
+    int state = tls_shake(one->tls);
+    if (state < 0) {
+        second->tls_failed++;
+        finish(fd, &second->reset);
+    } else if (state > 0) {
+        second->secured++;
+        record_time(TLS_HANDSHAKE, clock_s(CLOCK_MONOTONIC) - one->due_s, second);
+        count_negotiated(one->tls);
+        on_ready(fd, second);
+    }
+}
+
 static void on_established(int fd, double now, struct second *second)
 {
     struct connection *one = &connections[fd];
     second->established++;
-    record(&handshakes, now - one->due_s);
-    if (!exchanges) {
-        finish(fd, &second->closed);
+    record_time(HANDSHAKE, now - one->due_s, second);
+    if (!options.tls) {
+        on_ready(fd, second);
         return;
     }
-    one->phase = WAITING;
-    send_rest(fd, second);
+    one->tls = tls_open(fd, true, options.name);
+    if (!one->tls) {
+        finish(fd, &second->failed);
+        return;
+    }
+    one->phase = SHAKING;
 }
 
 static void on_event(int fd, uint32_t events, double now)
@@ -327,6 +555,13 @@ static void on_event(int fd, uint32_t events, double now)
         if (!(events & EPOLLOUT))
             return;
         on_established(fd, now, second);
+    }
+    if (one->phase == SHAKING) {
+        shake(fd, second);
+        if (one->phase == SHAKING)
+            return;
+        /* The end of the handshake can have come with data, which cause no other event. */
+        events |= EPOLLIN;
     }
     if (one->phase == WAITING && events & EPOLLOUT)
         send_rest(fd, second);
@@ -374,7 +609,10 @@ static void launch(uint64_t number, double due_s)
         close(fd);
         return;
     }
-    connections[fd] = (struct connection){.due_s = due_s, .phase = CONNECTING};
+    connections[fd] = (struct connection){.due_s = due_s,
+                                          .phase = CONNECTING,
+                                          .message = &messages[number % messages_count],
+                                          .needed = requests ? 0 : options.bytes};
     open_count++;
     push(&waiting, fd, now + options.limit_s);
     struct epoll_event event = {EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, {.fd = fd}};
@@ -406,13 +644,16 @@ static void print_seconds(double now, double launched_until_s)
     while (printed_count < seconds_count && zero_s + (double)printed_count + 1 <= until_s
            && (printed_count + 1 < seconds_count || until_s == INFINITY)) {
         struct second *one = &seconds[printed_count];
-        printf("{\"second\": %zu, \"attempted\": %lu, \"established\": %lu, \"closed\": %lu, "
-               "\"refused\": %lu, \"reset\": %lu, \"timed_out\": %lu, \"failed\": %lu, "
+        printf("{\"second\": %zu, \"attempted\": %lu, \"established\": %lu, \"secured\": %lu, "
+               "\"closed\": %lu, \"refused\": %lu, \"reset\": %lu, \"denied\": %lu, "
+               "\"timed_out\": %lu, \"failed\": %lu, \"tls_failed\": %lu, "
                "\"dropped\": %lu, \"open\": %lu, \"sent_bytes\": %lu, \"received_bytes\": %lu, "
-               "\"behind_s\": %.6f, \"first_s\": %.6f}\n",
-               printed_count++, one->attempted, one->established, one->closed, one->refused,
-               one->reset, one->timed_out, one->failed, one->dropped, open_count, one->sent,
-               one->received, one->behind_s, first_s);
+               "\"behind_s\": %.6f, \"first_s\": %.6f",
+               printed_count++, one->attempted, one->established, one->secured, one->closed,
+               one->refused, one->reset, one->denied, one->timed_out, one->failed, one->tls_failed,
+               one->dropped, open_count, one->sent, one->received, one->behind_s, first_s);
+        print_times(one);
+        printf("}\n");
         fflush(stdout);
     }
 }
@@ -499,18 +740,43 @@ static bool open_control(void)
     setsockopt(control, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof wait);
     setsockopt(control, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof wait);
     setsockopt(control, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    int length = snprintf(line, sizeof line, "BSCN %s %u\n", options.token, options.bytes);
+    int length = snprintf(line, sizeof line, "BSCN %s %u %d %u\n", options.token,
+                          requests ? 0 : options.bytes, options.tls != NULL, options.compressible);
     errno = 0;
     if (bind_source(control, 0)
         && connect(control, (struct sockaddr *)&target, target_bytes) == 0
         && send(control, line, (size_t)length, MSG_NOSIGNAL) == length
         && recv(control, reply, sizeof reply, MSG_WAITALL) == sizeof reply
-        && memcmp(reply, "OK\n", 3) == 0)
+        && memcmp(reply, "OK\n", 3) == 0
+        && (!options.tls
+            || recv(control, server_digest, sizeof server_digest, MSG_WAITALL)
+               == sizeof server_digest))
         return true;
     int reason = errno == 0 || errno == EINPROGRESS || errno == EAGAIN ? ETIMEDOUT : errno;
     close(control);
     errno = reason;
     return false;
+}
+
+/* Make a TLS connection that gets a session from the server, and is not counted. */
+static bool get_session(void)
+{
+    struct timeval wait = {(time_t)CONTROL_WAIT_S, 0};
+    int fd = socket(target.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    void *tls = NULL;
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof wait);
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof wait);
+    if (bind_source(fd, 0) && connect(fd, (struct sockaddr *)&target, target_bytes) == 0
+        && (tls = tls_open(fd, true, options.name)) && tls_shake(tls) == 1
+        && tls_send(tls, "BSCN session\n", 13) == 13) {
+        /* The server answers with one byte, behind the session of TLS 1.3. */
+        (void)!tls_receive(tls, inbox, 1);
+        tls_notify(tls);
+    }
+    if (tls)
+        tls_close(tls);
+    close(fd);
+    return tls_has_session();
 }
 
 static void hold_until(double epoch_s)
@@ -529,6 +795,10 @@ static bool arm(void)
             return false;
         }
         usleep(100000);
+    }
+    if (options.resume && !get_session()) {
+        errno = EPROTO;
+        return false;
     }
     dprintf(STDERR_FILENO, "broadside-gate: armed %.6f\n", clock_s(CLOCK_REALTIME));
     hold_until(options.at_s);
@@ -596,20 +866,73 @@ static void run(uint64_t total)
     }
 }
 
+/* Write the messages that the attempts send in turn. Return false if there is no memory. */
+static bool write_messages(void)
+{
+    const char *bodies = options.bodies ? options.bodies : "0";
+    const char *host = options.name ? options.name : options.address;
+    bool is_ipv6 = strchr(host, ':') != NULL;
+    if (!requests) {
+        hash_token(options.token, (unsigned char *)payload);
+        messages[messages_count++] = (struct message){payload, options.bytes};
+        return true;
+    }
+    while (*bodies && messages_count < BODIES_COUNT) {
+        char *next, *text = malloc(HEAD_BYTES + options.upload);
+        uint64_t body_bytes = strtoull(bodies, &next, 10);
+        if (!text)
+            return false;
+        int length = snprintf(text, HEAD_BYTES,
+                              "%s /%lu?job=%s HTTP/1.1\r\nHost: %s%s%s\r\nUser-Agent: broadside/"
+                              VERSION "\r\nAccept: */*\r\nConnection: close\r\n",
+                              options.upload ? "POST" : "GET", body_bytes, options.token,
+                              is_ipv6 ? "[" : "", host, is_ipv6 ? "]" : "");
+        if (options.upload)
+            length += snprintf(text + length, HEAD_BYTES - (size_t)length,
+                               "Content-Type: application/octet-stream\r\nContent-Length: %lu\r\n",
+                               options.upload);
+        length += snprintf(text + length, HEAD_BYTES - (size_t)length, "\r\n");
+        for (uint64_t place = 0; place < options.upload; place++)
+            text[(uint64_t)length + place] = payload[place % sizeof payload];
+        messages[messages_count++] = (struct message){text, (size_t)length + options.upload};
+        bodies = *next ? next + 1 : next;
+    }
+    return true;
+}
+
+static void print_negotiated(void)
+{
+    const char *comma = "";
+    printf(", \"resumed\": %lu, \"replaced\": %lu, \"negotiated\": {", resumed_count,
+           replaced_count);
+    for (int place = 0; place < NEGOTIATED_COUNT && negotiated[place].count; place++) {
+        printf("%s\"%s\": %lu", comma, negotiated[place].name, negotiated[place].count);
+        comma = ", ";
+    }
+    printf("}");
+}
+
 static int run_client(void)
 {
+    struct tls_settings tls = {options.tls, options.cipher, NULL, NULL, options.resume != NULL};
+    const char *problem = options.tls ? tls_set_up(&tls) : NULL;
+    if (problem) {
+        fprintf(stderr, "connections: TLS: %s\n", problem);
+        return 1;
+    }
     if (!parse_address(options.address, options.port, &target, &target_bytes) || !choose_sources())
         return fail("address");
     exchanges = strcmp(options.mode, "connect") != 0;
     holds = strcmp(options.mode, "hold") == 0;
+    requests = strcmp(options.mode, "http") == 0;
     resets = strcmp(options.close, "rst") == 0;
-    hash_token(options.token, (unsigned char *)payload);
+    fill_payload(options.compressible);
     connections_count = files_limit();
     connections = calloc(connections_count, sizeof *connections);
     seconds_count = (size_t)ceil(options.duration_s);
     seconds = calloc(seconds_count, sizeof *seconds);
     poller = epoll_create1(EPOLL_CLOEXEC);
-    if (!connections || !seconds || poller < 0)
+    if (!connections || !seconds || poller < 0 || !write_messages())
         return fail("memory");
     unsigned long first = read_number("/proc/sys/net/ipv4/ip_local_port_range", "", 0);
     unsigned long last = read_number("/proc/sys/net/ipv4/ip_local_port_range", "", 1);
@@ -634,8 +957,9 @@ static int run_client(void)
            "\"failed_files\": %lu, \"time_wait\": %lu", lasted_s,
            stopping && lasted_s < options.duration_s ? (uint64_t)(options.rate * lasted_s) : total,
            unfinished, failed_ports, failed_files, read_number("/proc/net/sockstat", " tw ", 0));
-    print_histogram("handshake", &handshakes);
-    print_histogram("first_byte", &first_bytes);
+    print_negotiated();
+    for (int which = 0; which < TIMES_COUNT; which++)
+        print_histogram(time_names[which], &times[which]);
     printf("}\n");
     fflush(stdout);
     return 0;
@@ -645,20 +969,28 @@ static int run_client(void)
 
 struct served {
     uint64_t got;
-    uint32_t owed, head_bytes;
-    unsigned char head[ID_BYTES];
+    /* Bytes of the answer to send, and size of its body (HTTP). */
+    uint64_t owed, body_bytes;
+    /* Bytes of an uploaded body that were not received yet. */
+    uint64_t uploads;
+    void *tls;
+    /* Line of a control connection, or head of a request. */
     char *line;
-    bool open, counted, waits, is_control;
+    uint32_t head_bytes;
+    unsigned char head[ID_BYTES];
+    bool open, counted, waits, is_control, is_new, shakes, is_request, is_answered;
 };
 
 static struct {
     char token[LINE_BYTES], client[INET6_ADDRSTRLEN];
     unsigned char id[ID_BYTES];
     uint32_t bytes;
+    unsigned compressible;
     int control;
-    bool active;
+    bool active, tls;
     double over_s, first_at_s;
-    uint64_t established, closed, reset, foreign, sent, received, open;
+    uint64_t established, secured, named, closed, reset, foreign, sent, received, open;
+    unsigned long long backlog_dropped;
 } test = {.control = -1};
 
 static struct served *served;
@@ -667,14 +999,34 @@ static int64_t counted_second;
 static void print_served(void)
 {
     printf("{\"test\": \"%s\", \"client\": \"%s\", \"first_at\": %.6f, "
-           "\"second\": %ld, \"established\": %lu, "
+           "\"second\": %ld, \"established\": %lu, \"secured\": %lu, \"named\": %lu, "
            "\"closed\": %lu, \"reset\": %lu, \"foreign\": %lu, \"open\": %lu, "
            "\"sent_bytes\": %lu, \"received_bytes\": %lu}\n", test.token, test.client,
-           test.first_at_s, (long)counted_second, test.established, test.closed, test.reset,
-           test.foreign,
-           test.open, test.sent, test.received);
+           test.first_at_s, (long)counted_second, test.established, test.secured, test.named,
+           test.closed, test.reset, test.foreign, test.open, test.sent, test.received);
     fflush(stdout);
-    test.established = test.closed = test.reset = test.foreign = test.sent = test.received = 0;
+    test.established = test.secured = test.named = test.closed = test.reset = test.foreign = 0;
+    test.sent = test.received = 0;
+}
+
+/* Return how many connections this host dropped because a listen queue was full. */
+static unsigned long long backlog_dropped(void)
+{
+    char names[8192], values[8192];
+    unsigned long long found = 0;
+    FILE *file = fopen("/proc/net/netstat", "r");
+    while (file && fgets(names, sizeof names, file) && fgets(values, sizeof values, file)) {
+        char *name_state, *value_state;
+        char *name = strtok_r(names, " \n", &name_state);
+        char *value = strtok_r(values, " \n", &value_state);
+        for (; name && value; name = strtok_r(NULL, " \n", &name_state),
+                              value = strtok_r(NULL, " \n", &value_state))
+            if (strcmp(name, "ListenDrops") == 0 || strcmp(name, "TCPReqQFullDrop") == 0)
+                found += strtoull(value, NULL, 10);
+    }
+    if (file)
+        fclose(file);
+    return found;
 }
 
 static void end_test(void)
@@ -682,7 +1034,8 @@ static void end_test(void)
     if (!test.active)
         return;
     print_served();
-    printf("{\"test\": \"%s\", \"ended\": %.6f}\n", test.token, clock_s(CLOCK_REALTIME));
+    printf("{\"test\": \"%s\", \"ended\": %.6f, \"backlog_dropped\": %llu}\n", test.token,
+           clock_s(CLOCK_REALTIME), backlog_dropped() - test.backlog_dropped);
     fflush(stdout);
     test.active = false;
     test.control = -1;
@@ -698,9 +1051,27 @@ static void drop(int fd, uint64_t *outcome)
         ++*outcome;
         test.open -= test.open > 0;
     }
+    if (one->tls)
+        tls_close(one->tls);
     free(one->line);
     *one = (struct served){0};
     close(fd);
+}
+
+/* Do not count a connection any longer, because it is not one of the test. */
+static void uncount(struct served *one)
+{
+    if (!one->counted)
+        return;
+    one->counted = false;
+    test.established -= test.established > 0;
+    if (one->tls && !one->shakes) {
+        test.secured -= test.secured > 0;
+        test.named -= test.named > 0 && *tls_server_name(one->tls);
+    }
+    test.open -= test.open > 0;
+    if (test.established == 0 && test.closed + test.reset == 0)
+        test.first_at_s = 0;
 }
 
 static void watch(int fd, int how, bool writes)
@@ -710,15 +1081,39 @@ static void watch(int fd, int how, bool writes)
     epoll_ctl(poller, how, fd, &event);
 }
 
+/* Write the head of an HTTP answer. Return its length. */
+static size_t write_head(const struct served *one, char *out)
+{
+    return (size_t)snprintf(out, HEAD_BYTES,
+                            "HTTP/1.1 200 OK\r\nServer: broadside\r\nContent-Type: "
+                            "application/octet-stream\r\nContent-Length: %lu\r\n"
+                            "Connection: close\r\n\r\n", one->body_bytes);
+}
+
+/* Copy the next bytes of an HTTP answer to `out`. Return their number. */
+static size_t copy_answer(const struct served *one, char *out)
+{
+    size_t head = write_head(one, out), done = head + one->body_bytes - one->owed;
+    size_t skip = done < head ? done : head, from = (done - skip) % (BYTES_MAX - PART_BYTES);
+    size_t part = done < head ? one->body_bytes : one->owed;
+    part = part < PART_BYTES ? part : PART_BYTES;
+    memmove(out, out + skip, head - skip);
+    memcpy(out + head - skip, payload + from, part);
+    return head - skip + part;
+}
+
 static void answer(int fd)
 {
     struct served *one = &served[fd];
+    char part[HEAD_BYTES + PART_BYTES];
     while (one->owed > 0) {
         size_t size = one->owed < BYTES_MAX ? one->owed : BYTES_MAX;
-        ssize_t wrote = send(fd, payload, size, MSG_NOSIGNAL);
+        if (one->is_request)
+            size = copy_answer(one, part);
+        ssize_t wrote = write_link(fd, one->tls, one->is_request ? part : payload, size);
         if (wrote <= 0)
             break;
-        one->owed -= (uint32_t)wrote;
+        one->owed -= (uint64_t)wrote;
         test.sent += one->counted ? (uint64_t)wrote : 0;
     }
     if ((one->owed > 0) != one->waits) {
@@ -727,28 +1122,36 @@ static void answer(int fd)
     }
 }
 
-/* Start to count a test. Its line is "BSCN <token> <bytes>". */
+/* Start to count a test. */
 static void begin_test(int fd, const char *line)
 {
     struct sockaddr_storage peer;
     socklen_t length = sizeof peer;
     char token[LINE_BYTES];
-    unsigned bytes;
-    if (sscanf(line, "BSCN %200[A-Za-z0-9.-] %u", token, &bytes) != 2 || bytes > BYTES_MAX)
+    unsigned bytes, tls = 0, compressible = 0;
+    if (sscanf(line, "BSCN %200[A-Za-z0-9.-] %u %u %u", token, &bytes, &tls, &compressible) < 2
+        || bytes > BYTES_MAX)
         return;
     end_test();
     strcpy(test.token, token);
     hash_token(token, test.id);
     test.bytes = bytes;
+    test.tls = tls > 0;
+    if (compressible != test.compressible)
+        fill_payload(compressible);
+    test.compressible = compressible;
     test.control = fd;
     test.over_s = test.first_at_s = 0;
+    test.backlog_dropped = backlog_dropped();
     test.active = true;
     test.client[0] = 0;
     if (getpeername(fd, (struct sockaddr *)&peer, &length) == 0)
         getnameinfo((struct sockaddr *)&peer, length, test.client, sizeof test.client, NULL, 0,
                     NI_NUMERICHOST);
     counted_second = (int64_t)clock_s(CLOCK_REALTIME);
-    (void)!send(fd, "OK\n", 3, MSG_NOSIGNAL);
+    unsigned char reply[3 + TLS_DIGEST_BYTES] = "OK\n";
+    bool has_certificate = test.tls && tls_own_digest(reply + 3);
+    (void)!send(fd, reply, has_certificate ? sizeof reply : 3, MSG_NOSIGNAL);
 }
 
 static void read_control(int fd, const char *bytes, size_t count)
@@ -760,14 +1163,50 @@ static void read_control(int fd, const char *bytes, size_t count)
     memcpy(one->line + has, bytes, count);
     if (strchr(one->line, '\n')) {
         one->is_control = true;
-        begin_test(fd, one->line);
+        if (one->tls)
+            (void)!write_link(fd, one->tls, ".", 1);
+        else
+            begin_test(fd, one->line);
     }
+}
+
+/* Read an HTTP request. Return false if it is not one of the test. */
+static bool read_request(int fd, const char *bytes, size_t count)
+{
+    struct served *one = &served[fd];
+    char token[LINE_BYTES];
+    bool is_complete = false;
+    if (!one->is_answered) {
+        ssize_t part = add_to_head(one->line, bytes, count, &is_complete);
+        if (part < 0)
+            return false;
+        if (!is_complete)
+            return true;
+        if (sscanf(one->line, "%*4[A-Z] /%lu?job=%200[A-Za-z0-9.-]", &one->body_bytes, token) != 2
+            || strcmp(token, test.token) != 0)
+            return false;
+        one->is_answered = true;
+        one->uploads = content_length(one->line);
+        count -= (size_t)part;
+        test.received += strlen(one->line);
+    }
+    test.received += count;
+    bool was_pending = one->uploads > 0 || is_complete;
+    one->uploads -= count < one->uploads ? count : one->uploads;
+    if (was_pending && one->uploads == 0) {
+        char head[HEAD_BYTES];
+        one->owed = write_head(one, head) + one->body_bytes;
+    }
+    answer(fd);
+    return true;
 }
 
 /* Handle data. Return false if the connection should be closed. */
 static bool take(int fd, const char *bytes, size_t count)
 {
     struct served *one = &served[fd];
+    if (one->is_request)
+        return read_request(fd, bytes, count);
     if (one->line) {
         read_control(fd, bytes, count);
         return true;
@@ -777,27 +1216,24 @@ static bool take(int fd, const char *bytes, size_t count)
     one->head_bytes += (uint32_t)part;
     if (one->head_bytes < ID_BYTES)
         return true;
-    if (part > 0 && memcmp(one->head, "BSCN ", 5) == 0) {
-        if (one->counted) {
-            one->counted = false;
-            test.established -= test.established > 0;
-            test.open -= test.open > 0;
-        }
+    const char *head = (const char *)one->head;
+    if (part > 0 && memcmp(head, "BSCN ", 5) == 0) {
+        uncount(one);
         one->line = calloc(1, LINE_BYTES);
-        read_control(fd, (const char *)one->head, ID_BYTES);
+        read_control(fd, head, ID_BYTES);
         read_control(fd, bytes + part, count - part);
         return true;
     }
+    if (part > 0 && one->counted && test.bytes == 0
+        && (memcmp(head, "GET /", 5) == 0 || memcmp(head, "POST /", 6) == 0)) {
+        one->is_request = true;
+        one->line = calloc(1, HEAD_BYTES);
+        return read_request(fd, head, ID_BYTES)
+               && (count == part || read_request(fd, bytes + part, count - part));
+    }
     if (part > 0) {
-        if (!one->counted || test.bytes == 0 || memcmp(one->head, test.id, ID_BYTES) != 0) {
-            if (one->counted) {
-                one->counted = false;
-                test.established -= test.established > 0;
-                test.open -= test.open > 0;
-                test.foreign++;
-            }
+        if (!one->counted || test.bytes == 0 || memcmp(one->head, test.id, ID_BYTES) != 0)
             return false;
-        }
         one->got += one->head_bytes - part;
         test.received += one->head_bytes - part;
     }
@@ -809,14 +1245,51 @@ static bool take(int fd, const char *bytes, size_t count)
     return true;
 }
 
+/* Start TLS if the first byte is one of TLS. Return false if the connection should be closed. */
+static bool begin_tls(int fd)
+{
+    struct served *one = &served[fd];
+    char first;
+    if (recv(fd, &first, 1, MSG_PEEK) != 1)
+        return true;
+    one->is_new = false;
+    if (first != 0x16)
+        return true;
+    one->tls = tls_open(fd, false, NULL);
+    one->shakes = true;
+    return one->tls != NULL;
+}
+
+/* Continue a TLS handshake. Return false while it is not complete. */
+static bool shake_served(int fd)
+{
+    struct served *one = &served[fd];
+    int state = tls_shake(one->tls);
+    if (state < 0)
+        drop(fd, &test.reset);
+    if (state <= 0)
+        return false;
+    one->shakes = false;
+    test.secured += one->counted;
+    test.named += one->counted && *tls_server_name(one->tls);
+    return true;
+}
+
 static void serve(int fd, uint32_t events)
 {
     if (!served[fd].open)
         return;
+    struct served *one = &served[fd];
+    if (one->is_new && test.tls && !begin_tls(fd)) {
+        drop(fd, &test.reset);
+        return;
+    }
+    if (one->shakes && !shake_served(fd))
+        return;
     if (events & EPOLLOUT)
         answer(fd);
     for (;;) {
-        ssize_t got = recv(fd, inbox, sizeof inbox, 0);
+        ssize_t got = read_link(fd, one->tls, inbox, sizeof inbox);
         if (got < 0 && (errno == EAGAIN || errno == EINTR))
             return;
         if (got <= 0) {
@@ -824,6 +1297,8 @@ static void serve(int fd, uint32_t events)
             return;
         }
         if (!take(fd, inbox, (size_t)got)) {
+            test.foreign += one->counted;
+            uncount(one);
             drop(fd, &test.closed);
             return;
         }
@@ -842,7 +1317,7 @@ static void accept_all(int listener)
         }
         if (test.active && test.first_at_s <= 0)
             test.first_at_s = clock_s(CLOCK_REALTIME);
-        served[fd] = (struct served){.open = true, .counted = test.active};
+        served[fd] = (struct served){.open = true, .is_new = true, .counted = test.active};
         test.established += test.active;
         test.open += test.active;
         watch(fd, EPOLL_CTL_ADD, false);
@@ -863,8 +1338,14 @@ static int run_server(void)
 {
     struct epoll_event events[EVENTS_COUNT];
     int on = 1;
+    struct tls_settings tls = {NULL, NULL, options.certificate, options.key, false};
+    const char *problem = options.certificate ? tls_set_up(&tls) : NULL;
+    /* All modes without TLS work. */
+    if (problem)
+        fprintf(stderr, "connections: TLS: %s\n", problem);
     if (!parse_address(options.address, options.port, &target, &target_bytes))
         return fail("address");
+    fill_payload(0);
     connections_count = files_limit();
     served = calloc(connections_count, sizeof *served);
     poller = epoll_create1(EPOLL_CLOEXEC);
@@ -906,6 +1387,10 @@ static bool set_option(const char *name, const char *value)
         {"--token", &options.token, NULL},       {"--bind", &options.bind, NULL},
         {"--mode", &options.mode, NULL},         {"--close", &options.close, NULL},
         {"--sources", &options.sources, NULL},   {"--at", NULL, &options.at_s},
+        {"--tls", &options.tls, NULL},           {"--cipher", &options.cipher, NULL},
+        {"--resume", &options.resume, NULL},     {"--name", &options.name, NULL},
+        {"--bodies", &options.bodies, NULL},     {"--certificate", &options.certificate, NULL},
+        {"--key", &options.key, NULL},
         {"--duration", NULL, &options.duration_s}, {"--rate", NULL, &options.rate},
         {"--limit", NULL, &options.limit_s},     {"--heartbeat", NULL, &options.heartbeat_s},
     };
@@ -921,6 +1406,10 @@ static bool set_option(const char *name, const char *value)
         options.bytes = (uint32_t)strtoul(value, NULL, 10);
     else if (strcmp(name, "--count") == 0)
         options.count = strtoull(value, NULL, 10);
+    else if (strcmp(name, "--upload") == 0)
+        options.upload = strtoull(value, NULL, 10);
+    else if (strcmp(name, "--compressible") == 0)
+        options.compressible = (uint32_t)strtoul(value, NULL, 10);
     else
         return false;
     return true;

@@ -192,6 +192,12 @@ def _refusal(job: Job, settings: AgentSettings) -> str | None:
             f"endpoint.port: {lowest} is below this agent's {settings.target_port_min}; serve "
             "from higher ports, or set BROADSIDE_AGENT_TARGET_PORT_MIN on the client agents"
         )
+    canary = job.traffic.canary
+    if canary is not None and min(canary.port, canary.forbidden_port) < settings.target_port_min:
+        return (
+            f"traffic.canary: a port is below this agent's {settings.target_port_min}; use higher "
+            "ports, or set BROADSIDE_AGENT_TARGET_PORT_MIN on the client agents"
+        )
     requested_s = job.duration_s + job.traffic.omit_s
     if requested_s > settings.duration_max_s:
         return (

@@ -45,6 +45,7 @@ class AgentHealth:
         problem: Reason why the agent cannot be used, or None if it can.
         engines: State of the other engines.
         echo_port: Port of the echo service, or None if there is none.
+        canary_ports: Ports that answer canaries.
         tunnels: True if tunnels can be created.
     """
 
@@ -56,6 +57,7 @@ class AgentHealth:
     problem: str | None = None
     engines: tuple[EngineState, ...] = ()
     echo_port: int | None = None
+    canary_ports: tuple[int, ...] = ()
     tunnels: bool = False
 
 
@@ -109,6 +111,7 @@ def describe(
         warnings=tuple(text[:300] for text in host.warnings),
         engines=condition.engines,
         echo_port=condition.echo_port,
+        canary_ports=condition.canary_ports,
         tunnels=condition.tunnels,
         passport=host.passport.model_copy(update={"engine_build": build}),
         allowed_networks=tuple(map(str, settings.allowed_networks))

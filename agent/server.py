@@ -17,6 +17,7 @@ from typing import Final
 
 from broadside.agent.agent_context import Tools
 from broadside.agent.attempt import Attempt, AttemptLimits, known_until_s
+from broadside.agent.canary_service import CanaryService
 from broadside.agent.daemon import DaemonPort, service_states
 from broadside.agent.engine_process import EngineUnusable, Exit, ProcessSetup
 from broadside.agent.gate import find_gate, serving_env
@@ -285,6 +286,7 @@ class Supervisor:
             for port in tools.settings.ports
         ]
         self._echo: Echo | None = None
+        self._canary = CanaryService(tools.settings)
         # Created when the search for their programs is complete.
         self._daemons: list[DaemonPort] = []
 
@@ -304,6 +306,7 @@ class Supervisor:
                 service_states(self._daemons, certificate_is_generated=self._has_certificate)
             ),
             echo_port=self._echo.port if self._echo else None,
+            canary_ports=self._canary.ports,
             tunnels=self._tools.tunnels,
         )
 
@@ -314,6 +317,7 @@ class Supervisor:
     async def run(self) -> None:
         """Serve all ports until the agent is stopping."""
         self._echo = await Echo.open(self._tools.settings, self._tools.host.address)
+        await self._canary.open(self._tools.host.address)
         background = [asyncio.create_task(restart_on_error(self._poll_forever))]
         if self._tools.tunnels:
             keeper = TunnelKeeper(tools=self._tools, bind=self._bind)
@@ -329,6 +333,7 @@ class Supervisor:
             await asyncio.gather(*background, return_exceptions=True)
             if self._echo is not None:
                 self._echo.close()
+            self._canary.close()
 
     def _bind(self, ports: Sequence[int], address: str | None) -> None:
         """Make the servers of some ports listen on a tunnel's inner address, or on the default."""

@@ -51,6 +51,8 @@ class Workspace:
             with os.fdopen(os.open(path, flags, 0o600), "wb") as opened:
                 if file.size_bytes is None:
                     opened.write(file.text.encode())
+                elif file.is_random:
+                    opened.write(os.urandom(file.size_bytes))
                 else:
                     opened.truncate(file.size_bytes)
             self._make_private(path)

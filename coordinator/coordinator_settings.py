@@ -1,10 +1,12 @@
 """Coordinator settings, from environment variables ``BROADSIDE_...``."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, SecretStr
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import BeforeValidator, Field, SecretStr
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from broadside.coordinator.core.plan.nightly_stop import NightlyStop
 
 
 class CoordinatorSettings(BaseSettings):
@@ -65,6 +67,17 @@ class CoordinatorSettings(BaseSettings):
         pattern="^https?://",
         description="OpenTelemetry collector, such as http://127.0.0.1:4318, that receives "
         "the metrics of a run when it ends",
+    )
+    nightly_stop: Annotated[
+        NightlyStop | None,
+        NoDecode,
+        BeforeValidator(
+            lambda value: NightlyStop.parse(value) if isinstance(value, str) else value
+        ),
+    ] = Field(
+        None,
+        description="time of day and time zone, such as `20:00 Europe/Berlin`, at which the VMs of "
+        "the agents stop; every launch shows it. Set by `broadside up`",
     )
     retention_days: float = Field(
         90.0, ge=0, description="age in days from which `broadside prune` deletes a run"

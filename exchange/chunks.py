@@ -45,10 +45,10 @@ _PREFIX: Final = struct.Struct("<3sBIH")
 SMALLEST, AS_IT_IS = 9, 0
 # Offset of the first byte that the checksum covers.
 _CHECKED_FROM: Final = 8
-# We reject a header above these limits, because it can be malicious. Our chunks have at most ten
+# We reject a header above these limits, because it can be malicious. Our chunks have at most 31
 # columns. A column needs at most 512 bytes of header: a name, five integers, eight plane lengths.
 _ROWS_MAX_COUNT: Final = 1_000_000
-_COLUMNS_MAX_COUNT: Final = 32
+_COLUMNS_MAX_COUNT: Final = 48
 _HEADER_MAX_BYTES: Final = 16_384
 # Exclusive range of ``first``, ``low`` and ``step``.
 _LOW, _HIGH = -(2**64), 2**64
@@ -88,8 +88,13 @@ _INTERVAL: Final[Mapping[str, tuple[str, float]]] = {
 }
 _NEVER_UNKNOWN: Final = ("bytes", "omitted")
 # Prefix of the columns for ``Interval.counts``. A chunk has only those that occur in it.
-_COUNT_PREFIX: Final = "n_"
+COUNT_PREFIX: Final = "n_"
 _INSTANTS: Final = ("gap_us", "span_us")
+
+
+def is_count(column: str) -> bool:
+    """Return True if a column contains one of the counts in ``Interval.counts``."""
+    return column.startswith(COUNT_PREFIX)
 
 
 def pack_intervals(intervals: Sequence[Interval], level: int = SMALLEST) -> bytes:
@@ -104,7 +109,7 @@ def pack_intervals(intervals: Sequence[Interval], level: int = SMALLEST) -> byte
         values = [getattr(interval, field) for interval in intervals]
         columns[column] = [None if value is None else round(value * units) for value in values]
     for name in sorted({name for interval in intervals for name in interval.counts or ()}):
-        columns[_COUNT_PREFIX + name] = [(row.counts or {}).get(name) for row in intervals]
+        columns[COUNT_PREFIX + name] = [(row.counts or {}).get(name) for row in intervals]
     return pack(columns, level)
 
 
@@ -134,12 +139,12 @@ def _counts(
     columns: Mapping[str, list[int | None]], rows_count: int
 ) -> Sequence[dict[str, int] | None]:
     """Return the counts of each row, the reverse of :func:`pack_intervals`."""
-    names = [name for name in columns if name.startswith(_COUNT_PREFIX)]
+    names = [name for name in columns if is_count(name)]
     rows: list[dict[str, int]] = [{} for _ in range(rows_count)]
     for name in names:
         for row, value in zip(rows, columns[name], strict=True):
             if value is not None:
-                row[name.removeprefix(_COUNT_PREFIX)] = value
+                row[name.removeprefix(COUNT_PREFIX)] = value
     return [row or None for row in rows]
 
 

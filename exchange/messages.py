@@ -14,11 +14,12 @@ exist in thousands, so they are frozen dataclasses. :mod:`broadside.exchange.chu
 import json
 import math
 import re
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from functools import cache
 from ipaddress import IPv6Address, ip_address, ip_network
 from pathlib import Path
@@ -438,20 +439,27 @@ class ClockReading(Message):
     ``bound_s`` is the largest possible error. For chrony it is ``|offset| + root dispersion + root
     delay / 2`` (root distance, RFC 5905, section 11.2). For adjtimex it is the kernel's
     ``maxerror``. If it is ``None``, the bound is unknown and the clock gate rejects the clock.
+
+    Attributes:
+        source: Program that gave the reading.
+        read_at: Time of the reading.
+        synchronised: True if the clock is synchronised.
+        offset_s: Offset of the clock in seconds, positive if it is ahead.
+        bound_s: Bound for the error of the clock in seconds. None if unknown.
+        reference: Name or address of the time source.
+        stratum: NTP stratum.
+        boot_id: Boot id of the kernel that provides the clock. If two agents have the same boot id,
+            they use the same clock. None if unknown, or if the operator has configured a different
+            clock.
     """
 
     source: ClockSource
     read_at: UtcDatetime
     synchronised: bool
-    # Positive if the local clock is ahead.
     offset_s: float | None = None
-    # At least 0.
     bound_s: float | None = None
-    # Name or address of the time source.
     reference: Text | None = None
     stratum: Integer | None = None
-    # Boot id of the kernel that provides the clock. If two agents have the same boot id, they use
-    # the same clock. None if unknown, or if the operator has configured a different clock.
     boot_id: Identifier | None = Field(None, exclude_if=is_none)
 
 
@@ -459,22 +467,28 @@ class ClockReading(Message):
 
 
 class Flow(StrEnum):
-    """Direction of the payload between the ends of a pair."""
+    """Direction of the payload between the ends of a pair.
 
-    # Client to server
+    Attributes:
+        UP: Client to server
+        DOWN: Server to client
+    """
+
     UP = "up"
-    # Server to client
     DOWN = "down"
 
 
 class Direction(StrEnum):
-    """Requested flows of a job."""
+    """Requested flows of a job.
 
-    # UP only
+    Attributes:
+        FORWARD: UP only
+        REVERSE: DOWN only
+        BIDIRECTIONAL: UP and DOWN at the same time
+    """
+
     FORWARD = "forward"
-    # DOWN only
     REVERSE = "reverse"
-    # UP and DOWN at the same time
     BIDIRECTIONAL = "bidirectional"
 
     @property
@@ -489,20 +503,28 @@ class Direction(StrEnum):
 
 
 class Protocol(StrEnum):
-    """Transport protocol of a stream."""
+    """Transport protocol of a stream.
+
+    Attributes:
+        TCP: Transmission Control Protocol.
+        UDP: User Datagram Protocol.
+        SCTP: Only in imports. No engine is started with it.
+    """
 
     TCP = "tcp"
     UDP = "udp"
-    # Only in imports. No engine is started with it.
     SCTP = "sctp"
 
 
 class Pacing(StrEnum):
-    """Component that enforces the rate of a stream."""
+    """Component that enforces the rate of a stream.
 
-    # The engine paces between its writes (iperf3 --bitrate).
+    Attributes:
+        ENGINE: The engine paces between its writes (iperf3 --bitrate).
+        KERNEL: The socket paces between its packets (iperf3 --fq-rate, TCP only).
+    """
+
     ENGINE = "engine"
-    # The socket paces between its packets (iperf3 --fq-rate, TCP only).
     KERNEL = "kernel"
 
 
@@ -510,26 +532,144 @@ class Probe(Message):
     """Settings for probes, which are small datagrams sent during the traffic of any engine.
 
     They measure the latency and the loss of the path under load.
+
+    Attributes:
+        every_s: Seconds between two probes.
+        before_s: Seconds of probes before the planned start, used as the baseline.
+        after_s: Seconds of probes after the burst.
+        device: Address of the device, which is pinged during the burst.
+        device_tcp_port: TCP port of the device to connect to. If None, only ICMP is used.
     """
 
     every_s: Annotated[float, Field(ge=0.02, le=1)] = 0.1
-    # Time before the planned start, used as the baseline.
     before_s: Annotated[float, Field(ge=0.5, le=4)] = 2.0
-    # Time after the burst.
     after_s: Annotated[float, Field(ge=0, le=5)] = 2.0
-    # Address of the device, which is pinged during the burst.
     device: Address | None = Field(None, exclude_if=is_none)
-    # If None, only ICMP will be used.
     device_tcp_port: Port | None = Field(None, exclude_if=is_none)
 
 
 class Vxlan(Message):
-    """Settings for VXLAN tunnels (RFC 7348). Each pair uses a tunnel during a burst."""
+    """Settings for VXLAN tunnels (RFC 7348). Each pair uses a tunnel during a burst.
 
-    # VNI of the first pair.
+    Attributes:
+        vni_from: VXLAN network identifier of the first pair.
+        port: UDP port of the tunnels.
+    """
+
     vni_from: Annotated[int, Field(ge=1, le=16_000_000)] = 4096
-    # UDP port.
     port: Port = 4789
+
+
+# Printable ASCII without line breaks, so that a value cannot add lines to a request.
+_PRINTABLE: Final = r"^[ -~]*$"
+
+# Signatures in one run.
+SIGNATURES_MAX_COUNT: Final = 8
+
+
+@cache
+def canary_catalogue() -> Mapping[str, Mapping[str, Any]]:
+    """Return the fields of each signature in ``canary_signatures.toml``, by name."""
+    path = Path(__file__).with_name("canary_signatures.toml")
+    entries = tomllib.loads(path.read_text(encoding="utf-8"))
+    return {name: {"name": name, **fields} for name, fields in entries.items()}
+
+
+def _named_signatures(value: object) -> object:
+    """Replace the names of signatures by their fields. Other values are returned unchanged."""
+    if not isinstance(value, list | tuple):
+        return value
+    names = [one for one in value if isinstance(one, str)]
+    if not canary_catalogue().keys() >= set(names):
+        known = {"names": ", ".join(canary_catalogue())}
+        raise PydanticCustomError("signature", "Signature should be one of {names}", known)
+    return tuple(canary_catalogue()[one] if isinstance(one, str) else one for one in value)
+
+
+def _default_signatures() -> Any:
+    return ("port",)
+
+
+class CanaryRequest(Message):
+    """HTTP request of a canary. All of its parts are harmless."""
+
+    path: Annotated[str, StringConstraints(pattern=r"^/[!-~]{0,199}$")] = "/"
+    user_agent: Annotated[str, StringConstraints(pattern=_PRINTABLE, max_length=200)] = "Broadside"
+    # None uses the address and port of the server.
+    host: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9.:-]{1,200}$")] | None = None
+    # With a body, the method is POST.
+    body: Annotated[str, StringConstraints(pattern=_PRINTABLE, max_length=1000)] = ""
+    # True to use ``Canary.forbidden_port`` in place of ``Canary.port``.
+    to_forbidden_port: StrictBool = False
+
+
+class CanarySignature(Message):
+    """Request that the policy must block, and its allowed twin of the same form."""
+
+    name: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$")]
+    # Rule that blocks the request, with its id.
+    rule: Annotated[Short, StringConstraints(min_length=1)]
+    forbidden: CanaryRequest
+    allowed: CanaryRequest = CanaryRequest()
+
+    @model_validator(mode="after")
+    def _twin_differs(self) -> "CanarySignature":
+        if self.forbidden == self.allowed:
+            raise ValueError(f"signature {self.name}: forbidden and allowed are the same request")
+        return self
+
+
+class CanaryOutcome(IntEnum):
+    """What the client saw of one request."""
+
+    NOT_SENT = 0
+    # The server's answer arrived completely.
+    ANSWERED = 1
+    # The server's answer began and did not end.
+    CUT = 2
+    # The connection was reset or closed without an answer.
+    RESET = 3
+    # The connection was refused, or the server was reported as unreachable.
+    REFUSED = 4
+    # Something else answered in place of the server.
+    REPLACED = 5
+    # There was no answer in time.
+    SILENT = 6
+
+
+class Canary(Message):
+    """Settings for canaries: harmless requests that show if the device still inspects.
+
+    Each pair sends a forbidden request and its allowed twin at the same time, at a low rate,
+    before, during and after the burst.
+    """
+
+    # Name of the person who agreed to send forbidden requests through this device.
+    consent: Annotated[Text, StringConstraints(pattern=r"\S", max_length=200)]
+    # Names from the catalogue, or own signatures.
+    signatures: Annotated[
+        tuple[CanarySignature, ...],
+        Field(min_length=1, max_length=SIGNATURES_MAX_COUNT),
+        BeforeValidator(
+            _named_signatures, json_schema_input_type=tuple[CanarySignature | str, ...]
+        ),
+    ] = Field(default_factory=_default_signatures, validate_default=True)
+    port: Port = 5198
+    # Port that the policy must block.
+    forbidden_port: Port = 5199
+    # Time between two requests of a pair. The signatures take turns.
+    every_s: Annotated[float, Field(ge=0.2, le=60)] = 1.0
+    # Time before the planned start, to compare with the idle device.
+    before_s: Annotated[float, Field(ge=0, le=60)] = 6.0
+    after_s: Annotated[float, Field(ge=0, le=60)] = 4.0
+    # Time over which the server sends its answer, to see a late block.
+    hold_s: Annotated[float, Field(ge=0, le=5)] = 0.5
+
+    @model_validator(mode="after")
+    def _ports_differ(self) -> "Canary":
+        if self.port == self.forbidden_port:
+            raise ValueError(f"canary: port and forbidden_port are both {self.port}; use two ports")
+        return self
 
 
 # Keywords for fields of Traffic. You can use a keyword to set a value with all its defaults.
@@ -567,48 +707,55 @@ class Traffic(Message):
 
     An engine can reject a field or use another default. For example, the direction of downloads is
     reverse. See docs/engines.md.
+
+    Attributes:
+        engine: Name of the traffic engine.
+        protocol: Transport protocol.
+        direction: Flows of the test: from the client, to the client, or both.
+        streams_count: Number of streams per pair.
+        stream_bits_per_second: Rate of each stream in bit/s. None for no limit.
+        block_bytes: Size of one write in bytes.
+        window_bytes: Size of the socket buffer in bytes.
+        mss_bytes: Largest TCP segment in bytes.
+        congestion: Name of the TCP congestion control.
+        pacing: Component that limits the rate.
+        dscp: DSCP of every packet (RFC 2474).
+        processes_count: Number of engine processes to use for the streams of the pair. Each process
+            will use a separate server port.
+        omit_s: Seconds of warm-up before the test.
+        interval_s: Seconds between two reports of the engine.
+        probe: Probes during the traffic. None for no probes.
+        encapsulation: VXLAN tunnels. None for none.
+        options: Options of the engine, see docs/engines.md.
     """
 
     engine: EngineName = DEFAULT_ENGINE
     protocol: Protocol = Protocol.TCP
     direction: Direction = Direction.FORWARD
     streams_count: Annotated[int, Field(ge=1, le=128)] = 64
-    # Rate for each stream. If None, pacing will be disabled.
     stream_bits_per_second: Annotated[int, Field(ge=1, lt=2**63)] | None = None
-    # The size of one write, per stream.
     block_bytes: Annotated[int, Field(ge=BLOCK_MIN_BYTES, le=1_048_576)] | None = None
-    # The size of the socket buffer.
     window_bytes: Annotated[int, Field(ge=1024, le=512_000_000)] | None = None
-    # TCP only.
     mss_bytes: Annotated[int, Field(ge=88, le=9216)] | None = None
-    # TCP only.
     congestion: Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]{1,15}$")] | None = None
-    # Component to use for stream_bits_per_second.
     pacing: Pacing = Pacing.ENGINE
-    # DSCP of every packet sent (RFC 2474).
     dscp: Annotated[int, Field(ge=0, le=63)] | None = None
-    # Number of engine processes to use for the streams of the pair. Each process will use a
-    # separate server port.
     processes_count: Annotated[int, Field(ge=1, le=16)] = 1
-    # Warm-up of the engine before the test.
     omit_s: Annotated[int, Field(ge=0, le=60)] = 0
-    # The time between two reports of the engine.
     interval_s: Annotated[float, Field(ge=0.1, le=60)] = 1.0
-    # Supported by every engine.
     probe: Annotated[
         Probe | None,
         BeforeValidator(
             _parse_keyword, json_schema_input_type=Probe | Literal["udp", "off"] | None
         ),
     ] = None
-    # Supported by every engine.
     encapsulation: Annotated[
         Vxlan | None,
         BeforeValidator(
             _parse_keyword, json_schema_input_type=Vxlan | Literal["vxlan", "none"] | None
         ),
     ] = None
-    # Engine-specific options, validated by the engine's Options class, see docs/engines.md.
+    canary: Canary | None = Field(None, exclude_if=is_none)
     options: Annotated[
         Mapping[OptionName, bool | Integer | float | Text], Field(max_length=32)
     ] = {}
@@ -625,26 +772,31 @@ class FlowTotals(Message):
     """Totals that the engine reported for a flow at the end of a test.
 
     ``None`` means that this end did not report the value.
+
+    Attributes:
+        sent_bytes: Sent payload in bytes.
+        sent_s: Seconds in which `sent_bytes` were counted.
+        received_bytes: Received payload in bytes.
+        received_s: Seconds in which `received_bytes` were counted.
+        rtt_min_s: Smallest round-trip time of all streams in seconds.
+        rtt_mean_s: Mean round-trip time over streams in seconds.
+        rtt_max_s: Largest round-trip time of all streams in seconds.
+        packets_count: Number of UDP datagrams.
+        lost_count: Number of lost UDP datagrams.
+        jitter_s: Mean jitter of UDP datagrams over streams, in seconds.
     """
 
     flow: Flow
     sent_bytes: Integer | None = None
-    # Time over which sent_bytes were counted.
     sent_s: Number | None = None
     received_bytes: Integer | None = None
     received_s: Number | None = None
     retransmits_count: Integer | None = None
-    # Smallest value of all streams.
     rtt_min_s: Number | None = None
-    # Mean over streams.
     rtt_mean_s: Number | None = None
-    # Largest value of all streams.
     rtt_max_s: Number | None = None
-    # UDP only.
     packets_count: Integer | None = None
-    # UDP only.
     lost_count: Integer | None = None
-    # UDP only, mean over streams.
     jitter_s: Number | None = None
 
 
@@ -679,43 +831,61 @@ class Aggregation(StrEnum):
 
 
 class Measure(Message):
-    """Additional value that an engine reported, for example requests per second."""
+    """Additional value that an engine reported, for example requests per second.
+
+    Attributes:
+        name: Name of the value.
+        value: Value in this unit.
+        unit: Unit: s, ratio, bytes or count.
+        combine: How values of several processes are combined.
+        weight: Weight for the mean.
+    """
 
     name: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,47}$")]
     value: Annotated[Number, Field(allow_inf_nan=False)]
-    # One of s, ratio, bytes, count.
     unit: Annotated[str, StringConstraints(pattern=r"^[a-z/]{1,16}$")]
     combine: Aggregation = Aggregation.SUM
-    # Weight for the mean.
     weight: Annotated[Number, Field(ge=0, allow_inf_nan=False)] = 1.0
 
 
 class Distribution(Message):
     """Histogram with logarithmic buckets. Histograms of several pairs can be added.
 
-    Bucket ``i`` counts values from ``BUCKET_RATIO ** i`` to ``BUCKET_RATIO ** (i + 1)``, in
-    ``unit``. A quantile from these counts has an error of at most 2.2 %.
+    Bucket ``i`` counts values from ``2 ** (i / resolution)`` to ``2 ** ((i + 1) / resolution)``, in
+    ``unit``. A quantile from these counts has an error of at most 2.2 % with 16 buckets per
+    doubling, and 0.8 % with 48. Three fine buckets are one coarse bucket, so both can be added.
+
+    Attributes:
+        name: Name of the value.
+        unit: Unit of the values.
+        counts: Number of values by bucket.
+        max: Largest value.
+        resolution: Buckets per doubling of the value.
     """
 
     name: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
     unit: Annotated[str, StringConstraints(pattern=r"^[a-z/]{1,16}$")]
-    # Counts by bucket.
     counts: Annotated[
-        Mapping[Annotated[int, Field(ge=-(2**63), lt=2**63)], Integer], Field(max_length=1024)
+        Mapping[Annotated[int, Field(ge=-(2**63), lt=2**63)], Integer], Field(max_length=1536)
     ]
     max: Number
+    resolution: Annotated[Literal[16, 48], Field(exclude_if=lambda value: value == 16)] = 16
 
 
 BUCKET_RATIO: Final = 2 ** (1 / 16)
 
 
 class StreamSilence(Message):
-    """Time in which a stream transferred no data and other streams of the pair did."""
+    """Time in which a stream transferred no data and other streams of the pair did.
+
+    Attributes:
+        client_port: Port at the client. It identifies the stream at both ends.
+        from_s: Start in seconds of engine time.
+        to_s: End in seconds of engine time.
+    """
 
     flow: Flow
-    # Port at the client. It identifies the stream at both ends.
     client_port: Integer | None = None
-    # Seconds of engine time.
     from_s: Annotated[Number, Field(ge=-1e6, le=1e6)]
     to_s: Annotated[Number, Field(ge=-1e6, le=1e6)]
 
@@ -728,18 +898,21 @@ class PeerSeconds(Message):
     """Payload of the streams that the server received from one address, step by step.
 
     If a device translates source addresses, this is an address of the device and not of the client.
+
+    Attributes:
+        address: Address that the server received.
+        streams_count: Number of streams that were open. None if the engine records requests and not
+            streams.
+        from_s: Start of the first step in seconds of engine time.
+        step_s: Length of a step in seconds.
+        packed: Payload and active streams (or started requests) of each step, packed and encoded as
+            Base64. Empty if the test has only this address.
     """
 
     address: Address
-    # Streams that were open. None if the engine records requests and not streams.
     streams_count: Integer | None = None
-    # Start of the first step in seconds of engine time.
     from_s: Annotated[Number, Field(ge=-1e6, le=1e6)] = 0.0
-    # Length of a step.
     step_s: Annotated[int, Field(ge=1, le=86_400)] = 1
-    # Payload and active streams (or started requests) of each step, packed by
-    # :mod:`broadside.exchange.chunks` and encoded as Base64. Empty if the test has only this
-    # address: its seconds are then the seconds of the test.
     packed: Annotated[str, StringConstraints(max_length=60_000, pattern=r"^[A-Za-z0-9+/=]*$")] = ""
 
 
@@ -748,64 +921,87 @@ PEERS_MAX_COUNT: Final = 64
 
 
 class EngineReport(Message):
-    """Report of an engine: its command line, the values that it used, totals and errors."""
+    """Report of an engine: its command line, the values that it used, totals and errors.
+
+    Attributes:
+        engine: Name of the traffic engine.
+        version: Version of the engine.
+        argv: Command line as it was executed.
+        files: Files of the engine's folder that the command line refers to, by name. Long files are
+            cut.
+        cookie: Id of the test, which matches the two ends.
+        protocol: Transport protocol that the engine used.
+        direction: Flows that the engine used.
+        streams_count: Number of streams that the engine used.
+        duration_s: Duration that the engine used, in seconds.
+        omit_s: Warm-up that the engine used, in seconds.
+        block_bytes: Size of one write in bytes.
+        mss_bytes: TCP payload of a full packet in bytes. None also if the engine only repeats the
+            requested value.
+        window_bytes: Socket buffer that the kernel granted in bytes, halved as on Linux.
+        stream_bits_per_second: Pacing in effect, in bit/s. None if there was none, or if the engine
+            does not report it.
+        pacing: Component that enforced the pacing.
+        tos: IP type of service, dscp * 4.
+        sender_congestion: TCP congestion control of the sender.
+        receiver_congestion: TCP congestion control of the receiver.
+        totals: Totals of each flow.
+        cpu_local_percent: CPU use of the engine at this end, in percent of one core.
+        cpu_remote_percent: CPU use of the engine at the other end, in percent of one core.
+        cpu_s: User and system time of the engine's processes at this end, in seconds.
+        cpu_payload_bytes: Payload that these processes transferred in this time, in bytes,
+            including the warm-up.
+        host_cpu_s: CPU time of the whole host during the test in seconds, if the agent uses the
+            host alone.
+        host_taken_ratio: Part of all cores' time that the hypervisor took during the test (0 to 1).
+        egress_queued_ratio: Part of the samples with packets in the egress queue (qdisc) of the
+            interface (0 to 1), one sample per second.
+        error: Error text of the engine. The outcome depends on it, and not on the exit code.
+        truncated: True if the output ended early.
+        exit_code: Exit code, or a negative number if a signal stopped the process.
+        processes: Reports of the single processes, if there are several.
+        measures: Additional values that the engine reported.
+        distributions: Histograms that the engine reported.
+        silent_streams: Streams that transferred no data while others did.
+        peers: Addresses of the client as the server received them. Empty if unknown, and at the
+            client.
+    """
 
     engine: EngineName
     version: Text | None = None
-    # Command line as executed.
     argv: Annotated[tuple[Text, ...], Field(max_length=256)] = ()
-    # Files from the engine's folder that argv refers to, by name. Long files are cut.
     files: Annotated[Mapping[Text, Lines], Field(max_length=4)] = {}
-    # Identifier of the test. We use it to match the two ends.
     cookie: Text | None = None
-    # This field and the following fields are values reported by the engine.
     protocol: Protocol | None = None
     direction: Direction | None = None
     streams_count: Integer | None = None
     duration_s: Integer | None = None
     omit_s: Integer | None = None
     block_bytes: Integer | None = None
-    # None also if the engine only repeats the requested value.
     mss_bytes: Integer | None = None
-    # Socket buffer granted by the kernel, halved as on Linux.
     window_bytes: Integer | None = None
-    # Pacing in effect. None if there was no pacing or the engine does not report it.
     stream_bits_per_second: Integer | None = None
-    # Component that enforced the pacing.
     pacing: Pacing | None = None
-    # IP type of service, dscp * 4.
     tos: Integer | None = None
     sender_congestion: Text | None = None
     receiver_congestion: Text | None = None
     totals: Annotated[tuple[FlowTotals, ...], Field(max_length=16)] = ()
-    # Percent of one core.
     cpu_local_percent: Number | None = None
     cpu_remote_percent: Number | None = None
-    # User and system time of the engine's processes at this end.
     cpu_s: Number | None = None
-    # Payload that these processes transferred in cpu_s, including the warm-up.
     cpu_payload_bytes: Integer | None = None
-    # CPU time of the whole host during the test, if the agent uses the host alone.
     host_cpu_s: Number | None = None
-    # Share of all cores' time that the hypervisor took during the test.
     host_taken_ratio: Number | None = None
-    # Share of samples with packets in the egress queue (qdisc) of the interface, one sample per
-    # second.
     egress_queued_ratio: Number | None = None
-    # Error text of the engine. You should use this field to get the outcome, and not the exit code.
     error: Text | None = None
-    # The output ended early.
     truncated: StrictBool = False
-    # Negative if a signal stopped the process.
     exit_code: Integer | None = None
-    # Reports of the single processes, if there are several.
     processes: Annotated[tuple["EngineReport", ...], Field(max_length=16)] = ()
     measures: Annotated[tuple[Measure, ...], Field(max_length=32)] = ()
     distributions: Annotated[tuple[Distribution, ...], Field(max_length=8)] = ()
     silent_streams: Annotated[
         tuple[StreamSilence, ...], Field(max_length=SILENT_STREAMS_MAX_COUNT)
     ] = ()
-    # Addresses of the client as the server received them, server only. Empty if unknown.
     peers: Annotated[tuple[PeerSeconds, ...], Field(max_length=PEERS_MAX_COUNT)] = ()
 
     @property
@@ -911,27 +1107,30 @@ TROUBLES_MAX_COUNT: Final = 16
 
 
 class OutageKind(StrEnum):
-    """Kind of an outage of the services between coordinator and agents."""
+    """Kind of an outage of the services between coordinator and agents.
 
-    # Requests to the queue failed.
+    Attributes:
+        QUEUE_AWAY: Requests to the queue failed.
+        TABLE_AWAY: Requests to the table failed.
+        RAW_AWAY: Requests to the raw store failed.
+        SPOOLED: Writes waited on the agent's disk.
+        LOST: Writes were lost because the disk was full or not writable.
+        DUPLICATE: A second delivery of a job that already has an agent was dropped.
+        FORGED: A message was rejected because its job is not in the run's plan.
+        UNREADABLE: An unreadable message or row was set aside.
+        CLOCK_STEPPED: The wall clock of the host was set.
+        TICK_FAILED: The coordinator failed to process its runs.
+    """
+
     QUEUE_AWAY = "queue_away"
-    # Requests to the table failed.
     TABLE_AWAY = "table_away"
-    # Requests to the raw store failed.
     RAW_AWAY = "raw_away"
-    # Writes waited on the agent's disk.
     SPOOLED = "spooled"
-    # Writes were lost because the disk was full or not writable.
     LOST = "lost"
-    # A second delivery of a job that already has an agent was dropped.
     DUPLICATE = "duplicate"
-    # A message was rejected because its job is not in the run's plan.
     FORGED = "forged"
-    # An unreadable message or row was set aside.
     UNREADABLE = "unreadable"
-    # The wall clock of the host was set.
     CLOCK_STEPPED = "clock_stepped"
-    # The coordinator failed to process its runs.
     TICK_FAILED = "tick_failed"
 
 
@@ -966,7 +1165,14 @@ PROTOCOL_VERSION: Final = 2
 
 
 class Phase(StrEnum):
-    """Progress of a claimed job."""
+    """Progress of a claimed job.
+
+    Attributes:
+        CLAIMED: A client has claimed the job.
+        ARMED: The client is connected and waits for the start.
+        RUNNING: Traffic is sent.
+        REPORTED: The client has reported the result.
+    """
 
     CLAIMED = "claimed"
     ARMED = "armed"
@@ -975,14 +1181,20 @@ class Phase(StrEnum):
 
 
 class Endpoint(Message):
-    """Address of a server agent, and the ports that it uses for a pair."""
+    """Address of a server agent, and the ports that it uses for a pair.
+
+    Attributes:
+        agent_id: Id of the server's agent.
+        address: Address of the server.
+        port: Port of the server.
+        more_ports: Further ports, one for each additional process.
+        echo_port: UDP port that answers probes.
+    """
 
     agent_id: Identifier
     address: Address
     port: Port
-    # One port for each additional process.
     more_ports: Annotated[tuple[Port, ...], Field(max_length=15)] = ()
-    # UDP port that answers probes.
     echo_port: Port | None = None
 
     @property
@@ -992,10 +1204,15 @@ class Endpoint(Message):
 
 
 class RawPolicy(StrEnum):
-    """Jobs whose raw engine output is stored."""
+    """Jobs whose raw engine output is stored.
+
+    Attributes:
+        ALL: All jobs.
+        FAILED: Output of failed jobs, and of one sample pair's client.
+        NONE: No jobs.
+    """
 
     ALL = "all"
-    # Output of failed jobs, and of one sample pair's client.
     FAILED = "failed"
     NONE = "none"
 
@@ -1140,11 +1357,14 @@ def pair_name(pair_index: int) -> str:
 
 
 class EndCause(StrEnum):
-    """Why a burst ends before its planned end."""
+    """Why a burst ends before its planned end.
 
-    # The verdict of the burst is certain (``objective.stop``).
+    Attributes:
+        CERTAIN: The verdict of the burst is certain (``objective.stop``).
+        GUARD: A guard on a live value was breached.
+    """
+
     CERTAIN = "certain"
-    # A guard on a live value was breached.
     GUARD = "guard"
 
 
@@ -1158,6 +1378,11 @@ class BurstEnd(Message):
         reason: The reason as text.
         decided_at: Time of the decision.
         saved_usd: Estimated cost of the rest of the burst at real scale, or None if unknown.
+        at: Time when all pairs stop.
+        cause: Why the burst ends.
+        reason: The reason as a sentence.
+        decided_at: Time of the decision.
+        saved_usd: Estimated cost of the rest of the burst in US dollars. None if unknown.
     """
 
     burst_index: BurstIndex
@@ -1248,99 +1473,134 @@ class Role(StrEnum):
 
 
 class AgentState(StrEnum):
-    """State of an agent."""
+    """State of an agent.
+
+    Attributes:
+        IDLE: Ready for a job.
+        BUSY: The agent has an armed or running job.
+        STOPPING: It accepts no more jobs.
+    """
 
     IDLE = "idle"
-    # The agent has an armed or running job.
     BUSY = "busy"
     STOPPING = "stopping"
 
 
 class EngineState(Message):
-    """State of an engine on an agent."""
+    """State of an engine on an agent.
+
+    Attributes:
+        name: Name of the engine.
+        version: The version of the engine program.
+        ports: Free ports of a server.
+        self_signed: True if the agent of a server created the TLS certificate.
+        problem: Why the engine cannot be used. None if it can.
+    """
 
     name: EngineName
-    # The version of the engine program.
     version: Text | None = None
-    # Free ports (server role).
     ports: Ports = ()
-    # True if the agent created the TLS certificate (server role).
     self_signed: bool | None = None
-    # Reason if the engine cannot be used.
     problem: Text | None = None
 
 
 class HostInfo(AgentMessage):
-    """Properties of a host that affect its network throughput. None means unknown."""
+    """Properties of a host that affect its network throughput. None means unknown.
+
+    Attributes:
+        nic_driver: Driver of the NIC.
+        nic_driver_version: Version of the driver.
+        nic_firmware: Firmware of the NIC.
+        nic_megabits_per_second: Link speed of the NIC in Mbit/s.
+        rx_ring_count: Number of receive descriptors.
+        tx_ring_count: Number of transmit descriptors.
+        rx_queues_count: Number of receive channels, including combined ones.
+        tx_queues_count: Number of transmit channels, including combined ones.
+        offloads: Offloads of the NIC, by the names of ethtool.
+        numa_node: NUMA node of the NIC.
+        accelerated_networking: True if Azure has a virtual function below the NIC.
+        sysctls: Kernel settings that affect traffic, by name.
+        kernel_build: Build of the kernel.
+        cpu_model: Model of the CPU.
+        cpu_flags: Flags of the CPU that affect traffic.
+        hypervisor: Kind, vendor and product of the hypervisor.
+        engine_build: Version text of iperf3.
+    """
 
     nic_driver: Short | None = None
     nic_driver_version: Short | None = None
     nic_firmware: Short | None = None
     nic_megabits_per_second: Integer | None = None
-    # Configured number of descriptors.
     rx_ring_count: Integer | None = None
     tx_ring_count: Integer | None = None
-    # Receive channels, including combined ones.
     rx_queues_count: Integer | None = None
     tx_queues_count: Integer | None = None
-    # By the names of ethtool.
     offloads: Annotated[Mapping[Short, bool], Field(max_length=64)] = {}
-    # NUMA node of the NIC.
     numa_node: Integer | None = None
-    # Azure has a virtual function below the NIC.
     accelerated_networking: bool | None = None
     sysctls: Annotated[Mapping[Short, Short], Field(max_length=64)] = {}
     kernel_build: Short | None = None
     cpu_model: Short | None = None
-    # Flags that affect traffic.
     cpu_flags: Annotated[tuple[Short, ...], Field(max_length=64)] = ()
-    # Kind, vendor and product.
     hypervisor: Short | None = None
-    # Version text of iperf3.
     engine_build: Short | None = None
 
 
 class Presence(AgentMessage):
-    """An agent's heartbeat."""
+    """An agent's heartbeat.
+
+    Attributes:
+        agent_id: Id of the agent.
+        role: Role of the agent.
+        state: State of the agent.
+        beat_at: Time of the heartbeat.
+        started_at: Time when the agent started.
+        address: Source or destination address of the pair's traffic.
+        ports: Free ports of a server.
+        busy_ports: Ports of a server with a test in progress.
+        engine_version: Version of iperf3, for example "3.18". None if it was not found.
+        gate: True if the start gate is built and usable.
+        kernel: Release of the kernel.
+        cpu_count: Number of CPU cores.
+        nic: Interface that carries the traffic.
+        nic_bits_per_second: Limit of the NIC in bit/s, from the VM size. None if unknown.
+        nic_mtu_bytes: MTU of the interface in bytes.
+        vm_size: VM size on Azure. None elsewhere.
+        clock: Last reading of the clock.
+        problem: Why the agent cannot work, in one line. None if it can.
+        warnings: Properties of the host that could not be read, and how to fix this.
+        engines: Engines other than iperf3.
+        echo_port: UDP port of a server that answers probes. None if there is none.
+        tunnels: True if the agent may create VXLAN devices and a test succeeded.
+        passport: Properties of the host.
+        allowed_networks: Networks that the client is allowed to send to. Empty if unknown.
+    """
 
     agent_id: Identifier
     role: Role
     state: AgentState
     beat_at: UtcDatetime
     started_at: UtcDatetime
-    # Source or destination address of the pair's traffic.
     address: Address
-    # Ports that listen and are free (server role).
     ports: Ports = ()
-    # Ports with a test in progress (server role).
     busy_ports: Ports = ()
     broadside_version: Text
-    # For example "3.18". None if no engine was found.
     engine_version: Text | None = None
-    # True if the start gate is built and usable.
     gate: bool = False
     kernel: Text | None = None
     cpu_count: Integer | None = None
-    # Interface that carries the traffic.
     nic: Text | None = None
-    # The limit of the VM size, if the agent knows it.
     nic_bits_per_second: Integer | None = None
     nic_mtu_bytes: Integer | None = None
     vm_size: Text | None = None
     clock: ClockReading | None = None
-    # Reason on one line if the agent cannot work.
     problem: Text | None = None
-    # Properties of the host that could not be read, and how to fix this. The agent can be used
-    # without them.
     warnings: Annotated[tuple[Text, ...], Field(max_length=16, exclude_if=is_empty)] = ()
-    # Engines other than iperf3.
     engines: Annotated[tuple[EngineState, ...], Field(max_length=16)] = ()
-    # UDP port that answers probes (server role).
     echo_port: Port | None = None
-    # True if the agent may create VXLAN devices and a test succeeded.
+    canary_ports: Annotated[Ports, Field(exclude_if=is_empty)] = ()
     tunnels: bool = False
     passport: HostInfo | None = None
-    # Networks that the client is allowed to send to. Empty if unknown.
     allowed_networks: Annotated[tuple[Network, ...], Field(max_length=256)] = ()
 
     def engine(self, name: str) -> EngineState | None:
@@ -1354,20 +1614,23 @@ class Presence(AgentMessage):
 
 
 class Outcome(StrEnum):
-    """Result of a job, reported by the agent that claimed it."""
+    """Result of a job, reported by the agent that claimed it.
 
-    # Started on time and ran to the end.
+    Attributes:
+        MEASURED: Started on time and ran to the end.
+        LATE: Ran, but data began later than the tolerance after the planned start.
+        MISSED: Not started, because it was received, armed or released too late.
+        REFUSED: Rejected by the agent because of clock gate, target, limits or version.
+        FAILED: The engine reported an error or sent no data.
+        ABANDONED: Started and then stopped, because the job was cancelled, its lease expired or the
+            agent stopped.
+    """
+
     MEASURED = "measured"
-    # Ran, but data began later than the tolerance after the planned start.
     LATE = "late"
-    # Not started, because it was received, armed or released too late.
     MISSED = "missed"
-    # Rejected by the agent because of clock gate, target, limits or version.
     REFUSED = "refused"
-    # The engine reported an error or sent no data.
     FAILED = "failed"
-    # Started and then stopped, because the job was cancelled, its lease expired or the agent
-    # stopped.
     ABANDONED = "abandoned"
 
 
@@ -1498,29 +1761,34 @@ VERDICTS: Final = ["pass", "fail", "inconclusive", "measured"]
 
 
 class RunOutcome(Message):
-    """Outcome of a run, with the metrics that are needed to list and aggregate runs."""
+    """Outcome of a run, with the metrics that are needed to list and aggregate runs.
+
+    Attributes:
+        cancelled: True if it was aborted.
+        verdict: Verdict of the run.
+        ended_at: Time when the verdict was computed.
+        fleet_received_bits_per_second: Payload rate that the fleet received as measured, in bit/s.
+        firewall_bits_per_second: Rate of the device counter as measured, at its layer, in bit/s.
+        bottleneck: Name of the bottleneck. None if there is none.
+        reason: Why this verdict. None in outcomes of versions without this field.
+        next_step: What to do next. None in outcomes of versions without this field.
+        residual_ratio: Residual of the run. None if there is none.
+        cost_usd: Cost at real scale in US dollars. None for an import, or if a price is unknown.
+        charged: True if Azure bills the run.
+    """
 
     cancelled: bool
-    # One of pass, fail, inconclusive, measured.
     verdict: Annotated[str, Field(json_schema_extra={"enum": VERDICTS})]
-    # Time when the verdict was computed.
     ended_at: UtcDatetime
     completeness_ratio: float
-    # Measured payload rate (scaled).
     fleet_received_bits_per_second: float | None = None
-    # Rate that the firewall counted, at the layer of its counter.
     firewall_bits_per_second: float | None = None
     scale: float = 1.0
     bottleneck: Annotated[str | None, renamed("bottleneck", "limiter")] = None
-    # Why this verdict, and what to do. None in outcomes of versions without these fields.
     reason: str | None = None
     next_step: str | None = None
-    # Layer of the objective, and the measured rate at the IP layer.
     target_layer: str | None = None
     fleet_ip_bits_per_second: float | None = None
-    # Residual of the run, as defined in the registry of metrics.
     residual_ratio: float | None = None
-    # Price at real scale. None for an import, or if a price is unknown.
     cost_usd: float | None = None
-    # True if Azure bills the run.
     charged: bool = False

@@ -111,6 +111,7 @@ def _host_environment(lab: Lab, host: Host) -> dict[str, str]:
         "ADDRESS": host.address,
         "NIC": host.nic,
         "PORTS": "5201",
+        "CANARY_PORTS": "5198,5199",
         "SPOOL_DIR": str(lab.path / "agents" / host.name),
     }
     if host.chrony is not None:

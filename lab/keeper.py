@@ -26,6 +26,8 @@ SHRINK_LOAD_RATIO: Final = 0.3
 IDLE_RATIO: Final = 0.02
 # Bytes to read from the end of the ledger, which is more than one line.
 TAIL_BYTES: Final = 400
+# Entries of the session table in this namespace.
+SESSIONS_PATH: Final = Path("/proc/sys/net/netfilter/nf_conntrack_count")
 # Share of the firewall's rate during a pause.
 PAUSED_RATIO: Final = 0.002
 
@@ -39,6 +41,8 @@ def main(folder: Path, name: str) -> None:
     try:
         if profile.cliff_ratio is not None:
             apply_cliff(lab, profile, profile.cliff_ratio)
+        elif profile.table_count is not None:
+            apply_table(lab, profile, profile.table_count)
         elif profile.pause_s:
             apply_pauses(lab, profile)
         elif profile.grow_after_s:
@@ -75,6 +79,25 @@ def apply_cliff(lab: Lab, profile: Profile, cliff_ratio: float) -> None:
         elif collapsed and load_bits_per_second < rate * IDLE_RATIO:
             network.set_firewall_rate(lab, rate)
             collapsed = False
+
+
+def apply_table(lab: Lab, profile: Profile, most: int) -> None:
+    """Reduce the firewall's rate while its session table is full.
+
+    Args:
+        lab: The lab.
+        profile: Profile with the reduced rate.
+        most: Number of entries above which the rate is reduced.
+    """
+    rate = rate_of(lab)
+    slow = False
+    while True:
+        time.sleep(LOOK_EVERY_S)
+        full = int(SESSIONS_PATH.read_text()) > most
+        if full is not slow:
+            slow = full
+            network.set_firewall_rate(lab, round(rate * profile.cliff_to_ratio) if full else rate)
+            note_fall(lab)
 
 
 def apply_growth(lab: Lab, profile: Profile) -> None:

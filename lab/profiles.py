@@ -47,6 +47,51 @@ KNOWN_ONLY: Final = (
 )
 
 
+# Time for which a limit of new sessions can be exceeded, because generators share a busy machine.
+LIMIT_BURST_S: Final = 0.1
+_RESET: Final = {"drop": "drop", "reset": "reject with tcp reset"}
+
+
+def new_limit(per_second: int, verdict: str) -> tuple[str, ...]:
+    """Return the rules of a device that opens a number of sessions per second.
+
+    Args:
+        per_second: Number of sessions.
+        verdict: What happens to others, "drop" or "reset".
+    """
+    burst = max(10, round(per_second * LIMIT_BURST_S))
+    limit = f"limit rate over {per_second}/second burst {burst} packets"
+    return (f"{NEW_SESSION} {limit} counter {_RESET[verdict]}",)
+
+
+def held_limit(count: int, verdict: str) -> tuple[str, ...]:
+    """Return the rules of a device with room for a number of sessions.
+
+    Args:
+        count: Number of sessions.
+        verdict: What happens to others, "drop" or "reset".
+    """
+    return (f"{NEW_SESSION} ct count over {count} counter {_RESET[verdict]}",)
+
+
+# Canaries of the signatures `url` and `port`, as the first 16 bytes of TCP payload (with
+# timestamps) and as a port.
+_FORBIDDEN_URL: Final = f"tcp dport 5198 @th,256,128 0x{b'GET /broadside-f'.hex()}"
+_BLOCKED: Final = (f"{_FORBIDDEN_URL} counter drop", "tcp dport 5199 counter drop")
+# Number from 0 to 999 for each connection, also for packets that are sent again.
+_CANARY_CHANCE: Final = "tcp dport 5198-5199 jhash ip saddr . tcp sport mod 1000"
+
+
+def leak_rules(ratio: float) -> tuple[str, ...]:
+    """Return rules that block canaries, except for a share of their connections.
+
+    Args:
+        ratio: Share that passes, with a resolution of 1/1000.
+    """
+    passed = f"{_CANARY_CHANCE} < {round(ratio * 1000)} counter accept"
+    return (passed, *_BLOCKED) if ratio else _BLOCKED
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
     """State of the lab. Ratios are relative to the lab's rates.
@@ -58,6 +103,7 @@ class Profile:
         cliff_ratio: Load above which the firewall collapses, relative to its rate.
         cliff_to_ratio: Rate after the collapse.
         cliff_after_s: Time in seconds that the load needs to be above the limit.
+        table_count: Entries of the session table above which the rate falls to cliff_to_ratio.
         pause_s: Duration of a pause in seconds, in which almost nothing is forwarded.
         pause_every_s: Seconds from the start of a pause to the next.
         delay_s: Delay to add in each direction, in seconds.
@@ -66,6 +112,7 @@ class Profile:
         grow_by_ratio: Increase of the rate per step, up to the full rate.
         packets_per_second: Packets that the CPU can forward in each direction.
         rules: nft rules for the firewall or each twin, applied before its own rules.
+        translates: Whether the firewall translates the addresses of clients (NAT).
         twins: Share of flows for each of two firewalls ("a" and "b") with half the rate.
         inspects: Number of times that each twin's process reads every byte.
         fails_s: Seconds that the first twin is down before the other takes over.
@@ -81,6 +128,7 @@ class Profile:
     cliff_ratio: float | None = None
     cliff_to_ratio: float = 1.0
     cliff_after_s: float = 0.0
+    table_count: int | None = None
     pause_s: float = 0.0
     pause_every_s: float = 0.0
     delay_s: float = 0.0
@@ -89,6 +137,7 @@ class Profile:
     grow_by_ratio: float = 0.0
     packets_per_second: int | None = None
     rules: tuple[str, ...] = ()
+    translates: bool = False
     twins: Mapping[str, int] = field(default_factory=dict)
     inspects: Mapping[str, int] = field(default_factory=dict)
     fails_s: float = 0.0
@@ -196,6 +245,59 @@ PROFILES: Final[Mapping[str, Profile]] = {
         description="a device that opens 10 sessions a second, and drops what is asked beyond",
         rules=(f"{NEW_SESSION} limit rate over 10/second burst 10 packets counter drop",),
     ),
+    **{
+        f"connections-{count}{suffix}": Profile(
+            description=f"a device that opens {count:,} sessions a second; {verdict} for others",
+            rules=new_limit(count, verdict),
+        )
+        for count in (500, 1000, 2000)
+        for suffix, verdict in (("", "drop"), ("-reset", "reset"))
+    },
+    **{
+        f"held-5000{suffix}": Profile(
+            description=f"a device with room for 5,000 sessions; {verdict} for others",
+            rules=held_limit(5000, verdict),
+        )
+        for suffix, verdict in (("", "drop"), ("-reset", "reset"))
+    },
+    "nat": Profile(
+        description="a device that translates the addresses of clients (NAT)", translates=True
+    ),
+    "firewall-nat": Profile(
+        description="a firewall with NAT that inspects: 22 % of its rate",
+        translates=True,
+        firewall_ratio=0.22,
+    ),
+    "table-slow": Profile(
+        description="a device that falls to 40 % of its rate while its table has over 1,500 "
+        "sessions",
+        table_count=1500,
+        cliff_to_ratio=0.4,
+    ),
+    **{
+        f"inspects-leak-{share}": Profile(
+            description=f"a device that blocks canaries, but lets {share} % of them pass",
+            rules=leak_rules(share / 100),
+        )
+        for share in (0, 1, 10, 80)
+    },
+    "inspects-fail-open": Profile(
+        description="a device that blocks canaries, and passes packets above 2,000 a second unseen",
+        rules=("limit rate over 2000/second burst 2000 packets counter accept", *_BLOCKED),
+    ),
+    "inspects-drops-harmless": Profile(
+        description="a device that blocks canaries, and 20 % of their harmless twins",
+        rules=(f"{_CANARY_CHANCE} < 200 counter drop", *_BLOCKED),
+    ),
+    "inspects-late": Profile(
+        description="a device that cuts a forbidden flow, but only after the first answer to it",
+        rules=(
+            f"{_FORBIDDEN_URL} ct mark set 3",
+            f"tcp sport 5198 ct mark 3 @th,256,64 0x{b'HTTP/1.1'.hex()} accept",
+            "tcp sport 5198 ct mark 3 ip length > 52 counter drop",
+            "tcp dport 5199 counter drop",
+        ),
+    ),
     "cpu-bound": Profile(
         description="a device whose CPU forwards 4,000 packets a second, however large they are",
         packets_per_second=4000,
@@ -236,7 +338,8 @@ def apply(lab: Lab, name: str) -> Profile:
     _set_twins(lab, profile)
     start_inspection(lab, profile.inspects)
     twins = topology.twin_namespaces(lab.spec.prefix) if profile.twins else ()
-    run_batch(topology.limits_batch(lab.firewall_namespace, () if twins else profile.rules))
+    rules = () if twins else profile.rules
+    run_batch(topology.limits_batch(lab.firewall_namespace, rules, translates=profile.translates))
     for twin in twins:
         run_batch(topology.limits_batch(twin, profile.rules))
     network.set_nic_rate(lab, lab.hosts, _scaled(lab.spec.nic_bits_per_second, profile.nic_ratio))
@@ -248,7 +351,7 @@ def apply(lab: Lab, name: str) -> Profile:
     if profile.delay_s:
         start_delay(lab, profile.delay_s)
     moves = (profile.pause_s, profile.grow_after_s, profile.shrink_after_s)
-    if profile.cliff_ratio is not None or any(moves):
+    if profile.cliff_ratio is not None or profile.table_count is not None or any(moves):
         _start_keeper(lab, name)
     return profile
 

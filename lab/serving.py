@@ -236,7 +236,7 @@ def wait_for_agents(
     end_s, fewest_count = time.monotonic() + READY_S, len(agent_ids)
     broken_since_s: float | None = None
     while True:
-        answer = coordinator.get("/v1/agents?limit=5000")
+        answer = coordinator.get("/v1/agents?limit=1000")
         # An agent that was killed might still be in the list.
         there = {
             p["agent_id"]: p

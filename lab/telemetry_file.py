@@ -25,4 +25,6 @@ def write_telemetry_file(path: Path, *entries: str) -> dict[str, str]:
 def _toml(value: Any) -> str:
     if isinstance(value, Mapping):
         return "{ " + ", ".join(f"{name} = {_toml(v)}" for name, v in value.items()) + " }"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml, value))}]"
     return json.dumps(value)

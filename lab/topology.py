@@ -565,17 +565,50 @@ def rules_batch(spec: LabSpec) -> Batch:
     )
 
 
+def tracking_batch(namespace: str) -> Batch:
+    """Return the rule that makes the kernel track the sessions of a firewall.
+
+    Args:
+        namespace: Namespace of the firewall.
+    """
+    return Batch(
+        namespace=namespace,
+        tool="nft",
+        lines=(
+            "add table ip sessions",
+            "delete table ip sessions",
+            "table ip sessions {",
+            "  chain forward {",
+            "    type filter hook forward priority 10; policy accept;",
+            "    ct state new counter",
+            "  }",
+            "}",
+        ),
+    )
+
+
 FLOW: Final = "ip saddr . tcp sport . ip daddr . tcp dport"
 
 
-def limits_batch(namespace: str, rules: Sequence[str]) -> Batch:
+def limits_batch(namespace: str, rules: Sequence[str], *, translates: bool = False) -> Batch:
     """Return the rules of a profile, which run before the firewall's own rules.
 
     Args:
         namespace: Namespace of the firewall.
         rules: Rules to set. Without rules, existing ones are removed.
+        translates: Whether the source addresses of clients are translated (NAT).
     """
     lines = ["add table ip limits", "delete table ip limits"]
+    lines += ["add table ip translation", "delete table ip translation"]
+    if translates:
+        lines += [
+            "table ip translation {",
+            "  chain postrouting {",
+            "    type nat hook postrouting priority 100;",
+            '    oifname "s0" masquerade',
+            "  }",
+            "}",
+        ]
     if rules:
         lines += [
             "table ip limits {",

@@ -147,6 +147,7 @@ def presence(role: Role, index: int, **changes: Any) -> Presence:
         "ports": (5201,) if is_server else (),
         "engines": (EngineState(name="http", ports=(8080,)),) if is_server else (),
         "echo_port": 7 if is_server else None,
+        "canary_ports": (5198,) if is_server else (),
         "broadside_version": "0",
         "clock": _CLOCK,
     }
@@ -229,6 +230,14 @@ def written(index: int = 0) -> Mapping[Kind, Written]:
             f"probe.{pair}.000",
             None,
             {"first_at_s": AT.timestamp(), "every_s": 0.1, "probes_0": b"x"},
+        ),
+        (
+            Kind.CANARY,
+            client,
+            BURST,
+            f"canary.{pair}.000",
+            None,
+            {"first_at_s": AT.timestamp(), "every_s": 1.0, "canary_0": b"x"},
         ),
         (Kind.TEST, server, partition, key, test, {}),
         (Kind.PRESENCE, server, "presence", f"server.{server}", presence(Role.SERVER, index), {}),
@@ -367,8 +376,12 @@ def held_cases() -> Mapping[str, Presence]:
         "busy_ports": {"busy_ports": theirs.ports},
         "engines.*.ports": {"engines": theirs.engines},
         "echo_port": {"echo_port": theirs.echo_port},
+        "canary_ports": {"canary_ports": theirs.canary_ports},
     }
-    empty: dict[str, Any] = {"ports": (), "busy_ports": (), "engines": (), "echo_port": None}
+    empty: dict[str, Any] = {
+        **dict.fromkeys(("ports", "busy_ports", "engines", "canary_ports"), ()),
+        "echo_port": None,
+    }
     return {
         name: presence(Role.SERVER, 0, address=theirs.address, **empty | text)
         for name, text in fields.items()

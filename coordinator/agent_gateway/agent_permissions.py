@@ -40,7 +40,7 @@ _CLAIMERS_CACHED_COUNT: Final = 100_000
 # Partition of a run, or of one of the copies of its control row.
 _RUN: Final = re.compile(r"run\.([a-z0-9-]+)(?:\.control\.[0-9]{3})?")
 _PAIR_KINDS: Final = frozenset(
-    {Kind.CLAIM, Kind.REPORT, Kind.CHUNK, Kind.PROBE, Kind.ASK, Kind.RAW}
+    {Kind.CLAIM, Kind.REPORT, Kind.CHUNK, Kind.PROBE, Kind.CANARY, Kind.ASK, Kind.RAW}
 )
 
 
@@ -311,8 +311,12 @@ class AgentPermissions:
         if problem is None:
             return row
         log.warning("%s %s", self.name, problem, extra={"action": "held_back"})
-        none: dict[str, Any] = {"ports": (), "busy_ports": (), "engines": (), "echo_port": None}
-        without = presence.model_copy(update={**none, "problem": problem})
+        none: dict[str, Any] = {
+            **dict.fromkeys(("ports", "busy_ports", "engines", "canary_ports"), ()),
+            "echo_port": None,
+            "problem": problem,
+        }
+        without = presence.model_copy(update=none)
         return replace(row, properties={**row.properties, "json": without.to_json()})
 
     async def _check_endpoint(self, row: Entity, test: ServerTest) -> None:

@@ -231,7 +231,9 @@ _FIX: Final = (
 
 
 def _endpoints(presence: Presence) -> set[_Endpoint]:
-    ports = {*presence.ports, *presence.busy_ports}.union(*(e.ports for e in presence.engines))
+    ports = {*presence.ports, *presence.busy_ports, *presence.canary_ports}.union(
+        *(e.ports for e in presence.engines)
+    )
     endpoints = {(presence.address, "tcp", port) for port in ports}
     if presence.echo_port is not None:
         endpoints.add((presence.address, "udp", presence.echo_port))

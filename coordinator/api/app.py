@@ -112,6 +112,7 @@ def create_app(
         title="Broadside",
         summary="Distributed load test of firewalls with a verdict",
         version=version_number(),
+        license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
         lifespan=lifespan,
         # FastAPI's own pages load scripts from other sites and send no token.
         docs_url=None,

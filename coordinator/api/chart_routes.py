@@ -15,10 +15,15 @@ router = make_router("charts")
 
 
 class ChartList(Message):
-    """List of charts that are available for a run."""
+    """List of charts that are available for a run.
+
+    Attributes:
+        bursts_count: Number of bursts. For `burst` charts, the parameter `burst` is from 1 to this
+            number.
+        charts: Charts that can be requested.
+    """
 
     run_id: RunId
-    # For `burst` charts, the parameter `burst` is from 0 to `bursts_count` - 1.
     bursts_count: int
     charts: tuple[ChartEntry, ...]
 

@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import Query
 
 from broadside.coordinator.api.dependencies import Service, make_router
-from broadside.coordinator.api.pagination import PAGED, Links, SequenceCursor
+from broadside.coordinator.api.pagination import PAGED, Limit, Links, SequenceCursor
 from broadside.coordinator.api.tabular_responses import rows_at
 from broadside.coordinator.runs.dead_letters import DeadJob
 from broadside.exchange.messages import Message
@@ -19,7 +19,7 @@ async def list_dead_letters(
     links: Links,
     coordinator: Service,
     run_id: Annotated[str | None, Query(max_length=63, description="id of a run")] = None,
-    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    limit: Limit = 100,
     cursor: SequenceCursor = None,
 ) -> Sequence[DeadJob]:
     """List the oldest 1,000 dead letters, each with its cause and advice."""
@@ -30,16 +30,17 @@ async def list_dead_letters(
 
 
 class Purged(Message):
-    """Result of a purge."""
+    """Result of a purge.
 
-    # If it is below the limit, only messages that another client has locked remain.
+    Attributes:
+        purged_count: If it is below the limit, only messages that another client has locked remain.
+    """
+
     purged_count: int
 
 
 @router.delete("")
-async def delete_dead_letters(
-    coordinator: Service, limit: Annotated[int, Query(ge=1, le=1000)] = 1000
-) -> Purged:
+async def delete_dead_letters(coordinator: Service, limit: Limit = 1000) -> Purged:
     """Delete at most `limit` dead letters permanently, the oldest first."""
     return Purged(purged_count=await coordinator.dead_letters.purge_oldest(limit))
 

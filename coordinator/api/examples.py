@@ -14,7 +14,7 @@ REQUESTS: Final[Mapping[tuple[str, str], Any]] = {
         "scenario": "smoke",
         "overrides": {"pairs_count": 2, "labels": {"idps": "on"}},
     },
-    ("PATCH", "/v1/runs/{run_id}"): {"labels": {"baseline": "yes", "idps": None}},
+    ("PATCH", "/v1/runs/{run_id}"): {"labels": {"baseline": "accepted", "idps": None}},
     ("POST", "/v1/runs/{run_id}/abort"): {"reason": "seen enough"},
     ("POST", "/v1/estimate"): {"scenario": "burst-30s"},
     ("POST", "/v1/schedules"): {

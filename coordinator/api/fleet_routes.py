@@ -1,13 +1,10 @@
 """Routes of scenarios and agents."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated
-
-from fastapi import Query
 
 from broadside.coordinator import scenarios
 from broadside.coordinator.api.dependencies import Service, make_router
-from broadside.coordinator.api.pagination import PAGED, KeyCursor, Links
+from broadside.coordinator.api.pagination import PAGED, KeyCursor, Limit, Links
 from broadside.coordinator.api.tabular_responses import rows_at
 from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.request_errors import UnknownAgent, UnknownScenario
@@ -44,7 +41,7 @@ async def list_agents(
     links: Links,
     coordinator: Service,
     role: Role | None = None,
-    limit: Annotated[int, Query(ge=1, le=5000)] = 1000,
+    limit: Limit = 1000,
     cursor: KeyCursor = None,
 ) -> Sequence[Presence]:
     """List the agents, sorted by role and name.

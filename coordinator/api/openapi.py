@@ -15,6 +15,7 @@ from fastapi.responses import JSONResponse
 
 from broadside.coordinator.api.conditional import ConditionalRoute
 from broadside.coordinator.api.examples import PARAMETERS, REQUESTS, answers, problem_of
+from broadside.coordinator.api.field_descriptions import as_sentence, describe_fields
 from broadside.coordinator.api.tabular_responses import FILE_CONTENT, ROWS
 from broadside.coordinator.auth.permissions import required_permission
 from broadside.coordinator.auth.principal import Access
@@ -101,6 +102,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
         summary=app.summary,
         description=_DESCRIPTION,
         routes=app.routes,
+        license_info=app.license_info,
     )
     parts = document.setdefault("components", {})
     parts["securitySchemes"] = {
@@ -124,6 +126,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
             _add_headers(operation)
     _drop_titles(document["paths"])
     _drop_titles(parts["schemas"])
+    describe_fields(parts["schemas"])
     return document
 
 
@@ -148,6 +151,7 @@ def _show_examples(
         if known is not None:
             parameter.setdefault("description", known[0])
             parameter["example"] = known[1]
+        parameter["description"] = as_sentence(parameter["description"])
     for status, described in operation["responses"].items():
         if status.startswith("2"):
             for media_type, example in recorded.get(f"{method} {path}", {}).items():

@@ -15,7 +15,8 @@ CountCursor = Annotated[
     Query(ge=0, le=999_999_999, description=_CURSOR),
     WithJsonSchema({"type": "string", "pattern": "^[0-9]{1,9}$"}),
 ]
-Limit = Annotated[int, Query(ge=1, le=500, description="maximum number of items")]
+# The same for all lists.
+Limit = Annotated[int, Query(ge=1, le=1000, description="Maximum number of items")]
 SequenceCursor = Annotated[
     int | None,
     Query(ge=0, lt=1 << 63, description=_CURSOR),

@@ -97,28 +97,41 @@ def type_of(title: str) -> str:
 
 
 class Fault(Message):
-    """One thing that is wrong with a request, and where."""
+    """One thing that is wrong with a request, and where.
 
-    # Field name for the user.
+    Attributes:
+        field: Name of the field for the user.
+        message: What is wrong, with the given value and the limit.
+        pointer: JSON pointer (RFC 6901) into the request body.
+        parameter: Parameter name in the query, the path or the headers.
+        value: The value as it was parsed.
+        fix: How to fix it.
+    """
+
     field: str
     message: str
-    # JSON pointer (RFC 6901) into the request body.
     pointer: str | None = None
-    # Parameter name in the query, the path or the headers.
     parameter: str | None = None
-    # The value as it was parsed.
     value: str | None = None
     fix: str | None = None
 
 
 class ProblemDocument(Message):
-    """RFC 9457 problem details; `type` is an address that explains it."""
+    """RFC 9457 problem details; `type` is an address that explains it.
+
+    Attributes:
+        type: Address of a page that explains the error.
+        title: Short name of the error, the same for each occurrence.
+        status: HTTP status.
+        detail: What happened, with values and the next step.
+        errors: All faults, with one entry for each field. It is absent if the error is not about a
+            field.
+    """
 
     type: str
     title: str
     status: int
     detail: str
-    # Left out if the error is not about a field.
     errors: tuple[Fault, ...] | None = None
 
 

@@ -33,26 +33,38 @@ _SECOND_S: Final = 1
 
 
 class SeriesColumn(Message):
-    """One column of a series. All columns have the same number of values."""
+    """One column of a series. All columns have the same number of values.
+
+    Attributes:
+        name: Name of the column, which contains the unit.
+        unit: Unit of the values: bit/s, s, ratio, segments, UTC or name.
+        layer: Layer at which bytes were counted, which is payload. If None, the column has no
+            bytes.
+        values: Values by row. None is unknown, never zero.
+    """
 
     name: str
-    # bit/s, s, ratio, segments, UTC or name
     unit: str
-    # Layer at which bytes were counted, which is payload. If None, the column has no bytes.
     layer: Literal["payload"] | None
-    # null is unknown, never zero.
     values: tuple[float | str | None, ...]
 
 
 class Series(Message):
-    """Seconds of a burst by column, with one row per bin, flow and (optionally) pair."""
+    """Seconds of a burst by column, with one row per bin, flow and (optionally) pair.
+
+    Attributes:
+        resolution_s: Length of a bin in seconds.
+        of: Owner of the rows: the fleet, or each pair.
+        window_from_at: Start of the window of the main metrics. None if there is no window.
+        window_before_at: End of the window of the main metrics. None if there is no window.
+        columns: Columns with values of the same length.
+    """
 
     run_id: RunId
     burst_index: BurstIndex
     planned_start_at: UtcDatetime
     resolution_s: int
     of: SecondsOf
-    # Start and end for the headline window.
     window_from_at: UtcDatetime | None
     window_before_at: UtcDatetime | None
     columns: tuple[SeriesColumn, ...]

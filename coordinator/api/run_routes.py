@@ -7,7 +7,7 @@ from fastapi import Depends, Header, Query, Response
 from pydantic import Field
 
 from broadside.coordinator.api.dependencies import Caller, OptionalCancel, Service, make_router
-from broadside.coordinator.api.pagination import PAGED, KeyCursor, Links
+from broadside.coordinator.api.pagination import PAGED, KeyCursor, Limit, Links
 from broadside.coordinator.api.tabular_responses import FILE_CONTENT, rows_at
 from broadside.coordinator.core.comparison import Comparison
 from broadside.coordinator.core.live.progress import Progress
@@ -105,7 +105,7 @@ async def list_runs(
     links: Links,
     coordinator: Service,
     run_filter: Filter,
-    limit: Annotated[int, Query(ge=1, le=1000)] = 50,
+    limit: Limit = 50,
     cursor: KeyCursor = None,
 ) -> Sequence[RunHeader]:
     """List runs with their outcomes, newest first.

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
-from fastapi import Query, Response
+from fastapi import Response
 
 from broadside.coordinator.api.dependencies import Caller, Service, app_state, make_router
-from broadside.coordinator.api.pagination import PAGED, KeyCursor, Links
+from broadside.coordinator.api.pagination import PAGED, KeyCursor, Limit, Links
 from broadside.coordinator.api.tabular_responses import rows_at
 from broadside.coordinator.request_errors import OtherName
 from broadside.coordinator.schedules.firing import Schedules
@@ -39,7 +39,7 @@ async def list_schedules(
     links: Links,
     schedules: AllSchedules,
     state: Literal["active", "paused", "ended"] | None = None,
-    limit: Annotated[int, Query(ge=1, le=1000)] = 200,
+    limit: Limit = 200,
     cursor: KeyCursor = None,
 ) -> Sequence[ScheduleView]:
     """List schedules by name, each with at most five next times."""

@@ -10,7 +10,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from broadside.coordinator.api.conditional import ConditionalRoute
 from broadside.coordinator.api.dependencies import Caller, Service, app_state, make_router
-from broadside.coordinator.api.pagination import PAGED, AuditCursor, Links, Page
+from broadside.coordinator.api.pagination import PAGED, AuditCursor, Limit, Links, Page
 from broadside.coordinator.api.problems import PROBLEMS
 from broadside.coordinator.auth.audit import Audit, AuditRow
 from broadside.coordinator.auth.principal import Access
@@ -31,16 +31,25 @@ TICKED_WITHIN: Final = timedelta(seconds=60)
 
 
 class Health(Message):
-    """Status of a process that runs."""
+    """Status of a process that runs.
+
+    Attributes:
+        status: Always ok.
+    """
 
     status: Literal["ok"] = "ok"
 
 
 class Readiness(Message):
-    """Status of a coordinator that works."""
+    """Status of a coordinator that works.
+
+    Attributes:
+        status: Always ready.
+        ticked_at: Time when all runs were last processed. If None, this process only answers
+            requests.
+    """
 
     status: Literal["ready"] = "ready"
-    # Time when all runs were last processed. If None, this process only answers requests.
     ticked_at: UtcDatetime | None
 
 
@@ -88,11 +97,16 @@ async def read_metrics(coordinator: Service, request: Request) -> Response:
 
 
 class Me(Message):
-    """The authenticated caller."""
+    """The authenticated caller.
+
+    Attributes:
+        name: Name of the caller.
+        role: Role of the caller.
+        signed_in: False if the API has no sign-in and listens on loopback only.
+    """
 
     name: str
     role: Access
-    # False: this API has no sign-in and listens on loopback only.
     signed_in: bool
 
 
@@ -103,30 +117,38 @@ async def read_me(caller: Caller) -> Me:
 
 
 class Delivery(StrEnum):
-    """State of the deliveries to a receiver."""
+    """State of the deliveries to a receiver.
 
-    # All ended runs have been delivered.
+    Attributes:
+        IDLE: All ended runs have been delivered.
+        WAITING: A notice is being delivered.
+        FAILING: The last attempt failed. It is repeated.
+    """
+
     IDLE = "idle"
-    # A notice is being delivered.
     WAITING = "waiting"
-    # The last attempt failed. It is repeated.
     FAILING = "failing"
 
 
 class PlaceReport(Message):
-    """Receiver of notices, with its queue and its last error."""
+    """Receiver of notices, with its queue and its last error.
 
-    # webhook or otlp
+    Attributes:
+        place: Kind of the receiver: webhook or otlp.
+        state: State of the deliveries.
+        waiting_count: Number of ended runs that are not delivered yet.
+        failures_count: Number of failed attempts since the last delivery.
+        last_error: Error of the last failed attempt. It is cleared by the next successful delivery.
+        last_error_at: Time of the last failed attempt. None if there was none.
+        last_delivered_at: Time of the last delivery by this process.
+    """
+
     place: str
     state: Delivery
-    # Ended runs that are not delivered yet.
     waiting_count: int
-    # Failed attempts since the last successful delivery.
     failures_count: int
-    # Error of the last failed attempt. It is cleared by the next successful delivery.
     last_error: str | None
     last_error_at: UtcDatetime | None
-    # Last successful delivery by this process.
     last_delivered_at: UtcDatetime | None
 
     @classmethod
@@ -166,7 +188,7 @@ async def list_audit(
     links: Links,
     audit: Annotated[Audit, app_state("audit")],
     fits: Annotated[Callable[[AuditRow], bool], Depends(_audit_filter)],
-    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    limit: Limit = 100,
     cursor: AuditCursor = None,
 ) -> Sequence[AuditRow]:
     """List the writes of the last two years, newest first."""

@@ -17,21 +17,28 @@ MONTHS_BACK: Final = 24
 
 
 class AuditRow(Message):
-    """One write. ``status`` None: it never ended, as when the coordinator died in it."""
+    """One write. ``status`` None: it never ended, as when the coordinator died in it.
+
+    Attributes:
+        at: Time of the write.
+        by: Name of the caller.
+        role: Role of the caller: viewer or operator, or "unsigned" without sign-in.
+        from_address: Address of the caller. None for a command in the coordinator process.
+        method: HTTP method.
+        path: Path of the request.
+        route: Template of the route. None if there is no such route.
+        run_id: Id of the run. None if neither the path nor the response has one.
+        status: HTTP status. None if the write has not ended.
+    """
 
     at: UtcDatetime
     by: str
-    # viewer or operator, or "unsigned" without sign-in.
     role: str
-    # None for a command in the coordinator process.
     from_address: str | None
     method: str
     path: str
-    # Template of the route. None if there is no such route.
     route: str | None = None
-    # Set if the path or the response contains a run id.
     run_id: str | None = None
-    # HTTP status.
     status: int | None = None
 
 

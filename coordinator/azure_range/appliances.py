@@ -45,6 +45,8 @@ def forward(trace: Trace, address: str, flow: Flow) -> Flow:
         for item in properties(firewall).get("ipConfigurations") or ():
             if item["properties"].get("privateIPAddress") == address:
                 return _through_firewall(trace, firewall, flow)
+        if (properties(firewall).get("hubIPAddresses") or {}).get("privateIPAddress") == address:
+            return _through_firewall(trace, firewall, flow)
     for balancer in trace.resources.of_kind("loadBalancers"):
         for item in properties(balancer).get("frontendIPConfigurations") or ():
             if item["properties"].get("privateIPAddress") == address:
@@ -172,6 +174,8 @@ def _source_translation(
     is_private = any(covers_place(text, flow.target, [], partly=False) for text in listed)
     if is_private and not always:
         return flow
+    if hub_addresses := properties(firewall).get("hubIPAddresses"):
+        return translated(flow, source=IPv4Network(hub_addresses["privateIPAddress"]))
     configuration = properties(firewall)["ipConfigurations"][0]["properties"]
     subnet = trace.resources.get(reference(configuration, "subnet"))
     if subnet is None:

@@ -22,6 +22,7 @@ DELETE_ROWS: Final = f"{_ROWS}/delete"
 RECEIVE: Final = f"{_MESSAGES}/receive/action"
 SEND: Final = f"{_MESSAGES}/send/action"
 READ_METRICS: Final = "Microsoft.Insights/metrics/read"
+READ_LOGS: Final = "Microsoft.Insights/logs/AZFWFlowTrace/read"
 SWITCH_POLICY: Final = ("Microsoft.Network/firewallPolicies/read",
                         "Microsoft.Network/firewallPolicies/write")  # fmt: skip
 START_VM: Final = f"{_VM}/start/action"

@@ -16,6 +16,12 @@ from broadside.coordinator.azure_range.resources import (
     short,
 )
 from broadside.coordinator.azure_range.trace import Trace
+from broadside.coordinator.azure_range.virtual_hubs import (
+    connection_of,
+    hub_routes,
+    missing_hub,
+    takes_hub_routes,
+)
 
 ANY_PORT: Final = (0, 65535)
 
@@ -61,8 +67,9 @@ class Route:
     """Effective route.
 
     Attributes:
-        kind: ``local``, ``peering``, ``appliance``, ``internet``, ``endpoint`` or ``none``.
-        address: Address of the appliance, or empty.
+        kind: ``local``, ``peering``, ``appliance``, ``hub``, ``internet``, ``endpoint`` or
+            ``none``.
+        address: Address of the appliance or of the hub's firewall, or empty.
         source: Route in words.
     """
 
@@ -175,8 +182,12 @@ def effective_route(trace: Trace, subnet_id: str, target: Place) -> Route:
     candidates = [(0, 0, Route(kind="internet", source="default route"))]
     for item in resources.children(table_id, "routes"):
         candidates += _user_route(trace, item, target)
+    near_id = parent_id(subnet_id)
+    connection = connection_of(resources, near_id)
+    if properties(connection).get("enableInternetSecurity"):
+        source = f"{(connection or {})['name']} sends internet traffic to its hub"
+        candidates.append((0, 1, Route(kind="none", source=source)))
     if isinstance(target, IPv4Network):
-        near_id = parent_id(subnet_id)
         for space in address_space(resources.get(near_id)):
             if target.subnet_of(space):
                 candidates.append((space.prefixlen, 0, Route(kind="local", source="same network")))
@@ -185,7 +196,30 @@ def effective_route(trace: Trace, subnet_id: str, target: Place) -> Route:
                 if target.subnet_of(space):
                     route = Route(kind="peering", source=f"peering {item['name']}")
                     candidates.append((space.prefixlen, 0, route))
-    return max(candidates, key=lambda item: item[:2])[2]
+        candidates += _hub_candidates(trace, near_id, table_id, target)
+    best = max(candidates, key=lambda item: item[:2])[2]
+    if best.kind == "internet" and isinstance(target, IPv4Network) and target.is_private:
+        _require_connection(trace, subnet_id, table_id)
+    return best
+
+
+def _hub_candidates(
+    trace: Trace, network_id: str, table_id: str, target: IPv4Network
+) -> Iterator[tuple[int, int, Route]]:
+    if takes_hub_routes(trace.resources, table_id):
+        for prefix, address, source in hub_routes(trace, network_id):
+            if target.subnet_of(prefix):
+                yield prefix.prefixlen, 0, Route(kind="hub", address=address, source=source)
+
+
+def _require_connection(trace: Trace, subnet_id: str, table_id: str) -> None:
+    """Fail with the hub's owner if a table is made for the routes of a hub, and none gives any."""
+    resources = trace.resources
+    hub_id = missing_hub(resources)
+    made_for_hub = bool(table_id) and takes_hub_routes(resources, table_id)
+    if hub_id and made_for_hub and not resources.is_foreign(subnet_id):
+        name = short(parent_id(subnet_id))
+        raise trace.fail("route", f"{name} has no connection with the virtual hub", hub_id)
 
 
 def _user_route(trace: Trace, item: Resource, target: Place) -> Iterator[tuple[int, int, Route]]:

@@ -250,7 +250,15 @@ _BODIES: Final[Mapping[str, tuple[str, Callable[[Values], Body]]]] = {
     "azurerm_network_security_group": (f"{_NETWORK}/networkSecurityGroups", lambda _: {}),
     "azurerm_network_security_rule": (
         f"{_NETWORK}/networkSecurityGroups/securityRules", _security_rule),
-    "azurerm_route_table": (f"{_NETWORK}/routeTables", lambda _: {}),
+    "azurerm_virtual_hub_connection": (
+        f"{_NETWORK}/virtualHubs/hubVirtualNetworkConnections",
+        lambda v: {"remoteVirtualNetwork": _ref(v["remote_virtual_network_id"]),
+                   "enableInternetSecurity": v["internet_security_enabled"]},
+    ),
+    "azurerm_route_table": (
+        f"{_NETWORK}/routeTables",
+        lambda v: {"disableBgpRoutePropagation": not v["bgp_route_propagation_enabled"]},
+    ),
     "azurerm_route": (
         f"{_NETWORK}/routeTables/routes",
         lambda v: {"addressPrefix": v["address_prefix"], "nextHopType": v["next_hop_type"],

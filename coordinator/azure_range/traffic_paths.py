@@ -26,6 +26,7 @@ from broadside.coordinator.azure_range.routing import (
     tagged_networks,
 )
 from broadside.coordinator.azure_range.trace import Row, State, Trace, follow
+from broadside.coordinator.azure_range.virtual_hubs import cross_hub
 
 # Passive ports of the FTP server (exchange/engines/ftp.py), and the default port of VXLAN.
 PASSIVE: Final = (50000, 59999)
@@ -43,6 +44,10 @@ def traffic(resources: Resources, fleet: list[Machine]) -> Iterator[Row]:
         for need, protocol, ports in _offered(server):
             yield follow(resources, "client", need, partial(
                 _deliver, protocol=protocol, ports=ports, near=client, far=server
+            ))  # fmt: skip
+        if networks := _translated_networks(client, server):
+            yield follow(resources, "server", "sources that the firewall translates", partial(
+                _accept_translated, server=server, networks=networks
             ))  # fmt: skip
         if "true" in (client.environment.get("BROADSIDE_AGENT_ALLOW_TUNNELS"),
                       server.environment.get("BROADSIDE_AGENT_ALLOW_TUNNELS")):  # fmt: skip
@@ -71,7 +76,28 @@ def _offered(server: Machine) -> Iterator[tuple[str, str, tuple[int, int]]]:
             yield "ftp passive ports", "tcp", PASSIVE
     port = int(environment["BROADSIDE_AGENT_ECHO_PORT"])
     yield f"probe echo udp {port}", "udp", (port, port)
+    for text in environment.get("BROADSIDE_AGENT_CANARY_PORTS", "").split(",")[:1]:
+        if text:
+            yield f"canary tcp {text}", "tcp", (int(text), int(text))
     yield "icmp echo", "icmp", (0, 65535)
+
+
+def _translated_networks(client: Machine, server: Machine) -> list[IPv4Network]:
+    """Return the networks that servers accept beside the clients' own: the firewall's units.
+
+    They are the sources while the switch ``snat`` is on.
+    """
+    listed = server.environment["BROADSIDE_AGENT_ALLOWED_NETWORKS"].split(",")
+    networks = [IPv4Network(text) for text in listed if "." in text]
+    return [item for item in networks if not any(item.overlaps(one) for one in client.places)]
+
+
+def _accept_translated(trace: Trace, server: Machine, networks: list[IPv4Network]) -> None:
+    for network in networks:
+        for _, protocol, ports in _offered(server):
+            if protocol != "icmp":
+                flow = Flow(protocol=protocol, source=network, target=server.places[0], ports=ports)
+                pass_groups(trace, server.subnet_id, server.group_id, "Inbound", flow)
 
 
 def _tunnel_port(resources: Resources, near: Machine, far: Machine) -> int:
@@ -143,7 +169,7 @@ def _follow_flow(trace: Trace, flow: Flow, near: Machine, far: Machine) -> tuple
     near_id, far_id = parent_id(near.subnet_id), parent_id(far.subnet_id)
     pass_groups(trace, near.subnet_id, near.group_id, "Outbound", flow)
     route = effective_route(trace, near.subnet_id, flow.target)
-    if route.kind not in ("appliance", "peering", "local"):
+    if route.kind not in ("appliance", "hub", "peering", "local"):
         text = f"{flow.target} has no route through an appliance or a peering ({route.source})"
         raise trace.fail("route", text, near.subnet_id)
     trace.ok("route", f"{route.source}{f' to {route.address}' if route.address else ''}")
@@ -158,6 +184,9 @@ def _follow_flow(trace: Trace, flow: Flow, near: Machine, far: Machine) -> tuple
             text = f"{short(subnet['id'])}: {out.target} is not in a peered network"
             raise trace.fail("route", text, device_id)
         cross_peering(trace, device_id, far_id, forwarded=True)
+    elif route.kind == "hub":
+        out = forward(trace, route.address, flow)
+        cross_hub(trace, near_id, far_id)
     elif route.kind == "peering":
         cross_peering(trace, near_id, far_id, forwarded=False)
     pass_groups(trace, far.subnet_id, far.group_id, "Inbound", out)
@@ -173,7 +202,7 @@ def _check_return(trace: Trace, near: Machine, far: Machine, device: str, out: F
         raise trace.fail(
             "return", f"there through {names[0]}, back through {names[1]}", far.subnet_id
         )
-    if device and not is_translated:
+    if device and not is_translated and route.kind != "hub":
         subnet = device_subnet(trace, device)
         far_id, device_id = parent_id(far.subnet_id), parent_id(subnet["id"])
         cross_peering(trace, far_id, device_id, forwarded=False)
@@ -234,6 +263,8 @@ def _forbidden(
              for place in one.places]  # fmt: skip
     bastions = [place for item in resources.of_kind("subnets")
                 if item["name"] == "AzureBastionSubnet" for place in prefixes(item)]  # fmt: skip
+    peers += [place for client in fleet if (client.role, machine.role) == ("client", "server")
+              for place in _translated_networks(client, machine)]  # fmt: skip
     for protocol, ports in _used(machine, fleet):
         for other in others:
             near = any(other.overlaps(place) for place in (*peers, *bastions, mine))

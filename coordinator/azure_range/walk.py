@@ -230,7 +230,7 @@ def _metrics(trace: Trace, grants: Grants) -> None:
                 source["resource_id"],
             )
         identity = authenticate(trace, machine, source["client_id"])
-        actions = [rights.READ_METRICS]
+        actions = [rights.READ_LOGS if source["type"] == "azure-logs" else rights.READ_METRICS]
         authorise(trace, grants, identity, source["resource_id"], actions)
 
 

@@ -5,9 +5,9 @@ write these tables anyway. If the API could create tokens, one stolen token coul
 """
 
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 from pydantic import TypeAdapter, ValidationError
@@ -15,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from broadside.coordinator.agent_gateway.enrolment import (
     Enrolled,
     Enrolments,
+    Join,
     JoinTerms,
     Revoked,
     UnknownAgent,
@@ -23,6 +24,7 @@ from broadside.coordinator.auth.principal import Access
 from broadside.coordinator.auth.static_tokens import Tokens
 from broadside.coordinator.cli.api_errors import describe_unknown, require_known
 from broadside.coordinator.cli.command_group import CommandGroup, Output
+from broadside.coordinator.cli.document_output import OutputFormat, print_document, print_rows
 from broadside.coordinator.cli.exit_codes import exit_usage, exit_with_error
 from broadside.coordinator.cli.options import parse_end_time
 from broadside.coordinator.cli.session import run_on_private, user_name
@@ -32,6 +34,9 @@ from broadside.exchange.fabric import FabricSettings
 from broadside.exchange.messages import Identifier, Role
 from broadside.exchange.outage_log import utc_now
 from broadside.exchange.ports import Table
+
+# Fields that are never printed.
+_HIDDEN: Final = ("sha256", "next_sha256")
 
 tokens = CommandGroup()
 enrollment = CommandGroup()
@@ -113,6 +118,7 @@ def list_tokens(session: Output) -> None:
             wide=["revoked (UTC)"],
             hidden=("sha256",),
         ),
+        extra=lambda token: {"state": token.state(now)},
     )
 
 
@@ -234,24 +240,18 @@ def new_authority() -> None:
 def list_agents(session: Output) -> None:
     """List the enrolled agents and the valid join codes."""
 
-    async def work(table: Table) -> tuple[list[Enrolled], list[list[str]]]:
+    async def work(table: Table) -> tuple[list[Enrolled], list[Join]]:
         enrolments, now = Enrolments(table), utc_now()
-        agents = list(await enrolments.agents())
-        codes = [
-            [
-                join.name,
-                join.role.value,
-                f"{join.used_count} of {join.count}",
-                ", ".join(agent.agent_id for agent in agents if agent.join == join.name),
-                f"{join.expires_at:%Y-%m-%d %H:%MZ}",
-                join.created_by,
-            ]
-            for join in await enrolments.codes()
-            if join.is_open(now)
-        ]
-        return agents, codes
+        codes = [join for join in await enrolments.codes() if join.is_open(now)]
+        return list(await enrolments.agents()), codes
 
     agents, codes = run_on_private(work)
+    users = {
+        join.name: [agent.agent_id for agent in agents if agent.join == join.name] for join in codes
+    }
+    if not session.is_text:
+        _print_enrolments(session, agents, codes, users)
+        return
     print_list(
         session,
         agents,
@@ -259,7 +259,7 @@ def list_agents(session: Output) -> None:
             columns={
                 "agent": "agent_id",
                 "role": "role",
-                "state": lambda agent: "enrolled" if agent.revoked_at is None else "revoked",
+                "state": _state,
                 "enrolled (UTC)": "enrolled_at",
                 "join code": "join",
                 "revoked (UTC)": "revoked_at",
@@ -267,11 +267,55 @@ def list_agents(session: Output) -> None:
             model="broadside.coordinator.agent_gateway.enrolment:Enrolled",
             empty="no agent is enrolled; create a join code with `broadside enroll new`",
             wide=["revoked (UTC)"],
-            hidden=("sha256", "next_sha256"),
+            hidden=_HIDDEN,
         ),
     )
-    if codes and session.is_text:
-        print_table("", ["valid code", "role", "used", "agents", "expires", "created by"], codes)
+    if codes:
+        cells = [
+            [
+                join.name,
+                join.role.value,
+                f"{join.used_count} of {join.count}",
+                ", ".join(users[join.name]),
+                f"{join.expires_at:%Y-%m-%d %H:%MZ}",
+                join.created_by,
+            ]
+            for join in codes
+        ]
+        print_table("", ["valid code", "role", "used", "agents", "expires", "created by"], cells)
+
+
+def _print_enrolments(
+    session: Output,
+    agents: Sequence[Enrolled],
+    codes: Sequence[Join],
+    users: Mapping[str, Sequence[str]],
+) -> None:
+    """Print agents and join codes as one list, in which ``kind`` tells them apart.
+
+    Args:
+        session: Output of the command.
+        agents: Enrolled agents.
+        codes: Valid join codes.
+        users: Ids of the agents that used a join code, by its name.
+    """
+    found = [
+        {"kind": "agent", "state": _state(agent), **agent.answer_fields(*_HIDDEN)}
+        for agent in agents
+    ]
+    for join in codes:
+        fields = {"kind": "join-code", "state": "valid", "agents": list(users[join.name])}
+        found.append(fields | join.answer_fields(*_HIDDEN))
+    names = dict.fromkeys(name for row in found for name in row)
+    rows = [{name: row.get(name) for name in names} for row in found]
+    if session.output in (OutputFormat.JSON, OutputFormat.YAML):
+        print_document(rows, session.output)
+    else:
+        print_rows(rows, session.output)
+
+
+def _state(agent: Enrolled) -> str:
+    return "enrolled" if agent.revoked_at is None else "revoked"
 
 
 @enrollment.command(name="revoke")

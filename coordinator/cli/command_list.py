@@ -70,6 +70,9 @@ GROUPS: Final[Mapping[str, Mapping[str, Command]]] = {
             "maintenance_commands.dead_letters", "List, explain, resend and delete dead letters."
         ),
         "prune": Command("maintenance_commands.prune", "List or delete old runs."),
+        "support-bundle": Command(
+            "support_commands.support_bundle", "Write logs, state and versions to one file."
+        ),
     },
     "Range on Azure": {
         "up": Command("range_commands.up", "Create or update the range."),
@@ -104,7 +107,7 @@ COMMANDS: Final = {
 # should be able to read them.
 PRIVATE_COMMANDS: Final = frozenset(
     {"agent", "backup", "restore", "serve", "token", "enroll", "up", "scale", "park", "unpark"}
-    | {"down", "demo"}
+    | {"down", "demo", "support-bundle"}
 )
 
 # Arguments of an example, by command. A command that is not listed needs none.
@@ -119,7 +122,7 @@ _EXAMPLES: Final = {
     "schedule add": 'saturday --scenario soak --cron "0 2 * * 6"',
     "show": "last --watch",
     "runs": "--verdict fail --since 2026-11-01",
-    "label": "last baseline=yes",
+    "label": "last baseline=accepted",
     "aggregate": "--group-by week --label device=fw1",
     "pairs": "last --burst 2",
     "series": "last -o csv",
@@ -138,6 +141,8 @@ _EXAMPLES: Final = {
     "study search": "scale-180g --min 100G --max 200G",
     "study ab": "scale-180g --a firewall --b bypass --b-set device.path=bypass",
     "study matrix": "inspection --mode idps-off --mode idps-on --rounds 3",
+    "study inspection-under-load": "inspection-under-load --offer 20G,60G,100G "
+    "--set traffic.canary.consent=Name",
     "study scaleout": "scale-180g --offer 20G,150G,20G --target 150G",
     "study drill": "burst-280s --switch failover --state standby --at 60",
     "study chart": "last --file knee.png",
@@ -151,6 +156,7 @@ _EXAMPLES: Final = {
     "enroll revoke": "c001",
     "mcp": "--api https://broadside.example.net --token-file viewer.token",
     "audit": "--limit 20",
+    "support-bundle": "--read broadside-support-20261127T190000Z.tar.gz",
     "up": "--vars examples/scale-180g.tfvars",
     "scale": "30",
     "park": "--dry-run",

@@ -28,7 +28,8 @@ from broadside.coordinator.cli import watch
 from broadside.coordinator.cli.api_errors import ApiError
 from broadside.coordinator.cli.command_group import Output
 from broadside.coordinator.cli.exit_codes import exit_with_error
-from broadside.coordinator.cli.lab_commands import lab_spec
+from broadside.coordinator.cli.lab_commands import lab_build_s, lab_spec
+from broadside.coordinator.cli.progress_display import show_progress
 from broadside.coordinator.cli.session import Session
 from broadside.coordinator.cli.summary_tables import exit_of, print_summary
 from broadside.coordinator.cli.text_tables import ProgressLog
@@ -238,7 +239,11 @@ def _build_lab(options: DemoOptions, prefix: str, log: ProgressLog) -> Iterator[
             f"building the lab: {options.pairs_count} clients, {options.pairs_count} servers, "
             f"a firewall of {formatting.rate(spec.firewall_bits_per_second)} at 1:{options.scale}"
         )
-    with built(spec, on_loopback=on_loopback, keep=options.keep, say=log.print) as lab:
+    with contextlib.ExitStack() as stack:
+        with show_progress("building the lab", expected_s=lab_build_s(options.pairs_count)):
+            lab = stack.enter_context(
+                built(spec, on_loopback=on_loopback, keep=options.keep, say=log.print)
+            )
         for limit in lab.limits:
             log.print(f"note: {limit}")
         yield lab

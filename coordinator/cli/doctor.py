@@ -71,7 +71,7 @@ def doctor(
         identity: Only check the permissions of this host on queue and tables for this role.
     """
     with show_progress("checking this host", limit_s=SERVICE_CHECK_TIMEOUT_S):
-        checks = asyncio.run(_checks() if identity is None else _permissions(identity))
+        checks = asyncio.run(all_checks() if identity is None else _permissions(identity))
     session.show(TypeAdapter(list[Check]).dump_python(checks, mode="json"), _print_checks)
     if any(check.required and not check.ok for check in checks):
         raise typer.Exit(Exit.CANNOT_RUN)
@@ -92,12 +92,12 @@ async def _permissions(identity: Identity) -> list[Check]:
         return [failed("fabric", error)]
 
 
-async def _checks() -> list[Check]:
+async def all_checks() -> list[Check]:
     """Check the installed services if there are any, otherwise everything."""
     if services := installed_services():
         return [check for name in services for check in service_checks(name)]
     (on_fabric, servers), on_telemetry = await asyncio.gather(fabric_checks(), telemetry_checks())
-    return [*agent_checks(servers), *lab_checks(), *on_fabric, *on_telemetry]
+    return [*require_clock(agent_checks(servers)), *lab_checks(), *on_fabric, *on_telemetry]
 
 
 def service_checks(name: Service) -> list[Check]:
@@ -160,6 +160,25 @@ def agent_checks(servers: Sequence[str]) -> list[Check]:
     except (OSError, subprocess.TimeoutExpired) as error:
         return [Check(name="agent", ok=False, detail=str(error))]
     return _parse_checks("agent", done)
+
+
+def require_clock(checks: Sequence[Check]) -> list[Check]:
+    """Return the checks, in which a bad clock is an error if agents of other hosts join a run.
+
+    Such an agent refuses its jobs. On an embedded fabric, all agents use the clock of one kernel.
+
+    Args:
+        checks: Checks of an agent.
+    """
+    try:
+        is_required = FabricSettings().fabric != "embedded"
+    except ValidationError:
+        # Another check reports this.
+        return list(checks)
+    return [
+        check.model_copy(update={"required": is_required}) if check.name == "clock" else check
+        for check in checks
+    ]
 
 
 async def agent_fabric_checks() -> list[Check]:

@@ -32,7 +32,10 @@ def print_document(value: Any, output: str = OutputFormat.JSON) -> None:
     """Print a model or a JSON value as one document of JSON or YAML."""
     # By name, because pydantic is slow to import.
     dump = getattr(value, "model_dump_json", None)
-    text = json.dumps(value, indent=2) if dump is None else dump(indent=2, by_alias=True)
+    if dump is None:
+        text = json.dumps(value, indent=2, ensure_ascii=False)
+    else:
+        text = dump(indent=2, by_alias=True)
     if output == OutputFormat.YAML:
         import yaml
 

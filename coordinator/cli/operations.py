@@ -97,7 +97,7 @@ class StreamEvent(NamedTuple):
 def clean_json(text: str) -> str:
     """Return the JSON document with printable strings. Invalid JSON is only made printable."""
     try:
-        return json.dumps(cleaned(json.loads(text)))
+        return json.dumps(cleaned(json.loads(text)), ensure_ascii=False)
     except (ValueError, RecursionError):
         return printable(text)
 
@@ -168,7 +168,12 @@ def open_coordinator(fabric: Fabric) -> Coordinator:
 
     settings = CoordinatorSettings()
     prices = load_prices(settings.prices)
-    return Coordinator(fabric, open_telemetry(settings.telemetry_file), prices=prices)
+    return Coordinator(
+        fabric,
+        open_telemetry(settings.telemetry_file),
+        prices=prices,
+        nightly_stop=settings.nightly_stop,
+    )
 
 
 def _to_api_error(error: Exception) -> Exception:

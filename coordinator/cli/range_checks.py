@@ -63,6 +63,7 @@ def shortages(
         hint = "see: az account list-locations"
         yield f"location {region!r}: not a region of this subscription; {hint}"
         return
+    yield from _closed_zones(needs, locations)
     counts = {str(needs["vm_size"]): 2 * int(needs["instances"])}
     coordinator = str(needs["coordinator_size"])
     counts[coordinator] = counts.get(coordinator, 0) + 1
@@ -88,6 +89,27 @@ def shortages(
     for name in ("StandardSkuPublicIpAddresses", "PublicIPAddresses"):
         count = int(needs["public_addresses_count"])
         yield from _quota(network, name, count, "public addresses", region)
+
+
+def _closed_zones(needs: Record, locations: Sequence[Record]) -> Iterator[str]:
+    """Yield the zones of the firewall in which Azure creates none.
+
+    Azure names physical zones, and each subscription has its own numbers for them.
+    """
+    region, closed = needs["location"], set(needs.get("firewall_zones_closed") or ())
+    own = next(place for place in locations if place["name"] == region)
+    physical = {
+        zone["logicalZone"]: zone["physicalZone"].rpartition("-az")[2]
+        for zone in own.get("availabilityZoneMappings") or ()
+    }
+    zones = sorted(needs.get("firewall_zones") or ())
+    if wrong := [zone for zone in zones if physical.get(zone, zone) in closed]:
+        usable = [zone for zone in sorted(physical) if physical[zone] not in closed]
+        yield (
+            f"Azure creates no firewall in physical zone {', '.join(sorted(closed))} of {region}, "
+            f"which is zone {', '.join(wrong)} of this subscription; set "
+            f"firewall_zones={json.dumps(usable)}"
+        )
 
 
 def _offer_of(sizes: Sequence[Record], size: str) -> Record | None:
@@ -277,6 +299,28 @@ def wait_ready(
         f"{text} within {within_s:.0f} s; the others continue to start; run broadside up to check "
         "again"
     )
+
+
+def boot_report(
+    az_options: Sequence[str], scale_sets: Sequence[str], boot: Mapping[str, Any]
+) -> list[Mapping[str, Any]]:
+    """Return the readiness of each VM, for a support bundle. The arguments are as above."""
+    machines = _list_machines(az_options, scale_sets, boot)
+    status = RangeStatus(by_console=boot["table"] is None)
+    if not status.by_console:
+        for _ in range(2):
+            _read_table(boot["table"], az_options, status)
+            time.sleep(0 if status.beating else POLL_INTERVAL_S)
+    unready = [machine for machine in machines if not status.is_ready(machine)]
+    _read_consoles([one for one in unready if one.name not in status.boots], status)
+    return [
+        {
+            "name": machine.name, "id": machine.id, "latest": machine.is_latest,
+            "ready": status.is_ready(machine), "reason": status.reason(machine),
+            "table_error": status.table_error,
+        }
+        for machine in machines
+    ]  # fmt: skip
 
 
 def _list_machines(

@@ -17,7 +17,7 @@ import typer
 
 from broadside.coordinator.cli import terraform as tf
 from broadside.coordinator.cli.exit_codes import Exit, exit_with_error
-from broadside.coordinator.cli.progress_display import show_progress
+from broadside.coordinator.cli.progress_display import print_expected_end, show_progress
 from broadside.coordinator.cli.range_checks import (
     READY_WITHIN_S,
     describe_parked_cost,
@@ -44,6 +44,10 @@ FIREWALL_TIMEOUT_S: Final = 1800.0
 FIREWALL_API: Final = "2025-05-01"
 # Wait for a Terraform process that outlived its command.
 LOCK: Final = "-lock-timeout=10m"
+# Minutes that Terraform usually needs at most, see docs/day-one.md.
+_UP_MINUTES: Final = 25
+_DOWN_MINUTES: Final = 20
+_PARK_MINUTES: Final = 15
 
 Directory = Annotated[
     Path,
@@ -134,7 +138,7 @@ def up(  # noqa: PLR0913 - options
         tf.store_variables(directory, options)
         if (outputs := _outputs(directory)).get("parked"):
             _set_firewall(outputs, allocated=True)
-    _apply(directory, options, yes, dry_run)
+    _apply(directory, options, yes, dry_run, minutes=_UP_MINUTES)
     if not dry_run:
         _upload(directory)
         if ready_within_s:
@@ -238,6 +242,8 @@ def down(  # noqa: PLR0913 - options
         az_options=("--subscription", outputs.subscription_id) if outputs else (),
     )
     destroy = [*command, "destroy", *options, LOCK, *_approve(yes)]
+    if outputs and not dry_run:
+        print_expected_end("terraform", _DOWN_MINUTES)
     code = tf.attempt(destroy, dry_run, capture=False)[0] if outputs else 0
     if dry_run:
         remaining.print_commands()
@@ -263,13 +269,26 @@ def down(  # noqa: PLR0913 - options
 # Applying -----------------------------------------------------------------------------------------
 
 
-def _apply(directory: Path, options: Sequence[str], yes: bool, dry_run: bool) -> None:
-    """Apply, and import the resources that an interrupted apply has created but not recorded."""
+def _apply(
+    directory: Path, options: Sequence[str], yes: bool, dry_run: bool, *, minutes: int
+) -> None:
+    """Apply, and import the resources that an interrupted apply has created but not recorded.
+
+    Args:
+        directory: Folder with the Terraform files.
+        options: Options for the variables.
+        yes: True to apply without a question.
+        dry_run: True to print the command only.
+        minutes: Minutes that it usually needs at most.
+    """
+    if not dry_run:
+        print_expected_end("terraform", minutes)
     argv = [*tf.terraform(directory), "apply", *options, LOCK, *_approve(yes)]
     resume, imported = directory / tf.RESUME, dict[str, tf.Orphan]()
     try:
         for _ in range(RESUMES_MAX):
             code, errors = tf.attempt(argv, dry_run)
+            tf.store_errors(directory, errors if code else "")
             if code == 0:
                 return
             orphans = {orphan.address: orphan for orphan in tf.find_orphans(errors)}
@@ -422,7 +441,8 @@ def _given_or_stored(
 def _set_parked(
     directory: Path, options: Sequence[str], yes: bool, dry_run: bool, *, parked: str
 ) -> None:
-    _apply(directory, [*options, f"-var=parked={parked}"], yes, dry_run)
+    arguments = [*options, f"-var=parked={parked}"]
+    _apply(directory, arguments, yes, dry_run, minutes=_PARK_MINUTES)
 
 
 def _set_firewall(outputs: Mapping[str, Any], *, allocated: bool) -> None:

@@ -148,6 +148,14 @@ def runs(  # noqa: PLR0913 - options
     )
 
 
+async def _find_baselines(client: "Operations", filters: Mapping[str, Any]) -> "list[RunHeader]":
+    """Return the accepted runs of a scenario. Exit if the scenario is unknown."""
+    found = await client.runs(_BASELINES_MAX_COUNT, **filters)
+    if not found:
+        await require_known_filters(client, {"scenario": filters["scenario"]})
+    return found
+
+
 async def _find_runs(
     client: "Operations", limit: int, filters: Mapping[str, Any]
 ) -> "list[RunHeader]":
@@ -173,7 +181,7 @@ def baseline(
 
     filters = _filters(scenario, ["baseline=accepted"], None, None)
     filters["state"] = ListedState.FINISHED.value
-    for header in session.call(lambda client: client.runs(_BASELINES_MAX_COUNT, **filters)):
+    for header in session.call(lambda client: _find_baselines(client, filters)):
         outcome = header.outcome
         if outcome and outcome.verdict is not Verdict.FAIL and RECEIVED.of_run(outcome):
             typer.echo(header.run_id)

@@ -240,7 +240,8 @@ def label(
 ) -> None:
     """Set and remove labels of a run.
 
-    The run can be finished. For example, `baseline=yes` accepts it as the baseline of its scenario.
+    The run can be finished. For example, `baseline=accepted` accepts it as the baseline of its
+    scenario.
 
     Args:
         labels: Labels to set; NAME- removes a label.

@@ -24,6 +24,7 @@ from broadside.coordinator.cli.doctor import (
     agent_checks,
     agent_fabric_checks,
     fabric_checks,
+    require_clock,
     telemetry_checks,
 )
 from broadside.coordinator.cli.telemetry_checks import failed
@@ -194,7 +195,7 @@ async def agent_service_checks() -> list[Check]:
     ]
     if folder := os.environ.get("BROADSIDE_AGENT_SPOOL_DIR"):
         checks.append(folder_check("BROADSIDE_AGENT_SPOOL_DIR", Path(folder)))
-    return [*checks, *agent_checks([]), *await agent_fabric_checks()]
+    return [*checks, *require_clock(agent_checks([])), *await agent_fabric_checks()]
 
 
 def _group() -> str:

@@ -86,13 +86,21 @@ class Session(Output):
         async with connect(self.api, token) as client:
             yield client
 
-    def call(self, work: Work[T], *, drive: bool = False, has_progress: bool = False) -> T:
+    def call(
+        self,
+        work: Work[T],
+        *,
+        drive: bool = False,
+        has_progress: bool = False,
+        expected_s: float | None = None,
+    ) -> T:
         """Run ``work`` with a connection. An expected error prints one line and exits.
 
         Args:
             work: Coroutine function that receives the operations.
             drive: Process unfinished runs meanwhile. Only for the local store.
             has_progress: ``work`` shows its progress, as it does with ``drive``.
+            expected_s: Usual duration in seconds. None if unknown.
         """
 
         async def connected() -> T:
@@ -105,7 +113,7 @@ class Session(Output):
         from broadside.coordinator.cli.progress_display import show_progress
 
         limit_s = None if self.api is None else REQUEST_TIMEOUT_S
-        shown = show_progress("working", limit_s=limit_s)
+        shown = show_progress("working", limit_s=limit_s, expected_s=expected_s)
         try:
             with contextlib.nullcontext() if drive or has_progress else shown:
                 return asyncio.run(connected())

@@ -48,7 +48,6 @@ from broadside.coordinator.core import formatting
 from broadside.coordinator.core.metrics import Layer, layer_label
 from broadside.coordinator.core.quantities import parse_rate, parse_time
 from broadside.coordinator.studies import study as questions
-from broadside.coordinator.studies.sequential_rounds import expected_text
 from broadside.coordinator.studies.trials import trials_count
 from broadside.coordinator.views.charts import Theme
 from broadside.coordinator.views.charts.study_charts import chart_of
@@ -88,7 +87,12 @@ Margin = Annotated[
     float, typer.Option(help="Largest relative difference that does not matter.", min=0, max=1)
 ]
 Scatter = Annotated[
-    float, typer.Option(help="Expected scatter between bursts, as a ratio.", min=0, max=1)
+    float | None,
+    typer.Option(
+        help="Expected scatter between bursts, as a ratio; default: that of earlier bursts.",
+        min=0,
+        max=1,
+    ),
 ]
 MaxRounds = Annotated[
     int, typer.Option(help="Maximum number of rounds, or of trials at one rate.", min=3)
@@ -112,7 +116,7 @@ def _execute(  # noqa: PLR0913 - options
     detach: Detach = False,
     until_certain: UntilCertain = False,
     margin: Margin = 0.02,
-    scatter: Scatter = 0.01,
+    scatter: Scatter = None,
     max_rounds: MaxRounds = 20,
     study_budget: StudyBudget = None,
     *,
@@ -156,10 +160,10 @@ def _execute(  # noqa: PLR0913 - options
         exit_usage(scenarios.explain(error))
 
     async def work(client: "Operations") -> questions.Study:
-        if (text := expected_text(request.study())) is not None:
-            typer.echo(text, err=True)
         client.drill_command = command
         study = await client.create_study(request)
+        if study.expected is not None:
+            typer.echo(study.expected, err=True)
         typer.echo(f"study {study.study_id}", err=True)
         return study if detach else await _follow(client, study, session)
 
@@ -216,26 +220,27 @@ def sweep(
 def search(  # noqa: PLR0913 - options
     lowest: Annotated[str, typer.Option("--min")],
     highest: Annotated[str, typer.Option("--max")],
+    load: questions.SearchLoad = questions.SearchLoad.BITS,
     loss: Annotated[float, typer.Option("--max-loss")] = 0.01,
     rtt: Annotated[str | None, typer.Option("--max-rtt")] = None,
     residual: Annotated[float | None, typer.Option("--max-residual")] = None,
     precision: float = 0.02,
     trials: Annotated[int, typer.Option(min=1)] = 20,
 ) -> questions.Search:
-    """Search the highest paced rate within the limits.
+    """Search the highest load within the limits.
 
     Args:
-        lowest: Lowest payload rate, such as 1G.
-        highest: Highest payload rate, such as 10G.
-        loss: Maximum ratio of lost traffic; 0 for zero loss.
+        lowest: Lowest load, such as 1G (payload rate) or 1000 (connections).
+        highest: Highest load, such as 10G.
+        load: Payload rate, new connections per second or held connections.
+        loss: Maximum ratio of lost traffic or failed attempts; 0 for zero loss.
         rtt: Maximum mean RTT, such as 5ms.
         residual: Maximum difference of fleet and firewall, as a ratio.
         precision: Width of the last interval, as a ratio.
         trials: Maximum number of trials.
     """
     return questions.Search(
-        min_bits_per_second=parse_rate(lowest),
-        max_bits_per_second=parse_rate(highest),
+        **{f"min_{load}": parse_rate(lowest), f"max_{load}": parse_rate(highest)},
         shortfall_max_ratio=loss,
         rtt_mean_max_s=None if rtt is None else parse_time(rtt),
         residual_max_ratio=residual,
@@ -286,6 +291,27 @@ def matrix(
     """
     return questions.Matrix(
         modes=tuple(_mode(text) for text in mode), switch=switch, rounds_count=rounds
+    )
+
+
+@app.command("inspection-under-load")
+@_study_command
+def inspection_under_load(
+    offer: Annotated[str, typer.Option(metavar="R1,R2,...")],
+    rounds: Annotated[int, typer.Option(min=1)] = 1,
+) -> questions.Inspection:
+    """Find the load above which the device stops to inspect.
+
+    It needs `--set traffic.canary.consent=NAME`.
+
+    Args:
+        offer: Payload rates in rising order, such as 20G,60G,100G.
+        rounds: Number of rounds through all rates.
+    """
+    return questions.Inspection(
+        kind="inspection-under-load",
+        offers_bits_per_second=tuple(parse_rate(rate) for rate in offer.split(",") if rate),
+        rounds_count=rounds,
     )
 
 

@@ -19,6 +19,7 @@ from broadside.coordinator.core.summary import (
     RunSummary,
     RunTrends,
     Verdict,
+    describe_leaks,
     describe_units,
     severity_rank,
     unit_notes,
@@ -56,6 +57,7 @@ def print_summary(summary: RunSummary, *, notes: bool = False) -> None:
     _print_metrics(summary, console)
     _print_bursts(summary, console)
     _print_units(summary, console)
+    _print_canary(summary, console)
     if any(burst.latency is not None for burst in summary.bursts):
         _print_latency(summary, console)
     if any(burst.measures for burst in summary.bursts):
@@ -187,6 +189,26 @@ def _print_units(summary: RunSummary, console: Console) -> None:
         print_table("", list(columns), rows[:_UNITS_MAX], low_priority=["+-"], console=console)
         if hidden > 0:
             console.print(f"and {hidden} more rows")
+
+
+def _print_canary(summary: RunSummary, console: Console) -> None:
+    """Print what the device still blocked before, during and after each burst."""
+    columns: dict[str, Column] = {
+        "burst": lambda row: str(row[0] + 1),
+        "phase": lambda row: row[1],
+        "leaked": lambda row: describe_leaks(row[2]),
+        "harmless, blocked": lambda row: f"{row[2].allowed_blocked_count}/{row[2].allowed_count}",
+        "late": lambda row: formatting.count(row[2].late_count),
+        "block p50": lambda row: formatting.time(row[2].decision_p50_s),
+    }
+    rows = [
+        cells((burst.index, name, getattr(burst.canary, name)), columns)
+        for burst in summary.bursts
+        if burst.canary is not None
+        for name in ("before", "during", "after")
+    ]
+    if rows:
+        print_table("\ncanaries", list(columns), rows, low_priority=["late"], console=console)
 
 
 def _print_latency(summary: RunSummary, console: Console) -> None:

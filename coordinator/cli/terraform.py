@@ -25,6 +25,8 @@ from broadside.coordinator.cli.exit_codes import exit_usage, exit_with_error
 # These files are in Terraform's folder, which git ignores.
 _NULLS: Final = Path(".terraform") / "null.tfvars.json"
 _LAST: Final = Path(".terraform") / "broadside-up.json"
+# Errors of the last apply, for a support bundle.
+ERRORS: Final = Path(".terraform") / "broadside-errors.txt"
 # Time limit for a call that only reads, or changes one resource.
 CALL_S: Final = 600.0
 REST_TRIES: Final = 6
@@ -127,6 +129,16 @@ def store_variables(directory: Path, options: Sequence[str]) -> None:
     path = directory / _LAST
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(list(options)))
+
+
+def store_errors(directory: Path, errors: str) -> None:
+    """Store the errors of an apply for a support bundle, or remove those of an earlier one."""
+    path = directory / ERRORS
+    if errors:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(_COLOUR.sub("", errors))
+    else:
+        path.unlink(missing_ok=True)
 
 
 def stored_variables(directory: Path) -> list[str]:

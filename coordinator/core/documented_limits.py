@@ -25,6 +25,21 @@ class Limit:
     source: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountLimit:
+    """One documented limit of a number.
+
+    Attributes:
+        count: Documented number.
+        as_of: Date of the source.
+        source: Address of the page.
+    """
+
+    count: int
+    as_of: date
+    source: str
+
+
 _FIREWALL_PAGE: Final = "learn.microsoft.com/azure/firewall/firewall-performance"
 _SIZES_PAGE: Final = "learn.microsoft.com/azure/virtual-machines/sizes"
 
@@ -71,11 +86,13 @@ class Limits:
         firewall: Limit of a firewall, by SKU.
         flow: Limit of one TCP connection through a firewall, by SKU.
         vm: Egress limit of a virtual machine, by size.
+        nic_flows: TCP and UDP flows of one NIC of a virtual machine at the same time.
     """
 
     firewall: Mapping[str, Limit]
     flow: Mapping[str, Limit]
     vm: Mapping[str, Limit]
+    nic_flows: CountLimit
 
     @property
     def as_of(self) -> date:
@@ -102,4 +119,10 @@ DOCUMENTED: Final = Limits(
     | _sizes("Standard_D{}_v5", _D_V5)
     | _sizes("Standard_D{}s_v6", _D_V6)
     | _sizes("Standard_F{}s_v2", _F_V2),
+    nic_flows=CountLimit(
+        count=500_000,
+        as_of=date(2020, 1, 14),
+        source="learn.microsoft.com/azure/azure-resource-manager/management/"
+        "azure-subscription-service-limits",
+    ),
 )

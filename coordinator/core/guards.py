@@ -52,6 +52,8 @@ STOP_WITHIN_S: Final = 2.0
 STOP_PATH_S: Final = CONTROL_POLL_S + 0.6
 # Time without a new value after which a guard stops the run.
 BLIND_MIN_S: Final = 5.0
+# Longest time of a poll while guards are armed. After it, there is time for another one.
+ARMED_ROUND_S: Final = BLIND_MIN_S / 2
 BLIND_INTERVALS_COUNT: Final = 3.0
 # Values of pairs that are older than this, before the newest one, are left out.
 _TOGETHER_S: Final = 1.5
@@ -80,6 +82,11 @@ class Guard(Message):
         abort_after_s: Time beyond the limit after which the run is stopped. 0 stops at the first
             value.
         device: Device name. None uses the worst value of all devices.
+        quantity: Name of the live value.
+        limit: Limit in the unit of the quantity.
+        is_floor: True if lower values are beyond the limit.
+        abort_after_s: Seconds beyond the limit after which the run is stopped.
+        device: Name of the device. None for all devices.
     """
 
     quantity: Annotated[str, StringConstraints(pattern=rf"^{_NAME}$")]
@@ -249,7 +256,7 @@ class GuardState:
     @property
     def blind_s(self) -> float:
         """Time without a new value after which the run is stopped, in seconds."""
-        return max(BLIND_MIN_S, BLIND_INTERVALS_COUNT * self.interval_s)
+        return blind_after_s(self.interval_s)
 
     @property
     def stop_within_s(self) -> float:
@@ -296,6 +303,15 @@ class GuardState:
             source=None if self.last is None else self.last.source,
             breached_at_s=at_s,
         )
+
+
+def blind_after_s(interval_s: float) -> float:
+    """Return the age from which a value is too old to protect the network, in seconds.
+
+    Args:
+        interval_s: Time between two values in seconds.
+    """
+    return max(BLIND_MIN_S, BLIND_INTERVALS_COUNT * interval_s)
 
 
 def stop_within_s(guard: Guard, interval_s: float) -> float:
@@ -359,6 +375,13 @@ class GuardRecord(Message):
         worst: Worst value while the guard was armed.
         readings_count: Number of values.
         stop_within_s: Longest expected time from a breach to the last byte.
+        guard: The guard, as text.
+        quantity: Name of the live value.
+        limit: Limit in the unit of the quantity.
+        last: Last value. None if there was none.
+        worst: Worst value. None if there was none.
+        readings_count: Number of values.
+        stop_within_s: Longest time from a breach to the stop order, in seconds.
     """
 
     guard: str
@@ -383,6 +406,14 @@ class GuardStop(Message):
         stopped_at: Time when the last engine had ended. None if no agent reported it.
         stopped_pairs_count: Pairs that reported that they stopped.
         took_s: Time from the breach to the end of the last engine, in seconds.
+        guard_index: Index of the guard, from 0. None for a dry run.
+        reason: Reason of the stop, with values.
+        is_before_start: True if no byte had been sent.
+        breached_at: Time of the value beyond the limit.
+        stop_requested_at: Time when the coordinator wrote the stop order.
+        stopped_at: Time when the last pair stopped. None if unknown.
+        stopped_pairs_count: Number of pairs that have reported their stop. None if unknown.
+        took_s: Time from the breach to the last stop, in seconds. None if unknown.
     """
 
     burst_index: BurstIndex
@@ -403,6 +434,8 @@ class GuardSecond(Message):
         second: Second from the planned start of the burst. It is negative before the start.
         received_bits_per_second: Received payload of the fleet, as measured.
         values: One value for each guard. None is unknown.
+        second: Seconds from the planned start.
+        values: Worst value of each guard. None if unknown.
     """
 
     second: int
@@ -420,9 +453,15 @@ class GuardLog(Message):
 
 
 class GuardReport(Message):
-    """Guards of a run, and the impact second by second if one of them stopped the run."""
+    """Guards of a run, and the impact second by second if one of them stopped the run.
+
+    Attributes:
+        guards: Guards with their values.
+        stop: The stop. None if no guard stopped the run.
+        seconds: Impact second by second, from ten seconds before the breach to ten seconds after
+            the stop.
+    """
 
     guards: tuple[GuardRecord, ...] = ()
     stop: GuardStop | None = None
-    # From ten seconds before the breach to ten seconds after the stop.
     seconds: tuple[GuardSecond, ...] = ()

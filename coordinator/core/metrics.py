@@ -16,11 +16,15 @@ from broadside.exchange.messages import Aggregation
 
 
 class Layer(StrEnum):
-    """Layer at which a rate is counted."""
+    """Layer at which a rate is counted.
 
-    # Data from the application.
+    Attributes:
+        PAYLOAD: Data from the application.
+        IP: Payload with TCP/UDP and IP headers. The limits of Azure Firewall are given at this
+            layer.
+    """
+
     PAYLOAD = "payload"
-    # Payload with TCP/UDP and IP headers. The limits of Azure Firewall are given at this layer.
     IP = "ip"
 
 
@@ -305,14 +309,18 @@ ALL_METRICS: Final = (
         for outcome, label, measure in (
             ("attempted", "connections, attempted", "attempted_count"),
             ("established", "connections, established", "established_count"),
+            ("secured", "connections, secured", "secured_count"),
+            ("resumed", "connections, secured by a resumed session", "tls_resumed_count"),
             ("accepted", "connections, accepted by servers", "server_established_count"),
             ("refused", "connections, refused", "refused_count"),
             ("reset", "connections, reset", "reset_count"),
+            ("denied", "connections, denied", "denied_count"),
             ("timed_out", "connections, timed out", "timed_out_count"),
             ("failed", "connections, failed on the client", "failed_count"),
             ("dropped", "held connections, dropped", "dropped_count"),
         )
     ),
+    _engine_metric("success_ratio", "share of complete attempts", "success_ratio", MIN),
     _engine_metric("connections_held_count", "connections held, most of each pair", "held_count"),
     _engine_metric(
         "connections_attempted_ratio",
@@ -322,11 +330,25 @@ ALL_METRICS: Final = (
     ),
     *(
         _engine_metric(f"{name}_{quantile}_s", f"{label}, {quantile}", f"{name}_{quantile}")
-        for name, label in (("handshake", "handshake"), ("first_byte", "time to the first byte"))
+        for name, label in (
+            ("handshake", "handshake"),
+            ("tls_handshake", "TLS handshake"),
+            ("first_byte", "time to the first byte"),
+        )
         for quantile in ("p50", "p99", "max")
     ),
     _engine_metric(
         "attempt_delay_max_s", "delay of attempts on the client, at most", "attempt_delay_max"
+    ),
+    *(
+        MetricDefinition(
+            f"device_{name}_residual_ratio",
+            f"sessions {label} by the device / connections of the fleet - 1",
+            f"sessions.{name}_residual_ratio",
+            aggregation=None,
+            optional=True,
+        )
+        for name, label in (("set_up", "set up"), ("ended", "ended"))
     ),
     MetricDefinition(
         "probe_p50_s", "probes under load, p50", "latency.fleet.during.p50_s", optional=True
@@ -344,6 +366,20 @@ ALL_METRICS: Final = (
         "latency.fleet.during.loss_ratio",
         MAX,
         optional=True,
+    ),
+    *(
+        MetricDefinition(name, label, f"canary.during.{read}", MAX, optional=True)
+        for name, label, read in (
+            ("leak_ratio", "leaked share of the canary, worst burst", "leak_ratio"),
+            ("leak_low_ratio", "the same, least of its 95 % interval", "leak_low_ratio"),
+            ("leak_high_ratio", "the same, most of its 95 % interval", "leak_high_ratio"),
+            (
+                "allowed_blocked_ratio",
+                "allowed share of the canary, blocked, worst burst",
+                "allowed_blocked_ratio",
+            ),
+            ("block_p50_s", "canary, time until blocked, p50, worst burst", "decision_p50_s"),
+        )
     ),
     _of_device(
         "device_cpu_mean_ratio",

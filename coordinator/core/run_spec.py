@@ -1,6 +1,7 @@
 """Run specification, and the plan that is made from it."""
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Final, Literal
@@ -18,7 +19,13 @@ from broadside.coordinator.core.guards import (
     Guard,
 )
 from broadside.coordinator.core.plan_seal import document_digest, with_seal
-from broadside.coordinator.core.thresholds import ALL_THRESHOLDS, PROBES, WITNESSES, Objective
+from broadside.coordinator.core.thresholds import (
+    ALL_THRESHOLDS,
+    CANARIES,
+    PROBES,
+    WITNESSES,
+    Objective,
+)
 from broadside.exchange.engines import filled_in, find, measures, scaled
 from broadside.exchange.engines import problems as engine_problems
 from broadside.exchange.messages import (
@@ -56,10 +63,22 @@ GUARD_LEAD_MIN_S: Final = 8
 # claimed, which recommends it.
 SUSTAIN_S: Final = 60
 SUSTAIN_RFC9411_S: Final = 300
-# Scenarios with this name, also with a suffix, look for changes over time.
+_RFC9411: Final = re.compile(r"rfc[ _-]?9411", re.IGNORECASE)
+# Largest number of other kinds of traffic in one run.
+MIX_MAX_COUNT: Final = 8
+# Scenarios with this in their name look for changes over time, and so do runs of this length.
 SOAK: Final = "soak"
+SOAK_S: Final = 12 * 3600
 # Value of ``device.path`` for a run that should not cross the firewall.
 BYPASS: Final = "bypass"
+
+
+class TrafficShare(Message):
+    """Other traffic of some pairs in a mixed run."""
+
+    traffic: Annotated[Traffic, BeforeValidator(filled_in)]
+    # Number of pairs, which are part of the pairs of the run.
+    pairs_count: Annotated[int, Field(ge=1, le=2000)] = 1
 
 
 class RunSpec(Message):
@@ -67,51 +86,63 @@ class RunSpec(Message):
 
     Launch rules in addition to the bounds of the fields are in :meth:`problems`. New versions can
     add such rules, but must still be able to read every stored run.
+
+    Attributes:
+        description: Description of the run.
+        pairs_count: Number of pairs, each a client and a server.
+        burst_s: Seconds of measured traffic in a burst.
+        period_s: Seconds from the start of one burst to the next.
+        align_to_period: True to start at multiples of the period since 1970 (UTC).
+        lead_s: Minimum number of seconds from launch to the first start.
+        traffic: Traffic of a pair.
+        objective: Target and thresholds.
+        scale: Lab: real rate divided by the measured rate.
+        late_after_s: Seconds after the start time from which the first data counts as late.
+        clock_bound_max_s: Largest clock error for the clock gate, in seconds.
+        lease_s: Time for agents to continue if there is no coordinator, in seconds.
+        unattended_s: Seconds from the launch until which agents continue without a coordinator, at
+            most a week. If this and `unattended_until_at` are None, the lease is used.
+        unattended_until_at: Time until which agents continue without a coordinator.
+        disruption_drop_ratio: Fall of a pair's rate below its running median that counts as a
+            disruption (0 to 1).
+        raw: Jobs whose raw engine output is stored. `failed` stores it for failed clients and for
+            one sample pair.
+        device: Description of the device for the report, such as SKU, region or IDPS mode.
+        guards: Limits on live values that stop all traffic, see docs/guards.md.
+        dry_run: True stops the run shortly before the first byte, to test the guards and the stop
+            path.
     """
 
     scenario: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]{0,40}$")]
     description: str = ""
     pairs_count: Annotated[int, Field(ge=1, le=2000)] = 30
     bursts_count: Annotated[int, Field(ge=1, le=10_000)] = 1
-    # Seconds of measured traffic in a burst.
     burst_s: Annotated[int, Field(ge=1, le=86_400)] = 30
-    # Seconds from one start to the next.
     period_s: Annotated[int, Field(ge=1, le=PERIOD_MAX_S)] = 60
-    # True sets starts to multiples of the period since the UTC epoch.
     align_to_period: StrictBool = False
-    # Minimum number of seconds from launch to the first start.
     lead_s: Annotated[int, Field(ge=1, le=3600)] = 15
     traffic: Annotated[Traffic, BeforeValidator(filled_in)] = Traffic()
+    # Other traffic of some of the pairs. All other pairs send ``traffic``.
+    mix: Annotated[tuple[TrafficShare, ...], Field(max_length=MIX_MAX_COUNT)] = ()
     objective: Objective = Objective()
-    # Lab: real rate divided by the measured rate.
     scale: Annotated[float, Field(gt=0)] = 1.0
-    # Seconds after the start time when the first data counts as late.
     late_after_s: Annotated[float, Field(gt=0, le=60)] = 1.0
-    # Largest clock error for the clock gate, in seconds.
     clock_bound_max_s: Annotated[float, Field(gt=0, le=10)] = 0.05
-    # Time for agents to continue if there is no coordinator, in seconds.
     lease_s: Annotated[int, Field(ge=5, le=3600)] = 60
-    # Hard end for agents that should work with no coordinator, in seconds from launch or as a time.
-    # It can be at most a week from launch. If both are None, the lease will be used.
     unattended_s: Annotated[int, Field(ge=60, le=UNATTENDED_MAX_S)] | None = None
     unattended_until_at: UtcDatetime | None = None
-    # If the rate of a pair falls below the running median by this ratio, it is a disruption.
     disruption_drop_ratio: Annotated[float, Field(gt=0, lt=1)] = 0.5
-    # Client ends with stored engine output. ``failed`` stores it for failed clients and for one
-    # sample pair.
     raw: RawPolicy = RawPolicy.FAILED
-    # In US dollars at real scale. None means no limit.
     budget_usd: Annotated[float, Field(ge=0)] | None = None
     labels: Mapping[str, str] = {}
-    # Description of the device for the report, such as SKU, region or IDPS mode.
     device: Mapping[str, str] = {}
-    # Limits on live values that stop all traffic, see docs/guards.md.
     guards: Annotated[tuple[Guard, ...], Field(max_length=GUARDS_MAX_COUNT)] = ()
-    # True stops the run shortly before the first byte, to test the guards and the stop path.
     dry_run: StrictBool = False
 
     def problems(self) -> tuple[str, ...]:
         """Return the reasons why this cannot be launched, each as ``field: problem; fix``."""
+        if self.mix:
+            return tuple(self._mix_problems())
         return (
             *engine_problems(scaled(self.traffic, self.scale)),
             *self._unmeasured_goals(),
@@ -121,8 +152,56 @@ class RunSpec(Message):
             *self._early_stop(),
         )
 
-    def _unmeasured_goals(self) -> Iterator[str]:
-        measured = measures(self.traffic) | ({PROBES} if self.traffic.probe is not None else set())
+    def _mix_problems(self) -> Iterator[str]:
+        """Yield the problems of a mixed run and of each of its parts."""
+        others_count = sum(share.pairs_count for share in self.mix)
+        if others_count >= self.pairs_count:
+            yield (
+                f"mix: its {others_count} pairs leave none of {self.pairs_count} for traffic; "
+                "raise pairs_count"
+            )
+            return
+        if self.objective.stop is not None or self.traffic.omit_s:
+            yield "mix: objective.stop and traffic.omit_s are not possible; remove them"
+        for number, part in enumerate(self.parts):
+            if number and part.traffic.encapsulation != self.traffic.encapsulation:
+                yield "mix.traffic.encapsulation: all pairs need the same; remove it"
+            if number and part.traffic.probe is not None:
+                yield "mix.traffic.probe: only traffic can have probes; set traffic.probe"
+            if number and part.traffic.canary is not None:
+                yield "mix.traffic.canary: only traffic can have canaries; set traffic.canary"
+            where = f"mix {number}: " if number else ""
+            yield from (f"{where}{problem}" for problem in part.problems())
+        measured = frozenset[str]().union(*(measures(part.traffic) for part in self.parts))
+        yield from self._unmeasured_goals(measured)
+
+    @property
+    def parts(self) -> "tuple[RunSpec, ...]":
+        """A specification for each kind of traffic. The first one has ``traffic``.
+
+        The first part has the target. A threshold belongs to each part that measures it.
+        """
+        if not self.mix:
+            return (self,)
+        first_count = self.pairs_count - sum(share.pairs_count for share in self.mix)
+        shares = (TrafficShare(traffic=self.traffic, pairs_count=max(1, first_count)), *self.mix)
+        return tuple(
+            self.model_copy(
+                update={
+                    "traffic": share.traffic,
+                    "pairs_count": share.pairs_count,
+                    "mix": (),
+                    "objective": _objective_of(self.objective, share.traffic, is_first=not number),
+                    "guards": () if number else self.guards,
+                }
+            )
+            for number, share in enumerate(shares)
+        )
+
+    def _unmeasured_goals(self, measured: frozenset[str] | None = None) -> Iterator[str]:
+        measured = measures(self.traffic) if measured is None else measured
+        measured |= {PROBES} if self.traffic.probe is not None else set()
+        measured |= {CANARIES} if self.traffic.canary is not None else set()
         there = (
             ", ".join(
                 threshold.bound for threshold in ALL_THRESHOLDS if threshold.requires in measured
@@ -140,6 +219,11 @@ class RunSpec(Message):
                     f"objective.{threshold.bound}: it is not measured without probes; "
                     "set traffic.probe=udp"
                 )
+            elif threshold.requires == CANARIES:
+                yield (
+                    f"objective.{threshold.bound}: it is not measured without canaries; set "
+                    "traffic.canary.consent to the name of the person who agreed to them"
+                )
             else:
                 yield (
                     f"objective.{threshold.bound}: {self.traffic.engine} over "
@@ -154,7 +238,10 @@ class RunSpec(Message):
         probe = self.traffic.probe
         # Wait for the last answer.
         probe_s = 0.0 if probe is None else probe.after_s + 1
-        needed_s += max(self._tail_s, probe_s)
+        canary = self.traffic.canary
+        # Wait for the last answers, and for what the server has received.
+        canary_s = 0.0 if canary is None else canary.after_s + canary.hold_s + 3
+        needed_s += max(self._tail_s, probe_s, canary_s)
         if self.traffic.encapsulation is not None:
             needed_s += TUNNEL_GAP_S
         return math.ceil(needed_s)
@@ -225,14 +312,20 @@ class RunSpec(Message):
     @property
     def claims_rfc9411(self) -> bool:
         """True if the description, a label or a device field names RFC 9411."""
-        texts = (self.description, *self.labels.values(), *self.device.values())
-        return any("rfc 9411" in text.casefold() for text in texts)
+        texts = (self.description, *self.labels, *self.labels.values(), *self.device.values())
+        return any(_RFC9411.search(text) for text in texts)
 
     @property
     def sustain_least_s(self) -> int:
         """Shortest duration of a burst in seconds with ``objective.stop``."""
         usual_s = SUSTAIN_RFC9411_S if self.claims_rfc9411 else SUSTAIN_S
         return self.objective.sustain_min_s or usual_s
+
+    @property
+    def is_soak(self) -> bool:
+        """True if the run looks for changes over time, by its name or its length."""
+        length_s = (self.bursts_count - 1) * self.period_s + self.burst_s
+        return SOAK in self.scenario.casefold() or length_s >= SOAK_S
 
     def _early_stop(self) -> Iterator[str]:
         """Yield problems with ``objective.stop``."""
@@ -255,10 +348,11 @@ class RunSpec(Message):
                 f"{self.traffic.engine} does not have; use traffic.engine={DEFAULT_ENGINE}, or "
                 "remove objective.stop"
             )
-        if self.scenario.startswith(SOAK):
+        if self.is_soak:
             yield (
                 f"objective.stop: when-certain is not allowed in the scenario {self.scenario}, "
-                "because a soak looks for changes over time; remove objective.stop"
+                "because a soak looks for changes over time; remove objective.stop, or use another "
+                f"name and less than {SOAK_S // 3600} hours"
             )
         if self.claims_rfc9411 and least_s < SUSTAIN_RFC9411_S:
             yield (
@@ -295,14 +389,30 @@ class RunSpec(Message):
         return None if target is None else target / self.scale
 
 
+def _objective_of(objective: Objective, traffic: Traffic, *, is_first: bool) -> Objective:
+    """Return the objective for one part of a mixed run."""
+    measured = measures(traffic) | ({PROBES, WITNESSES, CANARIES} if is_first else set())
+    others = [one.bound for one in ALL_THRESHOLDS if one.requires not in measured]
+    fields = dict.fromkeys(others) | ({} if is_first else {"target_bits_per_second": None})
+    return objective.model_copy(update=fields)
+
+
 class Pair(Message):
-    """A server endpoint in every burst. In each burst, the client is the one that takes the job."""
+    """A server endpoint in every burst. In each burst, the client is the one that takes the job.
+
+    Attributes:
+        index: Index of the pair, from 0.
+        endpoint: Address and ports of the server.
+        server_nic_bits_per_second: Limit of the server's NIC in bit/s. None if unknown.
+        nic_mtu_bytes: Smallest MTU of the server and all clients in bytes. None if one is unknown.
+    """
 
     index: int
     endpoint: Endpoint
     server_nic_bits_per_second: int | None = None
-    # Smallest MTU of the server and all clients, or None if one is unknown.
     nic_mtu_bytes: int | None = None
+    # Part of a mixed run: 0 sends ``traffic``, and n the n-th entry of ``mix``.
+    part_index: int = 0
 
     @property
     def name(self) -> str:
@@ -310,16 +420,19 @@ class Pair(Message):
 
 
 class Burst(Message):
-    """A planned time at which all pairs start."""
+    """A planned time at which all pairs start.
+
+    Attributes:
+        duration_s: Seconds of measured traffic.
+        omit_s: Seconds of engine warm-up before it.
+        end: Order that ended the burst before its planned end. None if there was none.
+        requested_s: Planned seconds of measured traffic, if the burst was ended early.
+    """
 
     index: OwnBurstIndex
     planned_start_at: UtcDatetime
-    # Seconds of measured traffic.
     duration_s: int
-    # Seconds of engine warm-up before it.
     omit_s: int = 0
-    # Order that ended the burst before its planned end. ``duration_s`` is then the shorter time,
-    # and ``requested_s`` the planned one. Stored plans have none of both.
     end: BurstEnd | None = Field(None, exclude_if=is_none)
     requested_s: int | None = Field(None, exclude_if=is_none)
 
@@ -351,11 +464,15 @@ def due_at(burst: Burst) -> datetime:
 
 
 class LedgerPromise(Message):
-    """Device counter that the verdict will use in addition to the fleet."""
+    """Device counter that the verdict will use in addition to the fleet.
 
-    # Name in the settings: lab, csv, prometheus or azure-monitor.
+    Attributes:
+        source: Name in the settings: lab, csv, prometheus or azure-monitor.
+        coverage_min_ratio: Part of the bytes of all bursts that must be in known bins of the
+            counter.
+    """
+
     source: str
-    # Part of the bytes of all bursts that must be in known bins of the counter.
     coverage_min_ratio: Annotated[float, Field(gt=0, le=1)] = 0.95
 
 
@@ -364,6 +481,22 @@ class Plan(Message):
 
     The plan also sets what the run needs to prove: the objective with its layer, the clock gate,
     the counter and the decision rule. The verdict contains the seal of the plan.
+
+    Attributes:
+        created_at: Time of the launch.
+        spec: Run specification.
+        pairs: Pairs with their endpoints.
+        bursts: Bursts with their start times.
+        warnings: What an operator should know, although the run can be launched.
+        ledger: Device counter that the verdict needs. None if there is only the evidence of the
+            fleet.
+        shared_boot_id: Boot id of the kernel whose clock all agents use. None if there are several.
+        clocks_promised: True if clock readings from every agent are required. Imports have none.
+        witnesses: Names of devices that must have telemetry.
+        limits_as_of: Newest date in the table of documented limits.
+        decision_rule: Rule for the verdict, see docs/verdict.md.
+        confidence_ratio: Confidence level of the interval for the decision (0 to 1).
+        seal_sha256: SHA-256 of the stored document without this member.
     """
 
     run_id: RunId
@@ -371,23 +504,14 @@ class Plan(Message):
     spec: RunSpec
     pairs: tuple[Pair, ...]
     bursts: tuple[Burst, ...]
-    # The run can be launched, but an operator should know these.
     warnings: tuple[str, ...] = ()
-    # None means that there is only the evidence of the fleet.
     ledger: LedgerPromise | None = None
-    # Boot id of the kernel with the clock that all agents use.
     shared_boot_id: Identifier | None = Field(None, exclude_if=is_none)
-    # True if clock readings from every agent are required. Imports have none.
     clocks_promised: bool = True
-    # Devices that must have telemetry.
     witnesses: tuple[str, ...] = ()
-    # Newest date in the table of documented limits.
     limits_as_of: str | None = None
-    # See docs/verdict.md.
     decision_rule: Literal["guarded-acceptance"] = "guarded-acceptance"
-    # Confidence level of the interval for the decision.
     confidence_ratio: Annotated[float, Field(gt=0, lt=1)] = 0.95
-    # Digest of the stored document without this member, which is the last one.
     seal_sha256: str | None = None
 
     # SHA-256 of the stored document that was read, or None if the plan was not read.
@@ -466,9 +590,22 @@ class Plan(Message):
         """Traffic to send, with paced rates divided by the scale of the run."""
         return scaled(self.spec.traffic, self.spec.scale)
 
+    @property
+    def parts(self) -> "tuple[Plan, ...]":
+        """A plan for each kind of traffic with its pairs. They have the digest of this plan."""
+        return tuple(
+            self._part(spec, [pair for pair in self.pairs if pair.part_index == number])
+            for number, spec in enumerate(self.spec.parts)
+        )
+
+    def _part(self, spec: RunSpec, pairs: Iterable[Pair]) -> "Plan":
+        plan = self.model_copy(update={"spec": spec, "pairs": tuple(pairs)})
+        plan._stored_sha256 = self.digest()
+        return plan
+
     def jobs(self, burst: Burst) -> Iterator[Job]:
         """Yield the jobs for one burst, in pair order."""
-        traffic = self.traffic
+        traffics = [scaled(part.traffic, part.scale) for part in self.spec.parts]
         is_probed = any(guard.is_probe for guard in self.spec.guards)
         is_fast = self.spec.is_guarded and len(self.pairs) <= FAST_PAIRS_MAX_COUNT
         for pair in self.pairs:
@@ -478,7 +615,7 @@ class Plan(Message):
                 burst_index=burst.index,
                 pair_index=pair.index,
                 endpoint=pair.endpoint,
-                traffic=traffic,
+                traffic=traffics[pair.part_index],
                 planned_start_at=burst.planned_start_at,
                 duration_s=burst.longest_s,
                 may_end_early=self.spec.may_end_early,

@@ -29,12 +29,18 @@ from broadside.exchange.messages import (
 
 
 class Verdict(StrEnum):
-    """Verdict of a run or of a check."""
+    """Verdict of a run or of a check.
+
+    Attributes:
+        PASS: Every check passes.
+        FAIL: The rate is below the limit, or a threshold is exceeded.
+        INCONCLUSIVE: Evidence is missing, contradictory or too uncertain.
+        MEASURED: The run is complete, but no target was set.
+    """
 
     PASS = "pass"  # noqa: S105  # a verdict, not a password
     FAIL = "fail"
     INCONCLUSIVE = "inconclusive"
-    # The run is complete, but no target was set.
     MEASURED = "measured"
 
 
@@ -133,16 +139,24 @@ FORMER_FINDING_IDS: Final = {
 
 
 class Finding(Message):
-    """A statement about the result, with its values and the next step."""
+    """A statement about the result, with its values and the next step.
+
+    Attributes:
+        id: Id of the finding, which does not change between versions.
+        kind: What it is: the conclusion, its cause, or additional information.
+        severity: Problem (it prevents a pass), warning or note.
+        weight: Weight, by which findings are sorted with the highest first.
+        sentence: What was measured, with the limit, and what it means.
+    """
 
     id: Annotated[str, renamed_values(FORMER_FINDING_IDS)]
-    # The conclusion, its cause, or additional information.
     kind: Literal["verdict", "cause", "context"]
     severity: Severity
-    # Findings are sorted by weight, with the highest first.
     weight: float
     sentence: str
     next_step: str | None = None
+    # Mixed run: engine of the other traffic that the finding is about.
+    part: str | None = None
 
 
 class MeasuredFinding(Finding):
@@ -246,11 +260,22 @@ def worse(verdicts: Iterable[Verdict]) -> Verdict:
 
 
 class PhaseLatency(Message):
-    """Round trips in one phase of a burst."""
+    """Round trips in one phase of a burst.
+
+    Attributes:
+        sent_count: Number of probes that were sent.
+        answered_count: Number of probes that were answered.
+        loss_ratio: Lost probes divided by sent ones (0 to 1). None if none were sent.
+        mean_s: Mean round-trip time in seconds.
+        p50_s: Median round-trip time in seconds.
+        p90_s: 90th percentile of the round-trip time in seconds.
+        p95_s: 95th percentile of the round-trip time in seconds.
+        p99_s: 99th percentile of the round-trip time in seconds.
+        max_s: Largest round-trip time in seconds.
+    """
 
     sent_count: int
     answered_count: int
-    # Lost / sent probes, or None if none were sent.
     loss_ratio: float | None = None
     mean_s: float | None = None
     p50_s: float | None = None
@@ -261,7 +286,15 @@ class PhaseLatency(Message):
 
 
 class PathLatency(Message):
-    """Round trips of a pair or of the fleet in a burst."""
+    """Round trips of a pair or of the fleet in a burst.
+
+    Attributes:
+        before: Before the burst.
+        during: During the burst.
+        after: After the burst.
+        buffer_delay_ratio: Increase of the round-trip time under load, relative to the idle one
+            (RFC 6349).
+    """
 
     before: PhaseLatency
     during: PhaseLatency
@@ -270,51 +303,78 @@ class PathLatency(Message):
 
 
 class MatchMethod(StrEnum):
-    """Method that was used to match a server-side test to a pair."""
+    """Method that was used to match a server-side test to a pair.
+
+    Attributes:
+        COOKIE: The id of the test.
+        ENDPOINT: The same address and port near the start time. A port can have only one test at a
+            time.
+    """
 
     COOKIE = "cookie"
-    # The same address and port near the start time. A port can have only one test at a time.
     ENDPOINT = "endpoint"
 
 
 class Basis(StrEnum):
-    """Source of the received bytes of a pair."""
+    """Source of the received bytes of a pair.
 
-    # Seconds from the receiving end.
+    Attributes:
+        RECEIVER: Seconds from the receiving end.
+        MIXED: Seconds from the receiving end, some filled from the sender.
+        SENDER_SCALED: Seconds from the sender, scaled by the received and sent totals of the pair.
+        SENDER: Seconds from the sender, if there are no totals to scale them.
+        TOTALS: Received total from the engine, distributed evenly.
+        NONE: There are no bytes.
+    """
+
     RECEIVER = "receiver"
-    # Seconds from the receiving end, some filled from the sender.
     MIXED = "mixed"
-    # Seconds from the sender, scaled by the received and sent totals of the pair.
     SENDER_SCALED = "sender-scaled"
-    # Seconds from the sender, if there are no totals to scale them.
     SENDER = "sender"
-    # Received total from the engine, distributed evenly.
     TOTALS = "totals"
     NONE = "none"
 
 
 class State(StrEnum):
-    """State of a planned pair-second."""
+    """State of a planned pair-second.
+
+    Attributes:
+        MEASURED: It ran and was recorded.
+        LATE: It ran, but the difference to the start time was above the limit.
+        NULL: The engine failed, or did not transfer any bytes.
+        MISSED: It did not run, because it was not taken or was released too late.
+        REFUSED: The agent refused it on purpose.
+        ABANDONED: It was started and then stopped: agent lost, run cancelled, or lease expired.
+        LOST: It was taken, but there is no report or a gap in the report.
+        PENDING: It is still in progress.
+    """
 
     MEASURED = "measured"
-    # It ran, but the difference to the start time was above the limit.
     LATE = "late"
-    # The engine failed, or did not transfer any bytes.
     NULL = "null"
-    # It did not run, because it was not taken or was released too late.
     MISSED = "missed"
-    # The agent refused it on purpose.
     REFUSED = "refused"
-    # It was started and then stopped: agent lost, run cancelled, or lease expired.
     ABANDONED = "abandoned"
-    # It was taken, but there is no report or a gap in the report.
     LOST = "lost"
-    # It is still in progress.
     PENDING = "pending"
 
 
 class Completeness(Message):
-    """Planned pair-seconds by state. The states sum to ``planned_s``."""
+    """Planned pair-seconds by state. The states sum to ``planned_s``.
+
+    Attributes:
+        planned_s: Planned pair-seconds.
+        measured_s: Pair-seconds that were measured.
+        late_s: Pair-seconds of tests that started late.
+        null_s: Pair-seconds of tests without bytes.
+        missed_s: Pair-seconds of jobs that did not run.
+        refused_s: Pair-seconds of jobs that an agent refused.
+        abandoned_s: Pair-seconds of tests that were stopped.
+        lost_s: Pair-seconds without a report.
+        pending_s: Pair-seconds in progress.
+        completeness_ratio: Measured pair-seconds divided by planned ones (0 to 1). 0 if nothing was
+            planned.
+    """
 
     planned_s: int = 0
     measured_s: int = 0
@@ -325,7 +385,6 @@ class Completeness(Message):
     abandoned_s: int = 0
     lost_s: int = 0
     pending_s: int = 0
-    # Measured / planned, or 0 if nothing was planned.
     completeness_ratio: float = 0.0
 
     @classmethod
@@ -365,115 +424,179 @@ class Window(Message):
 
     If there is a gap for a measured pair in the window, the mean of the recorded seconds is used
     there.
+
+    Attributes:
+        start_at: Start of the window.
+        end_at: End of the window.
+        window_s: Length of the window in seconds.
+        common_s: Number of seconds that all measured pairs share.
+        ramp_s: Number of seconds that were removed from the start as ramp (MSER).
+        ramp_bits_per_second: Payload rate in these seconds, in bit/s.
+        slowest_bits_per_second: Payload rate in the slowest part of the window, in bit/s.
+        slowest_noise_bits_per_second: Standard deviation of a mean of this length, in bit/s.
+        slowest_from_s: Start of this part, in seconds from the start of the window.
+        slowest_s: Length of this part in seconds. None if the window is too short for parts.
+        slowest_proven_bits_per_second: Rate of the slowest part from receivers' seconds only, in
+            bit/s, if some are missing.
+        covered_ratio: Recorded part of the measured pairs' seconds in the window (0 to 1).
+        outside_s: Maximum number of recorded seconds of one measured pair outside `common_s`.
+        outside_pair: Name of this pair.
+        reading_s: Length of the receivers' readings in seconds. None for one second.
+        short: True if the window is shorter than the 300 s that RFC 9411 recommends.
     """
 
     start_at: UtcDatetime
     end_at: UtcDatetime
     window_s: int
-    # Seconds that are common to all measured pairs.
     common_s: int
-    # Seconds that were cut from the start as ramp (MSER).
     ramp_s: int
-    # Payload rate in the seconds that were cut.
     ramp_bits_per_second: float | None = None
-    # Payload rate in the slowest sustained part.
     slowest_bits_per_second: float | None = None
-    # Standard deviation of such a mean.
     slowest_noise_bits_per_second: float | None = None
-    # Start of this part, in seconds from the start of the window.
     slowest_from_s: int | None = None
-    # Length of this part, or None if the window is too short for parts.
     slowest_s: int | None = None
-    # The same based only on seconds from receivers, if some are missing.
     slowest_proven_bits_per_second: float | None = None
-    # Recorded part of the measured pairs' seconds in the window.
     covered_ratio: float = 1.0
-    # Maximum number of recorded seconds of one measured pair outside `common_s`.
     outside_s: int = 0
-    # Name of this pair.
     outside_pair: str | None = None
-    # Length of the receivers' readings, or None for one second.
     reading_s: float | None = None
-    # True if it is shorter than the 300 s that are recommended by RFC 9411.
     short: bool
 
 
 class FlowSummary(Message):
-    """One flow of the fleet over the window. Rates are received payload unless noted otherwise."""
+    """One flow of the fleet over the window. Rates are received payload unless noted otherwise.
+
+    Attributes:
+        received_half_width_bits_per_second: Half of the 95 % interval in bit/s, with correlation
+            and clock error.
+        ip_bits_per_second: Received rate at the IP layer in bit/s, the inspected throughput of RFC
+            9411.
+        sent_bits_per_second: Payload rate of all senders with data, in bit/s.
+        sent_pairs_count: Number of pairs with sender data.
+        late_bits_per_second: Payload rate that late pairs received, in bit/s.
+        proven_ratio: Part of the received bytes from receivers' seconds (0 to 1).
+        second_median_bits_per_second: Median of the fleet's seconds, in bit/s.
+        second_p5_bits_per_second: 5th percentile of the fleet's seconds, in bit/s.
+        second_p95_bits_per_second: 95th percentile of the fleet's seconds, in bit/s.
+        second_cov_ratio: Standard deviation of the fleet's seconds divided by their mean.
+        pair_mean_bits_per_second: Mean of the pairs' rates in the window, in bit/s.
+        pair_median_bits_per_second: Median of the pairs' rates in the window, in bit/s.
+        pair_p5_bits_per_second: 5th percentile of the pairs' rates in the window, in bit/s.
+        pair_p95_bits_per_second: 95th percentile of the pairs' rates in the window, in bit/s.
+        pair_cov_ratio: Standard deviation of the pairs' rates divided by their mean.
+        jain_ratio: Jain's fairness index over the pairs (0 to 1).
+        share_movement_ratio: Variance of the sum divided by the sum of the pairs' variances.
+        retransmits_count: Number of retransmitted segments in the window, from senders with data.
+        retransmit_ratio: Retransmitted segments divided by all segments that were sent (0 to 1).
+        mss_bytes: TCP payload of a full packet in bytes, as used for the headers.
+        tcp_efficiency_ratio: Bytes that were not retransmitted divided by all sent bytes (RFC
+            6349).
+        rtt_p50_s: Median round-trip time in seconds.
+        rtt_p95_s: 95th percentile of the round-trip time in seconds.
+        rtt_max_s: Largest round-trip time in seconds.
+        rtt_baseline_s: Mean idle round-trip time of the pairs in seconds, or the smallest one under
+            load.
+        rtt_baseline_how: Source of the baseline. None is the smallest value under load, which
+            includes a standing queue.
+        rtt_pairs_count: Number of pairs with a round-trip time.
+        buffer_delay_ratio: Increase of the round-trip time under load, relative to the baseline
+            (RFC 6349).
+        transfer_time_ratio: Actual transfer time divided by the ideal one (RFC 6349).
+        loss_ratio: Lost UDP datagrams divided by sent ones (0 to 1).
+        loss_pairs_count: Number of pairs with this value.
+    """
 
     flow: Flow
     received_bits_per_second: float | None = None
-    # Half width for the 95 % interval, with correlation and clock error.
     received_half_width_bits_per_second: float | None = None
-    # Received payload with headers at the IP layer, the inspected throughput in RFC 9411.
     ip_bits_per_second: float | None = None
-    # Payload from all senders with data.
     sent_bits_per_second: float | None = None
-    # Pairs with sender data in sent_bits_per_second.
     sent_pairs_count: int = 0
-    # Part that was received by late pairs.
     late_bits_per_second: float | None = None
-    # Part that is based on seconds from receivers.
     proven_ratio: float | None = None
-    # Over the seconds of the fleet's sum.
     second_median_bits_per_second: float | None = None
     second_p5_bits_per_second: float | None = None
     second_p95_bits_per_second: float | None = None
-    # Standard deviation / mean.
     second_cov_ratio: float | None = None
-    # Over the means of the pairs in the window.
     pair_mean_bits_per_second: float | None = None
     pair_median_bits_per_second: float | None = None
     pair_p5_bits_per_second: float | None = None
     pair_p95_bits_per_second: float | None = None
     pair_cov_ratio: float | None = None
-    # Jain's fairness index over pairs.
     jain_ratio: float | None = None
-    # Variance of the sum / sum of the variances of the pairs.
     share_movement_ratio: float | None = None
-    # In the window, from senders with data.
     retransmits_count: int | None = None
-    # Ratio to all segments that were sent.
     retransmit_ratio: float | None = None
-    # TCP payload of a full packet, as used for the overhead.
     mss_bytes: int | None = None
     tcp_efficiency_ratio: float | None = None
     rtt_mean_s: float | None = None
     rtt_p50_s: float | None = None
     rtt_p95_s: float | None = None
     rtt_max_s: float | None = None
-    # Mean over pairs on the idle path, or else the smallest value of any pair under load.
     rtt_baseline_s: float | None = None
-    # Source of the baseline. None is the smallest value under load, which includes a standing
-    # queue.
     rtt_baseline_how: Literal["idle"] | None = None
     rtt_pairs_count: int = 0
     buffer_delay_ratio: float | None = None
     transfer_time_ratio: float | None = None
-    # For UDP datagrams.
     loss_ratio: float | None = None
     loss_pairs_count: int = 0
 
 
 class HostSummary(Message):
-    """Hosts of one side over the window."""
+    """Hosts of one side over the window.
 
-    # All cores, mean over hosts.
+    Attributes:
+        cpu_mean_ratio: CPU use of all cores, as the mean over hosts (0 to 1).
+        cpu_max_ratio: CPU use of all cores on the busiest host (0 to 1).
+        core_max_ratio: CPU use of the busiest core on any host (0 to 1).
+        nic_max_ratio: Sent rate divided by the NIC limit on the host where this is highest.
+        drops_count: Number of packets that NICs dropped in the burst.
+        hosts_count: Number of hosts with counters.
+    """
+
     cpu_mean_ratio: float | None = None
-    # All cores, mean of the busiest host.
     cpu_max_ratio: float | None = None
-    # Mean of the busiest core on any host.
     core_max_ratio: float | None = None
-    # Sent rate / NIC limit on the host where this is highest.
     nic_max_ratio: float | None = None
-    # NIC drops in the burst.
     drops_count: int | None = None
-    # Number of hosts with counters.
     hosts_count: int = 0
 
 
 class PairSummary(Message):
-    """One pair in one burst. Rates are payload over the window of the fleet, for all flows."""
+    """One pair in one burst. Rates are payload over the window of the fleet, for all flows.
+
+    Attributes:
+        pair_index: Index of the pair, from 0.
+        client_agent_id: Id of the client's agent. None if no agent has received the job.
+        server_agent_id: Id of the server's agent.
+        state: State of the pair in the burst.
+        reason: Reason for the state. None if it was measured.
+        start_error_s: Time from the planned start to the first data, in seconds.
+        clock_bound_s: Error bound of the clocks of both ends, in seconds.
+        basis: Source of the received bytes.
+        joined_by: How the server's record was matched. None if there is none.
+        ends_offset_s: Only for imports: clock of the server minus clock of the client, in seconds.
+        ends_offset_bound_s: Half of the 95 % interval of this offset, in seconds.
+        outside_ratio: Part of the pair's recorded seconds outside the common window (0 to 1).
+        share_ratio: Part of the rate that the fleet received (0 to 1).
+        cov_ratio: Standard deviation of the seconds in the window divided by their mean.
+        rtt_min_s: Smallest round-trip time in seconds.
+        rtt_idle_s: Round-trip time on the same path before the burst, in seconds.
+        cwnd_bytes: Mean TCP congestion window in bytes.
+        client_cpu_ratio: CPU use of all cores of the client's host (0 to 1).
+        client_core_ratio: CPU use of the busiest core of the client's host (0 to 1).
+        client_nic_ratio: Sent rate of the client's host at the link layer divided by its NIC limit.
+        client_egress_queued_ratio: Part of the samples in which the egress queue (qdisc) of the
+            client's host was not empty.
+        client_vm_size: VM size of the client's host.
+        server_cpu_ratio: CPU use of all cores of the server's host (0 to 1).
+        server_core_ratio: CPU use of the busiest core of the server's host (0 to 1).
+        server_nic_ratio: Sent rate of the server's host at the link layer divided by its NIC limit.
+        server_egress_queued_ratio: Part of the samples in which the egress queue (qdisc) of the
+            server's host was not empty.
+        server_vm_size: VM size of the server's host.
+        latency: Round trips of probes.
+    """
 
     pair: str
     pair_index: int
@@ -486,29 +609,21 @@ class PairSummary(Message):
     clock_bound_s: float | None = None
     basis: Basis
     joined_by: MatchMethod | None = None
-    # Only for imports: clock of the server minus clock of the client, computed from the test, and
-    # half of its 95 % interval.
     ends_offset_s: float | None = None
     ends_offset_bound_s: float | None = None
-    # Part of the pair's recorded seconds outside the window that is common to all measured pairs.
     outside_ratio: float | None = None
     received_bits_per_second: float | None = None
     sent_bits_per_second: float | None = None
-    # Part of the rate received by the fleet.
     share_ratio: float | None = None
-    # Over the seconds of the window.
     cov_ratio: float | None = None
     retransmits_count: int | None = None
     rtt_mean_s: float | None = None
     rtt_min_s: float | None = None
-    # Before the burst, on the same path.
     rtt_idle_s: float | None = None
     cwnd_bytes: float | None = None
     client_cpu_ratio: float | None = None
     client_core_ratio: float | None = None
-    # Sent rate at the link layer / NIC limit.
     client_nic_ratio: float | None = None
-    # Part of the samples in which the egress queue (qdisc) of the host was not empty.
     client_egress_queued_ratio: float | None = None
     client_vm_size: str | None = None
     server_cpu_ratio: float | None = None
@@ -516,12 +631,17 @@ class PairSummary(Message):
     server_nic_ratio: float | None = None
     server_egress_queued_ratio: float | None = None
     server_vm_size: str | None = None
-    # Round trips of probes.
     latency: PathLatency | None = None
 
 
 class CliffSummary(Message):
-    """Fall of the total rate that lasts until the end of the window."""
+    """Fall of the total rate that lasts until the end of the window.
+
+    Attributes:
+        at: Time of the fall.
+        before_bits_per_second: Rate before the fall in bit/s.
+        after_bits_per_second: Rate after the fall in bit/s.
+    """
 
     at: UtcDatetime
     before_bits_per_second: float
@@ -529,21 +649,24 @@ class CliffSummary(Message):
 
 
 class DisruptionKind(StrEnum):
-    """Kind of a disruption."""
+    """Kind of a disruption.
 
-    # No bytes for at least one second.
+    Attributes:
+        STALL: No bytes for at least one second.
+        DROP: A low rate, but not zero.
+        RESET: Connections of the engine failed, and the rest was not sent.
+        CUT: Stopped on purpose or with the agent: killed, lease expired or cancelled.
+        RECONNECT: Started again because the first connections failed.
+        ABSENT: Never sent, because it was not taken or was refused.
+        GAP: Seconds that were not recorded, so that the traffic is unknown.
+    """
+
     STALL = "stall"
-    # A low rate, but not zero.
     DROP = "drop"
-    # Connections of the engine failed, and the rest was not sent.
     RESET = "reset"
-    # Stopped on purpose or with the agent: killed, lease expired or cancelled.
     CUT = "cut"
-    # Started again because the first connections failed.
     RECONNECT = "reconnect"
-    # Never sent, because it was not taken or was refused.
     ABSENT = "absent"
-    # Seconds that were not recorded, so that the traffic is unknown.
     GAP = "gap"
 
 
@@ -552,60 +675,75 @@ Scope = Literal["one", "some", "all"]
 
 
 class Disruption(Message):
-    """Disruption of one or more pairs at one time. An absence can last for many bursts."""
+    """Disruption of one or more pairs at one time. An absence can last for many bursts.
+
+    Attributes:
+        kind: Kind of the disruption.
+        bursts_count: Number of consecutive bursts, starting with that one.
+        start_at: Start of the first event.
+        end_at: End of the last event.
+        duration_s: Duration in seconds, or in planned seconds if it is in several bursts.
+        scope: Pairs that were affected: one, some or all.
+        pairs: Names of at most ten of these pairs.
+        short_bytes: Payload below the running median in bytes. None if unknown.
+        causes: Causes from the records, at most three.
+        resolution_s: Length of the readings in seconds, if it is more than a second. The start is
+            in the first reading, and the end is in the last one.
+    """
 
     kind: DisruptionKind
     burst_index: BurstIndex
-    # Number of consecutive bursts, starting with that one.
     bursts_count: int = 1
-    # Start of the first event.
     start_at: UtcDatetime
-    # End of the last event.
     end_at: UtcDatetime
-    # In planned seconds, if it is in several bursts.
     duration_s: float
     scope: Scope
     pairs_count: int
-    # At most ten of them.
     pairs: tuple[str, ...]
-    # Payload below the running median, or None if unknown.
     short_bytes: float | None = None
-    # Causes from the records, at most three.
     causes: tuple[str, ...] = ()
-    # Length of the readings, if it is more than a second. The start is in the first reading, and
-    # the end is in the last one.
     resolution_s: float | None = None
 
 
 class SilentStream(Message):
-    """Stream that had no traffic for some seconds, but other streams in the pair had."""
+    """Stream that had no traffic for some seconds, but other streams in the pair had.
+
+    Attributes:
+        client_port: Client port of the stream, to find it in the session table of a device. None if
+            unknown.
+        streams_count: Number of streams in the flow. None if unknown.
+        from_at: Start of the silence.
+        duration_s: Duration of the silence in seconds.
+    """
 
     pair: str
     flow: Flow
-    # Port to find it in the session table of a device, or None if unknown.
     client_port: int | None
-    # Number of streams in the flow.
     streams_count: int | None
     from_at: UtcDatetime
     duration_s: float
 
 
 class Availability(Message):
-    """Planned pair-seconds by whether the required load was carried. They sum to ``planned_s``."""
+    """Planned pair-seconds by whether the required load was carried. They sum to ``planned_s``.
+
+    Attributes:
+        planned_s: Planned pair-seconds.
+        up_s: Pair-seconds at or above the minimum.
+        down_s: Pair-seconds below the minimum, or with failed connections of the engine.
+        unknown_s: Pair-seconds that were not recorded, or in which no agent tried to send.
+        up_ratio: `up_s` divided by the planned seconds (0 to 1).
+        known_ratio: `up_s` divided by the known seconds (0 to 1). None if nothing is known.
+        resolution_s: Length of the longest readings in seconds, if it is more than a second. The
+            mean of such a reading can hide a shorter outage.
+    """
 
     planned_s: int = 0
-    # At or above the minimum.
     up_s: int = 0
-    # Below the minimum, or the engine's connections failed.
     down_s: int = 0
-    # Not recorded, or no agent tried to send.
     unknown_s: int = 0
-    # Part of the planned seconds.
     up_ratio: float = 0.0
-    # Up / (up + down), or None if nothing is known.
     known_ratio: float | None = None
-    # Length of the longest readings, if it is more than a second. The mean of such a reading can
-    # hide a shorter outage.
     resolution_s: float | None = None
 
     @classmethod
@@ -625,73 +763,102 @@ class Availability(Message):
 
 
 class ForeignTest(Message):
-    """Test by another client on an endpoint of the run during a burst."""
+    """Test by another client on an endpoint of the run during a burst.
 
-    # Index of the pair with this endpoint.
+    Attributes:
+        pair_index: Index of the pair with this endpoint.
+        address: Address of the endpoint.
+        port: Port of the endpoint.
+        started_at: Start of the test.
+        client_address: Address of the other client.
+        cookie: Id of the test.
+        received_bytes: Bytes that the server received in this test.
+    """
+
     pair_index: int
     address: str
     port: int
     started_at: UtcDatetime
     client_address: str | None = None
     cookie: str | None = None
-    # Sum of its seconds.
     received_bytes: int | None = None
 
 
 class ForeignRow(Message):
-    """Row of an agent with the id of another agent, endpoint, run, pair or burst."""
+    """Row of an agent with the id of another agent, endpoint, run, pair or burst.
 
-    # Partition key and row key.
+    Attributes:
+        row: Partition key and row key.
+        field: Name of the invalid field.
+        problem: Value of the field, and the planned value.
+    """
+
     row: str
-    # Name of the invalid field.
     field: str
-    # Value of the field, and the planned value.
     problem: Annotated[str, renamed("problem", "said")]
 
 
 class Rule(StrEnum):
-    """Rule for a consistency check."""
+    """Rule for a consistency check.
 
-    # Values that are negative, not a number, reversed or overlapping.
+    Attributes:
+        ROWS: Values that are negative, not a number, reversed or overlapping.
+        RECEIVED_OVER_SENT: More bytes were received than sent.
+        TOTALS: The total of an engine and the sum of the seconds from either end.
+        SENT_OVER_OFFERED: More was sent than requested.
+        OVER_NIC: The rate is above the limit of the NIC.
+        OVER_WINDOW: The rate is above the window divided by the round-trip time.
+        HOST_COUNTERS: The NIC counters are lower than the payload of the engine.
+        STAMPS: The two ends of a pair have different start times.
+        COPIED: Two pairs have the same data.
+    """
+
     ROWS = "rows"
     RECEIVED_OVER_SENT = "received-over-sent"
-    # The total of an engine and the sum of the seconds from either end.
     TOTALS = "totals"
     SENT_OVER_OFFERED = "sent-over-offered"
     OVER_NIC = "over-nic"
     OVER_WINDOW = "over-window"
-    # The NIC counters are lower than the payload of the engine.
     HOST_COUNTERS = "host-counters"
-    # The two ends of a pair have different start times.
     STAMPS = "stamps"
-    # Two pairs have the same data.
     COPIED = "copied"
 
 
 class Contradiction(Message):
-    """Two sources that cannot both be correct."""
+    """Two sources that cannot both be correct.
+
+    Attributes:
+        rule: Rule that was broken.
+        pair: Name of the pair. None for the sums of the fleet.
+        flow: Direction of the payload. None for both.
+        side: End with this value. None if it is not from one end.
+        observed: Observed number of rows, bytes or seconds.
+        limit: Limit in the same unit, without tolerance.
+    """
 
     rule: Rule
-    # None for the sums of the fleet.
     pair: str | None = None
     flow: Flow | None = None
-    # Side with this value, if it is from one end.
     side: Side | None = None
-    # Number of rows, bytes, or seconds for start times.
     observed: Annotated[float, renamed("observed", "said")]
-    # Limit in the same unit, without tolerance.
     limit: Annotated[float, renamed("limit", "bound")]
 
 
 class Difference(Message):
-    """Field with an effective value that is different from the requested one."""
+    """Field with an effective value that is different from the requested one.
+
+    Attributes:
+        field: Name of the field.
+        requested: Requested value.
+        effective: Value that most of these pairs used.
+        pairs_count: Number of pairs with another value than the requested one.
+        pairs: Names of the first of these pairs.
+    """
 
     field: str
     requested: Annotated[str, renamed("requested", "asked")]
-    # Value in most pairs.
     effective: Annotated[str, renamed("effective", "did")]
     pairs_count: int
-    # The first of these pairs.
     pairs: tuple[str, ...]
 
     def __str__(self) -> str:
@@ -703,60 +870,82 @@ class Difference(Message):
 
 
 class CpuCost(Message):
-    """CPU time per payload at one end, over the pairs with both values."""
+    """CPU time per payload at one end, over the pairs with both values.
 
-    # User and system time of the engine processes, without interrupts.
+    Attributes:
+        cpu_s_per_gigabyte: User and system time of the engine processes in seconds per gigabyte,
+            without interrupts.
+        host_cpu_s_per_gigabyte: CPU time of the whole hosts in seconds per gigabyte, if each host
+            has only one agent.
+    """
+
     cpu_s_per_gigabyte: float
-    # Time of the whole hosts, if each host has only one agent.
     host_cpu_s_per_gigabyte: float | None = None
     pairs_count: int
 
 
 class TakenCpu(Message):
-    """Part of the hosts' CPU time that was used by other guests of the hypervisor (steal time)."""
+    """Part of the hosts' CPU time that was used by other guests of the hypervisor (steal time).
 
-    # Number of hosts with this value.
+    Attributes:
+        hosts_count: Number of hosts with this value.
+        mean_ratio: Mean part of the time of all cores (0 to 1).
+        worst_ratio: Part on the worst host (0 to 1).
+        worst_host: Name of the worst host.
+    """
+
     hosts_count: int
-    # Part of the time of all cores, 0 to 1.
     mean_ratio: float
     worst_ratio: float
     worst_host: str
 
 
 class UnsteadyClocks(Message):
-    """Pairs with recorded seconds in which the clock of an end was not stable."""
+    """Pairs with recorded seconds in which the clock of an end was not stable.
+
+    Attributes:
+        measured_s: Measured pair-seconds of these pairs.
+        examples: Name and clock problem of the first few pairs.
+    """
 
     pairs_count: int
-    # Measured pair-seconds of these pairs.
     measured_s: int
-    # Name and clock problem of the first few pairs.
     examples: Annotated[tuple[str, ...], renamed("examples", "said")]
 
 
 class Outage(Message):
-    """Outage of one kind, for all agents that were affected by it."""
+    """Outage of one kind, for all agents that were affected by it.
+
+    Attributes:
+        kind: Kind of the outage.
+        from_at: Start of the outage.
+        to_at: End of the outage. None if it had not ended.
+        affected_agents_count: Number of agents that were affected.
+        reporting_agents_count: Number of agents with any record for this burst.
+        count: Number of failed attempts, delayed writes or duplicates.
+    """
 
     kind: OutageKind
     from_at: UtcDatetime
-    # None if it had not ended.
     to_at: UtcDatetime | None = None
-    # Number of agents that were affected.
     affected_agents_count: Annotated[int, renamed("affected_agents_count", "agents_count")]
-    # Number of agents with any record for this burst.
     reporting_agents_count: Annotated[int, renamed("reporting_agents_count", "asked_count")]
-    # Number of failed attempts, delayed writes or duplicates.
     count: int
 
 
 class MeasureSummary(Message):
-    """Additional engine metric over the pairs that have reported it."""
+    """Additional engine metric over the pairs that have reported it.
 
-    # Name used by the engine, with a quantile as in ``latency_p99``.
+    Attributes:
+        name: Name used by the engine, with a quantile as in `latency_p99`.
+        value: Value over these pairs.
+        unit: Unit: s, ratio, count, /s or bytes.
+        pairs_count: Number of pairs that have reported it.
+    """
+
     name: str
     value: float
-    # One of: s, ratio, count, /s, bytes.
     unit: str
-    # Number of pairs that have reported it.
     pairs_count: int
 
 
@@ -768,6 +957,10 @@ class DevicePlacement(Message):
     """Smallest or largest values of a metric if the time of its readings is uncertain.
 
     All times within the error bound are included.
+
+    Attributes:
+        mean: Mean over the window.
+        min: Smallest value.
     """
 
     mean: float
@@ -777,22 +970,29 @@ class DevicePlacement(Message):
 
 
 class DeviceFigure(Message):
-    """One metric of a device over the window, based on telemetry for each second."""
+    """One metric of a device over the window, based on telemetry for each second.
+
+    Attributes:
+        mean: Mean over the window, in the unit of the metric.
+        min: Smallest value.
+        idle: Mean of the 30 s before the burst. None if unknown.
+        busiest: Mean of the highest instance (such as a core), if there are several.
+        instances_count: Number of instances.
+        covered_ratio: Part of the window with known values (0 to 1).
+        bound_s: Error bound for the times of the readings in seconds, if it matters.
+        at_least: Smallest possible values. None if all possible times give the same value.
+        at_most: Largest possible values. None if all possible times give the same value.
+    """
 
     mean: float
     p95: float
     min: float
     max: float
-    # Mean of the 30 s before the burst.
     idle: float | None = None
-    # Mean of the highest instance (such as a core), if there are several.
     busiest: float | None = None
     instances_count: int = 1
-    # Part of the window with known values.
     covered_ratio: float
-    # Error bound for the time of the readings in seconds, if it matters.
     bound_s: float = 0.0
-    # None if all possible times give the same value.
     at_least: DevicePlacement | None = None
     at_most: DevicePlacement | None = None
 
@@ -803,21 +1003,43 @@ class DeviceSummary(Message):
     The aggregation for each metric is in
     :data:`broadside.coordinator.core.measure.telemetry.KINDS`. None means that there is no
     telemetry.
+
+    Attributes:
+        device: Name of the device, or `all`.
+        share_ratio: Part of the traffic of all devices (0 to 1). None if unknown, or if there is
+            only one device.
+        cores_count: Number of CPU cores. None if unknown.
+        cpu_s: CPU time in the window in seconds.
+        cpu_s_per_gigabyte: CPU time in seconds per gigabyte of payload that the device carried.
+        cpu_ratio: CPU use (0 to 1).
+        memory_ratio: Memory use (0 to 1).
+        sessions_count: Number of sessions.
+        connections_per_second: New connections per second.
+        packets_per_second: Packets per second.
+        drops_per_second: Dropped packets per second.
+        in_bits_per_second: Received rate in bit/s.
+        out_bits_per_second: Sent rate in bit/s.
+        health_ratio: Health that the device reports (0 to 1).
+        snat_ports_ratio: Use of the ports for address translation (0 to 1).
+        latency_s: Latency that the device reports, in seconds.
+        units_count: Number of units of the device.
+        ping_icmp_s: Round-trip time of ICMP pings to the device, in seconds.
+        ping_tcp_s: Round-trip time of TCP connections to the device, in seconds.
+        ping_loss_ratio: Lost pings divided by sent ones (0 to 1).
+        url_s: Time to get a URL behind the device, in seconds.
+        url_failed_ratio: Failed requests to this URL divided by all (0 to 1).
     """
 
-    # Device name, or ALL_DEVICES.
     device: str
-    # Part of the traffic of all devices. None if unknown, or if there is only one device.
     share_ratio: float | None = None
     cores_count: int | None = None
-    # CPU time in the window.
     cpu_s: float | None = None
-    # CPU time per payload that the device carried.
     cpu_s_per_gigabyte: float | None = None
     cpu_ratio: DeviceFigure | None = None
     memory_ratio: DeviceFigure | None = None
     sessions_count: DeviceFigure | None = None
     connections_per_second: DeviceFigure | None = None
+    ended_per_second: DeviceFigure | None = None
     packets_per_second: DeviceFigure | None = None
     drops_per_second: DeviceFigure | None = None
     in_bits_per_second: DeviceFigure | None = None
@@ -826,46 +1048,70 @@ class DeviceSummary(Message):
     snat_ports_ratio: DeviceFigure | None = None
     latency_s: DeviceFigure | None = None
     units_count: DeviceFigure | None = None
-    # Pings to the device itself.
     ping_icmp_s: DeviceFigure | None = None
     ping_tcp_s: DeviceFigure | None = None
     ping_loss_ratio: DeviceFigure | None = None
-    # Checks of a URL behind the device.
     url_s: DeviceFigure | None = None
     url_failed_ratio: DeviceFigure | None = None
 
 
 class Spike(Message):
-    """Time of at least one second in which probes were lost or slow."""
+    """Time of at least one second in which probes were lost or slow.
+
+    Attributes:
+        from_at: Start of the spike.
+        to_at: End of the spike.
+        pairs: Names of the first of these pairs.
+        rtt_max_s: Largest round-trip time in seconds. None if no probe was answered.
+        lost_count: Number of lost probes.
+    """
 
     from_at: UtcDatetime
     to_at: UtcDatetime
     pairs_count: int
-    # The first of these pairs.
     pairs: tuple[str, ...]
-    # None if no probe was answered.
     rtt_max_s: float | None = None
     lost_count: int = 0
 
 
 class Latency(Message):
-    """Results of the probes in a burst, over the pairs with probes."""
+    """Results of the probes in a burst, over the pairs with probes.
+
+    Attributes:
+        fleet: Round trips of all pairs.
+        pairs_count: Number of pairs that have recorded probes.
+        complete_pairs_count: Number of these pairs that have sent at least 95 % of the probes.
+        worst_pair: Pair with the highest 99th percentile in the burst.
+        worst_p99_s: 99th percentile of this pair in seconds.
+        spikes: Spikes, sorted by time.
+        spikes_count: Number of spikes.
+    """
 
     fleet: PathLatency
-    # Number of pairs that have recorded probes.
     pairs_count: int
-    # Number of these pairs that have sent at least 95 % of the probes.
     complete_pairs_count: Annotated[int, renamed("complete_pairs_count", "whole_pairs_count")]
-    # Pair with the highest 99th percentile in the burst.
     worst_pair: str | None = None
     worst_p99_s: float | None = None
-    # Sorted by time.
     spikes: tuple[Spike, ...] = ()
     spikes_count: int = 0
 
 
 class BottleneckName(StrEnum):
-    """Name of a possible bottleneck."""
+    """Name of a possible bottleneck.
+
+    Attributes:
+        FIREWALL: The device under test.
+        CLIENT_NIC: A network interface of the clients.
+        SERVER_NIC: A network interface of the servers.
+        CLIENT_CPU: A CPU of the clients.
+        SERVER_CPU: A CPU of the servers.
+        WINDOW: The TCP window, with the round-trip time.
+        SINGLE_FLOW: The limit of the device for one flow.
+        OFFERED_LOAD: The requested rate.
+        SNAT_PORTS: The ports for address translation.
+        ONE_UNIT: One of several units of the device.
+        UNKNOWN: The records do not show it.
+    """
 
     FIREWALL = "firewall"
     CLIENT_NIC = "client-nic"
@@ -877,6 +1123,8 @@ class BottleneckName(StrEnum):
     OFFERED_LOAD = "offered-load"
     SNAT_PORTS = "snat-ports"
     ONE_UNIT = "one-unit"
+    GENERATOR = "generator"
+    SERVER_BACKLOG = "server-backlog"
     UNKNOWN = "unknown"
 
     @property
@@ -895,17 +1143,25 @@ _LIMITER_LABELS: Final = {
     "single-flow": "the rate of a single stream",
     "offered-load": "the requested rate",
     "snat-ports": "the SNAT ports of the firewall",
+    "generator": "the generator of the clients",
+    "server-backlog": "the listen queue of the servers",
 }
 
 
 class Bottleneck(Message):
-    """Bottleneck of a burst with its evidence, or the reason why it is unknown."""
+    """Bottleneck of a burst with its evidence, or the reason why it is unknown.
+
+    Attributes:
+        name: Name of the bottleneck.
+        evidence: Evidence, as sentences.
+        refuted_by: Evidence that would show a different bottleneck.
+        not_known: If it is unknown: the missing data, and how to get it.
+        advice: What to do about it.
+    """
 
     name: BottleneckName
     evidence: tuple[str, ...] = ()
-    # Evidence that would show a different bottleneck.
     refuted_by: str | None = None
-    # If it is unknown: the missing data, and how to get it.
     not_known: tuple[str, ...] = ()
     advice: str | None = None
 
@@ -950,89 +1206,111 @@ CauseId = Literal[
 
 
 class Cause(Message):
-    """Possible cause of a residual."""
+    """Possible cause of a residual.
+
+    Attributes:
+        id: Id of the cause.
+        share_ratio: Part of the expected bytes that this cause would explain, with the sign of the
+            residual.
+    """
 
     id: CauseId
-    # Part of the expected bytes that this cause would explain, with the sign of the residual.
     share_ratio: float
     sentence: str
 
 
 class Reconciliation(Message):
-    """Comparison of a device counter with the fleet, over one burst or a whole run."""
+    """Comparison of a device counter with the fleet, over one burst or a whole run.
+
+    Attributes:
+        source: Source of the device counter.
+        layer: Layer of the device counter.
+        grain_s: Length of a bin of the device counter, in seconds.
+        basis: Bins that are used: full bins in the steady window (`rate`), or all bins that overlap
+            the burst (`bytes`).
+        lag_s: Lag of the counter in seconds. None if it cannot be estimated, in which case there is
+            no residual.
+        lag_uncertainty_s: Half of the interval of the lag, in seconds.
+        lag_drift_s: Change of the lag from the first to the last burst, in seconds. Above 500 ppm
+            it is a changing delay and not a clock error.
+        lags_scale_ratio: Counted bytes divided by predicted ones for all lags that fit, if these
+            lags are different.
+        overhead_ratio: Bytes at the layer of the counter divided by payload bytes.
+        overhead_how: Source of this ratio: recorded segment sizes, packets of 1500 bytes, or the
+            median burst of this run.
+        firewall_bits_per_second: Counted rate in bit/s, including the idle level.
+        crossed_bits_per_second: Counted rate in bit/s, without the idle level.
+        firewall_bytes: Counted bytes in these bins, without the idle level.
+        expected_bytes: Predicted bytes in these bins.
+        residual_ratio: Counted bytes divided by predicted ones, minus one. For a run that should
+            bypass the device: counted bytes divided by the bytes that would be predicted otherwise.
+        residual_uncertainty_ratio: Distance from the residual to the farther end of its interval.
+        residual_low_ratio: Lower end of the 95 % interval of the residual.
+        residual_high_ratio: Upper end of the 95 % interval of the residual.
+        layer_ratio: Part of the interval because the layer of the counter is unknown.
+        layer_low_ratio: The same part at the lower end. None if it is equal to `layer_ratio`.
+        extra_ratio: Part of the interval at the lower end, for acknowledgements and for lost or
+            repeated bytes that the counter may include.
+        unknown_ratio: Bytes of the fleet in unknown bins divided by all its bytes (0 to 1).
+        baseline_bits_per_second: Idle level of the counter in bit/s.
+        baseline_uncertainty_bits_per_second: Distance from the idle level to the farther end of its
+            95 % interval, in bit/s.
+        baseline_how: Source of the idle level: quiet bins, a fit together with the fleet's bytes,
+            or the lowest bin as a limit.
+        unplanned_bytes: Bytes above the idle level in one burst of unplanned traffic, which the
+            level does not include.
+        full_bins_count: Number of full bins.
+        ledger_cov_ratio: Standard deviation of the full bins divided by their mean.
+        rejected_bins_count: Bins with values that are not possible for any device.
+        slowest_bits_per_second: Largest payload rate that the bins of the slowest part of the
+            window can contain, in bit/s. None if it is not needed, or if the bins are too long.
+        slowest_noise_bits_per_second: Standard deviation of such a mean in bit/s.
+        slowest_s: Length of this part in seconds.
+        fit_distance_ratio: Largest distance between the cumulative curves of counted and predicted
+            bytes, relative to all bytes of the burst. None if it was not computed.
+        fit_limit_ratio: Limit for this distance.
+        bypassed: True if the run should not cross the device.
+        counted_flows: Flows that the counter counts. If empty, it counts all flows.
+        overlapping_run_ids: Ids of other runs with traffic through this device.
+        causes: Possible causes of the residual.
+    """
 
     source: str
     layer: str
     grain_s: float
-    # Full bins in the steady window, or all bins that overlap the burst.
     basis: Literal["rate", "bytes"]
-    # None if we cannot estimate the lag. There will be no residual in this case.
     lag_s: float | None = None
     lag_uncertainty_s: float | None = None
-    # Change of the lag from the first to the last burst. If it is above 500 ppm of the time between
-    # them, it is not a clock error but a delay that changes.
     lag_drift_s: float = 0.0
-    # Counted / expected bytes for all lags that match, only if these lags are different.
     lags_scale_ratio: float | None = None
-    # Bytes at the layer of the ledger / payload.
     overhead_ratio: float
-    # From recorded segment sizes, from 1500-byte packets, or from the median burst of this run if
-    # the layer of the ledger is unknown.
     overhead_how: Literal["recorded", "assumed", "fitted"]
-    # As counted, including the idle level from other traffic.
     firewall_bits_per_second: float | None = None
-    # The same, not including the idle level.
     crossed_bits_per_second: float | None = None
-    # For the bins in `basis`, not including the idle level.
     firewall_bytes: float | None = None
-    # Payload of the fleet with overhead, in the same bins.
     expected_bytes: float | None = None
-    # Firewall / expected - 1, not including the idle level. If the run should bypass the device:
-    # firewall / bytes that would be expected if it did not.
     residual_ratio: float | None = None
-    # Distance to the farther end of the interval.
     residual_uncertainty_ratio: float | None = None
-    # 95 % interval.
     residual_low_ratio: float | None = None
     residual_high_ratio: float | None = None
-    # Part of the interval, at both ends, because the layer of the ledger is unknown.
     layer_ratio: float = 0.0
-    # The same at the low end, or None if it is equal to `layer_ratio`.
     layer_low_ratio: float | None = None
-    # Part of the interval at the low end, for acknowledgements and for lost or repeated bytes that
-    # a ledger can include.
     extra_ratio: float = 0.0
-    # Fleet bytes in unknown bins / all fleet bytes.
     unknown_ratio: float = 0.0
-    # Level of the ledger when there is no planned traffic.
     baseline_bits_per_second: float | None = None
-    # Distance to the farther end of the 95 % interval, for the mean of a burst.
     baseline_uncertainty_bits_per_second: float | None = None
-    # Based on bins that have no planned traffic, fitted together with the fleet's bytes, or only
-    # limited by the lowest bin.
     baseline_how: Literal["quiet", "fitted", "bounded"] | None = None
-    # Bytes above that level in one burst of unplanned traffic, which is not included in the level.
     unplanned_bytes: float | None = None
     full_bins_count: int = 0
-    # Over full bins.
     ledger_cov_ratio: float | None = None
-    # Bins with values that are not possible for any device.
     rejected_bins_count: int = 0
-    # Largest payload that the bins of the slowest part of the window can contain, the length of
-    # this part and the standard deviation of such a mean. None if it is not needed, or if the bins
-    # are too long.
     slowest_bits_per_second: float | None = None
     slowest_noise_bits_per_second: float | None = None
     slowest_s: int | None = None
-    # Goodness of fit: largest distance between the cumulative curves for counted and predicted
-    # bytes, relative to all bytes in the burst, and the limit for it. None if it was not computed.
     fit_distance_ratio: float | None = None
     fit_limit_ratio: float | None = None
-    # True if the run should not cross the device.
     bypassed: bool = False
-    # Flows that the counter is configured to count. If empty, it will count all flows.
     counted_flows: tuple[Flow, ...] = ()
-    # Other runs with traffic in this ledger.
     overlapping_run_ids: Annotated[
         tuple[str, ...], renamed("overlapping_run_ids", "neighbours")
     ] = ()
@@ -1047,9 +1325,16 @@ class Reconciliation(Message):
 
 
 class Trend(Message):
-    """Slope of a metric over the run in relation to its median, with a 95 % interval."""
+    """Slope of a metric over the run in relation to its median, with a 95 % interval.
 
-    # Metric name.
+    Attributes:
+        name: Name of the metric.
+        median: Median of the metric, in its unit.
+        percent_per_hour: Slope in percent of the median per hour.
+        low_percent_per_hour: Lower end of the 95 % interval of the slope.
+        high_percent_per_hour: Upper end of the 95 % interval of the slope.
+    """
+
     name: str
     bursts_count: int
     median: float
@@ -1064,17 +1349,20 @@ class Trend(Message):
 
 
 class RunTrends(Message):
-    """Trends, availability and disruptions over all bursts in a run."""
+    """Trends, availability and disruptions over all bursts in a run.
 
-    # Number of bursts that are included.
+    Attributes:
+        bursts_count: Number of bursts that are included.
+        availability: Availability under load. None if no burst has it.
+        trends: Trends of rate, RTT and retransmits, if there are enough bursts.
+        disruptions: The most severe disruptions, sorted by time.
+        disruptions_count: Total number of disruptions.
+    """
+
     bursts_count: int = 0
-    # None if no burst has this value.
     availability: Availability | None = None
-    # Rate, RTT and retransmits, if there are enough bursts.
     trends: tuple[Trend, ...] = ()
-    # The most severe disruptions, sorted by time.
     disruptions: tuple[Disruption, ...] = ()
-    # Total number of disruptions.
     disruptions_count: int = 0
 
 
@@ -1092,94 +1380,137 @@ class BurstTrendValues(Message):
 
 
 class EarlyEnd(Message):
-    """End of a burst before its planned end, and what its verdict rests on."""
+    """End of a burst before its planned end, and what its verdict rests on.
+
+    Attributes:
+        cause: Why the burst ended.
+        reason: The reason as a sentence.
+        decided_at: Time of the decision.
+        planned_s: Seconds of measured traffic that were planned. `duration_s` has the measured
+            ones.
+        stop_spread_s: Time between the stops of the first and the last pair, or None if unknown.
+        error_ratio: Probability that the decision is wrong, or None if the burst was not stopped
+            for certainty.
+        low_bits_per_second: Lower end of the confidence sequence for the received payload, in
+            bit/s.
+        high_bits_per_second: Upper end of the confidence sequence for the received payload, in
+            bit/s.
+        saved_usd: Estimated cost of the rest of the burst at real scale, in US dollars. None if
+            unknown.
+    """
 
     cause: EndCause
     reason: str
     decided_at: UtcDatetime
-    # Seconds of measured traffic that were planned. `duration_s` has the measured ones.
     planned_s: int
-    # Time between the stops of the first and the last pair, or None if unknown.
     stop_spread_s: float | None = None
-    # Probability that the decision is wrong, or None if the burst was not stopped for certainty.
     error_ratio: float | None = None
-    # Ends of the confidence sequence for the received payload.
     low_bits_per_second: float | None = None
     high_bits_per_second: float | None = None
-    # Estimated cost of the rest of the burst at real scale, or None if unknown.
     saved_usd: float | None = None
 
 
 class Translation(StrEnum):
-    """Relation between the addresses that clients use and those that servers receive."""
+    """Relation between the addresses that clients use and those that servers receive.
 
-    # Servers receive the clients' own addresses.
+    Attributes:
+        NONE: Servers receive the clients' own addresses.
+        ONE_TO_ONE: Each of several clients has one address of its own. This shows no units.
+        UNITS: Clients share the addresses of units.
+    """
+
     NONE = "none"
-    # Each of several clients has one address of its own. This shows no units.
     ONE_TO_ONE = "one-to-one"
-    # Clients share the addresses of units.
     UNITS = "units"
 
 
 class UnitChange(Message):
-    """Unit that joined or left during a burst, while its clients had traffic on other units."""
+    """Unit that joined or left during a burst, while its clients had traffic on other units.
+
+    Attributes:
+        address: Translated address of the unit.
+        change: Joined or left.
+        at: First or last traffic of the unit.
+        resolution_s: Largest error of the time, in seconds.
+        flows_count: Number of streams on the unit after it joined or before it left. None if
+            streams are not recorded.
+        bits_per_second: Rate of the unit after it joined or before it left, in bit/s.
+        flows_cut: True if the streams on a unit that left carried nothing more. False if they had
+            ended before. None if streams are not recorded.
+    """
 
     address: str
     change: Literal["joined", "left"]
-    # First or last traffic of the unit.
     at: UtcDatetime
     resolution_s: float
-    # Streams on the unit after it joined or before it left. None if streams are not recorded.
     flows_count: int | None = None
-    # Rate of the unit after it joined or before it left.
     bits_per_second: float | None = None
-    # True if the streams on a unit that left carried nothing more. False if they had ended before.
-    # None if streams are not recorded.
     flows_cut: bool | None = None
 
 
 class UnitSummary(Message):
-    """One unit in a burst, with payload rates as measured."""
+    """One unit in a burst, with payload rates as measured.
+
+    Attributes:
+        address: Translated address of the unit.
+        clients_count: Number of clients with traffic on the unit.
+        flows_count: Number of streams that were opened through the unit. None if not recorded.
+        flows_mean_count: Mean number of streams with payload over the seconds with traffic. None if
+            not recorded.
+        received_bits_per_second: Mean payload rate between the first and last traffic in the
+            window, in bit/s.
+        received_half_width_bits_per_second: Half of the 95 % interval of this rate, in bit/s.
+        first_at: First traffic.
+        last_at: Last traffic.
+        bits_per_second: Payload rate in each step of `Units.every_s`, in bit/s.
+        flows: Number of streams (or of requests that started) in each step.
+    """
 
     address: str
-    # Number of clients with traffic on the unit.
     clients_count: int
-    # Streams that were opened through the unit. None if not recorded.
     flows_count: int | None = None
-    # Streams with payload, as the mean over the seconds with traffic. None if not recorded.
     flows_mean_count: float | None = None
-    # Mean over the seconds of the window between its first and last traffic.
     received_bits_per_second: float | None = None
-    # Half the 95 % interval.
     received_half_width_bits_per_second: float | None = None
     first_at: UtcDatetime
     last_at: UtcDatetime
-    # Rate and streams (or requests that started) for each step of `Units.every_s`.
     bits_per_second: tuple[float, ...]
     flows: tuple[float, ...]
 
 
 class Units(Message):
-    """Units that carried a burst, from the source addresses that servers received."""
+    """Units that carried a burst, from the source addresses that servers received.
+
+    Attributes:
+        translation: Relation of the clients' addresses and those that servers received.
+        pairs_count: Number of pairs with both the own address and the received addresses.
+        count: Number of units. None unless clients share addresses.
+        missed_ratio: Probability that one more unit with an equal share had no stream (0 to 1).
+        imbalance_ratio: Largest rate of a unit divided by the mean rate.
+        jain_ratio: Jain's fairness index: 1 if all units have the same rate, 1 / count if one has
+            all.
+        median_count: Median number of units with traffic in a second of the window.
+        min_count: Smallest number of units with traffic in a second of the window.
+        max_count: Largest number of units with traffic in a second of the window.
+        slow: Address of a unit that carries less than the others, with slower streams. None if
+            there is none.
+        limit: Evidence that one unit is at its limit and the others are not. None if there is none.
+        start_at: Start of the first step.
+        every_s: Length of a step in seconds.
+        units: Results of each unit.
+        changes: Units that joined or left.
+    """
 
     translation: Translation
-    # Number of pairs with both the own address and the received addresses.
     pairs_count: int
-    # Number of addresses. None unless clients share them.
     count: int | None = None
-    # Probability that one more unit with an equal share had no stream.
     missed_ratio: float | None = None
-    # Largest rate of a unit / mean rate.
     imbalance_ratio: float | None = None
-    # Jain's fairness index: 1 if all units have the same rate, 1 / count if one has all.
     jain_ratio: float | None = None
-    # Median number of units with traffic in a second of the window, the least and the most.
     median_count: float | None = None
     min_count: int | None = None
     max_count: int | None = None
-    # Unit that carries less than the others and whose streams are slower.
     slow: str | None = None
-    # Evidence that one unit is at its limit and the others are not.
     limit: str | None = None
     start_at: UtcDatetime
     every_s: float
@@ -1236,8 +1567,193 @@ def describe_change(change: UnitChange) -> str:
     return text
 
 
+class SessionCount(Message):
+    """Sessions that a device counted in a burst, compared with the connections of the fleet."""
+
+    device: str
+    # Sessions that the device set up, and connections of the fleet: those that the clients
+    # established, or that the servers accepted if these are more.
+    set_up_count: float
+    fleet_count: float
+    # The same for sessions that the device ended. None if it does not count them.
+    ended_count: float | None = None
+    fleet_ended_count: float | None = None
+
+    @property
+    def set_up_residual_ratio(self) -> float | None:
+        """Sessions set up / connections - 1."""
+        return self.set_up_count / self.fleet_count - 1 if self.fleet_count else None
+
+    @property
+    def ended_residual_ratio(self) -> float | None:
+        """Sessions ended / connections ended - 1."""
+        if self.ended_count is None or not self.fleet_ended_count:
+            return None
+        return self.ended_count / self.fleet_ended_count - 1
+
+
+class BurstPart(Message):
+    """Other traffic of a mixed run, measured and judged as a burst of its own."""
+
+    engine: str
+    # Part of the run, from 1.
+    part_index: int
+    summary: "BurstSummary"
+    # Received payload of the part in each second from the start of its series, for the chart.
+    # Empty for bursts of more than an hour.
+    start_at: UtcDatetime | None = None
+    received_bits_per_second: tuple[float | None, ...] = ()
+
+
+class CanaryPhase(Message):
+    """Canaries in one phase of a burst. The intervals are exact and have 95 % (Clopper-Pearson)."""
+
+    # Forbidden requests whose allowed twin arrived, and those that arrived themselves.
+    tested_count: int
+    leaked_count: int
+    # Leaked / tested. None if none was tested.
+    leak_ratio: float | None = None
+    leak_low_ratio: float | None = None
+    leak_high_ratio: float | None = None
+    # Leaked ones whose connection the device ended afterwards.
+    late_count: int = 0
+    # Blocked ones of which the client saw nothing.
+    silent_count: int = 0
+    # Forbidden requests for which the server could not be asked.
+    unknown_count: int = 0
+    # Allowed requests with a known result, and those that did not arrive.
+    allowed_count: int = 0
+    allowed_blocked_count: int = 0
+    allowed_blocked_ratio: float | None = None
+    # Time from the request to the reset, the refusal, the device's own answer or the cut.
+    decision_p50_s: float | None = None
+    decision_max_s: float | None = None
+
+
+class SignatureSummary(Message):
+    """Canaries of one signature during a burst."""
+
+    name: str
+    rule: str
+    during: CanaryPhase
+
+
+class CanaryStep(Message):
+    """Canaries in a part of a burst, with rate and CPU at that time."""
+
+    at: UtcDatetime
+    tested_count: int
+    leaked_count: int
+    allowed_blocked_count: int
+    # Payload of the fleet. None if not every second is known.
+    received_bits_per_second: float | None = None
+    # Mean of all devices with this telemetry.
+    device_cpu_ratio: float | None = None
+
+
+class CanarySummary(Message):
+    """Results of the canaries: whether the device still blocked what its policy forbids."""
+
+    # Person who agreed.
+    consent: str
+    # Pairs with a tested request during the burst.
+    pairs_count: int
+    before: CanaryPhase
+    during: CanaryPhase
+    after: CanaryPhase
+    signatures: tuple[SignatureSummary, ...] = ()
+    # First leak during the burst.
+    first_leak_at: UtcDatetime | None = None
+    # Length of a step.
+    every_s: float
+    steps: tuple[CanaryStep, ...] = ()
+
+    def step_of(self, at: datetime) -> CanaryStep | None:
+        """Return the step that contains a time, or None."""
+        started = [step for step in self.steps if step.at <= at]
+        return started[-1] if started else None
+
+
+def describe_leaks(phase: CanaryPhase) -> str:
+    """Return the leaked share of a phase with its counts and its interval."""
+    if not phase.tested_count:
+        return "unknown: no canary was tested"
+    digits = 2 if (phase.leak_high_ratio or 0.0) < 0.1 else 1
+    low, high = (
+        formatting.ratio(end, digits) for end in (phase.leak_low_ratio, phase.leak_high_ratio)
+    )
+    return (
+        f"{formatting.ratio(phase.leak_ratio, digits)} ({phase.leaked_count} of "
+        f"{phase.tested_count}, 95 % interval {low} to {high})"
+    )
+
+
 class BurstSummary(Message):
-    """Result of one burst. Rates are received payload as measured, unless noted otherwise."""
+    """Result of one burst. Rates are received payload as measured, unless noted otherwise.
+
+    Attributes:
+        planned_end_at: Planned end of the burst.
+        duration_s: Duration of the measured traffic in seconds.
+        pairs_measured: Number of pairs that were measured.
+        proven_ratio: Part of the planned pair-seconds with seconds from receivers (0 to 1).
+        null_pairs: Names of the pairs whose tests had no bytes.
+        late_pairs: Names of the pairs that started late.
+        missing_pairs: Names of the pairs that were missed, refused, abandoned or lost.
+        window: Window of the main metrics. None if no pair was measured.
+        fleet_received_half_width_bits_per_second: Half of the 95 % interval of the fleet's received
+            payload rate, in bit/s.
+        header_ratio: Bytes at the IP layer divided by payload bytes.
+        header_how: Source of the header ratio.
+        wire_ratio: Bytes on the wire divided by payload bytes.
+        headers_assumed: True if the segment size was not recorded.
+        acknowledged_ratio: Largest possible bytes of TCP acknowledgements divided by payload bytes,
+            from the receivers' NICs.
+        start_spread_s: Time between the first data of the first and the last pair that were on
+            time, in seconds.
+        start_error_max_s: Largest time from the planned start to the first data of a pair, in
+            seconds.
+        start_error_p99_s: 99th percentile of the times from the planned start to the first data, in
+            seconds.
+        clock_bound_max_s: Largest error bound of a clock, in seconds.
+        worst_bits_per_second: Lowest rate that the missing rows allow, in bit/s.
+        peak_pair_bits_per_second: Largest rate of a pair in one second, in bit/s.
+        flows: Results for each direction.
+        client: Hosts of the clients.
+        server: Hosts of the servers.
+        cliff: Fall of the rate that lasts to the end of the window. None if there is none.
+        bottleneck_details: Evidence, counter-evidence and advice.
+        verdict: Verdict of the burst.
+        availability: Availability under load. None if there are no seconds.
+        disruptions: The most severe disruptions, sorted by time.
+        disruptions_count: Total number of disruptions.
+        silent_streams: Streams that were silent for the longest time.
+        silent_controls_count: Pairs with a control connection that was idle for more than 4
+            minutes.
+        outages: Outages of queue, table and disk that agents have recorded.
+        late_reports_count: Reports that were delayed on the disk of an agent.
+        measures: Additional engine metrics over all pairs.
+        differences: Fields with an effective value that is different from the requested one.
+        unsteady_clocks: Pairs with an unstable clock. None if all clocks were stable, as far as
+            known.
+        clocks_read_ratio: Part of the measured pair-seconds with clock readings before and after at
+            both ends (0 to 1). None if nothing was measured.
+        clocks_unread_s: Measured pair-seconds without such readings, if the clocks are not known to
+            have moved.
+        contradictions: Results of the consistency checks between sources.
+        foreign_tests: Tests by other clients on the endpoints of the run.
+        foreign_rows: The first of the invalid rows, which are not used.
+        foreign_rows_count: Total number of these rows.
+        device: All devices together. None if there is no telemetry.
+        devices: Each device.
+        client_cpu: CPU time of the clients per payload. None if it was not reported.
+        server_cpu: CPU time of the servers per payload. None if it was not reported.
+        taken_cpu: CPU time that the hypervisor took. None if no host has reported it.
+        latency: Results from the probes, or None if there were no probes.
+        early_end: Early end of the burst. None if it had its planned duration.
+        units: Units of the device. None if the records do not have the addresses that servers
+            received.
+        pairs: Results of each pair. Empty in large runs, see `RunSummary.pairs_omitted`.
+    """
 
     index: OwnBurstIndex
     planned_start_at: UtcDatetime
@@ -1247,35 +1763,26 @@ class BurstSummary(Message):
     pairs_measured: int
     completeness_ratio: float
     completeness: Completeness
-    # Part of the planned pair-seconds that is covered by seconds from receivers.
     proven_ratio: float
     null_pairs: tuple[str, ...] = ()
     late_pairs: tuple[str, ...] = ()
-    # Missed, refused, abandoned or lost.
     missing_pairs: tuple[str, ...] = ()
     window: Window | None = None
     fleet_received_bits_per_second: float | None = None
-    # Half width for the 95 % interval.
     fleet_received_half_width_bits_per_second: float | None = None
     fleet_sent_bits_per_second: float | None = None
     fleet_ip_bits_per_second: float | None = None
     firewall_bits_per_second: float | None = None
-    # IP bytes / payload bytes.
     header_ratio: float
     header_how: str
     wire_ratio: float
     headers_assumed: bool
-    # Maximum number of bytes in TCP acknowledgements per byte of payload, from the receivers' NICs.
     acknowledged_ratio: float | None = None
-    # Largest minus smallest time of first data, for pairs that were on time.
     start_spread_s: float | None = None
-    # Time of first data minus planned start.
     start_error_max_s: float | None = None
     start_error_p99_s: float | None = None
     clock_bound_max_s: float | None = None
-    # Lowest rate that the missing rows allow, see judge.
     worst_bits_per_second: float | None = None
-    # Busiest pair-second.
     peak_pair_bits_per_second: float | None = None
     flows: tuple[FlowSummary, ...] = ()
     client: HostSummary = HostSummary()
@@ -1283,102 +1790,126 @@ class BurstSummary(Message):
     cliff: CliffSummary | None = None
     reconciliation: Reconciliation | None = None
     bottleneck: Annotated[BottleneckName, renamed("bottleneck", "limiter")] = BottleneckName.UNKNOWN
-    # Evidence, counter-evidence and advice.
     bottleneck_details: Annotated[Bottleneck, renamed("bottleneck_details", "limiter_details")] = (
         UNKNOWN
     )
     verdict: Verdict = Verdict.INCONCLUSIVE
     findings: tuple[Finding, ...] = ()
-    # None if there are no seconds.
     availability: Availability | None = None
-    # The most severe disruptions, sorted by time.
     disruptions: tuple[Disruption, ...] = ()
-    # Total number of disruptions.
     disruptions_count: int = 0
-    # The longest ones.
     silent_streams: tuple[SilentStream, ...] = ()
-    # Pairs with a control connection that was idle for more than 4 minutes.
     silent_controls_count: int = 0
-    # Outages of queue, table and disk that agents have recorded.
     outages: tuple[Outage, ...] = ()
-    # Reports that were delayed on the disk of an agent.
     late_reports_count: int = 0
-    # Additional engine metrics over all pairs.
     measures: tuple[MeasureSummary, ...] = ()
-    # Fields with an effective value that is different from the requested one.
     differences: tuple[Difference, ...] = ()
-    # None if all clocks were stable, as far as known.
     unsteady_clocks: UnsteadyClocks | None = None
-    # Part of the measured pair-seconds with clock readings before and after at both ends. None if
-    # nothing was measured.
     clocks_read_ratio: float | None = None
-    # Measured pair-seconds without such readings, if the clocks are not known to have moved.
     clocks_unread_s: int = 0
-    # Results of the consistency checks between sources.
     contradictions: tuple[Contradiction, ...] = ()
-    # Tests by other clients on the endpoints of the run.
     foreign_tests: Annotated[tuple[ForeignTest, ...], renamed("foreign_tests", "strays")] = ()
-    # The first of the invalid rows, which are not used.
     foreign_rows: tuple[ForeignRow, ...] = ()
-    # Total number of these rows.
     foreign_rows_count: int = 0
-    # All devices together, or None if there is no telemetry.
     device: DeviceSummary | None = None
-    # Each device.
     devices: tuple[DeviceSummary, ...] = ()
-    # None if it was not reported.
+    parts: "tuple[BurstPart, ...]" = ()
+    sessions: tuple[SessionCount, ...] = ()
     client_cpu: CpuCost | None = None
     server_cpu: CpuCost | None = None
-    # None if no host has reported it.
     taken_cpu: TakenCpu | None = None
-    # Results from the probes, or None if there were no probes.
     latency: Latency | None = None
-    # None if the burst had its planned duration.
     early_end: EarlyEnd | None = None
-    # Units of the device. None if the records do not have the addresses that servers received.
     units: Units | None = None
-    # See RunSummary.pairs_omitted.
+    canary: CanarySummary | None = None
     pairs: tuple[PairSummary, ...] = ()
 
 
 class BurstDistribution(Message):
-    """Distribution of one metric over all bursts in a run."""
+    """Distribution of one metric over all bursts in a run.
+
+    Attributes:
+        mean: Mean.
+        median: Median.
+        p5: 5th percentile.
+        cov_ratio: Standard deviation divided by the mean. None with fewer than two bursts.
+    """
 
     bursts_count: int
     mean: float
     median: float
     p5: float
     p95: float
-    # Standard deviation / mean. None with fewer than two bursts.
     cov_ratio: float | None = None
 
 
 class RunSummary(Message):
-    """Result of a run. Rates are as measured, and ``real_*`` fields are these times ``scale``."""
+    """Result of a run. Rates are as measured, and ``real_*`` fields are these times ``scale``.
+
+    Attributes:
+        computed_at: Time that was used to compute the summary.
+        target_bits_per_second: Target rate in bit/s at `target_layer`, divided by `scale`. None if
+            there is no target.
+        plan_sha256: SHA-256 of the plan, which shows the requirements at launch.
+        decision_rule: Rule for the verdict, see docs/verdict.md.
+        limit_bits_per_second: Target minus tolerance as measured, in bit/s.
+        pairs_measured: Number of pairs that were measured in every burst.
+        bursts_planned: Number of bursts that were planned.
+        verdict: Verdict of the run.
+        fleet_received_half_width_bits_per_second: Half of the 95 % interval of the fleet's received
+            payload rate, in bit/s.
+        real_target_bits_per_second: Target rate at real scale, in bit/s.
+        real_fleet_received_bits_per_second: Payload rate that the fleet received at real scale, in
+            bit/s.
+        real_fleet_sent_bits_per_second: Payload rate that the fleet sent at real scale, in bit/s.
+        real_fleet_ip_bits_per_second: Rate that the fleet received at the IP layer and at real
+            scale, in bit/s.
+        real_firewall_bits_per_second: Rate of the device counter at real scale, in bit/s.
+        received_over_bursts: Distribution of the received payload rate over the bursts.
+        rtt_mean_s: Mean round-trip time over bursts and flows, in seconds.
+        retransmits_count: Number of retransmitted segments in the windows of the bursts.
+        retransmit_ratio: Retransmitted segments divided by all sent ones (0 to 1), as the mean over
+            bursts and flows.
+        client_cpu_mean_ratio: CPU use of the clients' hosts (0 to 1).
+        server_cpu_mean_ratio: CPU use of the servers' hosts (0 to 1).
+        client_cpu_s_per_gigabyte: CPU time of the clients' engines in seconds per gigabyte, mean
+            over bursts.
+        server_cpu_s_per_gigabyte: CPU time of the servers' engines in seconds per gigabyte, mean
+            over bursts.
+        probe_p50_s: Median round-trip time of the probes under load in seconds, mean over bursts.
+        probe_p99_s: 99th percentile of the probes' round-trip time in the worst burst, in seconds.
+        probe_loss_ratio: Lost probes divided by sent ones in the worst burst (0 to 1).
+        start_spread_s: Time between the first data of the first and the last pair in the worst
+            burst, in seconds.
+        start_error_max_s: Largest time from the planned start to the first data of a pair, in
+            seconds.
+        start_error_p99_s: 99th percentile of the times from the planned start to the first data, in
+            seconds.
+        bottleneck_details: Evidence, counter-evidence and advice.
+        run_trends: Trends, availability and disruptions. None if there are too few bursts.
+        guards: Values of the guards, and the impact second by second if one of them stopped the
+            run.
+        pairs_omitted: True if the pairs are only in the documents of the bursts, because there are
+            many.
+        bursts: Result of each burst.
+    """
 
     run_id: RunId
     scenario: str
-    # The value of `now` that was used to compute it.
     computed_at: UtcDatetime
     scale: float
-    # Divided by scale, at target_layer.
     target_bits_per_second: float | None
     target_layer: Layer
-    # Seal of the plan, which shows the requirements at launch.
     plan_sha256: str | None = None
-    # See docs/verdict.md.
     decision_rule: str = "guarded-acceptance"
-    # Target minus tolerance, as measured.
     limit_bits_per_second: float | None = None
     pairs_planned: int
-    # Pairs that were measured in every burst.
     pairs_measured: int
     bursts_planned: int
     verdict: Verdict
     completeness_ratio: float
     completeness: Completeness
     fleet_received_bits_per_second: float | None = None
-    # Half width for the 95 % interval.
     fleet_received_half_width_bits_per_second: float | None = None
     fleet_sent_bits_per_second: float | None = None
     fleet_ip_bits_per_second: float | None = None
@@ -1388,41 +1919,28 @@ class RunSummary(Message):
     real_fleet_sent_bits_per_second: float | None = None
     real_fleet_ip_bits_per_second: float | None = None
     real_firewall_bits_per_second: float | None = None
-    # Distribution of fleet_received_bits_per_second.
     received_over_bursts: BurstDistribution | None = None
-    # Mean over bursts and flows.
     rtt_mean_s: float | None = None
-    # In the windows of the bursts.
     retransmits_count: int | None = None
-    # Ratio to all segments that were sent, as the mean over bursts and flows.
     retransmit_ratio: float | None = None
     client_cpu_mean_ratio: float | None = None
     server_cpu_mean_ratio: float | None = None
-    # For the engine processes, mean over bursts.
     client_cpu_s_per_gigabyte: float | None = None
     server_cpu_s_per_gigabyte: float | None = None
-    # For the probes of all pairs under load, mean over bursts.
     probe_p50_s: float | None = None
-    # Worst burst.
     probe_p99_s: float | None = None
-    # Worst burst.
     probe_loss_ratio: float | None = None
-    # Worst burst.
     start_spread_s: float | None = None
     start_error_max_s: float | None = None
     start_error_p99_s: float | None = None
     reconciliation: Reconciliation | None = None
     bottleneck: Annotated[BottleneckName, renamed("bottleneck", "limiter")] = BottleneckName.UNKNOWN
-    # Evidence, counter-evidence and advice.
     bottleneck_details: Annotated[Bottleneck, renamed("bottleneck_details", "limiter_details")] = (
         UNKNOWN
     )
     findings: tuple[Finding, ...] = ()
-    # Set by summarise_run.
     run_trends: Annotated[RunTrends | None, renamed("run_trends", "course")] = None
-    # Values of the guards, and the impact second by second if one of them stopped the run.
     guards: GuardReport | None = None
-    # True if the pairs are only in the documents of the bursts, because there are many.
     pairs_omitted: bool = False
     bursts: tuple[BurstSummary, ...] = ()
 

@@ -20,50 +20,68 @@ from broadside.exchange.messages import Message
 
 
 class Objective(Message):
-    """Target and thresholds of a run, and the coverage that a verdict needs."""
+    """Target and thresholds of a run, and the coverage that a verdict needs.
 
-    # Bit/s at real scale, at the layer in `layer`.
+    Attributes:
+        target_bits_per_second: Target rate at real scale in bit/s, at the layer in `layer`. None
+            for no target.
+        layer: Layer of the target.
+        tolerance_ratio: Part of the target by which the rate can be lower and still pass.
+        coverage_floor_ratio: Required part of the planned pair-seconds (0 to 1).
+        rtt_mean_max_s: Largest mean round-trip time in seconds.
+        retransmit_max_ratio: Largest part of retransmitted segments (0 to 1).
+        loss_max_ratio: Largest part of lost UDP datagrams (0 to 1).
+        success_min_ratio: Smallest part of successful requests (0 to 1).
+        latency_p99_max_s: Largest 99th percentile of the time of the requests, in seconds.
+        connections_min_per_second: Smallest number of established connections per second, over all
+            pairs.
+        handshake_p99_max_s: Largest 99th percentile of the time from when a connection was due
+            until it was established, in seconds.
+        first_byte_p99_max_s: Largest 99th percentile of the time to the first byte, in seconds.
+        held_min_count: Smallest number of connections that were open at the same time, as the sum
+            of the pairs' maxima.
+        dropped_max_count: Largest number of held connections that ended early.
+        probe_p99_max_s: Largest 99th percentile of the round-trip time of the probes, in seconds.
+        probe_loss_max_ratio: Largest part of lost probes (0 to 1).
+        device_cpu_p95_max_ratio: Largest 95th percentile of the CPU use of each device (0 to 1).
+        device_memory_max_ratio: Largest memory use of each device (0 to 1).
+        device_drops_max_per_second: Largest mean number of packets that a device drops per second.
+        device_health_min_ratio: Smallest health of each device (0 to 1).
+        device_snat_ports_max_ratio: Largest use of the ports for address translation (0 to 1).
+        residual_max_ratio: Largest difference between the fleet and the device counter (0 to 1).
+        start_spread_max_s: Largest time between the first bytes of the pairs, in seconds.
+        stop: ``when-certain`` ends each burst as soon as its rate is certainly above or below the
+            limit.
+        sustain_min_s: Shortest burst in seconds with ``stop``. None means 60 s, or 300 s where RFC
+            9411 is claimed.
+    """
+
     target_bits_per_second: Annotated[float, Field(gt=0)] | None = None
     layer: Layer = Layer.IP
-    # Part of the target by which the rate can be lower and still pass.
     tolerance_ratio: Annotated[float, Field(ge=0, lt=1)] = 0.05
-    # Required part of the planned pair-seconds.
     coverage_floor_ratio: Annotated[float, Field(gt=0, le=1)] = 0.95
     rtt_mean_max_s: Annotated[float, Field(gt=0)] | None = None
-    # Ratio to all segments that were sent.
     retransmit_max_ratio: Annotated[float, Field(ge=0, le=1)] | None = None
-    # Ratio to all UDP datagrams.
     loss_max_ratio: Annotated[float, Field(ge=0, le=1)] | None = None
-    # Ratio to all requests.
     success_min_ratio: Annotated[float, Field(ge=0, le=1)] | None = None
-    # For the requests of all pairs.
     latency_p99_max_s: Annotated[float, Field(gt=0)] | None = None
-    # Established connections of all pairs.
     connections_min_per_second: Annotated[float, Field(gt=0)] | None = None
-    # For the connections of all pairs, from the time when each was due.
     handshake_p99_max_s: Annotated[float, Field(gt=0)] | None = None
+    tls_handshake_p99_max_s: Annotated[float, Field(gt=0)] | None = None
     first_byte_p99_max_s: Annotated[float, Field(gt=0)] | None = None
-    # Connections that were open at the same time, as the sum of the pairs' maxima.
     held_min_count: Annotated[float, Field(gt=0)] | None = None
-    # Held connections that ended early.
     dropped_max_count: Annotated[float, Field(ge=0)] | None = None
-    # For the probes of all pairs.
     probe_p99_max_s: Annotated[float, Field(gt=0)] | None = None
     probe_loss_max_ratio: Annotated[float, Field(ge=0, le=1)] | None = None
-    # For each device.
+    leak_max_ratio: Annotated[float, Field(gt=0, le=1)] | None = None
     device_cpu_p95_max_ratio: Annotated[float, Field(gt=0, le=1)] | None = None
     device_memory_max_ratio: Annotated[float, Field(gt=0, le=1)] | None = None
-    # Mean over the window.
     device_drops_max_per_second: Annotated[float, Field(ge=0)] | None = None
     device_health_min_ratio: Annotated[float, Field(gt=0, le=1)] | None = None
     device_snat_ports_max_ratio: Annotated[float, Field(gt=0, le=1)] | None = None
-    # Largest difference between the fleet and the firewall counter.
     residual_max_ratio: Annotated[float, Field(gt=0, le=1)] = 0.05
-    # Largest time between the first bytes of the pairs.
     start_spread_max_s: Annotated[float, Field(gt=0, le=60)] = 0.1
-    # ``when-certain`` ends each burst as soon as its rate is certainly above or below the limit.
     stop: Literal["when-certain"] | None = None
-    # Shortest burst in seconds with ``stop``. None means 60 s, or 300 s where RFC 9411 is claimed.
     sustain_min_s: Annotated[int, Field(ge=10, le=86_400)] | None = None
 
 
@@ -76,11 +94,14 @@ class MetricSource(StrEnum):
     ENGINE = "engine"
     # Probes of all pairs under load.
     PROBE = "probe"
+    # Canaries of all pairs during the burst.
+    CANARY = "canary"
     # Telemetry of each device.
     DEVICE = "device"
 
 
 PROBES: Final = "probes"
+CANARIES: Final = "canaries"
 WITNESSES: Final = "witnesses"
 _QUEUE: Final = (
     "Compare `rtt_mean_s` (under load) with `rtt_idle_s` (before the burst) in `broadside pairs`. "
@@ -92,6 +113,10 @@ _ERRORS: Final = "Reduce the load, or read the errors by kind in the engine metr
 _CONNECTIONS: Final = (
     "Reduce the rate, or read the outcomes of the attempts: a device at its limit drops them "
     "(timed out) or rejects them (refused, reset)"
+)
+LEAK_STEP: Final = (
+    "Read when canaries leaked (`canary` of the burst, or the report) and compare with rate and "
+    "CPU; disable a bypass under overload (fail-open) on the device, or reduce the load"
 )
 _DEVICE: Final = "Reduce the load, or use a larger device (cores, units, size)"
 
@@ -200,6 +225,15 @@ ALL_THRESHOLDS: Final = (
         next_step=_CONNECTIONS,
     ),
     Threshold(
+        "tls_handshake_p99_max_s",
+        "tls-handshake-p99",
+        "99th percentile of the time to the end of the TLS handshake",
+        MetricSource.ENGINE,
+        "tls_handshake_p99",
+        "tls_handshake",
+        next_step=_CONNECTIONS,
+    ),
+    Threshold(
         "first_byte_p99_max_s",
         "first-byte-p99",
         "99th percentile of the time to the first byte",
@@ -242,6 +276,15 @@ ALL_THRESHOLDS: Final = (
         MetricSource.PROBE,
         "loss_ratio",
         PROBES,
+    ),
+    Threshold(
+        "leak_max_ratio",
+        "leak",
+        "share of forbidden canaries that leaked",
+        MetricSource.CANARY,
+        "leak_ratio",
+        CANARIES,
+        next_step=LEAK_STEP,
     ),
     Threshold(
         "device_cpu_p95_max_ratio",

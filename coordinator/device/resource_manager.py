@@ -48,6 +48,11 @@ ANSWER_MAX_BYTES: Final = 16 * 2**20
 TRIES_COUNT: Final = 5
 
 _RETRIED: Final = frozenset({408, 409, 429, 500, 502, 503, 504})
+# Conflicts that last until somebody changes the subscription or the lock. Others are with a change
+# that will end.
+_LASTING: Final = frozenset(
+    {"MissingSubscriptionRegistration", "ScopeLocked", "ReadOnlyDisabledSubscription"}
+)
 # A new token is requested this time before the old one expires.
 _RENEWED_S: Final = 300.0
 _AT_WORK: Final = frozenset({"Updating", "Creating", "Deleting"})
@@ -286,7 +291,7 @@ class Resource:
             text = f"{request.method}: {answer.status_code} {_message(object_of(answer.content))}"
             if answer.status_code in (401, 403):
                 raise ResourceRefused(f"{text}; the identity needs {self._kind.rights}")
-            if answer.status_code not in _RETRIED:
+            if answer.status_code not in _RETRIED or _code(answer) in _LASTING:
                 raise ResourceRefused(text)
             self._pause(retry_after_s(answer, POLL_S), end_s, text)
 
@@ -396,6 +401,11 @@ def object_of(body: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return document if isinstance(document, dict) else {}
+
+
+def _code(answer: httpx.Response) -> str | None:
+    error = object_of(answer.content).get("error")
+    return error.get("code") if isinstance(error, dict) else None
 
 
 def _message(body: Body) -> str:

@@ -29,10 +29,30 @@ _Number = TypeVar("_Number", int, float)
 
 
 class FileResult(Message):
-    """One test of one file. Sums are over both flows of a bidirectional test; None is unknown."""
+    """One test of one file. Sums are over both flows of a bidirectional test; None is unknown.
+
+    Attributes:
+        file: Name of the file.
+        test: Test number in the file, starting at 1.
+        state: State of the test.
+        reason: Why the test was not measured. None if it was.
+        side: End that wrote the file. None if unknown.
+        version: Version of iperf3.
+        direction: Flows of the test: from the client, to the client, or both.
+        protocol: Transport protocol.
+        streams: Number of streams.
+        started_at: Start of the test.
+        duration_s: Requested duration in seconds.
+        sent_bytes: Sent payload in bytes.
+        received_bytes: Received payload in bytes.
+        retransmits: Number of retransmitted segments.
+        rtt_min_s: Smallest round-trip time in seconds.
+        rtt_max_s: Largest round-trip time in seconds.
+        lost_ratio: Lost UDP datagrams divided by sent ones (0 to 1).
+        flows: Results for each flow.
+    """
 
     file: str
-    # Test number in the file, starting at 1.
     test: int
     state: RecordingState
     reason: str | None = None
@@ -42,7 +62,6 @@ class FileResult(Message):
     protocol: Protocol | None = None
     streams: int | None = None
     started_at: UtcDatetime
-    # The requested duration.
     duration_s: int | None = None
     sent_bytes: int | None = None
     received_bytes: int | None = None
@@ -52,13 +71,17 @@ class FileResult(Message):
     rtt_mean_s: float | None = None
     rtt_min_s: float | None = None
     rtt_max_s: float | None = None
-    # Ratio of UDP datagrams that were lost.
     lost_ratio: float | None = None
     flows: tuple[FlowTotals, ...] = ()
 
 
 class ImportedBurst(Message):
-    """One burst of an import, in short."""
+    """One burst of an import, in short.
+
+    Attributes:
+        duration_s: Duration of the measured traffic in seconds.
+        files: Names of the files of this burst.
+    """
 
     index: OwnBurstIndex
     planned_start_at: UtcDatetime
@@ -75,9 +98,15 @@ class ImportedBurst(Message):
 
 
 class ImportedRecordings(Message):
-    """Result of an import of recordings."""
+    """Result of an import of recordings.
 
-    # None if no file contained a test. Nothing was stored then.
+    Attributes:
+        run_id: Id of the run. None if no file contained a test, and nothing was stored.
+        verdict: Verdict of the run. None if nothing was stored.
+        files: Result of each test in the files.
+        bursts: Bursts of the run.
+    """
+
     run_id: RunId | None
     verdict: Verdict | None = None
     labels: Mapping[str, str] = {}
@@ -87,7 +116,11 @@ class ImportedRecordings(Message):
 
 
 class LatePair(Message):
-    """A pair that started after its burst did."""
+    """A pair that started after its burst did.
+
+    Attributes:
+        late_s: Seconds between the start of the burst and that of the pair.
+    """
 
     pair: str
     late_s: float
@@ -97,24 +130,29 @@ class OriginalBurst(Message):
     """One planned burst of a table. Rates are payload, including pairs that started late.
 
     ``completeness_ratio`` counts pair-seconds that were on time.
+
+    Attributes:
+        duration_s: Duration in seconds. None if the table has no durations.
+        pairs_measured: Pairs with a received rate, including late ones.
+        null_pairs: Names of the pairs whose tests had no bytes.
+        late_pairs: Pairs that started late.
+        missing_pairs: Names of pairs of other bursts that have no row in this one.
+        repeated_rows: Numbers of the rows of clients that have another row in this burst. They are
+            not used.
+        rtt_mean_s: Mean of the mean round-trip times of all rows, in seconds.
     """
 
     index: OwnBurstIndex
     planned_start_at: UtcDatetime
-    # None if the table has no durations.
     duration_s: float | None
     pairs_planned: int
-    # Pairs with a received rate, including late ones.
     pairs_measured: int
     null_pairs: tuple[str, ...] = ()
     late_pairs: tuple[LatePair, ...] = ()
-    # Pairs from other bursts that have no row in this one.
     missing_pairs: tuple[str, ...] = ()
-    # Rows of clients that have another row in this burst. They are not used.
     repeated_rows: tuple[int, ...] = ()
     fleet_sent_bits_per_second: float | None = None
     fleet_received_bits_per_second: float | None = None
-    # Mean of the mean RTTs of all rows.
     rtt_mean_s: float | None = None
     completeness_ratio: float
     completeness: Completeness
@@ -122,14 +160,25 @@ class OriginalBurst(Message):
 
 
 class ImportedTable(Message):
-    """Result of an import of a table, with the planned bursts and the run."""
+    """Result of an import of a table, with the planned bursts and the run.
 
-    # None for a single burst, and for series with different periods.
+    Attributes:
+        period_s: Seconds between the starts of bursts. None for a single burst, and for series with
+            different periods.
+        pairs_planned: Number of pairs of the largest series.
+        fleet_sent_bits_per_second: Payload rate that the fleet sent, as the mean over the bursts,
+            in bit/s.
+        bursts: Bursts of the run.
+        verdict: Verdict of the run.
+        source: Name of the file.
+        timezone: IANA time zone of local times in the table.
+        rows_count: Number of results that were read.
+        skipped_rows: Number of rows that were skipped, by kind.
+    """
+
     period_s: float | None
-    # Pairs of the largest series.
     pairs_planned: int
     completeness_ratio: float
-    # Mean over the bursts.
     fleet_sent_bits_per_second: float | None = None
     fleet_received_bits_per_second: float | None = None
     firewall_bits_per_second: float | None = None
@@ -141,9 +190,7 @@ class ImportedTable(Message):
     source: str
     timezone: str
     labels: Mapping[str, str] = {}
-    # How many results were read.
     rows_count: int
-    # How many rows were skipped, by kind.
     skipped_rows: Mapping[str, int] = {}
 
 

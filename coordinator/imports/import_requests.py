@@ -44,7 +44,13 @@ _Text = Annotated[str, Field(max_length=1000)]
 
 
 class Note(Message):
-    """Something about a file that a reader of its results should know."""
+    """Something about a file that a reader of its results should know.
+
+    Attributes:
+        id: Id of the note.
+        sentence: The note as a sentence.
+        next_step: What to do about it. None if nothing is needed.
+    """
 
     id: Annotated[str, Field(max_length=40)]
     sentence: _Text
@@ -52,7 +58,12 @@ class Note(Message):
 
 
 class MetricPoint(Message):
-    """A figure of the bin that starts at its label; ``None`` is unknown."""
+    """A figure of the bin that starts at its label; ``None`` is unknown.
+
+    Attributes:
+        at: Start of the bin.
+        bits_per_second: Rate in this bin in bit/s. None is unknown.
+    """
 
     at: UtcDatetime
     bits_per_second: Number | None = Field(default=None, ge=0, le=1e15)
@@ -101,24 +112,32 @@ class _Import(Message):
 
 
 class OriginalTable(_Import):
-    """One of the original's tables: a row a client a burst. Rates are bit/s of payload."""
+    """One of the original's tables: a row a client a burst. Rates are bit/s of payload.
+
+    Attributes:
+        notes: Notes about the files, which become findings.
+        metric_source: Name of the file with the device metric. None if there is none.
+        metric: Values of the device metric.
+        kind: Always original.
+        source: Name of the file.
+        engine: Engine that made the traffic. The clients of http and https receive.
+        timezone: Time zone for local times in the table.
+        rows: Results, with one row for each client and burst.
+        period_s: Seconds between the starts of bursts. If None, it is found in the rows.
+        pairs_planned: Number of pairs per burst. If None, all clients with rows.
+        skipped_rows: Number of rows that were skipped because they are not results of the engine,
+            by kind.
+    """
 
     kind: Literal["original"] = "original"
-    # File name.
     source: Annotated[str, Field(max_length=255)]
-    # Engine that made the traffic. The clients of http and https receive.
     engine: Literal["iperf3", "http", "https"] = "iperf3"
-    # Time zone for local times in the table.
     timezone: Annotated[str, Field(max_length=64)] = "UTC"
-    # We stop at the first wrong row, because you would get 100,000 errors if each of 100,000 rows
-    # was wrong.
     rows: Annotated[tuple[OriginalRow, ...], FailFast()] = Field(
         min_length=1, max_length=ROWS_MAX_COUNT
     )
-    # If None, the period will be inferred from the rows.
     period_s: Number | None = Field(default=None, ge=1, le=604_800)
     pairs_planned: Integer | None = Field(default=None, ge=1, le=2000)
-    # How many rows were skipped because they are not iperf3 results, by kind.
     skipped_rows: Annotated[Mapping[str, Integer], renamed("skipped_rows", "set_apart")] = {}
 
     @field_validator("rows")
@@ -131,36 +150,48 @@ class OriginalTable(_Import):
 
 
 class RecordingState(StrEnum):
-    """Content of a recording of iperf3."""
+    """Content of a recording of iperf3.
 
-    # A complete test without an error, with bytes in every flow.
+    Attributes:
+        MEASURED: A complete test without an error, with bytes in every flow.
+        FAILED: iperf3 reported an error, or no data arrived.
+        REFUSED: The server was not listening or was busy.
+        TRUNCATED: The output is incomplete.
+        UNSUPPORTED: The version is older than 3.0. Until Broadside 1.0 also versions from 3.0 to
+            3.8.
+        UNREADABLE: The file is not an iperf3 recording.
+    """
+
     MEASURED = "measured"
-    # iperf3 reported an error, or no data arrived.
     FAILED = "failed"
-    # The server was not listening or was busy.
     REFUSED = "refused"
-    # The output is incomplete.
     TRUNCATED = "truncated"
-    # The version is older than 3.0. Until Broadside 1.0 also versions from 3.0 to 3.8.
     UNSUPPORTED = "unsupported"
-    # The file is not an iperf3 recording.
     UNREADABLE = "unreadable"
 
 
 class Recording(Message):
-    """One end of one iperf3 test, as a file of its output tells it."""
+    """One end of one iperf3 test, as a file of its output tells it.
+
+    Attributes:
+        file: Name of the file.
+        test_index: Test index in the file.
+        state: Content of the recording.
+        reason: Why the test was not measured. None if it was.
+        side: End that wrote the file. None if unknown.
+        report: Values that iperf3 reported. None if there are none.
+        started_at: Timestamp from iperf3, or the file modification time.
+        first_data_at_s: Epoch seconds at engine time zero.
+        start_basis: Source of `first_data_at_s`.
+    """
 
     file: Annotated[str, Field(max_length=1000)]
-    # Test index in the file.
     test_index: Integer = Field(default=0, ge=0)
     state: RecordingState
-    # None if the state is measured.
     reason: _Text | None = None
     side: Side | None = None
     report: EngineReport | None = None
-    # Timestamp from iperf3, or the file modification time.
     started_at: TrafficAt
-    # Epoch seconds at engine time zero.
     first_data_at_s: Annotated[Number, Field(ge=0, lt=9.9e9)] | None = None
     start_basis: StartBasis | None = None
     packed: Mapping[Flow, Annotated[str, Field(max_length=PACKED_MAX_CHARS)]] = Field(
@@ -196,7 +227,15 @@ class Recording(Message):
 
 
 class Recordings(_Import):
-    """Files of iperf3's output as one run."""
+    """Files of iperf3's output as one run.
+
+    Attributes:
+        notes: Notes about the files, which become findings.
+        metric_source: Name of the file with the device metric. None if there is none.
+        metric: Values of the device metric.
+        kind: Always iperf3.
+        recordings: Tests, with one entry for each end.
+    """
 
     kind: Literal["iperf3"] = "iperf3"
     recordings: Annotated[tuple[Recording, ...], FailFast()] = Field(

@@ -35,14 +35,24 @@ DURATION_MAX_S: Final = 86_400.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OriginalRow:
-    """One parsed row; ``None`` is the table's ``null``."""
+    """One parsed row. None is the table's ``null``.
 
-    # Row in the file. The header is row 1.
+    Attributes:
+        row_number: Number of the row in the file. The header is row 1.
+        client: Name of the client.
+        started_at: Start of the test.
+        duration_s: Duration in seconds. None if the table has none.
+        server: Name of the server. None if the table has none.
+        rtt_min_s: Smallest round-trip time in seconds.
+        rtt_max_s: Largest round-trip time in seconds.
+        requests_count: Number of requests, in tables that count them.
+        success_ratio: Successful requests divided by all (0 to 1).
+        latency_mean_s: Mean time of the requests in seconds.
+    """
+
     row_number: Integer
     client: str
-    # In UTC.
     started_at: TrafficAt
-    # None if the table has no duration.
     duration_s: Number | None
     sent_bits_per_second: Number | None
     received_bits_per_second: Number | None
@@ -50,7 +60,6 @@ class OriginalRow:
     rtt_mean_s: Number | None = None
     rtt_min_s: Number | None = None
     rtt_max_s: Number | None = None
-    # Of tables that count requests.
     requests_count: Integer | None = None
     success_ratio: Number | None = None
     latency_mean_s: Number | None = None

@@ -26,10 +26,12 @@ from broadside.coordinator.core.measure.records.columns import (
 )
 from broadside.coordinator.core.run_spec import Burst
 from broadside.exchange.chunks import (
+    COUNT_PREFIX,
     CPU_RATIO_UNITS,
     MICROSECONDS,
     PackedColumn,
     count_rows,
+    is_count,
     unpack_columns,
 )
 from broadside.exchange.ports import RecordUnreadable
@@ -242,6 +244,7 @@ def _track(track: PackedTrack, part: "_Part") -> IntervalColumns:
         cwnd_bytes=part.singles("cwnd"),
         packets_count=part.singles("packets"),
         lost_count=part.singles("lost"),
+        events=part.events(),
     )
     return columns if part.is_tidy and omitted == 0 else disjoint_track(columns)
 
@@ -324,12 +327,47 @@ class _Part:
             return _constant(np.float32, level, self._count)
         return self._selected(self.flat.singles(name, unit))
 
+    def events(self) -> dict[str, Floats]:
+        """Return the columns of events, which only some engines report."""
+        chunks = [self.flat.chunks[number] for number in self.chunks]
+        names = sorted({name for chunk in chunks for name in chunk.columns if is_count(name)})
+        events = {}
+        for name in names:
+            values = np.concatenate([_cells(chunk, name) for chunk in chunks])
+            events[name.removeprefix(COUNT_PREFIX)] = (
+                values if self.mask is None else values[self.mask]
+            )
+        return events
+
     @property
     def _count(self) -> int:
         return self.cells.stop - self.cells.start if self.mask is None else int(self.mask.sum())
 
     def _selected(self, values: NDArray[Any]) -> NDArray[Any]:
         return values[self.cells] if self.mask is None else values[self.cells][self.mask]
+
+
+class _Wanted:
+    """Names of the required columns and of all events, if all columns are required."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = frozenset(names)
+        self._with_events = self._names.issuperset(_TRACK)
+
+    def __contains__(self, name: object) -> bool:
+        is_event = self._with_events and isinstance(name, str) and is_count(name)
+        return name in self._names or is_event
+
+
+def _cells(chunk: _Chunk, name: str) -> Floats:
+    """Return the values of a column, with NaN for unknown values or if there is no such column."""
+    values = np.full(chunk.rows_count, np.nan)
+    column = chunk.columns.get(name)
+    if column is None or column.planes is None:
+        return values
+    known = _integers([column]).astype(np.float64)
+    values[np.frombuffer(column.mask, np.uint8) != 0 if column.mask else slice(None)] = known
+    return values
 
 
 @lru_cache(maxsize=64)
@@ -379,7 +417,7 @@ def _inflated(
         if count > readings_max_count:
             why = f"with those before it over {readings_max_count} readings"
             raise RecordUnreadable(f"row {item.row}: {why}")
-        columns = item.read(partial(unpack_columns, wanted=names))
+        columns = item.read(partial(unpack_columns, wanted=_Wanted(names)))
         for name in names:
             column = columns.get(name)
             if column is None:

@@ -17,8 +17,8 @@ from typing import Final
 from broadside.coordinator.core.judge.guard_report import with_guards
 from broadside.coordinator.core.judge.summarise import RunContext, summarise_run
 from broadside.coordinator.core.live.status import BurstPhase, BurstRows, RunStatus
-from broadside.coordinator.core.measure.burst import measure_burst
 from broadside.coordinator.core.measure.grid.series import BurstMeasurement
+from broadside.coordinator.core.measure.mixed import measure_parts
 from broadside.coordinator.core.measure.records.evidence import BurstEvidence, FirewallLedger
 from broadside.coordinator.core.measure.telemetry import (
     DeviceTelemetry,
@@ -358,7 +358,7 @@ async def _read_inputs(records: Records, run_id: str) -> _Inputs:
 async def _measured(plan: Plan, evidence: BurstEvidence) -> BurstMeasurement:
     # We use a thread, because it will take seconds to do this for a thousand pairs, and the event
     # loop needs to renew leases.
-    return await asyncio.to_thread(measure_burst, plan.spec, evidence, due_at(evidence.burst))
+    return await asyncio.to_thread(measure_parts, plan, evidence, due_at(evidence.burst))
 
 
 def _rows(evidence: BurstEvidence) -> BurstRows:

@@ -22,6 +22,7 @@ from typing import Final, Protocol
 from broadside.coordinator.core.live.status import BurstPhase, RunState, RunStatus
 from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.core.plan.cost_estimate import not_charged_why
+from broadside.coordinator.core.plan.nightly_stop import NightlyStop
 from broadside.coordinator.core.plan.price import Prices
 from broadside.coordinator.core.run_spec import COLLECT_S, LedgerPromise, Plan, due_at
 from broadside.coordinator.core.summary import RunSummary
@@ -92,6 +93,7 @@ class Coordinator:
         *,
         now: Callable[[], datetime] = utc_now,
         prices: Prices | None = None,
+        nightly_stop: NightlyStop | None = None,
     ) -> None:
         self.fabric = fabric
         self._queue = fabric.queue
@@ -150,6 +152,7 @@ class Coordinator:
             ledger=None if counter is None else LedgerPromise(source=counter.name),
             quantities=self._collector.quantities,
             live=self.live,
+            nightly_stop=nightly_stop,
         )
         self.launch, self.prepare, self.release = (
             launcher.launch,

@@ -57,27 +57,37 @@ _FOREIGN: Final = "Broadside does not set messages aside for this reason: ask wh
 
 
 class DeadJob(Message):
-    """A dead letter with its cause and advice."""
+    """A dead letter with its cause and advice.
+
+    Attributes:
+        sequence_number: Number of the message in the queue.
+        message_id: Id of the message.
+        reason: Reason code of the agent.
+        description: Why the agent rejected the message.
+        dead_at: Time when it was rejected. None if the queue does not report it.
+        run_id: Id of the run. None if the body is not a job.
+        pair_index: Index of the pair, from 0. None if the body is not a job.
+        target: Address and port of the pair's server. None if the body is not a job.
+        planned_start_at: Planned start of the burst. None if the body is not a job.
+        claimed_by: Agent that claimed the job. None if it was not claimed.
+        body: The first characters of the body.
+        advice: What to do.
+        resend_problem: Why it cannot be sent again. None if it can.
+    """
 
     sequence_number: int
     message_id: str
     reason: str
     description: str
-    # None if the queue does not report it.
     dead_at: UtcDatetime | None = None
-    # None, here and in the three fields below, if the body is not a job.
     run_id: str | None = None
     burst_index: OptionalBurstIndex = None
     pair_index: int | None = None
-    # Address and port of the pair's server.
     target: str | None = None
     planned_start_at: UtcDatetime | None = None
-    # Agent that claimed the job, or None if it was not claimed.
     claimed_by: str | None = None
-    # The first characters of the body.
     body: str
     advice: str
-    # Reason for which it cannot be sent again, or None if it can.
     resend_problem: str | None = None
 
     @property

@@ -2,7 +2,8 @@
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable
+import math
+from collections.abc import Awaitable, Callable, Sequence
 from statistics import median
 from typing import Final
 
@@ -16,6 +17,8 @@ RUNS_MAX_COUNT: Final = 200
 BURSTS_MAX_COUNT: Final = 10
 # Shortest window of a burst in seconds, to know the correlation.
 WINDOW_MIN_S: Final = 20
+# Bursts from which the scatter between bursts is known.
+BETWEEN_MIN_COUNT: Final = 3
 
 
 async def read_history(
@@ -52,6 +55,7 @@ async def read_history(
         payload_bits_per_second=median(rates),
         scatter_ratio=median(scatters),
         correlation=median(correlations),
+        between_ratio=_between(rates),
     )
 
 
@@ -61,6 +65,21 @@ def _is_same(one: RunSpec, other: RunSpec) -> bool:
         other.traffic,
         other.scale,
     )
+
+
+def _between(rates: Sequence[float]) -> float | None:
+    """Return the standard deviation between bursts relative to the mean, or None if unknown.
+
+    It is computed from the differences of neighbours (von Neumann 1941), because a study compares
+    neighbours too. A change from one day to another does not increase it.
+
+    Args:
+        rates: Rate of each burst in order of time, or in the reverse order.
+    """
+    if len(rates) < BETWEEN_MIN_COUNT:
+        return None
+    squares = [(later - earlier) ** 2 for earlier, later in itertools.pairwise(rates)]
+    return math.sqrt(sum(squares) / len(squares) / 2) * len(rates) / sum(rates)
 
 
 def _scatter(seconds: list[float]) -> tuple[float, float, float] | None:

@@ -6,6 +6,7 @@ The measuring code unpacks only some pairs at a time.
 
 import asyncio
 import json
+import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,6 +14,7 @@ from datetime import timedelta
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.live.status import BurstRows
@@ -21,6 +23,7 @@ from broadside.coordinator.core.measure.records.columns import NO_HOST, HostColu
 from broadside.coordinator.core.measure.records.evidence import (
     HOLD_MAX_S,
     BurstEvidence,
+    CanaryColumns,
     PairEvidence,
     ProbeColumn,
     receiving_side,
@@ -43,6 +46,7 @@ from broadside.coordinator.runs.chunk_decoder import (
     reject_oversized,
 )
 from broadside.coordinator.runs.run_documents import read_rows
+from broadside.exchange.canary_rows import CanaryRequests, CanaryRounds
 from broadside.exchange.messages import JobReport, ServerTest, Side, plain_text
 from broadside.exchange.ports import RecordUnreadable
 from broadside.exchange.records import Document, Records
@@ -78,6 +82,38 @@ def with_ends(pair: PairEvidence, client: EndColumns, server: EndColumns) -> Pai
         server_tracks=server[0],
         server_host=server[1],
     )
+
+
+def canary_columns(stored: CanaryRounds) -> CanaryColumns:
+    """Return stored canaries as columns."""
+
+    def received(requests: CanaryRequests) -> NDArray[np.int8]:
+        return np.array([-1 if r is None else int(r) for r in requests.received], np.int8)
+
+    return CanaryColumns(
+        first_at_s=stored.first_at_s,
+        every_s=stored.every_s,
+        forbidden=np.array(stored.forbidden.outcomes, np.int8),
+        allowed=np.array(stored.allowed.outcomes, np.int8),
+        forbidden_received=received(stored.forbidden),
+        allowed_received=received(stored.allowed),
+        took_s=np.array([math.nan if us is None else us / 1e6 for us in stored.forbidden.took_us]),
+    )
+
+
+async def _read_canaries(records: Records, plan: Plan, burst: Burst) -> dict[int, CanaryColumns]:
+    """Return the canaries of a burst by pair index. Records that are too long are left out."""
+    canary, columns = plan.spec.traffic.canary, {}
+    if canary is None:
+        return {}
+    most = canary.before_s + canary.after_s + burst.omit_s + burst.longest_s + 2 * canary.every_s
+    async for pair_index, stored in records.bursts.stream_canaries(plan.run_id, burst.index):
+        count = len(stored.allowed.outcomes)
+        if count * stored.every_s > most or stored.every_s != canary.every_s:
+            leave_out(RecordUnreadable(f"canaries of pair {pair_index}: {count}"))
+            continue
+        columns[pair_index] = canary_columns(stored)
+    return columns
 
 
 def probe_column(stored: Probes) -> ProbeColumn:
@@ -320,6 +356,7 @@ async def read_evidence(records: Records, plan: Plan, burst: Burst) -> BurstEvid
                 leave_out(RecordUnreadable(f"probes of pair {pair_index}: {len(stored.rtt_s)}"))
                 continue
             probes[pair_index] = probe_column(stored)
+    canaries = await _read_canaries(records, plan, burst)
     foreign = [_foreign_row(violation) for violation in broken]
     reports = _valid_reports(rows, plan.run_id, burst, foreign)
     tests = await read_tests(records, plan, burst, planned, foreign)
@@ -340,6 +377,7 @@ async def read_evidence(records: Records, plan: Plan, burst: Burst) -> BurstEvid
                 server_nic_bits_per_second=pair.server_nic_bits_per_second,
                 nic_mtu_bytes=pair.nic_mtu_bytes,
                 probes=probes.get(pair.index),
+                canary=canaries.get(pair.index),
             )
         )
     return BurstEvidence(

@@ -21,11 +21,18 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-from broadside.coordinator.core.guards import Guard, slow_guard_warnings, worst_of
+from broadside.coordinator.core.guards import (
+    Guard,
+    blind_after_s,
+    interval_of,
+    slow_guard_warnings,
+    worst_of,
+)
 from broadside.coordinator.core.measure.telemetry import Quantity
 from broadside.coordinator.core.plan.budget import basis
 from broadside.coordinator.core.plan.cost_estimate import Appraisal, OverBudget, estimate
 from broadside.coordinator.core.plan.early_stop_estimate import with_early_stop
+from broadside.coordinator.core.plan.nightly_stop import NightlyStop
 from broadside.coordinator.core.plan.planner import Infeasible, Problem, Site, live, without_ports
 from broadside.coordinator.core.plan.planner import plan as make_plan
 from broadside.coordinator.core.plan.price import Prices
@@ -102,6 +109,7 @@ class Launcher:
         ledger: Name of the configured device counter, or None.
         quantities: Telemetry quantities of each configured source.
         live: Newest telemetry, for guards.
+        nightly_stop: When the VMs of the agents stop, or None.
     """
 
     private: Table
@@ -116,6 +124,7 @@ class Launcher:
     ledger: LedgerPromise | None
     quantities: Mapping[str, frozenset[Quantity]]
     live: LiveReadings
+    nightly_stop: NightlyStop | None = None
     # Released runs with jobs that are not queued yet.
     _released: "asyncio.Queue[Plan]" = field(default_factory=asyncio.Queue)
 
@@ -309,6 +318,7 @@ class Launcher:
                 reserved=await self.reservations.in_force(but_of=run_id),
                 ledger=self.ledger,
                 witnesses=self.quantities,
+                nightly_stop=self.nightly_stop,
             ),
         )
         if spec.guards:
@@ -335,7 +345,9 @@ class Launcher:
         return plan.model_copy(update={"warnings": warnings, "seal_sha256": None}).sealed()
 
     def _guard_problem(self, guard: Guard) -> Problem | None:
-        values = self.live.values_of(guard)
+        # Polled sources have just been asked, so an old value means that the source is silent.
+        oldest_s = self.now().timestamp() - blind_after_s(interval_of(guard, self.live.intervals_s))
+        values = [value for value in self.live.values_of(guard) if value.at_s >= oldest_s]
         if not values:
             return Problem(
                 field="guards",

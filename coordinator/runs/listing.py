@@ -44,7 +44,10 @@ GROUPINGS: Final = "scenario, verdict, hour, day, week, month, label:NAME or dev
 class ListedState(StrEnum):
     """State of a run as shown in the run list.
 
-    ``OPEN`` means that the run has no verdict yet.
+    Attributes:
+        OPEN: It has no verdict yet.
+        FINISHED: It has a verdict.
+        CANCELLED: It was aborted.
     """
 
     OPEN = "open"
@@ -179,14 +182,21 @@ class RateSpread(Message):
     """Distribution of the received rate over runs, measured rate times scale.
 
     It is at the layer of the objective. If the runs have different ones, it is payload.
+
+    Attributes:
+        layer: Layer of the rates.
+        runs_count: Runs with this metric.
+        mean_bits_per_second: Mean in bit/s.
+        half_width_bits_per_second: Half of the 95 % interval of the mean in bit/s. None below three
+            runs.
+        median_bits_per_second: Median in bit/s.
+        min_bits_per_second: Smallest rate in bit/s.
+        max_bits_per_second: Largest rate in bit/s.
     """
 
     layer: Layer = Layer.PAYLOAD
-    # Runs with this metric.
     runs_count: int
     mean_bits_per_second: float
-    # Half width for the 95 % interval of the mean, computed as for all bursts in a run. None below
-    # three runs.
     half_width_bits_per_second: float | None = None
     median_bits_per_second: float
     min_bits_per_second: float
@@ -194,7 +204,14 @@ class RateSpread(Message):
 
 
 class RatioSpread(Message):
-    """Distribution of a ratio over runs."""
+    """Distribution of a ratio over runs.
+
+    Attributes:
+        mean_ratio: Mean.
+        median_ratio: Median.
+        min_ratio: Smallest value.
+        max_ratio: Largest value.
+    """
 
     runs_count: int
     mean_ratio: float
@@ -204,50 +221,67 @@ class RatioSpread(Message):
 
 
 class CostSum(Message):
-    """Sum of the costs of runs, at real scale."""
+    """Sum of the costs of runs, at real scale.
 
-    # Runs with a known cost.
+    Attributes:
+        runs_count: Number of runs with a known cost.
+        charged_usd: Cost in US dollars of the runs that Azure bills.
+        uncharged_usd: Cost in US dollars that the other runs, such as lab runs, would have had.
+    """
+
     runs_count: int
-    # Cost of the runs that Azure bills.
     charged_usd: float
-    # Cost that the other runs, for example lab runs, would have had.
     uncharged_usd: float
 
 
 class RunGroup(Message):
-    """Aggregate of the runs in one group."""
+    """Aggregate of the runs in one group.
 
-    # None for runs without the label.
+    Attributes:
+        group: Name of the group: a period, or the value of the label. None for runs without the
+            label.
+        bursts_count: Number of planned bursts. None if no run reports it.
+        open_count: Number of runs without a verdict yet.
+        cancelled_count: Number of runs that were aborted.
+        verdicts: Number of runs by verdict.
+        received: Rates of the runs with a pass, fail or measured verdict.
+        received_inconclusive: Rates of the inconclusive runs, which prove no rate.
+        completeness: Completeness of the runs.
+        worst_residual_ratio: Largest absolute residual of any run, with its sign.
+        cost: Cost of the runs.
+        first_at: Start of traffic of the first run.
+        last_at: Start of traffic of the last run.
+    """
+
     group: str | None
     runs_count: int
-    # Planned bursts of the runs that report this number. None if no run reports it.
     bursts_count: int | None
-    # Runs of the group without a verdict yet.
     open_count: int
     cancelled_count: int
-    # Number of runs by verdict.
     verdicts: Mapping[str, int]
-    # Rates of the runs with a pass, fail or measured verdict.
     received: RateSpread | None = None
-    # Rates of the inconclusive runs, which prove no rate.
     received_inconclusive: RateSpread | None = None
     completeness: RatioSpread | None = None
-    # Largest absolute residual of any run, with its sign.
     worst_residual_ratio: float | None = None
     cost: CostSum | None = None
-    # Start of traffic of the first run.
     first_at: UtcDatetime
     last_at: UtcDatetime
 
 
 class RunGroups(Message):
-    """Aggregates of many runs."""
+    """Aggregates of many runs.
+
+    Attributes:
+        group_by: Name of the grouping.
+        timezone: IANA time zone of the periods.
+        truncated: True if there are more runs or groups than were aggregated. Use a shorter time
+            range to get them.
+        groups: Groups in order.
+    """
 
     group_by: str
     timezone: str
     runs_count: int
-    # True if there are more runs or groups than we have aggregated. You can use a shorter time
-    # range to get all of them.
     truncated: bool
     groups: tuple[RunGroup, ...]
 

@@ -40,17 +40,22 @@ class OldRun(Message):
 
 
 class Pruned(Message):
-    """Removed data, or the data that would be removed in a dry run."""
+    """Removed data, or the data that would be removed in a dry run.
+
+    Attributes:
+        dry_run: True if nothing was removed.
+        before_at: Runs that were created before this time are removed.
+        runs: Removed runs, the oldest first.
+        tests_hours: Hours with removed server-side tests.
+        unreadable: Old runs that are not removed, because the plan cannot be read by this version.
+        rows_count: Number of removed rows.
+    """
 
     dry_run: bool
     before_at: UtcDatetime
-    # Removed runs, the oldest first.
     runs: tuple[OldRun, ...]
-    # Hours with removed server-side tests.
     tests_hours: tuple[UtcDatetime, ...]
-    # Old runs that are not removed, because the plan cannot be read by this version.
     unreadable: tuple[RunId, ...]
-    # Number of removed rows.
     rows_count: int
 
 

@@ -268,7 +268,7 @@ def read_value(field: str, value: Any) -> Any:
     """
     if _is_text(field):
         is_text = value is None or isinstance(value, str)
-        return value if is_text else json.dumps(value)
+        return value if is_text else json.dumps(value, ensure_ascii=False)
     parse = next((parse for unit, parse in _UNITS.items() if field.endswith(unit)), None)
     is_number = _is_number(_fields(RunSpec).get(field))
     if is_number and isinstance(value, bool):

@@ -16,8 +16,9 @@ from broadside.coordinator.core.measure.experiments.drill import DrillResult, Ex
 from broadside.coordinator.core.measure.experiments.scale_out import ScaleOut
 from broadside.coordinator.core.metrics import ALL_METRICS, RECEIVED, MetricDefinition
 from broadside.coordinator.core.run_spec import RunSpec
-from broadside.coordinator.core.summary import DisruptionKind, RunSummary
+from broadside.coordinator.core.summary import BottleneckName, DisruptionKind, RunSummary
 from broadside.coordinator.studies.drill_text import drilled
+from broadside.coordinator.studies.leak_curve import blocked_text, inspected
 from broadside.coordinator.studies.scale_out_text import scaled_out
 from broadside.coordinator.studies.search import search_answer
 from broadside.coordinator.studies.sequential_rounds import comparisons
@@ -30,10 +31,12 @@ from broadside.coordinator.studies.study import (
     Conclusion,
     DeviceLoad,
     Drill,
+    Inspection,
     Knee,
     Matrix,
     Question,
     Search,
+    SearchLoad,
     SearchResult,
     Staircase,
     StudySpec,
@@ -173,9 +176,14 @@ def _loads(summary: RunSummary) -> Iterator[DeviceLoad]:
         )
 
 
+# Counts that a lab divides by its scale.
+_SCALED: Final = ("connections_per_second", "connections_held_count")
+
+
 def _real(metric: MetricDefinition, summary: RunSummary) -> float | None:
     value = metric.of_run(summary)
-    return value * summary.scale if value is not None and metric.unit is Unit.RATE else value
+    scales = metric.unit is Unit.RATE or metric.name in _SCALED
+    return value * summary.scale if value is not None and scales else value
 
 
 def comparison_wanted(study: StudySpec, results: Sequence[TrialResult]) -> CompareRequest | None:
@@ -232,6 +240,8 @@ def conclude(
             conclusion = _in_modes(question, complete)
         case Staircase():
             conclusion = scaled_out(question, close_up if isinstance(close_up, ScaleOut) else None)
+        case Inspection():
+            conclusion = inspected(complete)
         case Drill():
             conclusion = drilled(event, close_up if isinstance(close_up, DrillResult) else None)
         case _:
@@ -317,7 +327,7 @@ def _notes(results: Sequence[TrialResult], floor: float, question: Question) -> 
 
 def _engine_notes(study: StudySpec) -> Iterator[str]:
     """Yield a note for each engine with settings that are different from those in the study."""
-    if isinstance(study.question, Search | Staircase | Drill):
+    if isinstance(study.question, Search | Staircase | Drill | Inspection):
         return
     engine = study.spec.traffic.engine
     names = [trial.overrides.get(ENGINE, engine) for trial in planned_trials(study.question)]
@@ -435,22 +445,21 @@ def _searched(
     if question.residual_max_ratio is not None:
         goals.append(f"a residual of at most {formatting.ratio(question.residual_max_ratio)}")
     goals_text = " and ".join(goals)
-    highest, failing = answer.highest_bits_per_second, answer.lowest_failing_bits_per_second
+    highest, failing, load = answer.highest, answer.lowest_failing, question.load
+    what = " of payload" if load is SearchLoad.BITS else ""
     if not complete_count:
         sentence = f"the search has no result: {_NONE_COMPLETE}"
     elif highest is None and answer.lowest_failing_why is not Why.BROKE:
-        sentence = f"no rate is known to meet {goals_text}; {_failing(answer)}"
+        sentence = f"no load is known to meet {goals_text}; {_failing(load, answer)}"
     elif highest is None:
-        lowest_text = formatting.rate(question.min_bits_per_second)
-        sentence = f"no rate from {lowest_text} of payload met {goals_text}"
+        lowest_text = load.describe(question.lowest)
+        sentence = f"no load from {lowest_text}{what} met {goals_text}"
     elif failing is None:
-        sentence = (
-            f"{formatting.rate(highest)} of payload, the highest requested rate, met {goals_text}"
-        )
+        sentence = f"{load.describe(highest)}{what}, the highest requested load, met {goals_text}"
     else:
         sentence = (
-            f"{formatting.rate(highest)} of payload is the highest rate that met {goals_text}; "
-            f"{_failing(answer)}"
+            f"{load.describe(highest)}{what} is the highest load that met {goals_text}; "
+            f"{_failing(load, answer)}"
         )
     sent = answer.highest_sent_bits_per_second
     if (
@@ -459,14 +468,17 @@ def _searched(
         and formatting.rate(sent) != formatting.rate(highest)
     ):
         sentence += f"; at the highest rate senders sent {formatting.rate(sent)}"
-    if answer.open_bits_per_second:
-        rates = ", ".join(map(formatting.rate, answer.open_bits_per_second))
+    if is_open := answer.open_bits_per_second or answer.open_connections_count:
+        rates = ", ".join(map(load.describe, is_open))
         sentence += f"; the decision is not certain at {rates}"
     return Conclusion(sentence=sentence, search_result=answer)
 
 
 def _loss_goal(question: Search, spec: RunSpec) -> str:
-    """Return a text for the loss goal, for datagrams or for TCP."""
+    """Return a text for the loss goal, for connections, datagrams or TCP."""
+    if question.load is not SearchLoad.BITS:
+        share = formatting.ratio(question.shortfall_max_ratio)
+        return f"a share of failed attempts of at most {share}"
     if spec.traffic.protocol is not Protocol.UDP:
         return f"a shortfall of at most {formatting.ratio(question.shortfall_max_ratio)}"
     if question.shortfall_max_ratio == 0:
@@ -474,9 +486,12 @@ def _loss_goal(question: Search, spec: RunSpec) -> str:
     return f"a loss of at most {formatting.ratio(question.shortfall_max_ratio)} of the datagrams"
 
 
-def _failing(answer: SearchResult) -> str:
-    """Return a text for the lowest rate that does not meet the goals."""
-    rate = formatting.rate(answer.lowest_failing_bits_per_second or 0.0)
+def _failing(load: SearchLoad, answer: SearchResult) -> str:
+    """Return a text for the lowest load that does not meet the goals, with its bottleneck."""
+    rate = load.describe(answer.lowest_failing or 0.0)
+    limit = answer.lowest_failing_bottleneck
+    known = limit is not None and limit is not BottleneckName.UNKNOWN
+    because = f": the limit was {limit.label}" if limit is not None and known else ""
     match answer.lowest_failing_why:
         case Why.UNMEASURED:
             return f"{rate} was not measured"
@@ -485,7 +500,7 @@ def _failing(answer: SearchResult) -> str:
         case Why.UNKNOWN:
             return f"{rate} is not known to meet them"
         case Why.BROKE | None:
-            return f"{rate} did not meet them"
+            return f"{rate} did not meet them{because}"
         case _:
             assert_never(answer.lowest_failing_why)
 
@@ -548,4 +563,12 @@ def _in_modes(question: Matrix, results: Sequence[TrialResult]) -> Conclusion:
     ranked = sorted(means.items(), key=lambda item: item[1], reverse=True)
     parts = [f"{name} {formatting.rate(rate)}" for name, rate in ranked]
     parts += [f"{name} unknown" for name in unknown]
-    return Conclusion(sentence="payload by mode: " + ", ".join(parts))
+    sentence = "payload by mode: " + ", ".join(parts)
+    blocked = {
+        trials[result.index].mode: blocked_text(result)
+        for result in sorted(results, key=lambda result: result.leak_ratio or 0.0)
+        if result.leak_ratio is not None
+    }
+    if blocked:
+        sentence += "; still blocked: " + ", ".join(f"{name} {t}" for name, t in blocked.items())
+    return Conclusion(sentence=sentence)

@@ -20,7 +20,9 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final, Protocol
 
-from broadside.coordinator.core.plan.planner import Infeasible, first_start
+from broadside.coordinator.core import formatting
+from broadside.coordinator.core.plan.cost_estimate import estimate
+from broadside.coordinator.core.plan.planner import Infeasible, first_start, live
 from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.core.summary import RunSummary
 from broadside.coordinator.request_errors import (
@@ -31,19 +33,21 @@ from broadside.coordinator.request_errors import (
     UnknownStudy,
 )
 from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.coordinator.runs.device_history import read_history
 from broadside.coordinator.runs.run_cost import cost_of
 from broadside.coordinator.scenarios import ScenarioError
 from broadside.coordinator.studies.conclude import comparison_wanted, conclude, result_of
 from broadside.coordinator.studies.drill_reader import read_drill
 from broadside.coordinator.studies.events import Events, check_drill
 from broadside.coordinator.studies.scale_out_reader import read_scale_out, read_scaling
-from broadside.coordinator.studies.sequential_rounds import expected_text
+from broadside.coordinator.studies.sequential_rounds import expected_text, round_size
 from broadside.coordinator.studies.study import (
     AB,
     CloseUp,
     Drill,
     Matrix,
     Search,
+    SearchLoad,
     Staircase,
     Study,
     StudySpec,
@@ -55,7 +59,6 @@ from broadside.coordinator.studies.switch_lock import SwitchLocks, other_runs
 from broadside.coordinator.studies.trials import next_trial
 from broadside.coordinator.views.comparison_groups import compare_stored
 from broadside.exchange.engines import engines, measures
-from broadside.exchange.messages import Traffic
 from broadside.exchange.outage_log import utc_now
 from broadside.exchange.ports import EntityExists, EntityNotFound, ExchangeError, Table
 from broadside.exchange.records.collection import Collection
@@ -137,7 +140,7 @@ class Studies:
             spec=spec,
             created_at=now,
             created_by=by,
-            expected=expected_text(spec),
+            expected=await self._expected(spec),
         )
         if command is not None:
             self._events.commands[study_id] = tuple(command)
@@ -146,6 +149,30 @@ class Studies:
         await self._shelf.create(study_id, study)
         log.info("study created", extra={"action": "study", "run_id": study_id})
         return study
+
+    async def _expected(self, spec: StudySpec) -> str | None:
+        """Return the expected number of bursts, from the history of the device if there is one.
+
+        Raises:
+            BadStudy: The budget does not cover the first round.
+        """
+        if spec.sequential is None or (first := next_trial(spec, ())) is None:
+            return None
+        trial, coordinator = first.resolve("check", spec), self._coordinator
+        records, now = coordinator.fabric.records, self._now()
+        budget_usd = spec.sequential.budget_usd
+        if budget_usd is not None:
+            fleet = live(await records.fleet.read_presences(), now)
+            bill = estimate(trial, fleet, coordinator.prices, now).bill
+            round_usd = (bill.total_low_usd or 0.0) * round_size(spec.question)
+            if round_usd > budget_usd:
+                raise BadStudy(
+                    f"sequential.budget_usd: {formatting.dollars(budget_usd)} is less than the "
+                    f"cost of one round, at least {formatting.dollars(round_usd)}; raise it, or "
+                    "use shorter bursts"
+                )
+        history = await read_history(records, coordinator.stored.read_plan, trial)
+        return expected_text(spec, history)
 
     def _check(self, spec: StudySpec, command: Sequence[str] | None) -> None:
         """Check that a study can be executed, before it is stored."""
@@ -161,19 +188,23 @@ class Studies:
             )
             self._check_switch(question.switch, names)
         if isinstance(question, Search):
-            self._check_search(question, spec.spec.traffic)
+            self._check_search(question, spec.spec)
         results: Sequence[TrialResult] = ()
         for _ in range(CHECKED_MAX_COUNT):
             if (trial := next_trial(spec, results)) is None:
                 break
             trial.resolve("check", spec)
-            if trial.offered_bits_per_second is not None:
+            if trial.offered is not None:
                 # The next trial depends on the result of this one.
                 break
             results = (*results, TrialResult(index=trial.index))
 
-    def _check_search(self, question: Search, traffic: Traffic) -> None:
+    def _check_search(self, question: Search, spec: RunSpec) -> None:
         """Reject engines without exact pacing, and goals that cannot be measured."""
+        if question.load is not SearchLoad.BITS:
+            _check_connections(question, spec)
+            return
+        traffic = spec.traffic
         exact = [engine.name for engine in engines().values() if engine.paces_exactly]
         if traffic.engine not in exact:
             raise BadStudy(
@@ -200,8 +231,7 @@ class Studies:
         switch = self._switches.get(name)
         if switch is None:
             declared = ", ".join(sorted(self._switches)) or "none"
-            # With other switches, the name can be misspelt.
-            raise (BadStudy if self._switches else NotHere)(
+            raise BadStudy(
                 f"question.switch: {name!r} is not declared (declared: {declared}); "
                 "declare it in the file of BROADSIDE_SWITCHES_FILE"
             )
@@ -363,6 +393,7 @@ class Studies:
             more = {
                 "scaling": await read_scaling(self._coordinator, study, run_id, trial),
                 "offered_bits_per_second": trial.offered_bits_per_second,
+                "offered_connections_count": trial.offered_connections_count,
                 "concurrent_run_ids": tuple(await self._beside(study.study_id, run_id)),
                 "cost_usd": await self._cost_usd(study, run_id),
             }
@@ -422,6 +453,7 @@ class Studies:
                 index=trial.index,
                 problem=str(error),
                 offered_bits_per_second=trial.offered_bits_per_second,
+                offered_connections_count=trial.offered_connections_count,
             )
             await self._record(study, problem)
             return
@@ -570,6 +602,29 @@ class Studies:
         except SwitchError as error:
             return f"the device was not reset to {switch.rest}: {error}"
         return None
+
+
+def _check_connections(question: Search, spec: RunSpec) -> None:
+    """Reject a search over connections that its runs cannot answer. Raises ``BadStudy``."""
+    traffic, fix = spec.traffic, "set traffic.engine=connections"
+    if traffic.engine != "connections":
+        raise BadStudy(f"traffic.engine: {traffic.engine} does not count connections; {fix}")
+    for name in ("rtt_mean_max_s", "residual_max_ratio"):
+        if getattr(question, name) is not None:
+            raise BadStudy(f"question.{name}: connections have none; remove the field")
+    mode = traffic.options.get("mode", "connect")
+    if (mode == "hold") is not (question.load is SearchLoad.HELD):
+        other = "hold" if question.load is SearchLoad.HELD else "connect or exchange"
+        raise BadStudy(f"traffic.options.mode: {mode} has no {question.load}; set {other}")
+    if question.load is SearchLoad.HELD:
+        per_second = float(str(traffic.options.get("attempts_per_second", 1000)))
+        opening_s = question.highest / spec.pairs_count / per_second
+        if opening_s > spec.burst_s / 2:
+            raise BadStudy(
+                f"traffic.options.attempts_per_second: {per_second:g} per pair need "
+                f"{opening_s:.0f} s to open {question.highest:.0f} connections, more than half of "
+                "the burst; raise it, or burst_s"
+            )
 
 
 def _run_id(study_id: str, index: int) -> str:

@@ -16,6 +16,10 @@ used as the rate of the trial, and the answer contains the rate that was sent. I
 than that, they did not offer the load. The trial then has no information on the device, and is
 reported as limited by the generator, unless TCP was limited by the path.
 
+For connections, the loss is the share of attempts that were not complete. A search over new or held
+connections is limited by the generator if the clients did not make all attempts, or if a run found
+its bottleneck at the hosts.
+
 A trial that does not meet another goal is counted with a loss just above the goal. A trial that
 proves nothing (coverage below the minimum, no run, load not offered) is counted as fully lost.
 Missing data can therefore never increase the answer.
@@ -31,7 +35,14 @@ from broadside.coordinator.core.comparison.sequential import Decision, loss_deci
 from broadside.coordinator.core.measure.grid.align import CELL_FULL_RATIO
 from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.core.summary import BottleneckName
-from broadside.coordinator.studies.study import Search, SearchResult, Sequential, TrialResult, Why
+from broadside.coordinator.studies.study import (
+    Search,
+    SearchLoad,
+    SearchResult,
+    Sequential,
+    TrialResult,
+    Why,
+)
 from broadside.exchange.messages import Protocol
 
 _FOREVER_S: Final = 1e9
@@ -45,6 +56,12 @@ _OF_GENERATOR: Final = (
     BottleneckName.WINDOW,
     BottleneckName.OFFERED_LOAD,
 )
+_OF_CONNECTION_HOSTS: Final = (
+    BottleneckName.GENERATOR,
+    BottleneckName.CLIENT_CPU,
+    BottleneckName.SERVER_CPU,
+    BottleneckName.SERVER_BACKLOG,
+)
 # Ratio of segments that need to be sent again. A stream with segments of 1,448 bytes can then carry
 # at most 45 Mbit/s over 10 ms (Mathis et al. 1997).
 _HOLDS_BACK_RATIO: Final = 1e-3
@@ -53,13 +70,13 @@ _HOLDS_BACK_RATIO: Final = 1e-3
 class _NextOffer(Exception):
     """Request for a trial at a load that has no result yet."""
 
-    def __init__(self, bits_per_second: float) -> None:
-        self.bits_per_second = bits_per_second
+    def __init__(self, load: float) -> None:
+        self.load = load
 
 
 @dataclass(frozen=True, slots=True)
 class _OfferedTrial:
-    """One trial of a search, with the payload rate in bit/s at real scale that it offered."""
+    """One trial of a search, with the load at real scale that it offered."""
 
     question: Search
     spec: RunSpec
@@ -75,8 +92,15 @@ class _OfferedTrial:
         return self.spec.traffic.protocol is Protocol.UDP
 
     @property
+    def is_connections(self) -> bool:
+        return self.question.load is not SearchLoad.BITS
+
+    @property
     def is_short(self) -> bool:
         """True if the senders were slower than the offered rate."""
+        if self.is_connections:
+            made = self.result.connections_attempted_ratio
+            return made is not None and made < 1 - self.question.precision_ratio
         sent = self.result.sent_bits_per_second
         return sent is not None and sent < self.offered * (1 - self.question.precision_ratio)
 
@@ -88,6 +112,11 @@ class _OfferedTrial:
         of the generator only in one case. The run needs to have found its bottleneck there, and the
         path must not drop enough to slow TCP down.
         """
+        if self.is_connections:
+            # All attempts of the offered load can be complete on a busy host.
+            lost = 1 - (self.result.success_ratio or 0.0)
+            at_host = self.result.bottleneck in _OF_CONNECTION_HOSTS
+            return self.is_short or (lost > self.question.shortfall_max_ratio and at_host)
         retransmits = self.result.retransmit_ratio or 0.0
         at_host = self.result.bottleneck in _OF_GENERATOR and retransmits < _HOLDS_BACK_RATIO
         return self.is_short and (self.is_udp or at_host)
@@ -96,6 +125,8 @@ class _OfferedTrial:
     def lost_ratio(self) -> float | None:
         """Lost ratio as measured, or None if nothing was received."""
         result = self.result
+        if self.is_connections:
+            return None if result.success_ratio is None else 1 - result.success_ratio
         received, sent = result.received_bits_per_second, result.sent_bits_per_second
         if received is None:
             return None
@@ -174,7 +205,7 @@ class _Replay:
 
         Args:
             intended_duration: Duration in seconds, which is returned unchanged.
-            intended_load: Load in bit/s of payload at real scale.
+            intended_load: Load at real scale.
 
         Raises:
             _NextOffer: There is no further result.
@@ -217,18 +248,16 @@ class _Replay:
         return replace(shown, mean_loss_ratio=mean, is_certain=decision is not Decision.OPEN)
 
 
-def loss_ratio(
-    question: Search, spec: RunSpec, result: TrialResult, offered_bits_per_second: float
-) -> float:
+def loss_ratio(question: Search, spec: RunSpec, result: TrialResult, offered: float) -> float:
     """Return the part of the sent data that is counted as lost, 0 to 1.
 
     Args:
         question: The search.
         spec: Run specification.
         result: One trial.
-        offered_bits_per_second: Requested payload rate at real scale.
+        offered: Requested load at real scale.
     """
-    return _OfferedTrial(question, spec, result, offered_bits_per_second).counted_loss_ratio
+    return _OfferedTrial(question, spec, result, offered).counted_loss_ratio
 
 
 def next_offer(
@@ -237,7 +266,7 @@ def next_offer(
     results: Sequence[TrialResult],
     sequential: Sequential | None = None,
 ) -> float | None:
-    """Return the rate for the next trial, or None if the search has finished.
+    """Return the load for the next trial, or None if the search has finished.
 
     Args:
         question: The search.
@@ -246,14 +275,14 @@ def next_offer(
         sequential: Repeats each rate until its loss is certain. None uses one trial for each.
 
     Returns:
-        Payload rate in bit/s at real scale.
+        Load at real scale.
     """
     if len(results) >= question.trials_max_count:
         return None
     try:
         _search(question, _Replay(question, spec, results, sequential))
     except _NextOffer as offer:
-        return offer.bits_per_second
+        return offer.load
     return None
 
 
@@ -285,15 +314,24 @@ def search_answer(
         if trial.counted_loss_ratio <= most and (failing is None or trial.offered < failing)
     ]
     best = max(good, key=lambda trial: (trial.offered, trial.result.index), default=None)
-    reasons = {trial.reason for trial in failed if trial.offered == failing}
+    lowest = [trial for trial in failed if trial.offered == failing]
+    reasons = {trial.reason for trial in lowest}
+    is_bits = question.load is SearchLoad.BITS
+    unit = "bits_per_second" if is_bits else "connections_count"
+    loads = {
+        f"highest_{unit}": None if best is None else best.offered,
+        f"lowest_failing_{unit}": failing,
+        f"open_{unit}": tuple(t.offered for t in replay.trials if not t.is_certain),
+    }
     return SearchResult(
-        highest_bits_per_second=None if best is None else best.offered,
-        highest_sent_bits_per_second=None if best is None else best.result.sent_bits_per_second,
-        lowest_failing_bits_per_second=failing,
+        **loads,
+        highest_sent_bits_per_second=(
+            best.result.sent_bits_per_second if best is not None and is_bits else None
+        ),
         lowest_failing_why=next((reason for reason in Why if reason in reasons), None),
+        lowest_failing_bottleneck=lowest[-1].result.bottleneck if lowest and not is_bits else None,
         width_ratio=None if best is None or failing is None else 1 - best.offered / failing,
         trial_index=None if best is None else best.result.index,
-        open_bits_per_second=tuple(t.offered for t in replay.trials if not t.is_certain),
     )
 
 
@@ -317,8 +355,10 @@ def _search(question: Search, measurer: _Replay) -> None:
     )
     config = Config()
     config.goals = [goal]
-    config.max_load = question.max_bits_per_second
-    config.min_load = question.min_bits_per_second
+    # Both ends are compared with the other one when they are set.
+    config.max_load = math.inf
+    config.min_load = question.lowest
+    config.max_load = question.highest
     config.search_duration_max = _FOREVER_S
     config.warmup_duration = 0.0
     MultipleLossRatioSearch(config).search(measurer, debug=lambda _: None)

@@ -7,6 +7,7 @@ The decision uses confidence sequences
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
+from typing import Final
 
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.comparison.sequential import (
@@ -17,6 +18,7 @@ from broadside.coordinator.core.comparison.sequential import (
     compare_rounds,
     expected_rounds_count,
 )
+from broadside.coordinator.core.plan.early_stop_estimate import DeviceHistory
 from broadside.coordinator.studies.study import (
     AB,
     Question,
@@ -27,6 +29,9 @@ from broadside.coordinator.studies.study import (
     Trial,
     TrialResult,
 )
+
+# Scatter between bursts of a device without history.
+SCATTER_RATIO: Final = 0.01
 
 
 def round_size(question: Question) -> int:
@@ -129,8 +134,13 @@ def is_budget_spent(study: StudySpec, results: Sequence[TrialResult]) -> bool:
     return sum(costs) + next_usd > sequential.budget_usd
 
 
-def expected_text(study: StudySpec) -> str | None:
-    """Return the expected number of bursts, or None for a fixed number of trials."""
+def expected_text(study: StudySpec, history: DeviceHistory | None = None) -> str | None:
+    """Return the expected number of bursts, or None for a fixed number of trials.
+
+    Args:
+        study: Study specification.
+        history: Earlier bursts of the device with the same traffic, if there are any.
+    """
     sequential = study.sequential
     if sequential is None:
         return None
@@ -143,9 +153,11 @@ def expected_text(study: StudySpec) -> str | None:
             f"the limit, at most {sequential.rounds_max_count * size}; about {rates} rates; at "
             f"most {study.question.trials_max_count * bursts_count} bursts in total"
         )
-    expected = _expected_rounds(study, sequential)
+    known = None if history is None else history.between_ratio
+    scatter_ratio = sequential.scatter_ratio or known or SCATTER_RATIO
+    expected = _expected_rounds(study, sequential, scatter_ratio)
     most = sequential.rounds_max_count
-    margin, scatter = map(formatting.ratio, (sequential.margin_ratio, sequential.scatter_ratio))
+    margin, scatter = map(formatting.ratio, (sequential.margin_ratio, scatter_ratio))
     limit = "" if expected <= most else "; that is above the limit, so the answer can stay open"
     budget = (
         f" or {formatting.dollars(sequential.budget_usd)}"
@@ -155,15 +167,24 @@ def expected_text(study: StudySpec) -> str | None:
     return (
         f"expected bursts: {ROUNDS_MIN_COUNT * size} for a large difference, about "
         f"{expected * size} for none or for one of twice the margin of {margin}, with a scatter of "
-        f"{scatter} between bursts; at most {most * size} bursts{budget}{limit}"
+        f"{scatter} between bursts ({_scatter_source(sequential, history)}); at most "
+        f"{most * size} bursts{budget}{limit}"
     )
 
 
-def _expected_rounds(study: StudySpec, sequential: Sequential) -> int:
+def _scatter_source(sequential: Sequential, history: DeviceHistory | None) -> str:
+    if sequential.scatter_ratio is not None:
+        return "given"
+    if history is None or not history.between_ratio:
+        return "assumed"
+    return f"from {history.bursts_count} earlier bursts of this device"
+
+
+def _expected_rounds(study: StudySpec, sequential: Sequential, scatter_ratio: float) -> int:
     size = round_size(study.question)
     pairs = 1 if isinstance(study.question, AB) else size * (size - 1) // 2
     # Bursts of one trial are averaged.
-    scatter = sequential.scatter_ratio / math.sqrt(study.spec.bursts_count)
+    scatter = scatter_ratio / math.sqrt(study.spec.bursts_count)
     return expected_rounds_count(sequential.margin_ratio, scatter, ERROR_RATIO / max(1, pairs))
 
 

@@ -4,16 +4,17 @@ from collections.abc import Mapping, Sequence
 from itertools import chain, product
 from typing import Any, Final, assert_never
 
-from broadside.coordinator.core import formatting
 from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.studies.search import next_offer
 from broadside.coordinator.studies.sequential_rounds import is_budget_spent, is_over
 from broadside.coordinator.studies.study import (
     AB,
     Drill,
+    Inspection,
     Matrix,
     Mode,
     Search,
+    SearchLoad,
     Staircase,
     StudySpec,
     Sweep,
@@ -38,15 +39,30 @@ def next_trial(study: StudySpec, results: Sequence[TrialResult]) -> Trial | None
         if is_budget_spent(study, results):
             return None
         offer = next_offer(question, study.spec, results, study.sequential)
-        return None if offer is None else _offered(study.spec, len(results), offer)
+        if offer is None:
+            return None
+        if question.load is not SearchLoad.BITS:
+            return _offered_connections(question.load, study.spec, len(results), offer)
+        return _offered(study.spec, len(results), offer)
     if isinstance(question, Staircase):
         return next_load(question, study.spec, results)
     if isinstance(question, Drill):
         return None if results else _drilled(question, study.spec)
+    if isinstance(question, Inspection):
+        offers = _loads(question)
+        index = len(results)
+        return _offered(study.spec, index, offers[index]) if index < len(offers) else None
     trials = planned_trials(question)
     if study.sequential is not None and is_over(study, results, trials):
         return None
     return trials[len(results)] if len(results) < len(trials) else None
+
+
+def _loads(question: Inspection) -> list[float]:
+    """Return the load of each trial. Every second round is reversed, as in a sweep."""
+    forward = question.offers_bits_per_second
+    rounds = (forward[:: -1 if number % 2 else 1] for number in range(question.rounds_count))
+    return list(chain.from_iterable(rounds))
 
 
 def next_load(question: Staircase, spec: RunSpec, results: Sequence[TrialResult]) -> Trial | None:
@@ -161,6 +177,30 @@ def _offered(spec: RunSpec, index: int, offer: float) -> Trial:
     )
 
 
+_REPLACED: Final = (
+    "objective.target_bits_per_second",
+    "objective.success_min_ratio",
+    "objective.connections_min_per_second",
+    "objective.held_min_count",
+    "objective.dropped_max_count",
+)
+
+
+def _offered_connections(load: SearchLoad, spec: RunSpec, index: int, offer: float) -> Trial:
+    """Return a trial in which new or held connections are divided equally between all pairs."""
+    count = offer / spec.pairs_count
+    options: Mapping[str, Any] = {"traffic.options.attempts_per_second": count}
+    if load is SearchLoad.HELD:
+        options = {"traffic.options.held_count": max(1, round(count))}
+    return Trial(
+        index=index,
+        # The goals of the search replace the thresholds of the run.
+        overrides={**options, **dict.fromkeys(_REPLACED)},
+        says={f"offered_{load}": f"{offer:.0f}"},
+        offered_connections_count=offer,
+    )
+
+
 def describe_trial(study: StudySpec, result: TrialResult) -> Mapping[str, str]:
     """Return the special values of a trial, as text by name.
 
@@ -171,12 +211,13 @@ def describe_trial(study: StudySpec, result: TrialResult) -> Mapping[str, str]:
     question = study.question
     if isinstance(question, Drill):
         return {"event": question.state or OWN_COMMAND}
-    if not isinstance(question, Search | Staircase):
+    if not isinstance(question, Search | Staircase | Inspection):
         return planned_trials(question)[result.index].says
-    offer = result.offered_bits_per_second
+    offer = result.offered
     if offer is None and isinstance(question, Staircase):
         return {"hold": "all there is"}
-    return {} if offer is None else {"offered": formatting.rate(offer)}
+    load = question.load if isinstance(question, Search) else SearchLoad.BITS
+    return {} if offer is None else {"offered": load.describe(offer)}
 
 
 def trials_count(study: StudySpec) -> int:
@@ -188,4 +229,6 @@ def trials_count(study: StudySpec) -> int:
         return question.holds_max_count
     if isinstance(question, Drill):
         return 1
+    if isinstance(question, Inspection):
+        return len(_loads(question))
     return len(planned_trials(question))

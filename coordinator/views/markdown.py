@@ -22,7 +22,8 @@ _SIGNS: Final = {
     Verdict.MEASURED: "📏",
 }
 _CODE: Final = re.compile(r"(`[^`]+`)")
-_SPECIAL: Final = re.compile(r"([\\`*_\[\]<>|#])")
+# An underscore inside a word is no Markdown, for example in the name of a setting.
+_SPECIAL: Final = re.compile(r"[\\`*\[\]<>|#]|(?<!\w)_++|_++(?!\w)")
 
 
 def verdict_markdown(summary: RunSummary) -> str:
@@ -93,7 +94,7 @@ def with_code(text: str) -> str:
 
 def _escaped(text: str) -> str:
     """Escape Markdown characters, and keep spaces at both ends."""
-    return _SPECIAL.sub(r"\\\1", text)
+    return _SPECIAL.sub(lambda match: "".join(f"\\{character}" for character in match[0]), text)
 
 
 def _findings(explained: VerdictReason) -> Iterator[str]:

@@ -14,7 +14,11 @@ from broadside.exchange.messages import Integer, Message, RunId, UtcDatetime, Wa
 
 
 class LaunchRequest(Message):
-    """Scenario or run specification to launch, with overrides."""
+    """Scenario or run specification to launch, with overrides.
+
+    Attributes:
+        scenario: Name of a scenario. Give either this or `spec`.
+    """
 
     scenario: str | None = Field(default=None, examples=["smoke"])
     spec: Mapping[str, Any] | None = Field(
@@ -51,14 +55,23 @@ class RunChange(Message):
 
 
 class CancelRequest(Message):
-    """User who cancels a run, and the reason."""
+    """User who cancels a run, and the reason.
+
+    Attributes:
+        by: Name of the user.
+        reason: Reason, which is shown with the run.
+    """
 
     by: str = Field(default="api", max_length=100)
     reason: str = Field(default="asked to", max_length=500)
 
 
 class EstimateRequest(LaunchRequest):
-    """Run to estimate, as for a launch. Nothing is launched."""
+    """Run to estimate, as for a launch. Nothing is launched.
+
+    Attributes:
+        scenario: Name of a scenario. Give either this or `spec`.
+    """
 
     prices: Mapping[str, Any] | None = Field(
         default=None, description="prices that replace those of the coordinator"
@@ -74,7 +87,16 @@ class EstimateRequest(LaunchRequest):
 
 
 class ScheduleRequest(LaunchRequest):
-    """Run and launch times of a schedule. Times without an offset are in ``timezone``."""
+    """Run and launch times of a schedule. Times without an offset are in ``timezone``.
+
+    Attributes:
+        scenario: Name of a scenario. Give either this or `spec`.
+        name: Name of the schedule.
+        timezone: IANA time zone for local times.
+        runs_max_count: Maximum number of runs. None means no limit.
+        overlap: Action if the last run has not ended.
+        missed: Action for a missed start time.
+    """
 
     name: Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,34}[a-z0-9])?$")]
     cron: str | None = Field(
@@ -127,18 +149,28 @@ class ScheduleRequest(LaunchRequest):
 
 
 class Selection(Message):
-    """Bursts of one or more runs, optionally within a time range."""
+    """Bursts of one or more runs, optionally within a time range.
+
+    Attributes:
+        name: Name of the group. If None, it is made from the runs.
+        run_ids: Ids of the runs.
+        from_at: Only bursts that start after this time.
+        before_at: Only bursts that end before or at this time.
+    """
 
     name: str | None = Field(default=None, max_length=200)
     run_ids: tuple[RunId, ...] = Field(min_length=1, max_length=200)
-    # Only bursts that start after this time.
     from_at: UtcDatetime | None = None
-    # Only bursts that end before or at this time.
     before_at: UtcDatetime | None = None
 
 
 class CompareRequest(Message):
-    """Two groups of bursts."""
+    """Two groups of bursts.
+
+    Attributes:
+        a: First group.
+        b: Second group.
+    """
 
     a: Selection
     b: Selection

@@ -33,14 +33,18 @@ DIFFERENCES_MAX_COUNT: Final = 20
 
 
 class Recomputed(Message):
-    """Comparison of a verdict that was computed again with the stored verdict."""
+    """Comparison of a verdict that was computed again with the stored verdict.
 
-    # True if the two documents are equal byte for byte.
+    Attributes:
+        equal: True if the two documents are equal byte for byte.
+        differences: The first differences, each with field name, stored value and computed value.
+        differences_count: Number of differences.
+        summary: The computed summary, which is not stored.
+    """
+
     equal: bool
-    # The first differences, each with field name, stored value and computed value.
     differences: tuple[str, ...] = ()
     differences_count: int = 0
-    # The computed summary, which is not stored.
     summary: RunSummary
 
 
@@ -97,59 +101,76 @@ def _differences(path: str, stored: object, now: object) -> Iterator[str]:
 
 
 def _short_json(value: object) -> str:
-    text = json.dumps(value)
+    text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 class BurstEntry(Message):
-    """Status of a burst, and its summary after its end."""
+    """Status of a burst, and its summary after its end.
+
+    Attributes:
+        status: Status of the burst.
+        summary: Result of the burst without its pairs. None before its end.
+    """
 
     status: BurstStatus
-    # Without the pairs, which have their own route.
     summary: BurstSummary | None = None
 
 
 class PairEntry(Message):
-    """Plan, client and results of a pair in a burst."""
+    """Plan, client and results of a pair in a burst.
+
+    Attributes:
+        pair_index: Index of the pair, from 0.
+        endpoint: Address and ports of the server.
+        client_agent_id: Id of the client's agent. None if no agent has received the job.
+        phase: Progress of the job. None if no agent has claimed it.
+        outcome: Result that the client reported. None if it has not reported.
+        reason: Reason for the result. None if there is none.
+        summary: Result of the pair. None if the burst is not over.
+    """
 
     pair_index: int
     pair: str
     endpoint: Endpoint
-    # None if no agent has received the job.
     client_agent_id: str | None = None
     phase: Phase | None = None
-    # Outcome reported by the client. None if it has not reported.
     outcome: Outcome | None = None
     reason: str | None = None
-    # None if the burst is not over.
     summary: PairSummary | None = None
 
 
 class RunVerdict(Message):
-    """Verdict of a run with its main metrics and findings, without the bursts."""
+    """Verdict of a run with its main metrics and findings, without the bursts.
+
+    Attributes:
+        verdict: Verdict of the run.
+        reason: Why this verdict, from the finding that decided it.
+        computed_at: Time when it was computed.
+        target_bits_per_second: Target rate as measured, in bit/s at `target_layer`. None if there
+            is no target.
+        fleet_received_bits_per_second: Payload rate that the fleet received as measured, in bit/s.
+        fleet_ip_bits_per_second: Rate that the fleet received at the IP layer as measured, in
+            bit/s.
+        firewall_bits_per_second: Rate of the device counter as measured, at its layer, in bit/s.
+        bursts: Number of bursts by verdict.
+        findings: Findings: the deciding one first, then other problems and warnings, then notes.
+    """
 
     run_id: RunId
     verdict: Verdict
-    # Why this verdict, from the finding that decided it.
     reason: str
-    # What to do next.
     next_step: str
     computed_at: UtcDatetime
     scale: float
-    # The target divided by the scale, in bit/s at ``target_layer``.
     target_bits_per_second: float | None
     target_layer: Layer
-    # At the payload layer.
     fleet_received_bits_per_second: float | None
-    # At the IP layer.
     fleet_ip_bits_per_second: float | None
-    # At the firewall counter layer.
     firewall_bits_per_second: float | None
     completeness_ratio: float
     bottleneck: BottleneckName
-    # Number of bursts by verdict.
     bursts: Mapping[Verdict, int]
-    # The deciding finding first, then other problems and warnings, then notes.
     findings: tuple[Finding, ...]
 
 
@@ -161,16 +182,25 @@ class ExplainedSummary(RunSummary):
 
 
 class BurstReconciliation(Message):
-    """Reconciliation of one burst."""
+    """Reconciliation of one burst.
+
+    Attributes:
+        reconciliation: Comparison with the device counter. None if no sample of the counter
+            overlaps the burst.
+    """
 
     burst_index: BurstIndex
     planned_start_at: UtcDatetime
-    # None if no firewall counter sample overlaps the burst.
     reconciliation: Reconciliation | None
 
 
 class RunReconciliation(Message):
-    """Reconciliation of a run and of its bursts."""
+    """Reconciliation of a run and of its bursts.
+
+    Attributes:
+        reconciliation: Comparison over the whole run.
+        bursts: Comparison for each burst.
+    """
 
     run_id: RunId
     reconciliation: Reconciliation
@@ -178,11 +208,16 @@ class RunReconciliation(Message):
 
 
 class ScheduleView(Message):
-    """Schedule with its state and its next launches."""
+    """Schedule with its state and its next launches.
+
+    Attributes:
+        schedule: The schedule.
+        state: State of the schedule.
+        next_at: The next five launch times, or fewer if fewer runs remain.
+        history: The last 50 launches, oldest first. Only in the response for a single schedule.
+    """
 
     schedule: Schedule
     state: Literal["active", "paused", "ended"]
-    # The next five launch times, or fewer if fewer runs remain.
     next_at: tuple[UtcDatetime, ...]
-    # The last 50 launches, oldest first. Only in the response for a single schedule.
     history: tuple[Firing, ...] = ()

@@ -1,7 +1,7 @@
 // View of the agents: their state, their clocks and the problems that should be fixed before a
 // run.
 
-import { coordinatorNow, read } from "./api.js";
+import { coordinatorNow, read, readPages } from "./api.js";
 import { LONG, every, fill, guarded, h, say, table } from "./dom.js";
 import { known, seconds, span } from "./format.js";
 
@@ -90,7 +90,7 @@ export function agentsView(main) {
 
   const load = guarded(list, async () => {
     const [presences] = await Promise.all([
-      read("/v1/agents?limit=5000"),
+      readPages("/v1/agents?limit=1000"),
       readPlaces(places),
     ]);
     const now = coordinatorNow();

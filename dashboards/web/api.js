@@ -75,6 +75,17 @@ export async function problemOf(answer) {
 }
 
 export const read = async (path, options) => (await ask(path, options)).json();
+// Read all pages of a list.
+export async function readPages(path) {
+  const items = [];
+  for (let cursor = ""; cursor !== null; ) {
+    const answer = await ask(cursor ? `${path}&cursor=${encodeURIComponent(cursor)}` : path);
+    items.push(...(await answer.json()));
+    cursor = answer.headers.get("Next-Cursor");
+  }
+  return items;
+}
+
 export const send = (method, path, body, more) => read(path, { method, body, more });
 
 // Read a resource that might not exist yet. A 404 response is returned as null, and other errors

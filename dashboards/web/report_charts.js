@@ -36,6 +36,8 @@ export async function drawOne(element, path) {
 
 // Names of charts that this run, or the selected burst, has no data for.
 function unavailable({ bursts, reconciliation }, data) {
+  const measures = bursts[data.burst - 1]?.measures ?? [];
+  const isCounted = measures.some(({ name }) => name === "attempted_count");
   const isMissing = {
     bursts: bursts.length < 2,
     residuals: !reconciliation || bursts.length < 2,
@@ -49,6 +51,8 @@ function unavailable({ bursts, reconciliation }, data) {
     cpu: !data.has("client_cpu_ratio") && !data.has("server_cpu_ratio"),
     rtt: !data.has("rtt_mean_s"),
     retransmits: !data.has("retransmits_count"),
+    connections: !isCounted,
+    "connection-times": !isCounted,
   };
   return Object.keys(isMissing).filter((name) => isMissing[name]);
 }

@@ -5,6 +5,7 @@ import { readIfThere, send } from "./api.js";
 import { abortRunDialog } from "./abort.js";
 import { BurstData } from "./burst.js";
 import { burstsTable } from "./bursts.js";
+import { canaryCard } from "./canary.js";
 import { announce, fill, h, say, refused } from "./dom.js";
 import { reportCharts } from "./report_charts.js";
 import { Headline } from "./headline.js";
@@ -57,6 +58,7 @@ class RunView {
     this.aside = new RunAside(burst);
     this.report = h("div");
     this.units = h("div", { hidden: true });
+    this.canary = h("div", { hidden: true });
     this.#lay(main);
     this.#watch(main);
     this.#listen();
@@ -83,6 +85,7 @@ class RunView {
       card(charts.throughput.element),
       card(this.heat.element, aside.trouble),
       this.units,
+      this.canary,
       card(charts.band.element),
       charts.small,
       this.absent,
@@ -230,6 +233,8 @@ class RunView {
     const shown = bursts.find(({ burst }) => burst === this.#state.status.burst.burst);
     this.units.hidden = shown === undefined;
     if (shown) fill(this.units, unitLanes(shown.units));
+    this.canary.hidden = !shown?.canary;
+    if (shown?.canary) fill(this.canary, canaryCard(shown.canary));
     if (!this.bursts.hidden) fill(this.bursts, burstsTable(this.runId, bursts, layer));
   }
 

@@ -4,7 +4,7 @@ import { abortStudyDialog } from "./abort.js";
 import { read, send } from "./api.js";
 import { FIGURE, announce, every, fill, guarded, h, notice, prose, refused, table } from "./dom.js";
 import { drawOne } from "./report_charts.js";
-import { LAYERS, digits, instant, known, rate, seconds } from "./format.js";
+import { LAYERS, digits, instant, known, percent, rate, seconds } from "./format.js";
 import { verdictBadge } from "./runs.js";
 import { printing, theme } from "./theme.js";
 
@@ -15,6 +15,7 @@ const ASKS = {
   ab: "A/B",
   matrix: "Matrix of modes",
   scaleout: "Scale-out",
+  "inspection-under-load": "Inspection under load",
   drill: "Drill",
 };
 // For these kinds of study, the name of the chart is not the name of the question.
@@ -28,10 +29,15 @@ function stands(study) {
   return "done";
 }
 
+const connections = ({ max_held_count: held }, count) =>
+  `${Math.round(count).toLocaleString("en")} ${known(held) ? "held connections" : "connections/s"}`;
+
 // Text for the settings of a trial. The order of the trials is given by the question.
-function what(question, { index, offered_bits_per_second: offered }) {
+function what(question, { index, offered_bits_per_second: offered, offered_connections_count: count }) {
   const { kind, axes, a, b, modes } = question;
+  if (kind === "search" && known(count)) return `offered ${connections(question, count)}`;
   if (kind === "search") return known(offered) ? `offered ${rate(offered)}` : "offered unknown";
+  if (kind === "inspection-under-load") return `offered ${rate(offered)}`;
   if (kind === "scaleout") return known(offered) ? `offered ${rate(offered)}` : "maximum";
   if (kind === "drill") return "burst with the event, and one after it";
   if (kind === "ab") return [a, b, b, a][index % 4].name;
@@ -47,12 +53,15 @@ const mode = ({ name, overrides }) =>
 function asks({ kind, axes, a, b, modes, ...bounds }) {
   if (kind === "sweep")
     return axes.map(({ field, values }) => `${field} = ${values.join(", ")}`).join("; ");
+  if (kind === "inspection-under-load") return bounds.offers_bits_per_second.map(rate).join(", ");
   if (kind === "scaleout")
     return `${bounds.offers_bits_per_second.map(rate).join(", ") || "maximum"}, ${seconds(bounds.hold_s)} each`;
   if (kind === "drill")
     return `${bounds.switch ? `${bounds.switch} to ${bounds.state}` : "own command"}, ${seconds(bounds.at_s)} into a burst`;
   if (kind === "ab") return `${mode(a)} and ${mode(b)}`;
   if (kind === "matrix") return modes.map(mode).join("; ");
+  if (!known(bounds.min_bits_per_second))
+    return `between ${connections(bounds, bounds.min_held_count ?? bounds.min_connections_per_second)} and ${connections(bounds, bounds.max_held_count ?? bounds.max_connections_per_second)}`;
   return `between ${rate(bounds.min_bits_per_second)} and ${rate(bounds.max_bits_per_second)} of payload`;
 }
 
@@ -88,6 +97,11 @@ export function studiesView(main) {
   return every(REFRESH_MS, () => list.contains(document.activeElement) || load());
 }
 
+function blocked({ leak_ratio: leaked, leak_high_ratio: most }) {
+  if (!known(leaked)) return "unknown";
+  return `${percent(1 - leaked, 1)} (at least ${percent(1 - most, 1)})`;
+}
+
 function trialColumns({ spec, results }, knees) {
   const { question } = spec;
   // The rate is at the layer of the objective. Results of older versions have only the payload.
@@ -118,6 +132,9 @@ function trialColumns({ spec, results }, knees) {
     ["RTT", (trial) => seconds(trial.rtt_mean_s), FIGURE],
     ["CPU-s/GB, client / server", (trial) => costs(trial).map(digits).join(" / "), FIGURE],
     ["Pairs reset / stalled", (t) => `${t.reset_pairs_count} / ${t.stalled_pairs_count}`, FIGURE],
+    ...(results.some((trial) => known(trial.leak_ratio))
+      ? [["Still blocked", (trial) => blocked(trial), FIGURE]]
+      : []),
     ["Bottleneck", (trial) => trial.bottleneck],
     ["Verdict", (trial) => trial.problem ?? verdict(trial)],
   ];

@@ -6,7 +6,8 @@ import { clock, counted, digits, known, percent, rate } from "./format.js";
 const NAMES = "http://www.w3.org/2000/svg";
 const [WIDTH, HEIGHT] = [600, 28];
 
-function svg(tag, attributes, ...children) {
+// Create an element of a drawing.
+export function svg(tag, attributes, ...children) {
   const element = document.createElementNS(NAMES, tag);
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
   element.append(...children);

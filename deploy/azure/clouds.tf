@@ -3,9 +3,9 @@
 
 locals {
   clouds = {
-    public       = { storage = "core.windows.net", servicebus = "servicebus.windows.net", metrics = "https://management.azure.com", management = "https://management.azure.com", audience = "https://management.core.windows.net/" }
-    usgovernment = { storage = "core.usgovcloudapi.net", servicebus = "servicebus.usgovcloudapi.net", metrics = "https://management.usgovcloudapi.net", management = "https://management.usgovcloudapi.net", audience = "https://management.core.usgovcloudapi.net/" }
-    china        = { storage = "core.chinacloudapi.cn", servicebus = "servicebus.chinacloudapi.cn", metrics = "https://management.chinacloudapi.cn", management = "https://management.chinacloudapi.cn", audience = "https://management.core.chinacloudapi.cn/" }
+    public       = { storage = "core.windows.net", servicebus = "servicebus.windows.net", metrics = "https://management.azure.com", management = "https://management.azure.com", audience = "https://management.core.windows.net/", logs = "https://api.loganalytics.azure.com" }
+    usgovernment = { storage = "core.usgovcloudapi.net", servicebus = "servicebus.usgovcloudapi.net", metrics = "https://management.usgovcloudapi.net", management = "https://management.usgovcloudapi.net", audience = "https://management.core.usgovcloudapi.net/", logs = "https://api.loganalytics.us" }
+    china        = { storage = "core.chinacloudapi.cn", servicebus = "servicebus.chinacloudapi.cn", metrics = "https://management.chinacloudapi.cn", management = "https://management.chinacloudapi.cn", audience = "https://management.core.chinacloudapi.cn/", logs = "https://api.loganalytics.azure.cn" }
   }
   cloud = local.clouds[var.cloud]
 

@@ -14,18 +14,7 @@ locals {
   # Without hyphens, up to 24 characters, and globally unique.
   account_name = "${substr(replace("${var.name_prefix == null ? "" : "st${var.name_prefix}"}${var.name}", "-", ""), 0, 16)}${local.suffix}"
 
-  # See learn.microsoft.com/azure/reliability/availability-zones-region-support (2026-11, from
-  # memory). If this is wrong, set firewall_zones and storage_replication.
-  zoned = contains([
-    "australiaeast", "austriaeast", "brazilsouth", "canadacentral", "centralindia", "centralus",
-    "chilecentral", "chinanorth3", "eastasia", "eastus", "eastus2", "francecentral",
-    "germanywestcentral", "indonesiacentral", "israelcentral", "italynorth", "japaneast", "japanwest",
-    "koreacentral", "malaysiawest", "mexicocentral", "newzealandnorth", "northeurope", "norwayeast",
-    "polandcentral", "qatarcentral", "southafricanorth", "southcentralus", "southeastasia",
-    "spaincentral", "swedencentral", "switzerlandnorth", "uaenorth", "uksouth", "usgovvirginia",
-    "westeurope", "westus2", "westus3",
-  ], var.location)
-  firewall_zones      = var.firewall_zones == null ? (local.zoned ? ["1", "2", "3"] : []) : var.firewall_zones
+  firewall_zones      = var.firewall_zones == null ? local.firewall_zones_open : var.firewall_zones
   storage_replication = var.storage_replication == null ? (local.zoned ? "ZRS" : "LRS") : var.storage_replication
 
   # `-var=x=null` sets a text with four letters. Use `broadside up --set x=null` to get a null.
@@ -48,6 +37,9 @@ locals {
     vm_size                = var.vm_size
     instances              = var.instances
     fleet_zones            = sort(var.fleet_zones)
+    firewall_zones         = local.has_firewall ? sort(local.firewall_zones) : []
+    firewall_zones_closed  = local.firewall_zones_closed
+    nightly_stop           = local.nightly_stop
     coordinator_size       = var.coordinator_size
     appliance              = var.appliance
     firewall_tier          = var.firewall_tier

@@ -28,7 +28,7 @@ locals {
   coordinator_environment = merge(local.exchange_environment, {
     BROADSIDE_TABLES_PRIVATE         = module.exchange.table_names.private
     BROADSIDE_AZURE_MONITOR_ENDPOINT = local.cloud.metrics
-  })
+  }, local.nightly_stop == null ? {} : { BROADSIDE_NIGHTLY_STOP = local.nightly_stop })
 }
 
 resource "azurerm_resource_group" "this" {
@@ -70,8 +70,9 @@ module "network" {
   bypass              = var.bypass
   firewall_tier       = var.firewall_tier
   private_endpoints   = var.private_endpoints
-  traffic             = { tcp_ports = local.tcp_ports, udp_ports = local.udp_ports, icmp_enabled = var.icmp_enabled, vxlan_port = var.vxlan_port }
+  traffic             = { tcp_ports = local.tcp_ports, forbidden_ports = local.forbidden_ports, udp_ports = local.udp_ports, icmp_enabled = var.icmp_enabled, vxlan_port = var.vxlan_port }
   existing_subnet_ids = var.existing_subnet_ids
+  flow_logs           = var.firewall_flow_logs
 }
 
 module "firewall" {
@@ -110,6 +111,8 @@ module "existing_firewall" {
   firewall_id = var.existing_firewall_id
   may_change  = var.may_change
   spoke_ids   = local.own_spoke_ids
+
+  is_virtual_hub = var.existing_firewall_virtual_hub
 }
 
 # The same rules in the policy of an existing firewall, as a group that belongs to the range.
@@ -128,7 +131,7 @@ module "existing_rules" {
 
 # The side of the spokes in the peerings with the hub of an existing firewall.
 resource "azurerm_virtual_network_peering" "spoke_to_existing_hub" {
-  for_each = local.existing_firewall && local.own_spokes ? toset(["clients", "servers"]) : []
+  for_each = local.existing_firewall && local.own_spokes && !var.existing_firewall_virtual_hub ? toset(["clients", "servers"]) : []
 
   name                      = "firewall"
   resource_group_name       = local.group_name
@@ -158,6 +161,8 @@ module "routes" {
   next_hop_address = local.next_hop_address
 
   parked = var.parked && local.has_firewall
+
+  is_virtual_hub = var.existing_firewall_virtual_hub
 
   spokes = local.own_spokes ? {
     clients = { subnet_id = module.network.subnet_ids.clients, other_prefix = var.servers_cidr }
@@ -221,7 +226,7 @@ locals {
     bundle_url                 = module.exchange.bundle_url
     bundle_sha256              = local.bundle_sha256
     shutdown_time              = local.shutdown_time
-    shutdown_timezone          = var.auto_shutdown_timezone
+    shutdown_timezone          = local.shutdown_timezone
   }
 }
 
@@ -243,6 +248,7 @@ module "fleet" {
   endpoint_ports                 = var.endpoint_ports
   services                       = local.services
   echo_port                      = var.echo_port
+  canary_ports                   = var.canary_ports
   identity                       = module.identity.identities[each.value]
   capabilities                   = local.capabilities
   tunnels_allowed                = var.vxlan_port != null
@@ -266,6 +272,7 @@ module "coordinator" {
   exchange_environment = local.coordinator_environment
   firewall_id          = local.firewall_id
   policy_id            = local.policy_id
+  flow_logs            = { enabled = var.firewall_flow_logs, endpoint = local.cloud.logs }
   modes_at_rest        = { idps = var.idps_mode, threat = var.threat_intelligence_mode }
   start_time           = local.start_time
   parked               = var.parked
@@ -283,12 +290,15 @@ module "observe" {
   has_firewall        = local.has_firewall
   firewall_id         = local.firewall_id
   firewall_logs       = var.firewall_logs
+  firewall_flow_logs  = var.firewall_flow_logs
   servicebus_id       = module.exchange.servicebus_id
   storage_account_id  = module.exchange.storage_account_id
 }
 
+# Some offers, such as sponsored subscriptions, do not support budgets.
 module "budget" {
   source = "./modules/budget"
+  count  = var.budget_amount == null ? 0 : 1
 
   context = local.context
   amount  = var.budget_amount

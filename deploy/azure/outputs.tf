@@ -61,6 +61,11 @@ output "boot" {
 output "proposal" {
   value       = local.proposal
   description = "What the owners of what stands already have to do, as commands; `may_change` has the range do it."
+
+  precondition {
+    condition     = !var.existing_firewall_virtual_hub || try(module.existing_firewall[0].inspects_private_traffic, false)
+    error_message = "existing_firewall_id: the virtual hub has no routing intent that sends private traffic to this firewall, so the spokes would reach each other without it. Its owner sets it: az network vhub routing-intent create."
+  }
 }
 
 output "parked" {

@@ -6,6 +6,8 @@ locals {
 
   proposed_peerings = !local.existing_firewall || contains(var.may_change, "peerings") ? [] : [
     for spoke, id in local.own_spoke_ids :
+    var.existing_firewall_virtual_hub ?
+    "az rest --method put --url ${join("/", local.hub)}/hubVirtualNetworkConnections/${var.name}-${spoke}?api-version=2024-05-01 --body '${jsonencode({ properties = { remoteVirtualNetwork = { id = id }, enableInternetSecurity = false } })}'" :
     "az network vnet peering create --name ${var.name}-${spoke} --resource-group ${local.hub[4]} --subscription ${local.hub[2]} --vnet-name ${local.hub[8]} --remote-vnet ${id} --allow-vnet-access --allow-forwarded-traffic"
   ]
 

@@ -26,8 +26,8 @@ variable "auto_start_time" {
 
 variable "auto_shutdown_timezone" {
   type        = string
-  default     = "UTC"
-  description = "Windows name of your time zone, such as \"W. Europe Standard Time\", in which both times of day are."
+  default     = null
+  description = "Windows name of your time zone, such as \"W. Europe Standard Time\", in which both times of day are; null: that of the region."
 }
 
 variable "parked" {
@@ -39,21 +39,23 @@ variable "parked" {
 variable "budget_amount" {
   type        = number
   default     = 500
-  description = "Monthly budget of the resource group, in the subscription's currency. It warns; it stops nothing."
+  description = "Monthly budget of the resource group, in the subscription's currency; it warns and stops nothing. null: no budget, for subscriptions whose offer has none."
+  nullable    = true
 
   validation {
-    condition     = var.budget_amount > 0
-    error_message = "budget_amount: must be more than 0."
+    condition     = try(var.budget_amount > 0, var.budget_amount == null)
+    error_message = "budget_amount: must be more than 0, or null."
   }
 }
 
 variable "budget_emails" {
   type        = list(string)
-  description = "Who is told when half, most or all of the budget is spent."
+  default     = []
+  description = "Who is told when half, most or all of the budget is spent. Not needed without a budget."
 
   validation {
-    condition     = length(var.budget_emails) > 0 && alltrue([for email in var.budget_emails : can(regex("^[^@ ]+@[^@ ]+$", email))])
-    error_message = "budget_emails: at least one e-mail address."
+    condition     = (var.budget_amount == null || length(var.budget_emails) > 0) && alltrue([for email in var.budget_emails : can(regex("^[^@ ]+@[^@ ]+$", email))])
+    error_message = "budget_emails: at least one e-mail address, or budget_amount = null for a range without a budget."
   }
 }
 

@@ -24,10 +24,29 @@ variable "existing_firewall_id" {
   }
 }
 
+variable "existing_firewall_virtual_hub" {
+  type        = bool
+  default     = false
+  description = "The existing firewall is in a secured virtual WAN hub with routing intent for private traffic. The spokes become connections of that hub and get their routes from it."
+
+  validation {
+    condition     = !var.existing_firewall_virtual_hub || var.appliance == "existing-firewall"
+    error_message = "existing_firewall_virtual_hub: only with appliance = \"existing-firewall\"."
+  }
+
+  validation {
+    condition = !var.existing_firewall_virtual_hub || alltrue([
+      for space in [var.clients_cidr, var.servers_cidr] :
+      can(regex("^(10\\.|192\\.168\\.|172\\.(1[6-9]|2[0-9]|3[01])\\.)", space))
+    ])
+    error_message = "existing_firewall_virtual_hub: routing intent covers RFC 1918 addresses only; clients_cidr and servers_cidr must be of these."
+  }
+}
+
 variable "may_change" {
   type        = set(string)
   default     = []
-  description = "What of an existing hub and firewall the range may change: `peerings` (the hub's half), `rules` (one group of its own in the firewall's policy), `metrics` (Monitoring Reader for the coordinator). The rest is proposed."
+  description = "What of an existing hub and firewall the range may change: `peerings` (the hub's half, or its connections), `rules` (one group of its own in the firewall's policy), `metrics` (Monitoring Reader for the coordinator). The rest is proposed."
 
   validation {
     condition     = length(setsubtract(var.may_change, ["peerings", "rules", "metrics"])) == 0

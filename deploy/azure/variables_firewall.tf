@@ -23,7 +23,7 @@ variable "firewall_tier" {
 variable "firewall_zones" {
   type        = set(string)
   default     = null
-  description = "Availability zones of the firewall and its address; null: all three where the region has zones, else none."
+  description = "Availability zones of the firewall and its address; null: all three where the region has zones, without those in which Azure creates no firewall."
 
   validation {
     condition     = var.firewall_zones == null || alltrue([for zone in coalesce(var.firewall_zones, []) : contains(["1", "2", "3"], zone)])
@@ -93,6 +93,17 @@ variable "firewall_logs" {
   type        = bool
   default     = false
   description = "Send the firewall's rule logs to Log Analytics too: a row a connection, at about $2.76 a GB. Metrics are always sent."
+}
+
+variable "firewall_flow_logs" {
+  type        = bool
+  default     = false
+  description = "Send the firewall's top flows (above 1 Mbit/s, every three minutes) and flow trace to Log Analytics. The firewall writes them after two switches that azurerm lacks: see docs/azure.md. They cost its CPU, so only to find a cause."
+
+  validation {
+    condition     = !var.firewall_flow_logs || var.firewall_tier != "Basic"
+    error_message = "firewall_flow_logs: not with a Basic firewall."
+  }
 }
 
 variable "nva" {

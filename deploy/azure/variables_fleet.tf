@@ -127,7 +127,7 @@ variable "agent_settings" {
   }
 
   validation {
-    condition     = length(setintersection(keys(var.agent_settings), [for name in ["PORTS", "SERVICES", "ECHO_PORT", "ALLOW_TUNNELS"] : "BROADSIDE_AGENT_${name}"])) == 0
-    error_message = "agent_settings: set endpoint_ports, service_ports, echo_port and vxlan_port instead, which also let the traffic through."
+    condition     = length(setintersection(keys(var.agent_settings), [for name in ["PORTS", "SERVICES", "ECHO_PORT", "CANARY_PORTS", "ALLOW_TUNNELS"] : "BROADSIDE_AGENT_${name}"])) == 0
+    error_message = "agent_settings: set endpoint_ports, service_ports, echo_port, canary_ports and vxlan_port instead, which also let the traffic through."
   }
 }

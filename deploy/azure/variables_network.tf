@@ -84,8 +84,19 @@ variable "echo_port" {
   description = "UDP port at which servers answer probes (traffic.probe): latency under load."
 
   validation {
-    condition     = var.echo_port >= 1024 && var.echo_port <= 65535
-    error_message = "echo_port: must be 1024 to 65535."
+    condition     = var.echo_port >= 1024 && var.echo_port <= 65535 && var.echo_port != 65330
+    error_message = "echo_port: must be 1024 to 65535, and not 65330, which Azure keeps to itself."
+  }
+}
+
+variable "canary_ports" {
+  type        = list(number)
+  default     = []
+  description = "Two TCP ports at which servers answer canaries (traffic.canary): [5198, 5199]. The firewall lets only the first one through."
+
+  validation {
+    condition     = length(var.canary_ports) == 0 || (length(distinct(var.canary_ports)) == 2 && alltrue([for port in var.canary_ports : port >= 1024 && port <= 49999]))
+    error_message = "canary_ports: must be two different ports from 1024 to 49999, or empty."
   }
 }
 
@@ -98,6 +109,11 @@ variable "extra_tcp_ports" {
     condition     = alltrue([for port in var.extra_tcp_ports : can(regex("^[0-9]{2,5}(-[0-9]{2,5})?$", port))])
     error_message = "extra_tcp_ports: must be ports or ranges such as \"8443\" or \"30000-30063\"; never \"*\"."
   }
+
+  validation {
+    condition     = alltrue([for port in var.extra_tcp_ports : try(!(tonumber(split("-", port)[0]) <= 65330 && tonumber(reverse(split("-", port))[0]) >= 65330), true)])
+    error_message = "extra_tcp_ports: Azure keeps port 65330 of every VM to itself; leave it out."
+  }
 }
 
 variable "extra_udp_ports" {
@@ -109,6 +125,11 @@ variable "extra_udp_ports" {
     condition     = alltrue([for port in var.extra_udp_ports : can(regex("^[0-9]{2,5}(-[0-9]{2,5})?$", port))])
     error_message = "extra_udp_ports: must be ports or ranges such as \"5001-5064\"; never \"*\"."
   }
+
+  validation {
+    condition     = alltrue([for port in var.extra_udp_ports : try(!(tonumber(split("-", port)[0]) <= 65330 && tonumber(reverse(split("-", port))[0]) >= 65330), true)])
+    error_message = "extra_udp_ports: Azure keeps port 65330 of every VM to itself; leave it out."
+  }
 }
 
 variable "vxlan_port" {
@@ -117,8 +138,8 @@ variable "vxlan_port" {
   description = "UDP port of bursts inside VXLAN (4789): let through from clients to servers and from servers to clients, and agents may make the tunnels (CAP_NET_ADMIN); null: no tunnels."
 
   validation {
-    condition     = try(var.vxlan_port >= 1024 && var.vxlan_port <= 65535, var.vxlan_port == null)
-    error_message = "vxlan_port: must be 1024 to 65535, or null."
+    condition     = try(var.vxlan_port >= 1024 && var.vxlan_port <= 65535 && var.vxlan_port != 65330, var.vxlan_port == null)
+    error_message = "vxlan_port: must be 1024 to 65535, and not 65330, which Azure keeps to itself; or null."
   }
 }
 

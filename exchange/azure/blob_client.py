@@ -20,10 +20,9 @@ class Retries(ExponentialRetry):
         self._bounds = bounds
 
     def get_backoff_time(self, settings: dict[str, Any]) -> float:
-        newest = settings["history"][-1].http_response
         try:
-            return float(newest.headers["Retry-After"])
-        except (AttributeError, KeyError, ValueError):
+            return float(settings["history"][-1].http_response.headers["Retry-After"])
+        except (AttributeError, LookupError, ValueError):
             # No response, or no valid header in the response.
             again_count = len(settings["history"])
         doubled_s = self._bounds.backoff_s * 2 ** (again_count - 1)

@@ -41,6 +41,7 @@ from broadside.exchange.ports import (
     EntityTooLarge,
     ExchangeError,
     ExchangeMisconfigured,
+    ExchangeUnavailable,
     TableError,
     Value,
 )
@@ -167,7 +168,18 @@ class AzureTable(StorageService[TableClient]):
             )
         except EntityNotFound:
             return None
+        self._require_keys(entity, partition_key, row_key)
         return _entity(entity)
+
+    def _require_keys(
+        self, row: Mapping[str, Any], partition_key: str, row_key: str | None = None
+    ) -> None:
+        """Raise :class:`ExchangeUnavailable` for a row that was not requested."""
+        if row["PartitionKey"] != partition_key or row_key not in (None, row["RowKey"]):
+            keys = f"{row['PartitionKey']}|{row['RowKey']}"
+            raise ExchangeUnavailable(
+                f"{self}: it returned row {keys[:200]}, not of {partition_key}|{row_key or '*'}"
+            )
 
     async def scan(
         self,
@@ -181,6 +193,7 @@ class AzureTable(StorageService[TableClient]):
         yielded_count = 0
         async for page in self._pages(partition_key, row_from, row_before, limit):
             for entity in page:
+                self._require_keys(entity, partition_key)
                 yield _entity(entity)
                 yielded_count += 1
                 if yielded_count == limit:
@@ -251,13 +264,18 @@ class AzureTable(StorageService[TableClient]):
         bounds = {"PartitionKey ge": key_from, "PartitionKey lt": key_before}
         async for page in self._query(bounds, 1, ["PartitionKey"]):
             for row in page:
-                return str(row["PartitionKey"])
+                key = str(row["PartitionKey"])
+                if not key_from <= key < key_before:
+                    raise ExchangeUnavailable(f"{self}: it returned partition {key[:200]}")
+                return key
         return None
 
     async def delete_partition(self, partition_key: str) -> int:
         check_key(partition_key)
         deleted_count = 0
         async for page in self._pages(partition_key, select=["PartitionKey", "RowKey"]):
+            for row in page:
+                self._require_keys(row, partition_key)
             for at in range(0, len(page), BATCH_MAX_COUNT):
                 part = page[at : at + BATCH_MAX_COUNT]
                 try:
@@ -270,10 +288,14 @@ class AzureTable(StorageService[TableClient]):
         return deleted_count
 
     async def _transact(self, operations: list[Any], rows: Iterable[Entity] = ()) -> None:
-        await self._call(
+        done = await self._call(
             lambda client: client.submit_transaction(operations, retry_on_methods=_METHODS),
             self._rows(*rows),
         )
+        if len(done) != len(operations):
+            raise ExchangeUnavailable(
+                f"{self}: {len(done)} results for {len(operations)} operations of a change set"
+            )
 
 
 class _Tries:

@@ -4,8 +4,6 @@
 """
 
 import asyncio
-import json
-import re
 import socket
 import ssl
 import struct
@@ -18,6 +16,7 @@ from urllib.parse import urlsplit
 import aiohttp
 from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError
 
+from broadside.exchange.azure.answer_check import checked, code_in_body, is_transient
 from broadside.exchange.azure.bounded_transport import BoundedTransport
 from broadside.exchange.azure.identity import Identity, NoToken
 from broadside.exchange.documents import DOCUMENT_MAX_BYTES
@@ -38,14 +37,10 @@ if TYPE_CHECKING:
 ANSWER_MAX_BYTES: Final = DOCUMENT_MAX_BYTES
 # Exceptions that the SDK's parsers raise for an invalid response, in addition to SDK errors.
 _UNREADABLE: Final = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
-# Error code in the XML of Blob Storage. Table Storage also sends XML if the request accepts it.
-_XML_CODE: Final = re.compile(r"<(?:m:)?[Cc]ode>(\w+)<")
 # Error code for a missing role. A rejection by a firewall rule has another code.
 _NO_RIGHT: Final = "AuthorizationPermissionMismatch"
 # Error code of an account that does not allow access keys.
 _NO_KEYS: Final = "KeyBasedAuthenticationNotPermitted"
-# Transient status codes below 500.
-_PASSING: Final = (408, 429)
 # Error code for an invalid token. The status is 400 or 401, depending on the service.
 _NO_TOKEN: Final = "InvalidAuthenticationInfo"  # noqa: S105 - a code: 400 or 401, by the service
 _MISSING: Final = frozenset(
@@ -215,10 +210,12 @@ class Transport(BoundedTransport):
         )
         self._troubles = troubles
         self._kind = kind
+        self._is_table = address.kind == "table"
 
     async def send(self, request: Any, **options: Any) -> Any:
         try:
             response = await super().send(request, **options)
+            response = await checked(request, response, is_table=self._is_table)
         except Exception:
             self._troubles.failed(self._kind)
             raise
@@ -386,11 +383,6 @@ class StorageService(Generic[_Client]):
 # Errors -------------------------------------------------------------------------------------
 
 
-def is_transient(status: int | None) -> bool:
-    """Return True if an HTTP status is transient."""
-    return status is not None and (status >= 500 or status in _PASSING)
-
-
 def causes_of(error: BaseException | None) -> Iterator[BaseException]:
     """Yield an error and its causes, the outermost first, from Python and from the SDKs."""
     seen: set[int] = set()
@@ -410,26 +402,9 @@ def code_of(error: Exception) -> str | None:
     response = getattr(error, "response", None)
     code = None
     if response is not None:
-        code = _code_in_body(response) or response.headers.get("x-ms-error-code")
+        code = code_in_body(response) or response.headers.get("x-ms-error-code")
     code = code or getattr(error, "error_code", None)
     return getattr(code, "value", code)
-
-
-def _code_in_body(response: Any) -> str | None:
-    try:
-        body: str = response.text()
-    except (ValueError, AzureError):
-        # The body was not read, or is not text.
-        return None
-    if match := _XML_CODE.search(body):
-        return match[1]
-    try:
-        document = json.loads(body)
-        code = (document.get("odata.error") or document.get("error") or document)["code"]
-    except (ValueError, LookupError, TypeError, AttributeError):
-        # The response came from a gateway.
-        return None
-    return code if isinstance(code, str) else None
 
 
 def error_text(error: Exception) -> str:

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from broadside.exchange.messages import BUCKET_RATIO, Distribution
@@ -39,6 +39,24 @@ class Buckets:
         return (Distribution(name=self._name, unit=self._unit, counts=counts, max=self._max),)
 
 
+def add_counts(distributions: Sequence[Distribution]) -> tuple[int, dict[int, int]]:
+    """Add the counts of distributions.
+
+    Args:
+        distributions: One or more distributions of the same quantity.
+
+    Returns:
+        The smallest resolution of them, and the counts by bucket of this resolution.
+    """
+    resolution = min(distribution.resolution for distribution in distributions)
+    counts: Counter[int] = Counter()
+    for distribution in distributions:
+        width = distribution.resolution // resolution
+        for bucket, count in distribution.counts.items():
+            counts[bucket // width] += count
+    return resolution, dict(sorted(counts.items()))
+
+
 def folded(distributions: Iterable[Distribution]) -> tuple[Distribution, ...]:
     """Merge distributions that have the same name.
 
@@ -48,9 +66,9 @@ def folded(distributions: Iterable[Distribution]) -> tuple[Distribution, ...]:
     for distribution in distributions:
         was = merged.get(distribution.name)
         if was is not None:
-            counts = dict(sorted((Counter(was.counts) + Counter(distribution.counts)).items()))
-            distribution = distribution.model_copy(
-                update={"counts": counts, "max": max(was.max, distribution.max)}
-            )
+            resolution, counts = add_counts((was, distribution))
+            changes = {"resolution": resolution, "counts": counts}
+            largest = max(was.max, distribution.max)
+            distribution = distribution.model_copy(update={**changes, "max": largest})
         merged[distribution.name] = distribution
     return tuple(merged.values())

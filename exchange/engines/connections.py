@@ -3,11 +3,12 @@
 - The loop is open: attempt *i* is due at the start plus *i* / rate, whatever earlier ones do. Times
   count from then, so a stall of the path or of the generator is in the percentiles. An attempt
   ends after ``timeout_s`` at the latest.
-- The client makes attempts in one of three modes: ``connect`` (handshake, close), ``exchange``
-  (bytes each way, close) and ``hold`` (bytes each way at every heartbeat, until the end).
-- Each attempt of the client has one outcome: closed, refused, reset, timed out, failed on the host
-  (no port or descriptor left), or unfinished at the end. A held connection that ended early is also
-  dropped.
+- The client makes attempts in one of four modes: ``connect`` (handshake, close), ``exchange``
+  (bytes each way, close), ``http`` (a request, its answer, close) and ``hold`` (bytes each way at
+  every heartbeat, until the end). Each of them can use TLS.
+- Each attempt of the client has one outcome: closed, refused, reset, denied (an HTTP status other
+  than 200), timed out, failed on the host (no port or descriptor left), or unfinished at the end. A
+  held connection that ended early is also dropped.
 - Before the start, the client opens a control connection with the job token. While it is open, the
   server counts for this test. With bytes, each connection starts with a hash of the token, and one
   with another hash is foreign. In mode ``connect`` the server counts every connection to its port.
@@ -20,9 +21,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import Field
+from pydantic import Field, StrictBool, StringConstraints, field_validator
 
-from broadside.exchange.engines.downloads import Integer, Number, parse_options
+from broadside.exchange.engines.downloads import (
+    HostName,
+    Integer,
+    Number,
+    SizeMix,
+    negotiated_name,
+    parse_options,
+)
 from broadside.exchange.engines.port import (
     ClientRequest,
     Engine,
@@ -74,15 +82,35 @@ LEAST_S: Final = 1e-6
 PORTS_COUNT: Final = 28_232
 # TCP_TIMEWAIT_LEN of Linux, in seconds.
 TIME_WAIT_S: Final = 60
-OUTCOMES: Final = ("closed", "refused", "reset", "timed_out", "failed")
-CLIENT_COUNTS: Final = ("attempted", "established", *OUTCOMES, "dropped", "open")
-SERVER_COUNTS: Final = ("established", "closed", "reset", "open")
+OUTCOMES: Final = ("closed", "refused", "reset", "denied", "timed_out", "failed")
+# "secured" counts TLS handshakes, "tls_failed" those that ended in a reset.
+CLIENT_COUNTS: Final = (
+    "attempted",
+    "established",
+    "secured",
+    *OUTCOMES,
+    "tls_failed",
+    "dropped",
+    "open",
+)
+# "named" counts TLS handshakes with a server name (SNI).
+SERVER_COUNTS: Final = ("established", "secured", "named", "closed", "reset", "open")
+# Times of a second and of a test, and their values in a second.
+TIMES: Final = ("handshake", "tls_handshake", "first_byte")
+QUANTILES: Final = ("p50", "p99", "max")
+# Counts that are 0 in a line of version 1.0.
+LATER_COUNTS: Final = frozenset({"secured", "denied", "tls_failed", "named"})
+# Most versions and cipher suites that a report names.
+NEGOTIATED_MAX_COUNT: Final = 4
+BODY_MAX_BYTES: Final = 1_000_000_000
+# Bytes of an HTTP head, about.
+HEAD_BYTES: Final = 200
 
 
 class Options(Message):
     """``traffic.options`` of connections."""
 
-    mode: Literal["connect", "exchange", "hold"] = "connect"
+    mode: Literal["connect", "exchange", "http", "hold"] = "connect"
     # Attempts of a pair, independent of their outcome.
     attempts_per_second: Annotated[Number, Field(gt=0, le=200_000)] = 1000.0
     # Seconds until an attempt or a heartbeat counts as timed out.
@@ -97,6 +125,51 @@ class Options(Message):
     heartbeat_s: Annotated[Number, Field(ge=0.1, le=600)] = 5.0
     # The address of the agent, or all addresses of its interface in turn.
     source_addresses: Literal["one", "all"] = "one"
+    # TLS version, or any of 1.2 and 1.3.
+    tls: Literal["off", "any", "1.2", "1.3"] = "off"
+    # The only cipher suite that the client offers, by OpenSSL's name.
+    tls_cipher: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")] | None = None
+    # Resume the session of a connection before the start.
+    tls_resume: StrictBool = False
+    # Name in the Host field and in TLS (SNI). The client connects to the address of its server.
+    server_name: HostName | None = None
+    # Size of an answer's body (http).
+    body_bytes: Annotated[Integer, Field(ge=0, le=BODY_MAX_BYTES)] = 1000
+    # Sizes in bytes that the answers have in turn, in place of body_bytes (http).
+    body_mix: SizeMix | None = None
+    # Size of a request's body (http).
+    upload_bytes: Annotated[Integer, Field(ge=0, le=10_000_000)] = 0
+    # Share of zeros in the payload. All other bytes are pseudo-random.
+    compressible_percent: Annotated[Integer, Field(ge=0, le=100)] = 0
+
+    @field_validator("tls", mode="before")
+    @classmethod
+    def _number_as_text(cls, value: object) -> object:
+        return str(value) if type(value) in (int, float) else value
+
+    @property
+    def bodies_bytes(self) -> tuple[int, ...]:
+        """Return the sizes of the answers' bodies."""
+        if self.body_mix is None:
+            return (self.body_bytes,)
+        return tuple(int(size) for size in self.body_mix.split(","))
+
+    @property
+    def uses_bytes(self) -> bool:
+        """Return True if connections carry payload."""
+        return self.mode != "connect"
+
+
+# Options that only some modes have.
+_MODES: Final[Mapping[str, tuple[str, ...]]] = {
+    "exchange_bytes": ("exchange", "hold"),
+    "held_count": ("hold",),
+    "heartbeat_s": ("hold",),
+    "body_bytes": ("http",),
+    "body_mix": ("http",),
+    "upload_bytes": ("http",),
+    "compressible_percent": ("exchange", "http", "hold"),
+}
 
 
 class Connections(Engine):
@@ -108,38 +181,51 @@ class Connections(Engine):
     supported_fields: ClassVar[frozenset[str]] = frozenset()
     gated: ClassVar[bool] = True
     waits_itself: ClassVar[bool] = True
+    needs_certificate: ClassVar[bool] = True
     needs_folder: ClassVar[bool] = False
     client_programs: ClassVar[tuple[Program, ...]] = (GENERATOR,)
     server_programs: ClassVar[tuple[Program, ...]] = (GENERATOR,)
 
     def problems(self, traffic: Traffic) -> Iterator[str]:
         options = parse_options(Options, traffic)
-        unused = {"exchange": ("held_count", "heartbeat_s"), "hold": ()}
-        for name in unused.get(options.mode, ("exchange_bytes", "held_count", "heartbeat_s")):
-            if name in traffic.options:
+        for name, modes in _MODES.items():
+            if name in traffic.options and options.mode not in modes:
                 yield f"traffic.options.{name}: mode {options.mode} has none; drop it"
+        for name in ("tls_cipher", "tls_resume"):
+            if options.tls == "off" and name in traffic.options:
+                yield f"traffic.options.{name}: there is no TLS; drop it, or set tls=any"
+        if options.server_name and options.tls == "off" and options.mode != "http":
+            yield "traffic.options.server_name: no TLS or HTTP carries it; set tls=any or mode=http"
+        if "body_bytes" in traffic.options and options.body_mix is not None:
+            yield "traffic.options.body_bytes: body_mix replaces it; drop one of them"
 
     def statement(self, traffic: Traffic) -> str:
         options = _options(traffic)
         size = f"{options.exchange_bytes} bytes in each direction"
+        bodies = " or ".join(str(size_bytes) for size_bytes in options.bodies_bytes)
+        upload = f" an upload of {options.upload_bytes} bytes and" if options.upload_bytes else ""
         action = {
             "connect": "closes each one after its handshake",
             "exchange": f"closes each one after {size}",
+            "http": f"closes each one after{upload} an HTTP/1.1 answer of {bodies} bytes",
             "hold": f"holds {options.held_count}, with {size} every {options.heartbeat_s:g} s",
         }[options.mode]
         how = "a reset" if options.close == "rst" else "FIN, so its ports stay in TIME_WAIT"
         return (
             f"The client opens {options.attempts_per_second:g} TCP connections a second per pair "
-            f"in an open loop and {action} (by {how}), without TLS: a slow or lost connection does "
-            f"not delay the next one, and an attempt times out after {options.timeout_s:g} s."
+            f"in an open loop and {action} (by {how}), {_tls_text(options)}: a slow or lost "
+            "connection does not delay the next one, and an attempt times out after "
+            f"{options.timeout_s:g} s."
         )
 
     def measures(self, traffic: Traffic) -> frozenset[str]:
         named = {"success", "connections", "handshake"}
-        mode = _options(traffic).mode
-        if mode != "connect":
+        options = _options(traffic)
+        if options.uses_bytes:
             named.add("first_byte")
-        return frozenset(named | ({"held"} if mode == "hold" else set()))
+        if options.tls != "off":
+            named.add("tls_handshake")
+        return frozenset(named | ({"held"} if options.mode == "hold" else set()))
 
     def warnings(self, traffic: Traffic) -> Iterator[str]:
         options = _options(traffic)
@@ -155,11 +241,22 @@ class Connections(Engine):
                 "source_addresses=all, use more pairs, or raise net.ipv4.ip_local_port_range"
             )
 
+    def open_connections(self, traffic: Traffic) -> float:
+        options = _options(traffic)
+        if options.mode == "hold":
+            return float(options.held_count)
+        linger_s = TIME_WAIT_S if options.close == "fin" else 0
+        return options.attempts_per_second * (options.timeout_s + linger_s)
+
     def pauses(self, traffic: Traffic) -> bool:
-        return _options(traffic).mode != "exchange"
+        return _options(traffic).mode not in ("exchange", "http")
 
     def offered_bits_per_second(self, traffic: Traffic) -> int | None:
         options = _options(traffic)
+        if options.mode == "http":
+            bodies = options.bodies_bytes
+            size_bytes = sum(bodies) / len(bodies) + options.upload_bytes + 2 * HEAD_BYTES
+            return round(options.attempts_per_second * size_bytes * 8)
         exchanges_per_second = {
             "connect": 0.0,
             "exchange": options.attempts_per_second,
@@ -193,8 +290,7 @@ class Connections(Engine):
             "close": options.close,
             "sources": options.source_addresses,
         }
-        if options.mode != "connect":
-            arguments["bytes"] = options.exchange_bytes
+        arguments |= _payload_arguments(options) | _tls_arguments(options)
         if options.mode == "hold":
             arguments |= {"count": options.held_count, "heartbeat": f"{options.heartbeat_s:g}"}
         if ask.bind is not None:
@@ -206,7 +302,11 @@ class Connections(Engine):
 
     def server(self, ask: ServerRequest) -> Launch:
         address = "::" if ask.address is None else validate_argument(ask.address, "address")
-        arguments = {"address": address, "port": ask.port}
+        arguments: dict[str, object] = {"address": address, "port": ask.port}
+        if ask.certificate is not None:
+            shown = ask.certificate
+            arguments["certificate"] = validate_argument(shown.certificate, "certificate")
+            arguments["key"] = validate_argument(shown.key, "certificate_key")
         return Launch(
             processes=(_process(ask.tools[self.name].argv, "server", arguments),), unprivileged=True
         )
@@ -218,6 +318,37 @@ class Connections(Engine):
 def _process(argv: Sequence[str], role: str, arguments: Mapping[str, object]) -> Process:
     options = (text for name, value in arguments.items() for text in (f"--{name}", str(value)))
     return Process(argv=(*argv, role, *options), ends_at_alarm=True)
+
+
+def _payload_arguments(options: Options) -> dict[str, object]:
+    if not options.uses_bytes:
+        return {}
+    arguments: dict[str, object] = {"compressible": options.compressible_percent}
+    if options.mode != "http":
+        return arguments | {"bytes": options.exchange_bytes}
+    arguments["bodies"] = ",".join(map(str, options.bodies_bytes))
+    return arguments | ({"upload": options.upload_bytes} if options.upload_bytes else {})
+
+
+def _tls_arguments(options: Options) -> dict[str, object]:
+    arguments: dict[str, object] = {}
+    if options.server_name is not None:
+        arguments["name"] = options.server_name
+    if options.tls == "off":
+        return arguments
+    arguments["tls"] = options.tls
+    if options.tls_cipher is not None:
+        arguments["cipher"] = options.tls_cipher
+    return arguments | ({"resume": 1} if options.tls_resume else {})
+
+
+def _tls_text(options: Options) -> str:
+    if options.tls == "off":
+        return "without TLS"
+    version = "1.2 or 1.3" if options.tls == "any" else options.tls
+    cipher = f" ({options.tls_cipher})" if options.tls_cipher else ""
+    resumed = "resumed" if options.tls_resume else "full"
+    return f"with {resumed} handshakes of TLS {version}{cipher}"
 
 
 def _options(traffic: Traffic) -> Options:
@@ -261,15 +392,28 @@ def parse_second(row: Mapping[str, Any], names: Sequence[str]) -> Second | None:
         row: The object in the line.
         names: Names of the counts.
     """
+    row = {**dict.fromkeys(LATER_COUNTS, 0), **row}
     fields = ("second", "sent_bytes", "received_bytes", *names)
     if not all(type(row.get(name)) is int and row[name] >= 0 for name in fields):
         return None
     return Second(
         from_s=float(row["second"]),
-        counts={name: row[name] for name in names},
+        counts={name: row[name] for name in names} | _times(row),
         sent_bytes=row["sent_bytes"],
         received_bytes=row["received_bytes"],
     )
+
+
+def _times(row: Mapping[str, Any]) -> dict[str, int]:
+    """Return percentiles and maximum of the times in a second, in microseconds by name."""
+    times = {name: row.get(f"{name}_us") for name in TIMES}
+    return {
+        f"{name}_{quantile}_us": value
+        for name, values in times.items()
+        if isinstance(values, list) and len(values) == len(QUANTILES)
+        for quantile, value in zip(QUANTILES, values, strict=True)
+        if type(value) is int and value >= 0
+    }
 
 
 def parse_histogram(name: str, row: object) -> tuple[Distribution, ...]:
@@ -282,7 +426,10 @@ def parse_histogram(name: str, row: object) -> tuple[Distribution, ...]:
     try:
         counts = {int(bucket): int(count) for bucket, count in row["counts"].items()}  # type: ignore[index]
         largest = float(row["max_s"])  # type: ignore[index]
-        distribution = Distribution(name=name, unit="s", counts=counts, max=largest)
+        fields = {"name": name, "unit": "s", "counts": counts, "max": largest}
+        distribution = Distribution.model_validate(
+            fields | {"resolution": row.get("resolution", 16)}  # type: ignore[attr-defined]
+        )
     except (KeyError, TypeError, AttributeError, ValueError):
         return ()
     return (distribution,) if counts else ()
@@ -308,7 +455,7 @@ class _Counts:
         if second is None or (self.rows and second.from_s <= self.rows[-1].from_s):
             return None
         self.rows.append(second)
-        self.total.update(second.counts)
+        self.total.update({name: second.counts[name] for name in self._names})
         self.most_open = max(self.most_open, second.counts["open"])
         self.sent_bytes += second.sent_bytes
         self.received_bytes += second.received_bytes
@@ -367,6 +514,7 @@ class AttemptReader:
     def __init__(self, engine: str, job: Job) -> None:
         self._engine, self._job = engine, job
         self._mode = _options(job.traffic).mode
+        self._uses_tls = _options(job.traffic).tls != "off"
         self._counts = _Counts(CLIENT_COUNTS)
         self._at_s = job.planned_start_at.timestamp()
         self._first_s: float | None = None
@@ -443,14 +591,23 @@ class AttemptReader:
         total, ended = self._counts.total, self._ended or {}
         attempted = total["attempted"]
         for name in CLIENT_COUNTS[:-1]:
+            if name in ("secured", "tls_failed") and not self._uses_tls:
+                continue
             if name != "dropped" or self._mode == "hold":
                 yield _count(name, total[name])
+        yield from self._negotiated()
         if self._mode == "hold":
             yield _count("held", self._counts.most_open)
+            lost_s = [row.from_s for row in self._counts.rows if row.counts["dropped"]]
+            if lost_s:
+                yield Measure(
+                    name="dropped_first", value=lost_s[0], unit="s", combine=Aggregation.MIN
+                )
         per_second = max(until_s, LEAST_S)
         for name in ("attempted", "established"):
             yield Measure(name=f"{name}_per_second", value=total[name] / per_second, unit="/s")
-        complete = total["established"] - total["dropped"] if self._mode == "hold" else 0
+        ready = total["secured" if self._uses_tls else "established"]
+        complete = ready - total["dropped"] if self._mode == "hold" else 0
         complete = max(complete, total["closed"])
         yield _ratio("success_ratio", complete, attempted)
         scheduled = ended.get("scheduled")
@@ -466,11 +623,25 @@ class AttemptReader:
         if type(left) is int:
             yield Measure(name="time_wait_count", value=left, unit="count", combine=Aggregation.MAX)
 
+    def _negotiated(self) -> Iterator[Measure]:
+        """Yield the number of TLS handshakes by version and cipher suite, and of resumed ones."""
+        ended = self._ended or {}
+        counts = ended.get("negotiated")
+        if not self._uses_tls or not isinstance(counts, dict):
+            return
+        yield _count("tls_resumed", int(_number(ended, "resumed")))
+        # Certificates that are not the server's. A device in the path inspects these connections.
+        yield _count("tls_replaced", int(_number(ended, "replaced")))
+        for name in sorted(counts, key=lambda name: -_number(counts, name))[:NEGOTIATED_MAX_COUNT]:
+            text = negotiated_name(name)
+            if text:
+                yield _count(text, int(_number(counts, name)))
+
     def _distributions(self) -> tuple[Distribution, ...]:
         ended = self._ended or {}
         return tuple(
             distribution
-            for name in ("handshake", "first_byte")
+            for name in TIMES
             for distribution in parse_histogram(name, ended.get(name))
         )
 
@@ -503,6 +674,7 @@ class AcceptedTest:
         self._engine, self.cookie = engine, token.job_id
         self._counts = _Counts(SERVER_COUNTS)
         self._foreign_count = 0
+        self._backlog_dropped: object = None
         self._first_s: float | None = None
         self._ended_s: float | None = None
         self._client: str | None = None
@@ -534,6 +706,7 @@ class AcceptedTest:
         self.last_data_s = max(self.last_data_s, at_s)
         if isinstance(row.get("ended"), float):
             self._ended_s = row["ended"]
+            self._backlog_dropped = row.get("backlog_dropped")
             return
         if self._first_s is None and not _number(row, "first_at"):
             return
@@ -561,7 +734,14 @@ class AcceptedTest:
             until_s = max(self._last_s(), first_s + LEAST_S)
             intervals = counts.intervals(Side.SERVER, first_s, until_s)
             totals = counts.totals(Side.SERVER, until_s - first_s)
-            measures = [_count(f"server_{name}", counts.total[name]) for name in SERVER_COUNTS[:-1]]
+            measures = [
+                _count(f"server_{name}", counts.total[name])
+                for name in SERVER_COUNTS[:-1]
+                if name not in LATER_COUNTS or counts.total[name]
+            ]
+            if type(self._backlog_dropped) is int:
+                # Of all listen queues of the host.
+                measures.append(_count("server_backlog_dropped", self._backlog_dropped))
             if self._foreign_count:
                 measures.append(_count("server_foreign", self._foreign_count))
         return Reading(

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Annotated, ClassVar, Final, TypeVar
 
-from pydantic import BeforeValidator, ValidationError
+from pydantic import BeforeValidator, StringConstraints, ValidationError
 from pydantic_core import PydanticCustomError
 
 from broadside.exchange.engines.buckets import LEAST_S
@@ -227,7 +227,23 @@ Integer = Annotated[int, BeforeValidator(_refuse_flag)]
 Number = Annotated[float, BeforeValidator(_refuse_flag)]
 
 
+HostName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9.-]{1,253}$")]
+# Several sizes in bytes, which are used in turn.
+SizeMix = Annotated[str, StringConstraints(pattern=r"^\d{1,9}(,\d{1,9}){1,15}$")]
+
+
+def negotiated_name(text: str) -> str:
+    """Return the name of a measure for a version and cipher suite, or ``""`` if there is none.
+
+    Args:
+        text: Both as OpenSSL names them, for example ``TLSv1.3 TLS_AES_128_GCM_SHA256``.
+    """
+    name = re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")[:40]
+    return name if name.startswith("tls") else ""
+
+
 FOLDER: Final = "files"
+RANDOM_MAX_BYTES: Final = 2**20
 LEAST_BYTES: Final = 1_000
 MOST_BYTES: Final = 100_000_000_000
 
@@ -264,9 +280,13 @@ def size_problems(field: str, size_bytes: int) -> Iterator[str]:
 def files() -> Iterator[File]:
     """Return the files of all sizes.
 
-    They are sparse, so each file needs an inode but no disk space.
+    Files of up to ``RANDOM_MAX_BYTES`` have random bytes, which do not compress, and need 5 MB
+    together. Larger ones are sparse, so each of them needs an inode but no disk space.
     """
-    return (File(name=f"{FOLDER}/{size}", size_bytes=size) for size in SIZES_BYTES)
+    return (
+        File(name=f"{FOLDER}/{size}", size_bytes=size, is_random=size <= RANDOM_MAX_BYTES)
+        for size in SIZES_BYTES
+    )
 
 
 _Options = TypeVar("_Options", bound=Message)

@@ -27,9 +27,12 @@ from broadside.exchange.engines.downloads import (
     FOLDER,
     GONE_S,
     DownloadReader,
+    HostName,
     Integer,
     Number,
+    SizeMix,
     files,
+    negotiated_name,
     parse_options,
     read_counters,
     size_problems,
@@ -97,12 +100,27 @@ class Options(Message):
     requests_per_second: Annotated[Number, Field(gt=0, le=100_000)] | None = None
     # Size of each response body.
     body_bytes: Integer = 1_000_000
+    # Sizes in bytes that the bodies have in turn, in place of body_bytes.
+    body_mix: SizeMix | None = None
+    # Name in the Host field and in TLS (SNI). The client connects to the address of its server.
+    server_name: HostName | None = None
+    # For https: HTTP/2 in place of HTTP/1.1.
+    http2: StrictBool = False
+    # For https: resume TLS sessions.
+    tls_resume: StrictBool = False
     # If False, a new connection will be used for each request.
     keepalive: StrictBool = True
     # Seconds until a request counts as failed.
     timeout_s: Annotated[Number, Field(gt=0, le=TIMEOUT_MAX_S)] = 5.0
     # For https: True to reject a certificate that the client does not trust.
     verify: StrictBool = False
+
+    @property
+    def bodies_bytes(self) -> tuple[int, ...]:
+        """Return the sizes of the bodies."""
+        if self.body_mix is None:
+            return (self.body_bytes,)
+        return tuple(int(size) for size in self.body_mix.split(","))
 
 
 class Http(Engine):
@@ -118,20 +136,29 @@ class Http(Engine):
 
     def problems(self, traffic: Traffic) -> Iterator[str]:
         options = parse_options(Options, traffic)
-        yield from size_problems("traffic.options.body_bytes", options.body_bytes)
+        if "body_bytes" in traffic.options and options.body_mix is not None:
+            yield "traffic.options.body_bytes: body_mix replaces it; drop one of them"
+        field = "body_bytes" if options.body_mix is None else "body_mix"
+        for size_bytes in options.bodies_bytes:
+            yield from size_problems(f"traffic.options.{field}", size_bytes)
         if options.verify and not self.tls:
             yield "traffic.options.verify: http has no certificate; drop it, or use engine https"
+        for name in ("http2", "tls_resume"):
+            if getattr(options, name) and not self.tls:
+                yield f"traffic.options.{name}: http has no TLS; drop it, or use engine https"
 
     def statement(self, traffic: Traffic) -> str:
         tls = "in TLS 1.2 or 1.3" if self.tls else "without TLS"
-        rate = _options(traffic).requests_per_second
+        options = _options(traffic)
+        rate = options.requests_per_second
+        version = "HTTP/2" if options.http2 else "HTTP/1.1"
         loop = (
             "in a closed loop: each connection asks again when it has its answer"
             if rate is None
             else f"in an open loop of {rate:g} requests a second a pair: a slow answer does not "
             "hold the next request back"
         )
-        return f"vegeta downloads replies from nginx by HTTP/1.1 over TCP, {tls}, {loop}."
+        return f"vegeta downloads replies from nginx by {version} over TCP, {tls}, {loop}."
 
     def measures(self, traffic: Traffic) -> frozenset[str]:
         return frozenset({"success", "latency"})
@@ -140,7 +167,8 @@ class Http(Engine):
         options = _options(traffic)
         if options.requests_per_second is None:
             return None
-        return round(options.requests_per_second * options.body_bytes * 8)
+        bodies = options.bodies_bytes
+        return round(options.requests_per_second * sum(bodies) / len(bodies) * 8)
 
     def shutdown_grace_s(self, traffic: Traffic) -> float:
         return _options(traffic).timeout_s
@@ -160,7 +188,9 @@ class Http(Engine):
         address = validate_host(job.endpoint.address, "endpoint.address")
         scheme = "https" if self.tls else "http"
         token = validate_argument(token_of(job, options.timeout_s), "job_id")
-        url = f"{scheme}://{address}:{job.endpoint.port}/{options.body_bytes}?job={token}"
+        port = job.endpoint.port
+        site = f"{scheme}://{options.server_name or address}:{port}"
+        targets = (f"GET {site}/{size}?job={token}\n" for size in options.bodies_bytes)
         arguments = [
             f"-targets={ask.folder}/targets",
             f"-duration={job.duration_s}s",
@@ -170,7 +200,7 @@ class Http(Engine):
             f"-workers={streams_count}",
             "-max-body=0",
             "-redirects=-1",
-            "-http2=false",
+            f"-http2={str(options.http2).lower()}",
             f"-keepalive={str(options.keepalive).lower()}",
         ]
         if options.requests_per_second is None:
@@ -182,6 +212,15 @@ class Http(Engine):
             arguments.append(f"-laddr={validate_argument(ask.bind, 'bind')}")
         if self.tls and not options.verify:
             arguments.append("-insecure")
+        if options.tls_resume:
+            arguments.append("-session-tickets")
+        if options.server_name is not None:
+            if ":" in address:
+                raise Unsupported(
+                    "traffic.options.server_name: vegeta connects a name to no IPv6 address; use "
+                    "IPv4, or engine connections with mode=http"
+                )
+            arguments.append(f"-connect-to={options.server_name}:{port}:{address}:{port}")
         return Launch(
             processes=(
                 Process(
@@ -193,7 +232,7 @@ class Http(Engine):
                     watches=(FileWatch(name="io", path="/proc/{pid}/io"),),
                 ),
             ),
-            files=(File(name="targets", text=f"GET {url}\n"),),
+            files=(File(name="targets", text="\n".join(targets)),),
             unprivileged=True,
         )
 
@@ -238,7 +277,8 @@ error_log stderr crit;
 events {{ worker_connections 4096; }}
 http {{
   map $arg_job $token {{ default ""; "~^{TOKEN_PATTERN}$" $arg_job; }}
-  log_format account '$msec $request_time $status $body_bytes_sent $remote_addr $token';
+  log_format account '$msec $request_time $status $body_bytes_sent $remote_addr $token '
+    '$server_protocol $ssl_protocol $ssl_cipher $ssl_session_reused $ssl_server_name';
   access_log /dev/stdout account buffer={LOG_BUFFER_BYTES} flush=1s if=$token;
   {temporary}
   sendfile on;
@@ -249,7 +289,7 @@ http {{
   keepalive_timeout 75s;
   send_timeout {GONE_S}s;
   server {{
-    listen {listen}:{ask.port}{" ssl" if self.tls else ""} reuseport;
+    listen {listen}:{ask.port}{" ssl http2" if self.tls else ""} reuseport;
     {tls}
     root {folder}/{FOLDER};
   }}
@@ -414,8 +454,21 @@ class ResultReader(DownloadReader):
 
 
 _REQUEST: Final = re.compile(
-    r"(?P<end>\d+\.\d{3}) (?P<took>\d+\.\d{3}) \d{3} (?P<sent>\d+) (?P<client>\S+) (?P<token>\S+)"
+    r"(?P<end>\d+\.\d{3}) (?P<took>\d+\.\d{3}) \d{3} (?P<sent>\d+) (?P<client>\S+) (?P<token>\S+) "
+    r"(?P<protocol>\S+) (?P<tls>\S+ \S+) (?P<resumed>\S+) (?P<name>\S+)"
 )
+
+
+def _negotiated(match: re.Match[str]) -> Iterator[str]:
+    """Yield the properties of the connection of a request."""
+    if match["protocol"].startswith("HTTP/2"):
+        yield "server_http2"
+    if name := negotiated_name(match["tls"]):
+        yield name
+    if match["resumed"] == "r":
+        yield "server_resumed"
+    if match["name"] != "-":
+        yield "server_named"
 
 
 class RequestReader(LogReader):
@@ -427,7 +480,9 @@ class RequestReader(LogReader):
         if match is None or token is None:
             return ()
         end_s, took_s = float(match["end"]), float(match["took"])
-        self.test_of(token, at_s).add(
+        test = self.test_of(token, at_s)
+        test.count_negotiated(_negotiated(match))
+        test.add(
             Transfer(start_s=end_s - took_s, end_s=end_s, sent_bytes=int(match["sent"])),
             client=match["client"],
             at_s=at_s,

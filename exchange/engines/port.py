@@ -172,7 +172,7 @@ class Reading:
 # A file is cut to this number of characters in the record.
 FILE_TEXT_MAX: Final = 4000
 # Fields of ``Traffic`` that every engine supports.
-EVERY_ENGINE: Final = frozenset({"engine", "options", "probe", "encapsulation"})
+EVERY_ENGINE: Final = frozenset({"engine", "options", "probe", "encapsulation", "canary"})
 
 
 class EngineProblem(Exception):
@@ -293,12 +293,15 @@ class File:
     Attributes:
         name: Path of the file, relative to the folder.
         text: The file content.
-        size_bytes: If set, the agent will create a sparse file of zeros of this size instead.
+        size_bytes: If set, the agent will create a file of this size instead.
+        is_random: True to fill a file of this size with random bytes. Otherwise it is a sparse file
+            of zeros.
     """
 
     name: str
     text: str = ""
     size_bytes: int | None = None
+    is_random: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -546,6 +549,10 @@ class Engine(ABC):
     def warnings(self, traffic: Traffic) -> Iterator[str]:
         """Yield what can limit the generator, as ``field: problem; fix``. A launch shows them."""
         yield from ()
+
+    def open_connections(self, traffic: Traffic) -> float:
+        """Return how many connections a pair can have open at the same time."""
+        return float(traffic.streams_count)
 
     def pauses(self, traffic: Traffic) -> bool:
         """Return True if seconds without payload are part of the traffic, and no outage."""

@@ -6,7 +6,8 @@ If a line does not have a valid token, it will be skipped. A line with a time th
 its test is counted but not added to the intervals.
 """
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
@@ -22,6 +23,8 @@ TESTS_MAX_COUNT: Final = 16
 # A timestamp can be this much later than the arrival of its line, because vsftpd writes whole
 # seconds.
 EARLY_S: Final = 2.0
+# Most properties of connections in a report.
+NEGOTIATED_MAX_COUNT: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +62,8 @@ class LoggedTest(DownloadReader):
         self._counted = counted
         self._transfers_count = 0
         self._unplaced_count = 0
+        # Transfers by protocol property.
+        self._negotiated: Counter[str] = Counter()
         self._from_s = at_s - token.lasts_s - GONE_S
         self._longest_s = 0.0
         self._quiet_max_s = quiet_max_s
@@ -94,6 +99,10 @@ class LoggedTest(DownloadReader):
         """Record the time of a log line of the test, in epoch seconds."""
         self.last_data_s = max(self.last_data_s, at_s)
 
+    def count_negotiated(self, names: Iterable[str]) -> None:
+        """Count a transfer for each property of its connection, such as its TLS version."""
+        self._negotiated.update(names)
+
     def add(self, transfer: Transfer, *, client: str, at_s: float) -> None:
         """Add a transfer.
 
@@ -118,10 +127,12 @@ class LoggedTest(DownloadReader):
         return self._rates.peers(zero_s=self._seconds.first_s or 0.0)
 
     def _measures(self) -> tuple[Measure, ...]:
-        counted = Measure(name=self._counted, value=self._transfers_count, unit="count")
-        if not self._unplaced_count:
-            return (counted,)
-        return (counted, Measure(name=UNPLACED, value=self._unplaced_count, unit="count"))
+        counts = {self._counted: self._transfers_count}
+        if self._unplaced_count:
+            counts[UNPLACED] = self._unplaced_count
+        for name, count in self._negotiated.most_common(NEGOTIATED_MAX_COUNT):
+            counts[f"{name}_count"] = count
+        return tuple(Measure(name=name, value=n, unit="count") for name, n in counts.items())
 
 
 # A test counts as ended after at least this time without a log line, in seconds.

@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import chain
 from typing import Final, TypeVar
 
+from broadside.exchange.canary_rows import CanaryRounds, canary_rows, parse_canary
 from broadside.exchange.documents import TableRaw
 from broadside.exchange.messages import (
     Claim,
@@ -35,6 +36,7 @@ from broadside.exchange.ports import (
     scan_changed,
 )
 from broadside.exchange.records.keys import (
+    CANARY,
     CHUNK,
     CLAIM,
     PROBE,
@@ -175,6 +177,28 @@ class BurstRecords:
             probe_rows, partition, f"{PROBE}{job.pair_index:05d}", probes
         )
         await self._table.batch(rows)
+
+    async def save_canary(self, job: Job, rounds: CanaryRounds) -> None:
+        """Store the canaries of a pair, as seen by its client."""
+        partition = burst_partition(job.run_id, job.burst_index)
+        await self._table.batch(canary_rows(partition, f"{CANARY}{job.pair_index:05d}", rounds))
+
+    async def stream_canaries(
+        self, run_id: str, burst_index: int
+    ) -> AsyncIterator[tuple[int, CanaryRounds]]:
+        """Yield the canaries of a burst with their pair indexes, in order.
+
+        Args:
+            run_id: The run id.
+            burst_index: The burst index in the run, from 0.
+        """
+        async for pair_index, rows in self._by_pair(run_id, burst_index, CANARY):
+            try:
+                rounds = parse_canary(rows)
+            except RecordUnreadable as error:
+                leave_out(error)
+                continue
+            yield pair_index, rounds
 
     async def stream_probes(
         self, run_id: str, burst_index: int

@@ -22,6 +22,7 @@ ends with the hour.
                             | report.<pair>                       JobReport
                             | chunk.client.<pair>.<n>             packed seconds, the newest: tail
                             | probe.<pair>.<n>                    packed probes
+                            | canary.<pair>.<n>                   packed canaries
     tests.<UTC hour>.<share>| <epoch ms>.<agent>.<port>           ServerTest
                             | <epoch ms>.<agent>.<port>.chunk.<n> packed seconds
     presence                | <role>.<agent>                      Presence, without its passport
@@ -99,6 +100,7 @@ CLAIM: Final = "claim."
 REPORT: Final = "report."
 CHUNK: Final = "chunk.client."
 PROBE: Final = "probe."
+CANARY: Final = "canary."
 
 TESTS: Final = "tests."
 TEST_CHUNK: Final = ".chunk"

@@ -77,19 +77,24 @@ class QueuedBurst:
 
 
 class RunHeader(Message):
-    """Entry of a run in the list of runs."""
+    """Entry of a run in the list of runs.
+
+    Attributes:
+        created_at: Time of the launch.
+        device: Description of the device from the specification.
+        traffic_from_at: Start of the first burst. None in headers of versions without this field.
+        bursts_count: Number of bursts. None in headers of versions without this field.
+        outcome: Outcome of the run. None while it continues.
+    """
 
     run_id: RunId
     scenario: str
     created_at: UtcDatetime
     created_by: str
     labels: Mapping[str, str] = {}
-    # Description of the device from the specification.
     device: Mapping[str, str] = {}
-    # The start of the first burst. None in headers of versions without this field.
     traffic_from_at: UtcDatetime | None = None
     bursts_count: int | None = None
-    # None while the run continues.
     outcome: RunOutcome | None = None
 
 

@@ -36,6 +36,7 @@ from broadside.exchange.ports import Entity, RecordUnreadable
 from broadside.exchange.records.keys import (
     ANSWER,
     ASK,
+    CANARY,
     CHUNK,
     CLAIM,
     PASSPORT,
@@ -61,6 +62,7 @@ class Kind(StrEnum):
     REPORT = "report"
     CHUNK = "seconds of a client"
     PROBE = "probes"
+    CANARY = "canaries"
     TEST = "test of a server"
     TEST_CHUNK = "seconds of a server"
     PRESENCE = "heartbeat"
@@ -219,6 +221,13 @@ ROW_RULES: Final[Mapping[Kind, RowRule]] = {
         foreign="json",
         fields={"first_at_s": _TIME},
     ),
+    Kind.CANARY: RowRule(
+        place=f"{_BURST} / {CANARY}<pair>.<n>",
+        role=Role.CLIENT,
+        model=None,
+        foreign="json",
+        fields={"first_at_s": _TIME},
+    ),
     Kind.TEST: RowRule(
         place=f"{_TESTS} / <epoch ms>.<agent>.<port>",
         role=Role.SERVER,
@@ -263,6 +272,7 @@ ROW_RULES: Final[Mapping[Kind, RowRule]] = {
             "busy_ports": _HELD,
             "engines.*.ports": _HELD,
             "echo_port": _HELD,
+            "canary_ports": _HELD,
             "allowed_networks": _OWN_ENDPOINT,
             **_clock("clock"),
         },
@@ -353,6 +363,7 @@ _PAIR_ROWS: Final = (
     (Kind.REPORT, re.compile(rf"{re.escape(REPORT)}([0-9]{{5}})")),
     (Kind.CHUNK, re.compile(rf"{re.escape(CHUNK)}([0-9]{{5}})\.(?:[0-9]{{3}}|{TAIL})")),
     (Kind.PROBE, re.compile(rf"{re.escape(PROBE)}([0-9]{{5}})\.[0-9]{{3}}")),
+    (Kind.CANARY, re.compile(rf"{re.escape(CANARY)}([0-9]{{5}})\.[0-9]{{3}}")),
 )
 _RAW_FOLDER: Final = re.compile(r"raw\.([a-z0-9][a-z0-9-]{0,62})\.([0-9]{5})")
 _RAW_FILE: Final = re.compile(r"client\.([0-9]{5})")

@@ -80,6 +80,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     field: kind
     for kind, fields in {
         Kind.REFUSED: """
+            CanaryRequest.host CanaryRequest.path CanarySignature.name
             ClockReading.boot_id Job.shared_boot_id Presence.allowed_networks
             Claim.address Claim.agent_id Claim.job_id Control.run_id Job.may_ignore
             Distribution.name Distribution.unit
@@ -91,6 +92,7 @@ KINDS: Final[Mapping[str, Kind]] = {
             Tunnel.inner_server_address Tunnel.opened_by RunHeader.run_id
         """,
         Kind.CLEANED: """
+            Canary.consent CanaryRequest.body CanaryRequest.user_agent CanarySignature.rule
             BurstEnd.reason Claim.cookie ClockReading.reference Control.cancel_reason
             Control.cancelled_by
             EngineReport.argv EngineReport.cookie EngineReport.error

@@ -200,6 +200,17 @@ def _peering(store: Store, me: Resource, properties: dict[str, Any]) -> None:
             properties["peeringState"] = other["properties"]["peeringState"] = "Connected"
 
 
+def _hub_connection(_store: Store, me: Resource, properties: dict[str, Any]) -> None:
+    """Set the routing of a connection. With routing intent, it propagates to no table."""
+    table = f"{me['id'].rsplit('/', 2)[0]}/hubRouteTables"
+    properties.setdefault("routingConfiguration", {
+        "associatedRouteTable": {"id": f"{table}/defaultRouteTable"},
+        "propagatedRouteTables": {"ids": [{"id": f"{table}/noneRouteTable"}], "labels": ["none"]},
+        "vnetRoutes": {"staticRoutes": [], "staticRoutesConfig": {
+            "propagateStaticRoutes": True, "vnetLocalRouteOverrideCriteria": "Contains"}},
+    })  # fmt: skip
+
+
 def _subnet(_store: Store, _me: Resource, properties: dict[str, Any]) -> None:
     if not properties.get("addressPrefix") and len(properties.get("addressPrefixes") or ()) == 1:
         properties["addressPrefix"] = properties["addressPrefixes"][0]
@@ -239,5 +250,6 @@ _ADDERS: Final[Mapping[str, Callable[[Store, Resource, dict[str, Any]], None]]] 
     "privateendpoints": _endpoint,
     "virtualnetworks/virtualnetworkpeerings": _peering,
     "virtualnetworks/subnets": _subnet,
+    "virtualhubs/hubvirtualnetworkconnections": _hub_connection,
     "workflows": _workflow,
 }

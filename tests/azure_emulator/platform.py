@@ -10,6 +10,8 @@ NETWORK: Final = f"{HUB}/providers/Microsoft.Network"
 FIREWALL: Final = f"{NETWORK}/azureFirewalls/afw-hub"
 POLICY: Final = f"{NETWORK}/firewallPolicies/afwp-hub"
 VNET: Final = f"{NETWORK}/virtualNetworks/vnet-hub"
+VWAN: Final = f"{NETWORK}/virtualWans/vwan"
+VHUB: Final = f"{NETWORK}/virtualHubs/vhub"
 # Subnet variables of a range that uses subnets of another owner.
 SUBNETS: Final = {
     what: f"{NETWORK}/virtualNetworks/vnet-{network}/subnets/{name}"
@@ -58,11 +60,55 @@ def plant_hub(stage: Stage) -> None:
 def plant_locked_hub(stage: Stage) -> None:
     """Create the hub with a lock on each part, which only affects changes."""
     plant_hub(stage)
-    for item in (FIREWALL, POLICY, VNET):
+    _lock(stage, FIREWALL, POLICY, VNET)
+
+
+def _lock(stage: Stage, *ids: str) -> None:
+    for item in ids:
         stage.subscription.plant(
             f"{item}/providers/Microsoft.Authorization/locks/keep",
             {"properties": {"level": "CanNotDelete"}},
         )
+
+
+def plant_virtual_hub(stage: Stage) -> None:
+    """Create a secured virtual WAN hub with a Premium firewall and routing intent."""
+    plant = stage.subscription.plant
+    plant(HUB, {"properties": {}})
+    plant(VWAN, {"properties": {"type": "Standard"}})
+    plant(POLICY, {"properties": {"sku": {"tier": "Premium"}, "threatIntelMode": "Alert"}})
+    group = {"properties": {"priority": 200, "ruleCollections": []}}
+    plant(f"{POLICY}/ruleCollectionGroups/production", group)
+    space = {"addressPrefix": "10.1.0.0/23", "routingState": "Provisioned", "sku": "Standard"}
+    plant(VHUB, {"properties": {**space, "virtualWan": {"id": VWAN}}})
+    addresses = {"privateIPAddress": "10.1.0.132", "publicIPs": {"count": 1, "addresses": []}}
+    fields = {
+        "sku": {"name": "AZFW_Hub", "tier": "Premium"}, "firewallPolicy": {"id": POLICY},
+        "virtualHub": {"id": VHUB}, "hubIPAddresses": addresses, "threatIntelMode": "Alert",
+    }  # fmt: skip
+    plant(FIREWALL, {"properties": fields})
+    intent = {"name": "private", "destinations": ["PrivateTraffic"], "nextHop": FIREWALL}
+    plant(f"{VHUB}/routingIntent/intent", {"properties": {"routingPolicies": [intent]}})
+    # Azure derives this route from the routing intent.
+    route = {
+        "name": "_policy_PrivateTraffic", "destinationType": "CIDR", "nextHop": FIREWALL,
+        "destinations": ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"],
+        "nextHopType": "ResourceId",
+    }  # fmt: skip
+    table = {"routes": [route], "labels": ["default"]}
+    plant(f"{VHUB}/hubRouteTables/defaultRouteTable", {"properties": table})
+
+
+def plant_locked_virtual_hub(stage: Stage) -> None:
+    """Create the virtual hub with a lock on each part. It also protects the hub's connections."""
+    plant_virtual_hub(stage)
+    _lock(stage, FIREWALL, POLICY, VHUB)
+
+
+def plant_offer_without_budgets(stage: Stage) -> None:
+    """Make the subscription a sponsored one, whose budgets Azure rejects."""
+    offer = {"properties": {"offerId": "MS-AZR-0036P"}}
+    stage.subscription.plant(f"{BASE}/providers/Rehearsal/offers/sponsored", offer)
 
 
 def plant_landing_zone(stage: Stage) -> None:

@@ -4,6 +4,7 @@ import json
 import random
 import re
 import shlex
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,6 +23,8 @@ from tests.azure_emulator.applied import (
 )
 from tests.azure_emulator.stage import Done, Stage
 from tests.deploy_check.tools import AZURE
+
+CONNECTED_WITHIN_S: Final = 20.0
 
 
 class Fault(Exception):
@@ -84,6 +87,19 @@ def variants() -> Iterator[Case]:
         prepare=platform.plant_hub,
         inspect=is_done,
     )
+    virtual = (*existing, "--set", "existing_firewall_virtual_hub=true")
+    yield Case(
+        name="virtual-hub",
+        arguments=virtual,
+        prepare=platform.plant_locked_virtual_hub,
+        inspect=partial(is_proposed, wanted=("peerings", "rules", "metrics")),
+    )
+    yield Case(
+        name="virtual-hub-may-change",
+        arguments=(*virtual, "--set", 'may_change=["peerings","rules","metrics"]'),
+        prepare=platform.plant_virtual_hub,
+        inspect=is_done,
+    )
     yield Case(
         name="landing-zone",
         arguments=(
@@ -104,6 +120,15 @@ def variants() -> Iterator[Case]:
         name="no-zones",
         arguments=(*small, "--set", "location=westus", "--set", "auto_shutdown_time=null"),
     )
+    yield Case(
+        name="no-budget",
+        # A region in which a zone is closed for firewalls, in an offer without budgets.
+        arguments=(
+            *small, "--set", "location=northeurope", "--set", "budget_amount=null",
+            "--set", "auto_shutdown_time=2000", "--set", "firewall_flow_logs=true",
+        ),
+        prepare=platform.plant_offer_without_budgets,
+    )  # fmt: skip
 
 
 def accept_terms(stage: Stage) -> None:
@@ -126,7 +151,7 @@ def is_proposed(stage: Stage, *, wanted: tuple[str, ...]) -> None:
         raise Fault(f"proposal: must be of {wanted}: {reported}")
     for command in reported["peerings"]:
         must(stage.az(*shlex.split(command)[1:], "--output", "none"), command)
-    made = peerings_of_hub(stage)
+    made = connected(stage)
     if set(made.values()) - {"Connected"} or len(made) != len(reported["peerings"]):
         raise Fault(f"peerings of the hub: {made}")
     # The owner deletes them again, even with locks.
@@ -135,12 +160,25 @@ def is_proposed(stage: Stage, *, wanted: tuple[str, ...]) -> None:
 
 
 def peerings_of_hub(stage: Stage) -> dict[str, str]:
-    """Return the peering states of the hub by id."""
+    """Return the states of the hub's peerings, or of a virtual hub's connections, by id."""
+    states = {"Succeeded": "Connected"}
+    places = (f"{platform.VNET}/virtualNetworkPeerings/".lower(),
+              f"{platform.VHUB}/hubVirtualNetworkConnections/".lower())  # fmt: skip
     return {
-        key: item["properties"]["peeringState"]
+        key: item["properties"].get("peeringState")
+        or states.get(item["properties"]["provisioningState"], "not ready")
         for key, item in stage.subscription.store.items()
-        if key.startswith(f"{platform.VNET.lower()}/virtualnetworkpeerings/")
+        if key.startswith(places)
     }
+
+
+def connected(stage: Stage) -> dict[str, str]:
+    """Return the states of the peerings after the operations, for which az rest does not wait."""
+    end_s = time.monotonic() + CONNECTED_WITHIN_S
+    while "not ready" in (made := peerings_of_hub(stage)).values() and time.monotonic() < end_s:
+        time.sleep(0.2)
+        stage.subscription.snapshot()
+    return made
 
 
 def is_done(stage: Stage) -> None:
@@ -305,6 +343,13 @@ def parked(stage: Stage, case: Case) -> Report:
     return report
 
 
+# In the order of an apply: network, package, firewall, agents, access.
+UPLOAD: Final = "upload"
+FAILING_POINTS: Final = (
+    "natgateways", UPLOAD, "azurefirewalls", "virtualmachinescalesets", "bastionhosts",
+)  # fmt: skip
+
+
 def killed(stage: Stage, case: Case, kills_count: int, seed: int) -> Report:
     """Kill each command at random moments and let the next command complete the work."""
     report, moments = Report(name=f"{case.name}, killed"), random.Random(seed)
@@ -337,12 +382,14 @@ def killed(stage: Stage, case: Case, kills_count: int, seed: int) -> Report:
 
 
 def failed_up(stage: Stage, case: Case) -> Report:
-    """Fail a long operation. The next `up` completes, and `down` removes all resources."""
+    """Fail `up` at five points. The next `up` completes, and `down` removes all resources."""
     report = Report(name=f"{case.name}, failing")
     before = stage.subscription.snapshot()
-    for kind in ("virtualmachinescalesets", "azurefirewalls"):
+    for kind in FAILING_POINTS:
+        stage.data.uploads_refused = kind == UPLOAD
         stage.subscription.failing[kind] = 1
         must(stage.broadside("up", *case.arguments, "--yes"), f"up, {kind} fails", code=4)
+        stage.data.uploads_refused = False
         done = must(stage.broadside("up", *case.arguments, "--yes"), "the next up")
         report.steps_s[f"up after a failed {kind}"] = done.took_s
         report.resources_count = len(stage.subscription.snapshot()) - len(before)
@@ -374,7 +421,7 @@ def healed(stage: Stage, case: Case) -> Report:
     troubles.failing["client000001"] = "install.sh ended with 100: no space left on device"
     troubles.silent.add("client000001")
     troubles.dead.add("server000000")
-    short = (*case.arguments, "--yes", "--timeout-s", "25")
+    short = (*case.arguments, "--yes", "--timeout-s", "60")
     done = must(stage.broadside("up", *short), "up with two VMs in trouble", code=4)
     agents_count = done.output.count("not ready: ")
     for wanted in (

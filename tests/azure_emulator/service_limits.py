@@ -215,6 +215,21 @@ def _gateway_flags(_store: Store, _path: str, body: Resource) -> str | None:
     return None
 
 
+def _one_hub(store: Store, path: str, body: Resource) -> str | None:
+    """Reject a second hub of a network, and a network that overlaps the hub."""
+    remote = _get(store, _fields(body), "remoteVirtualNetwork")
+    for key, item in store.items():
+        other = str((_fields(item).get("remoteVirtualNetwork") or {}).get("id", "")).lower()
+        is_connection = "/hubvirtualnetworkconnections/" in key and key != path.lower()
+        if is_connection and other == str(remote.get("id", "")).lower():
+            return f"{remote.get('name')} is already connected by {item['name']}"
+    hub = _fields(store.get(path.lower().rsplit("/", 2)[0]))
+    for space in (_fields(remote).get("addressSpace") or {}).get("addressPrefixes") or ():
+        if ip_network(space).overlaps(ip_network(hub["addressPrefix"])):
+            return f"{space} overlaps the hub's {hub['addressPrefix']}"
+    return None
+
+
 def _subnets_of(body: Resource) -> Iterator[str]:
     """Yield the ids of the subnets of a resource's interfaces."""
     fields = _fields(body)
@@ -520,6 +535,8 @@ CATALOGUE: Final = (
     _rule("firewall zones by region", "AzureFirewallZoneNotAvailable", "azurefirewalls", f"{_LEARN}/firewall/firewall-known-issues (current capacity restrictions); code {OWN}", _firewall_zones),
     _rule("gateway of a peering", "RemoteVnetHasNoGateways", "virtualnetworkpeerings", "github:hashicorp/terraform#30569", _gateways),
     _rule("peering flags", "InvalidPeeringFlags", "virtualnetworkpeerings", f"{_LEARN}/virtual-network/virtual-network-manage-peering; code {OWN}", _gateway_flags),
+    _rule("network of a hub connection", "HubVirtualNetworkConnectionInvalid", "hubvirtualnetworkconnections", f"{_LEARN}/virtual-wan/virtual-wan-faq (a network connects to one hub; no overlapping spaces); code {OWN}", _one_hub),
+    _rule("required properties", "InvalidRequestContent", "hubvirtualnetworkconnections", "types:Microsoft.Network/virtualHubs/hubVirtualNetworkConnections", _required("remoteVirtualNetwork")),
     _rule("delegation", "SubnetIsDelegated", (*_MACHINES, "networkinterfaces", "privateendpoints", "bastionhosts", "azurefirewalls"), f"{_LEARN}/virtual-network/subnet-delegation-overview; github:MicrosoftDocs/azure-docs#47048; code {OWN}", _delegation),
     _rule("reserved subnet", "SubnetReserved", ("networkinterfaces", "virtualmachinescalesets", "privateendpoints"), f"{_LEARN}/firewall/firewall-faq; {_LEARN}/bastion/configuration-settings#subnet; code {OWN}", _reserved_subnet),
     _rule("subnet of an interface", "InvalidRequestFormat", "networkinterfaces", "types:Microsoft.Network/networkInterfaces", _interface_subnet),

@@ -44,7 +44,7 @@ from tests.azure_emulator.resource_ids import group_of, guid, kind_of, named, pa
 SLOW_S: Final[Mapping[str, float]] = {
     "azurefirewalls": 1.5, "bastionhosts": 1.0, "virtualmachinescalesets": 0.8,
     "virtualmachines": 0.8, "natgateways": 0.2, "firewallpolicies": 0.3, "loadbalancers": 0.2,
-    "rulecollectiongroups": 0.3, "privateendpoints": 0.4,
+    "rulecollectiongroups": 0.3, "privateendpoints": 0.4, "hubvirtualnetworkconnections": 0.4,
 }  # fmt: skip
 _SCALE_SET: Final = "microsoft.compute/virtualmachinescalesets"
 # Faults of bodies from the provider itself, which the service accepts.

@@ -129,6 +129,8 @@ class RecordedAzure:
 
     def __init__(self, answers: Answers) -> None:
         self.asked: list[Asked] = []
+        # Resource of the Resource Manager, or None.
+        self.resource: Mapping[str, Any] | None = None
         self._answers = answers
         self._tables: dict[str, dict[tuple[str, str], dict[str, Any]]] = {}
         self._containers: dict[str, dict[str, tuple[bytes, str, str]]] = {}
@@ -190,6 +192,9 @@ class RecordedAzure:
                 answer = self._table(method, unquote(path), query, headers, body)
             elif service == "blobs":
                 answer = self._blob(method, unquote(path), query, headers, body)
+            elif self.resource is not None and method == "GET":
+                headers = {"Content-Type": "application/json; charset=utf-8", "ETag": 'W/"1"'}
+                answer = Answer(status=200, headers=headers, body=_to_json(self.resource))
             else:
                 answer = self._answers.named("a firewall that is not there")
             what, partition, rows_count = _request_target(method, unquote(path), query, body)

@@ -11,6 +11,7 @@ import time
 import traceback
 
 from tests.hunt.adapter import conclude
+from tests.hunt.played_stops import play
 from tests.hunt.report import is_failed, report
 from tests.hunt.world_cases import hunt
 from tests.worlds import KINDS, generate, judge
@@ -19,8 +20,10 @@ from tests.worlds import KINDS, generate, judge
 def _show(name: str) -> int:
     """Print all data of one world, named `kind:seed`."""
     kind, _, seed = name.partition(":")
-    world = generate(kind, int(seed))
+    world, stop = play(generate(kind, int(seed)))
     out = sys.stdout
+    if stop is not None:
+        out.write(f"stopped at second {stop.second}: {stop.verdict}\n")
     out.write(f"{KINDS[kind].sentence}\n{world.spec}\n{world.manipulations}\n\n{judge(world)}\n\n")
     for truth in world.truth.bursts:
         out.write(f"burst {truth.index}: high {truth.high_bits_per_second:.5g}\n")

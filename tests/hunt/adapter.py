@@ -50,10 +50,12 @@ from broadside.coordinator.imports.stored_imports import summarise as summarise_
 from broadside.coordinator.imports.table_bursts import OriginalRow
 from broadside.coordinator.imports.table_runs import TableTests
 from broadside.exchange.messages import (
+    BurstEnd,
     Claim,
     ClockReading,
     ClockSource,
     Direction,
+    EndCause,
     Endpoint,
     EngineReport,
     Flow,
@@ -213,6 +215,7 @@ def _objective(plan: neutral.Plan) -> Objective:
         device_cpu_p95_max_ratio=plan.device_cpu_max_ratio,
         residual_max_ratio=plan.residual_max_ratio,
         start_spread_max_s=plan.start_spread_max_s,
+        stop="when-certain" if plan.ends_when_certain else None,
     )
 
 
@@ -247,20 +250,34 @@ def plan_of(recording: neutral.Recording) -> Plan:
             )
             for pair in plan.pairs
         ),
-        bursts=tuple(
-            Burst(
-                index=burst.index,
-                planned_start_at=_at(plan, burst.start_s),
-                duration_s=round(burst.duration_s),
-            )
-            for burst in plan.bursts
-        ),
+        bursts=tuple(_burst(plan, burst) for burst in plan.bursts),
         ledger=LedgerPromise(source="world") if plan.device_promised else None,
         clocks_promised=plan.clocks_promised,
         witnesses=tuple(sorted({record.device for record in recording.telemetry}))
         if plan.device_cpu_max_ratio is not None
         else (),
     ).sealed()
+
+
+def _burst(plan: neutral.Plan, burst: neutral.PlannedBurst) -> Burst:
+    """Return the planned burst, with the order to end it if there was one."""
+    planned = Burst(
+        index=burst.index,
+        planned_start_at=_at(plan, burst.start_s),
+        duration_s=round(burst.duration_s),
+    )
+    if burst.stopped_s is None:
+        return planned
+    at = planned.planned_start_at + timedelta(seconds=burst.stopped_s)
+    return planned.ended(
+        BurstEnd(
+            burst_index=burst.index,
+            at=at,
+            cause=EndCause.CERTAIN,
+            reason="the rate is certain",
+            decided_at=at - timedelta(seconds=4),
+        )
+    )
 
 
 # Records of agents --------------------------------------------------------------------------------

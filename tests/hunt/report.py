@@ -1,7 +1,7 @@
 """Report of a search for wrong verdicts, by kind of world."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from tests.hunt.world_cases import ERROR, FAIL, INCONCLUSIVE, PASS, Case
@@ -20,7 +20,8 @@ def is_failed(cases: Sequence[Case]) -> bool:
     """Return whether there is a wrong pass, an exception or too many wrong fails."""
     wrong_fails = sum(case.wrong_fail for case in cases)
     return any(
-        case.wrong_pass or case.verdict == ERROR or case.flip for case in cases
+        case.wrong_pass or case.verdict == ERROR or case.flip or case.contradictions
+        for case in cases
     ) or wrong_fails > WRONG_FAILS_MAX_RATIO * len(cases)
 
 
@@ -67,10 +68,27 @@ def _examples(cases: Iterable[Case]) -> Iterator[str]:
             faults.append((f"bottleneck {named}", f"truth {true}"))
         if case.flip:
             faults.append(("flip", case.flip))
+        if case.contradictions:
+            faults.append(("early stop", case.contradictions[0]))
         for fault, text in faults:
             seen[case.kind, fault] += 1
             if seen[case.kind, fault] <= EXAMPLES:
                 yield f"{case.kind} {case.seed}: {fault}: {text}"
+
+
+def _early_stops(by_kind: Mapping[str, Sequence[Case]]) -> Iterator[str]:
+    """Yield the heading and a line for each kind with bursts that were stopped."""
+    heading = ["", "bursts that ended when certain:"]
+    for kind, cases in by_kind.items():
+        stops = sorted(case.stopped_s for case in cases if case.stopped_s is not None)
+        if stops:
+            yield from heading
+            heading = []
+            changed = sum(case.changed for case in cases)
+            yield (
+                f"  {kind}: {len(stops)} of {len(cases)}, median second {stops[len(stops) // 2]}; "
+                f"{changed} on the other side of the limit at the planned end"
+            )
 
 
 def report(cases: Sequence[Case]) -> list[str]:
@@ -89,6 +107,7 @@ def report(cases: Sequence[Case]) -> list[str]:
         "",
         *_examples(cases),
     ]
+    lines += _early_stops(by_kind)
     unseen = Counter(case.kind for case in cases if case.verdict == PASS and case.unseen)
     if unseen:
         lines.append("")

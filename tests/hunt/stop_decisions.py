@@ -90,16 +90,16 @@ def decide(seconds: Floats, expected: Floats) -> Outcomes:
     side = np.zeros(count)
     early = np.zeros(count, np.bool_)
     for row in range(count):
-        look_s = first[row]
-        while not np.isnan(look_s) and look_s + DELAY_S < burst_s:
-            part = seconds[row, : int(look_s)]
-            if (matches := _side(part)) and certain_at_s(part[None], 1.0, int(look_s))[0] == look_s:
-                stop_s[row] = min(burst_s, look_s + DELAY_S)
+        at_s = first[row]
+        while not np.isnan(at_s) and at_s + DELAY_S < burst_s:
+            part = seconds[row, : int(at_s)]
+            if (matches := _side(part)) and certain_at_s(part[None], 1.0, int(at_s))[0] == at_s:
+                stop_s[row] = min(burst_s, at_s + DELAY_S)
                 early[row] = True
                 # The verdict is computed from the whole record, until the stop.
                 side[row] = matches
                 break
-            look_s += 2 * BATCH_S
+            at_s += 2 * BATCH_S
         if not early[row]:
             side[row] = _side(seconds[row])
     sums = np.cumsum(np.broadcast_to(expected, seconds.shape) - 1.0, axis=1)

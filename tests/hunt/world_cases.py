@@ -12,6 +12,7 @@ import numpy as np
 
 from broadside.coordinator.core.summary import RunSummary, Verdict
 from tests.hunt.adapter import BOTTLENECKS, conclude
+from tests.hunt.played_stops import contradictions, play
 from tests.worlds import KINDS, World, generate, judge
 from tests.worlds.manipulate import random_manipulation
 from tests.worlds.record_format import Floats
@@ -40,6 +41,9 @@ class Case:
         named: Bottleneck reported by the engine, and the true one.
         covered: For each burst, whether the interval contains the expected rate of its window.
         flip: Manipulation that changes another verdict to a wrong pass, or `None`.
+        stopped_s: Time of the early stop after the start, or `None`.
+        changed: True if the planned rest of a stopped burst would have changed the result.
+        contradictions: What the summary of an early stop does not state correctly.
     """
 
     kind: str
@@ -53,6 +57,9 @@ class Case:
     named: tuple[str, str] = ("unknown", "unknown")
     covered: tuple[bool, ...] = field(default=())
     flip: str | None = None
+    stopped_s: int | None = None
+    changed: bool = False
+    contradictions: tuple[str, ...] = ()
 
     @property
     def wrong_pass(self) -> bool:
@@ -87,13 +94,14 @@ def run_case(kind: str, seed: int, *, manipulated: bool = False) -> Case:
     Returns:
         The case. After an exception of the engine the verdict is `error`.
     """
-    world = generate(kind, seed)
-    permitted = judge(world)
+    planned = generate(kind, seed)
     try:
+        world, stop = play(planned)
         summary = conclude(world.recording)
     except Exception as error:
         text = f"{type(error).__name__}: {error}"
         return Case(kind=kind, seed=seed, verdict=ERROR, why=(text,))
+    permitted = judge(world)
     verdict = summary.verdict.value
     wrong: tuple[str, ...] = ()
     if verdict not in permitted.permitted and verdict in (PASS, FAIL):
@@ -113,7 +121,16 @@ def run_case(kind: str, seed: int, *, manipulated: bool = False) -> Case:
         named=(named, world.spec.bottleneck),
         covered=tuple(_covered(world, summary)),
         flip=_flip(world, verdict) if manipulated and verdict != PASS else None,
+        stopped_s=None if stop is None else stop.second,
+        changed=stop is not None and _is_above(planned) != _is_above(world),
+        contradictions=tuple(contradictions(world, stop, summary)),
     )
+
+
+def _is_above(world: World) -> bool:
+    """Return whether the rate without noise reaches the limit."""
+    truth = world.truth
+    return truth.bursts[0].expected_bits_per_second >= truth.limit_bits_per_second
 
 
 def _covered(world: World, summary: RunSummary) -> Iterator[bool]:

@@ -61,29 +61,50 @@ def _measures(summary: dict[str, Any]) -> dict[str, float]:
     return {measure["name"]: measure["value"] for measure in burst["measures"]}
 
 
-@pytest.mark.parametrize("mode", ["connect", "exchange"])
-def test_run_passes_its_thresholds(url: str, mode: str) -> None:
+@pytest.mark.parametrize(
+    ("mode", "tls"), [("connect", "off"), ("exchange", "off"), ("connect", "1.3"), ("http", "any")]
+)
+def test_run_passes_its_thresholds(url: str, mode: str, tls: str) -> None:
+    # Handshakes of TLS take much CPU time.
+    rate = RATE if tls == "off" else RATE // 10
     summary = run(
         url,
         **{
             "traffic.options.mode": mode,
+            "traffic.options.tls": tls,
+            "traffic.options.attempts_per_second": rate,
             "objective.success_min_ratio": 0.99,
-            "objective.connections_min_per_second": RATE,
+            "objective.connections_min_per_second": rate,
             "objective.handshake_p99_max_s": 3,
         },
     )
     assert summary["verdict"] == "pass", summary["findings"]
     measures = _measures(summary)
-    assert measures["attempted_count"] == measures["established_count"] == 2 * RATE * BURST_S
+    # On a busy host, the last attempts can be too late to be made.
+    attempted_ratio = measures["attempted_count"] / (2 * rate * BURST_S)
+    assert measures["attempted_count"] == measures["established_count"]
+    assert measures["attempted_ratio"] == pytest.approx(attempted_ratio)
+    assert 0.5 < attempted_ratio <= 1
     assert measures["server_established_count"] == measures["closed_count"]
-    assert measures["attempted_ratio"] == measures["success_ratio"] == 1
+    assert measures["success_ratio"] == 1
     assert 0 < measures["handshake_p50"] <= measures["handshake_p99"] <= measures["handshake_max"]
-    assert ("first_byte_p99" in measures) is (mode == "exchange")
+    assert ("first_byte_p99" in measures) is (mode != "connect")
+    assert ("tls_handshake_p99" in measures) is (tls != "off")
+    if tls == "1.3":
+        versions = [name for name in measures if name.startswith("tlsv1_3")]
+        assert sum(measures[name] for name in versions) == measures["secured_count"]
     (burst,) = summary["bursts"]
     # Seconds without payload are not an outage.
     assert burst["disruptions"] == []
     for pair in burst["pairs"]:
         assert pair["joined_by"] == "cookie"
+    seconds = call(url, "GET", f"/v1/runs/{summary['run_id']}/series")["columns"]
+    columns = {column["name"]: column["values"] for column in seconds}
+    attempted = [count for count in columns["connections_attempted_count"] if count is not None]
+    assert sum(attempted) == measures["attempted_count"]
+    assert max(filter(None, columns["handshake_max_s"])) == pytest.approx(
+        measures["handshake_max"], abs=1e-5
+    )
 
 
 def test_threshold_above_the_rate_fails(url: str) -> None:

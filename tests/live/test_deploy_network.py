@@ -26,7 +26,7 @@ OF_THE_NETWORK = {
     "context": {"names": {}, "group_name": "broadside", "location": "eastus", "tags": {}},
     "cidrs": {"hub": "10.70.0.0/16", "clients": "10.71.0.0/16", "servers": "10.72.0.0/16"},
     "bypass": False, "firewall_tier": "Premium", "private_endpoints": False,
-    "existing_subnet_ids": {}, "translated_enabled": False,
+    "existing_subnet_ids": {}, "translated_enabled": False, "flow_logs": False,
 }  # fmt: skip
 OF_AN_OPERATOR = {
     "subscription_id": "00000000-0000-0000-0000-000000000000",
@@ -55,6 +55,7 @@ def allowed_rules(
     # There are no existing subnets.
     blocks.append("locals {\n existing = {}\n}")
     ports: dict[str, Any] = {"tcp_ports": ["5201"], "udp_ports": ["5201"], "icmp_enabled": True}
+    ports |= {"forbidden_ports": ["5199"]}
     given = OF_THE_NETWORK | {"traffic": ports | {"vxlan_port": vxlan_port}}
     rules = evaluate(folder, "\n".join(blocks), "local.rules", given)
     return {
@@ -97,6 +98,17 @@ def test_default_rules_allow_iperf3_and_probes(tmp_path: Path) -> None:
     }
 
 
+def test_only_security_groups_allow_the_forbidden_port_of_canaries(tmp_path: Path) -> None:
+    assert "5198" in traffic(tmp_path, canary_ports=[5198, 5199])["tcp_ports"]
+    assert "5199" not in traffic(tmp_path, canary_ports=[5198, 5199])["tcp_ports"]
+    (tmp_path / "rules").mkdir()
+    forbidden = {rule for rule in allowed_rules(tmp_path / "rules") if rule[2] == "Tcp 5199"}
+    assert forbidden == {
+        ("clients", "Outbound", "Tcp 5199", CLIENTS, SERVERS),
+        ("servers", "Inbound", "Tcp 5199", CLIENTS, SERVERS),
+    }
+
+
 def test_notebook_services_have_ports_and_capabilities(tmp_path: Path) -> None:
     path = AZURE / "examples" / "notebook.tfvars"
     reported = traffic(tmp_path, **hcl.read_values(path.read_text(), path.name))
@@ -116,6 +128,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"service_ports": {"smtp": [2525]}}, "engines are http, https, ftp"),
     ({"agent_settings": {"BROADSIDE_AGENT_SERVICES": "http=8080"}}, "set endpoint_ports, serv"),
     ({"agent_settings": {"BROADSIDE_AGENT_NIC": 'eth0"; rm'}}, "agent_settings: names begin"),
+    ({"canary_ports": [5198]}, "canary_ports: must be two"),
     ({"vxlan_port": 99999}, "vxlan_port: must be"),
     ({"extra_tcp_ports": ["*"]}, "extra_tcp_ports: must be"),
     ({"firewall_tier": "Gold"}, "firewall_tier: must be Basic"),

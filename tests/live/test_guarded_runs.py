@@ -238,6 +238,32 @@ def test_a_guard_without_a_value_prevents_the_launch(
     assert "fw has 97.0 % before the launch" in refused.text
 
 
+def test_a_guard_that_cannot_be_armed_prevents_the_first_byte(
+    standing: tuple[Site, str], device: PlantedDevice
+) -> None:
+    """The device answers at the launch, and is silent before the burst."""
+    _, url = standing
+    device.plant(cpu_ratio=QUIET_CPU, status=200)
+    run_id = launched(url, ["cpu_ratio > 80%"], lead_s=20)
+    device.plant(cpu_ratio=None)
+    summary = wait_for_summary(url, run_id)
+    text = sentences(summary)["guard-not-armed"]
+    assert "cpu_ratio" in text
+    assert summary["verdict"] == "inconclusive"
+    stop = summary["guards"]["stop"]
+    assert stop["is_before_start"]
+    start_at = summary["bursts"][0]["planned_start_at"]
+    assert datetime.fromisoformat(stop["stop_requested_at"]) < datetime.fromisoformat(start_at)
+    assert not summary["bursts"][0].get("fleet_received_bits_per_second")
+    # No job reports traffic.
+    assert not [pair for pair in summary["bursts"][0]["pairs"] if pair.get("start_error_s")]
+    # A silent device has no new value, so a launch is rejected as well.
+    body = {"scenario": "smoke", "overrides": OVERRIDES | {"guards": ["cpu_ratio > 80%"]}}
+    refused = HTTP.post(f"{url}/v1/runs", json=body)
+    assert refused.status_code == 409
+    assert "there is no value, so the guard cannot be armed" in refused.text
+
+
 class WireSampler(threading.Thread):
     """Samples the bytes of an interface in a namespace.
 
@@ -295,3 +321,27 @@ def test_stops_all_traffic_when_probes_through_the_firewall_are_slow(tmp_path: P
     assert "stopped-by-guard" in sentences(summary), sentences(summary)
     assert 0 < last_engine_s(summary) - planted_s < STOP_WITHIN_S, summary["guards"]["stop"]
     assert wire.last_byte_s() - planted_s < STOP_WITHIN_S
+
+
+@pytest.mark.needs_root
+def test_guards_of_hosts_that_use_https(tmp_path: Path, device: PlantedDevice) -> None:
+    """The coordinator pushes the stop to agents that can only reach it over HTTPS."""
+    spec = LabSpec(
+        pairs_count=PAIRS_COUNT,
+        prefix=new_prefix(),
+        nic_bits_per_second=20_000_000,
+        firewall_bits_per_second=100_000_000,
+    )
+    settings = device.telemetry(tmp_path)
+    with (
+        built(spec) as lab,
+        staged(lab, tmp_path, ledger={}, coordinator=settings, other_hosts=True) as stage,
+    ):
+        url = stage.coordinator.url
+        summary = stops_on_a_planted_breach(url, device, "cpu_ratio > 80%", cpu_ratio=0.97)
+        assert summary["guards"]["stop"]["stopped_pairs_count"] == PAIRS_COUNT
+        device.plant(cpu_ratio=QUIET_CPU)
+        run_id = launched(url, ["cpu_ratio > 80%"], dry_run=True)
+        summary = wait_for_summary(url, run_id)
+        assert f"{PAIRS_COUNT} of {PAIRS_COUNT} pairs" in sentences(summary)["dry-run"]
+        assert summary["guards"]["stop"]["took_s"] < STOP_WITHIN_S

@@ -153,6 +153,28 @@ async def test_https_downloads_at_the_request_rate(pair: Pair) -> None:
     assert len((await pair.range.raw(job)).splitlines()) == count
 
 
+async def test_https_reports_the_negotiated_protocol(pair: Pair) -> None:
+    options = {
+        "requests_per_second": 20,
+        "body_mix": "1000,20000",
+        "keepalive": False,
+        "server_name": "shop.lab.test",
+        "tls_resume": True,
+        "http2": True,
+    }
+    job, report = await pair.fire("https", options=options)
+    assert _measures(report)["success_ratio"] == 1
+    served = await pair.served("https", job)
+    assert served.test.engine is not None
+    counts = {measure.name: measure.value for measure in served.test.engine.measures}
+    requests = counts["server_requests_count"]
+    assert requests == counts["server_http2_count"] == counts["server_named_count"] > 0
+    # Requests that began together with the first one have no session yet.
+    assert 0 < counts["server_resumed_count"] < requests
+    assert sum(count for name, count in counts.items() if name.startswith("tlsv1_3")) == requests
+    assert abs(_received_bytes(report.engine) - requests * 10_500) <= 20_000
+
+
 async def test_counts_refused_connections_as_errors(pair: Pair) -> None:
     job = await pair.range.launch(
         free_port(),

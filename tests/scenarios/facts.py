@@ -40,6 +40,8 @@ class Facts:
         devices_ratio: Sum of the devices' bytes relative to the fleet's payload.
         traffic_s: Duration of the first burst.
         stop_spread_s: Time between the stops of the first and the last pair, if it ended early.
+        found: Highest load of a search.
+        fall_ratio: Rate of the fleet after a collapse, relative to the one before.
     """
 
     bottleneck: str | None = None
@@ -60,6 +62,8 @@ class Facts:
     devices_ratio: float | None = None
     traffic_s: int | None = None
     stop_spread_s: float | None = None
+    found: float | None = None
+    fall_ratio: float | None = None
 
     @classmethod
     def of_run(cls, summary: RunSummary) -> "Facts":
@@ -73,6 +77,11 @@ class Facts:
             bottleneck=summary.bottleneck.value,
             words=f"{text} {details}",
             found_at_s=None if cliff is None else cliff.at.timestamp(),
+            fall_ratio=(
+                None
+                if cliff is None
+                else cliff.after_bits_per_second / cliff.before_bits_per_second
+            ),
             burst_s=(burst.planned_start_at.timestamp(), burst.planned_end_at.timestamp()),
             window_s=(
                 (burst.window.start_at.timestamp(), burst.window.end_at.timestamp())
@@ -100,7 +109,11 @@ class Facts:
         unit = grown.unit_bits_per_second if grown else None
         out_at = drilled.outage_from_at if drilled else None
         received = [m for m in metrics if m.name == "received_bits_per_second"]
+        answer = conclusion.search_result
+        limit = None if answer is None else answer.lowest_failing_bottleneck
         return cls(
+            bottleneck=None if limit is None else limit.value,
+            found=None if answer is None else answer.highest,
             words=" ".join((conclusion.sentence, *conclusion.notes)),
             cost_ratio=received[0].ratio if received else None,
             knees=tuple(knee.value for knee in conclusion.knees),
@@ -121,6 +134,7 @@ def faults(case: Case, row: Row, facts: Facts, earlier: Mapping[str, Row]) -> It
     if expected.lost_says is not None and expected.lost_says not in " ".join(row.lost):
         yield f"no pair was lost to {expected.lost_says!r}"
     yield from _modes(expected.modes, row.trials)
+    yield from _connections(row, facts, expected)
     yield from _early_end(facts, expected)
     if expected.cpu_within is not None:
         yield from _cpu(row.trials, expected.cpu_within)
@@ -189,6 +203,24 @@ def _early_end(facts: Facts, expected: Expected) -> Iterator[str]:
         yield f"the pairs stopped within {facts.stop_spread_s} s, expected below {limit_s:g} s"
 
 
+def _connections(row: Row, facts: Facts, expected: Expected) -> Iterator[str]:
+    """Yield a search that did not find the planted limit, and sessions that do not agree."""
+    if expected.found is not None:
+        planted, within = expected.found
+        if facts.found is None or abs(facts.found / planted - 1) > within:
+            yield f"found {facts.found}, planted {planted:g} within {within:.1%}"
+    if expected.fall_to is not None:
+        ratio, within = expected.fall_to
+        if facts.fall_ratio is None or abs(facts.fall_ratio / ratio - 1) > within:
+            yield f"the rate fell to {facts.fall_ratio}, planted {ratio:g} within {within:.0%}"
+    if expected.sessions_within is not None:
+        for trial in row.trials or (row,):
+            for name in ("set_up", "ended"):
+                residual = trial.device.get(f"device_{name}_residual_ratio")
+                if residual is None or abs(residual) > expected.sessions_within:
+                    yield f"{trial.name}: sessions {name}: residual {residual}"
+
+
 def _unsound(row: Row, expected: Expected) -> Iterator[str]:
     """Yield the reasons that a run or trial is not a valid measurement."""
     name = f"{row.name}: "
@@ -201,7 +233,8 @@ def _unsound(row: Row, expected: Expected) -> Iterator[str]:
     if row.completeness_ratio is None or not low <= row.completeness_ratio <= high:
         yield f"{name}completeness {row.completeness_ratio}, expected {low:g} to {high:g}"
         yield from row.lost
-    if not row.payload_bits_per_second:
+    # A run that may be stopped in its first second needs no rate.
+    if low > 0 and not row.payload_bits_per_second and row.engine != "connections":
         yield f"{name}no rate"
 
 

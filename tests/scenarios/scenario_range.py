@@ -16,7 +16,7 @@ from broadside.agent.counters import NET_DEV, STAT, CoreTicks, parse_net_dev, pa
 from broadside.agent.cpu import parse_process_time
 from broadside.coordinator import scenarios
 from broadside.coordinator.core.summary import RunSummary
-from broadside.coordinator.studies.study import Search, Study
+from broadside.coordinator.studies.study import Search, SearchLoad, Study
 from broadside.coordinator.studies.trials import next_trial
 from broadside.exchange.engines import find
 from broadside.lab import profiles, topology
@@ -24,6 +24,7 @@ from broadside.lab.device_agent import firewall_agent, follow, telemetry_entries
 from broadside.lab.inspection import inspector_argv
 from broadside.lab.namespaces import inside, list_processes
 from broadside.lab.serving import Serving
+from broadside.lab.session_counter import start_sessions
 from broadside.lab.site import built, free_prefix, staged
 from broadside.lab.snmp_agent import SnmpAgent, answering
 from broadside.lab.telemetry_file import lab_entry, write_telemetry_file
@@ -136,7 +137,7 @@ TUNNELS_LEAD_S: Final = 5
 # Above this ratio the machine's CPU or one core may be the limit.
 BUSY_RATIO: Final = 0.9
 VERDICT_WITHIN_S: Final = 60.0
-STUDY_WITHIN_S: Final = 300.0
+STUDY_WITHIN_S: Final = 900.0
 
 
 class Range:
@@ -238,7 +239,8 @@ class Range:
 
     def _trials(self, study: Study, case: Case, watch: Watch) -> Iterator[Row]:
         """Yield a row for each trial that has a verdict."""
-        if isinstance(study.spec.question, Search):
+        question = study.spec.question
+        if isinstance(question, Search) and question.load is SearchLoad.BITS:
             return
         for index, result in enumerate(study.results):
             trial = next_trial(study.spec, study.results[:index])
@@ -272,6 +274,7 @@ def standing(testbed: LabTestbed, prefix: str) -> Iterator[Range]:
         scale=testbed.scale,
         nic_bits_per_second=testbed.nic_bits_per_second,
         firewall_bits_per_second=testbed.firewall_bits_per_second,
+        mtu=testbed.mtu,
     )
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="broadside-")))
@@ -282,6 +285,8 @@ def standing(testbed: LabTestbed, prefix: str) -> Iterator[Range]:
         fields = {"BROADSIDE_SWITCHES_FILE": str(write_switches(prefix, folder))}
         profiles.apply(lab, testbed.profile)
         agent = None
+        if testbed.counts_sessions:
+            fields |= write_telemetry_file(folder / "devices.toml", start_sessions(lab))
         if testbed.devices:
             agent = firewall_agent(lab, folder / "snmpd", testbed.profile)
             stack.enter_context(answering(agent))

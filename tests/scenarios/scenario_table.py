@@ -87,7 +87,7 @@ def run_row(name: str, summary: RunSummary, spec: RunSpec, phrase: str | None = 
         device={
             item.name: value
             for item in ALL_METRICS
-            if item.name.startswith(("device_", "seen_", "unit_"))
+            if item.name.startswith(("device_", "seen_", "unit_", "leak_"))
             and (value := item.of_run(summary)) is not None
         },
         cpu={

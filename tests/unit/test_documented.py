@@ -184,7 +184,7 @@ def test_decisions_are_few_short_and_indexed() -> None:
     index, *decisions = re.split(r"^## ", page, flags=re.MULTILINE)
     titles = [decision.partition("\n")[0] for decision in decisions]
     numbers = [title.partition(".")[0] for title in titles]
-    assert re.findall(r"^\| \[(\d+)\]", index, re.MULTILINE) == numbers
+    assert re.findall(r"^- \[(\d+)\]", index, re.MULTILINE) == numbers
     assert 0 < len(decisions) <= 50
     for title, decision in zip(titles, decisions, strict=True):
         assert len(decision.strip().splitlines()) - 2 <= 8, title

@@ -9,6 +9,7 @@ import pytest
 from broadside.coordinator.core.summary import Verdict
 from broadside.exchange.messages import Flow, Side
 from tests.hunt.adapter import clock_of, conclude, engine_files, evidence_of, ledger_of
+from tests.hunt.played_stops import contradictions, play
 from tests.hunt.report import is_failed, report
 from tests.hunt.world_cases import Case, hunt, numbered, run_case
 from tests.worlds import World, generate, judge, manipulate
@@ -149,6 +150,50 @@ def test_report_counts_and_decides() -> None:
     lines = "\n".join(report([right, wrong, late, fail]))
     assert "clean 2: wrong pass: rate in burst 0" in lines
     assert "clean 3: needless inconclusive: residual" in lines
+
+
+def test_bursts_end_when_certain_and_the_summary_states_it() -> None:
+    for kind, level in (("stop-steady", 0.015), ("stop-bypass", 0.0)):
+        world = next(
+            world
+            for number in range(100)
+            if (world := generate(kind, number)).spec.level_ratio > 1 + level
+            and world.spec.noise.rho < 0.5
+        )
+        stopped, found = play(world)
+        assert found is not None
+        assert found.verdict is Verdict.PASS
+        assert 60 <= found.second < world.spec.duration_s
+        summary = conclude(stopped.recording)
+        assert list(contradictions(stopped, found, summary)) == []
+        # A device counter that is read later can only weaken the result.
+        bypassed = kind == "stop-bypass"
+        assert summary.verdict is (Verdict.INCONCLUSIVE if bypassed else Verdict.PASS)
+        later = replace(found, second=found.second + 1)
+        assert list(contradictions(stopped, later, summary)) != []
+
+
+def test_a_pair_without_records_prevents_an_early_stop() -> None:
+    world = next(
+        world
+        for number in range(100)
+        if (world := generate("stop-silent-pair", number)).spec.events[0].what == "unheard"
+    )
+    assert play(world) == (world, None)
+
+
+def test_a_world_without_early_stop_is_not_changed() -> None:
+    world = generate("clean-30s", 1)
+    assert play(world) == (world, None)
+    assert list(contradictions(world, None, conclude(world.recording))) == []
+
+
+def test_report_shows_early_stops() -> None:
+    case = Case(kind="stop-drift", seed=1, verdict="pass", stopped_s=72, changed=True)
+    lines = "\n".join(report([case, replace(case, seed=2, stopped_s=None, changed=False)]))
+    assert "stop-drift: 1 of 2, median second 72; 1 on the other side" in lines
+    assert not is_failed([case])
+    assert is_failed([replace(case, contradictions=("a fail at the stop became a pass",))])
 
 
 def test_kinds_are_known() -> None:

@@ -25,6 +25,7 @@ OTHERS: Final[Mapping[tuple[str, str], str]] = {
     ("coordinator/cli/api_client.py", "events"): "an endless stream for a run that is watched",
     ("exchange/azure/bounded_transport.py", "open"): "wire.py: a timeout round each call",
     ("agent/idle_rtt.py", "handshake_rtts"): "a timeout round each connection, nothing is read",
+    ("agent/canary_sender.py", "send"): "a timeout round each request",
     ("exchange/ping.py", "handshake"): "device_pings.py: a timeout round each, nothing is read",
     (
         "coordinator/device/telemetry/snmp_client.py",

@@ -9,7 +9,7 @@ from tests.worlds.bursts import BurstTruth
 from tests.worlds.kinds import KINDS, Kind, generate
 from tests.worlds.parameters import Spec
 from tests.worlds.truth import Truth, Violation
-from tests.worlds.world import Judgement, Manipulation, World, build, judge, permitted
+from tests.worlds.world import Judgement, Manipulation, World, build, judge, permitted, stop
 
 __all__ = [
     "KINDS",
@@ -25,4 +25,5 @@ __all__ = [
     "generate",
     "judge",
     "permitted",
+    "stop",
 ]

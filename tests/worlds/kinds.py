@@ -1233,6 +1233,100 @@ def _bottleneck_shaper(rng: np.random.Generator) -> Spec:
     return spec
 
 
+# Bursts that are stopped when their rate is certain.
+
+
+def _stopping(rng: np.random.Generator, level: float) -> Spec:
+    """Draw a long burst to be stopped when its rate is certain.
+
+    Args:
+        rng: Random number generator to use.
+        level: Ratio of the rate to the limit.
+    """
+    spec = _fleet(rng, level)
+    spec.ends_when_certain = True
+    spec.bursts_count, spec.tolerance_ratio = 1, 0.0
+    spec.pairs_count = _count(rng, 3, 6, 10)
+    spec.duration_s = _pick(rng, 150.0, 180.0, 240.0)
+    spec.period_s = spec.duration_s + 60.0
+    spec.noise = Noise(
+        pair_cov=_pick(rng, 0.005, 0.01, 0.03),
+        fleet_cov=_pick(rng, 0.002, 0.005, 0.01),
+        rho=_pick(rng, 0.0, 0.3, 0.5, 0.8, 0.9, 0.95),
+    )
+    return _with_quiet_time(spec)
+
+
+@_kind(
+    "stop-steady",
+    "A burst that ends when certain, with a margin of -5 to 5 % and a correlation of 0 to 0.95.",
+)
+def _stop_steady(rng: np.random.Generator) -> Spec:
+    margins = (0.002, 0.005, 0.01, 0.02, 0.03, 0.05)
+    return _stopping(rng, 1.0 + _pick(rng, -1.0, 1.0) * _pick(rng, *margins))
+
+
+@_kind("stop-noise", "A burst that ends when certain, with periods of five times the scatter.")
+def _stop_noise(rng: np.random.Generator) -> Spec:
+    spec = _stopping(rng, 1.0 + float(rng.uniform(-0.05, 0.05)))
+    spec.noise.loud_factor = 5.0
+    return spec
+
+
+@_kind(
+    "stop-collapse",
+    "A burst that ends when certain collapses by 30 to 60 %, before or after the stop.",
+)
+def _stop_collapse(rng: np.random.Generator) -> Spec:
+    spec = _stopping(rng, _pick(rng, 1.02, 1.05))
+    at_s = float(rng.uniform(40.0, spec.duration_s - 10.0))
+    spec.steps = ((at_s, float(rng.uniform(0.4, 0.7))),)
+    return spec
+
+
+@_kind("stop-drift", "A burst that ends when certain drifts from one side of the limit to another.")
+def _stop_drift(rng: np.random.Generator) -> Spec:
+    spec = _stopping(rng, float(rng.uniform(0.99, 1.01)))
+    spec.drift_ratio = float(rng.choice([-1, 1])) * _pick(rng, 0.03, 0.06, 0.1)
+    return spec
+
+
+@_kind("stop-ramp", "A burst that ends when certain rises for 30 to 120 s to its rate.")
+def _stop_ramp(rng: np.random.Generator) -> Spec:
+    spec = _stopping(rng, _pick(rng, 0.99, 1.02, 1.05))
+    spec.slow_ramp_s, spec.slow_ramp_from = _pick(rng, 30.0, 60.0, 90.0, 120.0), 0.8
+    return spec
+
+
+@_kind("stop-scale-in", "A burst that ends when certain loses a tenth, before or after the stop.")
+def _stop_scale_in(rng: np.random.Generator) -> Spec:
+    spec = _stopping(rng, _pick(rng, 1.02, 1.05))
+    spec.steps = ((float(rng.uniform(40.0, spec.duration_s - 10.0)), 0.9),)
+    return spec
+
+
+@_kind("stop-scale-out", "A burst that ends when certain is below the limit until units are added.")
+def _stop_scale_out(rng: np.random.Generator) -> Spec:
+    spec = _stopping(rng, _pick(rng, 0.95, 0.98))
+    spec.steps = ((float(rng.uniform(40.0, spec.duration_s - 10.0)), 1.13),)
+    return spec
+
+
+@_kind("stop-silent-pair", "A burst that ends when certain, without the records of one pair.")
+def _stop_silent_pair(rng: np.random.Generator) -> Spec:
+    spec = _stopping(rng, _pick(rng, 0.95, 1.05))
+    what = _choose(rng, "unheard", "receiver-unheard", "missed", "dies")
+    spec.events = (Event(pair=0, what=what, at_s=float(rng.uniform(20.0, 60.0))),)
+    return spec
+
+
+@_kind("stop-bypass", "A tenth of a burst that ends when certain does not cross the device.")
+def _stop_bypass(rng: np.random.Generator) -> Spec:
+    spec = _stopping(rng, _pick(rng, 0.97, 1.05))
+    spec.bypass_ratio = _pick(rng, 0.1, 0.3)
+    return spec
+
+
 # Manipulations.
 
 

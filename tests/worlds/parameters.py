@@ -23,6 +23,8 @@ class Noise:
         fleet_cov: Coefficient of variation common to all pairs.
         rho: Correlation between neighbouring seconds.
         fine_cov: Independent variation of the steps within a second.
+        loud_factor: Factor for the variation of the fleet in loud periods of 5 to 20 s, with about
+            one period per minute. 1 disables them.
     """
 
     family: Family = "lognormal"
@@ -30,6 +32,7 @@ class Noise:
     fleet_cov: float = 0.005
     rho: float = 0.3
     fine_cov: float = 0.05
+    loud_factor: float = 1.0
 
 
 @dataclass(kw_only=True, slots=True)
@@ -259,6 +262,8 @@ class Spec:
         burst_rho: Correlation between the levels of neighbouring bursts.
         unrecorded: Planned bursts without any host record.
         extra_bursts: Start and length of unplanned bursts of the fleet.
+        ends_when_certain: Set to True if a burst will be stopped when its rate is certain.
+        planned_s: Planned length of bursts that were stopped. 0 if no burst was stopped.
         flags: Facts for a test or a judgement.
     """
 
@@ -334,6 +339,8 @@ class Spec:
     foreign_tests_count: int = 0
     unrecorded: tuple[int, ...] = ()
     extra_bursts: tuple[tuple[float, float], ...] = ()
+    ends_when_certain: bool = False
+    planned_s: float = 0.0
     expect_pass: bool = False
     flags: tuple[str, ...] = ()
 

@@ -22,12 +22,14 @@ class PlannedBurst:
         start_s: Planned instant, in UTC.
         duration_s: Planned traffic duration of all pairs.
         reference: True for a reference run, which does not use the device.
+        stopped_s: Time after the start at which all pairs stopped by order, or `None`.
     """
 
     index: int
     start_s: float
     duration_s: float
     reference: bool = False
+    stopped_s: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,6 +113,7 @@ class Plan:
         bursts: Planned bursts.
         pairs: Planned pairs.
         counters: Declarations of the device counters.
+        ends_when_certain: True if a burst should be stopped when its rate is certain.
     """
 
     epoch_unix_s: float
@@ -140,6 +143,7 @@ class Plan:
     bursts: tuple[PlannedBurst, ...]
     pairs: tuple[PlannedPair, ...]
     counters: tuple[CounterDeclaration, ...]
+    ends_when_certain: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

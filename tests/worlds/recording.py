@@ -109,7 +109,8 @@ def make_plan(spec: Spec, physics: Physics) -> Plan:
             PlannedBurst(
                 index=index,
                 start_s=spec.lead_s + index * spec.period_s,
-                duration_s=spec.duration_s,
+                duration_s=spec.planned_s or spec.duration_s,
+                stopped_s=spec.duration_s if spec.planned_s else None,
             )
             for index in range(spec.bursts_count)
         ),
@@ -126,6 +127,7 @@ def make_plan(spec: Spec, physics: Physics) -> Plan:
             for pair in range(spec.pairs_count)
         ),
         counters=counters,
+        ends_when_certain=spec.ends_when_certain,
     )
 
 

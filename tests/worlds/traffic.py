@@ -4,7 +4,7 @@ The series are taken at the device. A sender wrote its bytes `delay_up` earlier,
 read them `delay_down` later. Both ends use the same cumulative curve, so bytes are conserved.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -293,6 +293,14 @@ def _bursts(spec: Spec, rng: np.random.Generator, client_offsets_s: Floats) -> t
     return tuple(bursts)
 
 
+def _louder(rng: np.random.Generator, seconds: Floats, factor: float) -> Floats:
+    """Return the series with a larger variation in random periods. The mean is unchanged."""
+    factors = np.ones(seconds.size)
+    for begin in rng.integers(0, seconds.size, max(1, seconds.size // 60)):
+        factors[begin : begin + int(rng.integers(5, 21))] = factor
+    return np.maximum(0.05, 1.0 + (seconds - 1.0) * factors)
+
+
 def _flow(
     spec: Spec,
     rng: np.random.Generator,
@@ -337,7 +345,10 @@ def _flow(
         np.multiply(fine, noise.fine_cov, out=fine)
         np.maximum(fine, -0.95, out=fine)
         shares *= 1.0 + fine
-    fleet = lognormal(rng, (1, seconds), noise.fleet_cov, noise.rho)[0][second_of_step]
+    fleet = lognormal(rng, (1, seconds), noise.fleet_cov, noise.rho)[0]
+    if noise.loud_factor != 1.0:
+        fleet = _louder(rng, fleet, noise.loud_factor)
+    fleet = fleet[second_of_step]
     if spec.bottleneck in ("device", "shared-link"):
         # Demand above the capacity is reduced to it, and the pairs share it in proportion.
         total = shares.sum(axis=0)
@@ -450,3 +461,32 @@ def simulate(spec: Spec, rng: np.random.Generator) -> Physics:
         end_s=float(end_s),
         background_seed=int(rng.integers(2**31)),
     )
+
+
+def stop_traffic(physics: Physics, second: float) -> Physics:
+    """Return the physics with all bursts stopped at this time after their start."""
+    bursts = []
+    flows = []
+    for burst in physics.bursts:
+        stopped = replace(
+            burst, duration_s=second, ends_s=np.minimum(burst.ends_s, burst.starts_s + second)
+        )
+        bursts.append(stopped)
+        for flow in physics.of(burst):
+            at = burst.grid_start_s + flow.step_s * np.arange(burst.steps)
+            last = (stopped.ends_s + flow.delay_up_s)[:, None]
+            with np.errstate(invalid="ignore"):
+                active = np.nan_to_num(np.clip((last - at) / flow.step_s, 0.0, 1.0))
+            sent = flow.sent * active
+            delivered = sent if flow.delivered is flow.sent else flow.delivered * active
+            flows.append(
+                replace(
+                    flow,
+                    burst=stopped,
+                    sent=sent,
+                    delivered=delivered,
+                    resent=flow.resent * active,
+                    expected=flow.expected * (physics.weights @ active),
+                )
+            )
+    return replace(physics, bursts=tuple(bursts), flows=tuple(flows), counted_curves={})

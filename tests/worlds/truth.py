@@ -36,8 +36,8 @@ class Violation:
     """A requirement that the truth or the evidence does not meet.
 
     Attributes:
-        name: `rate`, `through`, `stretch`, `start-spread`, `completeness`, `receivers-absent`,
-            `device-absent`, `clocks`, `cpu`, `telemetry` or `loss`.
+        name: `rate`, `expected-rate`, `through`, `stretch`, `start-spread`, `completeness`,
+            `receivers-absent`, `device-absent`, `clocks`, `cpu`, `telemetry` or `loss`.
         burst: Burst index, or `None` for the run.
         value: Measured value.
         limit: Required value.
@@ -222,6 +222,18 @@ def _burst_violations(
                 visible_in=frozenset(visible),
             )
         )
+    expected = truth.expected_bits_per_second
+    if spec.planned_s and expected < limit * (1.0 - RATE_MARGIN):
+        # The decision to stop is about the rate without noise.
+        results.append(
+            Violation(
+                name="expected-rate",
+                burst=truth.index,
+                value=expected,
+                limit=limit,
+                visible_in=frozenset({"receiver"}),
+            )
+        )
     if truth.lowest_fifth_bits_per_second < limit * (1.0 - STRETCH_TRUE_MARGIN):
         below = limit * (1.0 - STRETCH_SHOWN_MARGIN)
         names = {n for n, series in view.series.items() if lowest_fifth(series) < below}
@@ -373,8 +385,15 @@ def find_truth(
         b.low_bits_per_second >= limit * space and b.lowest_fifth_bits_per_second >= limit
         for b in bursts
     )
-    holds = holds and cpu_holds and loss_holds
     true_faults = {"rate", "through", "stretch", "start-spread", "cpu", "loss"}
+    if spec.planned_s:
+        # If a burst was stopped, a fail is wrong too if only the noise was low.
+        holds = all(
+            b.expected_bits_per_second >= limit * space and b.lowest_fifth_bits_per_second >= limit
+            for b in bursts
+        )
+        true_faults -= {"rate", "through"}
+    holds = holds and cpu_holds and loss_holds
     faultless = not any(v.name in true_faults for v in violations)
     return Truth(
         bursts=bursts,

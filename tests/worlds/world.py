@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from zlib import crc32
 
 import numpy as np
 
@@ -9,7 +10,7 @@ from tests.worlds.bursts import BurstTruth
 from tests.worlds.parameters import Spec
 from tests.worlds.record_format import Floats, Recording
 from tests.worlds.recording import record
-from tests.worlds.traffic import Physics, simulate
+from tests.worlds.traffic import Physics, simulate, stop_traffic
 from tests.worlds.truth import Truth, find_truth
 
 
@@ -114,6 +115,25 @@ def build(kind: str, seed: int, spec: Spec, rng: np.random.Generator) -> World:
     return World(
         kind=kind, seed=seed, spec=spec, physics=physics, recording=record(spec, physics, rng)
     )
+
+
+def stop(world: World, second: float) -> World:
+    """Return the world in which all pairs stopped by order, with new records.
+
+    The traffic until the stop is the same, and the planned rest of the burst does not take place.
+
+    Args:
+        world: World with one planned burst, without manipulations.
+        second: Time of the stop after the planned instant, in whole seconds.
+
+    Returns:
+        The world. Its truth is that of the traffic until the stop.
+    """
+    spec = replace(world.spec, duration_s=second, planned_s=world.spec.duration_s)
+    rng = np.random.default_rng([crc32(world.kind.encode()), world.seed, round(second)])
+    physics = stop_traffic(world.physics, second)
+    recording = record(spec, physics, rng)
+    return replace(world, spec=spec, physics=physics, recording=recording)
 
 
 def judge(world: World) -> Judgement:

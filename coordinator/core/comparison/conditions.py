@@ -45,6 +45,7 @@ NO_FLEET_CONDITIONS: Final[Mapping[str, str]] = {
     "problem": "current value",
     "warnings": "reason for an unknown value; the unknown value itself is compared",
     "echo_port": "a name",
+    "canary_ports": "a name",
     "allowed_networks": "allowed targets, not a property of the traffic",
     "engine_version": "the engine that the run used is compared",
     "engines": "the engine that the run used is compared",

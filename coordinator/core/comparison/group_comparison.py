@@ -55,33 +55,47 @@ class Group:
 
 
 class Metric(Message):
-    """One metric in both groups, with the change from ``a`` to ``b``."""
+    """One metric in both groups, with the change from ``a`` to ``b``.
+
+    Attributes:
+        name: Name of the metric.
+        unit: Unit of the value.
+        a_mean: Mean of group a.
+        a_half_width: Half of the 95 % interval of group a. None if there are too few bursts.
+        a_count: Number of bursts of group a.
+        b_mean: Mean of group b.
+        b_half_width: Half of the 95 % interval of group b. None if there are too few bursts.
+        b_count: Number of bursts of group b.
+        difference: The mean of b minus the mean of a.
+        difference_half_width: Half of the 95 % interval of the difference. None if there are too
+            few bursts.
+        ratio: The mean of b divided by the mean of a.
+        ratio_low: Lower end of the 95 % interval of the ratio. None if there are too few bursts, or
+            if the interval of a mean contains zero.
+        ratio_high: Upper end of the 95 % interval of the ratio. None as for `ratio_low`.
+        significant: True if the 95 % interval of the difference does not contain zero, with three
+            bursts or more in each group.
+        paired: True if the bursts of both groups alternated. The interval is then from the
+            differences of neighbours.
+        equivalent_within_ratio: The smallest margin, relative to the mean of a, for which the two
+            groups are equivalent (two one-sided tests at 5 %). None if there are too few bursts.
+    """
 
     name: str
     unit: str
     a_mean: float
-    # The half width of the 95 % interval. None if there are too few bursts.
     a_half_width: float | None
     a_count: int
     b_mean: float
     b_half_width: float | None
     b_count: int
-    # The mean of b minus the mean of a.
     difference: float
     difference_half_width: float | None
-    # The mean of b divided by the mean of a.
     ratio: float | None
-    # None if there are too few bursts, or if the interval of a mean contains zero.
     ratio_low: float | None
     ratio_high: float | None
-    # True if the 95 % interval of the difference does not contain zero, with three bursts or more
-    # in each group.
     significant: Annotated[bool, renamed("significant", "apart")]
-    # True if the bursts of both groups alternated. The interval is then from the differences of
-    # neighbours.
     paired: bool = False
-    # The smallest margin, relative to the mean of a, for which the two groups are equivalent (two
-    # one-sided tests at 5 %). None if there are too few bursts.
     equivalent_within_ratio: Annotated[
         float | None, renamed("equivalent_within_ratio", "alike_within_ratio")
     ] = None
@@ -89,14 +103,20 @@ class Metric(Message):
 
 
 class Comparison(Message):
-    """Differences between two groups of bursts. Rates are as measured, also in a scaled lab."""
+    """Differences between two groups of bursts. Rates are as measured, also in a scaled lab.
+
+    Attributes:
+        a: Name of group a.
+        b: Name of group b.
+        metrics: Metrics that both groups have.
+        few_bursts: True if a group has fewer than three bursts.
+        conditions_differ: Conditions that differ, except for the one that defines the groups.
+    """
 
     a: str
     b: str
     metrics: tuple[Metric, ...]
-    # True if a group has fewer than three bursts.
     few_bursts: Annotated[bool, renamed("few_bursts", "thin")]
-    # Conditions that differ, except for the one that defines the groups.
     conditions_differ: tuple[str, ...]
     sentence: str
 

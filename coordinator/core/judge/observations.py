@@ -11,6 +11,7 @@ from broadside.coordinator.core.judge.reconciliation.lag import CLOCK_PPM_MAX, i
 from broadside.coordinator.core.plain_fields import UNKNOWN_TEXTS, plain_fields
 from broadside.coordinator.core.summary import (
     BurstSummary,
+    CanarySummary,
     DeviceSummary,
     Finding,
     FindingValue,
@@ -37,6 +38,8 @@ COMPARED: Final = ("kernel", "engine_version", "vm_size", "cpu_count", "nic_mtu_
 # Below this share of the planned attempts, or above this delay, the client was too slow.
 ATTEMPTED_MIN_RATIO: Final = 0.999
 ATTEMPT_DELAY_MAX_S: Final = 0.5
+# Largest difference between the sessions of a device and the connections of the fleet.
+SESSIONS_RESIDUAL_MAX_RATIO: Final = 0.005
 # Weight of the finding for each state of pairs.
 _STATE_WEIGHTS: Final = {
     State.MISSED: 66,
@@ -55,9 +58,11 @@ def observations(burst: BurstSummary) -> Iterator[Finding]:
     yield from _host_findings(burst)
     yield from _silent_stream_findings(burst.silent_streams)
     yield from _unit_findings(burst)
+    yield from _canary_findings(burst.canary)
     yield from residual_findings(burst.reconciliation)
     yield from _latency_findings(burst.latency)
     yield from _generator_findings(burst)
+    yield from _session_findings(burst)
     yield from _unanswered_finding(burst.pairs)
     devices = [text for device in burst.devices if (text := _describe_device(device))]
     if devices:
@@ -109,6 +114,39 @@ def _generator_findings(burst: BurstSummary) -> Iterator[Finding]:
         "Use more pairs or a lower rate. For ports, use `close=rst` or more addresses; for file "
         "descriptors, raise LimitNOFILE of the agent",
     )
+
+
+def _session_findings(burst: BurstSummary) -> Iterator[Finding]:
+    """Yield a finding for each device whose sessions agree with the fleet's, or do not."""
+    for one in burst.sessions:
+        residuals = [
+            (name, residual)
+            for name, residual in (
+                ("set up", one.set_up_residual_ratio),
+                ("ended", one.ended_residual_ratio),
+            )
+            if residual is not None
+        ]
+        if not residuals:
+            continue
+        worst = max((residual for _, residual in residuals), key=abs)
+        texts = [f"{name} {formatting.signed_ratio(residual)}" for name, residual in residuals]
+        sentence = (
+            f"{one.device} set up {one.set_up_count:.0f} sessions for {one.fleet_count:.0f} "
+            f"connections of the fleet. Residuals: {', '.join(texts)} (limit "
+            f"{formatting.ratio(SESSIONS_RESIDUAL_MAX_RATIO, 1)})."
+        )
+        value = FindingValue.residual(worst)
+        if abs(worst) <= SESSIONS_RESIDUAL_MAX_RATIO:
+            yield note("sessions-agree", 23, sentence, value=value)
+        else:
+            yield caution(
+                "sessions-residual",
+                58,
+                f"{sentence} Other sessions crossed the device, or it lost some of them.",
+                "Find other traffic through the device, and read its log of ended sessions",
+                value,
+            )
 
 
 def _pair_findings(burst: BurstSummary) -> Iterator[Finding]:
@@ -246,6 +284,43 @@ def _unit_findings(burst: BurstSummary) -> Iterator[Finding]:
             56,
             f"Units joined or left: {listed}{f'; and {more} more' if more > 0 else ''}.",
             "Read the scaling and maintenance events of the device at these seconds",
+        )
+
+
+def _canary_findings(canary: CanarySummary | None) -> Iterator[Finding]:
+    """Yield findings about blocked harmless requests, and about blocks that came too late."""
+    if canary is None:
+        return
+    during, before = canary.during, canary.before
+    if during.allowed_blocked_count:
+        idle = (
+            f" Before the burst: {before.allowed_blocked_count} of {before.allowed_count}."
+            if before.allowed_count
+            else ""
+        )
+        yield warning(
+            "canary-harmless-blocked",
+            58,
+            f"{during.allowed_blocked_count} of {during.allowed_count} allowed canaries "
+            f"({formatting.ratio(during.allowed_blocked_ratio)}) did not arrive during the burst."
+            f"{idle} The device may drop harmless flows under load.",
+            "Compare with the drops of the device, and with the loss of the traffic itself",
+            FindingValue.share(during.allowed_blocked_ratio or 0.0, "high"),
+        )
+    if during.late_count:
+        delay = (
+            ""
+            if during.decision_p50_s is None
+            else f" Median time until the block was visible: "
+            f"{formatting.time(during.decision_p50_s)}."
+        )
+        yield warning(
+            "canary-late",
+            57,
+            f"{during.late_count} of {during.leaked_count} leaked canaries were blocked after "
+            f"their request had arrived at the server.{delay}",
+            "Check whether the device passes data before it has inspected it",
+            FindingValue.count(during.late_count),
         )
 
 

@@ -7,7 +7,7 @@ and its findings, and then the run. The decision table is in
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -38,11 +38,13 @@ from broadside.coordinator.core.judge.observations import (
 from broadside.coordinator.core.judge.reconciliation.device_prediction import Neighbour
 from broadside.coordinator.core.judge.reconciliation.reconcile import reconcile_run
 from broadside.coordinator.core.measure.completeness import combine
+from broadside.coordinator.core.measure.device.canary_cpu import with_device_cpu
 from broadside.coordinator.core.measure.device.device_metrics import (
     device_figures,
     witness_findings,
 )
 from broadside.coordinator.core.measure.device.placement import place
+from broadside.coordinator.core.measure.device.session_counts import session_counts
 from broadside.coordinator.core.measure.formulas.steady import VALUES_MIN, mean_of_bursts
 from broadside.coordinator.core.measure.grid.series import BurstMeasurement
 from broadside.coordinator.core.measure.outages import coordinator_findings, outage_findings
@@ -61,6 +63,7 @@ from broadside.coordinator.core.run_trends import (
 )
 from broadside.coordinator.core.summary import (
     BurstDistribution,
+    BurstPart,
     BurstSummary,
     Completeness,
     Finding,
@@ -72,7 +75,9 @@ from broadside.coordinator.core.summary import (
     figure,
     note,
     order,
+    worse,
 )
+from broadside.exchange.engines import find
 from broadside.exchange.messages import Aggregation, Presence, ServiceOutage
 
 # Above this number of pairs x bursts, the pairs are stored only in the burst documents. The summary
@@ -123,6 +128,9 @@ def summarise_run(
         context: Other records of the run. None if there are none.
     """
     context = context or RunContext()
+    parts = plan.parts
+    if plan.spec.mix:
+        plan = parts[0]
     telemetry = context.telemetry
     measured = sorted(bursts, key=lambda burst: burst.summary.index)
     if telemetry is not None:
@@ -130,8 +138,13 @@ def summarise_run(
     ledger = None if ledger is None else ledger.proving()
     counter, counters = _reconcile(plan, measured, ledger, context.neighbours)
     between = half_width_of_bursts([burst.summary for burst in measured])
-    evidence = _Evidence(plan, measured, ledger, telemetry, between)
-    summary = [_judge_burst(evidence, number, part) for number, part in enumerate(counters)]
+    evidence = _Evidence(
+        plan, measured, ledger, telemetry, between, context.telemetry, is_mixed=len(parts) > 1
+    )
+    summary = [
+        _judge_parts(evidence, number, _judge_burst(evidence, number, part), parts)
+        for number, part in enumerate(counters)
+    ]
     pending = len(plan.pairs) * plan.spec.burst_s * (len(plan.bursts) - len(summary))
     completeness = combine(
         [*(burst.completeness for burst in summary), Completeness.of({State.PENDING: pending})]
@@ -207,6 +220,10 @@ class _Evidence:
     ledger: FirewallLedger | None
     telemetry: DeviceTelemetry | None
     between: float | None
+    # Telemetry at its own times. With runs in quick succession, an offset can be that of another
+    # run, and counts of sessions need a checked clock in any case.
+    unplaced: DeviceTelemetry | None = None
+    is_mixed: bool = False
 
 
 def _judge_burst(evidence: _Evidence, number: int, counter: Reconciliation | None) -> BurstSummary:
@@ -215,7 +232,20 @@ def _judge_burst(evidence: _Evidence, number: int, counter: Reconciliation | Non
     burst = evidence.measured[number].summary
     if evidence.telemetry is not None:
         total, devices = device_figures(evidence.telemetry, burst)
-        burst = burst.model_copy(update={"device": total, "devices": devices})
+        engine = find(plan.spec.traffic.engine)
+        grace_s = 0.0 if engine is None else engine.shutdown_grace_s(plan.spec.traffic)
+        counted = evidence.unplaced or evidence.telemetry
+        sessions = tuple(session_counts(counted, burst, grace_s))
+        if evidence.is_mixed:
+            # Sessions of the other traffic end in the same seconds.
+            sessions = tuple(
+                one.model_copy(update={"ended_count": None, "fleet_ended_count": None})
+                for one in sessions
+            )
+        canary = burst.canary and with_device_cpu(burst.canary, evidence.telemetry)
+        burst = burst.model_copy(
+            update={"device": total, "devices": devices, "sessions": sessions, "canary": canary}
+        )
     bottleneck = find_bottleneck(bottleneck_input(plan, burst, counter, evidence.ledger))
     burst = burst.model_copy(
         update={
@@ -258,6 +288,36 @@ def _judge_burst(evidence: _Evidence, number: int, counter: Reconciliation | Non
     )
 
 
+def _judge_parts(
+    evidence: _Evidence, number: int, burst: BurstSummary, plans: Sequence[Plan]
+) -> BurstSummary:
+    """Return the burst of a mixed run with its judged parts, and with one verdict for all.
+
+    The device counter counts the bytes of all parts, so it is compared only with the first one.
+    """
+    judged: list[BurstPart] = []
+    findings = list(burst.findings)
+    for part in burst.parts:
+        plan = plans[part.part_index]
+        measured = replace(evidence.measured[number], summary=part.summary)
+        own = replace(evidence, plan=plan, measured=[measured], ledger=None, between=None)
+        summary = _judge_burst(own, 0, None)
+        judged.append(
+            part.model_copy(update={"summary": _without_values(summary, omit_pairs=False)})
+        )
+        findings += [
+            finding.model_copy(
+                update={"sentence": f"{part.engine}: {finding.sentence}", "part": part.engine}
+            )
+            for finding in summary.findings
+        ]
+    if not judged:
+        return burst
+    verdict = worse([burst.verdict, *(part.summary.verdict for part in judged)])
+    update = {"verdict": verdict, "parts": tuple(judged), "findings": order(findings)}
+    return burst.model_copy(update=update)
+
+
 def _burst_findings(
     bursts: Sequence[BurstSummary], counter: Reconciliation | None, *, planned: int
 ) -> Iterator[Finding]:
@@ -266,17 +326,19 @@ def _burst_findings(
     From each group the worst finding is used. The number of affected bursts and the range of its
     value are added to its text.
     """
-    by_id: dict[str, list[tuple[int, Finding]]] = {}
+    by_id: dict[tuple[str, str | None], list[tuple[int, Finding]]] = {}
     for burst in bursts:
         for finding in burst.findings:
-            by_id.setdefault(finding.id, []).append((burst.index, finding))
+            by_id.setdefault((finding.id, finding.part), []).append((burst.index, finding))
     for group in by_id.values():
         index, finding = max(group, key=_badness)
         sentence = finding.sentence
         if planned > 1:
             sentence = f"Burst {index + 1}: {sentence}{_repeats(group, index, planned)}"
         yield _plain(finding).model_copy(update={"sentence": sentence})
-    yield from (finding for finding in residual_findings(counter) if finding.id not in by_id)
+    yield from (
+        finding for finding in residual_findings(counter) if (finding.id, None) not in by_id
+    )
 
 
 def _without_values(burst: BurstSummary, *, omit_pairs: bool) -> BurstSummary:

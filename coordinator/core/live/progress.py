@@ -15,15 +15,19 @@ from broadside.exchange.messages import BurstIndex, Message, RunId, UtcDatetime
 
 
 class ProgressSecond(Message):
-    """One second of a running burst, summed over the pairs that have reported it."""
+    """One second of a running burst, summed over the pairs that have reported it.
 
-    # Seconds from the planned start, beginning with 0.
+    Attributes:
+        second: Seconds from the planned start, beginning with 0.
+        fleet_bits_per_second: Sent payload rate in bit/s, or rate of the NICs at the link layer for
+            `from_host_count` pairs.
+        pairs_count: Pairs with an upload that covers the whole second.
+        from_host_count: Number of these pairs with data only from the NIC counters of the host.
+    """
+
     second: int
-    # Sent payload, or link-layer NIC bits for `from_host_count` pairs.
     fleet_bits_per_second: float
-    # Pairs with an upload that covers the whole second.
     pairs_count: int
-    # Number of these pairs with data only from the NIC counters of the host.
     from_host_count: int
 
 
@@ -32,7 +36,11 @@ COVERED_RATIO: Final = 0.9
 
 
 class Progress(Message):
-    """Seconds of the newest burst that has begun."""
+    """Seconds of the newest burst that has begun.
+
+    Attributes:
+        seconds: Seconds that are known so far.
+    """
 
     run_id: RunId
     burst_index: BurstIndex

@@ -27,20 +27,35 @@ VISIBLE_S: Final = 20.0
 
 
 class RunState(StrEnum):
-    """State of a run."""
+    """State of a run.
 
-    # Between bursts, or before the first one.
+    Attributes:
+        WAITING: Between bursts, or before the first one.
+        ARMING: Clients claim jobs and connect.
+        RUNNING: Traffic is sent.
+        COLLECTING: Traffic is over, and reports are expected.
+        FINISHED: The verdict is known.
+        CANCELLED: It was aborted.
+    """
+
     WAITING = "waiting"
     ARMING = "arming"
     RUNNING = "running"
-    # Traffic is over, and reports are expected.
     COLLECTING = "collecting"
     FINISHED = "finished"
     CANCELLED = "cancelled"
 
 
 class BurstPhase(StrEnum):
-    """Phase of a burst."""
+    """Phase of a burst.
+
+    Attributes:
+        PLANNED: The jobs are not claimed yet.
+        ARMING: Clients claim jobs and connect.
+        RUNNING: Traffic is sent.
+        COLLECTING: Reports are awaited.
+        OVER: All reports have arrived or are overdue.
+    """
 
     PLANNED = "planned"
     ARMING = "arming"
@@ -50,7 +65,16 @@ class BurstPhase(StrEnum):
 
 
 class BurstStatus(Message):
-    """Status of a burst, with the number of pairs in each step."""
+    """Status of a burst, with the number of pairs in each step.
+
+    Attributes:
+        planned_end_at: Planned end of the burst.
+        phase: Phase of the burst.
+        claimed_count: Number of pairs with a client that has claimed the job.
+        armed_count: Number of pairs that are armed or in a later phase.
+        reported_count: Number of pairs with a report.
+        outcomes: Number of pairs by result of the job.
+    """
 
     index: OwnBurstIndex
     planned_start_at: UtcDatetime
@@ -58,36 +82,46 @@ class BurstStatus(Message):
     phase: BurstPhase
     pairs_planned: int
     claimed_count: int
-    # Pairs that are armed or in a later phase.
     armed_count: int
     reported_count: int
     outcomes: Mapping[Outcome, int]
 
 
 class RunStatus(Message):
-    """Run status and its bursts."""
+    """Run status and its bursts.
+
+    Attributes:
+        state: State of the run.
+        created_at: Time of the launch.
+        ends_at: Time when the reports of the last burst are due.
+        bursts: Status of each burst.
+        cancelled_by: Name of the user who aborted it. None if it was not aborted.
+        cancel_reason: Reason that was given for the abort. None if it was not aborted.
+        warnings: Warnings, as sentences.
+        imported: Format that the data was imported from. None if it was not imported.
+        verdict: Verdict. None before it is known.
+        reason: Why this verdict. None before it is known.
+        next_step: What to do next. None before the verdict.
+        created_by: Name of who launched the run. None if it is not in the list.
+        labels: Current labels. They can be changed after the launch.
+        outcome: Main figures of a finished run, as in the list. None while it continues.
+    """
 
     run_id: RunId
     scenario: str
     state: RunState
     created_at: UtcDatetime
-    # Time when the reports of the last burst are due.
     ends_at: UtcDatetime
     bursts: tuple[BurstStatus, ...]
     cancelled_by: str | None = None
     cancel_reason: str | None = None
     warnings: tuple[str, ...] = ()
-    # Format that the data was imported from, or None.
     imported: Literal["original", "iperf3"] | None = None
-    # Verdict, its reason, and what to do. None before the verdict.
     verdict: Verdict | None = None
     reason: str | None = None
     next_step: str | None = None
-    # Name of who launched the run. None if it is not in the list.
     created_by: str | None = None
-    # Current labels. They can be changed after the launch.
     labels: Mapping[str, str] = {}
-    # Main figures of a finished run, as in the list. None while it continues.
     outcome: RunOutcome | None = None
 
 

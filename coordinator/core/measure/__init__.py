@@ -10,6 +10,7 @@ __all__ = [
     "consistency_checks",
     "disruptions",
     "engine_metrics",
+    "mixed",
     "outages",
     "requested_vs_effective",
     "resolution",

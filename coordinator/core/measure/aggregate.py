@@ -736,6 +736,7 @@ def series_of(burst: Burst, aligned: Aligned, span: slice | None = None) -> Burs
         client_cpu_ratio=_means(aligned.client.cpu_busy_ratio, 0),
         server_cpu_ratio=_means(aligned.server.cpu_busy_ratio, 0),
         flows=tuple(_flow_series(flow) for flow in aligned.flows),
+        events=aligned.events,
     )
 
 

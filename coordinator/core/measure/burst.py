@@ -27,6 +27,7 @@ from broadside.coordinator.core.measure.engine_metrics import (
     measure_pairs,
     taken_cpu,
 )
+from broadside.coordinator.core.measure.experiments.canary import find_canary
 from broadside.coordinator.core.measure.formulas.certainty import ALPHA
 from broadside.coordinator.core.measure.formulas.headers import (
     Headers,
@@ -129,6 +130,12 @@ def measure_burst(spec: RunSpec, evidence: BurstEvidence, now: datetime) -> Burs
         latency=latency,
         early_end=_early_end(evidence, rates),
         units=_units(spec, aligned, rates),
+        canary=find_canary(
+            spec.traffic.canary,
+            evidence.burst,
+            {pair.pair_index: pair.canary for pair in aligned.pairs if pair.canary is not None},
+            rates.series,
+        ),
         pairs=tuple(
             pair.model_copy(
                 update={

@@ -18,8 +18,8 @@ from broadside.coordinator.core.summary import (
     figure,
     instant,
 )
+from broadside.exchange.engines.buckets import add_counts
 from broadside.exchange.messages import (
-    BUCKET_RATIO,
     SILENT_STREAMS_MAX_COUNT,
     Aggregation,
     Distribution,
@@ -71,7 +71,7 @@ def measure_pairs(aligned: Aligned) -> tuple[MeasureSummary, ...]:
                 unit=parts[0][1].unit,
                 pairs_count=pairs_count,
             )
-            for label, value in _quantiles([one for _, one in parts])
+            for label, value in quantiles_of([one for _, one in parts])
         ]
     return tuple(sorted(results, key=lambda measure: measure.name))
 
@@ -93,21 +93,24 @@ def _combined(measures: Sequence[Measure]) -> float:
     return measures[0].combine.of(values, weights)
 
 
-def _quantiles(parts: Sequence[Distribution]) -> list[tuple[str, float]]:
-    """Return the maximum, and nearest-rank quantiles using a bucket's geometric middle."""
-    counts: dict[int, int] = {}
-    for part in parts:
-        for bucket, count in part.counts.items():
-            counts[bucket] = counts.get(bucket, 0) + count
+def quantiles_of(parts: Sequence[Distribution]) -> list[tuple[str, float]]:
+    """Return nearest-rank quantiles and the maximum, by name.
+
+    The value of a quantile is the geometric middle of its bucket.
+
+    Args:
+        parts: One or more distributions of the same quantity, whose counts are added.
+    """
+    resolution, counts = add_counts(parts)
     largest = max(part.max for part in parts)
     total = sum(counts.values())
     results = []
     for label, quantile in QUANTILES:
         rank, seen = math.ceil(quantile * total), 0
-        for bucket in sorted(counts):
-            seen += counts[bucket]
+        for bucket, count in counts.items():
+            seen += count
             if seen >= rank:
-                results.append((label, min(largest, BUCKET_RATIO ** (bucket + 0.5))))
+                results.append((label, min(largest, 2 ** ((bucket + 0.5) / resolution))))
                 break
     return [*results, ("max", largest)]
 

@@ -25,6 +25,7 @@ class Quantity(StrEnum):
     MEMORY = "memory_ratio"
     SESSIONS = "sessions_count"
     CONNECTIONS = "connections_per_second"
+    ENDED = "ended_per_second"
     PACKETS = "packets_per_second"
     DROPS = "drops_per_second"
     RECEIVED = "in_bits_per_second"
@@ -61,6 +62,7 @@ KINDS: Final = {
     Quantity.MEMORY: Kind("memory", Aggregation.MAX),
     Quantity.SESSIONS: Kind("sessions", Aggregation.SUM),
     Quantity.CONNECTIONS: Kind("new connections a second", Aggregation.SUM),
+    Quantity.ENDED: Kind("ended connections a second", Aggregation.SUM),
     Quantity.PACKETS: Kind("packets a second", Aggregation.SUM),
     Quantity.DROPS: Kind("drops a second", Aggregation.SUM),
     Quantity.RECEIVED: Kind("bits received", Aggregation.SUM),

@@ -7,6 +7,7 @@ __all__ = [
     "budget",
     "cost_estimate",
     "early_stop_estimate",
+    "nightly_stop",
     "planner",
     "price",
     "reserved",

@@ -27,28 +27,36 @@ STOPPED_BY: Final = "broadside's budget"
 
 
 class PriceMeter(Message):
-    """Run cost so far, and the projected cost when it ends."""
+    """Run cost so far, and the projected cost when it ends.
+
+    Attributes:
+        charged: True if Azure bills this run. The amounts are at real scale in both cases.
+        not_charged_why: Reason why Azure does not bill the run. None if it does.
+        prices: Name of the price table.
+        prices_as_of: Date of the price table.
+        region: Azure region of the prices.
+        measured_bytes: Measured payload of all bursts so far, in bytes.
+        real_ip_bytes: Bytes at the IP layer and at real scale, which are billed.
+        elapsed_s: Seconds since the launch, up to the end of the run.
+        spent: Cost so far.
+        projected: Projected cost when the run ends.
+        budget_left_usd: Rest of the budget in US dollars. None without a budget.
+        stopped: Reason why the remaining bursts were cancelled, or None.
+    """
 
     run_id: RunId
-    # True if Azure bills this run. The amounts are at real scale in both cases.
     charged: bool
     not_charged_why: str | None = None
-    # Price table name.
     prices: str
     prices_as_of: date
     region: str
-    # Measured payload of all bursts so far.
     measured_bytes: int
-    # The same as IP bytes at real scale, which is the billed quantity.
     real_ip_bytes: float
-    # Seconds since the launch, up to the end of the run.
     elapsed_s: float
     spent: Bill
-    # Projected cost when the run ends.
     projected: Bill
     budget_usd: float | None = None
     budget_left_usd: float | None = None
-    # Reason why the remaining bursts were cancelled, or None.
     stopped: str | None = None
 
 

@@ -33,48 +33,64 @@ class OverBudget(Infeasible):
 
 
 class EarlyStopEstimate(Message):
-    """Expected cost of a run whose bursts end as soon as their rate is certain."""
+    """Expected cost of a run whose bursts end as soon as their rate is certain.
 
-    # Expected rate divided by the limit, minus one. None if the rate is unknown.
+    Attributes:
+        margin_ratio: Expected rate divided by the limit, minus one. None if the rate is unknown.
+        scatter_ratio: Standard deviation of the seconds divided by the rate.
+        correlation: Correlation of neighbouring seconds (-1 to 1).
+        history_bursts_count: Earlier bursts of the same device and traffic. If 0, scatter and
+            correlation are assumed.
+        how: How the rate was estimated.
+        expected_burst_s: Mean duration of simulated bursts in seconds.
+        expected_usd: Expected cost in US dollars. None if a price is unknown.
+        worst_usd: Cost in US dollars if every burst has its planned duration. None if a price is
+            unknown.
+    """
+
     margin_ratio: float | None
-    # Standard deviation of the seconds divided by the rate.
     scatter_ratio: float
-    # Correlation of neighbouring seconds.
     correlation: float
-    # Earlier bursts of the same device and traffic. If 0, scatter and correlation are assumed.
     history_bursts_count: int
-    # How the rate was found.
     how: str
-    # Mean duration of simulated bursts.
     expected_burst_s: float
     expected_usd: float | None
-    # Cost if every burst has its planned duration.
     worst_usd: float | None
 
 
 class Estimate(Message):
-    """Estimated cost of a run before launch."""
+    """Estimated cost of a run before launch.
 
-    # True if Azure will bill this run. The amounts are at real scale in both cases.
+    Attributes:
+        charged: True if Azure will bill this run. The amounts are at real scale in both cases.
+        not_charged_why: Reason why Azure will not bill the run. None if it will.
+        prices: Name of the price table.
+        prices_as_of: Date of the price table.
+        region: Azure region of the prices.
+        ip_bits_per_second: Rate through the firewall at the IP layer and at real scale, in bit/s.
+        rate_how: How the rate was estimated.
+        traffic_s: Seconds of traffic in all bursts.
+        elapsed_s: Seconds from the launch to the last report.
+        bill: Items of the cost.
+        assumed: Assumptions, as sentences.
+        over_budget: Reason to reject a launch, or None.
+        early_stop: Estimate for bursts that end when certain. None if bursts have their planned
+            duration.
+    """
+
     charged: bool
     not_charged_why: str | None = None
-    # Price table name.
     prices: str
     prices_as_of: date
     region: str
-    # Rate through the firewall in bit/s, at real scale.
     ip_bits_per_second: float | None
     rate_how: str
-    # Seconds of traffic in all bursts.
     traffic_s: float
-    # Time from launch to the last report.
     elapsed_s: float
     bill: Bill
     assumed: tuple[str, ...]
     budget_usd: float | None = None
-    # Reason to reject a launch, or None.
     over_budget: Problem | None = None
-    # None if bursts have their planned duration.
     early_stop: EarlyStopEstimate | None = None
 
 
@@ -308,9 +324,15 @@ def _ip_ratio(spec: RunSpec) -> float:
 
 
 class Appraisal(Message):
-    """Result of a launch check, with problems, warnings and cost."""
+    """Result of a launch check, with problems, warnings and cost.
 
-    # True if the live fleet can carry the run within its budget.
+    Attributes:
+        feasible: True if the live fleet can carry the run within its budget.
+        problems: Reasons why the run cannot be launched.
+        warnings: Warnings, as sentences.
+        price: Estimated cost.
+    """
+
     feasible: bool
     problems: tuple[Problem, ...] = ()
     warnings: tuple[str, ...] = ()

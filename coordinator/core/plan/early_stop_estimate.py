@@ -38,12 +38,15 @@ class DeviceHistory:
         payload_bits_per_second: Median received payload, as measured.
         scatter_ratio: Median standard deviation of the seconds divided by the rate.
         correlation: Median correlation of neighbouring seconds.
+        between_ratio: Scatter from burst to burst divided by the rate, without slow changes. None
+            with fewer than three bursts.
     """
 
     bursts_count: int
     payload_bits_per_second: float
     scatter_ratio: float
     correlation: float
+    between_ratio: float | None = None
 
 
 def with_early_stop(

@@ -15,6 +15,7 @@ from broadside.coordinator.core.measure.formulas.headers import (
     OVERHEAD_MORE_RATIO,
     segment_max_bytes,
 )
+from broadside.coordinator.core.plan.nightly_stop import NightlyStop
 from broadside.coordinator.core.plan.reserved import NOTHING, Reserved, first_announcements
 from broadside.coordinator.core.run_spec import Burst, LedgerPromise, Pair, Plan, RunSpec
 from broadside.coordinator.core.thresholds import ALL_THRESHOLDS, WITNESSES
@@ -85,11 +86,13 @@ class Site:
         reserved: Ports that are used by other runs.
         ledger: Device counter that the verdict will use, or None.
         witnesses: Devices with telemetry, and the quantities that are available for each.
+        nightly_stop: When the VMs of the agents stop, or None.
     """
 
     reserved: Reserved = NOTHING
     ledger: LedgerPromise | None = None
     witnesses: Mapping[str, Collection[str]] = field(default_factory=dict)
+    nightly_stop: NightlyStop | None = None
 
 
 def plan(
@@ -124,8 +127,13 @@ def plan(
     problems = [
         *_port_shortage(spec, servers, len(pairs), unwell),
         *_client_shortage(spec, clients, reserved, unwell),
-        *_engine_problems(spec, servers=servers, clients=clients),
+        *(
+            problem
+            for part in spec.parts
+            for problem in _engine_problems(part, servers=servers, clients=clients)
+        ),
         *_probe_problems(spec, servers),
+        *_canary_problems(spec, servers),
         *_tunnel_problems(spec, [*clients, *servers]),
         *_witness_problems(spec, witnesses),
         *_guard_problems(spec, witnesses),
@@ -157,9 +165,11 @@ def plan(
         warnings=(
             *twice,
             *_warnings(spec, clients, ledger, shared=shared_boot_id is not None),
+            *_early_stop_warnings(spec, witnesses),
             *_crowded(spec, ends),
             *_segment_warnings(spec, [*clients, *servers]),
             *_host_warnings([*clients, *servers]),
+            *_stop_warnings(site.nightly_stop, now, bursts),
         ),
     ).sealed()
 
@@ -231,10 +241,39 @@ def _bursts(spec: RunSpec, now: datetime) -> list[Burst]:
 
 
 def _pairs(servers: Sequence[Presence], clients: Sequence[Presence], spec: RunSpec) -> list[Pair]:
-    """Return up to ``pairs_count`` pairs, with one port for each process."""
+    """Return up to ``pairs_count`` pairs of all parts, with one port for each process."""
+    found: list[Pair] = []
+    for number, part in enumerate(spec.parts):
+        taken = {(pair.endpoint.agent_id, port) for pair in found for port in pair.endpoint.ports}
+        # Parts begin with different servers, so that a host has pairs of one part, if possible.
+        turn = len(found) % max(1, len(servers))
+        rotated = [*servers[turn:], *servers[:turn]]
+        new = _pairs_of_part(rotated, clients, part, taken)
+        first = len(found)
+        found += [
+            pair.model_copy(update={"index": first + pair.index, "part_index": number})
+            for pair in new
+        ]
+    return found
+
+
+def _pairs_of_part(
+    servers: Sequence[Presence],
+    clients: Sequence[Presence],
+    spec: RunSpec,
+    taken: Collection[tuple[str, int]],
+) -> list[Pair]:
+    """Return up to ``pairs_count`` pairs of one part, without the ports that are taken."""
     processes_count = spec.traffic.processes_count
     clients_mtu_bytes = _smallest([client.nic_mtu_bytes for client in clients])
-    groups = [port_groups(server, spec.traffic.engine, processes_count) for server in servers]
+    groups = [
+        [
+            ports
+            for ports in port_groups(server, spec.traffic.engine, processes_count)
+            if not any((server.agent_id, port) in taken for port in ports)
+        ]
+        for server in servers
+    ]
     turns = max(map(len, groups), default=0)
     offers = (
         (server, ports[turn])
@@ -384,6 +423,25 @@ def _probe_problems(spec: RunSpec, servers: Sequence[Presence]) -> Iterator[Prob
             [server.agent_id for server in servers if server.echo_port is None],
             f"of {len(servers)} server agents do not answer probes",
             "set BROADSIDE_AGENT_ECHO_PORT on them to a free UDP port, or remove it",
+        )
+
+
+def answers_canary(server: Presence, traffic: Traffic) -> bool:
+    """Return True if a server listens on the ports of the canary, or if there is none."""
+    canary = traffic.canary
+    return canary is None or {canary.port, canary.forbidden_port} <= {*server.canary_ports}
+
+
+def _canary_problems(spec: RunSpec, servers: Sequence[Presence]) -> Iterator[Problem]:
+    """Yield a problem if servers do not answer canaries. Any server can be used for a pair."""
+    if (canary := spec.traffic.canary) is not None:
+        yield from _lacking(
+            "traffic.canary",
+            [server.agent_id for server in servers if not answers_canary(server, spec.traffic)],
+            f"of {len(servers)} server agents do not answer canaries on ports {canary.port} and "
+            f"{canary.forbidden_port}",
+            f"set BROADSIDE_AGENT_CANARY_PORTS={canary.port},{canary.forbidden_port} on them, "
+            "or remove it",
         )
 
 
@@ -550,9 +608,10 @@ def _warnings(
     """Yield warnings that an operator should see before the launch."""
     yield from _reach_warnings(spec, clients)
     yield from _proof_warnings(spec, ledger)
-    yield from _early_stop_warnings(spec)
-    if (engine := find(spec.traffic.engine)) is not None:
-        yield from engine.warnings(spec.traffic)
+    for part in spec.parts:
+        if (engine := find(part.traffic.engine)) is not None:
+            yield from engine.warnings(part.traffic)
+            yield from _flow_warnings(engine.open_connections(part.traffic), clients)
     if (silent := control_warning(spec, clients)) is not None:
         yield silent
     if spec.budget_usd is not None and spec.is_unattended:
@@ -582,13 +641,16 @@ def _warnings(
         )
 
 
-def _early_stop_warnings(spec: RunSpec) -> Iterator[str]:
+def _early_stop_warnings(spec: RunSpec, witnesses: Mapping[str, Collection[str]]) -> Iterator[str]:
     """Yield a warning if bursts may end before a device has changed its size."""
-    fixed = spec.device.get("capacity_units", "").isdigit()
-    if spec.objective.stop is not None and spec.sku is not None and not fixed:
+    if spec.objective.stop is None or spec.device.get("capacity_units", "").isdigit():
+        return
+    counted = [name for name, quantities in witnesses.items() if "units_count" in quantities]
+    device = f"an Azure Firewall ({spec.sku})" if spec.sku is not None else ", ".join(counted)
+    if device:
         yield (
-            f"objective.stop: an Azure Firewall ({spec.sku}) changes its number of instances under "
-            "load, within minutes; a burst that ends early does not show the rate after that; set "
+            f"objective.stop: {device} may change its number of instances under load, within "
+            "minutes; a burst that ends early does not show the rate after that; set "
             "objective.sustain_min_s to the time that it needs, or device.capacity_units if the "
             "number is fixed"
         )
@@ -615,6 +677,17 @@ def _proof_warnings(spec: RunSpec, ledger: LedgerPromise | None) -> Iterator[str
             f"size, so headers may be {formatting.ratio(OVERHEAD_MORE_RATIO)} larger than those of "
             "1500-byte packets and no device counter can agree within "
             f"{formatting.ratio(allowed)}; allow 0.08, or use iperf3"
+        )
+
+
+def _flow_warnings(open_count: float, clients: Sequence[Presence]) -> Iterator[str]:
+    """Yield a warning if a pair can exceed the documented number of flows of an Azure VM."""
+    limit = DOCUMENTED.nic_flows
+    if open_count > limit.count and any(client.vm_size for client in clients):
+        yield (
+            f"traffic.options: a pair can have {open_count:,.0f} connections open, and the NIC of "
+            f"an Azure VM carries {limit.count:,} flows at once ({limit.source}, {limit.as_of}); "
+            "use more pairs"
         )
 
 
@@ -646,6 +719,14 @@ def _host_warnings(agents: Sequence[Presence]) -> Iterator[str]:
             f"agents: {len(partly)} of {len(agents)} cannot read all metrics of their host, so a "
             f"bottleneck there may stay unknown; {_first(lines)}"
         )
+
+
+def _stop_warnings(
+    stop: NightlyStop | None, now: datetime, bursts: Sequence[Burst]
+) -> Iterator[str]:
+    """Yield when the range stops. It is shown at every launch, also if the run ends before it."""
+    if stop is not None:
+        yield stop.describe(now, bursts[-1].planned_end_at)
 
 
 def _reach_warnings(spec: RunSpec, clients: Sequence[Presence]) -> Iterator[str]:

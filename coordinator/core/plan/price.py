@@ -133,14 +133,25 @@ def exactly(value: float | None) -> Span:
 
 
 class Line(Message):
-    """One item of a bill."""
+    """One item of a bill.
+
+    Attributes:
+        item: Name of the item.
+        quantity: Quantity in `unit`. None if unknown.
+        unit: Unit of the quantity.
+        unit_price_usd: Price of one unit in US dollars. None if unknown.
+        usd: Expected cost in US dollars. None if the quantity or the price is unknown.
+        low_usd: Lower bound of the cost in US dollars.
+        high_usd: Upper bound of the cost in US dollars. None if unknown.
+        source: Source of the price.
+        as_of: Date of the price.
+        note: Explanation of the item.
+    """
 
     item: str
-    # None if unknown.
     quantity: float | None
     unit: str
     unit_price_usd: float | None
-    # None if the quantity or the price is unknown.
     usd: float | None
     low_usd: float | None
     high_usd: float | None
@@ -150,15 +161,20 @@ class Line(Message):
 
 
 class Bill(Message):
-    """Items with their sum."""
+    """Items with their sum.
+
+    Attributes:
+        lines: Items.
+        total_usd: Sum of the known items in US dollars. None if no item is known.
+        total_low_usd: Lower bound of the sum in US dollars.
+        total_high_usd: Upper bound of the sum in US dollars. None if an upper bound is unknown.
+        unknown: Items that are not in the total. With such items, the total is a lower bound.
+    """
 
     lines: tuple[Line, ...]
-    # Sum of the known items, or None if no item is known.
     total_usd: float | None
     total_low_usd: float | None
-    # None if an upper bound is unknown.
     total_high_usd: float | None
-    # Items that are not in the total. With such items, the total is a lower bound.
     unknown: tuple[str, ...] = ()
 
 

@@ -54,38 +54,48 @@ class BadSchedule(Exception):
 
 
 class Overlap(StrEnum):
-    """Action for a start time when the last scheduled run is still in progress."""
+    """Action for a start time when the last scheduled run is still in progress.
 
-    # Record the start time as skipped.
+    Attributes:
+        SKIP: Record the start time as skipped.
+        QUEUE: Launch as soon as the last run has finished.
+        CANCEL: Cancel the last run, and then launch.
+    """
+
     SKIP = "skip"
-    # Launch as soon as the last run has finished.
     QUEUE = "queue"
-    # Cancel the last run, and then launch.
     CANCEL = "cancel"
 
 
 class MissedPolicy(StrEnum):
-    """Action for a start time that was missed because no coordinator was running."""
+    """Action for a start time that was missed because no coordinator was running.
 
-    # Record the start time as missed.
+    Attributes:
+        SKIP: Record the start time as missed.
+        RUN_LATE: Launch the newest one late, unless it is too old.
+    """
+
     SKIP = "skip"
-    # Launch the newest one late, unless it is too old.
     RUN_LATE = "run-late"
 
 
 class FiringState(StrEnum):
-    """State of one start time."""
+    """State of one start time.
 
-    # It is waiting to be launched.
+    Attributes:
+        WAITING: It is waiting to be launched.
+        FIRING: A coordinator is launching it.
+        LAUNCHED: The run was launched.
+        SKIPPED: It was skipped because of the overlap policy.
+        MISSED: No coordinator was running.
+        REFUSED: The fleet or the budget did not allow the launch.
+    """
+
     WAITING = "waiting"
-    # A coordinator is launching it.
     FIRING = "firing"
     LAUNCHED = "launched"
-    # It was skipped because of the overlap policy.
     SKIPPED = "skipped"
-    # No coordinator was running.
     MISSED = "missed"
-    # The fleet or the budget did not allow the launch.
     REFUSED = "refused"
 
 
@@ -93,23 +103,29 @@ OPEN: Final = frozenset({FiringState.WAITING, FiringState.FIRING})
 
 
 class Firing(Message):
-    """Row for one start time of a schedule. It is created only once."""
+    """Row for one start time of a schedule. It is created only once.
+
+    Attributes:
+        instant_at: Start time of the schedule.
+        state: State of this start time.
+        noted_at: Time when a coordinator first detected it.
+        by: Coordinator that launches it. None if it was not launched.
+        since_at: Time when this coordinator began.
+        turn_at: Time when it could first be launched.
+        run_id: Id of the run, also while it is being launched.
+        reason: Why it waits, or was skipped, missed or refused.
+        until_at: Last start time, if this row is for many missed ones.
+        instants_count: Number of start times that this row stands for.
+    """
 
     instant_at: UtcDatetime
     state: FiringState
-    # Time when a coordinator first detected it.
     noted_at: UtcDatetime
-    # Coordinator that is launching it, or did.
     by: str | None = None
-    # Start of the work by this coordinator.
     since_at: UtcDatetime | None = None
-    # Time when it could first be launched.
     turn_at: UtcDatetime | None = None
-    # Run id, also while it is being launched.
     run_id: RunId | None = None
-    # Reason why it waits, or was skipped, missed or refused.
     reason: str | None = None
-    # Last start time, if this row is for many missed ones.
     until_at: UtcDatetime | None = None
     instants_count: int = 1
 
@@ -120,32 +136,42 @@ class Firing(Message):
 
 
 class Schedule(Message):
-    """Start times at which a run is launched."""
+    """Start times at which a run is launched.
+
+    Attributes:
+        name: Name of the schedule.
+        spec: Specification of its runs.
+        cron: Cron expression. Either `cron` or `at` is set.
+        at: Single start time. Either `cron` or `at` is set.
+        timezone: IANA time zone for the cron expression.
+        until_at: Last possible start time. None means no limit.
+        runs_max_count: Maximum number of runs. None means no limit.
+        overlap: Action if the last run has not ended.
+        missed: Action for a missed start time.
+        missed_limit_s: Seconds after the start time in which a late launch is allowed.
+        paused_at: Time when it was paused. None if it is active.
+        from_at: Time when the schedule was created or resumed. Earlier start times are not used.
+        settled_at: Every start time up to this one has a row that will not change.
+        runs_count: Number of runs that were launched up to ``settled_at``.
+        last_run_id: Newest run that was launched up to ``settled_at``.
+    """
 
     name: str
     spec: RunSpec
-    # You need to set either ``cron`` or ``at``, but not both.
     cron: str | None = None
     at: UtcDatetime | None = None
-    # Time zone for the cron expression.
     timezone: str = "UTC"
-    # Last possible start time, or None.
     until_at: UtcDatetime | None = None
     runs_max_count: int | None = None
     overlap: Overlap = Overlap.SKIP
     missed: MissedPolicy = MissedPolicy.SKIP
-    # Seconds after the start time in which a late launch is allowed.
     missed_limit_s: int = 3600
     created_by: str
     created_at: UtcDatetime
     paused_at: UtcDatetime | None = None
-    # Time when the schedule was created or resumed. Earlier start times are not used.
     from_at: UtcDatetime
-    # Every start time up to this one has a row that will not change.
     settled_at: UtcDatetime
-    # Number of runs that were launched up to ``settled_at``.
     runs_count: int = 0
-    # Newest run that was launched up to ``settled_at``.
     last_run_id: RunId | None = None
 
 

@@ -1,12 +1,12 @@
 """Failover to spare servers for pairs with a server that is no longer live. Pure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 
-from broadside.coordinator.core.plan.planner import endpoint_of, live, port_groups
+from broadside.coordinator.core.plan.planner import answers_canary, endpoint_of, live, port_groups
 from broadside.coordinator.core.plan.reserved import NOTHING, Reserved, first_announcements
 from broadside.coordinator.core.run_spec import Pair, Plan
-from broadside.exchange.messages import Endpoint, Message, Presence, Role, UtcDatetime
+from broadside.exchange.messages import Endpoint, Message, Presence, Role, Traffic, UtcDatetime
 
 
 class Failover(Message):
@@ -106,26 +106,43 @@ def choose_failovers(
         now: Current time to use.
     """
     pairs = pairs_in(plan, moves, burst_index)
-    traffic = plan.spec.traffic
     there = {server.agent_id for server in servers}
-    lost = [pair for pair in pairs if pair.endpoint.agent_id not in there]
     taken = {(pair.endpoint.agent_id, port) for pair in pairs for port in pair.endpoint.ports}
-    spares = [
+    found: list[Failover] = []
+    for number, spec in enumerate(plan.spec.parts):
+        traffic = spec.traffic
+        own = [pair for pair in pairs if pair.part_index == number]
+        lost = [pair for pair in own if pair.endpoint.agent_id not in there]
+        spares = _spares(servers, traffic, len(own[0].endpoint.ports), taken) if lost else []
+        new = [
+            Failover(
+                pair_index=pair.index,
+                from_burst_index=burst_index,
+                endpoint=endpoint_of(server, ports, traffic),
+                server_nic_bits_per_second=server.nic_bits_per_second,
+                left_agent_id=pair.endpoint.agent_id,
+                moved_at=now,
+            )
+            for pair, (server, ports) in zip(lost, spares, strict=False)
+        ]
+        taken |= {(one.endpoint.agent_id, port) for one in new for port in one.endpoint.ports}
+        found += new
+    return found
+
+
+def _spares(
+    servers: Sequence[Presence],
+    traffic: Traffic,
+    ports_count: int,
+    taken: Collection[tuple[str, int]],
+) -> list[tuple[Presence, Sequence[int]]]:
+    """Return the endpoints that are free for a kind of traffic."""
+    return [
         (server, ports)
         for server in servers
         if traffic.probe is None or server.echo_port is not None
+        if answers_canary(server, traffic)
         if traffic.encapsulation is None or server.tunnels
-        for ports in port_groups(server, traffic.engine, len(pairs[0].endpoint.ports))
+        for ports in port_groups(server, traffic.engine, ports_count)
         if not any((server.agent_id, port) in taken for port in ports)
-    ]
-    return [
-        Failover(
-            pair_index=pair.index,
-            from_burst_index=burst_index,
-            endpoint=endpoint_of(server, ports, traffic),
-            server_nic_bits_per_second=server.nic_bits_per_second,
-            left_agent_id=pair.endpoint.agent_id,
-            moved_at=now,
-        )
-        for pair, (server, ports) in zip(lost, spares, strict=False)
     ]

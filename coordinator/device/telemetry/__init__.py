@@ -9,6 +9,7 @@ from typing import Final
 # Module of each source by the ``type`` of its entry. We only import a module when it is needed,
 # because you need to install an optional package for some of them.
 SOURCES: Final[Mapping[str, str]] = {
+    "azure-logs": "azure_logs",
     "azure-monitor": "azure_monitor",
     "csv": "csv_export",
     "lab": "lab",

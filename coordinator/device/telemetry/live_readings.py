@@ -1,6 +1,7 @@
 """Newest values of the telemetry sources, which are polled faster while guards are armed."""
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -64,10 +65,11 @@ class LiveReadings:
 
     async def _poll_source(self, source: TelemetrySource) -> None:
         loop = asyncio.get_running_loop()
-        while True:
-            began_s = loop.time()
-            await self._read(source)
-            await asyncio.sleep(max(0.05, began_s + _poll_s(source) - loop.time()))
+        with source.armed() if isinstance(source, PolledSource) else contextlib.nullcontext():
+            while True:
+                began_s = loop.time()
+                await self._read(source)
+                await asyncio.sleep(max(0.05, began_s + _poll_s(source) - loop.time()))
 
     async def _read(self, source: TelemetrySource) -> None:
         try:

@@ -5,6 +5,7 @@ for another reason, or the device was restarted, the value between the two readi
 """
 
 import asyncio
+import contextlib
 import logging
 import math
 import random
@@ -18,6 +19,7 @@ from typing import Annotated, Any, Final
 import numpy as np
 from pydantic import Field
 
+from broadside.coordinator.core.guards import ARMED_ROUND_S
 from broadside.coordinator.core.measure.telemetry import (
     DeviceTelemetry,
     IssueKind,
@@ -225,6 +227,7 @@ class PolledSource:
         self._wall_s = clocks.wall_s
         self._steady_s = clocks.steady_s
         self._round_max_s = round_max_s
+        self._armed_count = 0
         self._history: dict[tuple[Quantity, str], _History] = {}
         self._issues: deque[TelemetryIssue] = deque(maxlen=ISSUES_MAX_COUNT)
         # Uptime, time of its reading (epoch seconds) and the same by the monotonic clock.
@@ -251,6 +254,15 @@ class PolledSource:
         finally:
             self.close()
 
+    @contextlib.contextmanager
+    def armed(self) -> Iterator[None]:
+        """Limit the time of each round, so that one lost answer does not make a guard blind."""
+        self._armed_count += 1
+        try:
+            yield
+        finally:
+            self._armed_count -= 1
+
     async def poll(self) -> bool:
         """Poll once and store the readings.
 
@@ -264,8 +276,9 @@ class PolledSource:
 
     async def _poll(self) -> bool:
         sent_s, began_s = self._wall_s(), self._steady_s()
+        limit_s = min(self._round_max_s, ARMED_ROUND_S if self._armed_count else math.inf)
         try:
-            async with asyncio.timeout(self._round_max_s):
+            async with asyncio.timeout(limit_s):
                 answer = await self._request()
         except TelemetryError as error:
             self._record_silence(sent_s, str(error))
@@ -273,7 +286,7 @@ class PolledSource:
         except TimeoutError:
             # A late response could be mistaken for the response to the next request.
             self.close()
-            self._record_silence(sent_s, f"no complete answer within {self._round_max_s:g} s")
+            self._record_silence(sent_s, f"no complete answer within {limit_s:g} s")
             return False
         took_s = self._steady_s() - began_s
         middle = _Instant(sent_s + took_s / 2, took_s / 2)

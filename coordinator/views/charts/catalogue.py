@@ -24,18 +24,31 @@ class UnknownChart(NoChart):
 
 
 class ChartEntry(Message):
-    """Name and description of a chart."""
+    """Name and description of a chart.
+
+    Attributes:
+        name: Name of the chart.
+        kind: Chart of one burst or of the complete run.
+        title: Title of the chart.
+        description: Description of the chart in one sentence.
+    """
 
     name: str
-    # Chart of one burst or of the complete run.
     kind: Kind
     title: str
-    # Description of the chart in one sentence.
     description: str
 
 
 class Chart(ChartEntry):
-    """Chart with its data."""
+    """Chart with its data.
+
+    Attributes:
+        name: Name of the chart.
+        kind: Chart of one burst or of the complete run.
+        title: Title of the chart.
+        description: Description of the chart in one sentence.
+        figure: Data of the chart.
+    """
 
     # None for a chart of the complete run.
     burst_index: OptionalBurstIndex = None
@@ -60,6 +73,11 @@ _DEFINITIONS: Final[Mapping[str, _BurstChart | _RunChart]] = {
         "Rate that the receivers and the senders report in each second, the target, and the "
         "device counter without its lag.",
         time_charts.throughput,
+    ),
+    "parts": _BurstChart(
+        "Traffic of a mixed run",
+        "Received payload of each traffic in each second, relative to its highest second.",
+        time_charts.parts,
     ),
     "band": _BurstChart(
         "Rates of the pairs",
@@ -95,6 +113,17 @@ _DEFINITIONS: Final[Mapping[str, _BurstChart | _RunChart]] = {
         "Retransmissions",
         "TCP segments that were sent again because the path lost or delayed them.",
         time_charts.retransmits,
+    ),
+    "connections": _BurstChart(
+        "Connections per second",
+        "Connections that the clients attempted in each second, and their outcomes.",
+        time_charts.connections,
+    ),
+    "connection-times": _BurstChart(
+        "Handshake and first byte per second",
+        "Percentiles of each second, from the time when a connection was due. The largest value "
+        "of a pair is shown.",
+        time_charts.connection_times,
     ),
     "cpu": _BurstChart(
         "CPU utilization",

@@ -44,8 +44,10 @@ class ChartSeries:
 
     Attributes:
         kind: Form of the drawing.
+        name: Name in the legend.
         x: Positions, in the unit of the x axis.
         y: Values, in the unit of the y axis.
+        colour: Role of the colour.
         dash: Dash of a line.
         width: Width of a line, in px.
         symbol: Shape of points.
@@ -73,7 +75,13 @@ class ChartSeries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
-    """Horizontal line at a value."""
+    """Horizontal line at a value.
+
+    Attributes:
+        at: Value, in the unit of the y axis.
+        colour: Role of the colour.
+        dash: Dash of the line.
+    """
 
     at: float
     colour: Colour
@@ -119,6 +127,11 @@ class Figure:
     """One chart.
 
     Attributes:
+        title: Title of the chart.
+        x: The x axis.
+        y: The y axis.
+        series: Values to draw.
+        heat_map: Values by row and column. None for other charts.
         bars: Arrangement of bars at the same position.
         spans: Shaded ranges of the x axis.
         levels: Horizontal lines.

@@ -8,8 +8,18 @@ from typing import Final
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.measure.experiments.scale_out import RateCurve
 from broadside.coordinator.request_errors import NoChart
+from broadside.coordinator.studies.leak_curve import leak_curve
 from broadside.coordinator.studies.search import loss_ratio
-from broadside.coordinator.studies.study import AB, Matrix, Search, Study, Sweep, TrialResult
+from broadside.coordinator.studies.study import (
+    AB,
+    Inspection,
+    Matrix,
+    Search,
+    SearchLoad,
+    Study,
+    Sweep,
+    TrialResult,
+)
 from broadside.coordinator.studies.trials import planned_trials
 from broadside.coordinator.views.charts.catalogue import UnknownChart
 from broadside.coordinator.views.charts.figure import (
@@ -18,6 +28,7 @@ from broadside.coordinator.views.charts.figure import (
     ChartSeries,
     Dash,
     Figure,
+    Unit,
     bar_series,
     line_series,
     numbers,
@@ -32,16 +43,26 @@ _DEVICE_COLOURS: Final = (*_LINE_COLOURS, Colour.TARGET)
 _DASHES: Final[Sequence[Dash]] = ("solid", "dash", "dot")
 # Maximum length of all tick labels together, which fits on a phone.
 _LABELS_MAX_CHARS: Final = 54
+_LOAD_UNITS: Final = {
+    SearchLoad.CONNECTIONS: Unit(name="connections/s", size=1),
+    SearchLoad.HELD: Unit(name="held connections", size=1),
+}
 # Minimum width of a shaded time, relative to the axis.
 _SPAN_MIN_RATIO: Final = 0.004
 
 
 class StudyChart(Message):
-    """Chart of a study with its data."""
+    """Chart of a study with its data.
+
+    Attributes:
+        name: Name of the chart.
+        title: Title of the chart.
+        description: Description of the chart in one sentence.
+        figure: Data of the chart.
+    """
 
     name: str
     title: str
-    # Description of the chart in one sentence.
     description: str
     figure: Figure
 
@@ -133,6 +154,30 @@ def sweep(study: Study) -> Figure:
     )
 
 
+def inspection(study: Study) -> Figure:
+    """Return the leaked share of the canaries over the offered load, with its interval."""
+    if not isinstance(study.spec.question, Inspection):
+        raise _wrong_chart("inspection-under-load", study)
+    points = leak_curve(_complete_trials(study)).points
+    if not points:
+        raise NoChart("study: no complete trial has canaries yet")
+    unit = rate_unit([point.offered_bits_per_second for point in points])
+    loads = [point.offered_bits_per_second / unit.size for point in points]
+    return Figure(
+        title="Leaked share over the offered load",
+        x=ChartAxis(title=f"{unit.name}, offered payload at real scale"),
+        y=ChartAxis(title="% of the forbidden canaries"),
+        series=[
+            line_series(label, loads, values, colour, PERCENT, dash=dash)
+            for label, values, colour, dash in (
+                ("leaked", [p.leak_ratio for p in points], Colour.FLEET, "solid"),
+                ("95 % interval", [p.leak_low_ratio for p in points], Colour.OTHER, "dot"),
+                ("upper end", [p.leak_high_ratio for p in points], Colour.OTHER, "dot"),
+            )
+        ],
+    )
+
+
 def modes(study: Study) -> Figure:
     """Return the payload of each mode relative to the best mode, and the CPU use of the hosts."""
     question = study.spec.question
@@ -203,22 +248,36 @@ def _by_device(grouped: Mapping[str, Sequence[TrialResult]]) -> Figure:
 
 
 def search(study: Study) -> Figure:
-    """Return the received rate at each offered rate, and which trials met the thresholds."""
+    """Return the received rate or connections at each offered load, and which met the thresholds.
+
+    Raises:
+        NoChart: The study is not a search.
+    """
     question = study.spec.question
     if not isinstance(question, Search):
         raise _wrong_chart("search", study)
+    measured = {
+        SearchLoad.BITS: "received_bits_per_second",
+        SearchLoad.CONNECTIONS: "connections_per_second",
+        SearchLoad.HELD: "connections_held_count",
+    }[question.load]
     groups: dict[bool, list[tuple[float, float | None]]] = {True: [], False: []}
     for result in _complete_trials(study):
-        offer = result.offered_bits_per_second
+        offer = result.offered
         if offer is not None:
             lost = loss_ratio(question, study.spec.spec, result, offer)
             is_met = lost <= question.shortfall_max_ratio
-            groups[is_met].append((offer, result.received_bits_per_second))
+            groups[is_met].append((offer, getattr(result, measured)))
     offers = [offer for points in groups.values() for offer, _ in points]
-    unit = rate_unit(offers)
+    is_bits = question.load is SearchLoad.BITS
+    unit = rate_unit(offers) if is_bits else _LOAD_UNITS[question.load]
     ends = [0.0, max(offers)]
     x = numbers(ends, unit.size)
-    drawn = [line_series("offered rate", x, ends, Colour.TARGET, unit, dash="dash")]
+    drawn = [
+        line_series(
+            "offered rate" if is_bits else "offered", x, ends, Colour.TARGET, unit, dash="dash"
+        )
+    ]
     for is_met, name, colour, symbol in (
         (True, "thresholds met", Colour.FLEET, "circle"),
         (False, "thresholds not met", Colour.MISSING, "cross"),
@@ -228,10 +287,11 @@ def search(study: Study) -> Figure:
             x = numbers([offer for offer, _ in points], unit.size)
             y = [received for _, received in points]
             drawn.append(point_series(name, x, y, colour, unit, size=9, symbol=symbol))
+    payload, received = (", payload", "received") if is_bits else ("", "established")
     return Figure(
-        title="Received rate over offered rate",
-        x=ChartAxis(title=f"{unit.name}, payload offered at real scale"),
-        y=ChartAxis(title=f"{unit.name}, payload received at real scale"),
+        title="Received rate over offered rate" if is_bits else "Connections over offered load",
+        x=ChartAxis(title=f"{unit.name}{payload} offered at real scale"),
+        y=ChartAxis(title=f"{unit.name}{payload} {received} at real scale"),
         series=drawn,
     )
 
@@ -346,5 +406,10 @@ STUDY_CHARTS: Final[Mapping[str, tuple[str, str, Callable[[Study], Figure]]]] = 
         search,
     ),
     "scaleout": ("Scale-out", "Capacity steps of the device under load.", scale_out),
+    "inspection-under-load": (
+        "Inspection under load",
+        "Leaked share of forbidden canaries at each offered load.",
+        inspection,
+    ),
     "drill": ("Drill", "Payload around the event, and the outage that followed.", drill),
 }

@@ -29,6 +29,7 @@ from broadside.coordinator.views.charts.figure import (
 )
 from broadside.coordinator.views.charts.inputs import BurstView, scale_note
 from broadside.coordinator.views.charts.theme import Colour
+from broadside.exchange.chunks import MICROSECONDS
 
 # Larger bursts are drawn with means over several seconds.
 HEAT_CELLS_MAX: Final = 200_000
@@ -77,6 +78,39 @@ def throughput(view: BurstView) -> Figure:
         ChartAxis(title=f"{unit.name}, {layer_label(layer)}"),
         drawn,
         windows=spans,
+    )
+
+
+def parts(view: BurstView) -> Figure:
+    """Return the rate of each traffic, relative to its highest second.
+
+    A run that is not mixed has one.
+    """
+    data = view.series
+    received = np.where(data.coverage_ratio > 0, data.received_bytes * 8, np.nan)
+    lines: list[tuple[str, Floats, Floats]] = [
+        (view.spec.traffic.engine, _seconds(view), np.asarray(received, np.float64))
+    ]
+    time = time_unit(data.duration_s)
+    for part in view.summary.parts:
+        rates = np.array(part.received_bits_per_second, dtype=np.float64)
+        offset_s = 0.0 if part.start_at is None else part.start_at.timestamp()
+        x = np.asarray(offset_s - data.planned_start_s + np.arange(len(rates)) + 0.5, np.float64)
+        x /= time.size
+        lines.append((f"{part.engine} ({part.part_index})", x, rates))
+    colours = (Colour.FLEET, Colour.OTHER, Colour.SENT, Colour.TARGET, Colour.WARN)
+    drawn = []
+    for number, (name, x, rates) in enumerate(lines):
+        best = float(np.nanmax(rates)) if np.isfinite(rates).any() else 0.0
+        if best > 0:
+            title = f"{name}, 100 %: {formatting.rate(best)}"
+            colour = colours[number % len(colours)]
+            drawn.append(line_series(title, x, rates / best, colour, PERCENT, width=2.0))
+    return _by_second(
+        view,
+        f"Received payload by traffic{scale_note(view.spec.scale)}",
+        ChartAxis(title="% of the highest second"),
+        drawn,
     )
 
 
@@ -161,6 +195,63 @@ def retransmits(view: BurstView) -> Figure:
     values = [flow.retransmits_count for flow in view.series.flows]
     title, unit = "TCP segments retransmitted by the fleet", Unit(name="", size=1.0)
     return _by_flow(view, title, "segments per second, TCP", unit, values)
+
+
+# Name and drawing of each outcome. Those that did not occur are not drawn.
+_OUTCOMES: Final = (
+    ("attempted", Colour.SENT, "dot"),
+    ("established", Colour.FLEET, "solid"),
+    ("closed", Colour.OTHER, "dash"),
+    ("refused", Colour.WARN, "dashdot"),
+    ("reset", Colour.MISSING, "dash"),
+    ("timed_out", Colour.MISSING, "solid"),
+    ("denied", Colour.INK, "dash"),
+    ("failed", Colour.INK, "dot"),
+    ("dropped", Colour.WARN, "solid"),
+)
+_TIMES: Final = (
+    ("handshake", "handshake", Colour.FLEET),
+    ("tls_handshake", "TLS handshake", Colour.OTHER),
+    ("first_byte", "first byte", Colour.MISSING),
+)
+
+
+def connections(view: BurstView) -> Figure:
+    """Return the attempts of all clients in each second, by outcome."""
+    x, events = _seconds(view), view.series.events
+    unit = Unit(name="", size=1.0)
+    drawn = [
+        line_series(name.replace("_", " "), x, events[name], colour, unit, dash=dash)
+        for name, colour, dash in _OUTCOMES
+        if name in events and (name == "attempted" or np.nansum(events[name]) > 0)
+    ]
+    title = f"Connections of the fleet by outcome{scale_note(view.spec.scale)}"
+    return _by_second(view, title, ChartAxis(title="connections per second, TCP"), drawn)
+
+
+def connection_times(view: BurstView) -> Figure:
+    """Return median, p99 and maximum of the times of each second, as the largest of a pair."""
+    x, events = _seconds(view), view.series.events
+    styles: tuple[tuple[str, dict[str, Any]], ...] = (
+        ("p50", {"dash": "dot"}),
+        ("p99", {"width": 2.25}),
+        ("max", {"dash": "dash", "width": 1}),
+    )
+    drawn = [
+        line_series(
+            f"{label}, {quantile}",
+            x,
+            events[f"{name}_{quantile}_us"] / MICROSECONDS,
+            colour,
+            MILLISECONDS,
+            **style,
+        )
+        for name, label, colour in _TIMES
+        for quantile, style in styles
+        if f"{name}_{quantile}_us" in events
+    ]
+    y = ChartAxis(title="ms, since the connection was due")
+    return _by_second(view, "Times of connections, largest value of a pair", y, drawn)
 
 
 def cpu(view: BurstView) -> Figure:

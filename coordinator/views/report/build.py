@@ -33,12 +33,14 @@ def build(source: Source) -> Report:
         method.method_section(source),
         setup.planned_section(source),
         results.bursts_section(source),
+        results.parts_section(source),
         results.guards_section(source),
         evidence.latency_section(source),
         results.pairs_section(source),
         setup.clocks_section(source),
         evidence.reconciliation_section(source),
         evidence.units_section(source),
+        evidence.canary_section(source),
         results.completeness_section(source),
         evidence.trend_section(source),
         setup.configuration_section(source),
@@ -110,6 +112,8 @@ def _charts(source: Source) -> Section:
         missing = {
             "reconciliation": view.ledger is None or view.summary.reconciliation is None,
             "latency": view.summary.latency is None,
+            "connections": "attempted" not in view.series.events,
+            "connection-times": "handshake_p50_us" not in view.series.events,
         }
         chosen += [
             (name, view.summary.index)

@@ -17,13 +17,20 @@ _Row = TypeVar("_Row")
 
 
 class Table(Message):
-    """Table. Each row has as many cells as there are columns."""
+    """Table. Each row has as many cells as there are columns.
+
+    Attributes:
+        title: Title.
+        columns: Names of the columns.
+        rows: Cells by row, as text.
+        note: Explanation below the table. None if there is none.
+        numeric_from: Index of the first column with numbers. These columns are right-aligned.
+    """
 
     title: str = ""
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     note: str | None = None
-    # Index of the first column with numbers. These columns are right-aligned.
     numeric_from: int = 1
 
 
@@ -54,7 +61,13 @@ def make_table(
 
 
 class ChartPlace(Message):
-    """Chart of a report. The API returns the chart under the same name."""
+    """Chart of a report. The API returns the chart under the same name.
+
+    Attributes:
+        name: Name of the chart.
+        title: Title of the chart.
+        description: Description of the chart in one sentence.
+    """
 
     name: str
     burst_index: OptionalBurstIndex = None
@@ -63,7 +76,17 @@ class ChartPlace(Message):
 
 
 class Section(Message):
-    """One part of a report."""
+    """One part of a report.
+
+    Attributes:
+        id: Id of the section.
+        title: Title of the section.
+        paragraphs: Text.
+        facts: Facts by name.
+        tables: Tables.
+        charts: Charts.
+        code: Preformatted text.
+    """
 
     id: str
     title: str
@@ -75,33 +98,45 @@ class Section(Message):
 
 
 class Report(Message):
-    """Report of a run, with all data that an engineer needs to sign it."""
+    """Report of a run, with all data that an engineer needs to sign it.
+
+    Attributes:
+        version: Version of this format.
+        verdict: Verdict. None if there is none yet.
+        reason: Why this verdict.
+        headline: Verdict and main metric in one line.
+        launched_by: Name of the user who launched or imported the run.
+        launched_at: Time of the launch, or of the import.
+        imported: True if the data was imported.
+        traffic_from_at: Start time of the first burst.
+        traffic_until_at: End time of the last burst.
+        generated_at: Time when it was generated.
+        summary_sha256: SHA-256 of the stored summary.
+        findings: Findings: the deciding one first, then other problems and warnings, then notes.
+        sections: Sections in order.
+        plan: Plan of the run.
+        summary: Summary of the run.
+        price: Cost of the run. None if it is unknown.
+    """
 
     version: int = VERSION
     run_id: RunId
     scenario: str
     verdict: Verdict
-    # Why this verdict, and what to do.
     reason: str = ""
     next_step: str = ""
     headline: str
     launched_by: str
-    # Import time for an imported run.
     launched_at: UtcDatetime
     imported: bool = False
-    # Start time of the first burst.
     traffic_from_at: UtcDatetime
-    # End time of the last burst.
     traffic_until_at: UtcDatetime
     labels: Mapping[str, str] = {}
     generated_at: UtcDatetime
     broadside_version: str
-    # Hash of the stored summary.
     summary_sha256: str
-    # The deciding finding first, then other problems and warnings, then notes.
     findings: tuple[Finding, ...]
     sections: tuple[Section, ...]
     plan: Plan
     summary: RunSummary
-    # None if the cost is unknown.
     price: PriceMeter | None = None

@@ -1,6 +1,6 @@
 """Report sections about latency, reconciliation, trends, disruptions and cost. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from broadside.coordinator.core.formatting import (
@@ -21,10 +21,12 @@ from broadside.coordinator.core.judge.reconciliation.residual_causes import UNSE
 from broadside.coordinator.core.metrics import layer_label
 from broadside.coordinator.core.run_trends import bursts_of
 from broadside.coordinator.core.summary import (
+    CanaryStep,
     Latency,
     Reconciliation,
     Spike,
     Trend,
+    describe_leaks,
     describe_units,
     unit_notes,
 )
@@ -38,6 +40,14 @@ UNITS_MAX: Final = 200
 _UNITS: Final = (
     "A device that translates source addresses per unit shows the address of the unit to the "
     "server. Each address that clients share counts as one unit."
+)
+# A burst has up to 120 steps.
+LEAK_STEPS_MAX: Final = 40
+_CANARY: Final = (
+    "Each pair sends harmless requests that the policy must block, each with an allowed twin of "
+    "the same form at the same time. A forbidden request counts only if its twin arrived. It has "
+    "leaked if the server received it. The interval is exact (Clopper-Pearson) for requests that "
+    "leak independently of each other."
 )
 _LATENCY: Final = (
     "Each pair sends small UDP probes beside its traffic, before, during and after the load. The "
@@ -285,6 +295,72 @@ def units_section(source: Source) -> Section:
         title="Units of the device",
         paragraphs=(_UNITS, " ".join(sentences)),
         tables=(spread, table) if known else (),
+    )
+
+
+def canary_section(source: Source) -> Section | None:
+    """Return a section on what the device still blocked under load. None without canaries."""
+    known = [(burst.index, burst.canary) for burst in source.summary.bursts if burst.canary]
+    if not known:
+        return None
+    phases = make_table(
+        [
+            (index, name, getattr(canary, name))
+            for index, canary in known
+            for name in ("before", "during", "after")
+        ],
+        {
+            "burst": lambda row: str(row[0] + 1),
+            "phase": lambda row: row[1],
+            "leaked": lambda row: describe_leaks(row[2]),
+            "harmless, blocked": lambda row: (
+                f"{row[2].allowed_blocked_count} of {row[2].allowed_count}"
+            ),
+            "blocked late": lambda row: count(row[2].late_count),
+            "time until the block, p50": lambda row: time(row[2].decision_p50_s),
+            "unknown": lambda row: count(row[2].unknown_count),
+        },
+        title="Canaries by phase",
+        numeric_from=3,
+        note="A block without a reset or an answer has no time: the request is silent.",
+    )
+    signatures = make_table(
+        [(index, one) for index, canary in known for one in canary.signatures],
+        {
+            "burst": lambda row: str(row[0] + 1),
+            "signature": lambda row: row[1].name,
+            "rule": lambda row: row[1].rule,
+            "leaked during the burst": lambda row: describe_leaks(row[1].during),
+        },
+        title="Canaries by signature",
+        numeric_from=TEXT_ONLY,
+    )
+    leaks = [(index, step) for index, c in known for step in c.steps if step.leaked_count]
+    names = dict.fromkeys(canary.consent for _, canary in known)
+    return Section(
+        id="canary",
+        title="What the device still blocked",
+        paragraphs=(_CANARY,),
+        facts={"consent to the forbidden requests": ", ".join(names)},
+        tables=(phases, signatures, *((_leak_steps(leaks),) if leaks else ())),
+    )
+
+
+def _leak_steps(leaks: Sequence[tuple[int, CanaryStep]]) -> Table:
+    """Return a table with rate and CPU at the times when canaries leaked."""
+    more = len(leaks) > LEAK_STEPS_MAX
+    return make_table(
+        leaks[:LEAK_STEPS_MAX],
+        {
+            "burst": lambda row: str(row[0] + 1),
+            "from": lambda row: instant(row[1].at),
+            "leaked": lambda row: f"{row[1].leaked_count} of {row[1].tested_count}",
+            "received (payload)": lambda row: rate(row[1].received_bits_per_second),
+            "CPU of the device": lambda row: ratio(row[1].device_cpu_ratio, 0),
+        },
+        title="Times with leaks",
+        numeric_from=2,
+        note=f"The first {LEAK_STEPS_MAX} of {len(leaks)}." if more else None,
     )
 
 

@@ -115,7 +115,12 @@ def _traffic(source: Source) -> str:
     engine = find(source.plan.traffic.engine)
     if source.means_only or engine is None:
         return "The generation of the traffic is unknown."
-    return engine.statement(source.plan.traffic)
+    texts = [engine.statement(source.plan.traffic)]
+    for share in source.plan.spec.mix:
+        other = find(share.traffic.engine)
+        if other is not None:
+            texts.append(f"{share.pairs_count} pairs differ: {other.statement(share.traffic)}")
+    return " ".join(texts)
 
 
 def _start(source: Source) -> str:

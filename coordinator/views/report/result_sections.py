@@ -6,7 +6,7 @@ from typing import Final
 
 from broadside.coordinator.core.formatting import count, instant, number, rate, ratio, time
 from broadside.coordinator.core.measure.completeness import PAIR_FLOOR_RATIO
-from broadside.coordinator.core.metrics import RECEIVED
+from broadside.coordinator.core.metrics import ALL_METRICS, RECEIVED
 from broadside.coordinator.core.summary import BurstSummary, PairSummary, State
 from broadside.coordinator.views.guard_tables import GUARD_COLUMNS, guard_row, impact_table
 from broadside.coordinator.views.metric_rows import metric_rows
@@ -148,6 +148,45 @@ def bursts_section(source: Source) -> Section:
         numeric_from=2,
     )
     return Section(id="bursts", title="Bursts", tables=(table,))
+
+
+def parts_section(source: Source) -> Section | None:
+    """Return a section with the metrics of each traffic of a mixed run, or None."""
+    spec = source.plan.spec
+    if not spec.mix:
+        return None
+    rows = [
+        (engine, burst, index)
+        for index, first in enumerate(source.summary.bursts, 1)
+        for engine, burst in (
+            (spec.traffic.engine, first),
+            *((part.engine, part.summary) for part in first.parts),
+        )
+    ]
+    table = make_table(
+        rows,
+        {
+            "burst": lambda row: str(row[2]),
+            "traffic": lambda row: row[0],
+            "pairs": lambda row: f"{row[1].pairs_measured} of {row[1].pairs_planned}",
+            "received payload": lambda row: rate(row[1].fleet_received_bits_per_second),
+            "other metrics": lambda row: "; ".join(
+                f"{metric.label} {metric.format(value)}"
+                for metric in ALL_METRICS
+                if metric.optional
+                and not metric.name.startswith("device_")
+                and (value := metric.of_burst(row[1])) is not None
+            ),
+            "bottleneck": lambda row: row[1].bottleneck.label,
+        },
+        title="Traffic of the pairs",
+        numeric_from=2,
+    )
+    text = (
+        "All pairs started together, and one verdict covers them. Other sections are for "
+        f"{spec.traffic.engine}."
+    )
+    return Section(id="parts", title="Mixed traffic", paragraphs=(text,), tables=(table,))
 
 
 def guards_section(source: Source) -> Section | None:

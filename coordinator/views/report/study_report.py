@@ -16,7 +16,15 @@ from broadside.exchange.version import version_text
 
 
 class StudyReport(Message):
-    """Report of a study. Numbers are in ``study``."""
+    """Report of a study. Numbers are in ``study``.
+
+    Attributes:
+        headline: Answer of the study in one line.
+        status: Status of the study.
+        sections: Sections in order.
+        generated_at: Time when it was generated.
+        study: The study with its results.
+    """
 
     headline: str
     status: str

@@ -7,6 +7,7 @@ from broadside.coordinator.core import formatting
 from broadside.coordinator.core.measure.experiments.drill import DrillResult
 from broadside.coordinator.core.measure.experiments.scale_out import ScaleOut
 from broadside.coordinator.core.metrics import Layer, layer_label
+from broadside.coordinator.studies.leak_curve import blocked_text
 from broadside.coordinator.studies.study import Study, TrialResult
 from broadside.coordinator.studies.trials import describe_trial
 from broadside.coordinator.views.report.document import Table, make_table
@@ -41,6 +42,11 @@ def study_tables(study: Study) -> Iterator[Table]:
             ),
             "pairs reset / stalled": lambda trial: (
                 f"{trial.reset_pairs_count} / {trial.stalled_pairs_count}"
+            ),
+            **(
+                {"still blocked": blocked_text}
+                if any(trial.leak_ratio is not None for trial in study.results)
+                else {}
             ),
             "bottleneck": lambda trial: trial.bottleneck.value,
             "verdict": lambda trial: (

@@ -116,7 +116,8 @@ def _seconds(series: Sequence[BurstSeries]) -> Sequence[Column]:
     """Return the fleet's metrics, with one row for each burst, flow and second."""
     if not series:
         return [replace(column, values=column.values[:0]) for column in _seconds([_unknown()])]
-    parts = [fleet_table(burst, _resolution_s(burst)) for burst in series]
+    events = sorted({name for burst in series for name in burst.events})
+    parts = [fleet_table(burst, _resolution_s(burst), events) for burst in series]
     bursts = [burst.burst_index + 1 for burst in series]
     counts = [len(part[0].values) for part in parts]
     return [
@@ -152,7 +153,8 @@ def _resolution_s(series: BurstSeries) -> int:
 
     It is 1 unless the burst has too many seconds for one table.
     """
-    cells = len(series.coverage_ratio) * len(series.flows) * _COLUMNS_COUNT
+    columns_count = _COLUMNS_COUNT + len(series.events)
+    cells = len(series.coverage_ratio) * len(series.flows) * columns_count
     return max(1, -(-cells // CELLS_MAX_COUNT))
 
 

@@ -181,6 +181,145 @@ run "an_existing_firewall" {
   }
 }
 
+run "an_existing_firewall_in_a_virtual_hub" {
+  command = plan
+
+  variables {
+    appliance                     = "existing-firewall"
+    existing_firewall_id          = "/subscriptions/00000000-0000-0000-0000-000000000001/resourceGroups/rg-hub/providers/Microsoft.Network/azureFirewalls/afw-hub"
+    existing_firewall_virtual_hub = true
+    may_change                    = ["peerings"]
+  }
+
+  override_data {
+    target = module.existing_firewall[0].data.azurerm_firewall.this
+    values = {
+      firewall_policy_id = "/subscriptions/00000000-0000-0000-0000-000000000001/resourceGroups/rg-hub/providers/Microsoft.Network/firewallPolicies/afwp-hub"
+      ip_configuration   = []
+      virtual_hub = [{
+        virtual_hub_id      = "/subscriptions/00000000-0000-0000-0000-000000000001/resourceGroups/rg-hub/providers/Microsoft.Network/virtualHubs/vhub"
+        private_ip_address  = "10.1.0.132"
+        public_ip_addresses = []
+        public_ip_count     = 1
+      }]
+    }
+  }
+
+  override_data {
+    target = module.existing_firewall[0].data.azurerm_virtual_hub_route_table.default[0]
+    values = {
+      route = [{
+        name              = "_policy_PrivateTraffic"
+        destinations      = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"]
+        destinations_type = "CIDR"
+        next_hop          = "/subscriptions/00000000-0000-0000-0000-000000000001/resourceGroups/rg-hub/providers/Microsoft.Network/azureFirewalls/afw-hub"
+        next_hop_type     = "ResourceId"
+      }]
+    }
+  }
+
+  assert {
+    condition     = length(module.existing_firewall[0].connections) == 2 && length(azurerm_virtual_network_peering.spoke_to_existing_hub) == 0 && length(module.routes.routes) == 0
+    error_message = "The spokes are connections of the hub, which gives them their routes."
+  }
+}
+
+run "a_hub_without_routing_intent" {
+  command = plan
+
+  variables {
+    appliance                     = "existing-firewall"
+    existing_firewall_id          = "/subscriptions/00000000-0000-0000-0000-000000000001/resourceGroups/rg-hub/providers/Microsoft.Network/azureFirewalls/afw-hub"
+    existing_firewall_virtual_hub = true
+  }
+
+  override_data {
+    target = module.existing_firewall[0].data.azurerm_firewall.this
+    values = {
+      firewall_policy_id = "/subscriptions/00000000-0000-0000-0000-000000000001/resourceGroups/rg-hub/providers/Microsoft.Network/firewallPolicies/afwp-hub"
+      ip_configuration   = []
+      virtual_hub = [{
+        virtual_hub_id      = "/subscriptions/00000000-0000-0000-0000-000000000001/resourceGroups/rg-hub/providers/Microsoft.Network/virtualHubs/vhub"
+        private_ip_address  = "10.1.0.132"
+        public_ip_addresses = []
+        public_ip_count     = 1
+      }]
+    }
+  }
+
+  override_data {
+    target = module.existing_firewall[0].data.azurerm_virtual_hub_route_table.default[0]
+    values = { route = [] }
+  }
+
+  expect_failures = [output.proposal]
+}
+
+run "flow_logs_of_the_firewall" {
+  command = plan
+
+  variables {
+    firewall_flow_logs = true
+  }
+}
+
+run "flow_logs_of_a_basic_firewall" {
+  command = plan
+
+  variables {
+    firewall_tier      = "Basic"
+    firewall_flow_logs = true
+  }
+
+  expect_failures = [var.firewall_flow_logs]
+}
+
+run "an_offer_without_budgets" {
+  command = plan
+
+  variables {
+    budget_amount = null
+    budget_emails = []
+  }
+
+  assert {
+    condition     = length(module.budget) == 0
+    error_message = "A range without a budget can be made."
+  }
+}
+
+run "zones_without_new_firewalls" {
+  command = plan
+
+  variables {
+    location = "northeurope"
+  }
+
+  assert {
+    condition     = local.firewall_zones == toset(["1", "3"]) && local.storage_replication == "ZRS"
+    error_message = "The zone in which Azure creates no firewall is left out."
+  }
+
+  assert {
+    condition     = local.shutdown_timezone == "GMT Standard Time" && output.fabric["BROADSIDE_NIGHTLY_STOP"] == "20:00 Europe/London"
+    error_message = "The range stops in the region's own evening, and the coordinator knows."
+  }
+}
+
+run "an_evening_of_the_operators" {
+  command = plan
+
+  variables {
+    auto_shutdown_timezone = "Tokyo Standard Time"
+    auto_shutdown_time     = "2230"
+  }
+
+  assert {
+    condition     = output.fabric["BROADSIDE_NIGHTLY_STOP"] == "22:30 Asia/Tokyo"
+    error_message = "A time zone that is given wins over the region's."
+  }
+}
+
 run "a_region_without_zones" {
   command = plan
 

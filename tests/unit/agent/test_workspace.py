@@ -1,5 +1,6 @@
 """Tests for engine workspaces and their cleanup."""
 
+import zlib
 from pathlib import Path
 
 import pytest
@@ -23,3 +24,17 @@ def test_workspace_of_a_live_process_survives_a_sweep() -> None:
     assert not mine.path.exists()
     assert set(Path("/proc/self/fd").iterdir()) < before
     mine.close()
+
+
+def test_random_files_do_not_compress() -> None:
+    mine = Workspace("twin")
+    mine.fill(
+        [
+            File(name="files/5000", size_bytes=5000, is_random=True),
+            File(name="files/6000", size_bytes=6000),
+        ]
+    )
+    random, zeros = ((mine.path / "files" / name).read_bytes() for name in ("5000", "6000"))
+    mine.close()
+    assert (len(random), zeros) == (5000, bytes(6000))
+    assert len(zlib.compress(random)) >= 5000

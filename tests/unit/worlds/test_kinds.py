@@ -252,6 +252,18 @@ EVERY: dict[str, Callable[[World], bool]] = {
         bottleneck_is("device")(w)
         and all((r.loaded_rtt_s or 0) > 20 * (r.idle_rtt_s or 1e-4) for r in w.recording.pairs)
     ),
+    "stop-steady": lambda w: may_stop(w) and 0.9 < _last_to_first(w) < 1.1,
+    "stop-noise": lambda w: may_stop(w) and w.spec.noise.loud_factor == 5.0,
+    "stop-collapse": lambda w: may_stop(w) and _last_to_first(w) < 0.75,
+    "stop-drift": lambda w: may_stop(w) and 0.02 < abs(w.spec.drift_ratio) <= 0.1,
+    "stop-ramp": lambda w: may_stop(w) and _last_to_first(w) > 1.05,
+    "stop-scale-in": lambda w: may_stop(w) and 0.85 < _last_to_first(w) < 0.95,
+    "stop-scale-out": lambda w: may_stop(w) and 1.08 < _last_to_first(w) < 1.18,
+    "stop-silent-pair": lambda w: (
+        may_stop(w)
+        and any(len(record.ends) < 2 or not record.ends[0].complete for record in w.recording.pairs)
+    ),
+    "stop-bypass": lambda w: may_stop(w) and bypassed(w),
     "forged": manipulated("scale"),
     "cut-outages": manipulated("cut-outages"),
     "flattened": manipulated("flatten"),
@@ -262,6 +274,18 @@ EVERY: dict[str, Callable[[World], bool]] = {
     "source-removed": manipulated("remove-source"),
     "anything": accept,
 }
+
+
+def may_stop(world: World) -> bool:
+    """Return true if one long burst may be stopped when its rate is certain."""
+    plan = world.recording.plan
+    return plan.ends_when_certain and len(plan.bursts) == 1 and plan.bursts[0].duration_s >= 150.0
+
+
+def _last_to_first(world: World) -> float:
+    """Return the rate of the last 5 s, divided by that of 20 s at the start."""
+    [burst] = world.truth.bursts
+    return float(burst.seconds[-5:].mean() / burst.seconds[2:22].mean())
 
 
 def _clock_difference(world: World) -> float:

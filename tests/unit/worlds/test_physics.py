@@ -1,11 +1,12 @@
 """Tests for the physics, using a slow method to check the truth."""
 
+import pickle
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from tests.worlds import KINDS, Spec, World, build, generate
+from tests.worlds import KINDS, Spec, World, build, generate, permitted, stop
 from tests.worlds.bursts import lowest_fifth, ramp_cut_max, readings
 from tests.worlds.devices import counted_of_flow, through_device
 from tests.worlds.parameters import Background, Clocks, Counter, Event, Noise, Stall
@@ -328,3 +329,42 @@ def test_true_bytes_are_valid_for_every_kind() -> None:
             # The grid should end after the last byte.
             assert float(flow.sent[:, -3:].sum()) == 0.0
             assert float(flow.sent[:, :3].sum()) == 0.0
+
+
+def test_a_stop_ends_the_traffic_and_changes_nothing_before() -> None:
+    planned = generate("stop-collapse", 1)
+    stopped = stop(planned, 80.0)
+    [before], [after] = planned.truth.bursts, stopped.truth.bursts
+    assert (after.window_s, before.window_s) == (80.0, planned.spec.duration_s)
+    assert after.seconds[:79] == pytest.approx(before.seconds[:79])
+    expected = planned.physics.flows[0].expected.sum()
+    assert 0 < stopped.physics.flows[0].expected.sum() < expected
+    for record in stopped.recording.pairs:
+        for end in record.ends:
+            assert end.complete
+            assert end.rows.end_s[-1] == pytest.approx(80.0, abs=0.5)
+    [burst] = stopped.recording.plan.bursts
+    assert (burst.duration_s, burst.stopped_s) == (planned.spec.duration_s, 80.0)
+    # The device counts nothing after the stop.
+    counted = [float(np.nansum(device.value)) for device in stopped.recording.devices]
+    assert counted < [float(np.nansum(device.value)) for device in planned.recording.devices]
+    assert pickle.dumps(stop(planned, 80.0).recording) == pickle.dumps(stopped.recording)
+
+
+def test_the_truth_of_a_stopped_burst_is_the_rate_without_noise() -> None:
+    """Before the collapse, the rate is above the limit. The planned burst would be below it."""
+    planned = next(
+        world
+        for seed in range(100)
+        if (world := generate("stop-collapse", seed)).spec.steps[0][0] > 80.0
+        and world.spec.level_ratio > 1.03
+    )
+    assert "expected-rate" not in {v.name for v in stop(planned, 70.0).truth.violations}
+    assert "fail" not in permitted(stop(planned, 70.0))
+    low = next(
+        world
+        for seed in range(100)
+        if (world := generate("stop-steady", seed)).spec.level_ratio < 0.98
+    )
+    assert "expected-rate" in {v.name for v in stop(low, 70.0).truth.violations}
+    assert "pass" not in permitted(stop(low, 70.0))

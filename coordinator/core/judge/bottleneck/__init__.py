@@ -23,6 +23,7 @@ from broadside.coordinator.core.judge.bottleneck.bottleneck_evidence import (
     path_facts,
     traded,
 )
+from broadside.coordinator.core.judge.bottleneck.connection_causes import CONNECTION_CAUSES
 from broadside.coordinator.core.judge.bottleneck.device_causes import (
     DEVICE_CPU,
     FLAT_COV_RATIO,
@@ -52,6 +53,12 @@ from broadside.coordinator.core.summary import (
     Reconciliation,
 )
 from broadside.exchange.messages import Protocol
+
+CONNECTIONS: Final = "connections"
+CONNECTIONS_NEXT: Final = (
+    "Run the same attempts without the device (device.path=bypass). If all are established, the "
+    "device is the limit"
+)
 
 # Resources that were measured as full come before conclusions from the movement of pairs.
 CAUSES: Final[tuple[Cause, ...]] = (
@@ -101,6 +108,8 @@ def bottleneck_input(
         snat_utilization_ratio=None if ledger is None else ledger.snat_utilization_ratio,
         scale=spec.scale,
         units=burst.units,
+        measures={measure.name: measure.value for measure in burst.measures},
+        sessions=burst.sessions,
     )
 
 
@@ -110,7 +119,12 @@ def find_bottleneck(given: BottleneckInput) -> Bottleneck:
     If there is none, the result is unknown, with a list of the missing sources. If the traffic does
     not cross the firewall, sources of the firewall are ignored.
     """
-    given = replace(given, pairs=[pair for pair in given.pairs if pair.received_bits_per_second])
+    causes: Sequence[Cause] = CAUSES
+    if given.traffic.engine == CONNECTIONS:
+        causes = CONNECTION_CAUSES
+    else:
+        carried = [pair for pair in given.pairs if pair.received_bits_per_second]
+        given = replace(given, pairs=carried)
     if not given.pairs or not given.flows:
         return UNKNOWN
     if not given.crosses:
@@ -121,11 +135,15 @@ def find_bottleneck(given: BottleneckInput) -> Bottleneck:
             drops_per_second=None,
             sku=None,
             snat_utilization_ratio=None,
+            sessions=(),
         )
-    results = [(cause, cause.evaluate(given)) for cause in CAUSES]
+    results = [(cause, cause.evaluate(given)) for cause in causes]
     for cause, evidence in results:
         if evidence.holds:
             return _named(cause, evidence, given)
+    if causes is CONNECTION_CAUSES:
+        missing = dict.fromkeys(text for _, one in results for text in one.missing)
+        return UNKNOWN.model_copy(update={"not_known": tuple(missing), "advice": CONNECTIONS_NEXT})
     return undecided(given, [evidence for _, evidence in results])
 
 

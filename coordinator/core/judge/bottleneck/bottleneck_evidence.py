@@ -1,8 +1,8 @@
 """Evidence for a bottleneck: input, queues and loss in the path, and how rates of pairs change."""
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from broadside.coordinator.core import formatting
@@ -13,9 +13,10 @@ from broadside.coordinator.core.summary import (
     FlowSummary,
     PairSummary,
     Reconciliation,
+    SessionCount,
     Units,
 )
-from broadside.exchange.messages import Direction, Protocol, Traffic
+from broadside.exchange.messages import Direction, Protocol, Side, Traffic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +37,8 @@ class BottleneckInput:
         snat_utilization_ratio: Share of SNAT ports in use, 0 to 1.
         scale: Documented rates are divided by this factor before they are compared.
         units: Units of the device by translated addresses. None if unknown.
+        measures: Additional metrics of the engine by name.
+        sessions: Sessions of each device that counts new ones.
     """
 
     traffic: Traffic
@@ -50,6 +53,8 @@ class BottleneckInput:
     snat_utilization_ratio: float | None = None
     scale: float = 1.0
     units: Units | None = None
+    measures: Mapping[str, float] = field(default_factory=dict)
+    sessions: Sequence[SessionCount] = ()
 
     @property
     def lead(self) -> FlowSummary:
@@ -97,6 +102,19 @@ class BottleneckInput:
     def of_pairs(self, chosen: Sequence[PairSummary]) -> str:
         """Return a text with the number of chosen pairs."""
         return f"{len(chosen)} of {len(self.pairs)} pairs"
+
+
+def cpu_use(pair: PairSummary, side: Side) -> float | None:
+    """Return how busy a host's CPU is, 0 to 1, or None if unknown.
+
+    It is the load on all cores together or on the busiest core, whichever is higher.
+
+    Args:
+        pair: Pair with the CPU load of both hosts.
+        side: Host to look at, client or server.
+    """
+    reported = (getattr(pair, f"{side}_cpu_ratio"), getattr(pair, f"{side}_core_ratio"))
+    return max((ratio for ratio in reported if ratio is not None), default=None)
 
 
 # Up to this CoV the rates of the pairs are treated as equal.

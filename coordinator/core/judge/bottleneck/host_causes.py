@@ -13,6 +13,7 @@ from broadside.coordinator.core.judge.bottleneck.bottleneck_evidence import (
     BottleneckInput,
     Cause,
     Evidence,
+    cpu_use,
     drops_can_limit,
     found,
     has_drops,
@@ -160,19 +161,6 @@ def _cpu(given: BottleneckInput, side: Side) -> Evidence:
     if (full := _full(given, uses, CPU_FULL_RATIO)) is not None:
         return found(f"{full[0]} have a {side} with all cores, or its busiest core, {full[1]} busy")
     return _blind(given, uses, f"the CPU load of the {side}s of", "let the agents read it")
-
-
-def cpu_use(pair: PairSummary, side: Side) -> float | None:
-    """Return how busy a host's CPU is, 0 to 1, or None if unknown.
-
-    It is the load on all cores together or on the busiest core, whichever is higher.
-
-    Args:
-        pair: Pair with the CPU load of both hosts.
-        side: Host to look at, client or server.
-    """
-    reported = (getattr(pair, f"{side}_cpu_ratio"), getattr(pair, f"{side}_core_ratio"))
-    return max((ratio for ratio in reported if ratio is not None), default=None)
 
 
 def _cpu_cause(side: Side, advice: str) -> Cause:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Generic, TypeVar
 
+from broadside.coordinator.core.judge.checks.canary_check import check_canary
 from broadside.coordinator.core.judge.checks.check_types import BurstInput, Result, RunInput
 from broadside.coordinator.core.judge.checks.counter_checks import (
     check_bypass,
@@ -106,7 +107,9 @@ PRECEDENCE: Final = (
         _OPEN,
         Stage.COVERAGE,
     ),
-    Precedence("The value of a metric is beyond its threshold.", _FAIL, _FAIL),
+    Precedence(
+        "The value of a metric is beyond its threshold, or forbidden canaries leaked.", _FAIL, _FAIL
+    ),
     Precedence(
         "A check is inconclusive, because evidence is missing, contradictory or too uncertain.",
         _OPEN,
@@ -151,6 +154,12 @@ BURST_CHECKS: Final[tuple[Check[BurstInput], ...]] = (
         "clocks-unproven clock-readings-missing clocks-shared clocks-self-reported",
     ),
     Check("thresholds", Stage.THRESHOLD, check_thresholds, _THRESHOLD_IDS),
+    Check(
+        "canary",
+        Stage.THRESHOLD,
+        check_canary,
+        "canary-leaked canary-missing canary-few canary-blocked",
+    ),
     Check(
         "shape",
         Stage.EVIDENCE,

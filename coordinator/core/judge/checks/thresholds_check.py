@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final, assert_never
 
 from broadside.coordinator.core import formatting
+from broadside.coordinator.core.judge.checks.canary_check import CANARY_STEP
 from broadside.coordinator.core.judge.checks.check_types import BurstInput, Result
 from broadside.coordinator.core.judge.checks.pair_texts import missing_pairs_step
 from broadside.coordinator.core.judge.checks.rate_checks import COMPLETE_RATIO
@@ -15,6 +16,7 @@ from broadside.coordinator.core.summary import (
     Finding,
     FindingValue,
     Verdict,
+    describe_leaks,
     problem,
     worse,
 )
@@ -41,6 +43,7 @@ class _Value:
         is_complete: True if every pair, or enough of the window, has a value.
         coverage: Text that describes how much was measured.
         bound_s: Largest time error of the readings.
+        text: Measured value with its interval, if it is not exact for another reason.
     """
 
     prefix: str
@@ -49,6 +52,7 @@ class _Value:
     is_complete: bool
     coverage: str
     bound_s: float = 0.0
+    text: str | None = None
 
 
 def check_thresholds(inputs: BurstInput) -> Result:
@@ -58,7 +62,7 @@ def check_thresholds(inputs: BurstInput) -> Result:
     every
         pair (engine, probes) or for 80 % of the window (telemetry). The threshold needs to be met
         for every time offset within the clock error of the source.
-    Reads: the metric of each threshold: engine, probes or telemetry.
+    Reads: the metric of each threshold: engine, probes, canaries or telemetry.
     If absent: inconclusive.
     """
     results = [
@@ -89,17 +93,25 @@ def _compare(
     )
     if beyond and all(beyond):
         worst = values[-1] if threshold.is_floor else values[0]
+        side = "below" if threshold.is_floor else "above"
         return Verdict.FAIL, problem(
             f"{threshold.id}-limit",
             90,
-            f"{label} is {threshold.format(worst)}, {'below' if threshold.is_floor else 'above'} "
-            f"the limit {threshold.format(limit)}.",
+            f"{label} is {value.text or threshold.format(worst)}, {side} the limit "
+            f"{threshold.format(limit)}.",
             threshold.next_step,
             FindingValue(
                 value=worst,
                 text=threshold.format(worst),
                 worst="low" if threshold.is_floor else "high",
             ),
+        )
+    if any(beyond) and value.text is not None:
+        return Verdict.INCONCLUSIVE, problem(
+            f"{threshold.id}-unproven",
+            70,
+            f"{label} is {value.text}. The interval contains the limit {threshold.format(limit)}.",
+            CANARY_STEP,
         )
     if any(beyond):
         return Verdict.INCONCLUSIVE, problem(
@@ -129,6 +141,9 @@ def _values(threshold: Threshold, burst: BurstSummary) -> Iterator[_Value]:
     if threshold.source is MetricSource.DEVICE:
         yield from _device_values(threshold, burst)
         return
+    if threshold.source is MetricSource.CANARY:
+        yield _canary_value(burst)
+        return
     count = len(burst.pairs)
     for prefix, value, known in _pair_values(threshold, burst):
         yield _Value(prefix, value, value, known >= count, f"{known} of {count} pairs")
@@ -156,6 +171,23 @@ def _device_values(threshold: Threshold, burst: BurstSummary) -> Iterator[_Value
         )
 
 
+def _canary_value(burst: BurstSummary) -> _Value:
+    """Return the share of canaries that leaked, with the ends of its interval."""
+    canary = burst.canary
+    if canary is None or not canary.during.tested_count:
+        return _Value("", None, None, is_complete=False, coverage="no canary")
+    during = canary.during
+    return _Value(
+        "",
+        during.leak_low_ratio,
+        during.leak_high_ratio,
+        # The check of the canaries looks at the number of pairs.
+        is_complete=True,
+        coverage=f"{canary.pairs_count} of {len(burst.pairs)} pairs",
+        text=describe_leaks(during),
+    )
+
+
 def _pair_values(
     threshold: Threshold, burst: BurstSummary
 ) -> Iterator[tuple[str, float | None, int]]:
@@ -177,7 +209,7 @@ def _pair_values(
             else:
                 value = getattr(latency.fleet.during, threshold.metric)
                 yield "", value, latency.complete_pairs_count
-        case MetricSource.DEVICE:
+        case MetricSource.DEVICE | MetricSource.CANARY:
             return
         case _:
             assert_never(threshold.source)

@@ -4,6 +4,8 @@
 """
 
 __all__ = [
+    "canary_cpu",
     "device_metrics",
     "placement",
+    "session_counts",
 ]

@@ -52,85 +52,114 @@ AROUND_S: Final = 60
 
 
 class ExecutedEvent(Message):
-    """The event as it was run, with times by the coordinator's clock."""
+    """The event as it was run, with times by the coordinator's clock.
+
+    Attributes:
+        planned_at: Planned time of the event.
+        argv: Command line.
+        started_at: Time when the command started. None if it did not run.
+        ended_at: Time when the command ended. None if it did not end.
+        exit_code: Exit code of the command. None if it did not end.
+        output: The end of its output as a single line, without any text that looks like a secret.
+        problem: Why the command did not run, or why it did not finish.
+    """
 
     planned_at: UtcDatetime
     argv: tuple[str, ...] = ()
-    # ``None`` if it did not run.
     started_at: UtcDatetime | None = None
     ended_at: UtcDatetime | None = None
     exit_code: int | None = None
-    # The end of its output as a single line, without any text that looks like a secret.
     output: Annotated[str, renamed("output", "said")] = ""
-    # Why it did not run, or why it did not finish.
     problem: str | None = None
 
 
 class PairOutage(Message):
-    """A pair's outage, measured by its probes."""
+    """A pair's outage, measured by its probes.
+
+    Attributes:
+        from_at: Start of the outage.
+        outage_s: Length of the outage in seconds.
+        resolution_s: Largest error of `outage_s`, in seconds.
+        lost_count: Number of lost probes.
+        over: False if there was no answer up to the last probe.
+    """
 
     pair: str
     from_at: UtcDatetime
     outage_s: float
-    # How large the error can be for ``outage_s``.
     resolution_s: float
     lost_count: int
-    # False if there was no answer up to the last probe.
     over: bool = True
 
 
 class FlowDip(Message):
-    """Payload that the fleet lost in a flow, with rates and bytes at real scale."""
+    """Payload that the fleet lost in a flow, with rates and bytes at real scale.
+
+    Attributes:
+        level_bits_per_second: Payload rate before the event, in bit/s.
+        lowest_bits_per_second: Lowest payload rate after the event, in bit/s.
+        short_bytes: Bytes that were missing until the level was back.
+        back_after_s: Seconds from the event until 95 % of the level was back. None if this did not
+            happen in the burst.
+        retransmits_count: Retransmissions above normal until the level was back, or ``None`` if
+            there is no data from TCP.
+        old_ratio: Share of the level at the end of the burst, for sessions that were open before
+            the event.
+        new_ratio: Share of the level in the next burst, for new sessions after the event.
+    """
 
     flow: Flow
-    # Level before the event.
     level_bits_per_second: float
     lowest_bits_per_second: float
-    # Bytes missing from the level until it was back.
     short_bytes: float
-    # From the event until it was back at 95 % of the level, or ``None`` if this did not happen in
-    # the burst.
     back_after_s: float | None
-    # Retransmissions above normal until the level was back, or ``None`` if there is no data from
-    # TCP.
     retransmits_count: int | None = None
-    # Share of the level at the end of the burst, for sessions that were open before the event.
     old_ratio: float | None
-    # Share of the level in the next burst, for new sessions after the event.
     new_ratio: float | None = None
 
 
 class DrillResult(Message):
-    """Effect of an event."""
+    """Effect of an event.
+
+    Attributes:
+        event: The event as it was executed.
+        resolution_s: Interval of the probes in seconds. None without probes.
+        probed_count: Number of pairs that have probes around the event.
+        outages: Outages by pair, the longest first.
+        outages_count: Number of pairs with an outage.
+        outage_from_at: Median start of the outages.
+        outage_s: Median length of the outages in seconds. 0 if the probes show no outage. None
+            without probes.
+        touched_pairs: Pairs for which the payload fell.
+        touched_count: Number of pairs whose payload fell.
+        flows: Lost payload for each flow.
+        sessions_count: Sessions that were open before the event.
+        cut_count: Sessions that were reset, or that had no traffic from then on to the end of the
+            burst.
+        cut_from_at: First second without payload, for the first cut session.
+        cut_to_at: First second without payload, for the last cut session.
+        cut_pairs: Names of the pairs with cut sessions.
+        opened_again_count: Number of cut sessions for which the pair can be seen in the next burst.
+        tcp_s: Seconds from the end of the outage until the payload was back.
+        rate_curve: Received payload over time.
+    """
 
     event: ExecutedEvent
-    # Probe interval.
     resolution_s: float | None
-    # Number of pairs that have probes around the event.
     probed_count: int
-    # Sorted to start with the longest.
     outages: tuple[PairOutage, ...] = ()
     outages_count: int = 0
-    # Median for all pairs with an outage. It is not scaled.
     outage_from_at: UtcDatetime | None = None
-    # 0 if the probes show no outage, or ``None`` if there are no probes.
     outage_s: float | None = None
-    # Pairs for which the payload fell.
     touched_pairs: tuple[str, ...] = ()
     touched_count: int = 0
     flows: tuple[FlowDip, ...] = ()
-    # Sessions that were open before the event.
     sessions_count: int = 0
-    # Sessions that were reset, or that had no traffic from then on to the end of the burst.
     cut_count: int = 0
-    # First second without payload, for the first cut session.
     cut_from_at: UtcDatetime | None = None
-    # The same, for the last cut session.
     cut_to_at: UtcDatetime | None = None
     cut_pairs: tuple[str, ...] = ()
-    # Number of cut sessions for which the pair can be seen in the next burst.
     opened_again_count: int | None = None
-    # From the end of the outage until the payload was back.
     tcp_s: float | None = None
     rate_curve: Annotated[RateCurve | None, renamed("rate_curve", "course")] = None
 

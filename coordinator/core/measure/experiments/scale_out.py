@@ -52,7 +52,13 @@ _Z95_ONE_SIDED: Final = 1.645
 
 
 class RateCurve(Message):
-    """Received payload rate over time at real scale, to be used for charts."""
+    """Received payload rate over time at real scale, to be used for charts.
+
+    Attributes:
+        start_at: Start of the first step.
+        every_s: Length of a step in seconds.
+        bits_per_second: Received payload rates in bit/s, one per step. None is unknown.
+    """
 
     start_at: UtcDatetime
     every_s: float
@@ -60,94 +66,139 @@ class RateCurve(Message):
 
 
 class CapacityStep(Message):
-    """Change in device capacity, with rates as payload at real scale."""
+    """Change in device capacity, with rates as payload at real scale.
+
+    Attributes:
+        at: Time of the step.
+        from_at: Start of the 95 % interval for the time.
+        to_at: End of the 95 % interval for the time.
+        after_overload_s: Seconds from the start of the overload.
+        before_bits_per_second: Carried rate before the step, in bit/s.
+        after_bits_per_second: Carried rate after the step, in bit/s.
+        size_bits_per_second: Size of the step in bit/s. It is the mean of all steps when they
+            differ by noise only.
+        half_width_bits_per_second: Half of the 95 % interval of the size, in bit/s.
+        capped: True if the step ended at the offered load.
+        in_pause: True if it happened between two holds, so that its time is not known.
+        ledger_size_bits_per_second: Size in bit/s at the IP layer, from the device counter. None
+            without a counter.
+        retransmits_count: Retransmissions around the step, above those that are normal for the
+            level.
+        rtt_max_s: Largest round-trip time around the step, in seconds.
+        short_bytes: Payload that is missing from the previous level around the step, in bytes.
+        broken_pairs_count: Number of pairs for which connections were reset around the step.
+    """
 
     at: UtcDatetime
-    # Start of the 95 % interval for the time.
     from_at: UtcDatetime
     to_at: UtcDatetime
     after_overload_s: float
     before_bits_per_second: float
     after_bits_per_second: float
-    # This is the mean size for all steps when they only differ by noise.
     size_bits_per_second: float
-    # Half the 95 % interval for the size.
     half_width_bits_per_second: float
-    # True if the step ended at the offered load.
     capped: bool = False
-    # True if it happened between two holds, so that its time is not known.
     in_pause: bool = False
-    # Size at the IP layer, using the device counter.
     ledger_size_bits_per_second: float | None = None
-    # Retransmissions around the step, above those that are normal for the level.
     retransmits_count: float | None = None
-    # Maximum around the step.
     rtt_max_s: float | None = None
-    # Payload around the step that is missing from the previous level.
     short_bytes: float | None = None
-    # Number of pairs for which connections were reset around the step.
     broken_pairs_count: int = 0
 
 
 class Scaling(Message):
-    """Result for a hold, using its own seconds."""
+    """Result for a hold, using its own seconds.
+
+    Attributes:
+        steps_count: Number of steps.
+        quiet_s: Seconds from the last step to the end, or from the start if there was no step.
+        carried: True if the offered load was reached at the end, or ``None`` if it had no limit.
+    """
 
     steps_count: int
-    # From the last step to the end. If there is no step, it is from the start.
     quiet_s: float
-    # True if the offered load was reached at the end, or ``None`` if it had no limit.
     carried: bool | None
 
 
 class NewUnit(Message):
-    """Unit that carried its first stream after the start of the overload."""
+    """Unit that carried its first stream after the start of the overload.
+
+    Attributes:
+        address: Translated address of the unit.
+        first_at: First traffic of the unit.
+        after_overload_s: Seconds from the start of the overload.
+        flows_mean_count: Mean number of streams over the seconds with traffic. None if not
+            recorded.
+    """
 
     address: str
     first_at: UtcDatetime
     after_overload_s: float
-    # As the mean over its seconds with traffic. None if not recorded.
     flows_mean_count: float | None = None
 
 
 class ScaleIn(Message):
-    """Disruptions when the load was reduced."""
+    """Disruptions when the load was reduced.
+
+    Attributes:
+        from_at: Time when the load was reduced.
+        holds_count: Number of holds with the reduced load.
+        broken_pairs_count: Number of pairs for which connections were reset.
+        stalled_pairs_count: Number of pairs that stalled.
+        short_bytes: Payload that is missing compared with the level before, in bytes. None if
+            unknown.
+        units_left: Units that left during a hold, by translated addresses.
+        flows_cut_count: Number of streams of these units that were cut. None if the units are
+            unknown.
+    """
 
     from_at: UtcDatetime
     holds_count: int
-    # Number of pairs for which connections were reset.
     broken_pairs_count: int
     stalled_pairs_count: int
     short_bytes: float | None
     retransmits_count: float | None
-    # Units that left during a hold, by translated addresses.
     units_left: tuple[UnitChange, ...] = ()
-    # Their streams that were cut, or None if the units are unknown.
     flows_cut_count: int | None = None
 
 
 class ScaleOut(Message):
-    """Result for all holds together."""
+    """Result for all holds together.
 
-    # When the offered load was first higher than the carried load.
+    Attributes:
+        overload_at: First time when the offered load was higher than the carried load.
+        first_bits_per_second: Carried rate at the start of the overload, in bit/s.
+        last_bits_per_second: Carried rate at the end, in bit/s.
+        took_s: Seconds from the overload to the last step.
+        steps: Changes of the capacity.
+        unit_bits_per_second: Mean size in bit/s of the steps up that were not capped.
+        unit_half_width_bits_per_second: Half of the 95 % interval of this mean, in bit/s.
+        scale_in: Disruptions when the load was reduced.
+        units_before_count: Number of units from telemetry at the start. None if unknown.
+        units_after_count: Number of units from telemetry at the end. None if unknown.
+        seen_before_count: Number of units by translated addresses in the first hold. None if
+            unknown.
+        seen_after_count: Number of units by translated addresses in the last hold with more load.
+            None if unknown.
+        seen_unit_bits_per_second: Mean rate of a unit in the last overloaded hold, in bit/s.
+        seen_unit_half_width_bits_per_second: Half of the 95 % interval of this mean over the units,
+            in bit/s.
+        new_units: Units that carried their first stream after the start of the overload.
+        rate_curve: Received payload over time.
+    """
+
     overload_at: UtcDatetime | None
-    # Level at the start of the overload.
     first_bits_per_second: float | None
     last_bits_per_second: float | None
-    # From the overload to the last step.
     took_s: float | None
     steps: tuple[CapacityStep, ...] = ()
-    # Mean size for steps up that were not capped.
     unit_bits_per_second: float | None = None
-    # Half the 95 % interval for this mean.
     unit_half_width_bits_per_second: float | None = None
     scale_in: ScaleIn | None = None
-    # Number of units from telemetry, if available.
     units_before_count: float | None = None
     units_after_count: float | None = None
-    # Number of units by translated addresses, in the first and in the last hold with more load.
     seen_before_count: int | None = None
     seen_after_count: int | None = None
-    # Mean rate of a unit in the last overloaded hold, and half its 95 % interval over the units.
     seen_unit_bits_per_second: float | None = None
     seen_unit_half_width_bits_per_second: float | None = None
     new_units: tuple[NewUnit, ...] = ()

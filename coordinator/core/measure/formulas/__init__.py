@@ -4,6 +4,7 @@
 """
 
 __all__ = [
+    "binomial",
     "certainty",
     "change_points",
     "headers",

@@ -11,13 +11,14 @@ in the pair's :class:`Basis`.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 
 from broadside.coordinator.core.arrays import Floats
+from broadside.coordinator.core.measure.grid.event_rows import EventRows
 from broadside.coordinator.core.measure.grid.grid_rows import (
     FlowRows,
     FlowSeconds,
@@ -61,6 +62,7 @@ class Aligned:
         clock_bound_s: Clock error bound per pair in seconds, using the larger value from both ends.
             NaN when it is not known.
         server_only: Rows for pairs where only the server recorded seconds.
+        events: Counts and times of the fleet's engines by name, with shape (cells,).
     """
 
     grid: Grid
@@ -71,6 +73,7 @@ class Aligned:
     first_data_at_s: Floats
     clock_bound_s: Floats
     server_only: frozenset[int]
+    events: Mapping[str, Floats] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +156,7 @@ class Alignment:
         self._flows = {
             flow: FlowRows(flow, self._placed, shape, current) for flow in direction.flows
         }
+        self._events = EventRows()
         self._hosts = {side: HostRows(side, self._placed, shape) for side in Side}
 
     def add(self, block: Sequence[PairEvidence]) -> None:
@@ -167,6 +171,8 @@ class Alignment:
             self._bounds_s.append(pair.bound_s)
             if evidence.server_tracks and not evidence.client_tracks:
                 self._server_only.add(row)
+            for track in (*evidence.client_tracks, *evidence.server_tracks):
+                self._events.add(track, pair.placed.correction_s[track.side])
             for flow, flow_rows in self._flows.items():
                 flow_rows.add(row, pair.received.get(flow), pair.sent.get(flow), edges)
             self._hosts[Side.CLIENT].add(row, evidence.client_host, edges)
@@ -184,6 +190,7 @@ class Alignment:
             first_data_at_s=np.array(self._starts_s),
             clock_bound_s=np.array(self._bounds_s),
             server_only=frozenset(self._server_only),
+            events=self._events.done(self._grid),
         )
 
     def _choose(self, evidence: PairEvidence) -> Chosen:

@@ -15,7 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from broadside.coordinator.core.arrays import Floats
+from broadside.coordinator.core.measure.grid.event_rows import TIME_SUFFIX
 from broadside.coordinator.core.measure.grid.series import BurstSeries, FlowSeries
+from broadside.exchange.messages import Flow
 
 # Maximum number of values in a table. If there are more, the table will be rejected.
 CELLS_MAX_COUNT: Final = 500_000
@@ -44,24 +46,30 @@ class Column:
     values: NDArray[Any]
 
 
-def fleet_table(series: BurstSeries, resolution_s: int) -> Sequence[Column]:
+def fleet_table(
+    series: BurstSeries, resolution_s: int, events: Sequence[str] | None = None
+) -> Sequence[Column]:
     """Return fleet values, with a row per bin and flow.
 
     Args:
         series: The burst's series.
         resolution_s: Bin length in seconds.
+        events: Names of the engine's events to add. By default, all that the series has.
 
     Raises:
         TableTooLong: If the table would have too many cells.
     """
     bins = _bins(series, resolution_s)
     recorded = series.coverage_ratio > 0
-    per_flow = [_fleet_columns(series, flow, recorded) for flow in series.flows]
+    names = tuple(series.events) if events is None else events
+    per_flow = [
+        _fleet_columns(series, flow, recorded) + _event_columns(series, flow, names)
+        for flow in series.flows
+    ]
     _check(bins.count * sum(map(len, per_flow)))
     columns = _keys(series, bins, repeats_count=1)
     for parts in zip(*per_flow, strict=True):
-        how = "sum" if parts[0].name in _SUMS else "mean"
-        values = np.concatenate([_binned(part.values, bins, how) for part in parts])
+        values = np.concatenate([_binned(part.values, bins, _how(part.name)) for part in parts])
         columns.append(replace(parts[0], values=_rounded(values)))
     return columns
 
@@ -136,6 +144,34 @@ def _fleet_columns(
     ]
 
 
+_EVENTS: Final = "connections_"
+
+
+def _how(name: str) -> str:
+    """Return how the seconds of a bin are combined: sum, mean or max."""
+    if name in _SUMS or (name.startswith(_EVENTS) and not name.endswith("open_count")):
+        return "sum"
+    return "max" if name.endswith(("_p50_s", "_p99_s", "_max_s")) else "mean"
+
+
+def _event_columns(series: BurstSeries, flow: FlowSeries, names: Sequence[str]) -> list[Column]:
+    """Return the events of the engine, which the rows of the flow "up" have.
+
+    Times are the largest value of a pair.
+    """
+    unknown = np.full(len(series.coverage_ratio), np.nan)
+    columns = []
+    for name in names:
+        values = series.events.get(name, unknown) if flow.flow is Flow.UP else unknown
+        if name.endswith(TIME_SUFFIX):
+            base = name.removesuffix(TIME_SUFFIX)
+            columns.append(Column(name=f"{base}_s", unit="s", values=values / 1e6))
+        else:
+            column = f"{_EVENTS}{name}_count"
+            columns.append(Column(name=column, unit="count", values=values))
+    return columns
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Bins:
     """Division of seconds into bins.
@@ -180,11 +216,13 @@ def _keys(series: BurstSeries, bins: _Bins, *, repeats_count: int) -> list[Colum
 
 
 def _binned(values: Floats, bins: _Bins, how: str) -> Floats:
-    """Return the mean or sum of known values per bin, with NaN if there are none."""
+    """Return the mean, sum or maximum of known values per bin, with NaN if there are none."""
     padded = np.full(bins.count * bins.resolution_s, np.nan)
     padded[bins.lead_s : bins.lead_s + len(values)] = values
     cells = padded.reshape(bins.count, bins.resolution_s)
     known = (~np.isnan(cells)).sum(axis=1)
+    if how == "max":
+        return np.where(known > 0, np.nan_to_num(cells, nan=-np.inf).max(axis=1), np.nan)
     sums = np.nansum(cells, axis=1)
     divisor = known if how == "mean" else 1
     return np.where(known > 0, sums / np.maximum(divisor, 1), np.nan)

@@ -3,7 +3,8 @@
 import json
 import struct
 import zlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -64,6 +65,8 @@ class BurstSeries:
         client_cpu_ratio: CPU use for all cores, as a mean for client hosts.
         server_cpu_ratio: The same for server hosts.
         flows: Series per flow.
+        events: Counts and times of the fleet's engines by name, if they count other things than
+            bytes.
     """
 
     burst_index: int
@@ -76,6 +79,7 @@ class BurstSeries:
     client_cpu_ratio: Floats
     server_cpu_ratio: Floats
     flows: tuple[FlowSeries, ...]
+    events: Mapping[str, Floats] = field(default_factory=dict)
 
     @property
     def planned_end_s(self) -> float:
@@ -130,11 +134,13 @@ class BurstSeries:
             levels, top = _levels(flow.pairs_bits_per_second)
             arrays.append(levels)
             tops.append(top)
+        arrays += [values.astype("<f8") for values in self.events.values()]
         head = json.dumps(
             {
                 **{name: getattr(self, name) for name in _HEADED},
                 "flows": [flow.flow for flow in self.flows],
                 "tops": tops,
+                "events": list(self.events),
                 "shapes": [(array.dtype.str, array.shape) for array in arrays],
             },
             separators=(",", ":"),
@@ -180,10 +186,12 @@ class BurstSeries:
             pairs[levels == UNKNOWN_LEVEL] = np.nan
             rates = pairs.astype(np.float32)
             flows.append(FlowSeries(flow=Flow(name), pairs_bits_per_second=rates, **of_flow))
+        # Version 0.9 and 1.0.0 have none.
+        events = {name: take().astype(np.float64) for name in head.get("events", ())}
         headed = {name: head[name] for name in _HEADED}
         if headed["window"] is not None:
             headed["window"] = tuple(headed["window"])
-        return cls(**headed, **of_burst, flows=tuple(flows))
+        return cls(**headed, **of_burst, flows=tuple(flows), events=events)
 
 
 # Values to pack, in this order.

@@ -1,6 +1,7 @@
 """Records as columns, in which NaN means that a value is not known."""
 
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import Final
 
 import numpy as np
@@ -35,6 +36,7 @@ class IntervalColumns:
         lost_count: Lost datagrams.
         impossible_count: How many rows were rejected. A row is rejected if it is negative, not a
             number, reversed, or if it overlaps another row.
+        events: Values per row by name, if the engine counts other things than bytes.
     """
 
     side: Side
@@ -50,6 +52,7 @@ class IntervalColumns:
     packets_count: Singles
     lost_count: Singles
     impossible_count: int = 0
+    events: Mapping[str, Floats] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.start_s)
@@ -60,7 +63,11 @@ class IntervalColumns:
         Args:
             selection: Index, mask or slice to select rows.
         """
-        return replace(self, **{name: getattr(self, name)[selection] for name in _INTERVAL_COLUMNS})
+        return replace(
+            self,
+            events={name: values[selection] for name, values in self.events.items()},
+            **{name: getattr(self, name)[selection] for name in _INTERVAL_COLUMNS},
+        )
 
     def without_lead(self, lead_s: float) -> "IntervalColumns":
         """Return a server's track with its time moved to the client's first data.
@@ -93,7 +100,7 @@ class IntervalColumns:
 _INTERVAL_COLUMNS: Final = tuple(
     item.name
     for item in fields(IntervalColumns)
-    if item.name not in ("side", "flow", "first_data_at_s", "impossible_count")
+    if item.name not in ("side", "flow", "first_data_at_s", "impossible_count", "events")
 )
 
 

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Final, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from broadside.coordinator.core.arrays import Floats
 from broadside.coordinator.core.measure.records.columns import NO_HOST, HostColumns, IntervalColumns
@@ -52,6 +53,29 @@ class ProbeColumn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CanaryColumns:
+    """A pair's canaries, sent at a fixed interval. All arrays have one value per round.
+
+    Attributes:
+        first_at_s: Time in epoch seconds for the first round.
+        every_s: Interval in seconds.
+        forbidden: Outcomes of the forbidden requests (``CanaryOutcome``).
+        allowed: Outcomes of the allowed requests.
+        forbidden_received: 1 if the server received it, 0 if not, -1 if unknown.
+        allowed_received: The same for the allowed requests.
+        took_s: Time in seconds until the outcome of the forbidden request. NaN if unknown.
+    """
+
+    first_at_s: float
+    every_s: float
+    forbidden: NDArray[np.int8]
+    allowed: NDArray[np.int8]
+    forbidden_received: NDArray[np.int8]
+    allowed_received: NDArray[np.int8]
+    took_s: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PairEvidence:
     """Evidence for a planned pair in a burst, where ``None`` or empty means unknown.
 
@@ -73,6 +97,7 @@ class PairEvidence:
         client_vm_size: The client's VM size.
         server_vm_size: The server's VM size.
         probes: Latency probes.
+        canary: Canaries.
         ends_offset: Clock offset that was used to place the server's seconds. It is only set for
             imports.
     """
@@ -94,6 +119,7 @@ class PairEvidence:
     client_vm_size: str | None = None
     server_vm_size: str | None = None
     probes: ProbeColumn | None = None
+    canary: CanaryColumns | None = None
     ends_offset: EndsOffset | None = None
 
     @property

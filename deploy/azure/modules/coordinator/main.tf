@@ -24,6 +24,9 @@ module "boot" {
     client_id   = var.identity.client_id
     endpoint    = var.exchange_environment.BROADSIDE_AZURE_MONITOR_ENDPOINT
     firewall_id = var.firewall_id
+
+    flow_logs     = var.flow_logs.enabled
+    logs_endpoint = var.flow_logs.endpoint
   })
 
   switches = var.policy_id == null ? "" : templatefile("${path.module}/switches.toml", {

@@ -76,3 +76,8 @@ variable "resource_manager" {
   type        = object({ url = string, audience = string })
   description = "The Resource Manager of this cloud, and whom a token for it is for."
 }
+
+variable "flow_logs" {
+  type        = object({ enabled = bool, endpoint = string })
+  description = "Whether the coordinator reads the firewall's flow logs, and where."
+}

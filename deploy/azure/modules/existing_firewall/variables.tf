@@ -17,3 +17,8 @@ variable "spoke_ids" {
   type        = map(string)
   description = "The range's own spokes; empty where they stand already."
 }
+
+variable "is_virtual_hub" {
+  type        = bool
+  description = "Whether the firewall is in a secured virtual WAN hub."
+}

@@ -22,6 +22,8 @@ module "boot" {
     }, var.role == "client" ? {} : {
     BROADSIDE_AGENT_SERVICES  = var.services
     BROADSIDE_AGENT_ECHO_PORT = tostring(var.echo_port)
+    }, var.role == "client" || length(var.canary_ports) == 0 ? {} : {
+    BROADSIDE_AGENT_CANARY_PORTS = join(",", var.canary_ports)
   }, var.settings)
 }
 

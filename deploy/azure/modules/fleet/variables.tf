@@ -87,6 +87,11 @@ variable "echo_port" {
   description = "UDP port of each server that answers probes."
 }
 
+variable "canary_ports" {
+  type        = list(number)
+  description = "TCP ports of each server that answer canaries."
+}
+
 variable "capabilities" {
   type        = set(string)
   description = "Linux capabilities that the agent keeps."

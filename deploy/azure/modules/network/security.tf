@@ -36,8 +36,11 @@ locals {
     var.traffic.icmp_enabled ? [{ name = "Echo", flow = "echo", protocol = "Icmp", ports = ["*"], from = local.prefixes.clients, to = local.prefixes.servers }] : [],
   )
 
+  # Only the firewall blocks these, to show that it does.
+  forbidden = [for ports in [var.traffic.forbidden_ports] : { name = "Canary", flow = "canary", protocol = "Tcp", ports = ports, from = local.prefixes.clients, to = local.prefixes.servers } if length(ports) > 0]
+
   # With the switch snat, each unit of the firewall is the source.
-  translated = [for rule in local.traffic : merge(rule, { name = "${rule.name}Translated", from = local.prefixes.firewall }) if var.translated_enabled]
+  translated = [for rule in concat(local.traffic, local.forbidden) : merge(rule, { name = "${rule.name}Translated", from = local.prefixes.firewall }) if var.translated_enabled]
 
   # The source port of a tunnel's outer packets is a hash of the inner flow. So the packets that a
   # server sends are a new flow for a group, and not a response. They need their own rule.
@@ -48,10 +51,10 @@ locals {
   allowed = {
     clients = {
       Inbound  = local.vxlan_to_clients
-      Outbound = concat(local.traffic, local.to_exchange, local.vxlan_to_servers)
+      Outbound = concat(local.traffic, local.forbidden, local.to_exchange, local.vxlan_to_servers)
     }
     servers = {
-      Inbound  = concat(local.traffic, local.vxlan_to_servers, local.translated)
+      Inbound  = concat(local.traffic, local.forbidden, local.vxlan_to_servers, local.translated)
       Outbound = concat([local.to_exchange[1]], local.vxlan_to_clients) # servers do not get any jobs
     }
     coordinator = {
@@ -59,7 +62,7 @@ locals {
       Outbound = concat(local.to_exchange, [
         { name = "ToResourceManager", protocol = "Tcp", ports = ["443"], from = "VirtualNetwork", to = "AzureResourceManager" },
         { name = "ToEntra", protocol = "Tcp", ports = ["443"], from = "VirtualNetwork", to = "AzureActiveDirectory" },
-      ])
+      ], [for name in ["ToLogAnalytics"] : { name = name, protocol = "Tcp", ports = ["443"], from = "VirtualNetwork", to = "AzureMonitor" } if var.flow_logs])
     }
   }
 

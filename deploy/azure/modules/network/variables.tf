@@ -10,10 +10,11 @@ variable "cidrs" {
 
 variable "traffic" {
   type = object({
-    tcp_ports    = list(string)
-    udp_ports    = list(string)
-    icmp_enabled = bool   # ICMP echo requests from clients to servers
-    vxlan_port   = number # UDP port for tunnels, allowed in both directions, or null for none
+    tcp_ports       = list(string)
+    forbidden_ports = list(string)
+    udp_ports       = list(string)
+    icmp_enabled    = bool   # ICMP echo requests from clients to servers
+    vxlan_port      = number # UDP port for tunnels, allowed in both directions, or null for none
   })
   description = "What passes between the spokes."
 }
@@ -41,4 +42,9 @@ variable "private_endpoints" {
 variable "existing_subnet_ids" {
   type        = map(string)
   description = "Subnets that stand already, by what is to be in them."
+}
+
+variable "flow_logs" {
+  type        = bool
+  description = "Let the coordinator reach Log Analytics."
 }

@@ -35,7 +35,10 @@ resource "azurerm_monitor_diagnostic_setting" "firewall" {
   }
 
   dynamic "enabled_log" {
-    for_each = var.firewall_logs ? ["AZFWNetworkRule", "AZFWApplicationRule", "AZFWIdpsSignature"] : []
+    for_each = concat(
+      var.firewall_logs ? ["AZFWNetworkRule", "AZFWApplicationRule", "AZFWIdpsSignature"] : [],
+      var.firewall_flow_logs ? ["AZFWFatFlow", "AZFWFlowTrace"] : [],
+    )
 
     content {
       category = enabled_log.value

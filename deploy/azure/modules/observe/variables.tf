@@ -28,6 +28,11 @@ variable "firewall_logs" {
   description = "Keep its rule logs too."
 }
 
+variable "firewall_flow_logs" {
+  type        = bool
+  description = "Keep its top flows and flow trace."
+}
+
 variable "servicebus_id" {
   type        = string
   description = "The Service Bus namespace."

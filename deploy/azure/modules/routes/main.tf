@@ -8,12 +8,12 @@ resource "azurerm_route_table" "this" {
   name                          = "${var.context.names.rt}-${each.key}"
   resource_group_name           = var.context.group_name
   location                      = var.context.location
-  bgp_route_propagation_enabled = false
+  bgp_route_propagation_enabled = var.is_virtual_hub # the hub's routes come this way
   tags                          = var.context.tags
 }
 
 resource "azurerm_route" "through_appliance" {
-  for_each = var.bypass || var.parked ? {} : var.spokes
+  for_each = var.bypass || var.parked || var.is_virtual_hub ? {} : var.spokes
 
   name                   = "through-appliance"
   resource_group_name    = var.context.group_name

@@ -21,6 +21,11 @@ variable "spokes" {
   description = "Spokes by name."
 }
 
+variable "is_virtual_hub" {
+  type        = bool
+  description = "A virtual hub gives the spokes their routes."
+}
+
 variable "parked" {
   type        = bool
   description = "The firewall has no address now, and so the routes have no next hop."

@@ -40,7 +40,12 @@ def make_owners(clock: _Clock, *stored: Presence) -> EndpointOwners:
 
 def server(agent_id: str, *, boot: str | None = None, **changes: Any) -> Presence:
     clock = ClockReading(source=ClockSource.CHRONY, read_at=AT, synchronised=True, boot_id=boot)
-    defaults: dict[str, Any] = {"address": "10.0.0.9", "engines": (), "echo_port": None}
+    defaults: dict[str, Any] = {
+        "address": "10.0.0.9",
+        "engines": (),
+        "echo_port": None,
+        "canary_ports": (),
+    }
     fields = {**defaults, "clock": clock, "agent_id": agent_id, **changes}
     return presence(Role.SERVER, 0, **fields)
 

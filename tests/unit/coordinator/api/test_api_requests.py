@@ -242,12 +242,12 @@ async def test_labels_of_a_finished_run_can_be_changed(
     assert before["outcome"]["verdict"] in ("pass", "fail", "inconclusive")
     assert before["created_by"]
     summary = (await api.get(f"/v1/runs/{run_id}/summary")).json()
-    change = {"labels": {"baseline": "yes", "device": "fw1"}}
+    change = {"labels": {"baseline": "accepted", "device": "fw1"}}
     changed = await api.patch(f"/v1/runs/{run_id}", json=change)
     assert changed.json() == before | {"labels": before["labels"] | change["labels"]}
     removed = await api.patch(f"/v1/runs/{run_id}", json={"labels": {"device": None}})
-    assert removed.json()["labels"] == before["labels"] | {"baseline": "yes"}
-    matches = (await api.get("/v1/runs?label=baseline=yes")).json()
+    assert removed.json()["labels"] == before["labels"] | {"baseline": "accepted"}
+    matches = (await api.get("/v1/runs?label=baseline=accepted")).json()
     assert [run["run_id"] for run in matches] == [run_id]
     assert (await api.get("/v1/runs?label=device=fw1")).json() == []
     # The sealed plan and the verdict are not changed.

@@ -23,6 +23,12 @@ VERBS: Final = {
     "patch": ("update",),
     "delete": ("delete",),
 }
+LIMIT_MAX_COUNT: Final = 1000
+# Enumerations whose values need no description.
+NAMES: Final = {
+    *("Aggregation", "ClockSource", "Colour", "Format", "ReportFormat", "Role", "SecondsOf"),
+    *("Side", "TableName", "Theme"),
+}
 # Lists that contain a fixed number of items in each version.
 CATALOGUES: Final = {"list_scenarios", "list_run_charts"}
 OPEN: Final = {"read_health", "read_readiness"}
@@ -35,10 +41,11 @@ UNITS: Final = re.compile(
 NUMBERS: Final = """
 a_half_width a_mean at b_half_width b_mean burst bursts_planned busiest client_port correlation
 count cpu_local_percent cpu_remote_percent device_tcp_port difference difference_half_width dscp
-echo_port exit_code guard_index idle index last limit max mean median min numa_node numeric_from
-observed p5 p95 pair_index pairs_measured pairs_planned percent_per_hour port quantity ratio
-ratio_high ratio_low retransmits row_number scale second sequence_number size status stratum
-streams test test_index tos trial_index usd unit_price_usd value version vni_from weight width worst
+echo_port exit_code forbidden_port guard_index idle index last limit max mean median min numa_node
+numeric_from observed p5 p95 pair_index pairs_measured pairs_planned part_index percent_per_hour
+port quantity ratio ratio_high ratio_low resolution retransmits row_number scale second
+sequence_number size status stratum streams test test_index tos trial_index unit_price_usd usd value
+version vni_from weight width worst
 """
 
 
@@ -142,7 +149,7 @@ def test_cursor_is_text_and_limit_is_bounded(document: Any) -> None:
             assert "default" not in schema, name
         if parameter["name"] == "limit":
             assert schema["minimum"] == 1, name
-            assert schema["maximum"] >= schema["default"] >= 1, name
+            assert schema["maximum"] == LIMIT_MAX_COUNT >= schema["default"] >= 1, name
 
 
 def test_labels_are_filtered_in_one_form(document: Any) -> None:
@@ -182,6 +189,24 @@ def test_models_are_described_and_have_no_generated_titles(document: Any) -> Non
         assert schema.get("description"), model
     assert not [(model, name) for model, name, field in fields(document) if "title" in field]
     assert not [name for name, parameter in parameters(document) if "title" in parameter["schema"]]
+
+
+def test_fields_have_a_description_in_the_names_of_json(document: Any) -> None:
+    assert not [
+        (model, name) for model, name, field in fields(document) if "description" not in field
+    ]
+    texts = [field["description"] for _, _, field in fields(document)]
+    texts += [parameter["description"] for _, parameter in parameters(document)]
+    assert not [text for text in texts if not re.fullmatch(r"[A-Z0-9`](.|\n)*[.?]", text)]
+    texts += [schema["description"] for schema in document["components"]["schemas"].values()]
+    assert not [text for text in texts if re.search(r"``|Attributes:|\bNone\b", text)]
+
+
+def test_values_of_enumerations_have_a_description(document: Any) -> None:
+    for model, schema in document["components"]["schemas"].items():
+        if model not in NAMES:
+            for value in schema.get("enum", ()):
+                assert f"- `{value}`: " in schema["description"], (model, value)
 
 
 def test_names_are_snake_case(document: Any) -> None:

@@ -145,9 +145,9 @@ def no_network_rule(store: Store) -> None:
 
 
 def translate_all(store: Store) -> None:
-    one(store, "/firewallpolicies/broadside-firewall")["properties"]["snat"] = {
-        "privateRanges": ["255.255.255.255/32"]
-    }
+    for item in store.values():
+        if item["type"].lower().endswith("/firewallpolicies"):
+            item["properties"]["snat"] = {"privateRanges": ["255.255.255.255/32"]}
 
 
 NSG = "/networksecuritygroups/broadside-"
@@ -172,7 +172,7 @@ MISTAKES: dict[str, tuple[str, Change, str, str, str]] = {
     "route missing on the way back": ("notebook", lambda store: drop(store, "/broadside-servers/routes/through-appliance"), "client", "iperf3 tcp 5201", "return"),
     "service tag of another region": ("notebook", set_(f"{NSG}clients/securityrules/tostorage", "destinationAddressPrefix", "Storage.westeurope"), "client", "package", "group out"),
     "echo port of the probe differs": ("notebook", given("sets/broadside-servers", "ECHO_PORT=5200", "ECHO_PORT=5299"), "client", "probe echo udp 5299", "group out"),
-    "firewall translates sources": ("notebook", translate_all, "client", "iperf3 tcp 5201", "group in"),
+    "firewall translates sources": ("private", translate_all, "client", "iperf3 tcp 5201", "group in"),
     "NTP in place of the host's clock": ("notebook", given("sets/broadside-clients", "refclock PHC", "server pool.ntp.org #"), "client", "clock", "given"),
     "interface outside of the pool": ("other-appliance", lambda store: [one(store, f"/networkinterfaces/broadside-appliance-{i}")["properties"]["ipConfigurations"][0]["properties"].pop("loadBalancerBackendAddressPools") for i in (1, 2)], "client", "iperf3 tcp 5201", "appliance"),
     "queue of another name": ("notebook", given("virtualmachines/broadside-coordinator", "QUEUE=jobs", "QUEUE=job"), "coordinator", "queue", "listener"),

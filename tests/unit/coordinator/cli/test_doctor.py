@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from broadside.coordinator.cli.doctor import fabric_checks, try_raw
+from broadside.coordinator.cli.doctor import fabric_checks, require_clock, try_raw
+from broadside.exchange.checks import Check
 from broadside.exchange.fabric import FabricSettings, open_fabric
 from broadside.exchange.ports import ExchangeUnavailable, RawName
 from broadside.exchange.rows import make_row
@@ -90,3 +91,20 @@ async def test_unreadable_rows_are_named(tmp_path: Path, monkeypatch: pytest.Mon
     assert "4 rows cannot be read" in result.detail
     for partition, key in (*unreadable.items(), ("presence", "client.c1")):
         assert f"{partition}|{key}" in result.detail
+
+
+@pytest.mark.parametrize(("fabric", "is_required"), [("embedded", False), ("http", True)])
+def test_bad_clock_is_an_error_if_other_hosts_join_the_run(
+    fabric: str, is_required: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BROADSIDE_FABRIC", fabric)
+    monkeypatch.setenv("BROADSIDE_COORDINATOR", "https://coordinator:8443")
+    clock = Check(name="clock", ok=False, detail="bound 80 ms", fix="chrony", required=False)
+    gate = Check(name="start gate", ok=False, detail="not built", required=False)
+    assert [check.required for check in require_clock([clock, gate])] == [is_required, False]
+
+
+def test_clock_stays_a_note_if_the_settings_are_invalid(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BROADSIDE_FABRIC", "unknown")
+    clock = Check(name="clock", ok=False, detail="bound 80 ms", required=False)
+    assert require_clock([clock]) == [clock]

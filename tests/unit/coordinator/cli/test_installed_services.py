@@ -109,7 +109,7 @@ async def test_doctor_checks_everything_without_installed_services(
     monkeypatch.setattr(doctor, "lab_checks", lambda: [check("lab")])
     monkeypatch.setattr(doctor, "fabric_checks", fabric_checks)
     monkeypatch.setattr(doctor, "telemetry_checks", telemetry_checks)
-    names = {result.name for result in await doctor._checks()}
+    names = {result.name for result in await doctor.all_checks()}
     assert names == {"agent", "lab", "fabric", "telemetry"}
 
 
@@ -121,4 +121,4 @@ async def test_doctor_checks_each_installed_service_as_the_service(
     monkeypatch.setattr(
         doctor, "service_checks", lambda name: [Check(name=name, ok=True, detail="")]
     )
-    assert [result.name for result in await doctor._checks()] == services
+    assert [result.name for result in await doctor.all_checks()] == services

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from broadside.coordinator.cli import progress_display
-from broadside.coordinator.cli.progress_display import end_text, show_progress
+from broadside.coordinator.cli.progress_display import end_text, print_expected_end, show_progress
 
 
 @pytest.mark.parametrize(
@@ -31,6 +31,35 @@ def test_end_follows_from_progress_or_limit(
 ) -> None:
     monkeypatch.setattr(progress_display, "utc_now", lambda: datetime(2026, 11, 20, 12, tzinfo=UTC))
     assert end_text(elapsed_s, done_ratio, limit_s) == text
+
+
+@pytest.mark.parametrize(
+    ("elapsed_s", "done_ratio", "text"),
+    [
+        (10.0, 0.0, "10 s, ends at about 12:00:20Z"),
+        # The progress is more exact than the usual duration.
+        (10.0, 0.5, "10 s, ends at about 12:00:10Z"),
+        (40.0, 0.0, "40 s, ends at the latest 12:00:20Z"),
+    ],
+)
+def test_end_follows_from_usual_duration_until_it_is_over(
+    elapsed_s: float, done_ratio: float, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress_display, "utc_now", lambda: datetime(2026, 11, 20, 12, tzinfo=UTC))
+    assert end_text(elapsed_s, done_ratio, limit_s=60.0, expected_s=30.0) == text
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_expected_end_is_printed_on_a_terminal_only(
+    is_terminal: bool, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal)
+    monkeypatch.setattr(progress_display, "utc_now", lambda: datetime(2026, 11, 20, 12, tzinfo=UTC))
+    print_expected_end("terraform", 25)
+    printed = capfd.readouterr()
+    assert printed.out == ""
+    assert ("25 minutes, until about 12:25:00Z" in printed.err) == is_terminal
 
 
 @pytest.mark.parametrize(

@@ -83,3 +83,32 @@ def test_a_restricted_zone_does_not_concern_the_coordinator() -> None:
     assert list(matches) == [
         "Standard_D4_v4 is not offered in eastus; use another vm_size or location"
     ]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "zones", "expected"),
+    [
+        ("123", ["1", "3"], None),
+        # This subscription has the closed physical zone 2 as its zone 1.
+        ("213", ["1", "3"], 'zone 1 of this subscription; set firewall_zones=["2", "3"]'),
+        ("213", ["2", "3"], None),
+        ("123", ["1", "2", "3"], 'zone 2 of this subscription; set firewall_zones=["1", "3"]'),
+        ("", ["2"], "zone 2 of this subscription; set firewall_zones=[]"),
+    ],
+)
+def test_closed_zones_have_the_numbers_of_the_subscription(
+    numbers: str, zones: list[str], expected: str | None
+) -> None:
+    mapping = [
+        {"logicalZone": str(index), "physicalZone": f"northeurope-az{physical}"}
+        for index, physical in enumerate(numbers, 1)
+    ]
+    needs = {
+        "location": "northeurope", "vm_size": "x", "instances": 1, "nva_count": 0,
+        "coordinator_size": "x", "fleet_zones": [], "public_addresses_count": 0,
+        "firewall_zones": zones, "firewall_zones_closed": ["2"],
+    }  # fmt: skip
+    locations = [{"name": "northeurope", "availabilityZoneMappings": mapping}]
+    lines = list(shortages(needs, compute=[], network=[], sizes=[], locations=locations))
+    closed = [line for line in lines if "firewall" in line]
+    assert [line.partition("which is ")[2] for line in closed] == ([expected] if expected else [])

@@ -1,6 +1,6 @@
 """Build records and values for unit tests. Fields that a test does not need have defaults."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -93,6 +93,7 @@ def burst_series(
     flows: Sequence[Flow] = (Flow.UP,),
     coverage_ratio: NDArray[np.float64] | None = None,
     retransmits_count: NDArray[np.float64] | None = None,
+    events: Mapping[str, NDArray[np.float64]] | None = None,
 ) -> BurstSeries:
     """Build a burst whose sent bytes were all received. Other values are unknown by default."""
     count = len(received_bytes)
@@ -107,6 +108,7 @@ def burst_series(
         coverage_ratio=np.ones(count) if coverage_ratio is None else coverage_ratio,
         client_cpu_ratio=unknown,
         server_cpu_ratio=unknown,
+        events=events or {},
         flows=tuple(
             FlowSeries(
                 flow=flow,

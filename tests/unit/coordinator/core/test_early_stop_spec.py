@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 
 from broadside.coordinator import scenarios
+from broadside.coordinator.core.measure.telemetry import Quantity
+from broadside.coordinator.core.plan.planner import Site
 from broadside.coordinator.core.plan.planner import plan as make_plan
 from broadside.coordinator.studies.study import StudyRequest
 from tests.unit.coordinator.presences import NOW, fleet
@@ -54,6 +56,9 @@ def test_problems_name_field_value_and_fix(changes: dict[str, Any], words: tuple
 
 def test_soaks_and_drills_must_not_stop() -> None:
     assert "objective.stop: when-certain is not allowed in the scenario soak" in problems("soak")
+    # A copy of the scenario under another name is a soak as well.
+    assert "a soak looks for changes" in problems(bursts_count=25, period_s=1800, burst_s=1740)
+    assert problems(bursts_count=24, period_s=1800, burst_s=1740) == ""
     request = StudyRequest.model_validate(
         {"scenario": "burst-280s", "overrides": CERTAIN, "question": {"kind": "drill"}, "by": "me"}
     )
@@ -66,6 +71,13 @@ def test_rfc_9411_in_the_description_needs_300_seconds() -> None:
 
 
 @pytest.mark.parametrize(
+    "fields", [{"labels": {"method": "RFC9411"}}, {"labels": {"rfc-9411": "yes"}}]
+)
+def test_rfc_9411_in_a_label_needs_300_seconds(fields: dict[str, Any]) -> None:
+    assert "shortest duration of 300 s" in problems(**fields)
+
+
+@pytest.mark.parametrize(
     ("device", "warned"),
     [({"sku": "premium"}, True), ({"sku": "premium", "capacity_units": "20"}, False), ({}, False)],
 )
@@ -74,6 +86,14 @@ def test_autoscaling_devices_are_warned_about(device: dict[str, str], warned: bo
     plan = make_plan(spec, fleet(2), NOW, "run-1")
     text = [line for line in plan.warnings if line.startswith("objective.stop")]
     assert bool(text) is warned
+
+
+def test_a_device_that_reports_its_units_is_warned_about() -> None:
+    spec = scenarios.load("burst-280s", {**CERTAIN, "pairs_count": 2})
+    for quantity, warned in ((Quantity.UNITS, True), (Quantity.CPU, False)):
+        site = Site(witnesses={"fw-a": {quantity}})
+        warnings = make_plan(spec, fleet(2), NOW, "run-1", site).warnings
+        assert bool([line for line in warnings if "fw-a may change its number" in line]) is warned
 
 
 def test_plans_without_it_have_the_same_bytes_and_seal() -> None:

@@ -4,6 +4,7 @@ from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.core.summary import Verdict
 from broadside.coordinator.core.thresholds import (
     ALL_THRESHOLDS,
+    CANARIES,
     PROBES,
     WITNESSES,
     Objective,
@@ -38,11 +39,11 @@ def test_every_objective_field_is_a_threshold_or_used_by_a_check() -> None:
 
 
 def test_engines_or_probes_measure_every_threshold() -> None:
-    measured = {PROBES, WITNESSES}
+    measured = {PROBES, CANARIES, WITNESSES}
     for name in engines():
         for protocol in ("tcp", "udp"):
             measured |= measures(traffic_of(engine=name, protocol=protocol))
-    measured |= measures(traffic_of(engine="connections", options={"mode": "hold"}))
+    measured |= measures(traffic_of(engine="connections", options={"mode": "hold", "tls": "any"}))
     assert {threshold.requires for threshold in ALL_THRESHOLDS} == measured
 
 
@@ -70,4 +71,5 @@ def test_rejects_threshold_that_no_source_measures(threshold: Threshold) -> None
 
     [problem] = objective_problems(traffic_of(engine="ftp"))
     assert problem.startswith(f"objective.{threshold.bound}: ")
-    assert ("traffic.probe=udp" if threshold.requires == PROBES else "thresholds: none") in problem
+    named = {PROBES: "traffic.probe=udp", CANARIES: "traffic.canary.consent"}
+    assert named.get(threshold.requires, "thresholds: none") in problem

@@ -102,3 +102,21 @@ def same(one: IntervalColumns | HostColumns, other: IntervalColumns | HostColumn
 def test_unreadable_chunk_error_contains_its_row(data: bytes, expected: str) -> None:
     with pytest.raises(RecordUnreadable, match=rf"chunk\.client\.00000\.000.*{expected}"):
         end_columns(end_of(data))
+
+
+def test_events_of_all_chunks_are_columns() -> None:
+    counted = [
+        [Interval(start_s=0, end_s=1, transferred_bytes=1, counts={"attempted": 5})],
+        [Interval(start_s=1, end_s=2, transferred_bytes=1)],
+        [
+            Interval(start_s=2, end_s=3, transferred_bytes=1, counts={"attempted": 7}),
+            Interval(start_s=3, end_s=4, transferred_bytes=1, counts={"attempted": 8, "open": 2}),
+        ],
+    ]
+    (track,), _ = end_columns(end_of(*map(pack_intervals, counted)))
+    expected = {"attempted": [5, np.nan, 7, 8], "open": [np.nan, np.nan, np.nan, 2]}
+    assert track.events.keys() == expected.keys()
+    for name, values in expected.items():
+        assert np.array_equal(track.events[name], values, equal_nan=True)
+    (plain,), _ = end_columns(end_of(pack_intervals(counted[1])))
+    assert plain.events == {}

@@ -21,6 +21,7 @@ from broadside.coordinator.studies.study import (
     Mode,
     Question,
     Search,
+    Sequential,
     Study,
     StudySpec,
     Sweep,
@@ -125,6 +126,22 @@ async def place(fabric: Fabric, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
 
 def spec(question: Question, **changes: Any) -> StudySpec:
     return StudySpec(name="test", question=question, spec=SPEC, **changes)
+
+
+async def test_a_budget_below_the_first_round_is_rejected(place: Place) -> None:
+    studies = place.studies()
+    question = OFF_OR_DENY.model_copy(update={"switch": None})
+    run = SPEC.model_copy(update={"burst_s": 300, "device": {"sku": "premium"}})
+
+    def with_budget(budget_usd: float) -> StudySpec:
+        sequential = Sequential(budget_usd=budget_usd)
+        return spec(question, sequential=sequential).model_copy(update={"spec": run})
+
+    with pytest.raises(BadStudy, match="less than the cost of one round, at least"):
+        await studies.create(with_budget(0.01), by="me")
+    study = await studies.create(with_budget(10_000), by="me")
+    assert study.expected is not None
+    assert "between bursts (assumed)" in study.expected
 
 
 async def test_trials_run_once_and_the_study_concludes(place: Place) -> None:
@@ -434,6 +451,12 @@ async def test_rejects_study_with_undeclared_switch_or_state(
     with pytest.raises(BadStudy, match=message):
         await studies.create(spec(question), by="me")
     assert await studies.newest(limit=5) == ([], None)
+
+
+async def test_study_with_a_switch_is_invalid_if_none_is_declared(place: Place) -> None:
+    with pytest.raises(BadStudy, match=r"'idps' is not declared \(declared: none\)") as error:
+        await place.studies({}).create(spec(OFF_OR_DENY), by="me")
+    assert error.value.status == 422
 
 
 UDP = SPEC.traffic.model_copy(update={"protocol": Protocol.UDP, "stream_bits_per_second": 1})

@@ -149,7 +149,7 @@ def test_unmeasured_rate_is_not_reported_as_failed(
         return result.model_copy(update=broken) if offered == 1e9 else result
 
     low = conclude(study, run_search(question, slow)).sentence
-    assert low.startswith("no rate is known") == (why is not Why.BROKE)
+    assert low.startswith("no load is known") == (why is not Why.BROKE)
     assert why is Why.BROKE or f"; 1 Gbit/s {phrase}" in low
 
 

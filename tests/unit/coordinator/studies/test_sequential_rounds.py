@@ -7,6 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from broadside.coordinator.core.comparison.sequential import Decision
+from broadside.coordinator.core.plan.early_stop_estimate import DeviceHistory
 from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.studies.conclude import conclude
 from broadside.coordinator.studies.search import next_offer, search_answer
@@ -79,6 +80,24 @@ def test_no_difference_ends_within_the_margin_after_about_the_expected_number() 
     [compared] = conclude(study, results).sequential
     assert compared.decision is Decision.EQUIVALENT
     assert 6 <= len(results) <= 24
+
+
+def test_the_expected_number_uses_the_scatter_of_earlier_bursts() -> None:
+    study = study_of(MODES, margin_ratio=0.02)
+    history = DeviceHistory(
+        bursts_count=10,
+        payload_bits_per_second=9e9,
+        scatter_ratio=0.03,
+        correlation=0.2,
+        between_ratio=0.005,
+    )
+    assert "about 24 for none" in (expected_text(study) or "")
+    assert "1.00 % between bursts (assumed)" in (expected_text(study) or "")
+    text = expected_text(study, history) or ""
+    assert "about 12 for none" in text
+    assert "0.50 % between bursts (from 10 earlier bursts of this device)" in text
+    given = study_of(MODES, margin_ratio=0.02, scatter_ratio=0.01)
+    assert "1.00 % between bursts (given)" in (expected_text(given, history) or "")
 
 
 def test_an_answer_that_is_not_certain_ends_at_the_limit_and_says_so() -> None:

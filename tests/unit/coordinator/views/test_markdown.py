@@ -5,7 +5,12 @@ from markdown_it import MarkdownIt
 
 from broadside.coordinator.core.comparison.group_comparison import compare
 from broadside.coordinator.core.comparison.regression_gate import evaluate_gate, parse_gate
-from broadside.coordinator.views.markdown import comparison_markdown, sparkline, verdict_markdown
+from broadside.coordinator.views.markdown import (
+    comparison_markdown,
+    plain,
+    sparkline,
+    verdict_markdown,
+)
 from tests.synthetic_runs import SMALL, measured
 from tests.unit.coordinator.core.comparison.test_group_comparison import group
 
@@ -28,6 +33,20 @@ def test_comparison_markdown_has_gates_and_a_row_per_metric() -> None:
     shown = READER.render(comparison_markdown(result, gates))
     assert "<strong>fail</strong> received &lt; -3%: the change is beyond the limit" in shown
     assert shown.count("<tr>") == 1 + len(result.metrics)
+
+
+@pytest.mark.parametrize(
+    ("text", "escaped"),
+    [
+        ("set BROADSIDE_TELEMETRY_FILE and a__b_1", "set BROADSIDE_TELEMETRY_FILE and a__b_1"),
+        ("_a_ and __b__", r"\_a\_ and \_\_b\_\_"),
+        ("µ_s", "µ_s"),
+        ("a *b* [c](d)", r"a \*b\* \[c\](d)"),
+    ],
+)
+def test_underscores_are_escaped_outside_of_names_only(text: str, escaped: str) -> None:
+    assert plain(text) == escaped
+    assert READER.render(plain(text)) == f"<p>{text}</p>\n"
 
 
 @pytest.mark.parametrize(

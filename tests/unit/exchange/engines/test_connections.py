@@ -1,11 +1,14 @@
 """Tests for the engine for connections: command lines, parsing and histograms."""
 
 import json
+import math
 import random
+from collections import Counter
 from typing import Any
 
 import pytest
 
+from broadside.coordinator.core.measure.engine_metrics import QUANTILES, quantiles_of
 from broadside.exchange.chunks import check_intervals, pack_intervals, unpack_intervals
 from broadside.exchange.engines import (
     engines,
@@ -14,16 +17,17 @@ from broadside.exchange.engines import (
     scaled,
     traffic_of,
 )
-from broadside.exchange.engines.buckets import Buckets, folded
+from broadside.exchange.engines.buckets import folded
 from broadside.exchange.engines.connections import (
     CLIENT_COUNTS,
+    LATER_COUNTS,
     OUTCOMES,
     AcceptReader,
     AttemptReader,
     parse_histogram,
 )
 from broadside.exchange.engines.merge import merge
-from broadside.exchange.engines.port import Reading, StartBasis
+from broadside.exchange.engines.port import Certificate, Reading, StartBasis
 from broadside.exchange.engines.served_log import TESTS_MAX_COUNT
 from broadside.exchange.messages import Flow, Interval, Side
 from tests.unit.exchange.engines.asks import T0, client_ask, job, server_ask
@@ -42,12 +46,11 @@ def second(number: int, **counts: Any) -> bytes:
     return json.dumps({**row, "second": number, **counts}).encode()
 
 
-def histogram(*values_s: float, name: str = "handshake") -> dict[str, Any]:
-    buckets = Buckets(name, "s")
-    for value_s in values_s:
-        buckets.add(value_s)
-    (made,) = buckets.distribution()
-    return {"max_s": made.max, "counts": {str(key): count for key, count in made.counts.items()}}
+def histogram(*values_s: float, resolution: int = 48) -> dict[str, Any]:
+    """Return the histogram that the program prints for these values."""
+    counts = Counter(math.floor(math.log2(value_s) * resolution) for value_s in values_s)
+    made: dict[str, Any] = {"counts": {str(bucket): count for bucket, count in counts.items()}}
+    return made | {"max_s": max(values_s), "resolution": resolution}
 
 
 def client(*lines: bytes, exit_code: int | None = 0, stderr: str = "", **options: Any) -> Reading:
@@ -115,6 +118,97 @@ def test_invalid_options_are_rejected(options: dict[str, Any], message: str) -> 
     assert problem.startswith(message)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"tls_resume": True},
+            "traffic.options.tls_resume: there is no TLS; drop it, or set tls=any",
+        ),
+        (
+            {"tls": "any", "body_bytes": 5},
+            "traffic.options.body_bytes: mode connect has none; drop it",
+        ),
+        ({"server_name": "a.test"}, "traffic.options.server_name: no TLS or HTTP carries it; set"),
+        (
+            {"mode": "http", "server_name": "a b"},
+            "traffic.options.server_name: String should match",
+        ),
+        ({"mode": "http", "body_mix": "1,x"}, "traffic.options.body_mix: String should match"),
+        (
+            {"mode": "http", "body_bytes": 1, "body_mix": "1,2"},
+            "traffic.options.body_bytes: body_mix replaces it; drop one",
+        ),
+        ({"tls": "1.1"}, "traffic.options.tls: Input should be 'off', 'any', '1.2' or '1.3'"),
+    ],
+)
+def test_invalid_options_of_tls_and_http_are_rejected(
+    options: dict[str, Any], message: str
+) -> None:
+    (problem,) = problems(traffic(**options))
+    assert problem.startswith(message)
+
+
+def test_tls_and_http_are_on_the_command_lines() -> None:
+    chosen = traffic(
+        mode="http",
+        tls=1.3,
+        tls_cipher="TLS_AES_128_GCM_SHA256",
+        tls_resume=True,
+        server_name="shop.lab.test",
+        body_mix="1000,64000",
+        upload_bytes=500,
+        compressible_percent=30,
+    )
+    line = words(CONNECTIONS.client(client_ask(job(chosen))))
+    assert (line["--mode"], line["--tls"], line["--resume"]) == ("http", "1.3", "1")
+    assert (line["--cipher"], line["--name"]) == ("TLS_AES_128_GCM_SHA256", "shop.lab.test")
+    assert (line["--bodies"], line["--upload"], line["--compressible"]) == (
+        "1000,64000",
+        "500",
+        "30",
+    )
+    assert "--bytes" not in line
+    shown = Certificate(certificate="/work/x/c.pem", key="/work/x/k.pem")
+    served_line = words(CONNECTIONS.server(server_ask(certificate=shown)))
+    assert (served_line["--certificate"], served_line["--key"]) == (
+        "/work/x/c.pem",
+        "/work/x/k.pem",
+    )
+    text = CONNECTIONS.statement(chosen)
+    assert "an upload of 500 bytes and an HTTP/1.1 answer of 1000 or 64000 bytes" in text
+    assert "with resumed handshakes of TLS 1.3 (TLS_AES_128_GCM_SHA256)" in text
+    assert offered_bits_per_second(chosen) == 1000 * (32_500 + 500 + 400) * 8
+
+
+def test_negotiated_tls_is_counted() -> None:
+    reading = client(
+        second(0, attempted=9, established=9, secured=7, closed=7, reset=2, tls_failed=2),
+        ended(
+            resumed=3,
+            replaced=1,
+            negotiated={"TLSv1.3 TLS_AES_256_GCM_SHA384": 6, "TLSv1.2 X": 1, "": 1, "a": "x"},
+            tls_handshake=histogram(0.1),
+        ),
+        tls="any",
+    )
+    matches = measures(reading)
+    assert matches["tlsv1_3_tls_aes_256_gcm_sha384_count"] == 6
+    assert matches["tlsv1_2_x_count"] == 1
+    assert (matches["tls_resumed_count"], matches["tls_failed_count"]) == (3, 2)
+    assert matches["tls_replaced_count"] == 1
+    assert matches["secured_count"] == 7
+    assert [one.name for one in reading.report.distributions] == ["tls_handshake"]
+    assert "tls_resumed_count" not in measures(client(second(0, attempted=1), ended()))
+
+
+def test_lines_of_the_previous_version_are_read() -> None:
+    row = json.loads(second(0, attempted=2, established=2, closed=2))
+    for name in LATER_COUNTS & row.keys():
+        del row[name]
+    assert measures(client(json.dumps(row).encode(), ended()))["closed_count"] == 2
+
+
 def test_offered_rate_is_payload_of_both_directions() -> None:
     assert offered_bits_per_second(traffic()) == 0
     exchange = traffic(mode="exchange", attempts_per_second=100, exchange_bytes=1000)
@@ -135,6 +229,7 @@ def test_lab_scale_divides_rate_and_held_connections() -> None:
     [
         ("connect", {"success", "connections", "handshake"}),
         ("exchange", {"success", "connections", "handshake", "first_byte"}),
+        ("http", {"success", "connections", "handshake", "first_byte"}),
         ("hold", {"success", "connections", "handshake", "first_byte", "held"}),
     ],
 )
@@ -217,6 +312,8 @@ def test_held_connections_count_as_the_most_open_ones() -> None:
     )
     matches = measures(reading)
     assert (matches["held_count"], matches["dropped_count"]) == (9, 2)
+    # From the start of the burst to the second in which the first one was dropped.
+    assert matches["dropped_first"] == 1
     assert matches["success_ratio"] == 7 / 9
 
 
@@ -279,10 +376,41 @@ def test_thirty_merged_histograms_equal_one_of_all_samples() -> None:
     samples = [[source.lognormvariate(-6, 2) for _ in range(500)] for _ in range(30)]
     parts = [parse_histogram("handshake", histogram(*part))[0] for part in samples]
     (merged,) = folded(parts)
-    (complete,) = parse_histogram(
-        "handshake", histogram(*(value for part in samples for value in part))
+    values = sorted(value for part in samples for value in part)
+    (complete,) = parse_histogram("handshake", histogram(*values))
+    assert (merged.max, merged.resolution) == (complete.max, complete.resolution)
+    assert merged.counts == complete.counts
+    assert quantiles_of(parts) == quantiles_of([complete])
+    for name, quantile in QUANTILES:
+        exact = values[math.ceil(quantile * len(values)) - 1]
+        assert dict(quantiles_of(parts))[name] == pytest.approx(exact, rel=0.008)
+
+
+def test_histograms_of_both_resolutions_can_be_added() -> None:
+    """Agents of the previous version have a third of the buckets."""
+    source = random.Random(36)
+    values = [[source.lognormvariate(-6, 2) for _ in range(500)] for _ in range(2)]
+    fine = parse_histogram("handshake", histogram(*values[0]))
+    coarse = histogram(*values[1], resolution=16)
+    del coarse["resolution"]
+    (merged,) = folded([*fine, *parse_histogram("handshake", coarse)])
+    (complete,) = parse_histogram("handshake", histogram(*values[0], *values[1], resolution=16))
+    assert (merged.counts, merged.resolution) == (complete.counts, 16)
+    assert "resolution" not in merged.model_dump()
+    assert fine[0].model_dump()["resolution"] == 48
+
+
+def test_times_of_a_second_are_in_its_counts() -> None:
+    reading = client(
+        second(0, attempted=1, established=1, handshake_us=[10, 20, 30], first_byte_us=[1, 2]),
+        second(1, attempted=1, handshake_us=[-1, 2.5, 3]),
+        ended(),
     )
-    assert merged == complete
+    first, following = (row.counts or {} for row in reading.intervals[Flow.UP])
+    assert (first["handshake_p50_us"], first["handshake_p99_us"]) == (10, 20)
+    assert first["handshake_max_us"] == 30
+    assert "first_byte_p50_us" not in first
+    assert "handshake_p50_us" not in following
 
 
 def test_processes_of_a_pair_are_merged() -> None:

@@ -184,7 +184,9 @@ def logged(
     end_s: float, took_s: float, sent: int = 1000, client: str = "10.1.0.4", test_id: str = TESTED
 ) -> bytes:
     """Return one line of nginx's log."""
-    return f"{AT_S + end_s:.3f} {took_s:.3f} 200 {sent} {client} {test_id}".encode()
+    return (
+        f"{AT_S + end_s:.3f} {took_s:.3f} 200 {sent} {client} {test_id} HTTP/1.1 - - - -".encode()
+    )
 
 
 def served_by(*lines: bytes, at_s: float = 2.0) -> list[Reading]:

@@ -22,6 +22,7 @@ from broadside.exchange.records.row_rules import (
 )
 from broadside.exchange.rows import parse_row
 from broadside.exchange.second_rows import Probes
+from tests.unit.exchange.test_canary_rows import canary_rounds
 from tests.written_rows import (
     AT,
     OUTPUTS,
@@ -48,11 +49,11 @@ PLAIN = {
     kind least_s loss_ratio lost_count max median_s mss_bytes name nic nic_bits_per_second
     nic_driver nic_driver_version nic_firmware nic_megabits_per_second nic_mtu_bytes numa_node
     offloads offset_s omit_s outcome pacing packed packets_count phase problem protocol reason
-    received_bytes received_s receiver_congestion reference retransmits_count retries_count
-    rtt_max_s rtt_mean_s rtt_min_s rtt_s rx_queues_count rx_ring_count samples_count self_signed
-    sender_congestion sent_bytes sent_s server_lead_s source start_error_s start_method state
-    step_s stopped_at stratum stream_bits_per_second streams_count synchronised sysctls to_s tos
-    truncated tunnels tx_queues_count tx_ring_count unit value version vm_size warnings weight
+    received_bytes received_s receiver_congestion reference resolution retransmits_count
+    retries_count rtt_max_s rtt_mean_s rtt_min_s rtt_s rx_queues_count rx_ring_count samples_count
+    self_signed sender_congestion sent_bytes sent_s server_lead_s source start_error_s start_method
+    state step_s stopped_at stratum stream_bits_per_second streams_count synchronised sysctls to_s
+    tos truncated tunnels tx_queues_count tx_ring_count unit value version vm_size warnings weight
     window_bytes
     """.split()  # noqa: SIM905 - a list of words
 }
@@ -129,6 +130,8 @@ async def _write(name: str, bursts: BurstRecords, fleet: FleetRecords) -> None:
             await bursts.save_seconds(job(0), tracks[Side.CLIENT], [])
         case "save_probes":
             await bursts.save_probes(job(0), probes)
+        case "save_canary":
+            await bursts.save_canary(job(0), canary_rounds(1))
         case "save_test":
             await bursts.save_test(server_test(0), tracks[Side.SERVER], [])
         case "beat":

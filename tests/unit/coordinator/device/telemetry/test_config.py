@@ -36,6 +36,7 @@ FIREWALL = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/azureF
 LINES: dict[str, str] = {
     "lab": 'file = "ledger.csv"',
     "ping": 'address = "127.0.0.1"\nicmp = false\ntcp_port = 1',
+    "azure-logs": f'resource_id = "{FIREWALL}"',
     "azure-monitor": f'resource_id = "{FIREWALL}"',
     "csv": 'file = "x.csv"\nread = [{quantity = "cpu_ratio", column = "cpu", scale = 0.01}]',
     "prometheus": 'url = "http://p"\nread = [{quantity = "cpu_ratio", query = "up"}]',
@@ -91,13 +92,15 @@ def test_opens_all_sources_with_their_device(source: str, tmp_path: Path) -> Non
     assert telemetry.entry.device == "fw"
     local = {"ping": Quantity.PING_TCP, "url": Quantity.URL_TIME}
     reported_by_all = local.get(source, Quantity.CPU)
-    assert (reported_by_all in telemetry.quantities) is (source not in ("azure-monitor", "lab"))
+    assert (reported_by_all in telemetry.quantities) is (
+        source not in ("azure-logs", "azure-monitor", "lab")
+    )
 
 
 @pytest.mark.parametrize(
     ("source", "lines", "expected"),
     [
-        ("snmmp", "", "type 'snmmp': none of azure-monitor, csv"),
+        ("snmmp", "", "type 'snmmp': none of azure-logs, azure-monitor"),
         ("snmp", "", "fw: address: Field required; fields of snmp: type, device"),
         (
             "snmp",

@@ -1,12 +1,13 @@
 """Test the newest values for guards, from polled sources, a URL and systems with history."""
 
+import asyncio
 import time
 from datetime import datetime
 
 import httpx
 import pytest
 
-from broadside.coordinator.core.guards import ARMED_POLL_S, Guard
+from broadside.coordinator.core.guards import ARMED_POLL_S, BLIND_MIN_S, Guard
 from broadside.coordinator.core.measure.telemetry import (
     DeviceTelemetry,
     Quantity,
@@ -127,3 +128,30 @@ async def test_a_url_check_fails_without_the_expected_status(
     values = {reading.quantity: reading.value for reading in answer.readings}
     assert values[Quantity.URL_FAILED] == failed
     assert (Quantity.URL_TIME in values) is (failed == 0)
+
+
+async def test_one_lost_answer_does_not_make_an_armed_guard_blind() -> None:
+    """An answer that never comes is given up early while guards are armed."""
+    count = 0
+
+    async def request() -> Answer:
+        nonlocal count
+        count += 1
+        if count == 2:
+            await asyncio.Event().wait()
+        return cpu(0.3)
+
+    entry = PolledEntry(type="planted", device="fw", poll_s=5)
+    device = PolledDevice(request=request, name="planted", quantities={Quantity.CPU})
+    live = LiveReadings([PolledSource(entry, device)])
+    armed = asyncio.create_task(live.poll_forever({"cpu_ratio"}))
+    began_s = time.time()
+    ages_s = []
+    while time.time() - began_s < 20:
+        await asyncio.sleep(0.1)
+        values = live.values_of(Guard.model_validate("cpu_ratio > 1"))
+        ages_s += [time.time() - value.at_s for value in values]
+    armed.cancel()
+    await asyncio.gather(armed, return_exceptions=True)
+    assert count > 10
+    assert 2 < max(ages_s) < BLIND_MIN_S

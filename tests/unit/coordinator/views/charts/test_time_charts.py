@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from broadside.coordinator.core.summary import BurstPart
 from broadside.coordinator.views.charts import (
     Chart,
     NoChart,
@@ -15,7 +16,7 @@ from broadside.coordinator.views.charts.time_charts import HEAT_CELLS_MAX
 from broadside.exchange.messages import Flow
 from tests.synthetic import Plant
 from tests.unit.coordinator.views.charts.test_catalogue import series_of
-from tests.unit.coordinator.views.charts.views import burst_view, unseen
+from tests.unit.coordinator.views.charts.views import burst_view, counted, unseen
 
 
 def heat_of(chart: Chart) -> HeatMap:
@@ -85,3 +86,34 @@ def test_large_heat_map_is_reduced_to_means() -> None:
     assert sum(map(len, cells)) <= HEAT_CELLS_MAX
     assert set(cells[0]) == {None}
     assert "mean over" in chart.figure.x.title
+
+
+def test_outcomes_that_did_not_occur_are_not_drawn() -> None:
+    figure = draw_burst("connections", counted(burst_view())).figure
+    assert [series.name for series in figure.series] == ["attempted", "established", "timed out"]
+    assert {series.y[5] for series in figure.series} == {100, 90, 10}
+
+
+def test_times_of_connections_are_in_milliseconds() -> None:
+    figure = draw_burst("connection-times", counted(burst_view())).figure
+    found = {series.name: series.y[5] for series in figure.series}
+    assert found == {"handshake, p50": 1.5, "handshake, p99": 3.0, "handshake, max": 4.5}
+
+
+def test_parts_are_drawn_relative_to_their_own_highest_second() -> None:
+    view = burst_view()
+    part = BurstPart(
+        engine="connections",
+        part_index=1,
+        summary=view.summary,
+        start_at=view.summary.planned_start_at,
+        received_bits_per_second=(None, 1e6, 2e6),
+    )
+    mixed = view.summary.model_copy(update={"parts": (part,)})
+    figure = draw_burst("parts", replace(view, summary=mixed)).figure
+    assert [series.name.partition(",")[0] for series in figure.series] == [
+        "iperf3",
+        "connections (1)",
+    ]
+    assert figure.series[1].y == [None, 50, 100]
+    assert max(value or 0 for value in figure.series[0].y) == 100

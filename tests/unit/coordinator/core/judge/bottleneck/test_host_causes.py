@@ -2,7 +2,11 @@ from typing import Any
 
 import pytest
 
-from broadside.coordinator.core.judge.bottleneck.bottleneck_evidence import ABSENT, Cause
+from broadside.coordinator.core.judge.bottleneck.bottleneck_evidence import (
+    ABSENT,
+    Cause,
+    cpu_use,
+)
 from broadside.coordinator.core.judge.bottleneck.host_causes import (
     CLIENT_CPU,
     CLIENT_NIC,
@@ -12,7 +16,6 @@ from broadside.coordinator.core.judge.bottleneck.host_causes import (
     WINDOW,
     _cpu_cause,
     _nic_cause,
-    cpu_use,
 )
 from broadside.coordinator.core.summary import BottleneckName
 from broadside.exchange.messages import Direction, Protocol, Side, Traffic

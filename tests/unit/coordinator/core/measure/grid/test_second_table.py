@@ -140,3 +140,20 @@ def test_rounds_to_nine_digits_and_returns_nan_and_infinity() -> None:
     assert np.isnan(result[3])
     assert np.isinf(result[4])
     assert result[1] != values[1]
+
+
+def test_events_are_columns_of_the_flow_up() -> None:
+    events = {
+        "attempted": np.array([1.0, 2, np.nan, 4]),
+        "open": np.array([10.0, 20, 30, 40]),
+        "handshake_p99_us": np.array([1000.0, 3000, np.nan, 2000]),
+    }
+    both = replace(series([[1, 1, 1, 1]], lead_s=0, flows=(Flow.UP, Flow.DOWN)), events=events)
+    seconds = list(fleet_table(both, 1))
+    assert column(seconds, "connections_attempted_count") == [1, 2, None, 4] + 4 * [None]
+    pairs = list(fleet_table(both, 2))
+    assert column(pairs, "connections_attempted_count")[:2] == [3, 4]
+    assert column(pairs, "connections_open_count")[:2] == [15, 35]
+    assert column(pairs, "handshake_p99_s")[:2] == [0.003, 0.002]
+    named = list(fleet_table(both, 1, ["refused"]))
+    assert column(named, "connections_refused_count") == 8 * [None]

@@ -1,0 +1,163 @@
+"""Test canaries and their service over real sockets on loopback."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from broadside.agent.canary_sender import CanarySender
+from broadside.agent.canary_service import CanaryService
+from broadside.exchange.messages import CanaryOutcome
+from tests.live.free_ports import free_port
+from tests.unit.agent.jobs import make_job, make_settings
+
+pytestmark = pytest.mark.live
+
+LOOPBACK = "127.0.0.1"
+Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+def sender(port: int, forbidden_port: int, **fields: Any) -> CanarySender:
+    canary = {
+        "consent": "Test",
+        "signatures": ["azure-idps"],
+        "port": port,
+        "forbidden_port": forbidden_port,
+        "every_s": 0.2,
+        "before_s": 0.4,
+        "after_s": 0.2,
+        "hold_s": 0.2,
+        **fields,
+    }
+    at = datetime.fromtimestamp(time.time() + 1, UTC)
+    job = make_job(
+        planned_start_at=at,
+        duration_s=1,
+        traffic={"canary": canary},
+        endpoint={"agent_id": "s", "address": LOOPBACK, "port": 5201},
+    )
+    return CanarySender(job, None)
+
+
+@contextlib.asynccontextmanager
+async def service(**fields: Any) -> AsyncIterator[tuple[CanaryService, int, int]]:
+    ports = free_port(), free_port()
+    settings = make_settings(role="server", canary_ports=",".join(map(str, ports)), **fields)
+    served = CanaryService(settings)
+    await served.open(LOOPBACK)
+    assert served.ports == ports
+    yield served, *ports
+    served.close()
+
+
+@contextlib.asynccontextmanager
+async def device(server_port: int, act: Callable[[bytes], str]) -> AsyncIterator[int]:
+    """Run a device that reads each request, and drops, resets, answers, or passes it."""
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        request = await reader.readuntil(b"\r\n\r\n")
+        action = act(request)
+        if action == "replace":
+            writer.write(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 6\r\n\r\nDenied")
+            await writer.drain()
+        elif action == "drop":
+            await reader.read()
+        elif action != "reset":
+            server_reader, server = await asyncio.open_connection(LOOPBACK, server_port)
+            server.write(request)
+            if action == "cut":
+                writer.write(await server_reader.readuntil(b"\r\n\r\n"))
+                await writer.drain()
+                await asyncio.sleep(0.05)
+            elif action == "no answer":
+                await server_reader.readuntil(b"\r\n\r\n")
+            else:
+                writer.write(await server_reader.read())
+                await writer.drain()
+                writer.write(await server_reader.read())
+            server.close()
+        writer.transport.abort() if action == "reset" else writer.close()
+
+    server = await asyncio.start_server(handle, LOOPBACK, 0)
+    yield server.sockets[0].getsockname()[1]
+    server.close()
+
+
+async def test_all_requests_arrive_without_a_device() -> None:
+    async with service() as (_, port, forbidden_port):
+        sending = sender(port, forbidden_port, signatures=["port", "azure-idps", "et-id-check"])
+        await sending.run()
+    rounds = sending.rounds
+    assert len(rounds.forbidden.outcomes) == 2 + 6
+    for requests in (rounds.forbidden, rounds.allowed):
+        sent = [o for o in requests.outcomes if o is not CanaryOutcome.NOT_SENT]
+        # If the host is busy, it may have skipped some rounds, which will not be sent.
+        assert len(sent) > 4
+        assert set(sent) == {CanaryOutcome.ANSWERED}
+        assert all(r for r, o in zip(requests.received, requests.outcomes, strict=True) if o)
+
+
+@pytest.mark.parametrize(
+    ("action", "outcome", "received"),
+    [
+        ("drop", CanaryOutcome.SILENT, False),
+        ("reset", CanaryOutcome.RESET, False),
+        ("replace", CanaryOutcome.REPLACED, False),
+        # The device blocked it too late.
+        ("cut", CanaryOutcome.CUT, True),
+        ("no answer", CanaryOutcome.RESET, True),
+    ],
+)
+async def test_a_forbidden_request_is_blocked(
+    action: str, outcome: CanaryOutcome, received: bool
+) -> None:
+    async with (
+        service() as (_, port, forbidden_port),
+        device(port, lambda request: action if b"HaxerMen" in request else "pass") as there,
+    ):
+        sending = sender(there, forbidden_port)
+        # The device's port is not among the ports of the service.
+        await sending.run()
+        sending._ports = (there,)
+    rounds = sending.rounds
+    sent = [n for n, o in enumerate(rounds.allowed.outcomes) if o is not CanaryOutcome.NOT_SENT]
+    assert len(sent) > 3
+    assert {rounds.allowed.outcomes[n] for n in sent} == {CanaryOutcome.ANSWERED}
+    assert {rounds.forbidden.outcomes[n] for n in sent} == {outcome}
+    assert {rounds.forbidden.received[n] for n in sent} == {received}
+
+
+async def test_a_port_without_a_service_says_nothing() -> None:
+    async with service() as (_, port, _forbidden_port):
+        sending = sender(port, free_port(), signatures=["port"])
+        await sending.run()
+    rounds = sending.rounds
+    refused = [n for n, o in enumerate(rounds.forbidden.outcomes) if o is CanaryOutcome.REFUSED]
+    assert refused
+    assert {rounds.forbidden.received[n] for n in refused} == {None}
+
+
+async def test_the_service_answers_only_canaries_of_allowed_networks() -> None:
+    async with service(allowed_networks="10.9.0.0/16") as (_, port, forbidden_port):
+        sending = sender(port, forbidden_port)
+        await sending.run()
+    assert set(sending.rounds.allowed.received) == {None}
+    async with service() as (_, port, _forbidden_port):
+        reader, writer = await asyncio.open_connection(LOOPBACK, port)
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert await reader.read() == b""
+        writer.close()
+
+
+async def test_a_burst_that_ends_early_has_no_further_rounds() -> None:
+    async with service() as (_, port, forbidden_port):
+        sending = sender(port, forbidden_port, after_s=30)
+        asyncio.get_running_loop().call_later(1, sending.finish)
+        await sending.run()
+    outcomes = sending.rounds.allowed.outcomes
+    assert set(outcomes[20:]) == {CanaryOutcome.NOT_SENT}
+    assert True in sending.rounds.allowed.received

@@ -1,0 +1,137 @@
+"""Tests for the search over new and held connections, using simulated devices."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broadside.coordinator.core.run_spec import RunSpec
+from broadside.coordinator.core.summary import BottleneckName
+from broadside.coordinator.request_errors import BadStudy
+from broadside.coordinator.studies.conclude import conclude
+from broadside.coordinator.studies.runner import _check_connections
+from broadside.coordinator.studies.search import search_answer
+from broadside.coordinator.studies.study import Search, SearchResult, StudySpec, TrialResult, Why
+from broadside.coordinator.studies.trials import next_trial
+
+NEW = Search(min_connections_per_second=100, max_connections_per_second=4000)
+HELD = Search(min_held_count=1000, max_held_count=9000, precision_ratio=0.01)
+
+
+def make_spec(mode: str = "connect", **options: Any) -> RunSpec:
+    traffic = {"engine": "connections", "options": {"mode": mode, **options}}
+    return RunSpec.model_validate({"scenario": "search", "pairs_count": 2, "traffic": traffic})
+
+
+def run_search(question: Search, cap: float, generator: float = 1e9) -> list[TrialResult]:
+    """Search the limit of a device, with clients that make at most ``generator`` attempts."""
+    study = StudySpec(name="s", question=question, spec=make_spec())
+    results: list[TrialResult] = []
+    while (trial := next_trial(study, results)) is not None:
+        offered = trial.offered_connections_count
+        assert offered is not None and trial.offered_bits_per_second is None
+        made = min(offered, generator)
+        limit = BottleneckName.OFFERED_LOAD if made <= cap else BottleneckName.FIREWALL
+        results.append(
+            TrialResult(
+                index=trial.index,
+                offered_connections_count=offered,
+                connections_per_second=min(made, cap),
+                connections_attempted_ratio=made / offered,
+                success_ratio=min(1.0, cap / made),
+                completeness_ratio=1.0,
+                bottleneck=BottleneckName.GENERATOR if made < offered else limit,
+            )
+        )
+    return results
+
+
+def answer_of(question: Search, results: list[TrialResult]) -> SearchResult:
+    return search_answer(question, make_spec(), results)
+
+
+@settings(max_examples=30, deadline=None)
+@given(cap=st.floats(200, 3900))
+def test_brackets_the_limit_of_the_device(cap: float) -> None:
+    answer = answer_of(NEW, run_search(NEW, cap))
+    assert answer.highest is not None and answer.lowest_failing is not None
+    assert answer.highest * 0.99 <= cap < answer.lowest_failing * 0.99 * (1 + 1e-6)
+    assert answer.highest_bits_per_second is None
+    assert answer.lowest_failing_why is Why.BROKE
+    assert answer.lowest_failing_bottleneck is BottleneckName.FIREWALL
+    assert answer.width_ratio is not None and answer.width_ratio <= 0.0202
+
+
+def test_names_the_generator_at_its_own_limit() -> None:
+    results = run_search(NEW, cap=1e9, generator=1500)
+    answer = answer_of(NEW, results)
+    assert answer.highest_connections_count == pytest.approx(1500, rel=0.04)
+    assert answer.lowest_failing_why is Why.GENERATOR
+    sentence = conclude(StudySpec(name="s", question=NEW, spec=make_spec()), results).sentence
+    assert "connections/s was not offered: the generator was the limit" in sentence
+
+
+@pytest.mark.parametrize(
+    "limit", [BottleneckName.SERVER_BACKLOG, BottleneckName.CLIENT_CPU, BottleneckName.GENERATOR]
+)
+def test_failure_at_the_hosts_is_no_limit_of_the_device(limit: BottleneckName) -> None:
+    results = [
+        result.model_copy(update={"bottleneck": limit}) if result.success_ratio != 1 else result
+        for result in run_search(NEW, cap=1000)
+    ]
+    assert answer_of(NEW, results).lowest_failing_why is Why.GENERATOR
+
+
+def test_conclusion_states_connections() -> None:
+    results = run_search(HELD, cap=5000)
+    study = StudySpec(name="s", question=HELD, spec=make_spec("hold"))
+    sentence = conclude(study, results).sentence
+    assert "held connections is the highest load that met a share of failed attempts" in sentence
+    assert "did not meet them: the limit was the firewall" in sentence
+
+
+def test_trials_divide_the_load_between_pairs() -> None:
+    new = next_trial(StudySpec(name="s", question=NEW, spec=make_spec()), [])
+    held = next_trial(StudySpec(name="s", question=HELD, spec=make_spec("hold")), [])
+    assert new is not None and held is not None
+    assert new.overrides["traffic.options.attempts_per_second"] == 2000
+    assert held.overrides["traffic.options.held_count"] == 4500
+    assert new.overrides["objective.success_min_ratio"] is None
+    assert new.resolve("id", StudySpec(name="s", question=NEW, spec=make_spec())).problems() == ()
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({}, "give the lowest and the highest load of one quantity"),
+        ({"min_held_count": 1}, "min_held_count: give the lowest"),
+        (
+            {"min_held_count": 1, "max_held_count": 2, "min_bits_per_second": 1.0},
+            "give the lowest and the highest load of one quantity",
+        ),
+        ({"min_held_count": 2, "max_held_count": 1}, "min_held_count: 2 is not below"),
+    ],
+)
+def test_search_needs_both_ends_of_one_load(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Search(**fields)
+
+
+@pytest.mark.parametrize(
+    ("question", "spec", "message"),
+    [
+        (NEW, RunSpec(scenario="x"), "iperf3 does not count connections"),
+        (NEW, make_spec("hold"), "hold has no connections_per_second"),
+        (HELD, make_spec(), "connect has no held_count"),
+        (HELD, make_spec("hold", attempts_per_second=100), "need 45 s to open"),
+        (
+            NEW.model_copy(update={"rtt_mean_max_s": 0.1}),
+            make_spec(),
+            "rtt_mean_max_s: connections have none",
+        ),
+    ],
+)
+def test_rejects_runs_that_cannot_answer(question: Search, spec: RunSpec, message: str) -> None:
+    with pytest.raises(BadStudy, match=message):
+        _check_connections(question, spec)
