@@ -591,23 +591,34 @@ def _default_signatures() -> Any:
 
 
 class CanaryRequest(Message):
-    """HTTP request of a canary. All of its parts are harmless."""
+    """HTTP request of a canary. All of its parts are harmless.
+
+    Attributes:
+        path: Path of the request.
+        user_agent: Header User-Agent.
+        host: Header Host. None uses the address and port of the server.
+        body: Body. If it is not empty, the method is POST.
+        to_forbidden_port: True to use ``Canary.forbidden_port`` in place of ``Canary.port``.
+    """
 
     path: Annotated[str, StringConstraints(pattern=r"^/[!-~]{0,199}$")] = "/"
     user_agent: Annotated[str, StringConstraints(pattern=_PRINTABLE, max_length=200)] = "Broadside"
-    # None uses the address and port of the server.
     host: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9.:-]{1,200}$")] | None = None
-    # With a body, the method is POST.
     body: Annotated[str, StringConstraints(pattern=_PRINTABLE, max_length=1000)] = ""
-    # True to use ``Canary.forbidden_port`` in place of ``Canary.port``.
     to_forbidden_port: StrictBool = False
 
 
 class CanarySignature(Message):
-    """Request that the policy must block, and its allowed twin of the same form."""
+    """Request that the policy must block, and its allowed twin of the same form.
+
+    Attributes:
+        name: Name of the signature.
+        rule: Rule that blocks the request, with its id.
+        forbidden: Request that the policy must block.
+        allowed: Allowed twin of the same form.
+    """
 
     name: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$")]
-    # Rule that blocks the request, with its id.
     rule: Annotated[Short, StringConstraints(min_length=1)]
     forbidden: CanaryRequest
     allowed: CanaryRequest = CanaryRequest()
@@ -642,11 +653,19 @@ class Canary(Message):
 
     Each pair sends a forbidden request and its allowed twin at the same time, at a low rate,
     before, during and after the burst.
+
+    Attributes:
+        consent: Name of the person who agreed to send forbidden requests through this device.
+        signatures: Names from the catalogue, or own signatures.
+        port: TCP port of the server for canaries.
+        forbidden_port: Port that the policy must block.
+        every_s: Seconds between two requests of a pair. The signatures take turns.
+        before_s: Seconds before the planned start, to compare with the idle device.
+        after_s: Seconds after the planned end.
+        hold_s: Seconds over which the server sends its answer, to see a late block.
     """
 
-    # Name of the person who agreed to send forbidden requests through this device.
     consent: Annotated[Text, StringConstraints(pattern=r"\S", max_length=200)]
-    # Names from the catalogue, or own signatures.
     signatures: Annotated[
         tuple[CanarySignature, ...],
         Field(min_length=1, max_length=SIGNATURES_MAX_COUNT),
@@ -655,14 +674,10 @@ class Canary(Message):
         ),
     ] = Field(default_factory=_default_signatures, validate_default=True)
     port: Port = 5198
-    # Port that the policy must block.
     forbidden_port: Port = 5199
-    # Time between two requests of a pair. The signatures take turns.
     every_s: Annotated[float, Field(ge=0.2, le=60)] = 1.0
-    # Time before the planned start, to compare with the idle device.
     before_s: Annotated[float, Field(ge=0, le=60)] = 6.0
     after_s: Annotated[float, Field(ge=0, le=60)] = 4.0
-    # Time over which the server sends its answer, to see a late block.
     hold_s: Annotated[float, Field(ge=0, le=5)] = 0.5
 
     @model_validator(mode="after")
@@ -727,6 +742,7 @@ class Traffic(Message):
         probe: Probes during the traffic. None for no probes.
         encapsulation: VXLAN tunnels. None for none.
         options: Options of the engine, see docs/engines.md.
+        canary: Canaries beside the traffic. None sends none. Every engine supports them.
     """
 
     engine: EngineName = DEFAULT_ENGINE
@@ -1574,6 +1590,7 @@ class Presence(AgentMessage):
         tunnels: True if the agent may create VXLAN devices and a test succeeded.
         passport: Properties of the host.
         allowed_networks: Networks that the client is allowed to send to. Empty if unknown.
+        canary_ports: TCP ports that answer canaries (server role).
     """
 
     agent_id: Identifier

@@ -74,7 +74,11 @@ BYPASS: Final = "bypass"
 
 
 class TrafficShare(Message):
-    """Other traffic of some pairs in a mixed run."""
+    """Other traffic of some pairs in a mixed run.
+
+    Attributes:
+        traffic: Traffic of these pairs.
+    """
 
     traffic: Annotated[Traffic, BeforeValidator(filled_in)]
     # Number of pairs, which are part of the pairs of the run.
@@ -111,6 +115,7 @@ class RunSpec(Message):
         guards: Limits on live values that stop all traffic, see docs/guards.md.
         dry_run: True stops the run shortly before the first byte, to test the guards and the stop
             path.
+        mix: Other traffic of some of the pairs. All other pairs send ``traffic``.
     """
 
     scenario: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]{0,40}$")]
@@ -122,7 +127,6 @@ class RunSpec(Message):
     align_to_period: StrictBool = False
     lead_s: Annotated[int, Field(ge=1, le=3600)] = 15
     traffic: Annotated[Traffic, BeforeValidator(filled_in)] = Traffic()
-    # Other traffic of some of the pairs. All other pairs send ``traffic``.
     mix: Annotated[tuple[TrafficShare, ...], Field(max_length=MIX_MAX_COUNT)] = ()
     objective: Objective = Objective()
     scale: Annotated[float, Field(gt=0)] = 1.0
@@ -405,13 +409,13 @@ class Pair(Message):
         endpoint: Address and ports of the server.
         server_nic_bits_per_second: Limit of the server's NIC in bit/s. None if unknown.
         nic_mtu_bytes: Smallest MTU of the server and all clients in bytes. None if one is unknown.
+        part_index: Part of a mixed run: 0 sends ``traffic``, and n the n-th entry of ``mix``.
     """
 
     index: int
     endpoint: Endpoint
     server_nic_bits_per_second: int | None = None
     nic_mtu_bytes: int | None = None
-    # Part of a mixed run: 0 sends ``traffic``, and n the n-th entry of ``mix``.
     part_index: int = 0
 
     @property

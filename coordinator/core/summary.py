@@ -147,6 +147,7 @@ class Finding(Message):
         severity: Problem (it prevents a pass), warning or note.
         weight: Weight, by which findings are sorted with the highest first.
         sentence: What was measured, with the limit, and what it means.
+        part: Mixed run: engine of the other traffic that the finding is about.
     """
 
     id: Annotated[str, renamed_values(FORMER_FINDING_IDS)]
@@ -155,7 +156,6 @@ class Finding(Message):
     weight: float
     sentence: str
     next_step: str | None = None
-    # Mixed run: engine of the other traffic that the finding is about.
     part: str | None = None
 
 
@@ -1028,6 +1028,7 @@ class DeviceSummary(Message):
         ping_loss_ratio: Lost pings divided by sent ones (0 to 1).
         url_s: Time to get a URL behind the device, in seconds.
         url_failed_ratio: Failed requests to this URL divided by all (0 to 1).
+        ended_per_second: Sessions that the device ended per second.
     """
 
     device: str
@@ -1111,6 +1112,8 @@ class BottleneckName(StrEnum):
         SNAT_PORTS: The ports for address translation.
         ONE_UNIT: One of several units of the device.
         UNKNOWN: The records do not show it.
+        GENERATOR: The clients did not make all attempts.
+        SERVER_BACKLOG: A full listen queue of a server.
     """
 
     FIREWALL = "firewall"
@@ -1568,14 +1571,20 @@ def describe_change(change: UnitChange) -> str:
 
 
 class SessionCount(Message):
-    """Sessions that a device counted in a burst, compared with the connections of the fleet."""
+    """Sessions that a device counted in a burst, compared with the connections of the fleet.
+
+    Attributes:
+        device: Name of the device.
+        set_up_count: Sessions that the device set up.
+        fleet_count: Connections that the clients established, or that the servers accepted if these
+            are more.
+        ended_count: Sessions that the device ended. None if it does not count them.
+        fleet_ended_count: Connections of the fleet that ended. None if this is unknown.
+    """
 
     device: str
-    # Sessions that the device set up, and connections of the fleet: those that the clients
-    # established, or that the servers accepted if these are more.
     set_up_count: float
     fleet_count: float
-    # The same for sessions that the device ended. None if it does not count them.
     ended_count: float | None = None
     fleet_ended_count: float | None = None
 
@@ -1593,45 +1602,65 @@ class SessionCount(Message):
 
 
 class BurstPart(Message):
-    """Other traffic of a mixed run, measured and judged as a burst of its own."""
+    """Other traffic of a mixed run, measured and judged as a burst of its own.
+
+    Attributes:
+        engine: Engine of this part.
+        part_index: Part of the run, from 1.
+        summary: Result of the pairs of this part.
+        start_at: Start of the first second in `received_bits_per_second`.
+    """
 
     engine: str
-    # Part of the run, from 1.
     part_index: int
     summary: "BurstSummary"
-    # Received payload of the part in each second from the start of its series, for the chart.
-    # Empty for bursts of more than an hour.
     start_at: UtcDatetime | None = None
     received_bits_per_second: tuple[float | None, ...] = ()
 
 
 class CanaryPhase(Message):
-    """Canaries in one phase of a burst. The intervals are exact and have 95 % (Clopper-Pearson)."""
+    """Canaries in one phase of a burst. The intervals are exact and have 95 % (Clopper-Pearson).
 
-    # Forbidden requests whose allowed twin arrived, and those that arrived themselves.
+    Attributes:
+        tested_count: Forbidden requests whose allowed twin arrived, or that arrived themselves.
+        leaked_count: Forbidden requests that arrived.
+        leak_ratio: Leaked requests divided by tested ones (0 to 1). None if none was tested.
+        leak_low_ratio: Lower end of the exact 95 % interval (0 to 1).
+        leak_high_ratio: Upper end of the exact 95 % interval (0 to 1).
+        late_count: Leaked ones whose connection the device ended afterwards.
+        silent_count: Blocked ones of which the client saw nothing.
+        unknown_count: Forbidden requests for which the server could not be asked.
+        allowed_count: Allowed requests with a known result.
+        allowed_blocked_count: Allowed requests that did not arrive.
+        allowed_blocked_ratio: Blocked allowed requests divided by all allowed ones (0 to 1).
+        decision_p50_s: Median time from a request to the reset, the refusal, the device's own
+            answer or the cut, in seconds.
+        decision_max_s: Largest of these times, in seconds.
+    """
+
     tested_count: int
     leaked_count: int
-    # Leaked / tested. None if none was tested.
     leak_ratio: float | None = None
     leak_low_ratio: float | None = None
     leak_high_ratio: float | None = None
-    # Leaked ones whose connection the device ended afterwards.
     late_count: int = 0
-    # Blocked ones of which the client saw nothing.
     silent_count: int = 0
-    # Forbidden requests for which the server could not be asked.
     unknown_count: int = 0
-    # Allowed requests with a known result, and those that did not arrive.
     allowed_count: int = 0
     allowed_blocked_count: int = 0
     allowed_blocked_ratio: float | None = None
-    # Time from the request to the reset, the refusal, the device's own answer or the cut.
     decision_p50_s: float | None = None
     decision_max_s: float | None = None
 
 
 class SignatureSummary(Message):
-    """Canaries of one signature during a burst."""
+    """Canaries of one signature during a burst.
+
+    Attributes:
+        name: Name of the signature.
+        rule: Rule that blocks it, with its id.
+        during: Results during the burst.
+    """
 
     name: str
     rule: str
@@ -1639,7 +1668,15 @@ class SignatureSummary(Message):
 
 
 class CanaryStep(Message):
-    """Canaries in a part of a burst, with rate and CPU at that time."""
+    """Canaries in a part of a burst, with rate and CPU at that time.
+
+    Attributes:
+        at: Start of the step.
+        tested_count: Tested requests in the step.
+        leaked_count: Leaked requests in the step.
+        allowed_blocked_count: Allowed requests in the step that did not arrive.
+        device_cpu_ratio: Mean CPU use of all devices with this telemetry (0 to 1).
+    """
 
     at: UtcDatetime
     tested_count: int
@@ -1647,14 +1684,23 @@ class CanaryStep(Message):
     allowed_blocked_count: int
     # Payload of the fleet. None if not every second is known.
     received_bits_per_second: float | None = None
-    # Mean of all devices with this telemetry.
     device_cpu_ratio: float | None = None
 
 
 class CanarySummary(Message):
-    """Results of the canaries: whether the device still blocked what its policy forbids."""
+    """Results of the canaries: whether the device still blocked what its policy forbids.
 
-    # Person who agreed.
+    Attributes:
+        consent: Person who agreed.
+        before: Results before the burst, when the device was idle.
+        during: Results during the burst.
+        after: Results after the burst.
+        signatures: Results by signature.
+        first_leak_at: First leak during the burst.
+        every_s: Length of a step in seconds.
+        steps: Results over time, with rate and CPU.
+    """
+
     consent: str
     # Pairs with a tested request during the burst.
     pairs_count: int
@@ -1662,9 +1708,7 @@ class CanarySummary(Message):
     during: CanaryPhase
     after: CanaryPhase
     signatures: tuple[SignatureSummary, ...] = ()
-    # First leak during the burst.
     first_leak_at: UtcDatetime | None = None
-    # Length of a step.
     every_s: float
     steps: tuple[CanaryStep, ...] = ()
 
@@ -1753,6 +1797,10 @@ class BurstSummary(Message):
         units: Units of the device. None if the records do not have the addresses that servers
             received.
         pairs: Results of each pair. Empty in large runs, see `RunSummary.pairs_omitted`.
+        parts: Mixed run: results of the other traffic. All other values are for the pairs of
+            `traffic`.
+        sessions: Devices that count sessions, compared with the connections of the fleet.
+        canary: Results of the canaries. None if the run has none.
     """
 
     index: OwnBurstIndex

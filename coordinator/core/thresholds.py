@@ -54,6 +54,9 @@ class Objective(Message):
             limit.
         sustain_min_s: Shortest burst in seconds with ``stop``. None means 60 s, or 300 s where RFC
             9411 is claimed.
+        tls_handshake_p99_max_s: Largest 99th percentile of the TLS handshake times, in seconds.
+        leak_max_ratio: Largest share of leaked canaries whose allowed twin arrived (0 to 1). None
+            allows no leak.
     """
 
     target_bits_per_second: Annotated[float, Field(gt=0)] | None = None

@@ -346,14 +346,17 @@ class Inspection(Message):
     """Share of forbidden canaries that leak, at rising loads. The run needs ``traffic.canary``.
 
     Rates are payload at real scale, offered by the whole fleet.
+
+    Attributes:
+        kind: Always inspection.
+        offers_bits_per_second: Payload rates to offer, in bit/s at real scale.
+        rounds_count: Number of rounds over all loads, every second one in reverse order.
     """
 
-    # No default: the text of a stored study would not have it.
     kind: Literal["inspection-under-load"]
     offers_bits_per_second: Annotated[
         tuple[Annotated[Number, Field(gt=0)], ...], Field(min_length=2, max_length=50)
     ]
-    # Number of rounds over all loads, every second one in reverse order.
     rounds_count: Annotated[Integer, Field(ge=1, le=4)] = 1
 
     @model_validator(mode="after")
@@ -577,20 +580,26 @@ class TrialResult(Message):
         concurrent_run_ids: Ids of other runs with traffic at the same time.
         cost_usd: Cost at real scale in US dollars, if the study has a budget.
         scaling: Scale-out: scaling within the hold.
+        offered_connections_count: Search over connections: new ones per second, or held ones, at
+            real scale.
+        connections_per_second: Connections established per second.
+        connections_held_count: Largest number of connections that were open at the same time.
+        connections_attempted_ratio: Part of the planned attempts to connect that the clients made.
+        success_ratio: Part of the requests or connections that were complete.
+        leak_ratio: Leaked share of the canaries in the worst burst (0 to 1).
+        leak_low_ratio: Lower end of the 95 % interval of the leaked share (0 to 1).
+        leak_high_ratio: Upper end of the 95 % interval of the leaked share (0 to 1).
+        allowed_blocked_ratio: Share of the allowed requests that did not arrive (0 to 1).
     """
 
     index: int
     run_id: RunId | None = None
     problem: str | None = None
     offered_bits_per_second: float | None = None
-    # Search over connections: new ones per second, or held ones, at real scale.
     offered_connections_count: float | None = None
-    # Connections that were established, and the most that were held.
     connections_per_second: float | None = None
     connections_held_count: float | None = None
-    # Part of the planned attempts to connect that the clients made.
     connections_attempted_ratio: float | None = None
-    # Part of the requests or connections that were complete.
     success_ratio: float | None = None
     verdict: Verdict | None = None
     completeness_ratio: float | None = None
@@ -601,7 +610,6 @@ class TrialResult(Message):
     firewall_bits_per_second: float | None = None
     residual_ratio: float | None = None
     loss_ratio: float | None = None
-    # Canaries of the worst burst, see ``CanaryPhase``.
     leak_ratio: float | None = None
     leak_low_ratio: float | None = None
     leak_high_ratio: float | None = None
@@ -661,12 +669,19 @@ class Knee(Message):
 
 
 class LeakPoint(Message):
-    """Leaked share of the canaries at one offered load, with its 95 % interval."""
+    """Leaked share of the canaries at one offered load, with its 95 % interval.
+
+    Attributes:
+        offered_bits_per_second: Offered payload rate in bit/s at real scale.
+        leak_ratio: Leaked share, the largest of the trials (0 to 1).
+        leak_low_ratio: Lower end of its 95 % interval (0 to 1).
+        leak_high_ratio: Upper end of its 95 % interval (0 to 1).
+        device_cpu_ratio: Mean CPU use of the devices (0 to 1). None if it is unknown.
+    """
 
     offered_bits_per_second: float
     # Mean over the trials.
     received_bits_per_second: float | None = None
-    # Largest of the trials.
     leak_ratio: float
     leak_low_ratio: float
     leak_high_ratio: float
@@ -674,11 +689,17 @@ class LeakPoint(Message):
 
 
 class LeakCurve(Message):
-    """Leaked share of the canaries against the offered load."""
+    """Leaked share of the canaries against the offered load.
+
+    Attributes:
+        points: One point for each offered load, in ascending order.
+        knee_from_bits_per_second: Highest load before the share rises, in bit/s. None if it does
+            not rise.
+        knee_to_bits_per_second: First load whose interval is above that of the lowest load, in
+            bit/s. None if there is none.
+    """
 
     points: tuple[LeakPoint, ...]
-    # Loads between which the share rises: the highest one before the rise, and the first one whose
-    # interval is above that of the lowest load. None if there is no rise.
     knee_from_bits_per_second: float | None = None
     knee_to_bits_per_second: float | None = None
 
@@ -717,6 +738,9 @@ class SearchResult(Message):
             per second, or held ones.
         lowest_failing_connections_count: The same as `lowest_failing_bits_per_second` for
             connections.
+        open_connections_count: Sequential study: loads in connections for which the loss was not
+            certain after the last trial.
+        lowest_failing_bottleneck: What limited the trial at the lowest failing load.
     """
 
     highest_bits_per_second: float | None = None
@@ -729,7 +753,6 @@ class SearchResult(Message):
     highest_sent_bits_per_second: float | None = None
     open_bits_per_second: tuple[float, ...] = ()
     open_connections_count: tuple[float, ...] = ()
-    # What limited the trial at the lowest failing load.
     lowest_failing_bottleneck: BottleneckName | None = None
 
     @property
@@ -760,6 +783,7 @@ class Conclusion(Message):
         scale_out: Result of a scale-out. None for other studies.
         drilled: Result of a drill. None for other studies.
         notes: Notes, as sentences.
+        leaks: Leaked share of the canaries against the load. None for other studies.
     """
 
     sentence: str
