@@ -345,7 +345,7 @@ ALL_METRICS: Final = (
             f"device_{name}_residual_ratio",
             f"sessions {label} by the device / connections of the fleet - 1",
             f"sessions.{name}_residual_ratio",
-            aggregation=None,
+            aggregation=MEAN,
             optional=True,
         )
         for name, label in (("set_up", "set up"), ("ended", "ended"))

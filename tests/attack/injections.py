@@ -85,7 +85,8 @@ KINDS: Final[Mapping[str, Kind]] = {
             Claim.address Claim.agent_id Claim.job_id Control.run_id Job.may_ignore
             Distribution.name Distribution.unit
             Endpoint.address Endpoint.agent_id EngineReport.engine EngineState.name Job.run_id
-            JobReport.agent_id JobReport.job_id JobReport.run_id Measure.name Measure.unit
+            JobReport.agent_id JobReport.job_id JobReport.run_id Options.body_mix
+            Options.server_name Options.tls_cipher Measure.name Measure.unit
             PeerSeconds.address PeerSeconds.packed Presence.address Presence.agent_id Probe.device
             ServerTest.agent_id ServerTest.client_address
             Traffic.congestion Traffic.engine Tunnel.client_address Tunnel.inner_client_address

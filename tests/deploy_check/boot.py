@@ -22,7 +22,7 @@ CUSTOM_DATA_MAX_BYTES: Final = 65_535
 _SECRET: Final = re.compile(
     r"SharedAccessKey|AccountKey=|\bsig=|BEGIN [A-Z ]*PRIVATE KEY|password\s*[:=]", re.I
 )
-_CONDITION: Final = re.compile(r'^%\{ if (\w+) != "" ~\}\n(.*?)^%\{ endif ~\}\n', re.M | re.S)
+_CONDITION: Final = re.compile(r'^%\{ if (\w+)(?: != "")? ~\}\n(.*?)^%\{ endif ~\}\n', re.M | re.S)
 _TEMPLATE: Final = re.compile(r"\$\{\s*(?:indent\((\d+),\s*(\w+)\)|(\w+))\s*\}")
 
 
@@ -78,8 +78,8 @@ def render(folder: Path, boot: Boot) -> str:
 def fill(template: str, values: Mapping[str, str]) -> str:
     """Fill the subset of Terraform's templates in use.
 
-    It supports ``${name}``, ``${indent(n, name)}``, and lines from ``%{ if name != "" ~}`` to ``%{
-    endif ~}``.
+    It supports ``${name}``, ``${indent(n, name)}``, and lines from ``%{ if name ~}`` or
+    ``%{ if name != "" ~}`` to ``%{ endif ~}``.
 
     Raises:
         KeyError: A name has no value.

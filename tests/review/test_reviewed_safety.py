@@ -158,7 +158,9 @@ def test_s3_assigns_endpoint_to_one_server(coordinators: list[Served]) -> None:
     for served, is_stored in zip(coordinators, (False, True), strict=True):
         names = ("twin-1", "twin-2")
         for name, secret in zip(names, _joined(served, "server", *names), strict=True):
-            beat = presence(Role.SERVER, 1, agent_id=name, beat_at=datetime.now(UTC))
+            beat = presence(
+                Role.SERVER, 1, agent_id=name, beat_at=datetime.now(UTC), canary_ports=()
+            )
             row = Entity(
                 partition_key="presence",
                 row_key=f"server.{name}",

@@ -169,7 +169,7 @@ def parts_section(source: Source) -> Section | None:
             "burst": lambda row: str(row[2]),
             "traffic": lambda row: row[0],
             "pairs": lambda row: f"{row[1].pairs_measured} of {row[1].pairs_planned}",
-            "received payload": lambda row: rate(row[1].fleet_received_bits_per_second),
+            "received payload": lambda row: rate(RECEIVED.of_burst(row[1])),
             "other metrics": lambda row: "; ".join(
                 f"{metric.label} {metric.format(value)}"
                 for metric in ALL_METRICS

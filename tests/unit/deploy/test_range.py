@@ -336,19 +336,23 @@ def test_rendered_switch_file_is_valid(tmp_path: Path) -> None:
             assert [value for value in given.values() if value] == [policy, mode]
 
 
-def test_rendered_telemetry_file_is_valid(tmp_path: Path) -> None:
+@pytest.mark.parametrize("flow_logs", ["", "true"])
+def test_rendered_telemetry_file_is_valid(tmp_path: Path, flow_logs: str) -> None:
     text = (AZURE / "modules" / "coordinator" / "telemetry.toml").read_text()
     values = {
         "firewall_id": "/subscriptions/0/resourceGroups/x/providers/Microsoft.Network/"
         "azureFirewalls/f",
         "endpoint": "https://management.usgovcloudapi.net",
         "client_id": "id",
+        "flow_logs": flow_logs,
+        "logs_endpoint": "https://api.loganalytics.us",
     }
     config = boot.Boot(service="coordinator", environment={}, telemetry=boot.fill(text, values))
     content = files_of(boot.render(FOLDER, config))["/etc/broadside/telemetry.toml"]
     (tmp_path / "telemetry.toml").write_text(content)
     sources = open_telemetry(tmp_path / "telemetry.toml")
-    assert [source.counter_name for source in sources] == ["azure-monitor Throughput"]
+    assert "azure-monitor Throughput" in [source.counter_name for source in sources]
+    assert len(sources) == (2 if flow_logs else 1)
     assert open_counter(sources) is not None
 
 
