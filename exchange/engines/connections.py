@@ -128,7 +128,9 @@ class Options(Message):
     # TLS version, or any of 1.2 and 1.3.
     tls: Literal["off", "any", "1.2", "1.3"] = "off"
     # The only cipher suite that the client offers, by OpenSSL's name.
-    tls_cipher: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")] | None = None
+    tls_cipher: (
+        Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")] | None
+    ) = None
     # Resume the session of a connection before the start.
     tls_resume: StrictBool = False
     # Name in the Host field and in TLS (SNI). The client connects to the address of its server.

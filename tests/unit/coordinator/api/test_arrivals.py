@@ -39,7 +39,7 @@ from broadside.exchange.ports import RecordUnreadable
 from tests.unit.exchange.test_chunks import intervals
 
 # A unit is about 10 ms of CPU time.
-LAG_MAX_UNITS = 20.0
+LAG_MAX_UNITS = 40.0
 # This is the number of rows in the largest chunk.
 CLAIMED_COUNT = 1_000_000
 COLUMNS = {"gap_us": 0, "span_us": 1_000_000, "bytes": 1_000, "omitted": 0}

@@ -1,5 +1,5 @@
 from pathlib import Path
-from typing import get_args, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import pytest
 from pydantic import BaseModel
@@ -41,12 +41,11 @@ def leads_to_a_number(model: type[BaseModel], path: str) -> bool:
     """Return true if the dotted path leads to a number."""
     name, _, rest = path.partition(".")
     computed = getattr(model, name, None)
-    is_property = isinstance(computed, property)
-    kinds = [
-        get_type_hints(computed.fget)["return"]
-        if is_property
-        else model.model_fields[name].annotation
-    ]
+    kinds: list[Any]
+    if isinstance(computed, property):
+        kinds = [get_type_hints(computed.fget)["return"]]
+    else:
+        kinds = [model.model_fields[name].annotation]
     while any(get_args(kind) for kind in kinds):
         kinds = [part for kind in kinds for part in get_args(kind) or (kind,)]
     if not rest:
