@@ -29,8 +29,8 @@ _NEXT_STEPS: Final = {
     "its warnings and notes, then sign it",
     Verdict.FAIL: "Find the bottleneck in the report",
     Verdict.INCONCLUSIVE: "Read the findings and remove the cause",
-    Verdict.MEASURED: "Nothing is wrong. For a pass or a fail, launch again with the rate that the "
-    "device must carry (`--set target=RATE`)",
+    Verdict.MEASURED: "The run is complete. For a pass or a fail, launch again with the rate that "
+    "the device must carry (`--set target=RATE`)",
 }
 
 

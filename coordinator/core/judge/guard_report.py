@@ -186,12 +186,14 @@ def _stop_finding(plan: Plan, stop: GuardStop, report: GuardReport) -> Finding:
             "`--dry-run`",
         )
     after_s = (stop.stop_requested_at - burst.planned_start_at).total_seconds()
+    later = len(plan.bursts) - stop.burst_index - 1
+    missing = f"the rest of the burst and {later} later ones" if later else "the rest of the burst"
     return problem(
         "stopped-by-guard",
         130,
         f"Stopped by guard in burst {stop.burst_index + 1} after {after_s:.1f} s of "
-        f"{burst.duration_s} s: {stop.reason}. {_took(stop)} So the run says nothing about the "
-        "rest of the burst.",
+        f"{burst.duration_s} s: {stop.reason}. {_took(stop)} So the run says nothing about "
+        f"{missing}.",
         "Correct the source of this value (`broadside doctor` reads it), then run again"
         if NO_NEW_VALUE in stop.reason
         else "Read in the report, under Guards, how the value changed second by second. Then run "

@@ -163,8 +163,8 @@ def _bottleneck_text(bottleneck: BottleneckName) -> str:
     if bottleneck in (BottleneckName.FIREWALL, BottleneckName.SNAT_PORTS, BottleneckName.ONE_UNIT):
         return f"The bottleneck is in the device under test: {bottleneck.label}."
     return (
-        f"The bottleneck is {bottleneck.label}, not the device under test, so the run does not "
-        "show how much the device can carry."
+        f"The bottleneck is {bottleneck.label}, not the device under test: the target was not "
+        "reached, but the run does not show how much the device can carry."
     )
 
 

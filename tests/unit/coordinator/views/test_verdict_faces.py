@@ -253,6 +253,11 @@ def in_junit(summary: RunSummary) -> str:
     return f"{case.result[0].message}\n{case.result[0].text}"
 
 
+def as_text(value: object) -> str:
+    """Return JSON as a person reads it, with all characters as they are."""
+    return json.dumps(value, ensure_ascii=False)
+
+
 def in_webhook(summary: RunSummary) -> str:
     header = RunHeader(
         run_id=summary.run_id,
@@ -262,18 +267,18 @@ def in_webhook(summary: RunSummary) -> str:
         outcome=outcome_of(summary, cancelled=False),
     )
     data = json.loads(body_of(Notice(header=header, summary=summary)))["data"]
-    return json.dumps({key: data[key] for key in ("verdict", "reason", "next_step")})
+    return as_text({key: data[key] for key in ("verdict", "reason", "next_step")})
 
 
 def in_api_verdict(summary: RunSummary) -> str:
     fields = ("verdict", "reason", "next_step")
-    return json.dumps(json.loads(run_verdict(summary).model_dump_json(include=set(fields))))
+    return as_text(json.loads(run_verdict(summary).model_dump_json(include=set(fields))))
 
 
 def in_run_list(summary: RunSummary) -> str:
     outcome = outcome_of(summary, cancelled=False)
     fields = {"verdict", "reason", "next_step"}
-    return json.dumps(json.loads(outcome.model_dump_json(include=fields)))
+    return as_text(json.loads(outcome.model_dump_json(include=fields)))
 
 
 def on_page(summary: RunSummary) -> str:
@@ -320,7 +325,7 @@ def test_every_output_begins_with_reason_and_next_step(case: str, face: str) -> 
     if face == "MCP":
         reason, next_step = with_code(reason), with_code(next_step)
     if face in ("webhook", "API verdict", "API run list"):
-        reason, next_step = json.dumps(reason)[1:-1], json.dumps(next_step)[1:-1]
+        reason, next_step = as_text(reason)[1:-1], as_text(next_step)[1:-1]
     assert " ".join(reason.split()) in text
     assert " ".join(next_step.split()) in text
     assert text.index(reason) < text.index(next_step)

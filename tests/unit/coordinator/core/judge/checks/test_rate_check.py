@@ -49,8 +49,8 @@ def test_rate_interval_decides_the_verdict(
         (
             BottleneckName.CLIENT_CPU,
             (
-                "the CPU of the clients, not the device under test, so the run does not show how "
-                "much the device can carry."
+                "the CPU of the clients, not the device under test: the target was not reached, "
+                "but the run does not show how much the device can carry."
             ),
         ),
     ],
