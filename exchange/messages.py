@@ -603,7 +603,9 @@ class CanaryRequest(Message):
 
     path: Annotated[str, StringConstraints(pattern=r"^/[!-~]{0,199}$")] = "/"
     user_agent: Annotated[str, StringConstraints(pattern=_PRINTABLE, max_length=200)] = "Broadside"
-    host: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9.:-]{1,200}$")] | None = None
+    host: (
+        Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9.:-]{0,199}$")] | None
+    ) = None
     body: Annotated[str, StringConstraints(pattern=_PRINTABLE, max_length=1000)] = ""
     to_forbidden_port: StrictBool = False
 

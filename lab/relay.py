@@ -2,6 +2,7 @@
 
 import contextlib
 import http.client
+import json
 import socket
 import ssl
 import sys
@@ -26,6 +27,7 @@ class Fault:
         until_s: Monotonic time when the fault ends, or ``None``.
         status: Status to return without the service, or ``None`` to close the connection.
         headers: Headers to return with the status.
+        body: Body to return with the status.
         reaches_service: Whether the service gets the request, but the response is lost.
         delay_s: Seconds to wait before the request is passed on without another fault.
     """
@@ -35,6 +37,7 @@ class Fault:
     until_s: float | None = None
     status: int | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
     reaches_service: bool = False
     delay_s: float | None = None
 
@@ -109,6 +112,7 @@ class Relay:
         count: int | None = None,
         for_s: float | None = None,
         headers: Mapping[str, str] | None = None,
+        code: str | None = None,
     ) -> None:
         """Return a status instead of passing requests to the service.
 
@@ -118,8 +122,14 @@ class Relay:
             count: Number of requests, or ``None`` for no limit.
             for_s: Duration in seconds, or ``None`` for no limit.
             headers: Headers to return.
+            code: Error code in the body, as Table Storage sends it. ``None`` sends no body, as some
+                gateways do.
         """
-        self._add(methods, count, for_s, status=status, headers=headers or {})
+        body = b""
+        if code is not None:
+            body = json.dumps({"odata.error": {"code": code}}).encode()
+            headers = {**(headers or {}), "Content-Type": "application/json"}
+        self._add(methods, count, for_s, status=status, headers=headers or {}, body=body)
 
     def cut(self, *methods: str, count: int | None = None, for_s: float | None = None) -> None:
         """Close the connection before the service gets the request.
@@ -187,7 +197,7 @@ class Relay:
             handler.answer(*self._ask(handler))
         elif fault.status is not None:
             handler.read_body()
-            handler.answer(fault.status, fault.headers, b"")
+            handler.answer(fault.status, fault.headers, fault.body)
         else:
             if fault.reaches_service:
                 self._ask(handler)

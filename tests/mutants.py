@@ -42,7 +42,7 @@ TESTS = (
     *(f"{UNIT}/core/test_{part}.py" for part in ("figures", "engines", "tunnels")),
     f"{UNIT}/runs/test_stored_verdicts.py",
 )
-# Limit from issue 31.
+# Largest share of mutants that may survive.
 MOST_SURVIVORS = 0.05
 # Match a mutated function, or its line in the table of its original.
 _MUTANT = re.compile(r"( *)(?:def (\w+__mutmut_\d+)\(|mutants_\w+\['(\w+__mutmut_\d+)'\] = )")

@@ -227,7 +227,7 @@ Integer = Annotated[int, BeforeValidator(_refuse_flag)]
 Number = Annotated[float, BeforeValidator(_refuse_flag)]
 
 
-HostName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9.-]{1,253}$")]
+HostName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9.-]{0,252}$")]
 # Several sizes in bytes, which are used in turn.
 SizeMix = Annotated[str, StringConstraints(pattern=r"^\d{1,9}(,\d{1,9}){1,15}$")]
 

@@ -454,13 +454,16 @@ class ResultReader(DownloadReader):
 
 
 _REQUEST: Final = re.compile(
-    r"(?P<end>\d+\.\d{3}) (?P<took>\d+\.\d{3}) \d{3} (?P<sent>\d+) (?P<client>\S+) (?P<token>\S+) "
-    r"(?P<protocol>\S+) (?P<tls>\S+ \S+) (?P<resumed>\S+) (?P<name>\S+)"
+    r"(?P<end>\d+\.\d{3}) (?P<took>\d+\.\d{3}) \d{3} (?P<sent>\d+) (?P<client>\S+) (?P<token>\S+)"
+    # Servers of releases before 1.1 do not write the rest.
+    r"(?: (?P<protocol>\S+) (?P<tls>\S+ \S+) (?P<resumed>\S+) (?P<name>\S+))?"
 )
 
 
 def _negotiated(match: re.Match[str]) -> Iterator[str]:
     """Yield the properties of the connection of a request."""
+    if match["protocol"] is None:
+        return
     if match["protocol"].startswith("HTTP/2"):
         yield "server_http2"
     if name := negotiated_name(match["tls"]):

@@ -73,7 +73,7 @@ class Port:
         headers |= {"Content-Encoding": encoding} if encoding else {}
         transport = httpx.ASGITransport(self.app, client=("192.0.2.9", 4711))
         async with (
-            asyncio.timeout(30),
+            asyncio.timeout(300),
             httpx.AsyncClient(transport=transport, base_url="http://c") as http,
         ):
             return await http.request(method, path, content=parts(), headers=headers)

@@ -84,15 +84,20 @@ def _relabelled(figure: Figure, label: str) -> Figure:
     )
 
 
+# Charts of runs with connections or with mixed traffic.
+OTHER_TRAFFIC: Final = ("connections", "connection-times", "parts")
+
+
 @cache
 def _figures() -> dict[str, Figure]:
-    """Return all charts of a run."""
+    """Return the charts of a run with bulk traffic."""
     burst, run = burst_view(), run_view()
     return {
         entry.name: (
             draw_burst(entry.name, burst) if entry.kind == "burst" else draw_run(entry.name, run)
         ).figure
         for entry in catalogue()
+        if entry.name not in OTHER_TRAFFIC
     }
 
 

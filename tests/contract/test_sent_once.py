@@ -12,6 +12,12 @@ from broadside.exchange.azure.wire import Transport
 from broadside.exchange.messages import OutageKind
 from broadside.exchange.outage_log import OutageLog
 
+# With what the service always sends.
+ANSWER = (
+    b"HTTP/1.1 200 OK\r\nx-ms-request-id: 1\r\nContent-Type: application/json\r\n"
+    b"Content-Length: 0\r\n\r\n"
+)
+
 
 class ClosingServer:
     """Server to answer the first request on a connection and close it on the second."""
@@ -20,7 +26,7 @@ class ClosingServer:
         self.lines: list[str] = []
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        for answer in (b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", b""):
+        for answer in (ANSWER, b""):
             head = await reader.readuntil(b"\r\n\r\n")
             self.lines.append(head.decode().partition("\r\n")[0])
             writer.write(answer)

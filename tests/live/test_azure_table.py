@@ -232,11 +232,11 @@ async def test_wrong_token_error_names_the_role(
 
 async def test_rejection_after_success_is_an_outage(table: AzureTable, relay: Relay) -> None:
     """Test that a wrong role fails at once at first, and later is a temporary outage."""
-    relay.refuse(403, count=1)
+    relay.refuse(403, count=1, code="AuthorizationPermissionMismatch")
     with pytest.raises(ExchangeMisconfigured, match="Storage Table Data Contributor"):
         await table.upsert(row("a", n=1))
     await table.upsert(row("a", n=1))
-    relay.refuse(403, count=1)
+    relay.refuse(403, count=1, code="AuthorizationPermissionMismatch")
     with pytest.raises(ExchangeUnavailable, match="Storage Table Data Contributor"):
         await table.upsert(row("a", n=2))
 

@@ -43,7 +43,9 @@ async def service(host: Host, seen: list[bytes]) -> AsyncIterator[None]:
                     line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:] if line
                 )
                 seen.append(await reader.readexactly(int(fields.get(b"content-length", 0))))
-                writer.write(b'HTTP/1.1 204 No Content\r\netag: W/"1"\r\n\r\n')
+                writer.write(
+                    b'HTTP/1.1 204 No Content\r\netag: W/"1"\r\nx-ms-request-id: 1\r\n\r\n'
+                )
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:

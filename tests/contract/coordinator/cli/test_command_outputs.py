@@ -78,6 +78,7 @@ SHOWN: Final = {
 CHANGING: Final = """
     demo doctor lab.up lab.down launch label abort schedule.add schedule.pause schedule.resume
     schedule.remove study.sweep study.search study.ab study.matrix study.scaleout study.drill
+    study.inspection-under-load support-bundle
     study.abort study.chart study.report report export import.original import.iperf3 token.add
     enroll.new deadletters.resend deadletters.purge capacity.show
 """
