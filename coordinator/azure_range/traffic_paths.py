@@ -93,6 +93,7 @@ def _translated_networks(client: Machine, server: Machine) -> list[IPv4Network]:
 
 
 def _accept_translated(trace: Trace, server: Machine, networks: list[IPv4Network]) -> None:
+    _require_visible(trace, server)
     for network in networks:
         for _, protocol, ports in _offered(server):
             if protocol != "icmp":
@@ -150,12 +151,17 @@ def _any_icmp(resources: Resources) -> bool:
     )
 
 
+def _require_visible(trace: Trace, machine: Machine) -> None:
+    """Check that the addresses of a VM are known."""
+    if not machine.places:
+        text = f"subnet {short(machine.subnet_id)} of the {machine.role}s is not visible"
+        raise trace.fail("route", text, machine.subnet_id)
+
+
 def _check_allowed(trace: Trace, near: Machine, far: Machine) -> None:
     """Check that both agents accept each other's addresses."""
     for machine in (near, far):
-        if not machine.places:
-            text = f"subnet {short(machine.subnet_id)} of the {machine.role}s is not visible"
-            raise trace.fail("route", text, machine.subnet_id)
+        _require_visible(trace, machine)
     for machine, other in ((near, far), (far, near)):
         text = machine.environment["BROADSIDE_AGENT_ALLOWED_NETWORKS"]
         networks = [IPv4Network(item) for item in text.split(",")]
