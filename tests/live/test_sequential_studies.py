@@ -13,7 +13,12 @@ from tests.live.labs import new_prefix
 from tests.live.live_site import Site, call
 from tests.live.waiting import wait_for
 
-pytestmark = [pytest.mark.live, pytest.mark.needs_root, pytest.mark.alone]
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.needs_root,
+    pytest.mark.alone,
+    pytest.mark.usefixtures("both_cores"),
+]
 
 # Each study uses one of the pairs, so that they can run at the same time.
 PAIRS_COUNT = 3

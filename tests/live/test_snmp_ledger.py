@@ -19,6 +19,7 @@ pytestmark = [
     pytest.mark.live,
     pytest.mark.needs_root,
     pytest.mark.alone,
+    pytest.mark.usefixtures("both_cores"),
     needs_snmpd,
 ]
 
