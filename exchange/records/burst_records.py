@@ -10,7 +10,7 @@ the tail.
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 from typing import Final, TypeVar
@@ -79,6 +79,7 @@ ALL_PAIRS: Final = range(99_999)
 _PAIR: Final = re.compile(r"[0-9]{5}")
 _PAIR_PART: Final = re.compile(rf"[0-9]{{5}}\.([0-9]{{3}}|{TAIL})")
 
+_T = TypeVar("_T")
 _M = TypeVar("_M", bound=Message)
 
 
@@ -192,13 +193,8 @@ class BurstRecords:
             run_id: The run id.
             burst_index: The burst index in the run, from 0.
         """
-        async for pair_index, rows in self._by_pair(run_id, burst_index, CANARY):
-            try:
-                rounds = parse_canary(rows)
-            except RecordUnreadable as error:
-                leave_out(error)
-                continue
-            yield pair_index, rounds
+        async for item in self._parsed_by_pair(run_id, burst_index, CANARY, parse_canary):
+            yield item
 
     async def stream_probes(
         self, run_id: str, burst_index: int
@@ -209,13 +205,8 @@ class BurstRecords:
             run_id: The run id.
             burst_index: The burst index in the run, from 0.
         """
-        async for pair_index, rows in self._by_pair(run_id, burst_index, PROBE):
-            try:
-                probes = parse_probes(rows)
-            except RecordUnreadable as error:
-                leave_out(error)
-                continue
-            yield pair_index, probes
+        async for item in self._parsed_by_pair(run_id, burst_index, PROBE, parse_probes):
+            yield item
 
     async def stream_seconds(
         self, run_id: str, burst_index: int, broken: list[Violation] | None = None
@@ -230,6 +221,18 @@ class BurstRecords:
         async for pair_index, rows in self._by_pair(run_id, burst_index, CHUNK, broken):
             if (end := _try_end(rows)) is not None:
                 yield pair_index, end
+
+    async def _parsed_by_pair(
+        self, run_id: str, burst_index: int, prefix: str, parse: Callable[[Sequence[Entity]], _T]
+    ) -> AsyncIterator[tuple[int, _T]]:
+        """Yield pair index and parsed rows. Rows that cannot be read are left out."""
+        async for pair_index, rows in self._by_pair(run_id, burst_index, prefix):
+            try:
+                parsed = parse(rows)
+            except RecordUnreadable as error:
+                leave_out(error)
+                continue
+            yield pair_index, parsed
 
     async def _by_pair(
         self, run_id: str, burst_index: int, prefix: str, broken: list[Violation] | None = None

@@ -8,6 +8,7 @@ from typing import Final
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.judge.checks.pair_texts import LISTED_COUNT, list_pairs, state_texts
 from broadside.coordinator.core.judge.reconciliation.lag import CLOCK_PPM_MAX, is_clock
+from broadside.coordinator.core.judge.reconciliation.residual_causes import OTHER_TRAFFIC
 from broadside.coordinator.core.plain_fields import UNKNOWN_TEXTS, plain_fields
 from broadside.coordinator.core.summary import (
     BurstSummary,
@@ -359,7 +360,7 @@ def residual_findings(counter: Reconciliation | None) -> Iterator[Finding]:
             f"{formatting.signed_ratio(counter.residual_ratio)}."
         )
         is_whole = abs(cause.share_ratio) >= abs(counter.residual_ratio)
-        is_other = cause.id == "foreign-traffic"
+        is_other = cause.id == OTHER_TRAFFIC
         part = "" if is_other or is_whole else part
         value = None if is_other else FindingValue.residual(cause.share_ratio)
         yield warning(cause.id, 72 - rank, f"{cause.sentence}.{part}", value=value)

@@ -15,6 +15,7 @@ from broadside.coordinator.core.judge.checks.check_types import (
 )
 from broadside.coordinator.core.judge.checks.pair_texts import LISTED_COUNT
 from broadside.coordinator.core.judge.reconciliation.residual_causes import (
+    OTHER_TRAFFIC,
     UNSEEN_BY_BYTES,
     DeclarationError,
     certain_declaration_error,
@@ -23,6 +24,7 @@ from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.core.metrics import RECEIVED, layer_label
 from broadside.coordinator.core.run_spec import Plan
 from broadside.coordinator.core.summary import (
+    Cause,
     Finding,
     FindingValue,
     Reconciliation,
@@ -65,7 +67,6 @@ _CAUSE_STEPS: Final = {
     "`byte_counter` (import: `--metric`)",
     "unknown-bins": _REPEAT,
 }
-_OTHER_TRAFFIC = "foreign-traffic"
 _KEEP = "Record the device counter from some minutes before the first burst to some after the last"
 
 
@@ -298,15 +299,13 @@ def check_residual(inputs: BurstInput) -> Result:
 def _first_cause(counter: Reconciliation) -> str:
     """Return the cause that explains most of the residual as a sentence, or an empty text."""
     cause = next((cause for cause in counter.causes if cause.id in _CAUSE_STEPS), None)
-    texts = [] if _other_traffic(counter) is None else [f"{_other_traffic(counter)}."]
-    texts += [] if cause is None else [f"{cause.sentence}."]
-    return "".join(f" {text}" for text in texts)
+    named = filter(None, (_other_traffic(counter), cause))
+    return "".join(f" {one.sentence}." for one in named)
 
 
-def _other_traffic(counter: Reconciliation) -> str | None:
-    """Return the sentence about the other traffic that was subtracted, or None without any."""
-    causes = (cause.sentence for cause in counter.causes if cause.id == _OTHER_TRAFFIC)
-    return next(causes, None)
+def _other_traffic(counter: Reconciliation) -> Cause | None:
+    """Return the other traffic that was subtracted, or None without any."""
+    return next((cause for cause in counter.causes if cause.id == OTHER_TRAFFIC), None)
 
 
 def _no_residual(inputs: BurstInput, counter: Reconciliation) -> Result:
@@ -350,7 +349,7 @@ def _residual_step(counter: Reconciliation, limit: float) -> str:
     if abs(counter.residual_ratio or 0.0) > limit:
         steps = (_CAUSE_STEPS[cause.id] for cause in counter.causes if cause.id in _CAUSE_STEPS)
         step = next(steps, "Find traffic that only the firewall or only the fleet counted")
-        other = next((cause for cause in counter.causes if cause.id == _OTHER_TRAFFIC), None)
+        other = _other_traffic(counter)
         if other is None or other.share_ratio < abs(counter.residual_ratio or 0.0):
             return step
         later = step[:1].lower() + step[1:]

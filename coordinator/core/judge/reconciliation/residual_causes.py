@@ -31,6 +31,8 @@ UNSEEN_BY_BYTES: Final = (
 )
 # A smaller residual needs no cause, however small its uncertainty is.
 AGREES_RATIO: Final = 0.005
+# Id of the cause for traffic that was subtracted.
+OTHER_TRAFFIC: Final = "foreign-traffic"
 # A cause may leave this share of the residual unexplained.
 UNEXPLAINED_RATIO: Final = 0.25
 # A residual needs a cause if it is larger than its uncertainty by this factor.
@@ -184,7 +186,7 @@ def causes(
     if foreign.ratio is not None and foreign.ratio > AGREES_RATIO:
         listed.append(
             Cause(
-                id="foreign-traffic",
+                id=OTHER_TRAFFIC,
                 share_ratio=figure(foreign.ratio) or 0.0,
                 sentence=f"The firewall carried {formatting.rate(foreign.bits_per_second)} of "
                 "other traffic while no planned traffic was sent. This rate is subtracted, "
