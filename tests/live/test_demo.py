@@ -106,7 +106,10 @@ def test_demo_passes_with_http_agents(site: Site) -> None:
 def test_demo_passes_with_azure_sdks(site: Site) -> None:
     # The Azure stubs need a core, so the rate has to fit two busy cores. The accuracy can only be
     # about 4 % if the counter does not state whether it includes dropped bytes.
+    # With 64 streams of BBR, the default of some kernels, 3 % of the segments are lost, and the
+    # residual is uncertain by 5 %. With 16 streams it is 2 %.
     options = ["--bursts", "1", "--seconds", "60", "--pairs", "8", "--scale", "400"]
+    options += ["--streams", "2"]
     summary = passed(site, "--fabric", "azure-local", *options)
     assert summary["pairs_measured"] == 8
     stored = summary["reconciliation"]
