@@ -1513,6 +1513,10 @@ class EngineState(Message):
         ports: Free ports of a server.
         self_signed: True if the agent of a server created the TLS certificate.
         problem: Why the engine cannot be used. None if it can.
+        tls: TLS version and cipher suite that the ports of a server enforce, such as
+            ``1.3:TLS_AES_256_GCM_SHA384``. An empty string if they enforce none.
+        later_options: Options and fields that agents of version 1.0 do not support, and this agent
+            does.
     """
 
     name: EngineName
@@ -1520,6 +1524,8 @@ class EngineState(Message):
     ports: Ports = ()
     self_signed: bool | None = None
     problem: Text | None = None
+    tls: Text = ""
+    later_options: Annotated[tuple[OptionName, ...], Field(max_length=64, exclude_if=is_empty)] = ()
 
 
 class HostInfo(AgentMessage):
@@ -1622,11 +1628,16 @@ class Presence(AgentMessage):
     passport: HostInfo | None = None
     allowed_networks: Annotated[tuple[Network, ...], Field(max_length=256)] = ()
 
-    def engine(self, name: str) -> EngineState | None:
-        """Return the state of an engine, or None if the agent does not support the engine."""
+    def engine(self, name: str, tls: str = "") -> EngineState | None:
+        """Return the state of an engine, or None if the agent does not support the engine.
+
+        Args:
+            name: Name of the engine.
+            tls: TLS version and cipher suite that the ports of a server must enforce.
+        """
         if name == DEFAULT_ENGINE:
             return EngineState(name=name, version=self.engine_version, ports=self.ports)
-        return next((state for state in self.engines if state.name == name), None)
+        return next((s for s in self.engines if (s.name, s.tls) == (name, tls)), None)
 
 
 # Results of one test from each end

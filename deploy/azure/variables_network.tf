@@ -63,7 +63,7 @@ variable "service_ports" {
   description = "Engines that each server offers beside iperf3, and their TCP ports, one for each pair that it serves at once: { http = [8080], https = [8443], ftp = [2121] }. Let through the firewall, FTP with its passive ports."
 
   validation {
-    condition     = alltrue([for engine in keys(var.service_ports) : contains(["http", "https", "ftp", "connections"], engine)])
+    condition     = alltrue([for engine in keys(var.service_ports) : contains(["http", "https", "ftp", "connections"], split(":", engine)[0])])
     error_message = "service_ports: engines are http, https, ftp and connections; iperf3's ports are endpoint_ports."
   }
 

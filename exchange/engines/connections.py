@@ -21,13 +21,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import Field, StrictBool, StringConstraints, field_validator
+from pydantic import Field, StrictBool, field_validator
 
 from broadside.exchange.engines.downloads import (
     HostName,
     Integer,
     Number,
     SizeMix,
+    TlsCipher,
     negotiated_name,
     parse_options,
 )
@@ -128,9 +129,7 @@ class Options(Message):
     # TLS version, or any of 1.2 and 1.3.
     tls: Literal["off", "any", "1.2", "1.3"] = "off"
     # The only cipher suite that the client offers, by OpenSSL's name.
-    tls_cipher: (
-        Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")] | None
-    ) = None
+    tls_cipher: TlsCipher | None = None
     # Resume the session of a connection before the start.
     tls_resume: StrictBool = False
     # Name in the Host field and in TLS (SNI). The client connects to the address of its server.

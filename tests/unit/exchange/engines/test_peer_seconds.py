@@ -92,7 +92,7 @@ def test_log_of_a_daemon_has_requests_of_each_address() -> None:
     reader = LogReader("http", "server_requests_count")
     test = reader.test_of(Token(job_id="run.00000.00000", lasts_s=10), AT_S)
     for second, client in enumerate(("10.9.0.1", "10.9.0.2", "::ffff:10.9.0.1")):
-        transfer = Transfer(start_s=AT_S + second, end_s=AT_S + second + 1, sent_bytes=1000)
+        transfer = Transfer(start_s=AT_S + second, end_s=AT_S + second + 1, moved_bytes=1000)
         test.add(transfer, client=client, at_s=AT_S + second + 1)
     peers = test.finish().report.peers
     assert [(peer.address, peer.streams_count) for peer in peers] == [
