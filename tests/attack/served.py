@@ -72,8 +72,8 @@ def served() -> Served | None:
     started = subprocess.Popen(
         process.argv,
         env=program_environment() | dict(process.env),
-        user=identity and identity.user_id,
-        group=identity and identity.group_id,
+        user=None if identity is None else identity.user_id,
+        group=None if identity is None else identity.group_id,
         extra_groups=None if identity is None else [],
     )
     stack.callback(started.wait)

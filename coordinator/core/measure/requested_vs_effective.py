@@ -97,8 +97,13 @@ def settings(traffic: Traffic, duration_s: int, engine: EngineReport | None) -> 
     )
 
 
-def _tls_setting(traffic: Traffic, served: EngineReport | None) -> Setting:
-    """Return the chosen TLS version and cipher suite, with those that the server negotiated."""
+def tls_setting(traffic: Traffic, served: EngineReport | None) -> Setting:
+    """Return the chosen TLS version and cipher suite, with those that the server negotiated.
+
+    Args:
+        traffic: Requested settings.
+        served: The server's report, or ``None`` if there is no record.
+    """
     version, _, cipher = tls_of(traffic).partition(":")
     measures = () if served is None else served.measures
     return Setting(
@@ -131,7 +136,7 @@ def find_setting_differences(
         if engine is None or engine.error is not None:
             continue
         served = None if pair.server_test is None else pair.server_test.engine
-        for item in (*settings(traffic, duration_s, engine), _tls_setting(traffic, served)):
+        for item in (*settings(traffic, duration_s, engine), tls_setting(traffic, served)):
             if item.differing:
                 did = ", ".join(dict.fromkeys(map(str, item.differing)))
                 reported = (pair.pair_index, str(item.requested), did)
