@@ -1515,7 +1515,7 @@ class EngineState(Message):
         problem: Why the engine cannot be used. None if it can.
         tls: TLS version and cipher suite that the ports of a server enforce, such as
             ``1.3:TLS_AES_256_GCM_SHA384``. An empty string if they enforce none.
-        later_options: Options and fields that agents of version 1.0 do not support, and this agent
+        new_options: Options and fields that agents of version 1.0 do not support, and this agent
             does.
     """
 
@@ -1525,7 +1525,7 @@ class EngineState(Message):
     self_signed: bool | None = None
     problem: Text | None = None
     tls: Text = ""
-    later_options: Annotated[tuple[OptionName, ...], Field(max_length=64, exclude_if=is_empty)] = ()
+    new_options: Annotated[tuple[OptionName, ...], Field(max_length=64, exclude_if=is_empty)] = ()
 
 
 class HostInfo(AgentMessage):

@@ -18,7 +18,7 @@ from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.core.summary import BottleneckName, Verdict
 from broadside.coordinator.core.thresholds import ALL_THRESHOLDS, CANARIES, PROBES
 from broadside.coordinator.views.requests import LaunchRequest
-from broadside.exchange.engines import find, traffic_of
+from broadside.exchange.engines import find, problems, traffic_of
 from broadside.exchange.engines.port import EVERY_ENGINE
 from broadside.exchange.messages import Integer, Message, Number, RunId, UtcDatetime, renamed
 
@@ -45,6 +45,9 @@ def with_engine(spec: RunSpec, name: str) -> Mapping[str, Any]:
     traffic = {"engine": name} | {
         field: value for field, value in values["traffic"].items() if field in wished & takes
     }
+    if any(text.startswith("traffic.direction:") for text in problems(traffic_of(**traffic))):
+        # It moves bytes in one direction only.
+        del traffic["direction"]
     measured = engine.measures(traffic_of(**traffic)) | {PROBES, CANARIES}
     unanswered = [
         threshold.bound for threshold in ALL_THRESHOLDS if threshold.requires not in measured

@@ -116,7 +116,7 @@ class Ftp(Engine):
     supported_fields: ClassVar[frozenset[str]] = frozenset(
         {"direction", "streams_count", "stream_bits_per_second"}
     )
-    later_options: ClassVar[frozenset[str]] = frozenset({"compressible_percent", "direction"})
+    new_options: ClassVar[frozenset[str]] = frozenset({"compressible_percent", "direction"})
     client_programs: ClassVar[tuple[Program, ...]] = (LFTP,)
     server_programs: ClassVar[tuple[Program, ...]] = (VSFTPD,)
 

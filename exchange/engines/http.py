@@ -152,7 +152,7 @@ class Http(Engine):
     title: ClassVar[str] = "HTTP downloads or uploads at a rate of requests, or as fast as they go"
     defaults: ClassVar[dict[str, object]] = {"direction": "reverse", "streams_count": 10}
     supported_fields: ClassVar[frozenset[str]] = frozenset({"direction", "streams_count"})
-    later_options: ClassVar[frozenset[str]] = frozenset(
+    new_options: ClassVar[frozenset[str]] = frozenset(
         {
             *("body_mix", "compressible_percent", "direction", "http2", "server_name"),
             *("tls", "tls_cipher", "tls_resume"),

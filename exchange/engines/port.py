@@ -508,7 +508,7 @@ class Engine(ABC):
         title: One line for lists and documentation.
         defaults: Default values of ``Traffic`` fields, if they differ from those of the class.
         supported_fields: Fields of ``Traffic`` that it supports, in addition to ``EVERY_ENGINE``.
-        later_options: Options and fields that agents of version 1.0 reject or ignore. Agents
+        new_options: Options and fields that agents of version 1.0 reject or ignore. Agents
             announce them, so that a launch can check them.
         gated: True if the start gate should delay the first data.
         waits_itself: True if the client waits for the start time without the library of the start
@@ -527,7 +527,7 @@ class Engine(ABC):
     title: ClassVar[str]
     defaults: ClassVar[Mapping[str, object]] = {}
     supported_fields: ClassVar[frozenset[str]]
-    later_options: ClassVar[frozenset[str]] = frozenset()
+    new_options: ClassVar[frozenset[str]] = frozenset()
     gated: ClassVar[bool] = False
     waits_itself: ClassVar[bool] = False
     idle_control: ClassVar[bool] = False
@@ -568,10 +568,10 @@ class Engine(ABC):
         These are rtt, retransmits, loss, success and latency.
         """
 
-    def used_later_options(self, traffic: Traffic) -> frozenset[str]:
-        """Return the names in ``later_options`` that the traffic uses."""
+    def used_new_options(self, traffic: Traffic) -> frozenset[str]:
+        """Return the names in ``new_options`` that the traffic uses."""
         changed = {n for n, value in self.defaults.items() if getattr(traffic, n) != value}
-        return self.later_options & (changed | set(traffic.options))
+        return self.new_options & (changed | set(traffic.options))
 
     def service_problem(self, tls: str) -> str | None:
         """Return why a port cannot enforce a value of ``ServerRequest.tls``, or None if it can."""

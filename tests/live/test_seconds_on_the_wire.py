@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from broadside.agent.attempt import Attempt, AttemptLimits
 from broadside.agent.client_processes import ClientProcesses
 from broadside.agent.engine_process import Iperf3, ProcessSetup
+from broadside.agent.gate import find_bodies
 from broadside.agent.installed_engines import find_installed_engine
 from broadside.agent.workspace import Workspace
 from broadside.coordinator.core.measure.grid.resample import OverlapResampler
@@ -230,6 +231,7 @@ async def _download(name: str, path: Wire, folder: Path) -> float:
                 certificate=Certificate(
                     certificate=str(certificates.chain), key=str(certificates.key)
                 ),
+                bodies=find_bodies(),
             )
         )
         server_place.fill(
@@ -258,6 +260,7 @@ async def _download(name: str, path: Wire, folder: Path) -> float:
                 tools=find_installed_engine(engine, Role.CLIENT).tools,
                 folder=str(client_place.path),
                 bind=None,
+                bodies=find_bodies(),
             )
         )
         client_place.fill(launch.files)

@@ -54,7 +54,7 @@ NO_FLEET_CONDITIONS: Final[Mapping[str, str]] = {
 # Name of the field with host information. Its unknown fields are not compared.
 PASSPORT: Final = "passport"
 NO_ENGINE_CONDITIONS: Final[Mapping[str, str]] = {
-    "later_options": "a property of the version",
+    "new_options": "a property of the version",
     "name": "a field of the traffic",
     "ports": "current value",
     "problem": "current value",

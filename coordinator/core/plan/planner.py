@@ -396,7 +396,7 @@ def _engine_problems(
             message=f"no server agent offers {service} ({_first(absent)})",
             fix=f"set BROADSIDE_AGENT_SERVICES={service}=PORT on server agents",
         )
-    yield from _later_option_problems(spec.traffic, [*clients, *servers])
+    yield from _new_option_problems(spec.traffic, [*clients, *servers])
     signed = [
         server.agent_id
         for server in servers
@@ -412,18 +412,18 @@ def _engine_problems(
         )
 
 
-def _later_option_problems(traffic: Traffic, agents: Sequence[Presence]) -> Iterator[Problem]:
+def _new_option_problems(traffic: Traffic, agents: Sequence[Presence]) -> Iterator[Problem]:
     """Yield a problem for each option that agents of an older version do not know."""
     engine = find(traffic.engine)
     name, tls = traffic.engine, tls_of(traffic)
     states = {agent.agent_id: agent.engine(name, tls) or agent.engine(name) for agent in agents}
-    for used in sorted(engine.used_later_options(traffic)) if engine is not None else ():
+    for used in sorted(engine.used_new_options(traffic)) if engine is not None else ():
         yield from _lacking(
             f"traffic.{used}" if used in Traffic.model_fields else f"traffic.options.{used}",
             [
                 agent_id
                 for agent_id, state in states.items()
-                if state is not None and used not in state.later_options
+                if state is not None and used not in state.new_options
             ],
             f"of {len(agents)} agents have a version of Broadside that does not support it",
             "upgrade them, or remove it",

@@ -201,14 +201,14 @@ def test_unsupported_traffic_is_reported_with_a_fix(fields: dict[str, Any], mess
     assert any(problem.startswith(message) for problem in result), result
 
 
-def test_later_options_are_named_for_older_agents(engine: Engine) -> None:
-    assert engine.used_later_options(traffic_of(engine=engine.name)) == frozenset()
-    if "direction" in engine.later_options:
+def test_new_options_are_named_for_older_agents(engine: Engine) -> None:
+    assert engine.used_new_options(traffic_of(engine=engine.name)) == frozenset()
+    if "direction" in engine.new_options:
         upload = traffic_of(
             engine=engine.name, direction="forward", options={"compressible_percent": 25}
         )
         assert problems(upload) == ()
-        assert engine.used_later_options(upload) == {"direction", "compressible_percent"}
+        assert engine.used_new_options(upload) == {"direction", "compressible_percent"}
 
 
 def test_omitted_fields_have_the_defaults_of_the_engine() -> None:

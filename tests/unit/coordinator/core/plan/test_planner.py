@@ -205,7 +205,7 @@ def test_agents_must_know_the_options_and_offer_the_tls_version(
     fields: dict[str, object], known: tuple[str, ...], problem: str | None
 ) -> None:
     traffic = {"engine": "https", "streams_count": 1, **fields}
-    plain = EngineState(name="https", version="1", ports=(8443,), later_options=known)
+    plain = EngineState(name="https", version="1", ports=(8443,), new_options=known)
     chosen = plain.model_copy(update={"tls": "1.3", "ports": (8444,)})
     agents = [agent.model_copy(update={"engines": (plain, chosen)}) for agent in fleet(2)]
     requested = spec(traffic=traffic)
