@@ -95,8 +95,8 @@ def sweep(agent_id: str) -> None:
 
 def _write_body(opened: BinaryIO, size_bytes: int, zeros_percent: int) -> None:
     """Write a block of random bytes and zeros to a file until it has its size."""
-    kept = b"\xff" * (UNIT_BYTES * (100 - zeros_percent) // 100)
-    mask = kept.ljust(UNIT_BYTES, b"\0") * (BLOCK_BYTES // UNIT_BYTES)
+    random = b"\xff" * (UNIT_BYTES * (100 - zeros_percent) // 100)
+    mask = random.ljust(UNIT_BYTES, b"\0") * (BLOCK_BYTES // UNIT_BYTES)
     number = int.from_bytes(os.urandom(BLOCK_BYTES)) & int.from_bytes(mask)
     block = number.to_bytes(BLOCK_BYTES)
     for start in range(0, size_bytes, BLOCK_BYTES):

@@ -21,7 +21,7 @@ import calendar
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, ClassVar, Final
 
 from pydantic import Field
@@ -98,6 +98,52 @@ REPLIES_BYTES: Final = 1024
 # so much.
 FLOWS_BYTES: Final = 4096
 
+_CLIENT_SETTINGS: Final[Mapping[str, object]] = {
+    "net:max-retries": 2,
+    "net:timeout": 8,
+    "net:reconnect-interval-base": 1,
+    "net:connection-limit": 0,
+    "ftp:ssl-allow": "no",
+    "ftp:passive-mode": "yes",
+    "pget:save-status": "never",
+    "pget:min-chunk-size": 1,
+    "xfer:clobber": "yes",
+    "xfer:log": "no",
+    "cmd:fail-exit": "yes",
+    "cache:enable": "no",
+}
+_SERVER_SETTINGS: Final[Mapping[str, object]] = {
+    "background": "NO",
+    # Without root there is no chroot. The next option therefore rejects every name with
+    # a slash. Only files in the folder itself are then accessible, and none can be added.
+    "run_as_launching_user": "YES",
+    "deny_file": "/",
+    "cmds_allowed": COMMANDS,
+    "seccomp_sandbox": "NO",
+    "anonymous_enable": "YES",
+    "anon_world_readable_only": "NO",
+    "no_anon_password": "NO",
+    "local_enable": "NO",
+    "write_enable": "YES",
+    "anon_upload_enable": "YES",
+    "anon_other_write_enable": "YES",
+    # All uploads use the same file.
+    "lock_upload_files": "NO",
+    "dirlist_enable": "NO",
+    "port_enable": "NO",
+    "pasv_enable": "YES",
+    "pasv_min_port": PASSIVE_PORTS[0],
+    "pasv_max_port": PASSIVE_PORTS[1],
+    # Address translation in the device can give one client several addresses.
+    "pasv_promiscuous": "YES",
+    "max_clients": 0,
+    "max_per_ip": 0,
+    "idle_session_timeout": 60,
+    "data_connection_timeout": GONE_S,
+    "xferlog_enable": "YES",
+    "use_localtime": "NO",
+}
+
 
 class Options(Message):
     """``traffic.options`` of ftp."""
@@ -173,22 +219,11 @@ class Ftp(Engine):
         rate = job.traffic.stream_bits_per_second
         token = validate_argument(token_of(job), "job_id")
         settings = {
-            "net:max-retries": 2,
-            "net:timeout": 8,
-            "net:reconnect-interval-base": 1,
             "net:socket-bind-ipv6" if six else "net:socket-bind-ipv4": ask.bind,
             "net:limit-rate": None if rate is None else max(1, rate // 8),
             # lftp may exceed the rate limit by at most 0.1 s of data.
             "net:limit-max": None if rate is None else max(1, rate // 80),
-            "net:connection-limit": 0,
-            "ftp:ssl-allow": "no",
-            "ftp:passive-mode": "yes",
-            "pget:save-status": "never",
-            "pget:min-chunk-size": 1,
-            "xfer:clobber": "yes",
-            "xfer:log": "no",
-            "cmd:fail-exit": "yes",
-            "cache:enable": "no",
+            **_CLIENT_SETTINGS,
         }
         script = [
             f"set {name} {validate_argument(value, name)}"
@@ -232,37 +267,9 @@ class Ftp(Engine):
             "listen_ipv6" if six else "listen": "YES",
             "listen_address6" if six else "listen_address": ask.address,
             "listen_port": ask.port,
-            "background": "NO",
-            # Without root there is no chroot. The next option therefore rejects every name with
-            # a slash. Only files in the folder itself are then accessible, and none can be added.
-            "run_as_launching_user": "YES",
-            "deny_file": "/",
-            "cmds_allowed": COMMANDS,
-            "seccomp_sandbox": "NO",
-            "anonymous_enable": "YES",
-            "anon_world_readable_only": "NO",
-            "no_anon_password": "NO",
-            "local_enable": "NO",
-            "write_enable": "YES",
-            "anon_upload_enable": "YES",
-            "anon_other_write_enable": "YES",
-            # All uploads use the same file.
-            "lock_upload_files": "NO",
-            "dirlist_enable": "NO",
             "anon_root": f"{ask.folder}/{FOLDER}",
-            "port_enable": "NO",
-            "pasv_enable": "YES",
-            "pasv_min_port": PASSIVE_PORTS[0],
-            "pasv_max_port": PASSIVE_PORTS[1],
-            # Address translation in the device can give one client several addresses.
-            "pasv_promiscuous": "YES",
-            "max_clients": 0,
-            "max_per_ip": 0,
-            "idle_session_timeout": 60,
-            "data_connection_timeout": GONE_S,
-            "xferlog_enable": "YES",
-            "use_localtime": "NO",
             "vsftpd_log_file": f"{ask.folder}/log",
+            **_SERVER_SETTINGS,
         }
         lines = [
             f"{name}={validate_argument(value, name)}\n"
@@ -357,14 +364,14 @@ class CounterReader(DownloadReader):
         files = Measure(
             name="files_count", value=self._kept_bytes / float(self._file_bytes), unit="count"
         )
-        kept = Measure(
+        ratio = Measure(
             name="kept_ratio",
             value=self._kept_bytes / self._moved_bytes,
             unit="ratio",
             combine=Aggregation.MEAN,
             weight=self._moved_bytes,
         )
-        return (files,) if self._uploads else (kept, files)
+        return (files,) if self._uploads else (ratio, files)
 
 
 # A client should not be able to insert text before a match, because names and passwords follow the

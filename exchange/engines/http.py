@@ -236,18 +236,9 @@ class Http(Engine):
         job, options = ask.job, _options(ask.job.traffic)
         binary, streams_count = ask.tools["vegeta"].argv, job.traffic.streams_count
         address = validate_host(job.endpoint.address, "endpoint.address")
-        scheme = "https" if self.tls else "http"
+        scheme, port = "https" if self.tls else "http", job.endpoint.port
         token = validate_argument(token_of(job, options.timeout_s), "job_id")
-        port = job.endpoint.port
         site = f"{scheme}://{options.server_name or address}:{port}"
-        uploads = job.traffic.direction is Direction.FORWARD
-        bodies = _bodies(options) if uploads else ()
-        targets = (
-            f"POST {site}/{UPLOAD}?job={token}\n@{ask.folder}/{size}\n"
-            if uploads
-            else f"GET {site}/{file_name(size, options.compressible_percent)}?job={token}\n"
-            for size in options.bodies_bytes
-        )
         arguments = [
             f"-targets={ask.folder}/targets",
             f"-duration={job.duration_s}s",
@@ -267,10 +258,8 @@ class Http(Engine):
             arguments += [f"-rate={max(1, rate)}/1000s", f"-max-workers={WORKERS_MAX_COUNT}"]
         if ask.bind is not None:
             arguments.append(f"-laddr={validate_argument(ask.bind, 'bind')}")
-        if self.tls and not options.verify:
-            arguments.append("-insecure")
-        if options.tls_resume:
-            arguments.append("-session-tickets")
+        arguments += ["-insecure"] if self.tls and not options.verify else []
+        arguments += ["-session-tickets"] if options.tls_resume else []
         if options.server_name is not None:
             if ":" in address:
                 raise Unsupported(
@@ -289,7 +278,7 @@ class Http(Engine):
                     watches=(FileWatch(name="io", path="/proc/{pid}/io"),),
                 ),
             ),
-            files=(File(name="targets", text="\n".join(targets)), *bodies),
+            files=tuple(_client_files(ask, options, site, token)),
             unprivileged=True,
         )
 
@@ -383,10 +372,18 @@ def _upload_problems(field: str, options: Options, streams_count: int) -> Iterat
         )
 
 
-def _bodies(options: Options) -> Iterator[File]:
-    """Yield the files that a client uploads."""
-    for size in sorted(set(options.bodies_bytes)):
-        yield File(name=str(size), size_bytes=size, zeros_percent=options.compressible_percent)
+def _client_files(ask: ClientRequest, options: Options, site: str, token: str) -> Iterator[File]:
+    """Yield the requests of a client, and the files that it uploads."""
+    percent, sizes_bytes = options.compressible_percent, options.bodies_bytes
+    if ask.job.traffic.direction is Direction.REVERSE:
+        lines = [f"GET {site}/{file_name(size, percent)}?job={token}\n" for size in sizes_bytes]
+        yield File(name="targets", text="\n".join(lines))
+        return
+    url = f"{site}/{UPLOAD}?job={token}"
+    lines = [f"POST {url}\n@{ask.folder}/{size}\n" for size in sizes_bytes]
+    yield File(name="targets", text="\n".join(lines))
+    for size in sorted(set(sizes_bytes)):
+        yield File(name=str(size), size_bytes=size, zeros_percent=percent)
 
 
 def _tls_settings(tls: str) -> str:
