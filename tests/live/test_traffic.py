@@ -141,6 +141,26 @@ def test_http_run_is_checked_for_success_and_latency(url: str) -> None:
     assert pair["server_cpu_ratio"] is not None
 
 
+def test_http_uploads_are_measured_at_the_server(url: str) -> None:
+    overrides = {
+        "traffic.engine": "http",
+        "traffic.direction": "forward",
+        "traffic.streams_count": 4,
+        "traffic.options.requests_per_second": 50,
+        "traffic.options.body_bytes": 100_000,
+        "objective.success_min_ratio": 1,
+    }
+    summary = run(url, **overrides)
+    (burst,) = summary["bursts"]
+    assert summary["verdict"] == "pass", summary["findings"]
+    (flow,) = burst["flows"]
+    assert flow["flow"] == "up"
+    assert flow["received_bits_per_second"] == pytest.approx(40e6, rel=0.1)
+    (pair,) = burst["pairs"]
+    assert (pair["basis"], pair["joined_by"]) == ("receiver", "cookie")
+    assert burst["contradictions"] == burst["differences"] == []
+
+
 @pytest.mark.needs_root
 def test_measures_device_pings_and_round_trip_times_of_streams(
     url: str,
