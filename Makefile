@@ -18,7 +18,7 @@ demo: setup ## fire a real broadside on this machine and judge it; options: make
 	@$(BIN)/broadside demo $(ARGS)
 
 soak: setup ## a weekend in ten minutes: 60 bursts in the lab, coordinators and an agent killed
-	@$(BIN)/python -m broadside.lab.soak $(ARGS)
+	@$(BIN)/python -m tests.soak $(ARGS)
 
 faults: setup ## break a fleet in every phase of a run: the table of faults, each held to the rules
 	@$(BIN)/python -m tests.faults $(ARGS)
