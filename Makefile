@@ -50,7 +50,7 @@ shipped: tools ## execute what leaves the checkout on the systems of its users: 
 
 lint: setup ## ruff: rules and format; vulture: dead code; hadolint and a compose parser: Docker files
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/vulture
-	@$(BIN)/hadolint deploy/docker/Dockerfile && $(BIN)/python deploy/docker/lint.py
+	@$(BIN)/hadolint deploy/docker/Dockerfile && $(BIN)/python -m tests.deploy_check.compose
 
 types: setup ## mypy, strict
 	@nice $(BIN)/mypy
