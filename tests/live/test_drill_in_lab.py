@@ -20,7 +20,7 @@ SMALL = [
     f"--set={field}"
     for field in (
         "pairs_count=2",
-        "burst_s=18",
+        "burst_s=26",
         "lead_s=6",
         "traffic.streams_count=2",
         "traffic.block_bytes=16384",
