@@ -100,7 +100,9 @@ def print_verdict(summary: RunSummary, console: Console, *, notes: bool) -> None
 
 def _print_findings(findings: Iterable[Finding], console: Console, *, next_steps: bool) -> None:
     for finding in findings:
-        console.print(f"- {finding.severity}: {one_line(finding.sentence)}", markup=False)
+        console.print(
+            f"- {finding.severity} [{finding.id}]: {one_line(finding.sentence)}", markup=False
+        )
         if finding.next_step and next_steps:
             console.print(f"    next: {one_line(finding.next_step)}", markup=False)
 
