@@ -11,8 +11,8 @@ If a larger offset fits clearly better, the values can be those of the other run
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import numpy as np
 
@@ -52,6 +52,8 @@ LOADED: Final = frozenset(Quantity) - {
     Quantity.PING_LOSS,
     Quantity.URL_TIME,
     Quantity.URL_FAILED,
+    # Held sessions end after a burst.
+    Quantity.ENDED,
 }
 # Start and end per burst, in epoch seconds.
 Spans = Sequence[tuple[float, float]]
@@ -92,13 +94,13 @@ def place(telemetry: DeviceTelemetry, bursts: Spans, others: Spans = ()) -> Devi
     offsets, issues = {}, []
     reach_s = _reach_s(bursts, others)
     for key, reported in sources.items():
-        gain = _source_gains(reported, bursts, others)
-        results = _best(gain, others, OFFSET_MAX_S)
+        fits = _source_fits(reported, bursts, others)
+        results = fits.best(OFFSET_MAX_S)
         # This is NaN if any bound is NaN.
         bound_s = max(float(np.max(item.bound_s, initial=0.0)) for item in reported)
         if results and not np.isnan(bound_s) and abs(results[0]) > reach_s:
-            far, results = results, _best(gain, others, reach_s)
-            if gain.max() - gain[np.abs(OFFSETS_S) <= reach_s].max() > STEP_MIN:
+            far, results = results, fits.best(reach_s)
+            if fits.gain.max() - fits.gain[np.abs(OFFSETS_S) <= reach_s].max() > STEP_MIN:
                 offsets[key], results = (0.0, np.nan), None
                 issues.append(_remark(key, bursts, far, IssueKind.UNPLACED))
         if results is None:
@@ -172,47 +174,70 @@ def estimate_offset(
     Returns:
         Offset and its bound in seconds, or ``None`` if the offset cannot be estimated.
     """
-    return _best(_source_gains(source_series, bursts, others), others, OFFSET_MAX_S)
+    return _source_fits(source_series, bursts, others).best(OFFSET_MAX_S)
 
 
-def _best(gain: Floats, others: Spans, reach_s: float) -> tuple[float, float] | None:
-    """Return the offset with the largest gain within a reach, and its bound."""
-    near = np.abs(OFFSETS_S) <= reach_s
-    offsets, gain = OFFSETS_S[near], gain[near]
-    if gain.max() < STEP_MIN + LEVEL_MIN * len(others):
-        return None
-    similar = offsets[gain >= gain.max() - LIKE_MAX]
-    # An edge can be anywhere between two readings, so all these offsets fit equally well. We also
-    # add a grid step on each side.
-    bound_s = float(similar[-1] - similar[0]) / 2 + 1.0
-    if bound_s > INTERVAL_MAX_S:
-        return None
-    return float(similar[0] + similar[-1]) / 2, bound_s
+@dataclass(frozen=True, slots=True)
+class _Fits:
+    """Fits of a series at each offset.
+
+    Attributes:
+        gain: Twice the log likelihood gained by the levels.
+        rises: True if the level of the run's own bursts is above the level of other times.
+        step_min: Gain from which there are levels.
+    """
+
+    gain: Floats
+    rises: "np.ndarray[Any, Any]"
+    step_min: float
+
+    @property
+    def highest(self) -> float:
+        """Largest gain of an offset at which the level rises."""
+        return float(self.gain.max(where=self.rises, initial=0.0))
+
+    def best(self, reach_s: float) -> tuple[float, float] | None:
+        """Return the best offset within a reach and its bound, or None if it is not known.
+
+        An offset without a rise can fit equally well, if the burst of another run explains all.
+        """
+        near = np.abs(OFFSETS_S) <= reach_s
+        fits = _Fits(self.gain[near], self.rises[near], self.step_min)
+        if fits.highest < self.step_min:
+            return None
+        similar = OFFSETS_S[near][fits.gain >= fits.highest - LIKE_MAX]
+        # An edge can be anywhere between two readings, so all these offsets fit equally well. We
+        # also add a grid step on each side.
+        bound_s = float(similar[-1] - similar[0]) / 2 + 1.0
+        if bound_s > INTERVAL_MAX_S:
+            return None
+        return float(similar[0] + similar[-1]) / 2, bound_s
 
 
-def _source_gains(source_series: Sequence[TelemetrySeries], bursts: Spans, others: Spans) -> Floats:
-    """Return the gain of a source's best series at each offset."""
-    gain = np.zeros(len(OFFSETS_S))
+def _source_fits(source_series: Sequence[TelemetrySeries], bursts: Spans, others: Spans) -> _Fits:
+    """Return the fits of a source's best series."""
     groups: dict[bytes, list[TelemetrySeries]] = {}
     for series in source_series:
         known = ~np.isnan(series.values)
         if series.quantity in LOADED and known.sum() >= READINGS_MIN_COUNT:
             key = series.at_s[known].tobytes() + series.over_s[known].tobytes()
             groups.setdefault(key, []).append(series)
+    step_min, none = STEP_MIN + LEVEL_MIN * len(others), np.zeros(len(OFFSETS_S))
+    results = [_Fits(none, none > 0, step_min)]
     for group in groups.values():
         known = ~np.isnan(group[0].values)
         values = np.array([series.values[~np.isnan(series.values)] for series in group])
         times = group[0].at_s[known], np.maximum(group[0].over_s[known], 1.0)
-        gains = _gains(times, values, [bursts, *([other] for other in others)])
-        # We should only use the best series, because the cores of a device are not independent.
-        best = gains[gains.max(axis=1).argmax()]
-        if best.max() > gain.max():
-            gain = best
-    return gain
+        gains, rises = _fit(times, values, [bursts, *([other] for other in others)])
+        results += [_Fits(*fit, step_min) for fit in zip(gains, rises, strict=True)]
+    # We should only use the best series, because the cores of a device are not independent.
+    return max(results, key=lambda fits: fits.highest)
 
 
-def _gains(times: tuple[Floats, Floats], values: Floats, traffic: Sequence[Spans]) -> Floats:
-    """Return twice the log likelihood gained by steps, for each series and offset.
+def _fit(
+    times: tuple[Floats, Floats], values: Floats, traffic: Sequence[Spans]
+) -> "tuple[Floats, np.ndarray[Any, Any]]":
+    """Return the gain by levels, and whether the first level rises, by series and offset.
 
     Args:
         times: Time and length of each reading.
@@ -223,18 +248,17 @@ def _gains(times: tuple[Floats, Floats], values: Floats, traffic: Sequence[Spans
     spread = values - values.mean(axis=1, keepdims=True)
     complete = (spread**2).sum(axis=1)
     least = len(at_s) * (NOISE_MIN_RATIO * np.ptp(values, axis=1)) ** 2
-    gains = np.zeros((len(values), len(OFFSETS_S)))
+    gains, rises = np.zeros((2, len(values), len(OFFSETS_S)))
+    changes = complete > 0
     for place_, offset_s in enumerate(OFFSETS_S.tolist()):
         steps = np.array([_loaded(at_s - offset_s, over_s, spans) for spans in traffic])
         steps -= steps.mean(axis=1, keepdims=True)
-        sizes, rises = steps @ steps.T, steps @ spread.T
-        if sizes[0, 0] <= 0:
-            continue
-        levels = np.linalg.pinv(sizes, hermitian=True) @ rises
-        left = np.maximum(complete - (rises * levels).sum(axis=0), least)
-        shown = (levels[0] > 0) & (complete > 0)
-        gains[shown, place_] = len(at_s) * np.log(complete[shown] / left[shown])
-    return gains
+        products = steps @ spread.T
+        levels = np.linalg.pinv(steps @ steps.T, hermitian=True) @ products
+        left = np.maximum(complete - (products * levels).sum(axis=0), least)
+        gains[changes, place_] = len(at_s) * np.log(complete[changes] / left[changes])
+        rises[:, place_] = levels[0]
+    return gains, rises > 0
 
 
 def _loaded(at_s: Floats, over_s: Floats, bursts: Iterable[tuple[float, float]]) -> Floats:

@@ -270,6 +270,17 @@ def test_trial_keeps_its_readings_beside_a_trial_with_a_higher_load(
     assert placed.issues == ()
 
 
+@pytest.mark.parametrize("gap_s", [20.0, 120.0, 300.0])
+@pytest.mark.parametrize("own", [0.04, 0.03])
+def test_trial_without_a_rise_does_not_get_that_of_another_trial(gap_s: float, own: float) -> None:
+    series, trials = _search_series(0.0, gap_s, (0.9, own), 0.1)
+    read = DeviceTelemetry(devices=("fw",), series=(series,), read_at=NOW_AT)
+    assert place(read, trials[1:], trials[:1]) is read
+    # Without a known clock, it can be either trial, so the bound contains both.
+    result = estimate_offset([series], trials[1:], trials[:1])
+    assert result is None or abs(result[0]) <= result[1]
+
+
 @pytest.mark.parametrize("gap_s", [60.0, 120.0, 300.0])
 @pytest.mark.parametrize("levels", [(0.3, 0.9), (0.9, 0.3)])
 def test_lag_of_an_unknown_clock_is_found_beside_other_trials(
