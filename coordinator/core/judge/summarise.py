@@ -99,7 +99,8 @@ class RunContext:
         telemetry: Telemetry of devices.
         fleet: Agents that were present at launch.
         troubles: Outages of the coordinator.
-        neighbours: Bursts of other runs that the same counter includes.
+        neighbours: Bursts of other runs that the same counter includes. Without a counter, those
+            that cross the device, with zero bytes.
     """
 
     telemetry: DeviceTelemetry | None = None
@@ -134,7 +135,8 @@ def summarise_run(
     telemetry = context.telemetry
     measured = sorted(bursts, key=lambda burst: burst.summary.index)
     if telemetry is not None:
-        telemetry = place(telemetry, list(_burst_times(plan).values()))
+        others = [one.span_s for one in context.neighbours if ledger is None or one.has_traffic]
+        telemetry = place(telemetry, list(_burst_times(plan).values()), others)
     ledger = None if ledger is None else ledger.proving()
     counter, counters = _reconcile(plan, measured, ledger, context.neighbours)
     between = half_width_of_bursts([burst.summary for burst in measured])
