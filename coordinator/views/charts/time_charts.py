@@ -82,36 +82,51 @@ def throughput(view: BurstView) -> Figure:
 
 
 def parts(view: BurstView) -> Figure:
-    """Return the rate of each traffic, relative to its highest second.
+    """Return the rate and the open connections of each traffic, relative to the highest second.
 
     A run that is not mixed has one.
     """
     data = view.series
     received = np.where(data.coverage_ratio > 0, data.received_bytes * 8, np.nan)
-    lines: list[tuple[str, Floats, Floats]] = [
-        (view.spec.traffic.engine, _seconds(view), np.asarray(received, np.float64))
+    first = view.spec.part_names[0]
+    lines: list[tuple[str, Floats, Floats, bool]] = [
+        (first, _seconds(view), np.asarray(received, np.float64), False)
     ]
     time = time_unit(data.duration_s)
     for part in view.summary.parts:
-        rates = np.array(part.received_bits_per_second, dtype=np.float64)
         offset_s = 0.0 if part.start_at is None else part.start_at.timestamp()
-        x = np.asarray(offset_s - data.planned_start_s + np.arange(len(rates)) + 0.5, np.float64)
-        x /= time.size
-        lines.append((f"{part.engine} ({part.part_index})", x, rates))
+        offset_s += 0.5 - data.planned_start_s
+        is_held = _highest(part.open_count) > _highest(part.connections_per_second)
+        counts = part.open_count if is_held else part.connections_per_second
+        for name, seconds in (
+            (part.title, part.received_bits_per_second),
+            (f"{part.title}, {'open' if is_held else 'established per second'}", counts),
+        ):
+            values = np.array(seconds, dtype=np.float64)
+            x = np.asarray(offset_s + np.arange(len(values)), np.float64)
+            inside = x < data.duration_s
+            lines.append((name, x[inside] / time.size, values[inside], seconds is counts))
     colours = (Colour.FLEET, Colour.OTHER, Colour.SENT, Colour.TARGET, Colour.WARN)
     drawn = []
-    for number, (name, x, rates) in enumerate(lines):
-        best = float(np.nanmax(rates)) if np.isfinite(rates).any() else 0.0
+    for number, (name, x, values, is_count) in enumerate(lines):
+        best = float(np.nanmax(values)) if np.isfinite(values).any() else 0.0
         if best > 0:
-            title = f"{name}, 100 %: {formatting.rate(best)}"
-            colour = colours[number % len(colours)]
-            drawn.append(line_series(title, x, rates / best, colour, PERCENT, width=2.0))
+            text = formatting.count(best) if is_count else formatting.rate(best)
+            # Both lines of a part have its colour.
+            colour = colours[(number + 1) // 2 % len(colours)]
+            look: dict[str, Any] = {"dash": "dash" if is_count else "solid", "width": 2.0}
+            title = f"{name}, 100 %: {text}"
+            drawn.append(line_series(title, x, values / best, colour, PERCENT, **look))
     return _by_second(
         view,
         f"Received payload by traffic{scale_note(view.spec.scale)}",
         ChartAxis(title="% of the highest second"),
         drawn,
     )
+
+
+def _highest(values: Sequence[float | None]) -> float:
+    return max((value for value in values if value is not None), default=0.0)
 
 
 def pair_percentiles(view: BurstView) -> Figure:
