@@ -170,7 +170,7 @@ def _of_parts(group: Group) -> Iterator[MetricDefinition]:
     names = dict.fromkeys(
         name.rpartition("/")[0] for seen in group.observations for name in seen if "/" in name
     )
-    yield from (item.of_part(part) for part in names for item in _COMPARED)
+    yield from (item.of_part(part) for part in names for item in _OF_PARTS)
 
 
 def _metric(item: MetricDefinition, a: Group, b: Group) -> Metric | None:
@@ -270,6 +270,18 @@ def _turns(item: MetricDefinition, a: Group, b: Group) -> Floats | None:
 
 
 _COMPARED: Final = tuple(entry for entry in ALL_METRICS if entry is not RECEIVED_HALF_WIDTH)
+# Metrics of the other parts of mixed runs.
+_OF_PARTS: Final = tuple(
+    entry
+    for entry in _COMPARED
+    if entry.short_name
+    in {
+        *(RECEIVED.short_name, RTT.short_name, RETRANSMITS.short_name),
+        *("completeness_ratio", "success_ratio", "connections_per_second"),
+        *("connections_held_count", "connections_dropped_count", "handshake_p99_s"),
+        *("first_byte_p99_s", "probe_p99_s", "probe_loss_ratio"),
+    }
+)
 _TOLD_IF_APART: Final = (RTT.short_name, RETRANSMITS.short_name)
 _REAL_SCALE: Final = "1:1"
 
@@ -338,7 +350,7 @@ def observe(burst: BurstSummary) -> Observation:
     known = {entry.name: entry.of_burst(burst) for entry in ALL_METRICS}
     for part in burst.parts:
         known |= {
-            entry.of_part(part.title).name: entry.of_burst(part.summary) for entry in _COMPARED
+            entry.of_part(part.title).name: entry.of_burst(part.summary) for entry in _OF_PARTS
         }
     known[STARTED] = burst.planned_start_at.timestamp()
     return {name: value for name, value in known.items() if value is not None}

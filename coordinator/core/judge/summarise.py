@@ -174,7 +174,8 @@ def summarise_run(
         *host_difference_findings(context.fleet, _agents_of(plan, summary)),
         *witness_findings(telemetry, first_at, last_at),
     ]
-    omit_pairs = len(plan.pairs) * len(summary) > PAIR_SUMMARIES_MAX
+    pairs_count = sum(len(part.pairs) for part in parts)
+    omit_pairs = pairs_count * len(summary) > PAIR_SUMMARIES_MAX
     stored = [_without_values(burst, omit_pairs=omit_pairs) for burst in summary]
     return RunSummary(
         computed_at=now,
@@ -314,9 +315,7 @@ def _judge_parts(
         measured = replace(evidence.measured[number], summary=part.summary)
         own = replace(evidence, plan=plan, measured=[measured], ledger=None, between=None)
         summary = _judge_burst(own, 0, None)
-        judged.append(
-            part.model_copy(update={"summary": _without_values(summary, omit_pairs=False)})
-        )
+        judged.append(part.model_copy(update={"summary": summary}))
         findings += [
             named_finding(finding, part.title)
             for finding in summary.findings
@@ -362,7 +361,11 @@ def _without_values(burst: BurstSummary, *, omit_pairs: bool) -> BurstSummary:
     """Return the burst as it is stored: findings without values, and without pairs if requested."""
     findings = tuple(map(_plain, burst.findings))
     pairs = () if omit_pairs else burst.pairs
-    return burst.model_copy(update={"findings": findings, "pairs": pairs})
+    parts = tuple(
+        part.model_copy(update={"summary": _without_values(part.summary, omit_pairs=omit_pairs)})
+        for part in burst.parts
+    )
+    return burst.model_copy(update={"findings": findings, "pairs": pairs, "parts": parts})
 
 
 def _plain(finding: Finding) -> Finding:
