@@ -217,7 +217,7 @@ def _part_rates(state: RunEventState) -> Iterator[tuple[str, str, tuple[float | 
     for part in state.figures.summary.parts:
         rates = part.received_bits_per_second
         newest = next((rate for rate in reversed(rates) if rate is not None), None)
-        yield part.title, formatting.rate(newest), rates
+        yield part.name, formatting.rate(newest), rates
 
 
 def _parts(state: RunEventState, width: int) -> list[Text]:

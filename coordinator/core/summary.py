@@ -1627,18 +1627,13 @@ class BurstPart(Message):
     """
 
     engine: str
-    name: str | None = None
+    name: str
     part_index: int
     summary: "BurstSummary"
     start_at: UtcDatetime | None = None
     received_bits_per_second: tuple[float | None, ...] = ()
     connections_per_second: tuple[float | None, ...] = ()
     open_count: tuple[float | None, ...] = ()
-
-    @property
-    def title(self) -> str:
-        """Name of the part. Runs before version 1.1 have only the engine."""
-        return self.name or self.engine
 
 
 class CanaryPhase(Message):

@@ -28,7 +28,7 @@ def parts_of(summary: RunSummary) -> Iterator[tuple[str, BurstSummary]]:
     for burst in summary.bursts:
         if burst.parts:
             yield first, burst
-            yield from ((part.title, part.summary) for part in burst.parts)
+            yield from ((part.name, part.summary) for part in burst.parts)
 
 
 def part_rows(summary: RunSummary) -> list[tuple[str, ...]]:

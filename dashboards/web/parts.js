@@ -63,7 +63,7 @@ export class PartsCard {
     );
     const rows = [
       ...(first ? [[names[0], first]] : []),
-      ...parts.map(({ name, engine, summary }) => [name ?? engine, summary]),
+      ...parts.map(({ name, summary }) => [name, summary]),
     ];
     refill(this.rows, [rows, figures?.final], () => [rows.length ? this.#table(rows, figures) : null]);
     const total = Math.max(status.duration_s + status.omit_s, data.stop);
@@ -97,7 +97,7 @@ export class PartsCard {
           0,
           total,
         );
-      const own = part.name ?? part.engine;
+      const own = part.name;
       const rates = shift(part.received_bits_per_second);
       if (highest(rates)) series.push(line(own, rate, rates, { colour }));
       const [opened, open] = [part.connections_per_second, part.open_count].map(shift);

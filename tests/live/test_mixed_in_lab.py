@@ -103,7 +103,7 @@ def mean(values: tuple[float | None, ...]) -> float:
 def assert_parts(summary: RunSummary) -> dict[str, BurstPart]:
     """Check the rates and the completeness of each part, and return the other parts by name."""
     (burst,) = summary.bursts
-    parts = {part.title: part for part in burst.parts}
+    parts = {part.name: part for part in burst.parts}
     assert list(parts) == ["connections", "https", "echo"]
     planned = [burst.pairs_planned, *(part.summary.pairs_planned for part in burst.parts)]
     assert planned == [3, 2, 2, 1]
@@ -134,7 +134,7 @@ def test_four_kinds_of_traffic_have_their_own_results(range_: Range) -> None:
     for before, after in pairwise(live):
         for old, new in zip(before.summary.parts, after.summary.parts, strict=True):
             assert len(new.received_bits_per_second) >= len(old.received_bits_per_second)
-    shown = {part.title: mean(part.received_bits_per_second) for part in live[-1].summary.parts}
+    shown = {part.name: mean(part.received_bits_per_second) for part in live[-1].summary.parts}
     final = {name: mean(part.received_bits_per_second) for name, part in parts.items()}
     assert shown["https"] == pytest.approx(final["https"], rel=0.2)
     progress = range_.coordinator.get(f"/v1/runs/{run_id}/progress")

@@ -350,7 +350,7 @@ def observe(burst: BurstSummary) -> Observation:
     known = {entry.name: entry.of_burst(burst) for entry in ALL_METRICS}
     for part in burst.parts:
         known |= {
-            entry.of_part(part.title).name: entry.of_burst(part.summary) for entry in _OF_PARTS
+            entry.of_part(part.name).name: entry.of_burst(part.summary) for entry in _OF_PARTS
         }
     known[STARTED] = burst.planned_start_at.timestamp()
     return {name: value for name, value in known.items() if value is not None}

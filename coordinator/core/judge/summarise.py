@@ -317,7 +317,7 @@ def _judge_parts(
         summary = _judge_burst(own, 0, None)
         judged.append(part.model_copy(update={"summary": summary}))
         findings += [
-            named_finding(finding, part.title)
+            named_finding(finding, part.name)
             for finding in summary.findings
             if finding.id not in _OF_ALL_PARTS
         ]

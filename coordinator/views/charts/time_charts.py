@@ -99,8 +99,8 @@ def parts(view: BurstView) -> Figure:
         is_held = _highest(part.open_count) > _highest(part.connections_per_second)
         counts = part.open_count if is_held else part.connections_per_second
         for name, seconds in (
-            (part.title, part.received_bits_per_second),
-            (f"{part.title}, {'open' if is_held else 'established per second'}", counts),
+            (part.name, part.received_bits_per_second),
+            (f"{part.name}, {'open' if is_held else 'established per second'}", counts),
         ):
             values = np.array(seconds, dtype=np.float64)
             x = np.asarray(offset_s + np.arange(len(values)), np.float64)

@@ -97,7 +97,7 @@ def _part_seconds(summary: RunSummary) -> Iterator[Mapping[str, Any]]:
                 start_at = part.start_at or burst.planned_start_at
                 yield {
                     "burst": burst.index + 1,
-                    "part": part.title,
+                    "part": part.name,
                     "second_at": start_at + timedelta(seconds=second),
                     "received_bits_per_second": rate,
                     "connections_per_second": established,

@@ -199,7 +199,7 @@ def test_live_view_shows_each_part_and_the_seconds_of_the_first() -> None:
     (final,) = summarise(PLANTED).bursts
     assert shown.figures is not None
     (part,) = shown.figures.summary.parts
-    assert (part.title, part.summary.pairs, part.summary.findings) == ("iperf3 2", (), ())
+    assert (part.name, part.summary.pairs, part.summary.findings) == ("iperf3 2", (), ())
     rates = part.received_bits_per_second
     assert len(rates) >= 30
     assert rates == final.parts[0].received_bits_per_second[: len(rates)]

@@ -104,6 +104,7 @@ def test_parts_are_drawn_relative_to_their_own_highest_second() -> None:
     view = burst_view()
     part = BurstPart(
         engine="connections",
+        name="connections",
         part_index=1,
         summary=view.summary,
         start_at=view.summary.planned_start_at,
