@@ -31,7 +31,7 @@ function line(name, text, points, look) {
 export class PartsCard {
   constructor(cursor) {
     this.chart = new LineChart({
-      title: "Received payload by traffic",
+      title: "Parts by second",
       unit: "% of the highest second",
       format: (value) => percent(value / 100, 0),
       cursor,
@@ -79,7 +79,7 @@ export class PartsCard {
       ["Pairs", ([, burst]) => `${burst.pairs_measured} of ${burst.pairs_planned}`, FIGURE],
       ["Complete", ([, burst]) => percent(burst.completeness_ratio), FIGURE],
       ["Received, payload", ([, burst]) => rate(burst[RECEIVED]), FIGURE],
-      ["Metrics", ([, burst]) => otherMetrics(burst) || "none", LONG],
+      ["Metrics", ([, burst]) => otherMetrics(burst) || (final ? "none" : "after the burst"), LONG],
       ...(final
         ? [["Verdict", ([, of]) => verdictBadge(of.first_part_verdict ?? of.verdict)]]
         : []),

@@ -119,7 +119,7 @@ def parts(view: BurstView) -> Figure:
             drawn.append(line_series(title, x, values / best, colour, PERCENT, **look))
     return _by_second(
         view,
-        f"Received payload by traffic{scale_note(view.spec.scale)}",
+        f"Traffic of each part by second{scale_note(view.spec.scale)}",
         ChartAxis(title="% of the highest second"),
         drawn,
     )
