@@ -1,10 +1,12 @@
 """Test that four kinds of traffic share a burst in a lab, with results and one verdict for each."""
 
 import statistics
+from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, Final
 
+import httpx
 import pytest
 
 from broadside.coordinator.core.live.live_view import LiveFigures
@@ -142,10 +144,28 @@ def test_four_kinds_of_traffic_have_their_own_results(range_: Range) -> None:
     rows = [mean_progress(part) for part in progress["parts"]]
     assert rows[0] == pytest.approx(6 * STREAM_BITS_PER_SECOND, rel=0.1)
     assert mean_progress(progress) == rows[0]
+    assert_exported(range_.coordinator.url, run_id, summary)
 
 
 def mean_progress(progress: Any) -> float:
     return statistics.fmean(one["fleet_bits_per_second"] for one in progress["seconds"])
+
+
+def assert_exported(url: str, run_id: str, summary: RunSummary) -> None:
+    """Check the tables of the parts in two formats, and the comparison of the run with itself."""
+    tables = httpx.get(f"{url}/v1/runs/{run_id}/export", params={"format": "json"}).json()["tables"]
+    exported = {one["name"]: one["values"] for one in tables["parts"]}
+    (burst,) = summary.bursts
+    counts = {part.name: len(part.received_bits_per_second) for part in burst.parts}
+    assert Counter(exported["part"]) == counts
+    table = {"format": "csv", "table": "parts"}
+    lines = httpx.get(f"{url}/v1/runs/{run_id}/export", params=table).text.splitlines()
+    rows = [line for line in lines if line and not line.startswith("#")]
+    assert len(rows) == 1 + sum(counts.values())
+    assert rows[0].startswith("burst,part,at,received_bits_per_second")
+    both = {side: {"run_ids": [run_id]} for side in ("a", "b")}
+    found = httpx.post(f"{url}/v1/comparisons", json=both).json()["metrics"]
+    assert {"https/success_ratio", "echo/probe_p99_s"} <= {metric["name"] for metric in found}
 
 
 def test_threshold_of_a_part_fails_the_run_and_is_named(range_: Range) -> None:

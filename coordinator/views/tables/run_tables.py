@@ -98,7 +98,7 @@ def _part_seconds(summary: RunSummary) -> Iterator[Mapping[str, Any]]:
                 yield {
                     "burst": burst.index + 1,
                     "part": part.name,
-                    "second_at": start_at + timedelta(seconds=second),
+                    "at": start_at + timedelta(seconds=second),
                     "received_bits_per_second": rate,
                     "connections_per_second": established,
                     "open_count": count,
@@ -131,7 +131,7 @@ _PART: Final = ColumnSpec(name="part", path=("part",), kind=CellType.TEXT)
 _PARTS: Final = (
     _BURST,
     _PART,
-    ColumnSpec(name="second_at", path=("second_at",), kind=CellType.TIME),
+    ColumnSpec(name="at", path=("at",), kind=CellType.TIME),
     _number("received_bits_per_second"),
     _number("connections_per_second"),
     _number("open_count"),

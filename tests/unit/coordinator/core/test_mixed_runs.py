@@ -277,7 +277,7 @@ def test_tables_have_the_rows_and_seconds_of_each_part() -> None:
     (part,) = summary.bursts[0].parts
     seconds = tables["parts"]
     assert set(seconds["part"]) == {"iperf3 2"}
-    assert len(seconds["second_at"]) == len(part.received_bits_per_second)
+    assert len(seconds["at"]) == len(part.received_bits_per_second)
     rows = part_rows(summary)
     assert [row[1:4] for row in rows] == [
         ("iperf3", "4 of 4", "100.0 %"),
