@@ -8,9 +8,11 @@ from broadside.coordinator.core.metrics import RECEIVED
 from broadside.coordinator.core.summary import BurstSummary, RunSummary
 
 PART_COLUMNS: Final = (
-    *("burst", "traffic", "pairs", "completeness", "received payload", "other metrics"),
-    *("bottleneck", "verdict"),
+    *("burst", "traffic", "verdict", "bottleneck", "other metrics"),
+    *("pairs", "completeness", "received payload"),
 )
+# Number of columns before those with numbers.
+PART_NUMBERS_FROM: Final = 5
 # Engine metrics to show, with their labels.
 PART_MEASURES: Final = {
     "established_per_second": "established",
@@ -37,12 +39,12 @@ def part_rows(summary: RunSummary) -> list[tuple[str, ...]]:
         (
             str(burst.index + 1),
             name,
+            (burst.first_part_verdict or burst.verdict).value,
+            burst.bottleneck.label,
+            _other_metrics(burst),
             f"{burst.pairs_measured} of {burst.pairs_planned}",
             ratio(burst.completeness_ratio, 1),
             rate(RECEIVED.of_burst(burst)),
-            _other_metrics(burst),
-            burst.bottleneck.label,
-            (burst.first_part_verdict or burst.verdict).value,
         )
         for name, burst in parts_of(summary)
     ]

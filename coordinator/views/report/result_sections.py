@@ -10,7 +10,7 @@ from broadside.coordinator.core.metrics import RECEIVED
 from broadside.coordinator.core.summary import BurstSummary, PairSummary, State
 from broadside.coordinator.views.guard_tables import GUARD_COLUMNS, guard_row, impact_table
 from broadside.coordinator.views.metric_rows import metric_rows
-from broadside.coordinator.views.part_rows import PART_COLUMNS, part_rows
+from broadside.coordinator.views.part_rows import PART_COLUMNS, PART_NUMBERS_FROM, part_rows
 from broadside.coordinator.views.report.document import TEXT_ONLY, Section, Table, make_table
 from broadside.coordinator.views.report.stored_source import Source
 
@@ -157,7 +157,10 @@ def parts_section(source: Source) -> Section | None:
     if not (rows := part_rows(source.summary)):
         return None
     table = Table(
-        columns=PART_COLUMNS, rows=tuple(rows), title="Traffic of the pairs", numeric_from=2
+        columns=PART_COLUMNS,
+        rows=tuple(rows),
+        title="Traffic of the pairs",
+        numeric_from=PART_NUMBERS_FROM,
     )
     text = (
         "All pairs started together, and one verdict covers them. Other sections are for "

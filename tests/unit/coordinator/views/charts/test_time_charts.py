@@ -114,9 +114,9 @@ def test_parts_are_drawn_relative_to_their_own_highest_second() -> None:
     mixed = view.summary.model_copy(update={"parts": (part,)})
     figure = draw_burst("parts", replace(view, summary=mixed)).figure
     assert [series.name for series in figure.series][1:] == [
-        "connections, 100 %: 2 Mbit/s",
-        "connections, open, 100 %: 1\u202f200",
+        "connections (100 %: 2 Mbit/s)",
+        "connections, open (100 %: 1\u202f200)",
     ]
-    assert figure.series[0].name.startswith("iperf3, 100 %: ")
+    assert figure.series[0].name.startswith("iperf3 (100 %: ")
     assert figure.series[1].y == [None, 50, 100]
-    assert max(value or 0 for value in figure.series[0].y) == 100
+    assert max(value or 0 for value in figure.series[0].y) == pytest.approx(100)
