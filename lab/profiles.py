@@ -275,7 +275,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
             table_count=1500,
             cliff_to_ratio=percent / 100,
         )
-        for percent, suffix in ((40, ""), (25, "-25"), (50, "-50"), (60, "-60"), (75, "-75"))
+        for percent, suffix in ((40, ""), (50, "-50"), (60, "-60"), (75, "-75"))
     },
     **{
         f"inspects-leak-{share}": Profile(
