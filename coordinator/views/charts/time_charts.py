@@ -127,9 +127,11 @@ def _lines_of_part(
         (f"{part.name}, {'open' if is_held else 'established per second'}", counts, True),
     ):
         values = np.array(seconds, dtype=np.float64)
-        middles_s = start_s - data.planned_start_s + np.arange(len(values)) + 0.5
+        offset_s = start_s - data.planned_start_s + 0.5
+        middles_s = np.asarray(offset_s + np.arange(len(values)), np.float64)
         inside = (middles_s > 0) & (middles_s < data.duration_s)
-        yield name, middles_s[inside] / time_unit(data.duration_s).size, values[inside], is_count
+        x = np.asarray(middles_s[inside] / time_unit(data.duration_s).size, np.float64)
+        yield name, x, values[inside], is_count
 
 
 def _highest(values: Sequence[float | None]) -> float:
