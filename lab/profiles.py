@@ -278,12 +278,15 @@ PROFILES: Final[Mapping[str, Profile]] = {
         translates=True,
         firewall_ratio=0.22,
     ),
-    "table-slow": Profile(
-        description="a device that falls to 40 % of its rate while its table has over 1,500 "
-        "sessions",
-        table_count=1500,
-        cliff_to_ratio=0.4,
-    ),
+    **{
+        f"table-slow{suffix}": Profile(
+            description=f"a device that falls to {percent} % of its rate while its table has over "
+            "1,500 sessions",
+            table_count=1500,
+            cliff_to_ratio=percent / 100,
+        )
+        for percent, suffix in ((40, ""), (50, "-50"), (60, "-60"), (75, "-75"))
+    },
     **{
         f"inspects-leak-{share}": Profile(
             description=f"a device that blocks canaries, but lets {share} % of them pass",

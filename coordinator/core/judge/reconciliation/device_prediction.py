@@ -67,10 +67,10 @@ FILLED_LEAST_RATIO: Final = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Neighbour:
-    """Burst of another run through the same device.
+    """Burst of another run, or of another part of a mixed run, through the same device.
 
     Attributes:
-        run_id: Id of the other run.
+        run_id: Id of the other run. Empty for a part of the same run.
         burst_index: Burst index in that run.
         start_s: Start of the first second (epoch s).
         received_bytes: Payload in each second, only for flows that the counter counts.
