@@ -77,7 +77,7 @@ export function canaryCard(canary) {
       "Canaries",
       [
         ["Phase", ([label]) => label],
-        ["Leaked (95 % interval)", ([, phase]) => leaks(phase), LONG],
+        [`Leaked (${percent(canary.during.confidence_ratio ?? 0.95, 0)} interval)`, ([, phase]) => leaks(phase), LONG],
         [
           "Harmless, blocked",
           ([, phase]) => `${phase.allowed_blocked_count} of ${phase.allowed_count}`,

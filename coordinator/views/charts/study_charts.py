@@ -171,8 +171,18 @@ def inspection(study: Study) -> Figure:
             line_series(label, loads, values, colour, PERCENT, dash=dash)
             for label, values, colour, dash in (
                 ("leaked", [p.leak_ratio for p in points], Colour.FLEET, "solid"),
-                ("95 % interval", [p.leak_low_ratio for p in points], Colour.OTHER, "dot"),
-                ("upper end", [p.leak_high_ratio for p in points], Colour.OTHER, "dot"),
+                (
+                    "lower end",
+                    [p.leak_low_ratio for p in points],
+                    Colour.OTHER,
+                    "dot",
+                ),
+                (
+                    "upper end",
+                    [p.leak_high_ratio for p in points],
+                    Colour.OTHER,
+                    "dot",
+                ),
             )
         ],
     )
