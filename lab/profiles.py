@@ -82,6 +82,7 @@ _BLOCKED: Final = (
     f"udp dport 5198 @th,64,128 0x{b'uid=0(root) gid='.hex()} counter drop",
     "meta l4proto { tcp, udp } th dport 5199 counter drop",
 )
+_FAIL_OPEN: Final = ("limit rate over 2000/second burst 2000 packets counter accept", *_BLOCKED)
 # Number from 0 to 999 for each flow, also for packets that are sent again.
 _CANARY_CHANCE: Final = (
     "meta l4proto { tcp, udp } th dport 5198-5199 jhash ip saddr . th sport mod 1000"
@@ -289,7 +290,12 @@ PROFILES: Final[Mapping[str, Profile]] = {
     },
     "inspects-fail-open": Profile(
         description="a device that blocks canaries, and passes packets above 2,000 a second unseen",
-        rules=("limit rate over 2000/second burst 2000 packets counter accept", *_BLOCKED),
+        rules=_FAIL_OPEN,
+    ),
+    "units-4-fail-open": Profile(
+        description="as units-4 and inspects-fail-open at the same time",
+        units=(1.0,) * 4,
+        rules=_FAIL_OPEN,
     ),
     "inspects-drops-harmless": Profile(
         description="a device that blocks canaries, and 20 % of their harmless twins",
