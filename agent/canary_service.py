@@ -84,7 +84,7 @@ class CanaryService:
     @property
     def udp_ports(self) -> tuple[int, ...]:
         """UDP ports that are open."""
-        return tuple(each.get_extra_info("sockname")[1] for each in self._datagrams)
+        return tuple(socket.get_extra_info("sockname")[1] for socket in self._datagrams)
 
     def close(self) -> None:
         for server in self._servers:

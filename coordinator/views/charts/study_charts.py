@@ -418,7 +418,7 @@ STUDY_CHARTS: Final[Mapping[str, tuple[str, str, Callable[[Study], Figure]]]] = 
     "scaleout": ("Scale-out", "Capacity steps of the device under load.", scale_out),
     "inspection-under-load": (
         "Inspection under load",
-        "Leaked share of forbidden canaries at each offered load.",
+        "Leaked share of forbidden canaries at each offered load, with its exact interval.",
         inspection,
     ),
     "drill": ("Drill", "Payload around the event, and the outage that followed.", drill),
