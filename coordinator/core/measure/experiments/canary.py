@@ -90,13 +90,15 @@ def find_canary(
         return None
     rounds = _joined(list(columns.values()), len(canary.signatures))
     start_s, end_s = burst.planned_start_at.timestamp(), burst.planned_end_at.timestamp()
+    idle = rounds.at_s < start_s - UNTIL_SILENT_S
     during = (rounds.at_s >= start_s) & (rounds.at_s < end_s)
     leaks = rounds.where(during & rounds.leaked)
-    every_s, steps = _steps(rounds, series)
+    # Rounds shortly before the burst are in no phase, because they could meet its load.
+    every_s, steps = _steps(rounds.where(idle | (rounds.at_s >= start_s)), series)
     return CanarySummary(
         consent=canary.consent,
         pairs_count=sum(_is_tested(pair, start_s, end_s) for pair in columns.values()),
-        before=_phase(rounds.where(rounds.at_s < start_s - UNTIL_SILENT_S)),
+        before=_phase(rounds.where(idle)),
         during=_phase(rounds.where(during)),
         after=_phase(rounds.where(rounds.at_s >= end_s)),
         signatures=tuple(

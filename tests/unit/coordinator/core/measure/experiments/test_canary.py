@@ -199,6 +199,13 @@ def test_steps_have_counts_and_the_cpu_of_the_device() -> None:
     assert with_device_cpu(result, nothing) == result
 
 
+def test_steps_have_no_rounds_that_could_meet_the_burst() -> None:
+    leaks = [0] * (BEFORE - CLOSE) + [1] * (CLOSE + DURING) + [0] * AFTER
+    steps = found(column(forbidden_received=leaks)).steps
+    assert [step.tested_count for step in steps[: BEFORE + 1]] == [1, 1, 1, 1, 0, 0, 1]
+    assert next(step.at for step in steps if step.leaked_count) == AT
+
+
 def test_a_long_burst_has_fewer_steps() -> None:
     burst = Burst(index=0, planned_start_at=AT, duration_s=1000)
     ones = np.ones(1000, np.int8)
