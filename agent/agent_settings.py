@@ -157,7 +157,7 @@ class AgentSettings(BaseSettings):
         tuple[Annotated[int, Field(ge=1, le=65535)], ...], NoDecode, BeforeValidator(parse_ports)
     ] = Field(
         (),
-        description="server role: TCP ports that answer canaries from allowed networks, for "
+        description="server role: ports that answer canaries (TCP, UDP) from allowed networks, for "
         "example 5198-5199; default: none",
     )
     allow_tunnels: bool = Field(

@@ -591,13 +591,14 @@ def _default_signatures() -> Any:
 
 
 class CanaryRequest(Message):
-    """HTTP request of a canary. All of its parts are harmless.
+    """Request of a canary, in HTTP or in a UDP datagram. All of its parts are harmless.
 
     Attributes:
         path: Path of the request.
         user_agent: Header User-Agent.
         host: Header Host. None uses the address and port of the server.
         body: Body. If it is not empty, the method is POST.
+        over_udp: True to send ``body`` in a UDP datagram without HTTP.
         to_forbidden_port: True to use ``Canary.forbidden_port`` in place of ``Canary.port``.
     """
 
@@ -607,7 +608,15 @@ class CanaryRequest(Message):
         Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9.:-]{0,199}$")] | None
     ) = None
     body: Annotated[str, StringConstraints(pattern=_PRINTABLE, max_length=1000)] = ""
+    over_udp: StrictBool = False
     to_forbidden_port: StrictBool = False
+
+    @model_validator(mode="after")
+    def _datagram_has_no_http(self) -> "CanaryRequest":
+        http = (self.path, self.user_agent, self.host)
+        if self.over_udp and http != ("/", "Broadside", None):
+            raise ValueError("over_udp: a datagram has no path, user_agent or host; set its body")
+        return self
 
 
 class CanarySignature(Message):
@@ -629,6 +638,8 @@ class CanarySignature(Message):
     def _twin_differs(self) -> "CanarySignature":
         if self.forbidden == self.allowed:
             raise ValueError(f"signature {self.name}: forbidden and allowed are the same request")
+        if self.forbidden.over_udp != self.allowed.over_udp:
+            raise ValueError(f"signature {self.name}: set over_udp for both requests or for none")
         return self
 
 
@@ -659,7 +670,7 @@ class Canary(Message):
     Attributes:
         consent: Name of the person who agreed to send forbidden requests through this device.
         signatures: Names from the catalogue, or own signatures.
-        port: TCP port of the server for canaries.
+        port: Port of the server for canaries.
         forbidden_port: Port that the policy must block.
         every_s: Seconds between two requests of a pair. The signatures take turns.
         before_s: Seconds before the planned start, to compare with the idle device.
@@ -1598,7 +1609,7 @@ class Presence(AgentMessage):
         tunnels: True if the agent may create VXLAN devices and a test succeeded.
         passport: Properties of the host.
         allowed_networks: Networks that the client is allowed to send to. Empty if unknown.
-        canary_ports: TCP ports that answer canaries (server role).
+        canary_ports: TCP ports that answer canaries (server role), also over UDP.
     """
 
     agent_id: Identifier

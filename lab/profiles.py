@@ -81,12 +81,19 @@ def held_limit(verdict: str) -> tuple[str, ...]:
     )
 
 
-# Canaries of the signatures `url` and `port`, as the first 16 bytes of TCP payload (with
-# timestamps) and as a port.
+# Canaries of the signatures `url`, `et-id-check-udp`, `port` and `port-udp`, as the first 16 bytes
+# of payload (TCP with timestamps) and as a port.
 _FORBIDDEN_URL: Final = f"tcp dport 5198 @th,256,128 0x{b'GET /broadside-f'.hex()}"
-_BLOCKED: Final = (f"{_FORBIDDEN_URL} counter drop", "tcp dport 5199 counter drop")
-# Number from 0 to 999 for each connection, also for packets that are sent again.
-_CANARY_CHANCE: Final = "tcp dport 5198-5199 jhash ip saddr . tcp sport mod 1000"
+_BLOCKED: Final = (
+    f"{_FORBIDDEN_URL} counter drop",
+    f"udp dport 5198 @th,64,128 0x{b'uid=0(root) gid='.hex()} counter drop",
+    "meta l4proto { tcp, udp } th dport 5199 counter drop",
+)
+_FAIL_OPEN: Final = ("limit rate over 2000/second burst 2000 packets counter accept", *_BLOCKED)
+# Number from 0 to 999 for each flow, also for packets that are sent again.
+_CANARY_CHANCE: Final = (
+    "meta l4proto { tcp, udp } th dport 5198-5199 jhash ip saddr . th sport mod 1000"
+)
 
 
 def leak_rules(ratio: float) -> tuple[str, ...]:
@@ -296,7 +303,12 @@ PROFILES: Final[Mapping[str, Profile]] = {
     },
     "inspects-fail-open": Profile(
         description="a device that blocks canaries, and passes packets above 2,000 a second unseen",
-        rules=("limit rate over 2000/second burst 2000 packets counter accept", *_BLOCKED),
+        rules=_FAIL_OPEN,
+    ),
+    "units-4-fail-open": Profile(
+        description="as units-4 and inspects-fail-open at the same time",
+        units=(1.0,) * 4,
+        rules=_FAIL_OPEN,
     ),
     "inspects-drops-harmless": Profile(
         description="a device that blocks canaries, and 20 % of their harmless twins",
@@ -308,7 +320,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
             f"{_FORBIDDEN_URL} ct mark set 3",
             f"tcp sport 5198 ct mark 3 @th,256,64 0x{b'HTTP/1.1'.hex()} accept",
             "tcp sport 5198 ct mark 3 ip length > 52 counter drop",
-            "tcp dport 5199 counter drop",
+            *_BLOCKED[1:],
         ),
     ),
     "cpu-bound": Profile(

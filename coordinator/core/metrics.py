@@ -380,8 +380,8 @@ ALL_METRICS: Final = (
         MetricDefinition(name, label, f"canary.during.{read}", MAX, optional=True)
         for name, label, read in (
             ("leak_ratio", "leaked share of the canary, worst burst", "leak_ratio"),
-            ("leak_low_ratio", "the same, least of its 95 % interval", "leak_low_ratio"),
-            ("leak_high_ratio", "the same, most of its 95 % interval", "leak_high_ratio"),
+            ("leak_low_ratio", "the same, least of its interval", "leak_low_ratio"),
+            ("leak_high_ratio", "the same, most of its interval", "leak_high_ratio"),
             (
                 "allowed_blocked_ratio",
                 "allowed share of the canary, blocked, worst burst",

@@ -1637,14 +1637,15 @@ class BurstPart(Message):
 
 
 class CanaryPhase(Message):
-    """Canaries in one phase of a burst. The intervals are exact and have 95 % (Clopper-Pearson).
+    """Canaries in one phase of a burst. The interval of the share is exact (Clopper-Pearson).
 
     Attributes:
         tested_count: Forbidden requests whose allowed twin arrived, or that arrived themselves.
         leaked_count: Forbidden requests that arrived.
         leak_ratio: Leaked requests divided by tested ones (0 to 1). None if none was tested.
-        leak_low_ratio: Lower end of the exact 95 % interval (0 to 1).
-        leak_high_ratio: Upper end of the exact 95 % interval (0 to 1).
+        leak_low_ratio: Lower end of its interval (0 to 1).
+        leak_high_ratio: Upper end of its interval (0 to 1).
+        confidence_ratio: Confidence of the interval: 0.99.
         late_count: Leaked ones whose connection the device ended afterwards.
         silent_count: Blocked ones of which the client saw nothing.
         unknown_count: Forbidden requests for which the server could not be asked.
@@ -1661,6 +1662,8 @@ class CanaryPhase(Message):
     leak_ratio: float | None = None
     leak_low_ratio: float | None = None
     leak_high_ratio: float | None = None
+    # Summaries without this field have intervals of 95 %.
+    confidence_ratio: float = 0.95
     late_count: int = 0
     silent_count: int = 0
     unknown_count: int = 0
@@ -1746,7 +1749,8 @@ def describe_leaks(phase: CanaryPhase) -> str:
     )
     return (
         f"{formatting.ratio(phase.leak_ratio, digits)} ({phase.leaked_count} of "
-        f"{phase.tested_count}, 95 % interval {low} to {high})"
+        f"{phase.tested_count}, {formatting.ratio(phase.confidence_ratio, 0)} interval {low} to "
+        f"{high})"
     )
 
 

@@ -591,8 +591,8 @@ class TrialResult(Message):
         attempt_delay_max_s: Longest delay of an attempt on a client, in seconds.
         success_ratio: Part of the requests or connections that were complete.
         leak_ratio: Leaked share of the canaries in the worst burst (0 to 1).
-        leak_low_ratio: Lower end of the 95 % interval of the leaked share (0 to 1).
-        leak_high_ratio: Upper end of the 95 % interval of the leaked share (0 to 1).
+        leak_low_ratio: Lower end of the interval of the leaked share (0 to 1).
+        leak_high_ratio: Upper end of the interval of the leaked share (0 to 1).
         allowed_blocked_ratio: Share of the allowed requests that did not arrive (0 to 1).
     """
 
@@ -674,13 +674,13 @@ class Knee(Message):
 
 
 class LeakPoint(Message):
-    """Leaked share of the canaries at one offered load, with its 95 % interval.
+    """Leaked share of the canaries at one offered load, with its exact interval.
 
     Attributes:
         offered_bits_per_second: Offered payload rate in bit/s at real scale.
         leak_ratio: Leaked share, the largest of the trials (0 to 1).
-        leak_low_ratio: Lower end of its 95 % interval (0 to 1).
-        leak_high_ratio: Upper end of its 95 % interval (0 to 1).
+        leak_low_ratio: Lower end of its interval (0 to 1).
+        leak_high_ratio: Upper end of its interval (0 to 1).
         device_cpu_ratio: Mean CPU use of the devices (0 to 1). None if it is unknown.
     """
 

@@ -92,7 +92,7 @@ variable "echo_port" {
 variable "canary_ports" {
   type        = list(number)
   default     = []
-  description = "Two TCP ports at which servers answer canaries (traffic.canary): [5198, 5199]. The firewall lets only the first one through."
+  description = "Two ports (TCP and UDP) at which servers answer canaries (traffic.canary): [5198, 5199]. The firewall lets only the first one through."
 
   validation {
     condition     = length(var.canary_ports) == 0 || (length(distinct(var.canary_ports)) == 2 && alltrue([for port in var.canary_ports : port >= 1024 && port <= 49999]))

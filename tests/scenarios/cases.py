@@ -470,6 +470,8 @@ TRANSLATED: Final = (
     ),
 )
 
+# Payload and port, over TCP and UDP.
+_SIGNATURES: Final = ("url", "port", "et-id-check-udp", "port-udp")
 # Enough canaries in a burst of 20 s for an interval of some percent.
 _CANARY: Final[Mapping[str, Any]] = {
     "pairs_count": 4,
@@ -477,7 +479,7 @@ _CANARY: Final[Mapping[str, Any]] = {
     "lead_s": 12,
     "objective.start_spread_max_s": 0.3,
     "traffic.streams_count": 4,
-    "traffic.canary": {"consent": "Lab", "signatures": ["url", "port"], "every_s": 0.25},
+    "traffic.canary": {"consent": "Lab", "signatures": _SIGNATURES, "every_s": 0.25},
 }
 # Below the packet rate above which the device does not inspect.
 _CANARY_IDLE: Final[Mapping[str, Any]] = {
@@ -511,6 +513,8 @@ def _canary(name: str, profile: str, leak: tuple[float, float], **changes: Any) 
 # With 320 canaries in a burst, the ranges have four standard deviations.
 CANARIES: Final = (
     _canary("no leak", "inspects-leak-0", (0, 0)),
+    # Long enough for at least one leak.
+    replace(_canary("1 % leak", "inspects-leak-1", (0.0001, 0.023)), burst_s=60),
     _canary("10 % leak", "inspects-leak-10", (0.03, 0.17)),
     _canary("80 % leak", "inspects-leak-80", (0.71, 0.89)),
     _canary("fails open, idle", "inspects-fail-open", (0, 0), overrides=_CANARY_IDLE),
@@ -529,7 +533,7 @@ CANARIES: Final = (
         overrides=_CANARY_IDLE,
     ),
     _canary(
-        "decides late", "inspects-late", (0.4, 0.6), says="canary-late", overrides=_CANARY_IDLE
+        "decides late", "inspects-late", (0.2, 0.3), says="canary-late", overrides=_CANARY_IDLE
     ),
 )
 

@@ -47,8 +47,7 @@ LEAK_STEPS_MAX: Final = 40
 _CANARY: Final = (
     "Each pair sends harmless requests that the policy must block, each with an allowed twin of "
     "the same form at the same time. A forbidden request counts only if its twin arrived. It has "
-    "leaked if the server received it. The interval is exact (Clopper-Pearson) for requests that "
-    "leak independently of each other."
+    "leaked if the server received it. The interval is exact (Clopper-Pearson)."
 )
 _LATENCY: Final = (
     "Each pair sends small UDP probes beside its traffic, before, during and after the load. The "
