@@ -590,6 +590,8 @@ class TrialResult(Message):
         leak_low_ratio: Lower end of the 95 % interval of the leaked share (0 to 1).
         leak_high_ratio: Upper end of the 95 % interval of the leaked share (0 to 1).
         allowed_blocked_ratio: Share of the allowed requests that did not arrive (0 to 1).
+        seen_units_count: Largest number of units by translated addresses. None if the device does
+            not translate them.
     """
 
     index: int
@@ -614,6 +616,7 @@ class TrialResult(Message):
     leak_low_ratio: float | None = None
     leak_high_ratio: float | None = None
     allowed_blocked_ratio: float | None = None
+    seen_units_count: float | None = None
     rtt_mean_s: float | None = None
     retransmit_ratio: float | None = None
     client_cpu_ratio: float | None = None

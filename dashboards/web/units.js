@@ -14,9 +14,10 @@ export function svg(tag, attributes, ...children) {
   return element;
 }
 
-// Draw the rate of a unit over the burst, with a line where it joined or left.
-function lane(unit, units, top) {
-  const rates = unit.bits_per_second;
+// Draw the rate of a unit over the burst, with a line where it joined or left. Without payload, draw
+// its new connections.
+function lane(unit, units, field, top) {
+  const rates = unit[field];
   const x = (step) => (WIDTH * step) / Math.max(1, rates.length);
   const y = (value) => HEIGHT - (HEIGHT - 2) * (top ? value / top : 0);
   const points = rates.flatMap((value, step) => [
@@ -48,7 +49,13 @@ function lane(unit, units, top) {
 }
 
 function streams(unit) {
-  return known(unit.flows_mean_count) ? `${digits(unit.flows_mean_count)} streams` : "";
+  if (known(unit.flows_mean_count)) return `${digits(unit.flows_mean_count)} streams`;
+  return known(unit.starts_per_second) ? `${digits(unit.starts_per_second)} starts/s` : "";
+}
+
+function rateOf(unit) {
+  const half = unit.received_half_width_bits_per_second;
+  return `${rate(unit.received_bits_per_second)}${known(half) ? ` ± ${rate(half)}` : ""}`;
 }
 
 function notes(unit, units) {
@@ -71,14 +78,17 @@ function sentenceOf(units) {
 
 // Return a sentence, and a lane for each unit if there are any.
 export function unitLanes(units) {
-  const top = Math.max(0, ...(units?.units ?? []).flatMap((unit) => unit.bits_per_second));
-  const rows = (units?.units ?? []).map((unit) =>
+  const shown = units?.units ?? [];
+  const most = (field) => Math.max(0, ...shown.flatMap((unit) => unit[field]));
+  const field = most("bits_per_second") ? "bits_per_second" : "flows";
+  const top = most(field);
+  const rows = shown.map((unit) =>
     h(
       "div",
       { class: units.slow === unit.address ? "device-unit slow" : "device-unit" },
       h("span", unit.address),
-      lane(unit, units, top),
-      h("span.number", rate(unit.received_bits_per_second)),
+      lane(unit, units, field, top),
+      h("span.number", rateOf(unit)),
       h("span.quiet", [streams(unit), notes(unit, units)].filter(Boolean).join(", ")),
     ),
   );

@@ -26,6 +26,7 @@ from broadside.coordinator.core.summary import (
     Reconciliation,
     Spike,
     Trend,
+    describe_flows,
     describe_leaks,
     describe_units,
     unit_notes,
@@ -277,7 +278,7 @@ def units_section(source: Source) -> Section:
             "burst": lambda row: str(row[0] + 1),
             "unit": lambda row: row[2].address,
             "clients": lambda row: count(row[2].clients_count),
-            "streams": lambda row: number(row[2].flows_mean_count),
+            "streams": lambda row: describe_flows(row[2]),
             "received (payload)": lambda row: (
                 f"{rate(row[2].received_bits_per_second)} ± "
                 f"{rate(row[2].received_half_width_bits_per_second)}"

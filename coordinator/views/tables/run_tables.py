@@ -1,11 +1,12 @@
-"""Tables of seconds, pairs, bursts and the summary of a run. Pure.
+"""Tables of seconds, pairs, units, bursts and the summary of a run. Pure.
 
 Columns have the same names as in the API, with the unit in the name. The attributes ``unit`` and
 ``layer`` of a column repeat it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
+from datetime import timedelta
 from functools import partial
 from typing import Any, Final
 
@@ -27,6 +28,7 @@ from broadside.coordinator.core.summary import (
     PhaseLatency,
     Reconciliation,
     RunSummary,
+    Units,
     Window,
 )
 from broadside.coordinator.views.metric_rows import layer_of
@@ -39,7 +41,7 @@ from broadside.coordinator.views.tables.table_columns import (
 from broadside.exchange.messages import Flow
 
 Tables = Mapping[str, Sequence[Column]]
-TABLES: Final = ("seconds", "pairs", "bursts", "summary")
+TABLES: Final = ("seconds", "pairs", "units", "bursts", "summary")
 # Maximum number of columns in the table of seconds.
 _COLUMNS_COUNT: Final = 15
 _RECONCILIATION: Final = (
@@ -64,6 +66,12 @@ def make_tables(summary: RunSummary, series: Sequence[BurstSeries]) -> Tables:
         for burst in summary.bursts
         for pair in burst.pairs
     ]
+    units = [
+        row
+        for burst in summary.bursts
+        if burst.units is not None
+        for row in _unit_steps(burst.index, burst.units)
+    ]
     bursts = [burst.model_dump(by_alias=True, exclude={"pairs"}) for burst in summary.bursts]
     run = [{**summary.model_dump(exclude={"bursts"}), **computed}]
     run_specs = [*_with_completeness(RunSummary), *(_number(name) for name in computed)]
@@ -71,6 +79,7 @@ def make_tables(summary: RunSummary, series: Sequence[BurstSeries]) -> Tables:
     return {
         "seconds": _seconds(series),
         "pairs": columns_of(pairs, _PAIR_SPECS, layer),
+        "units": columns_of(units, _UNIT_SPECS, layer),
         "bursts": columns_of(bursts, _BURST_SPECS, layer),
         "summary": columns_of(run, run_specs, layer),
     }
@@ -98,6 +107,12 @@ def _latency(*path: str) -> list[ColumnSpec]:
 
 
 _BURST: Final = ColumnSpec(name="burst", path=("burst",), kind=CellType.INTEGER)
+_UNIT_SPECS: Final = (
+    _BURST,
+    ColumnSpec(name="address", path=("address",), kind=CellType.TEXT),
+    ColumnSpec(name="start_at", path=("start_at",), kind=CellType.TIME),
+    *(_number(name) for name in ("length_s", "bits_per_second", "flows_count")),
+)
 _PAIR_SPECS: Final = (_BURST, *_with_completeness(PairSummary), *_latency("latency"))
 _BURST_SPECS: Final = (
     *_with_completeness(BurstSummary),
@@ -110,6 +125,20 @@ _BURST_SPECS: Final = (
     *_latency("latency", "fleet"),
     *scalar_specs(Latency, "latency"),
 )
+
+
+def _unit_steps(burst_index: int, units: Units) -> Iterator[dict[str, Any]]:
+    """Yield the steps of each unit: seconds, unless the burst has too many for its summary."""
+    for unit in units.units:
+        for step, rate in enumerate(unit.bits_per_second):
+            yield {
+                "burst": burst_index + 1,
+                "address": unit.address,
+                "start_at": units.start_at + timedelta(seconds=step * units.every_s),
+                "length_s": units.every_s,
+                "bits_per_second": rate,
+                "flows_count": unit.flows[step],
+            }
 
 
 def _seconds(series: Sequence[BurstSeries]) -> Sequence[Column]:
