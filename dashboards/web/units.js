@@ -16,15 +16,17 @@ export function svg(tag, attributes, ...children) {
 
 // Draw the rate of a unit over the burst, with a line where it joined or left. Without payload, draw
 // its new connections.
-function lane(unit, units, field, top) {
+function lane(unit, burst, field, top) {
+  const { units } = burst;
   const rates = unit[field];
-  const x = (step) => (WIDTH * step) / Math.max(1, rates.length);
+  const start = new Date(units.start_at) / 1000;
+  const lead = new Date(burst.planned_start_at) / 1000 - start;
+  const x = (step) => (WIDTH * (step * units.every_s - lead)) / burst.duration_s;
   const y = (value) => HEIGHT - (HEIGHT - 2) * (top ? value / top : 0);
   const points = rates.flatMap((value, step) => [
     `${x(step).toFixed(1)},${y(value).toFixed(1)}`,
     `${x(step + 1).toFixed(1)},${y(value).toFixed(1)}`,
   ]);
-  const start = new Date(units.start_at) / 1000;
   const marks = units.changes
     .filter(({ address }) => address === unit.address)
     .map(({ at, change }) => {
@@ -43,7 +45,7 @@ function lane(unit, units, field, top) {
       role: "img",
       "aria-label": label,
     },
-    svg("polygon", { points: `0,${HEIGHT} ${points.join(" ")} ${WIDTH},${HEIGHT}` }),
+    svg("polygon", { points: `${x(0)},${HEIGHT} ${points.join(" ")} ${x(rates.length)},${HEIGHT}` }),
     ...marks,
   );
 }
@@ -55,7 +57,8 @@ function streams(unit) {
 
 function rateOf(unit) {
   const half = unit.received_half_width_bits_per_second;
-  return `${rate(unit.received_bits_per_second)}${known(half) ? ` ± ${rate(half)}` : ""}`;
+  const mean = unit.received_bits_per_second;
+  return `${rate(mean)}${known(half) && mean ? ` ± ${percent(half / mean, 1)}` : ""}`;
 }
 
 function notes(unit, units) {
@@ -76,8 +79,9 @@ function sentenceOf(units) {
   return SENTENCES[units.translation] ?? `${counted(units.count, "unit")} carried this burst.`;
 }
 
-// Return a sentence, and a lane for each unit if there are any.
-export function unitLanes(units) {
+// Return a sentence, and a lane for each unit of a burst if there are any.
+export function unitLanes(burst) {
+  const { units } = burst;
   const shown = units?.units ?? [];
   const most = (field) => Math.max(0, ...shown.flatMap((unit) => unit[field]));
   const field = most("bits_per_second") ? "bits_per_second" : "flows";
@@ -87,7 +91,7 @@ export function unitLanes(units) {
       "div",
       { class: units.slow === unit.address ? "device-unit slow" : "device-unit" },
       h("span", unit.address),
-      lane(unit, units, field, top),
+      lane(unit, burst, field, top),
       h("span.number", rateOf(unit)),
       h("span.quiet", [streams(unit), notes(unit, units)].filter(Boolean).join(", ")),
     ),

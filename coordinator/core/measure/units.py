@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from ipaddress import ip_address
 from typing import Final
 
 import numpy as np
@@ -442,10 +443,7 @@ def _cov(values: NDArray[np.floating]) -> float:
     return float(values.std() / values.mean())
 
 
-def _numeric(address: str) -> tuple[int, str]:
-    """Return a sort key that sorts IPv4 addresses by number."""
-    parts = address.split(".")
-    return (
-        sum(int(p) << 8 * (3 - i) for i, p in enumerate(parts)) if len(parts) == 4 else 0,
-        address,
-    )
+def _numeric(address: str) -> tuple[int, int]:
+    """Return a sort key that sorts addresses by number."""
+    parsed = ip_address(address)
+    return parsed.version, int(parsed)

@@ -283,8 +283,7 @@ def units_section(source: Source) -> Section:
                 f"{rate(row[2].received_bits_per_second)} ± "
                 f"{rate(row[2].received_half_width_bits_per_second)}"
             ),
-            "first traffic": lambda row: instant(row[2].first_at),
-            "last traffic": lambda row: instant(row[2].last_at),
+            "traffic (UTC)": lambda row: f"{row[2].first_at:%H:%M:%S} to {row[2].last_at:%H:%M:%S}",
             "changes": lambda row: "; ".join(unit_notes(row[1], row[2].address)) or "none",
         },
         title="Units",
