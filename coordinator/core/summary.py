@@ -1557,7 +1557,7 @@ def describe_units(units: Units | None) -> str:
 
 def describe_flows(unit: UnitSummary) -> str:
     """Return the mean number of streams on a unit, or the rate at which its requests started."""
-    if unit.starts_per_second is not None:
+    if unit.starts_per_second:
         return f"{formatting.number(unit.starts_per_second)} starts/s"
     return formatting.number(unit.flows_mean_count)
 

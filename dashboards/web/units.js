@@ -52,7 +52,7 @@ function lane(unit, burst, field, top) {
 
 function streams(unit) {
   if (known(unit.flows_mean_count)) return `${digits(unit.flows_mean_count)} streams`;
-  return known(unit.starts_per_second) ? `${digits(unit.starts_per_second)} starts/s` : "";
+  return unit.starts_per_second ? `${digits(unit.starts_per_second)} starts/s` : "";
 }
 
 function rateOf(unit) {

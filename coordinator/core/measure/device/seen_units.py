@@ -47,5 +47,7 @@ def with_seen_units(burst: BurstSummary) -> BurstSummary:
     )
     counted, _ = device_figures(telemetry, burst)
     device = burst.device or DeviceSummary(device=ALL_DEVICES)
-    update = {"seen_units_count": counted.seen_units_count}
+    # Nothing is known without traffic, so there is no idle level.
+    seen = counted.seen_units_count
+    update = {"seen_units_count": seen and seen.model_copy(update={"idle": None})}
     return burst.model_copy(update={"device": device.model_copy(update=update)})

@@ -207,8 +207,9 @@ class ScaleOut(Message):
     def units_for(self, bits_per_second: float, units_count: float | None) -> int | None:
         """Return how many units are needed to carry a rate.
 
-        To be safe, the lower bound of the interval for a unit is used. If the number of units at
-        the start is not known from the user or from telemetry, it will be computed from the first
+        To be safe, the lower bound of the interval for a unit is used. If no step shows the size of
+        a unit, the rate of its own streams is used. If the number of units at the start is not
+        known from the user, telemetry or translated addresses, it will be computed from the first
         level.
 
         Args:
@@ -218,7 +219,10 @@ class ScaleOut(Message):
         Returns:
             Number of units, or ``None`` when it cannot be computed.
         """
-        unit = self.unit_bits_per_second
+        unit, half = self.unit_bits_per_second, self.unit_half_width_bits_per_second
+        if unit is None:
+            unit = self.seen_unit_bits_per_second
+            half = self.seen_unit_half_width_bits_per_second
         if unit is None or self.first_bits_per_second is None:
             return None
         there = (
@@ -227,7 +231,7 @@ class ScaleOut(Message):
             or self.seen_before_count
             or max(1.0, round(self.first_bits_per_second / unit))
         )
-        least = unit - (self.unit_half_width_bits_per_second or 0.0)
+        least = unit - (half or 0.0)
         if least <= 0:
             return None
         more = max(0.0, bits_per_second - self.first_bits_per_second)

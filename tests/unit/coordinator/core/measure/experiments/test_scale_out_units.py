@@ -64,6 +64,8 @@ def test_scale_out_has_the_capacity_and_the_first_stream_of_units() -> None:
     # At real scale.
     assert result.seen_unit_bits_per_second == 10e6
     assert result.seen_unit_half_width_bits_per_second is not None
+    # The interval of the three units is 10 +- 5 Mbit/s, and two units carry 20 Mbit/s.
+    assert result.units_for(60e6, None) == 10
     [new] = result.new_units
     assert (new.address, new.after_overload_s) == ("10.9.0.3", 63.0)
     assert result.scale_in is not None
