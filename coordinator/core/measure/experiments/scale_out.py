@@ -180,7 +180,8 @@ class ScaleOut(Message):
             unknown.
         seen_after_count: Number of units by translated addresses in the last hold with more load.
             None if unknown.
-        seen_unit_bits_per_second: Mean rate of a unit in the last overloaded hold, in bit/s.
+        seen_unit_bits_per_second: Mean rate of the units at their limit in the last overloaded
+            hold, in bit/s.
         seen_unit_half_width_bits_per_second: Half of the 95 % interval of this mean over the units,
             in bit/s.
         new_units: Units that carried their first stream after the start of the overload.
@@ -546,8 +547,7 @@ def _seen_units(up: Sequence[LoadPhase], over: LoadPhase | None) -> dict[str, An
     if over is None or not full:
         return result
     phase, units = full[-1]
-    rates = np.array([unit.received_bits_per_second or math.nan for unit in units.units])
-    rates = phase.scale * rates[~np.isnan(rates)]
+    rates = _unit_rates(phase, units)
     if len(rates):
         result["seen_unit_bits_per_second"] = six_digits(float(rates.mean()))
     if len(rates) > 1:
@@ -564,6 +564,22 @@ def _seen_units(up: Sequence[LoadPhase], over: LoadPhase | None) -> dict[str, An
         if unit.first_at.timestamp() >= over.start_s
     )
     return result
+
+
+def _unit_rates(phase: LoadPhase, units: Units) -> Floats:
+    """Return the rates of units at real scale, without those that carry all of their streams' load.
+
+    Args:
+        phase: An overloaded hold.
+        units: Its units.
+    """
+    rates = np.array([unit.received_bits_per_second or math.nan for unit in units.units])
+    rates *= phase.scale
+    flows = np.array([unit.flows_count or math.nan for unit in units.units])
+    if phase.offered_bits_per_second is not None and not np.isnan(flows).any():
+        offered = phase.offered_bits_per_second * flows / flows.sum()
+        rates = rates[rates < CARRIED_RATIO * offered]
+    return rates[~np.isnan(rates)]
 
 
 def seen_first(holds: Sequence[Units | None]) -> tuple[tuple[int, UnitSummary], ...]:
