@@ -573,13 +573,14 @@ def _unit_rates(phase: LoadPhase, units: Units) -> Floats:
         phase: An overloaded hold.
         units: Its units.
     """
-    rates = np.array([unit.received_bits_per_second or math.nan for unit in units.units])
-    rates *= phase.scale
+    rates: Floats = phase.scale * np.array(
+        [unit.received_bits_per_second or math.nan for unit in units.units], float
+    )
     flows = np.array([unit.flows_count or math.nan for unit in units.units])
     if phase.offered_bits_per_second is not None and not np.isnan(flows).any():
         offered = phase.offered_bits_per_second * flows / flows.sum()
         rates = rates[rates < CARRIED_RATIO * offered]
-    return rates[~np.isnan(rates)]
+    return np.asarray(rates[~np.isnan(rates)])
 
 
 def seen_first(holds: Sequence[Units | None]) -> tuple[tuple[int, UnitSummary], ...]:
