@@ -44,7 +44,7 @@ def write_switches(folder: Path) -> Path:
     text = TEMPLATE.read_text()
     for name, value in {"policy_id": POLICY, "idps": "off", "threat": "off"}.items():
         text = text.replace(f"${{{name}}}", value)
-    local = ", ".join(f'"{word}"' for word in (sys.executable, "-m", "broadside.coordinator"))
+    local = ", ".join(f'"{part}"' for part in (sys.executable, "-m", "broadside.coordinator"))
     text = text.replace(PROGRAM, local).replace("settle_s  = 60", "settle_s  = 1")
     path = folder / "switches.toml"
     path.write_text(text)
