@@ -398,8 +398,8 @@ def _limits(grid: UnitGrid, units: Sequence[UnitSummary]) -> dict[str, str | Non
     if alone and rates[lowest] < SLOW_RATIO * usual and (pace or flows[lowest] >= FLOWS_LEAST):
         limit = (
             f"{units[lowest].address} carries {formatting.rate(totals[lowest])}, and its streams "
-            f"have {formatting.rate(float(rates[lowest]))} each; the streams of the "
-            f"{len(units) - 1} other units have {formatting.rate(float(np.median(rates[others])))}"
+            f"have {formatting.rate(float(rates[lowest]))} each; the median of the other units is "
+            f"{formatting.rate(float(np.median(rates[others])))}"
         )
     return {"slow": None if slow is None else units[slow].address, "limit": limit}
 
