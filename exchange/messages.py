@@ -934,8 +934,8 @@ class PeerSeconds(Message):
             streams.
         from_s: Start of the first step in seconds of engine time.
         step_s: Length of a step in seconds.
-        packed: Payload and active streams (or started requests) of each step, packed and encoded as
-            Base64. Empty if the test has only this address.
+        packed: Payload and active streams (or started requests or connections) of each step, packed
+            and encoded as Base64. Empty if all streams of the test have this address.
     """
 
     address: Address

@@ -133,8 +133,8 @@ class Profile:
         fails_s: Seconds that the first twin is down before the other takes over.
         shrink_after_s: Seconds of low load after a high load until the first twin takes all flows.
         units: Rate of each unit that translates addresses, relative to UNIT_RATIO of the firewall's
-            rate. A negative number drops the unit's flows. Another profile with units moves only
-            new flows.
+            rate. A negative number drops the unit's flows, and 0 gives it no new flows. Another
+            profile with units moves only new flows.
     """
 
     description: str
@@ -243,7 +243,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
             description=f"{count} units with an address each, flows spread by hash",
             units=(1.0,) * count,
         )
-        for count in (2, 3, 4, 8, 16)
+        for count in (2, 3, 4, 5, 8, 16)
     },
     "units-4-slow": Profile(
         description="four units with an address each, the first one at half its rate",
@@ -252,6 +252,9 @@ PROFILES: Final[Mapping[str, Profile]] = {
     "units-4-left": Profile(
         description="as units-4, but the last unit has left and its flows are dropped",
         units=(1.0, 1.0, 1.0, -1.0),
+    ),
+    "units-4-drained": Profile(
+        description="as units-4, but the last unit gets no new flows", units=(1.0, 1.0, 1.0, 0.0)
     ),
     "session-limit": Profile(
         description="a device with room for 40 sessions; it drops the first packet of others",
@@ -488,8 +491,9 @@ def _set_units(lab: Lab, profile: Profile) -> None:
         [
             device_units.Unit(
                 number=number,
-                bits_per_second=_scaled(firewall, UNIT_RATIO * abs(ratio)),
-                carries=ratio > 0,
+                bits_per_second=_scaled(firewall, UNIT_RATIO * (abs(ratio) or 1)),
+                takes_flows=ratio > 0,
+                carries=ratio >= 0,
             )
             for number, ratio in enumerate(profile.units, 1)
         ],

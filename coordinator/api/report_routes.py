@@ -33,6 +33,7 @@ class TableName(StrEnum):
 
     SECONDS = "seconds"
     PAIRS = "pairs"
+    UNITS = "units"
     BURSTS = "bursts"
     SUMMARY = "summary"
     PARTS = "parts"

@@ -19,6 +19,7 @@ from broadside.coordinator.core.summary import (
     RunSummary,
     RunTrends,
     Verdict,
+    describe_flows,
     describe_leaks,
     describe_units,
     severity_rank,
@@ -178,7 +179,7 @@ def _print_units(summary: RunSummary, console: Console) -> None:
     columns: dict[str, Column] = {
         "burst": lambda row: str(row[0] + 1),
         "unit": lambda row: row[1].address,
-        "streams": lambda row: formatting.number(row[1].flows_mean_count),
+        "streams": lambda row: describe_flows(row[1]),
         "received (payload)": lambda row: formatting.rate(row[1].received_bits_per_second),
         "+-": lambda row: formatting.rate(row[1].received_half_width_bits_per_second),
         "changes": lambda row: "; ".join(row[2]),

@@ -151,6 +151,23 @@ def _measured(name: str) -> Callable[[object], Iterable[float]]:
     return read
 
 
+def _unit_changes(change: str) -> Callable[[object], Iterable[float]]:
+    """Return a function that counts the units that joined or left, if units are known."""
+
+    def read(burst: object) -> Iterable[float]:
+        units = getattr(burst, "units", None)
+        if units is not None and units.units:
+            yield sum(one.change == change for one in units.changes)
+
+    return read
+
+
+def _unit_flows_cut(burst: object) -> Iterator[float]:
+    units = getattr(burst, "units", None)
+    if units is not None and units.units:
+        yield sum(one.flows_count or 0 for one in units.changes if one.flows_cut)
+
+
 def _busy_per_gigabit(burst: object) -> Iterator[float]:
     names = ("client.cpu_mean_ratio", RECEIVED.name, "pairs_measured")
     for busy, received, pairs_count in zip(
@@ -456,6 +473,40 @@ ALL_METRICS: Final = (
         "units.jain_ratio",
         MIN,
         optional=True,
+    ),
+    *(
+        MetricDefinition(
+            f"unit_{name}bits_per_second",
+            f"payload of a unit, {label}",
+            f"units.units.received_{read}bits_per_second",
+            aggregation,
+            layer=Layer.PAYLOAD,
+            optional=True,
+            headline=name != "half_width_",
+        )
+        for name, read, label, aggregation in (
+            ("", "", "mean", MEAN),
+            ("min_", "", "slowest unit, worst burst", MIN),
+            ("max_", "", "busiest unit, worst burst", MAX),
+            ("half_width_", "half_width_", "half of its 95 % interval, worst burst", MAX),
+        )
+    ),
+    *(
+        MetricDefinition(
+            f"unit_{name}", label, read, aggregation, optional=True, headline=callable(read)
+        )
+        for name, label, read, aggregation in (
+            ("flows_count", "streams on a unit, mean", "units.units.flows_mean_count", MEAN),
+            (
+                "starts_per_second",
+                "requests, connections on a unit, mean",
+                "units.units.starts_per_second",
+                MEAN,
+            ),
+            ("joined_count", "units, joined", _unit_changes("joined"), SUM),
+            ("left_count", "units, left", _unit_changes("left"), SUM),
+            ("flows_cut_count", "streams of units, cut", _unit_flows_cut, SUM),
+        )
     ),
     _of_device(
         "device_ping_icmp_p95_s",

@@ -1033,6 +1033,8 @@ class DeviceSummary(Message):
         snat_ports_ratio: Use of the ports for address translation (0 to 1).
         latency_s: Latency that the device reports, in seconds.
         units_count: Number of units of the device.
+        seen_units_count: Number of units with traffic in a second, by translated addresses. The
+            fleet records them, so only the summary of all devices has them.
         ping_icmp_s: Round-trip time of ICMP pings to the device, in seconds.
         ping_tcp_s: Round-trip time of TCP connections to the device, in seconds.
         ping_loss_ratio: Lost pings divided by sent ones (0 to 1).
@@ -1059,6 +1061,7 @@ class DeviceSummary(Message):
     snat_ports_ratio: DeviceFigure | None = None
     latency_s: DeviceFigure | None = None
     units_count: DeviceFigure | None = None
+    seen_units_count: DeviceFigure | None = None
     ping_icmp_s: DeviceFigure | None = None
     ping_tcp_s: DeviceFigure | None = None
     ping_loss_ratio: DeviceFigure | None = None
@@ -1470,19 +1473,22 @@ class UnitSummary(Message):
         flows_count: Number of streams that were opened through the unit. None if not recorded.
         flows_mean_count: Mean number of streams with payload over the seconds with traffic. None if
             not recorded.
+        starts_per_second: Mean number of requests or connections that started per second. None if
+            the engine records streams.
         received_bits_per_second: Mean payload rate between the first and last traffic in the
             window, in bit/s.
         received_half_width_bits_per_second: Half of the 95 % interval of this rate, in bit/s.
         first_at: First traffic.
         last_at: Last traffic.
         bits_per_second: Payload rate in each step of `Units.every_s`, in bit/s.
-        flows: Number of streams (or of requests that started) in each step.
+        flows: Number of streams (or of requests or connections that started) in each step.
     """
 
     address: str
     clients_count: int
     flows_count: int | None = None
     flows_mean_count: float | None = None
+    starts_per_second: float | None = None
     received_bits_per_second: float | None = None
     received_half_width_bits_per_second: float | None = None
     first_at: UtcDatetime
@@ -1542,7 +1548,7 @@ def describe_units(units: Units | None) -> str:
         units: Units of a burst. None if the records do not contain the addresses.
     """
     if units is None:
-        return "Unknown: the records do not contain the source addresses that servers received."
+        return "Unknown: the records do not show the own and the received addresses of the clients."
     match units.translation:
         case Translation.NONE:
             return (
@@ -1557,6 +1563,13 @@ def describe_units(units: Units | None) -> str:
         case Translation.UNITS:
             plural = "" if units.count == 1 else "s"
             return f"{units.count} unit{plural} carried the burst."
+
+
+def describe_flows(unit: UnitSummary) -> str:
+    """Return the mean number of streams on a unit, or the rate at which its requests started."""
+    if unit.starts_per_second:
+        return f"{formatting.number(unit.starts_per_second)} starts/s"
+    return formatting.number(unit.flows_mean_count)
 
 
 def unit_notes(units: Units, address: str) -> tuple[str, ...]:
@@ -1937,6 +1950,12 @@ class RunSummary(Message):
         real_fleet_ip_bits_per_second: Rate that the fleet received at the IP layer and at real
             scale, in bit/s.
         real_firewall_bits_per_second: Rate of the device counter at real scale, in bit/s.
+        unit_bits_per_second: Mean payload rate through a unit by translated addresses, in bit/s.
+        unit_min_bits_per_second: The same of the slowest unit and burst, in bit/s.
+        unit_max_bits_per_second: The same of the busiest unit and burst, in bit/s.
+        real_unit_bits_per_second: Mean payload rate through a unit at real scale, in bit/s.
+        real_unit_min_bits_per_second: The same of the slowest unit and burst, in bit/s.
+        real_unit_max_bits_per_second: The same of the busiest unit and burst, in bit/s.
         received_over_bursts: Distribution of the received payload rate over the bursts.
         rtt_mean_s: Mean round-trip time over bursts and flows, in seconds.
         retransmits_count: Number of retransmitted segments in the windows of the bursts.
@@ -1993,6 +2012,12 @@ class RunSummary(Message):
     real_fleet_sent_bits_per_second: float | None = None
     real_fleet_ip_bits_per_second: float | None = None
     real_firewall_bits_per_second: float | None = None
+    unit_bits_per_second: float | None = None
+    unit_min_bits_per_second: float | None = None
+    unit_max_bits_per_second: float | None = None
+    real_unit_bits_per_second: float | None = None
+    real_unit_min_bits_per_second: float | None = None
+    real_unit_max_bits_per_second: float | None = None
     received_over_bursts: BurstDistribution | None = None
     rtt_mean_s: float | None = None
     retransmits_count: int | None = None

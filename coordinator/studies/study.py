@@ -594,6 +594,8 @@ class TrialResult(Message):
         leak_low_ratio: Lower end of the interval of the leaked share (0 to 1).
         leak_high_ratio: Upper end of the interval of the leaked share (0 to 1).
         allowed_blocked_ratio: Share of the allowed requests that did not arrive (0 to 1).
+        seen_units_count: Largest number of units by translated addresses. None if the device does
+            not translate them.
     """
 
     index: int
@@ -619,6 +621,7 @@ class TrialResult(Message):
     leak_low_ratio: float | None = None
     leak_high_ratio: float | None = None
     allowed_blocked_ratio: float | None = None
+    seen_units_count: float | None = None
     rtt_mean_s: float | None = None
     retransmit_ratio: float | None = None
     client_cpu_ratio: float | None = None

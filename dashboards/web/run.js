@@ -237,7 +237,7 @@ class RunView {
     this.bursts.hidden = bursts.length < 2 || this.burst !== null;
     const shown = bursts.find(({ burst }) => burst === this.#state.status.burst.burst);
     this.units.hidden = shown === undefined;
-    if (shown) fill(this.units, unitLanes(shown.units));
+    if (shown) fill(this.units, unitLanes(shown));
     this.canary.hidden = !shown?.canary;
     if (shown?.canary) fill(this.canary, canaryCard(shown.canary));
     if (!this.bursts.hidden) fill(this.bursts, burstsTable(this.runId, bursts, layer));

@@ -32,6 +32,7 @@ from broadside.exchange.engines.downloads import (
     negotiated_name,
     parse_options,
 )
+from broadside.exchange.engines.peer_seconds import PeerRates
 from broadside.exchange.engines.port import (
     ClientRequest,
     Engine,
@@ -63,6 +64,7 @@ from broadside.exchange.messages import (
     Protocol,
     Side,
     Traffic,
+    peer_address,
 )
 
 GENERATOR: Final = Program(
@@ -405,6 +407,22 @@ def parse_second(row: Mapping[str, Any], names: Sequence[str]) -> Second | None:
     )
 
 
+def parse_peers(row: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
+    """Return new connections and payload in bytes by source address, from a line of the server.
+
+    A line of version 1.1 has none.
+    """
+    peers = row.get("peers")
+    return {
+        address: (counts[0], counts[1])
+        for name, counts in (peers.items() if isinstance(peers, dict) else ())
+        if (address := peer_address(name)) is not None
+        and isinstance(counts, list)
+        and len(counts) == 2
+        and all(type(count) is int and count >= 0 for count in counts)
+    }
+
+
 def _times(row: Mapping[str, Any]) -> dict[str, int]:
     """Return percentiles and maximum of the times in a second, in microseconds by name."""
     times = {name: row.get(f"{name}_us") for name in TIMES}
@@ -679,6 +697,7 @@ class AcceptedTest:
         self._first_s: float | None = None
         self._ended_s: float | None = None
         self._client: str | None = None
+        self._rates = PeerRates()
         self.opened_s = self.last_data_s = at_s
         self.until_s = at_s + token.lasts_s
 
@@ -711,8 +730,11 @@ class AcceptedTest:
             return
         if self._first_s is None and not _number(row, "first_at"):
             return
-        if self._counts.add(row) is None:
+        second = self._counts.add(row)
+        if second is None:
             return
+        for address, counts in parse_peers(row).items():
+            self._rates.count(address, int(second.from_s), counts[1], counts[0])
         if self._first_s is None:
             self._first_s = _number(row, "first_at")
         self._foreign_count += int(_number(row, "foreign"))
@@ -753,6 +775,7 @@ class AcceptedTest:
                 direction=Direction.BIDIRECTIONAL,
                 totals=totals,
                 measures=tuple(measures),
+                peers=self._rates.peers(zero_s=first_s or 0.0),
             ),
             side=Side.SERVER,
             intervals=intervals,

@@ -310,7 +310,7 @@ def write_switches(prefix: str, folder: Path) -> Path:
         "idps": ("plain", "idps-alert", "idps-deny"),
         "firewalls": ("active-standby", "failover", "failover-cold"),
         "balanced": ("two-firewalls", "failover"),
-        "units": ("units-4", "units-4-left"),
+        "units": ("units-4", "units-4-left", "units-4-drained", "units-5"),
         "services": tuple(f"service-{name}" for name in profiles.SERVICES),
     }
     text = ""

@@ -26,6 +26,7 @@ class Row:
         trials: Trials of a study.
         verdict: Verdict, or None for a study.
         device: Device metrics by name.
+        unit_changes: Units that joined or left, with the epoch s.
         cpu: CPU ratio of each device by telemetry.
         cpu_counted: CPU ratio of each device's process as the kernel counted.
         lost: Pairs that were not completely measured, with the reason.
@@ -51,6 +52,7 @@ class Row:
     completeness_ratio: float | None = None
     bottleneck: str | None = None
     device: Mapping[str, float] = field(default_factory=dict)
+    unit_changes: tuple[tuple[str, float], ...] = ()
     cpu: Mapping[str, float] = field(default_factory=dict)
     cpu_counted: Mapping[str, float] = field(default_factory=dict)
     lost: tuple[str, ...] = ()
@@ -99,6 +101,12 @@ def run_row(name: str, summary: RunSummary, spec: RunSpec, phrase: str | None = 
             for item in summary.bursts[0].devices
             if item.cpu_ratio is not None
         },
+        unit_changes=tuple(
+            (change.change, change.at.timestamp())
+            for burst in summary.bursts
+            if burst.units is not None
+            for change in burst.units.changes
+        ),
         lost=tuple(
             f"burst {burst.index + 1} {pair.pair} {pair.state.value}: {pair.reason or 'no reason'}"
             for burst in summary.bursts

@@ -45,6 +45,7 @@ from broadside.coordinator.core.measure.device.device_metrics import (
     witness_findings,
 )
 from broadside.coordinator.core.measure.device.placement import place
+from broadside.coordinator.core.measure.device.seen_units import with_seen_units
 from broadside.coordinator.core.measure.device.session_counts import session_counts
 from broadside.coordinator.core.measure.formulas.steady import VALUES_MIN, mean_of_bursts
 from broadside.coordinator.core.measure.grid.series import BurstMeasurement
@@ -260,6 +261,7 @@ def _judge_burst(evidence: _Evidence, number: int, counter: Reconciliation | Non
         burst = burst.model_copy(
             update={"device": total, "devices": devices, "sessions": sessions, "canary": canary}
         )
+    burst = with_seen_units(burst)
     bottleneck = find_bottleneck(bottleneck_input(plan, burst, counter, evidence.ledger))
     burst = burst.model_copy(
         update={

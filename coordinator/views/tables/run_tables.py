@@ -1,4 +1,4 @@
-"""Tables of seconds, pairs, bursts and the summary of a run. Pure.
+"""Tables of seconds, pairs, units, bursts and the summary of a run. Pure.
 
 Columns have the same names as in the API, with the unit in the name. The attributes ``unit`` and
 ``layer`` of a column repeat it.
@@ -29,6 +29,7 @@ from broadside.coordinator.core.summary import (
     PhaseLatency,
     Reconciliation,
     RunSummary,
+    Units,
     Window,
 )
 from broadside.coordinator.views.metric_rows import layer_of
@@ -42,7 +43,7 @@ from broadside.coordinator.views.tables.table_columns import (
 from broadside.exchange.messages import Flow
 
 Tables = Mapping[str, Sequence[Column]]
-TABLES: Final = ("seconds", "pairs", "bursts", "summary", "parts")
+TABLES: Final = ("seconds", "pairs", "units", "bursts", "summary", "parts")
 # Maximum number of columns in the table of seconds.
 _COLUMNS_COUNT: Final = 15
 _RECONCILIATION: Final = (
@@ -74,12 +75,19 @@ def make_tables(summary: RunSummary, series: Sequence[BurstSeries]) -> Tables:
         for name, burst in listed
     ]
     named = [_PART] if summary.part_names else []
+    units = [
+        row
+        for burst in summary.bursts
+        if burst.units is not None
+        for row in _unit_steps(burst.index, burst.units)
+    ]
     run = [{**summary.model_dump(exclude={"bursts"}), **computed}]
     run_specs = [*_with_completeness(RunSummary), *(_number(name) for name in computed)]
     layer = partial(_layer, summary)
     return {
         "seconds": _seconds(series),
         "pairs": columns_of(pairs, [*named, *_PAIR_SPECS], layer),
+        "units": columns_of(units, _UNIT_SPECS, layer),
         "bursts": columns_of(bursts, [*named, *_BURST_SPECS], layer),
         "summary": columns_of(run, run_specs, layer),
         "parts": columns_of(list(_part_seconds(summary)), _PARTS, layer),
@@ -136,6 +144,12 @@ _PARTS: Final = (
     _number("connections_per_second"),
     _number("open_count"),
 )
+_UNIT_SPECS: Final = (
+    _BURST,
+    ColumnSpec(name="address", path=("address",), kind=CellType.TEXT),
+    ColumnSpec(name="start_at", path=("start_at",), kind=CellType.TIME),
+    *(_number(name) for name in ("length_s", "bits_per_second", "flows_count")),
+)
 _PAIR_SPECS: Final = (_BURST, *_with_completeness(PairSummary), *_latency("latency"))
 _BURST_SPECS: Final = (
     *_with_completeness(BurstSummary),
@@ -148,6 +162,20 @@ _BURST_SPECS: Final = (
     *_latency("latency", "fleet"),
     *scalar_specs(Latency, "latency"),
 )
+
+
+def _unit_steps(burst_index: int, units: Units) -> Iterator[dict[str, Any]]:
+    """Yield the steps of each unit: seconds, unless the burst has too many for its summary."""
+    for unit in units.units:
+        for step, rate in enumerate(unit.bits_per_second):
+            yield {
+                "burst": burst_index + 1,
+                "address": unit.address,
+                "start_at": units.start_at + timedelta(seconds=step * units.every_s),
+                "length_s": units.every_s,
+                "bits_per_second": rate,
+                "flows_count": unit.flows[step],
+            }
 
 
 def _seconds(series: Sequence[BurstSeries]) -> Sequence[Column]:

@@ -107,6 +107,13 @@ def test_log_of_a_daemon_has_requests_of_each_address() -> None:
     assert [peer.from_s for peer in peers] == [-0.25, 0.75]
 
 
+def test_single_address_of_requests_keeps_its_steps() -> None:
+    rates = PeerRates()
+    rates.count("10.9.0.1", int(AT_S), 0, 7)
+    [peer] = rates.peers(zero_s=AT_S)
+    assert (read_steps(peer), peer.streams_count) == (([0], [7]), None)
+
+
 @pytest.mark.parametrize("packed", ["AAAA", "A", "QlND"])
 def test_invalid_steps_are_unreadable(packed: str) -> None:
     assert read_steps(PeerSeconds(address="10.9.0.1", packed=packed)) is None
