@@ -18,7 +18,7 @@ disruption.
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final
 
@@ -32,6 +32,7 @@ from broadside.coordinator.core.measure.grid.align import Aligned
 from broadside.coordinator.core.measure.records.clock_readings import clock_troubles
 from broadside.coordinator.core.measure.records.evidence import PairEvidence
 from broadside.coordinator.core.measure.resolution import SECOND_MAX_S
+from broadside.coordinator.core.phases import Sustain, sustain_of
 from broadside.coordinator.core.run_spec import Burst, RunSpec
 from broadside.coordinator.core.summary import (
     Availability,
@@ -126,8 +127,12 @@ def find_disruptions(
     pauses = engine is not None and engine.pauses(spec.traffic)
     if pauses or all(flow.means_only for flow in aligned.flows):
         return {}
+    sustain = sustain_of(spec, burst)
     measured = [
-        judge_levels(flow.engine_bytes, flow.engine_coverage, spec.disruption_drop_ratio)
+        _without_ramps(
+            judge_levels(flow.engine_bytes, flow.engine_coverage, spec.disruption_drop_ratio),
+            sustain,
+        )
         for flow in aligned.flows
     ]
     known = np.all([~np.isnan(levels.rates) for levels in measured], axis=0)
@@ -169,6 +174,15 @@ def find_disruptions(
         ),
         "disruptions_count": len(results),
     }
+
+
+def _without_ramps(levels: Levels, sustain: Sustain | None) -> Levels:
+    """Return levels that are not low outside the sustain phase."""
+    if sustain is None:
+        return levels
+    inside = np.zeros(levels.low.shape, np.bool_)
+    inside[:, sustain.from_s : sustain.to_s] = True
+    return replace(levels, low=levels.low & inside, empty=levels.empty & inside)
 
 
 def _coarse_readings(aligned: Aligned) -> list[float | None]:
