@@ -362,18 +362,24 @@ static void count(struct second *second, enum count which, bool is_judged)
 }
 
 /* Return when an attempt is due, in seconds after the start. With ramps, the rate is linear in the
- * time, so the number of attempts is quadratic. */
-static double due_after_s(uint64_t number)
+ * time, so the number of attempts is quadratic. Tests of the schedule call this. */
+double broadside_due_after_s(uint64_t number, double rate, double duration_s, double up_s,
+                             double down_s)
 {
-    double up_s = holds ? 0 : options.ramp_up_s, down_s = holds ? 0 : options.ramp_down_s;
-    double flat_s = options.duration_s - up_s - down_s;
-    double past_s = (double)number / options.rate - up_s / 2;
+    double past_s = (double)number / rate - up_s / 2, flat_s = duration_s - up_s - down_s;
     if (past_s < 0)
-        return sqrt(2 * up_s * (double)number / options.rate);
+        return sqrt(2 * up_s * (double)number / rate);
     if (past_s <= flat_s || down_s <= 0)
         return up_s + past_s;
     double left = down_s * down_s - 2 * down_s * (past_s - flat_s);
-    return options.duration_s - sqrt(left > 0 ? left : 0);
+    return duration_s - sqrt(left > 0 ? left : 0);
+}
+
+/* With "hold", the attempts have a constant rate, and the number of connections is linear. */
+static double due_after_s(uint64_t number)
+{
+    return broadside_due_after_s(number, options.rate, options.duration_s,
+                                 holds ? 0 : options.ramp_up_s, holds ? 0 : options.ramp_down_s);
 }
 
 /* Return how many attempts are due before a time, in seconds after the start. */
