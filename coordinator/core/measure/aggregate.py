@@ -17,6 +17,7 @@ from broadside.coordinator.core.measure.formulas.certainty import (
     sequence_at_end,
 )
 from broadside.coordinator.core.measure.formulas.headers import Headers
+from broadside.coordinator.core.measure.formulas.phases import Sustain, sustain_of
 from broadside.coordinator.core.measure.formulas.quantiles import (
     column_quantiles,
     jain,
@@ -34,7 +35,6 @@ from broadside.coordinator.core.measure.resolution import (
     slowest_part,
     time_scale,
 )
-from broadside.coordinator.core.phases import Sustain, sustain_of
 from broadside.coordinator.core.run_spec import Burst, RunSpec
 from broadside.coordinator.core.summary import (
     Basis,
@@ -175,7 +175,7 @@ def aggregate(
         # part of the time. So the window should only contain time that late pairs share too.
         common = common_window(aligned, seen, burst) or common
     # Ramps are outside the window, and no fault of a pair.
-    sustain, shared = sustain_of(spec, burst), common
+    sustain, shared = sustain_of(spec.traffic, spec.burst_s, burst.duration_s), common
     common = sustain_cells(aligned, burst, common, sustain)
     filled = [
         flow.received_bytes if common is None else _filled(flow, grades, slice(*common))

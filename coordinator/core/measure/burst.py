@@ -35,6 +35,7 @@ from broadside.coordinator.core.measure.formulas.headers import (
     tcp_headers,
     udp_headers,
 )
+from broadside.coordinator.core.measure.formulas.phases import sustain_of
 from broadside.coordinator.core.measure.grid.align import Aligned, Alignment
 from broadside.coordinator.core.measure.grid.series import BurstMeasurement
 from broadside.coordinator.core.measure.latency import find_latency
@@ -43,7 +44,6 @@ from broadside.coordinator.core.measure.records.clock_readings import clock_trou
 from broadside.coordinator.core.measure.records.evidence import BurstEvidence, PairEvidence
 from broadside.coordinator.core.measure.requested_vs_effective import find_setting_differences
 from broadside.coordinator.core.measure.units import find_units
-from broadside.coordinator.core.phases import sustain_of
 from broadside.coordinator.core.run_spec import RunSpec, due_at
 from broadside.coordinator.core.summary import BurstSummary, EarlyEnd, State, Units, figure
 from broadside.exchange.engines import scaled
@@ -69,7 +69,7 @@ def measure_burst(spec: RunSpec, evidence: BurstEvidence, now: datetime) -> Burs
     latency, by_pair = find_latency(
         evidence.burst,
         {pair.pair_index: pair.probes for pair in aligned.pairs if pair.probes is not None},
-        sustain_of(spec, evidence.burst),
+        sustain_of(spec.traffic, spec.burst_s, evidence.burst.duration_s),
     )
     # If a clock moved during the burst, we do not know its error at the start.
     steady = [

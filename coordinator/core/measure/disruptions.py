@@ -28,11 +28,11 @@ from numpy.typing import NDArray
 
 from broadside.coordinator.core.arrays import Bools, Floats
 from broadside.coordinator.core.measure.completeness import PairGrade
+from broadside.coordinator.core.measure.formulas.phases import Sustain, sustain_of
 from broadside.coordinator.core.measure.grid.align import Aligned
 from broadside.coordinator.core.measure.records.clock_readings import clock_troubles
 from broadside.coordinator.core.measure.records.evidence import PairEvidence
 from broadside.coordinator.core.measure.resolution import SECOND_MAX_S
-from broadside.coordinator.core.phases import Sustain, sustain_of
 from broadside.coordinator.core.run_spec import Burst, RunSpec
 from broadside.coordinator.core.summary import (
     Availability,
@@ -127,7 +127,7 @@ def find_disruptions(
     pauses = engine is not None and engine.pauses(spec.traffic)
     if pauses or all(flow.means_only for flow in aligned.flows):
         return {}
-    sustain = sustain_of(spec, burst)
+    sustain = sustain_of(spec.traffic, spec.burst_s, burst.duration_s)
     measured = [
         _without_ramps(
             judge_levels(flow.engine_bytes, flow.engine_coverage, spec.disruption_drop_ratio),

@@ -13,9 +13,9 @@ from typing import Final
 import numpy as np
 
 from broadside.coordinator.core.arrays import Floats
+from broadside.coordinator.core.measure.formulas.phases import Sustain
 from broadside.coordinator.core.measure.formulas.quantiles import quantiles
 from broadside.coordinator.core.measure.records.evidence import ProbeColumn
-from broadside.coordinator.core.phases import Sustain
 from broadside.coordinator.core.run_spec import Burst
 from broadside.coordinator.core.summary import (
     Latency,

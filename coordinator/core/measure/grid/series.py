@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from broadside.coordinator.core.arrays import Floats
-from broadside.coordinator.core.phases import Sustain
+from broadside.coordinator.core.measure.formulas.phases import Sustain
 from broadside.coordinator.core.summary import BurstSummary
 from broadside.exchange.messages import Flow
 

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from broadside.coordinator.core.measure.formulas.phases import Sustain
 from broadside.coordinator.core.measure.latency import find_latency
 from broadside.coordinator.core.measure.records.evidence import (
     BurstEvidence,
     PairEvidence,
     ProbeColumn,
 )
-from broadside.coordinator.core.phases import Sustain
 from broadside.coordinator.core.plan.planner import Infeasible, plan
 from broadside.coordinator.core.run_spec import Burst, RunSpec
 from broadside.coordinator.core.summary import BurstSummary, Latency, canonical

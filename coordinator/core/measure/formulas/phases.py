@@ -7,8 +7,8 @@ without ramps has no phases.
 from dataclasses import dataclass
 from enum import StrEnum
 
-from broadside.coordinator.core.run_spec import Burst, RunSpec
 from broadside.exchange.engines import ramps_s
+from broadside.exchange.messages import Traffic
 
 
 class Phase(StrEnum):
@@ -49,14 +49,15 @@ class Sustain:
         return Phase.RAMP_DOWN if after_s < end_s else Phase.COLLECT
 
 
-def sustain_of(spec: RunSpec, burst: Burst) -> Sustain | None:
+def sustain_of(traffic: Traffic, burst_s: int, duration_s: int) -> Sustain | None:
     """Return the sustain phase of a burst, or None if its load has no ramps.
 
     Args:
-        spec: Run specification of the traffic, which is one part of a mixed run.
-        burst: The burst. If it was ended early, it may have no ramp-down.
+        traffic: The traffic, which is one part of a mixed run.
+        burst_s: Planned length of the burst in seconds.
+        duration_s: Its length. A burst that was ended early may have no ramp-down.
     """
-    up_s, down_s = ramps_s(spec.traffic)
+    up_s, down_s = ramps_s(traffic)
     if not up_s and not down_s:
         return None
-    return Sustain(from_s=up_s, to_s=max(up_s, min(burst.duration_s, spec.burst_s - down_s)))
+    return Sustain(from_s=up_s, to_s=max(up_s, min(duration_s, burst_s - down_s)))

@@ -1,6 +1,5 @@
 """Tests for the phases of a load with ramps. Only the sustain phase is judged."""
 
-from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -8,14 +7,12 @@ import pytest
 
 from broadside.coordinator.core.measure.burst import measure_burst
 from broadside.coordinator.core.measure.disruptions import _without_ramps, judge_levels
+from broadside.coordinator.core.measure.formulas.phases import Sustain, sustain_of
 from broadside.coordinator.core.measure.grid.second_table import fleet_table
 from broadside.coordinator.core.measure.grid.series import BurstSeries
-from broadside.coordinator.core.phases import Sustain, sustain_of
-from broadside.coordinator.core.run_spec import Burst, RunSpec
+from broadside.coordinator.core.run_spec import RunSpec
 from broadside.exchange.engines import traffic_of
 from tests.synthetic import Fleet, Plant, fleet
-
-AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 def spec(burst_s: int = 30, **options: Any) -> RunSpec:
@@ -25,18 +22,14 @@ def spec(burst_s: int = 30, **options: Any) -> RunSpec:
     )
 
 
-def burst(duration_s: int = 30) -> Burst:
-    return Burst(index=0, planned_start_at=AT, duration_s=duration_s)
-
-
 def test_sustain_phase_is_between_the_ramps() -> None:
-    assert sustain_of(spec(), burst()) is None
-    assert sustain_of(RunSpec(scenario="t", pairs_count=1), burst()) is None
-    ramped = spec(ramp_up_s=5, ramp_down_s=7)
-    assert sustain_of(ramped, burst()) == Sustain(from_s=5, to_s=23)
+    assert sustain_of(spec().traffic, 30, 30) is None
+    assert sustain_of(traffic_of(engine="iperf3"), 30, 30) is None
+    ramped = spec(ramp_up_s=5, ramp_down_s=7).traffic
+    assert sustain_of(ramped, 30, 30) == Sustain(from_s=5, to_s=23)
     # A burst that was ended early may have no ramp-down, and no sustain phase.
-    assert sustain_of(ramped, burst(12)) == Sustain(from_s=5, to_s=12)
-    assert sustain_of(ramped, burst(3)) == Sustain(from_s=5, to_s=5)
+    assert sustain_of(ramped, 30, 12) == Sustain(from_s=5, to_s=12)
+    assert sustain_of(ramped, 30, 3) == Sustain(from_s=5, to_s=5)
 
 
 def test_each_second_has_a_phase() -> None:
