@@ -495,7 +495,7 @@ class _Counts:
 
     Attributes:
         total: Sums of all rows.
-        judged: Sums of the rows in the sustain phase.
+        sustain: Sums of the rows in the sustain phase.
         most_open: Most open connections in the sustain phase.
     """
 
@@ -504,7 +504,7 @@ class _Counts:
         self.span = span
         self.rows: list[Second] = []
         self.total: Counter[str] = Counter()
-        self.judged: Counter[str] = Counter()
+        self.sustain: Counter[str] = Counter()
         self.most_open = 0
         self.sent_bytes = self.received_bytes = 0
 
@@ -516,14 +516,14 @@ class _Counts:
         self.rows.append(second)
         counts = {name: second.counts[name] for name in self._names}
         self.total.update(counts)
-        if self.is_judged(second):
-            self.judged.update(counts)
+        if self.in_sustain(second):
+            self.sustain.update(counts)
             self.most_open = max(self.most_open, counts["open"])
         self.sent_bytes += second.sent_bytes
         self.received_bytes += second.received_bytes
         return second
 
-    def is_judged(self, second: Second) -> bool:
+    def in_sustain(self, second: Second) -> bool:
         """Return True if the second is in the sustain phase, or if there are no ramps."""
         return self.span is None or self.span[0] <= second.from_s < self.span[1]
 
@@ -535,7 +535,7 @@ class _Counts:
         """
         if self.span is not None:
             for name in RAMP_COUNTS:
-                outside_count = max(0, self.total[name] - self.judged[name])
+                outside_count = max(0, self.total[name] - self.sustain[name])
                 yield _count(f"{prefix}ramp_{name}", outside_count)
 
     def intervals(
@@ -610,7 +610,7 @@ class AttemptReader:
         elif isinstance(row.get("ended"), float):
             self._ended = row
         elif "second" in row and (second := self._counts.add(row)) is not None:
-            if self._counts.is_judged(second):
+            if self._counts.in_sustain(second):
                 self._behind_s = max(self._behind_s, _number(row, "behind_s"))
             if self._first_s is None:
                 self._first_s = _number(row, "first_s")
@@ -671,7 +671,7 @@ class AttemptReader:
 
     def _measures(self, until_s: float) -> Iterator[Measure]:
         ended = self._read_sustain()
-        counts, total = self._counts, self._counts.judged
+        counts, total = self._counts, self._counts.sustain
         attempted = total["attempted"]
         for name in CLIENT_COUNTS[:-1]:
             if name in ("secured", "tls_failed") and not self._uses_tls:
@@ -682,7 +682,7 @@ class AttemptReader:
         if self._mode == "hold":
             yield _count("held", counts.most_open)
             lost_s = [
-                row.from_s for row in counts.rows if row.counts["dropped"] and counts.is_judged(row)
+                row.from_s for row in counts.rows if row.counts["dropped"] and counts.in_sustain(row)
             ]
             if lost_s:
                 yield Measure(
@@ -722,7 +722,7 @@ class AttemptReader:
         sustain = ended.get("sustain")
         if counts.span is None or not isinstance(sustain, dict):
             return ended
-        counts.judged = Counter({name: int(_number(sustain, name)) for name in CLIENT_COUNTS[:-1]})
+        counts.sustain = Counter({name: int(_number(sustain, name)) for name in CLIENT_COUNTS[:-1]})
         return {**ended, "scheduled": sustain.get("scheduled")}
 
     def _negotiated(self) -> Iterator[Measure]:
@@ -848,7 +848,7 @@ class AcceptedTest:
             intervals = counts.intervals(Side.SERVER, first_s, until_s)
             totals = counts.totals(Side.SERVER, until_s - first_s)
             measures = [
-                _count(f"server_{name}", counts.judged[name])
+                _count(f"server_{name}", counts.sustain[name])
                 for name in SERVER_COUNTS[:-1]
                 if name not in LATER_COUNTS or counts.total[name]
             ]
