@@ -6,8 +6,8 @@ connections without bytes. The server of our generator is its own, and that of t
 Tools that are not installed are skipped.
 
 The first table is on loopback, with the client on one core and the server on another. ``per core``
-is the number of connections divided by the time of the core: CPU time of the process and soft
-interrupts of its core. On loopback the kernel does both ends of a handshake on the client's core.
+is the number of connections per second of CPU time, which includes the soft interrupts that a
+process causes. On loopback the kernel does both ends of a handshake on the client's core.
 The second table has the rate behind a device that drops each SYN above 400 per second. The exit
 code is 1 if our generator (connect) makes fewer than 30,000 connections per second, or fewer than
 another tool.
@@ -104,13 +104,11 @@ class Outcome:
         complete: Complete transactions.
         lasted_s: Time of the tool.
         cpu_s: CPU time of the client's and of the server's processes.
-        core_s: The same with the soft interrupts of their cores.
     """
 
     complete: int
     lasted_s: float
     cpu_s: tuple[float, float]
-    core_s: tuple[float, float]
 
 
 def ours(mode: str, *words: str) -> Callable[[Load], Sequence[str]]:
@@ -218,7 +216,7 @@ def print_rates(prefix: Sequence[str], servers: Sequence[int], seconds: int) -> 
         found = measured([*prefix, *tool.command(load)], tool, servers)
         rates[tool.name] = found.complete / (seconds if tool.is_timed else found.lasted_s)
         costs = "".join(f"{cpu_s / max(found.complete, 1) * 1e4:>10.2f}" for cpu_s in found.cpu_s)
-        cores = "".join(f"{found.complete / max(core_s, 0.01):>10.0f}" for core_s in found.core_s)
+        cores = "".join(f"{found.complete / max(cpu_s, 0.01):>10.0f}" for cpu_s in found.cpu_s)
         print(f"  {tool.name:<24}{rates[tool.name]:>12.0f}{costs}{cores}")
     return rates
 
@@ -252,7 +250,6 @@ def measured(argv: Sequence[str], tool: Tool, servers: Sequence[int]) -> Outcome
         servers: Process ids of the servers.
     """
     began_s, before, served_s = time.monotonic(), os.times(), process_cpu_s(servers)
-    interrupts = soft_interrupts_s()
     argv = ["taskset", "-c", str(CLIENT_CORE), "timeout", "-s", "KILL", str(WAIT_S), *argv]
     output = subprocess.run(argv, capture_output=True, text=True, check=False).stdout
     lasted_s, after = time.monotonic() - began_s, os.times()
@@ -261,12 +258,10 @@ def measured(argv: Sequence[str], tool: Tool, servers: Sequence[int]) -> Outcome
         spent_s - before.children_user - before.children_system,
         process_cpu_s(servers) - served_s,
     )
-    more_s = [end - start for start, end in zip(interrupts, soft_interrupts_s(), strict=True)]
     return Outcome(
         complete=tool.complete(output) if output.strip() else 0,
         lasted_s=lasted_s,
         cpu_s=cpu_s,
-        core_s=(cpu_s[0] + more_s[CLIENT_CORE], cpu_s[1] + more_s[SERVER_CORE]),
     )
 
 
@@ -279,12 +274,6 @@ def process_cpu_s(processes: Sequence[int]) -> float:
         children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
         total_s += process_cpu_s([int(child) for child in children])
     return total_s
-
-
-def soft_interrupts_s() -> list[float]:
-    """Return the time of soft interrupts of each core."""
-    lines = Path("/proc/stat").read_text().splitlines()[1 : 1 + CORES_COUNT]
-    return [int(line.split()[7]) / TICKS_PER_S for line in lines]
 
 
 @contextmanager
