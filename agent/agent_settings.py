@@ -53,9 +53,10 @@ def parse_ports(value: object) -> object:
 
 
 def parse_services(value: object) -> object:
-    """Convert ``"http=8080-8083 ftp=2121"`` to a dictionary with ports by engine.
+    """Convert ``"http=8080-8083 https:1.3=8444"`` to a dictionary with ports by service.
 
-    Other types are returned unchanged.
+    A service is an engine, for https also with the TLS version and cipher suite that its ports
+    enforce. Other types are returned unchanged.
 
     Raises:
         ValueError: A part has no ``=``, or its ports are invalid.
@@ -69,6 +70,12 @@ def parse_services(value: object) -> object:
             raise ValueError(f"{part!r} is no service; write ENGINE=PORTS, e.g. http=8080-8083")
         services[name] = parse_ports(ports)
     return services
+
+
+def split_service(service: str) -> tuple[str, str]:
+    """Return the engine of a service, and its TLS version and cipher suite or an empty string."""
+    name, _, tls = service.partition(":")
+    return name, tls
 
 
 def parse_networks(value: object) -> object:
@@ -137,7 +144,9 @@ class AgentSettings(BaseSettings):
         {},
         description="server role: engines to serve in addition to iperf3 and their ports, one "
         "port per pair, for example http=8080-8083 https=8443-8446 ftp=2121; ftp also "
-        "requires that 50000-59999 can be reached",
+        "requires that 50000-59999 can be reached; https:VERSION or https:VERSION:CIPHER enforces "
+        "a TLS version and OpenSSL's cipher suite, for example "
+        "https:1.2:ECDHE-ECDSA-AES128-GCM-SHA256=8447",
     )
     echo_port: Annotated[int, Field(ge=0, le=65535)] | None = Field(
         5200,
@@ -148,7 +157,7 @@ class AgentSettings(BaseSettings):
         tuple[Annotated[int, Field(ge=1, le=65535)], ...], NoDecode, BeforeValidator(parse_ports)
     ] = Field(
         (),
-        description="server role: TCP ports that answer canaries from allowed networks, for "
+        description="server role: ports that answer canaries (TCP, UDP) from allowed networks, for "
         "example 5198-5199; default: none",
     )
     allow_tunnels: bool = Field(
@@ -270,7 +279,8 @@ class AgentSettings(BaseSettings):
 
     @model_validator(mode="after")
     def _services_fit(self) -> "AgentSettings":
-        for name in self.services:
+        for service in self.services:
+            name, tls = split_service(service)
             engine = find(name)
             if engine is None or engine.serving is not Serving.DAEMON:
                 known = [e.name for e in engines().values() if e.serving is Serving.DAEMON]
@@ -278,6 +288,8 @@ class AgentSettings(BaseSettings):
                     f"services: {name!r} is no service; there are {', '.join(known)}"
                     + (" (iperf3's ports are BROADSIDE_AGENT_PORTS)" if engine else "")
                 )
+            if problem := engine.service_problem(tls):
+                raise ValueError(f"services: {service}: {problem}")
         taken = [
             *self.ports,
             *self.canary_ports,

@@ -2,8 +2,9 @@
 
 In each round the client sends a forbidden request and its allowed twin at the same time. The
 server's agent (:class:`~broadside.agent.canary_service.CanaryService`) answers both and remembers
-them. At the end the client asks the server which requests it has received, in the form of an
-allowed one. So a request counts as arrived also if the device dropped only the answer.
+them. A datagram is sent again until it is answered, as TCP does with its segments, because the load
+can drop it. At the end the client asks the server which requests it has received, in the form of
+an allowed one. So a request counts as arrived also if the device dropped only the answer.
 """
 
 import asyncio
@@ -11,7 +12,8 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -31,6 +33,10 @@ LATE_S: Final = 0.1
 # Seconds for each question to the server, and how often it is asked.
 QUESTION_S: Final = 2.0
 QUESTIONS_COUNT: Final = 3
+# Seconds after which a datagram without an answer is sent again.
+AGAIN_S: Final = 0.5
+# Answers to a datagram: at once, and at the end of the time of the answer.
+DATAGRAM_ANSWERS: Final = (b"0", b"1")
 _HEAD_MAX_BYTES: Final = 8192
 _ANSWER_MAX_BYTES: Final = 2**22
 
@@ -60,6 +66,10 @@ class _Request:
             "Connection: close",
         ]
         return "\r\n".join([*lines, "", ""]).encode() + body
+
+    def to_datagram(self) -> bytes:
+        """Return the datagram: the body, and then the tag."""
+        return f"{self.request.body}\r\n{HEADER}: {self.tag}\r\n".encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +125,68 @@ async def send(
     if seen.is_foreign:
         return Observed(CanaryOutcome.REPLACED, took_s)
     return observed(CanaryOutcome.RESET)
+
+
+async def send_datagram(
+    message: _Request, address: str, port: int, bind: str | None, wait_s: float
+) -> Observed:
+    """Send a request as a datagram, again until it is answered, and return what is seen of it.
+
+    Args:
+        message: The request.
+        address: Address of the server.
+        port: Port of the server.
+        bind: Source address, or None to use the default.
+        wait_s: Seconds until a request without an answer is silent.
+    """
+    loop, began_s = asyncio.get_running_loop(), time.monotonic()
+    answers = _Datagrams(message.tag)
+    outcome = CanaryOutcome.SILENT
+    transport: asyncio.DatagramTransport | None = None
+    try:
+        async with asyncio.timeout(wait_s):
+            transport, _ = await loop.create_datagram_endpoint(
+                lambda: answers,
+                local_addr=None if bind is None else (bind, 0),
+                remote_addr=(address, port),
+            )
+            while not answers.is_over.is_set():
+                transport.sendto(message.to_datagram())
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(answers.is_over.wait(), AGAIN_S)
+        outcome = CanaryOutcome.REFUSED if answers.is_refused else CanaryOutcome.ANSWERED
+    except TimeoutError:
+        pass
+    except OSError:
+        outcome = CanaryOutcome.REFUSED
+    finally:
+        if transport is not None:
+            transport.abort()
+    if answers.first_s and outcome is not CanaryOutcome.ANSWERED:
+        return Observed(CanaryOutcome.CUT, answers.first_s - began_s)
+    return Observed(outcome, time.monotonic() - began_s)
+
+
+class _Datagrams(asyncio.DatagramProtocol):
+    """Answers to a datagram."""
+
+    def __init__(self, tag: str) -> None:
+        self._tag = tag
+        # Monotonic time of the first answer.
+        self.first_s: float | None = None
+        self.is_refused = False
+        self.is_over = asyncio.Event()
+
+    def datagram_received(self, data: bytes, addr: object) -> None:
+        first, last = (self._tag.encode() + part for part in DATAGRAM_ANSWERS)
+        if data in (first, last):
+            self.first_s = self.first_s or time.monotonic()
+        if data == last:
+            self.is_over.set()
+
+    def error_received(self, exc: Exception) -> None:
+        self.is_refused = True
+        self.is_over.set()
 
 
 class _Answer:
@@ -175,8 +247,8 @@ class CanarySender:
         self._first_at_s = job.planned_start_at.timestamp() - before * canary.every_s + turn_s
         self._seen: dict[tuple[str, int], Observed] = {}
         self._received: dict[str, Collection[int]] | None = None
-        # Ports that the server listens on.
-        self._ports: Collection[int] = ()
+        # Ports that the server listens on, by protocol.
+        self._ports: Mapping[str, Collection[int]] = {}
         self._over = asyncio.Event()
 
     def finish(self) -> None:
@@ -216,7 +288,7 @@ class CanarySender:
     async def _send(self, kind: str, number: int, request: CanaryRequest) -> Observed:
         canary, endpoint = self._canary, self._endpoint
         hold_ms = 0 if kind == QUESTION else round(canary.hold_s * 1000)
-        return await send(
+        return await (send_datagram if request.over_udp else send)(
             _Request(request=request, tag=f"{self._token}.{number}.{kind}.{hold_ms}"),
             endpoint.address,
             canary.forbidden_port if request.to_forbidden_port else canary.port,
@@ -262,6 +334,7 @@ class CanarySender:
         request = signature.forbidden if kind == FORBIDDEN else signature.allowed
         port = self._canary.forbidden_port if request.to_forbidden_port else self._canary.port
         # If the server does not listen, the request says nothing about the device.
-        if self._received is None or port not in self._ports or outcome is CanaryOutcome.NOT_SENT:
+        ports = self._ports.get("udp" if request.over_udp else "tcp", ())
+        if self._received is None or port not in ports or outcome is CanaryOutcome.NOT_SENT:
             return None
         return number in self._received[kind]

@@ -6,11 +6,18 @@ import logging
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from broadside.agent.agent_settings import AgentSettings
-from broadside.agent.canary_sender import ALLOWED, ANSWER, FORBIDDEN, HEADER, QUESTION
+from broadside.agent.canary_sender import (
+    ALLOWED,
+    ANSWER,
+    DATAGRAM_ANSWERS,
+    FORBIDDEN,
+    HEADER,
+    QUESTION,
+)
 from broadside.exchange.messages import peer_address
 
 # Connections at the same time. This is enough for the canaries of 100 pairs without an answer.
@@ -37,6 +44,7 @@ class CanaryService:
     def __init__(self, settings: AgentSettings) -> None:
         self._settings = settings
         self._servers: list[asyncio.Server] = []
+        self._datagrams: list[asyncio.DatagramTransport] = []
         self._open_count = 0
         self._has_refused = False
         self._received: OrderedDict[str, Mapping[str, set[int]]] = OrderedDict()
@@ -47,9 +55,15 @@ class CanaryService:
         Args:
             address: Address of the agent.
         """
+        loop = asyncio.get_running_loop()
         for port in self._settings.canary_ports:
             try:
-                server = await asyncio.start_server(self._serve, address, port, limit=2**14)
+                self._servers.append(
+                    await asyncio.start_server(self._serve, address, port, limit=2**14)
+                )
+                transport, _ = await loop.create_datagram_endpoint(
+                    lambda: _Datagrams(self._answer_datagram), local_addr=(address, port)
+                )
             except OSError as error:
                 log.warning(
                     "no canaries on port %d: %s; set BROADSIDE_AGENT_CANARY_PORTS",
@@ -58,23 +72,31 @@ class CanaryService:
                     extra={"action": "no_canary"},
                 )
                 continue
-            self._servers.append(server)
+            self._datagrams.append(transport)
 
     @property
     def ports(self) -> tuple[int, ...]:
-        """Ports that are open."""
+        """TCP ports that are open."""
         return tuple(
             opened.getsockname()[1] for server in self._servers for opened in server.sockets
         )
 
+    @property
+    def udp_ports(self) -> tuple[int, ...]:
+        """UDP ports that are open."""
+        return tuple(socket.get_extra_info("sockname")[1] for socket in self._datagrams)
+
     def close(self) -> None:
         for server in self._servers:
             server.close()
+        for transport in self._datagrams:
+            transport.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open_count += 1
         try:
-            if self._open_count <= CONNECTIONS_MAX_COUNT and self._is_allowed(writer):
+            peer = writer.get_extra_info("peername")
+            if self._open_count <= CONNECTIONS_MAX_COUNT and self._is_allowed(peer):
                 await self._answer(reader, writer)
         except (OSError, TimeoutError, ValueError, asyncio.IncompleteReadError):
             # The device or the client ended the connection.
@@ -83,9 +105,8 @@ class CanaryService:
             self._open_count -= 1
             writer.close()
 
-    def _is_allowed(self, writer: asyncio.StreamWriter) -> bool:
-        name = writer.get_extra_info("peername")
-        address = peer_address(str(name[0])) if name else None
+    def _is_allowed(self, peer: tuple[str, int] | None) -> bool:
+        address = peer_address(str(peer[0])) if peer else None
         if address is not None and self._settings.is_allowed(address):
             return True
         if not self._has_refused:
@@ -126,6 +147,27 @@ class CanaryService:
             writer.write(body[place : place + 1])
             await writer.drain()
 
+    def _answer_datagram(
+        self, data: bytes, peer: tuple[str, int], transport: asyncio.DatagramTransport
+    ) -> None:
+        """Answer at once, and again at the end of the time. Both are shorter than a request."""
+        tag = _TAG.search(data[:_BODY_MAX_BYTES].decode("latin-1"))
+        if tag is None or tag[4] == QUESTION or self._open_count > CONNECTIONS_MAX_COUNT:
+            return
+        if not self._is_allowed(peer):
+            return
+        self._remember(tag[2], tag[4], int(tag[3]))
+        first, last = (tag[1].encode() + part for part in DATAGRAM_ANSWERS)
+        transport.sendto(first, peer)
+        self._open_count += 1
+
+        def finish() -> None:
+            self._open_count -= 1
+            if not transport.is_closing():
+                transport.sendto(last, peer)
+
+        asyncio.get_running_loop().call_later(int(tag[5]) / 1000, finish)
+
     def _remember(self, token: str, kind: str, number: int) -> None:
         job = self._received.setdefault(token, {FORBIDDEN: set(), ALLOWED: set()})
         self._received.move_to_end(token)
@@ -137,4 +179,20 @@ class CanaryService:
     def _describe(self, token: str) -> bytes:
         job = self._received.get(token, {FORBIDDEN: (), ALLOWED: ()})
         received = {kind: sorted(numbers) for kind, numbers in job.items()}
-        return json.dumps({"ports": self.ports, **received}, separators=(",", ":")).encode()
+        ports = {"tcp": self.ports, "udp": self.udp_ports}
+        return json.dumps({"ports": ports, **received}, separators=(",", ":")).encode()
+
+
+class _Datagrams(asyncio.DatagramProtocol):
+    """Socket of the service for datagrams."""
+
+    def __init__(
+        self, answer: Callable[[bytes, tuple[str, int], asyncio.DatagramTransport], None]
+    ) -> None:
+        self._answer = answer
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport: asyncio.DatagramTransport = transport  # type: ignore[assignment]
+
+    def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
+        self._answer(data, addr, self._transport)

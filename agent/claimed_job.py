@@ -33,7 +33,7 @@ from broadside.agent.control_reads import LAST_LOOK_S, ControlReads, ControlWatc
 from broadside.agent.decide import GateReport, JobOutcome, judge_outcome, may_retry, start_error_s
 from broadside.agent.device_pings import DevicePings
 from broadside.agent.engine_process import EngineUnusable, Exit, ProcessSetup, least_privileged
-from broadside.agent.gate import gate_env
+from broadside.agent.gate import find_bodies, gate_env
 from broadside.agent.host import find_source
 from broadside.agent.idle_rtt import MARGIN_S, from_connections, from_handshakes
 from broadside.agent.installed_engines import InstalledEngine
@@ -268,6 +268,7 @@ class ClaimedJob:
                 tools=installed.tools,
                 folder=str(self._workspace.path) if self._workspace else "",
                 bind=self._tunnel.bind if self._tunnel else self._bind_address(),
+                bodies=find_bodies(),
             )
         )
         if self._workspace is not None:

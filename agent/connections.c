@@ -62,7 +62,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define VERSION "1.2"
+#define VERSION "1.3"
 
 enum {
     EVENTS_COUNT = 512,
@@ -81,6 +81,7 @@ enum {
     /* Sizes of bodies in one test. */
     BODIES_COUNT = 16,
     NEGOTIATED_COUNT = 16,
+    PEERS_MAX = 64,
     BLOCK_BYTES = 1000,
     ADDRESSES_COUNT = 1024,
     /* Reasons why there is no socket. */
@@ -1123,8 +1124,15 @@ static int run_client(void)
 
 /* Server --------------------------------------------------------------------------------------- */
 
+/* Source address of connections, and what it did in the current second. */
+struct peer {
+    struct sockaddr_storage address;
+    uint64_t established, bytes;
+};
+
 struct served {
     uint64_t got;
+    struct peer *peer;
     /* Bytes of the answer to send, and size of its body (HTTP). */
     uint64_t owed, body_bytes;
     /* Bytes of an uploaded body that were not received yet. */
@@ -1153,6 +1161,51 @@ static struct {
 
 static struct served *served;
 static int64_t counted_second;
+/* The last one is for all further addresses, and is not printed. */
+static struct peer peers[PEERS_MAX + 1];
+static size_t peers_count;
+
+/* Return the place of a source address. It stays valid until the next test. */
+static struct peer *peer_of(const struct sockaddr_storage *address)
+{
+    size_t place = 0;
+    while (place < peers_count
+           && !same_address((const struct sockaddr *)address, &peers[place].address))
+        place++;
+    if (place == peers_count && place < PEERS_MAX)
+        peers[peers_count++].address = *address;
+    return &peers[place];
+}
+
+static void name_address(const struct sockaddr_storage *address, char *name)
+{
+    getnameinfo((const struct sockaddr *)address, sizeof *address, name, INET6_ADDRSTRLEN, NULL, 0,
+                NI_NUMERICHOST);
+}
+
+/* Print the connections and payload of each source address, if it had any. */
+static void print_peers(void)
+{
+    const char *comma = "";
+    char name[INET6_ADDRSTRLEN];
+    printf(", \"peers\": {");
+    for (struct peer *one = peers; one < peers + peers_count; one++) {
+        if (one->established + one->bytes == 0)
+            continue;
+        name_address(&one->address, name);
+        printf("%s\"%s\": [%lu, %lu]", comma, name, one->established, one->bytes);
+        one->established = one->bytes = 0;
+        comma = ", ";
+    }
+    printf("}");
+}
+
+static void count_payload(const struct served *one, uint64_t *direction, uint64_t bytes)
+{
+    *direction += bytes;
+    if (one->peer)
+        one->peer->bytes += bytes;
+}
 
 static void print_served(void)
 {
@@ -1164,6 +1217,7 @@ static void print_served(void)
            test.closed, test.reset, test.foreign, test.open, test.sent, test.received);
     if (test.judged_to_s > 0)
         printf(", \"sustain\": [%.3f, %.3f]", test.judged_from_s, test.judged_to_s);
+    print_peers();
     printf("}\n");
     fflush(stdout);
     test.established = test.secured = test.named = test.closed = test.reset = test.foreign = 0;
@@ -1226,6 +1280,7 @@ static void uncount(struct served *one)
         return;
     one->counted = false;
     test.established -= test.established > 0;
+    one->peer->established -= one->peer->established > 0;
     if (one->tls && !one->shakes) {
         test.secured -= test.secured > 0;
         test.named -= test.named > 0 && *tls_server_name(one->tls);
@@ -1275,7 +1330,8 @@ static void answer(int fd)
         if (wrote <= 0)
             break;
         one->owed -= (uint64_t)wrote;
-        test.sent += one->counted ? (uint64_t)wrote : 0;
+        if (one->counted)
+            count_payload(one, &test.sent, (uint64_t)wrote);
     }
     if ((one->owed > 0) != one->waits) {
         one->waits = one->owed > 0;
@@ -1310,9 +1366,10 @@ static void begin_test(int fd, const char *line)
     test.backlog_dropped = backlog_dropped();
     test.active = true;
     test.client[0] = 0;
+    memset(peers, 0, sizeof peers);
+    peers_count = 0;
     if (getpeername(fd, (struct sockaddr *)&peer, &length) == 0)
-        getnameinfo((struct sockaddr *)&peer, length, test.client, sizeof test.client, NULL, 0,
-                    NI_NUMERICHOST);
+        name_address(&peer, test.client);
     counted_second = (int64_t)clock_s(CLOCK_REALTIME);
     unsigned char reply[3 + TLS_DIGEST_BYTES] = "OK\n";
     bool has_certificate = test.tls && tls_own_digest(reply + 3);
@@ -1353,9 +1410,9 @@ static bool read_request(int fd, const char *bytes, size_t count)
         one->is_answered = true;
         one->uploads = content_length(one->line);
         count -= (size_t)part;
-        test.received += strlen(one->line);
+        count_payload(one, &test.received, strlen(one->line));
     }
-    test.received += count;
+    count_payload(one, &test.received, count);
     bool was_pending = one->uploads > 0 || is_complete;
     one->uploads -= count < one->uploads ? count : one->uploads;
     if (was_pending && one->uploads == 0) {
@@ -1400,10 +1457,10 @@ static bool take(int fd, const char *bytes, size_t count)
         if (!one->counted || test.bytes == 0 || memcmp(one->head, test.id, ID_BYTES) != 0)
             return false;
         one->got += one->head_bytes - part;
-        test.received += one->head_bytes - part;
+        count_payload(one, &test.received, one->head_bytes - part);
     }
     one->got += count;
-    test.received += count;
+    count_payload(one, &test.received, count);
     for (; test.bytes > 0 && one->got >= test.bytes; one->got -= test.bytes)
         one->owed += test.bytes;
     answer(fd);
@@ -1473,7 +1530,10 @@ static void serve(int fd, uint32_t events)
 static void accept_all(int listener)
 {
     for (int count = 0; count < EVENTS_COUNT; count++) {
-        int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        struct sockaddr_storage from;
+        socklen_t from_bytes = sizeof from;
+        int fd = accept4(listener, (struct sockaddr *)&from, &from_bytes,
+                         SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0)
             return;
         if ((size_t)fd >= connections_count) {
@@ -1483,8 +1543,12 @@ static void accept_all(int listener)
         if (test.active && test.first_at_s <= 0)
             test.first_at_s = clock_s(CLOCK_REALTIME);
         served[fd] = (struct served){.open = true, .is_new = true, .counted = test.active};
-        test.established += test.active;
-        test.open += test.active;
+        if (test.active) {
+            served[fd].peer = peer_of(&from);
+            served[fd].peer->established++;
+            test.established++;
+            test.open++;
+        }
         watch(fd, EPOLL_CTL_ADD, false);
     }
 }

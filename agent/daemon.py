@@ -19,6 +19,7 @@ from broadside.agent.agent_settings import AgentSettings
 from broadside.agent.attempt import Attempt, AttemptLimits, known_until_s
 from broadside.agent.cpu import group_cpu_s, with_cpu
 from broadside.agent.engine_process import EngineUnusable, Exit, ProcessSetup, least_privileged
+from broadside.agent.gate import find_bodies
 from broadside.agent.service_port import HEALTHY_S, ServedPort, ServedSpan
 from broadside.agent.side_tasks import safely
 from broadside.agent.sockets import PortView
@@ -142,8 +143,13 @@ class SavedTest:
 
 @dataclass(slots=True, kw_only=True)
 class DaemonPort(ServedPort):
-    """Port that is served by the daemon of an engine."""
+    """Port that is served by the daemon of an engine.
 
+    Attributes:
+        tls: TLS version and cipher suite that the port enforces, or an empty string.
+    """
+
+    tls: str = ""
     # Parser for the log of the daemon that is running.
     _reader: DaemonReader | None = None
     # Records by cookie of the test.
@@ -276,6 +282,8 @@ class DaemonPort(ServedPort):
             tools=self.installed.tools,
             folder=str(workspace.path),
             duration_max_s=settings.duration_max_s,
+            bodies=find_bodies(),
+            tls=self.tls,
         )
         first = engine.server(ask)
         if first.unprivileged:
@@ -363,23 +371,26 @@ class DaemonPort(ServedPort):
 def service_states(
     ports: Sequence[DaemonPort], *, certificate_is_generated: bool
 ) -> list[EngineState]:
-    """Return the state of each served engine, to be used in the presence.
+    """Return the state of each service, to be used in the presence.
+
+    Versions before 1.1 use the first state of an engine, so those that enforce TLS are last.
 
     Args:
         ports: Ports of all engines.
         certificate_is_generated: True if the operator has set a certificate.
     """
-    by_engine: dict[str, list[DaemonPort]] = {}
-    for served in ports:
-        by_engine.setdefault(served.installed.engine.name, []).append(served)
+    by_service: dict[tuple[str, str], list[DaemonPort]] = {}
+    for served in sorted(ports, key=lambda served: served.tls != ""):
+        by_service.setdefault((served.installed.engine.name, served.tls), []).append(served)
     states = []
-    for served_ports in by_engine.values():
+    for (_, tls), served_ports in by_service.items():
         installed = served_ports[0].installed
         problems = [served.problem for served in served_ports if served.problem is not None]
         working = any(served.free or served.busy for served in served_ports)
         states.append(
             installed.state.model_copy(
                 update={
+                    "tls": tls,
                     "ports": tuple(served.port for served in served_ports if served.free),
                     "problem": None if working or not problems else problems[0][:300],
                     "self_signed": not certificate_is_generated

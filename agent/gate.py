@@ -55,8 +55,18 @@ class Opening:
 
 def find_gate() -> Path | None:
     """Return the path of the library, or None if it was not built or cannot be used."""
+    return _find_library("libgate")
+
+
+def find_bodies() -> str | None:
+    """Return the path of the library for the content of large files, like :func:`find_gate`."""
+    path = _find_library("libbodies")
+    return None if path is None else str(path)
+
+
+def _find_library(name: str) -> Path | None:
     folder = Path(__file__).parent
-    built = (folder / f"libgate{suffix}" for suffix in EXTENSION_SUFFIXES)
+    built = (folder / f"{name}{suffix}" for suffix in EXTENSION_SUFFIXES)
     # The loader splits LD_PRELOAD at spaces and colons.
     return next(
         (path for path in built if path.is_file() and not re.search("[ :]", str(path))), None

@@ -41,6 +41,7 @@ class InstalledEngine:
             name=self.engine.name,
             version=", ".join(versions)[:40] or None,
             problem=self.problem[:300] if self.problem else None,
+            new_options=tuple(sorted(self.engine.new_options)),
         )
 
 

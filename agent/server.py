@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from broadside.agent.agent_context import Tools
+from broadside.agent.agent_settings import split_service
 from broadside.agent.attempt import Attempt, AttemptLimits, known_until_s
 from broadside.agent.canary_service import CanaryService
 from broadside.agent.daemon import DaemonPort, service_states
@@ -347,10 +348,12 @@ class Supervisor:
         services = self._tools.settings.services
         if not services:
             return
-        installed_engines = await asyncio.to_thread(find_installed_engines, Role.SERVER, services)
+        names = {split_service(service)[0] for service in services}
+        installed_engines = await asyncio.to_thread(find_installed_engines, Role.SERVER, names)
         self._daemons = [
-            DaemonPort(port=port, installed=installed_engines[name], tools=self._tools)
-            for name, ports in services.items()
+            DaemonPort(port=port, installed=installed_engines[name], tools=self._tools, tls=tls)
+            for service, ports in services.items()
+            for name, tls in [split_service(service)]
             for port in ports
         ]
         for daemon in self._daemons:

@@ -12,9 +12,14 @@ import shutil
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
+from typing import BinaryIO, Final
 
 from broadside.agent.engine_process import Identity
+from broadside.exchange.engines.downloads import BLOCK_BYTES
 from broadside.exchange.engines.port import File
+
+# Zeros are at the end of each unit of a body, so that small bodies have their share of them.
+UNIT_BYTES: Final = 1000
 
 
 class Workspace:
@@ -47,19 +52,28 @@ class Workspace:
             if not folder.exists():
                 folder.mkdir(mode=0o700)
                 self._make_private(folder)
+            if file.is_closed_folder:
+                path.chmod(0o500)
+                continue
+            if file.link_to is not None:
+                path.symlink_to(file.link_to)
+                continue
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
             with os.fdopen(os.open(path, flags, 0o600), "wb") as opened:
                 if file.size_bytes is None:
                     opened.write(file.text.encode())
-                elif file.is_random:
-                    opened.write(os.urandom(file.size_bytes))
-                else:
+                elif file.is_sparse:
                     opened.truncate(file.size_bytes)
+                    # agent/bodies.c reads the share of zeros from the time stamp.
+                    os.utime(opened.fileno(), (file.zeros_percent, file.zeros_percent))
+                    os.fchmod(opened.fileno(), 0o400)
+                else:
+                    _write_body(opened, file.size_bytes, file.zeros_percent)
             self._make_private(path)
 
     def close(self) -> None:
         """Delete the folder and release its lock."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        _remove(self.path)
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -75,8 +89,25 @@ def sweep(agent_id: str) -> None:
         with contextlib.suppress(OSError):
             lock = _lock(path)
             if lock is not None:
-                shutil.rmtree(path, ignore_errors=True)
+                _remove(path)
                 os.close(lock)
+
+
+def _write_body(opened: BinaryIO, size_bytes: int, zeros_percent: int) -> None:
+    """Write a block of random bytes and zeros to a file until it has its size."""
+    random = b"\xff" * (UNIT_BYTES * (100 - zeros_percent) // 100)
+    mask = random.ljust(UNIT_BYTES, b"\0") * (BLOCK_BYTES // UNIT_BYTES)
+    number = int.from_bytes(os.urandom(BLOCK_BYTES)) & int.from_bytes(mask)
+    block = number.to_bytes(BLOCK_BYTES)
+    for start in range(0, size_bytes, BLOCK_BYTES):
+        opened.write(block[: size_bytes - start])
+
+
+def _remove(path: Path) -> None:
+    for folder in path.glob("*/"):
+        with contextlib.suppress(OSError):
+            folder.chmod(0o700)
+    shutil.rmtree(path, ignore_errors=True)
 
 
 def _locked(agent_id: str) -> tuple[Path, int | None]:

@@ -125,7 +125,7 @@ def build_wheel(wheels: Path, work: Path) -> Path:
     (wheel,) = wheels.glob("broadside-*.whl")
     with zipfile.ZipFile(wheel) as opened:
         names = {Path(name).name for name in opened.namelist()}
-    if not {"libgate.abi3.so", "libconnections.abi3.so"} <= names:
+    if not {"libbodies.abi3.so", "libconnections.abi3.so", "libgate.abi3.so"} <= names:
         sys.exit("the C code of the agent was not built; run: apt-get install gcc libc6-dev")
     return wheel
 

@@ -591,13 +591,14 @@ def _default_signatures() -> Any:
 
 
 class CanaryRequest(Message):
-    """HTTP request of a canary. All of its parts are harmless.
+    """Request of a canary, in HTTP or in a UDP datagram. All of its parts are harmless.
 
     Attributes:
         path: Path of the request.
         user_agent: Header User-Agent.
         host: Header Host. None uses the address and port of the server.
         body: Body. If it is not empty, the method is POST.
+        over_udp: True to send ``body`` in a UDP datagram without HTTP.
         to_forbidden_port: True to use ``Canary.forbidden_port`` in place of ``Canary.port``.
     """
 
@@ -607,7 +608,15 @@ class CanaryRequest(Message):
         Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9.:-]{0,199}$")] | None
     ) = None
     body: Annotated[str, StringConstraints(pattern=_PRINTABLE, max_length=1000)] = ""
+    over_udp: StrictBool = False
     to_forbidden_port: StrictBool = False
+
+    @model_validator(mode="after")
+    def _datagram_has_no_http(self) -> "CanaryRequest":
+        http = (self.path, self.user_agent, self.host)
+        if self.over_udp and http != ("/", "Broadside", None):
+            raise ValueError("over_udp: a datagram has no path, user_agent or host; set its body")
+        return self
 
 
 class CanarySignature(Message):
@@ -629,6 +638,8 @@ class CanarySignature(Message):
     def _twin_differs(self) -> "CanarySignature":
         if self.forbidden == self.allowed:
             raise ValueError(f"signature {self.name}: forbidden and allowed are the same request")
+        if self.forbidden.over_udp != self.allowed.over_udp:
+            raise ValueError(f"signature {self.name}: set over_udp for both requests or for none")
         return self
 
 
@@ -659,7 +670,7 @@ class Canary(Message):
     Attributes:
         consent: Name of the person who agreed to send forbidden requests through this device.
         signatures: Names from the catalogue, or own signatures.
-        port: TCP port of the server for canaries.
+        port: Port of the server for canaries.
         forbidden_port: Port that the policy must block.
         every_s: Seconds between two requests of a pair. The signatures take turns.
         before_s: Seconds before the planned start, to compare with the idle device.
@@ -923,8 +934,8 @@ class PeerSeconds(Message):
             streams.
         from_s: Start of the first step in seconds of engine time.
         step_s: Length of a step in seconds.
-        packed: Payload and active streams (or started requests) of each step, packed and encoded as
-            Base64. Empty if the test has only this address.
+        packed: Payload and active streams (or started requests or connections) of each step, packed
+            and encoded as Base64. Empty if all streams of the test have this address.
     """
 
     address: Address
@@ -1513,6 +1524,10 @@ class EngineState(Message):
         ports: Free ports of a server.
         self_signed: True if the agent of a server created the TLS certificate.
         problem: Why the engine cannot be used. None if it can.
+        tls: TLS version and cipher suite that the ports of a server enforce, such as
+            ``1.3:TLS_AES_256_GCM_SHA384``. An empty string if they enforce none.
+        new_options: Options and fields that agents of version 1.0 do not support, and this agent
+            does.
     """
 
     name: EngineName
@@ -1520,6 +1535,8 @@ class EngineState(Message):
     ports: Ports = ()
     self_signed: bool | None = None
     problem: Text | None = None
+    tls: Text = ""
+    new_options: Annotated[tuple[OptionName, ...], Field(max_length=64, exclude_if=is_empty)] = ()
 
 
 class HostInfo(AgentMessage):
@@ -1592,7 +1609,7 @@ class Presence(AgentMessage):
         tunnels: True if the agent may create VXLAN devices and a test succeeded.
         passport: Properties of the host.
         allowed_networks: Networks that the client is allowed to send to. Empty if unknown.
-        canary_ports: TCP ports that answer canaries (server role).
+        canary_ports: TCP ports that answer canaries (server role), also over UDP.
     """
 
     agent_id: Identifier
@@ -1622,11 +1639,16 @@ class Presence(AgentMessage):
     passport: HostInfo | None = None
     allowed_networks: Annotated[tuple[Network, ...], Field(max_length=256)] = ()
 
-    def engine(self, name: str) -> EngineState | None:
-        """Return the state of an engine, or None if the agent does not support the engine."""
+    def engine(self, name: str, tls: str = "") -> EngineState | None:
+        """Return the state of an engine, or None if the agent does not support the engine.
+
+        Args:
+            name: Name of the engine.
+            tls: TLS version and cipher suite that the ports of a server must enforce.
+        """
         if name == DEFAULT_ENGINE:
             return EngineState(name=name, version=self.engine_version, ports=self.ports)
-        return next((state for state in self.engines if state.name == name), None)
+        return next((s for s in self.engines if (s.name, s.tls) == (name, tls)), None)
 
 
 # Results of one test from each end

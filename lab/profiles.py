@@ -64,22 +64,36 @@ def new_limit(per_second: int, verdict: str) -> tuple[str, ...]:
     return (f"{NEW_SESSION} {limit} counter {_RESET[verdict]}",)
 
 
-def held_limit(count: int, verdict: str) -> tuple[str, ...]:
-    """Return the rules of a device with room for a number of sessions.
+def held_limit(verdict: str) -> tuple[str, ...]:
+    """Return the rules of a device with room for the sessions of the set ``held``.
+
+    A session that cannot be added is the one too many. ("ct count" also counts sessions that have
+    ended, until later ones remove them from its list. The next trial of a search would be short.)
 
     Args:
-        count: Number of sessions.
         verdict: What happens to others, "drop" or "reset".
     """
-    return (f"{NEW_SESSION} ct count over {count} counter {_RESET[verdict]}",)
+    ended = "tcp flags & (fin | rst) != 0"
+    return (
+        f"{ended} delete @held {{ {topology.FLOW} }} delete @held {{ {topology.FLOW_BACK} }}",
+        f"{NEW_SESSION} add @held {{ {topology.FLOW} }} accept",
+        f"{NEW_SESSION} counter {_RESET[verdict]}",
+    )
 
 
-# Canaries of the signatures `url` and `port`, as the first 16 bytes of TCP payload (with
-# timestamps) and as a port.
+# Canaries of the signatures `url`, `et-id-check-udp`, `port` and `port-udp`, as the first 16 bytes
+# of payload (TCP with timestamps) and as a port.
 _FORBIDDEN_URL: Final = f"tcp dport 5198 @th,256,128 0x{b'GET /broadside-f'.hex()}"
-_BLOCKED: Final = (f"{_FORBIDDEN_URL} counter drop", "tcp dport 5199 counter drop")
-# Number from 0 to 999 for each connection, also for packets that are sent again.
-_CANARY_CHANCE: Final = "tcp dport 5198-5199 jhash ip saddr . tcp sport mod 1000"
+_BLOCKED: Final = (
+    f"{_FORBIDDEN_URL} counter drop",
+    f"udp dport 5198 @th,64,128 0x{b'uid=0(root) gid='.hex()} counter drop",
+    "meta l4proto { tcp, udp } th dport 5199 counter drop",
+)
+_FAIL_OPEN: Final = ("limit rate over 2000/second burst 2000 packets counter accept", *_BLOCKED)
+# Number from 0 to 999 for each flow, also for packets that are sent again.
+_CANARY_CHANCE: Final = (
+    "meta l4proto { tcp, udp } th dport 5198-5199 jhash ip saddr . th sport mod 1000"
+)
 
 
 def leak_rules(ratio: float) -> tuple[str, ...]:
@@ -112,14 +126,15 @@ class Profile:
         grow_by_ratio: Increase of the rate per step, up to the full rate.
         packets_per_second: Packets that the CPU can forward in each direction.
         rules: nft rules for the firewall or each twin, applied before its own rules.
+        held_count: Size of the set ``held`` in these rules.
         translates: Whether the firewall translates the addresses of clients (NAT).
         twins: Share of flows for each of two firewalls ("a" and "b") with half the rate.
         inspects: Number of times that each twin's process reads every byte.
         fails_s: Seconds that the first twin is down before the other takes over.
         shrink_after_s: Seconds of low load after a high load until the first twin takes all flows.
         units: Rate of each unit that translates addresses, relative to UNIT_RATIO of the firewall's
-            rate. A negative number drops the unit's flows. Another profile with units moves only
-            new flows.
+            rate. A negative number drops the unit's flows, and 0 gives it no new flows. Another
+            profile with units moves only new flows.
     """
 
     description: str
@@ -137,6 +152,7 @@ class Profile:
     grow_by_ratio: float = 0.0
     packets_per_second: int | None = None
     rules: tuple[str, ...] = ()
+    held_count: int | None = None
     translates: bool = False
     twins: Mapping[str, int] = field(default_factory=dict)
     inspects: Mapping[str, int] = field(default_factory=dict)
@@ -227,7 +243,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
             description=f"{count} units with an address each, flows spread by hash",
             units=(1.0,) * count,
         )
-        for count in (2, 3, 4, 8, 16)
+        for count in (2, 3, 4, 5, 8, 16)
     },
     "units-4-slow": Profile(
         description="four units with an address each, the first one at half its rate",
@@ -236,6 +252,9 @@ PROFILES: Final[Mapping[str, Profile]] = {
     "units-4-left": Profile(
         description="as units-4, but the last unit has left and its flows are dropped",
         units=(1.0, 1.0, 1.0, -1.0),
+    ),
+    "units-4-drained": Profile(
+        description="as units-4, but the last unit gets no new flows", units=(1.0, 1.0, 1.0, 0.0)
     ),
     "session-limit": Profile(
         description="a device with room for 40 sessions; it drops the first packet of others",
@@ -256,7 +275,8 @@ PROFILES: Final[Mapping[str, Profile]] = {
     **{
         f"held-5000{suffix}": Profile(
             description=f"a device with room for 5,000 sessions; {verdict} for others",
-            rules=held_limit(5000, verdict),
+            rules=held_limit(verdict),
+            held_count=5000,
         )
         for suffix, verdict in (("", "drop"), ("-reset", "reset"))
     },
@@ -268,12 +288,15 @@ PROFILES: Final[Mapping[str, Profile]] = {
         translates=True,
         firewall_ratio=0.22,
     ),
-    "table-slow": Profile(
-        description="a device that falls to 40 % of its rate while its table has over 1,500 "
-        "sessions",
-        table_count=1500,
-        cliff_to_ratio=0.4,
-    ),
+    **{
+        f"table-slow{suffix}": Profile(
+            description=f"a device that falls to {percent} % of its rate while its table has over "
+            "1,500 sessions",
+            table_count=1500,
+            cliff_to_ratio=percent / 100,
+        )
+        for percent, suffix in ((40, ""), (50, "-50"), (60, "-60"), (75, "-75"))
+    },
     **{
         f"inspects-leak-{share}": Profile(
             description=f"a device that blocks canaries, but lets {share} % of them pass",
@@ -283,7 +306,12 @@ PROFILES: Final[Mapping[str, Profile]] = {
     },
     "inspects-fail-open": Profile(
         description="a device that blocks canaries, and passes packets above 2,000 a second unseen",
-        rules=("limit rate over 2000/second burst 2000 packets counter accept", *_BLOCKED),
+        rules=_FAIL_OPEN,
+    ),
+    "units-4-fail-open": Profile(
+        description="as units-4 and inspects-fail-open at the same time",
+        units=(1.0,) * 4,
+        rules=_FAIL_OPEN,
     ),
     "inspects-drops-harmless": Profile(
         description="a device that blocks canaries, and 20 % of their harmless twins",
@@ -295,7 +323,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
             f"{_FORBIDDEN_URL} ct mark set 3",
             f"tcp sport 5198 ct mark 3 @th,256,64 0x{b'HTTP/1.1'.hex()} accept",
             "tcp sport 5198 ct mark 3 ip length > 52 counter drop",
-            "tcp dport 5199 counter drop",
+            *_BLOCKED[1:],
         ),
     ),
     "cpu-bound": Profile(
@@ -339,7 +367,14 @@ def apply(lab: Lab, name: str) -> Profile:
     start_inspection(lab, profile.inspects)
     twins = topology.twin_namespaces(lab.spec.prefix) if profile.twins else ()
     rules = () if twins else profile.rules
-    run_batch(topology.limits_batch(lab.firewall_namespace, rules, translates=profile.translates))
+    run_batch(
+        topology.limits_batch(
+            lab.firewall_namespace,
+            rules,
+            translates=profile.translates,
+            held_count=profile.held_count,
+        )
+    )
     for twin in twins:
         run_batch(topology.limits_batch(twin, profile.rules))
     network.set_nic_rate(lab, lab.hosts, _scaled(lab.spec.nic_bits_per_second, profile.nic_ratio))
@@ -456,8 +491,9 @@ def _set_units(lab: Lab, profile: Profile) -> None:
         [
             device_units.Unit(
                 number=number,
-                bits_per_second=_scaled(firewall, UNIT_RATIO * abs(ratio)),
-                carries=ratio > 0,
+                bits_per_second=_scaled(firewall, UNIT_RATIO * (abs(ratio) or 1)),
+                takes_flows=ratio > 0,
+                carries=ratio >= 0,
             )
             for number, ratio in enumerate(profile.units, 1)
         ],

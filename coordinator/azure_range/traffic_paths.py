@@ -77,8 +77,8 @@ def _offered(server: Machine) -> Iterator[tuple[str, str, tuple[int, int]]]:
     port = int(environment["BROADSIDE_AGENT_ECHO_PORT"])
     yield f"probe echo udp {port}", "udp", (port, port)
     for text in environment.get("BROADSIDE_AGENT_CANARY_PORTS", "").split(",")[:1]:
-        if text:
-            yield f"canary tcp {text}", "tcp", (int(text), int(text))
+        for protocol in ("tcp", "udp") if text else ():
+            yield f"canary {protocol} {text}", protocol, (int(text), int(text))
     yield "icmp echo", "icmp", (0, 65535)
 
 

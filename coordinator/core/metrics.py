@@ -7,7 +7,7 @@ entry.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -108,6 +108,15 @@ class MetricDefinition:
     def of_burst(self, burst: object) -> float | None:
         return self.of_bursts([burst])
 
+    def of_part(self, part: str) -> "MetricDefinition":
+        """Return the metric of one part of a mixed run, for comparisons."""
+        return replace(
+            self,
+            name=f"{part}/{self.name}",
+            short=f"{part}/{self.short_name}",
+            label=f"{part}: {self.label}",
+        )
+
     def of_run(self, summary: object) -> float | None:
         """Return the value that is stored for a run, or else aggregate it from the bursts."""
         path = self.stored or self.name
@@ -140,6 +149,23 @@ def _measured(name: str) -> Callable[[object], Iterable[float]]:
         return (item.value for item in getattr(burst, "measures", ()) if item.name == name)
 
     return read
+
+
+def _unit_changes(change: str) -> Callable[[object], Iterable[float]]:
+    """Return a function that counts the units that joined or left, if units are known."""
+
+    def read(burst: object) -> Iterable[float]:
+        units = getattr(burst, "units", None)
+        if units is not None and units.units:
+            yield sum(one.change == change for one in units.changes)
+
+    return read
+
+
+def _unit_flows_cut(burst: object) -> Iterator[float]:
+    units = getattr(burst, "units", None)
+    if units is not None and units.units:
+        yield sum(one.flows_count or 0 for one in units.changes if one.flows_cut)
 
 
 def _busy_per_gigabit(burst: object) -> Iterator[float]:
@@ -371,8 +397,8 @@ ALL_METRICS: Final = (
         MetricDefinition(name, label, f"canary.during.{read}", MAX, optional=True)
         for name, label, read in (
             ("leak_ratio", "leaked share of the canary, worst burst", "leak_ratio"),
-            ("leak_low_ratio", "the same, least of its 95 % interval", "leak_low_ratio"),
-            ("leak_high_ratio", "the same, most of its 95 % interval", "leak_high_ratio"),
+            ("leak_low_ratio", "the same, least of its interval", "leak_low_ratio"),
+            ("leak_high_ratio", "the same, most of its interval", "leak_high_ratio"),
             (
                 "allowed_blocked_ratio",
                 "allowed share of the canary, blocked, worst burst",
@@ -448,6 +474,40 @@ ALL_METRICS: Final = (
         MIN,
         optional=True,
     ),
+    *(
+        MetricDefinition(
+            f"unit_{name}bits_per_second",
+            f"payload of a unit, {label}",
+            f"units.units.received_{read}bits_per_second",
+            aggregation,
+            layer=Layer.PAYLOAD,
+            optional=True,
+            headline=name != "half_width_",
+        )
+        for name, read, label, aggregation in (
+            ("", "", "mean", MEAN),
+            ("min_", "", "slowest unit, worst burst", MIN),
+            ("max_", "", "busiest unit, worst burst", MAX),
+            ("half_width_", "half_width_", "half of its 95 % interval, worst burst", MAX),
+        )
+    ),
+    *(
+        MetricDefinition(
+            f"unit_{name}", label, read, aggregation, optional=True, headline=callable(read)
+        )
+        for name, label, read, aggregation in (
+            ("flows_count", "streams on a unit, mean", "units.units.flows_mean_count", MEAN),
+            (
+                "starts_per_second",
+                "requests, connections on a unit, mean",
+                "units.units.starts_per_second",
+                MEAN,
+            ),
+            ("joined_count", "units, joined", _unit_changes("joined"), SUM),
+            ("left_count", "units, left", _unit_changes("left"), SUM),
+            ("flows_cut_count", "streams of units, cut", _unit_flows_cut, SUM),
+        )
+    ),
     _of_device(
         "device_ping_icmp_p95_s",
         "ping to the device by ICMP, p95, worst burst",
@@ -470,8 +530,13 @@ METRIC_BY_NAME: Final = {metric.name: metric for metric in ALL_METRICS}
 
 
 def metric_by_short_name(name: str) -> MetricDefinition:
-    """Return the metric with this name in comparisons and trials."""
-    return next(metric for metric in ALL_METRICS if metric.short_name == name)
+    """Return the metric with this name in comparisons and trials.
+
+    The name of a metric of another part of a mixed run is ``PART/NAME``.
+    """
+    part, _, own = name.rpartition("/")
+    metric = next(metric for metric in ALL_METRICS if metric.short_name == own)
+    return metric.of_part(part) if part else metric
 
 
 def received_at(layer: Layer | str | None) -> MetricDefinition:

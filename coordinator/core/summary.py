@@ -241,6 +241,16 @@ def note(
     return warning(id, weight, sentence, next_step, value).model_copy(update=update)
 
 
+def named_finding(finding: Finding, name: str) -> Finding:
+    """Return a finding about other traffic of a mixed run, with the name of the part.
+
+    Args:
+        finding: The finding.
+        name: Name of the part.
+    """
+    return finding.model_copy(update={"sentence": f"{name}: {finding.sentence}", "part": name})
+
+
 def order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Sort findings by weight, with the highest first, and then by id."""
     return tuple(sorted(findings, key=lambda finding: (-finding.weight, finding.id)))
@@ -1023,6 +1033,8 @@ class DeviceSummary(Message):
         snat_ports_ratio: Use of the ports for address translation (0 to 1).
         latency_s: Latency that the device reports, in seconds.
         units_count: Number of units of the device.
+        seen_units_count: Number of units with traffic in a second, by translated addresses. The
+            fleet records them, so only the summary of all devices has them.
         ping_icmp_s: Round-trip time of ICMP pings to the device, in seconds.
         ping_tcp_s: Round-trip time of TCP connections to the device, in seconds.
         ping_loss_ratio: Lost pings divided by sent ones (0 to 1).
@@ -1049,6 +1061,7 @@ class DeviceSummary(Message):
     snat_ports_ratio: DeviceFigure | None = None
     latency_s: DeviceFigure | None = None
     units_count: DeviceFigure | None = None
+    seen_units_count: DeviceFigure | None = None
     ping_icmp_s: DeviceFigure | None = None
     ping_tcp_s: DeviceFigure | None = None
     ping_loss_ratio: DeviceFigure | None = None
@@ -1460,19 +1473,22 @@ class UnitSummary(Message):
         flows_count: Number of streams that were opened through the unit. None if not recorded.
         flows_mean_count: Mean number of streams with payload over the seconds with traffic. None if
             not recorded.
+        starts_per_second: Mean number of requests or connections that started per second. None if
+            the engine records streams.
         received_bits_per_second: Mean payload rate between the first and last traffic in the
             window, in bit/s.
         received_half_width_bits_per_second: Half of the 95 % interval of this rate, in bit/s.
         first_at: First traffic.
         last_at: Last traffic.
         bits_per_second: Payload rate in each step of `Units.every_s`, in bit/s.
-        flows: Number of streams (or of requests that started) in each step.
+        flows: Number of streams (or of requests or connections that started) in each step.
     """
 
     address: str
     clients_count: int
     flows_count: int | None = None
     flows_mean_count: float | None = None
+    starts_per_second: float | None = None
     received_bits_per_second: float | None = None
     received_half_width_bits_per_second: float | None = None
     first_at: UtcDatetime
@@ -1532,7 +1548,7 @@ def describe_units(units: Units | None) -> str:
         units: Units of a burst. None if the records do not contain the addresses.
     """
     if units is None:
-        return "Unknown: the records do not contain the source addresses that servers received."
+        return "Unknown: the records do not show the own and the received addresses of the clients."
     match units.translation:
         case Translation.NONE:
             return (
@@ -1547,6 +1563,13 @@ def describe_units(units: Units | None) -> str:
         case Translation.UNITS:
             plural = "" if units.count == 1 else "s"
             return f"{units.count} unit{plural} carried the burst."
+
+
+def describe_flows(unit: UnitSummary) -> str:
+    """Return the mean number of streams on a unit, or the rate at which its requests started."""
+    if unit.starts_per_second:
+        return f"{formatting.number(unit.starts_per_second)} starts/s"
+    return formatting.number(unit.flows_mean_count)
 
 
 def unit_notes(units: Units, address: str) -> tuple[str, ...]:
@@ -1606,27 +1629,36 @@ class BurstPart(Message):
 
     Attributes:
         engine: Engine of this part.
+        name: Name of this part.
         part_index: Part of the run, from 1.
         summary: Result of the pairs of this part.
         start_at: Start of the first second in `received_bits_per_second`.
+        received_bits_per_second: Received payload rate of each second in bit/s.
+        connections_per_second: Established connections of each second. Empty if the engine does not
+            count them.
+        open_count: Connections that were open at the end of each second, as above.
     """
 
     engine: str
+    name: str
     part_index: int
     summary: "BurstSummary"
     start_at: UtcDatetime | None = None
     received_bits_per_second: tuple[float | None, ...] = ()
+    connections_per_second: tuple[float | None, ...] = ()
+    open_count: tuple[float | None, ...] = ()
 
 
 class CanaryPhase(Message):
-    """Canaries in one phase of a burst. The intervals are exact and have 95 % (Clopper-Pearson).
+    """Canaries in one phase of a burst. The interval of the share is exact (Clopper-Pearson).
 
     Attributes:
         tested_count: Forbidden requests whose allowed twin arrived, or that arrived themselves.
         leaked_count: Forbidden requests that arrived.
         leak_ratio: Leaked requests divided by tested ones (0 to 1). None if none was tested.
-        leak_low_ratio: Lower end of the exact 95 % interval (0 to 1).
-        leak_high_ratio: Upper end of the exact 95 % interval (0 to 1).
+        leak_low_ratio: Lower end of its interval (0 to 1).
+        leak_high_ratio: Upper end of its interval (0 to 1).
+        confidence_ratio: Confidence of the interval: 0.99.
         late_count: Leaked ones whose connection the device ended afterwards.
         silent_count: Blocked ones of which the client saw nothing.
         unknown_count: Forbidden requests for which the server could not be asked.
@@ -1643,6 +1675,8 @@ class CanaryPhase(Message):
     leak_ratio: float | None = None
     leak_low_ratio: float | None = None
     leak_high_ratio: float | None = None
+    # Summaries without this field have intervals of 95 %.
+    confidence_ratio: float = 0.95
     late_count: int = 0
     silent_count: int = 0
     unknown_count: int = 0
@@ -1728,7 +1762,8 @@ def describe_leaks(phase: CanaryPhase) -> str:
     )
     return (
         f"{formatting.ratio(phase.leak_ratio, digits)} ({phase.leaked_count} of "
-        f"{phase.tested_count}, 95 % interval {low} to {high})"
+        f"{phase.tested_count}, {formatting.ratio(phase.confidence_ratio, 0)} interval {low} to "
+        f"{high})"
     )
 
 
@@ -1764,6 +1799,7 @@ class BurstSummary(Message):
         flows: Results for each direction.
         client: Hosts of the clients.
         server: Hosts of the servers.
+        first_part_verdict: Verdict of the first part of a mixed run. `verdict` is for all parts.
         cliff: Fall of the rate that lasts to the end of the window. None if there is none.
         bottleneck_details: Evidence, counter-evidence and advice.
         verdict: Verdict of the burst.
@@ -1842,6 +1878,7 @@ class BurstSummary(Message):
         UNKNOWN
     )
     verdict: Verdict = Verdict.INCONCLUSIVE
+    first_part_verdict: Verdict | None = None
     findings: tuple[Finding, ...] = ()
     availability: Availability | None = None
     disruptions: tuple[Disruption, ...] = ()
@@ -1913,6 +1950,12 @@ class RunSummary(Message):
         real_fleet_ip_bits_per_second: Rate that the fleet received at the IP layer and at real
             scale, in bit/s.
         real_firewall_bits_per_second: Rate of the device counter at real scale, in bit/s.
+        unit_bits_per_second: Mean payload rate through a unit by translated addresses, in bit/s.
+        unit_min_bits_per_second: The same of the slowest unit and burst, in bit/s.
+        unit_max_bits_per_second: The same of the busiest unit and burst, in bit/s.
+        real_unit_bits_per_second: Mean payload rate through a unit at real scale, in bit/s.
+        real_unit_min_bits_per_second: The same of the slowest unit and burst, in bit/s.
+        real_unit_max_bits_per_second: The same of the busiest unit and burst, in bit/s.
         received_over_bursts: Distribution of the received payload rate over the bursts.
         rtt_mean_s: Mean round-trip time over bursts and flows, in seconds.
         retransmits_count: Number of retransmitted segments in the windows of the bursts.
@@ -1937,6 +1980,8 @@ class RunSummary(Message):
         run_trends: Trends, availability and disruptions. None if there are too few bursts.
         guards: Values of the guards, and the impact second by second if one of them stopped the
             run.
+        part_names: Names of the parts of a mixed run. Fields of the run and of its bursts are of
+            the first one, and the others are in `parts` of each burst.
         pairs_omitted: True if the pairs are only in the documents of the bursts, because there are
             many.
         bursts: Result of each burst.
@@ -1967,6 +2012,12 @@ class RunSummary(Message):
     real_fleet_sent_bits_per_second: float | None = None
     real_fleet_ip_bits_per_second: float | None = None
     real_firewall_bits_per_second: float | None = None
+    unit_bits_per_second: float | None = None
+    unit_min_bits_per_second: float | None = None
+    unit_max_bits_per_second: float | None = None
+    real_unit_bits_per_second: float | None = None
+    real_unit_min_bits_per_second: float | None = None
+    real_unit_max_bits_per_second: float | None = None
     received_over_bursts: BurstDistribution | None = None
     rtt_mean_s: float | None = None
     retransmits_count: int | None = None
@@ -1989,6 +2040,7 @@ class RunSummary(Message):
     findings: tuple[Finding, ...] = ()
     run_trends: Annotated[RunTrends | None, renamed("run_trends", "course")] = None
     guards: GuardReport | None = None
+    part_names: tuple[str, ...] = ()
     pairs_omitted: bool = False
     bursts: tuple[BurstSummary, ...] = ()
 

@@ -67,7 +67,9 @@ def with_modes(body: Body, modes: Mapping[str, str]) -> dict[str, Any]:
     if (mode := modes.get("threat_intelligence")) is not None:
         properties["threatIntelMode"] = mode
     if (mode := modes.get("snat")) is not None:
-        properties["snat"] = _with_translation(properties.get("snat") or {}, mode)
+        snat = properties.get("snat") or {}
+        if (wanted := _with_translation(snat, mode)) != snat:
+            properties["snat"] = wanted
     return {**body, "properties": properties}
 
 
@@ -79,8 +81,9 @@ def _with_translation(snat: Mapping[str, Any], mode: str) -> dict[str, Any]:
             f"the policy has its own private ranges ({', '.join(ranges[:3])}), and the switch snat "
             "would replace them; set snat.privateRanges yourself, and declare a switch for it"
         )
-    rest = {name: value for name, value in snat.items() if name != "privateRanges"}
-    return {**rest, "privateRanges": list(TRANSLATE_ALL if mode == "On" else ())}
+    if mode != "On" and not ranges:
+        return dict(snat)
+    return {**snat, "privateRanges": list(TRANSLATE_ALL if mode == "On" else ())}
 
 
 def switch_policy(

@@ -254,6 +254,7 @@ def conclude(
     notes = (
         *conclusion.notes,
         *_notes(results, floor, question),
+        *_translation_note(question, results),
         *_engine_notes(study),
         *sequential_notes(study, results),
     )
@@ -323,6 +324,23 @@ def _notes(results: Sequence[TrialResult], floor: float, question: Question) -> 
             yield f"{trial}: other runs sent traffic during it: {others}"
     if isinstance(question, Search) and len(results) >= question.trials_max_count:
         yield f"ended after trials_max_count = {question.trials_max_count} trials"
+
+
+def _translation_note(question: Question, results: Sequence[TrialResult]) -> Iterator[str]:
+    """Yield a warning if the device translates source addresses in some of its states only."""
+    if not isinstance(question, AB | Matrix):
+        return
+    counts: dict[str | None, float | None] = {}
+    for trial, result in zip(planned_trials(question), results, strict=False):
+        if result.verdict is not None:
+            counts[trial.mode] = counts.get(trial.mode) or result.seen_units_count
+    translated = {mode: count for mode, count in counts.items() if count is not None}
+    if 0 < len(translated) < len(counts):
+        shown = ", ".join(f"{mode} ({count:g} units)" for mode, count in translated.items())
+        yield (
+            f"the device translates source addresses in {shown} only: this changes the test, so "
+            "sign only runs in the state of production"
+        )
 
 
 def _engine_notes(study: StudySpec) -> Iterator[str]:
@@ -495,6 +513,8 @@ def _failing(load: SearchLoad, answer: SearchResult) -> str:
     match answer.lowest_failing_why:
         case Why.UNMEASURED:
             return f"{rate} was not measured"
+        case Why.GENERATOR if answer.lowest_failing in answer.open_connections_count:
+            return f"{rate} did not meet them, and the limit may be that of late clients"
         case Why.GENERATOR:
             return f"{rate} was not offered: the generator was the limit, not the device"
         case Why.UNKNOWN:

@@ -45,14 +45,15 @@ def _grown(question: Staircase, scale_out: ScaleOut) -> Iterator[str]:
     yield f"{long_time(scale_out.took_s)} {rates}"
     unit = scale_out.unit_bits_per_second
     if unit is None:
-        yield f"{len(scale_out.steps)} steps, and none of them shows the size of a unit"
-        return
-    half = scale_out.unit_half_width_bits_per_second
-    count = max(1, round(((last or 0.0) - (first or 0.0)) / unit))
-    name, size = formatting.unit_of(unit, formatting.RATES)
-    width = "" if half is None else f" +- {formatting.number(half / size)}"
-    plural = "s" if count > 1 else ""
-    yield f"about {count} step{plural} of {formatting.number(unit / size)}{width} {name}"
+        plural = "s" if len(scale_out.steps) > 1 else ""
+        yield f"{len(scale_out.steps)} step{plural} that cannot show the size of a unit"
+    else:
+        half = scale_out.unit_half_width_bits_per_second
+        count = max(1, round(((last or 0.0) - (first or 0.0)) / unit))
+        name, size = formatting.unit_of(unit, formatting.RATES)
+        width = "" if half is None else f" +- {formatting.number(half / size)}"
+        plural = "s" if count > 1 else ""
+        yield f"about {count} step{plural} of {formatting.number(unit / size)}{width} {name}"
     target = question.plan_bits_per_second
     units = None if target is None else scale_out.units_for(target, question.units_count)
     if target is not None and units is not None:

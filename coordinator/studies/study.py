@@ -18,7 +18,7 @@ from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.core.summary import BottleneckName, Verdict
 from broadside.coordinator.core.thresholds import ALL_THRESHOLDS, CANARIES, PROBES
 from broadside.coordinator.views.requests import LaunchRequest
-from broadside.exchange.engines import find, traffic_of
+from broadside.exchange.engines import find, problems, traffic_of
 from broadside.exchange.engines.port import EVERY_ENGINE
 from broadside.exchange.messages import Integer, Message, Number, RunId, UtcDatetime, renamed
 
@@ -45,6 +45,9 @@ def with_engine(spec: RunSpec, name: str) -> Mapping[str, Any]:
     traffic = {"engine": name} | {
         field: value for field, value in values["traffic"].items() if field in wished & takes
     }
+    if any(text.startswith("traffic.direction:") for text in problems(traffic_of(**traffic))):
+        # It moves bytes in one direction only.
+        del traffic["direction"]
     measured = engine.measures(traffic_of(**traffic)) | {PROBES, CANARIES}
     unanswered = [
         threshold.bound for threshold in ALL_THRESHOLDS if threshold.requires not in measured
@@ -585,11 +588,14 @@ class TrialResult(Message):
         connections_per_second: Connections established per second.
         connections_held_count: Largest number of connections that were open at the same time.
         connections_attempted_ratio: Part of the planned attempts to connect that the clients made.
+        attempt_delay_max_s: Longest delay of an attempt on a client, in seconds.
         success_ratio: Part of the requests or connections that were complete.
         leak_ratio: Leaked share of the canaries in the worst burst (0 to 1).
-        leak_low_ratio: Lower end of the 95 % interval of the leaked share (0 to 1).
-        leak_high_ratio: Upper end of the 95 % interval of the leaked share (0 to 1).
+        leak_low_ratio: Lower end of the interval of the leaked share (0 to 1).
+        leak_high_ratio: Upper end of the interval of the leaked share (0 to 1).
         allowed_blocked_ratio: Share of the allowed requests that did not arrive (0 to 1).
+        seen_units_count: Largest number of units by translated addresses. None if the device does
+            not translate them.
     """
 
     index: int
@@ -600,6 +606,7 @@ class TrialResult(Message):
     connections_per_second: float | None = None
     connections_held_count: float | None = None
     connections_attempted_ratio: float | None = None
+    attempt_delay_max_s: float | None = None
     success_ratio: float | None = None
     verdict: Verdict | None = None
     completeness_ratio: float | None = None
@@ -614,6 +621,7 @@ class TrialResult(Message):
     leak_low_ratio: float | None = None
     leak_high_ratio: float | None = None
     allowed_blocked_ratio: float | None = None
+    seen_units_count: float | None = None
     rtt_mean_s: float | None = None
     retransmit_ratio: float | None = None
     client_cpu_ratio: float | None = None
@@ -669,13 +677,13 @@ class Knee(Message):
 
 
 class LeakPoint(Message):
-    """Leaked share of the canaries at one offered load, with its 95 % interval.
+    """Leaked share of the canaries at one offered load, with its exact interval.
 
     Attributes:
         offered_bits_per_second: Offered payload rate in bit/s at real scale.
         leak_ratio: Leaked share, the largest of the trials (0 to 1).
-        leak_low_ratio: Lower end of its 95 % interval (0 to 1).
-        leak_high_ratio: Upper end of its 95 % interval (0 to 1).
+        leak_low_ratio: Lower end of its interval (0 to 1).
+        leak_high_ratio: Upper end of its interval (0 to 1).
         device_cpu_ratio: Mean CPU use of the devices (0 to 1). None if it is unknown.
     """
 
@@ -738,8 +746,8 @@ class SearchResult(Message):
             per second, or held ones.
         lowest_failing_connections_count: The same as `lowest_failing_bits_per_second` for
             connections.
-        open_connections_count: Sequential study: loads in connections for which the loss was not
-            certain after the last trial.
+        open_connections_count: Loads in connections for which the loss was not certain after the
+            last trial (sequential study, or late attempts).
         lowest_failing_bottleneck: What limited the trial at the lowest failing load.
     """
 

@@ -13,7 +13,8 @@ function leaks(phase) {
   const [share, low, high] = [phase.leak_ratio, phase.leak_low_ratio, phase.leak_high_ratio].map(
     (value) => percent(value, places),
   );
-  return `${share} (${phase.leaked_count} of ${phase.tested_count}; ${low} to ${high})`;
+  const text = `${share} (${phase.leaked_count} of ${phase.tested_count}; ${low} to ${high})`;
+  return text.replaceAll(" %", "\u00a0%");
 }
 
 // Draw the received rate over the burst as an area, and the leaked share of each step as a bar.
@@ -55,6 +56,14 @@ function lane(canary) {
   );
 }
 
+// Return what the lane shows, with its first and last time.
+function legendOf({ steps, every_s: length }) {
+  const text = "Area: received payload. Bars: leaked share of the forbidden canaries.";
+  if (!steps.length) return text;
+  const end = new Date(new Date(steps.at(-1).at).getTime() + length * 1000).toISOString();
+  return `${clock(steps[0].at)} to ${clock(end)}. ${text}`;
+}
+
 function sentenceOf({ during, first_leak_at: first }) {
   if (!during.tested_count) return "No canary was tested during the burst.";
   if (!during.leaked_count) return "The device blocked all forbidden canaries during the burst.";
@@ -72,12 +81,12 @@ export function canaryCard(canary) {
     h("h2", "Canary: blocked, leaked"),
     h("p.quiet", `${sentenceOf(canary)} Consent: ${canary.consent}.`),
     lane(canary),
-    h("p.quiet", "Area: received payload. Bars: leaked share of the forbidden canaries."),
+    h("p.quiet", legendOf(canary)),
     table(
       "Canaries",
       [
         ["Phase", ([label]) => label],
-        ["Leaked (95 % interval)", ([, phase]) => leaks(phase), LONG],
+        [`Leaked (${percent(canary.during.confidence_ratio ?? 0.95, 0)} interval)`, ([, phase]) => leaks(phase), LONG],
         [
           "Harmless, blocked",
           ([, phase]) => `${phase.allowed_blocked_count} of ${phase.allowed_count}`,

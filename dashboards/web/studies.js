@@ -99,7 +99,7 @@ export function studiesView(main) {
 
 function blocked({ leak_ratio: leaked, leak_high_ratio: most }) {
   if (!known(leaked)) return "unknown";
-  return `${percent(1 - leaked, 1)} (at least ${percent(1 - most, 1)})`;
+  return `${percent(1 - leaked, 1)} (≥ ${percent(1 - most, 1)})`;
 }
 
 function trialColumns({ spec, results }, knees) {
@@ -128,7 +128,9 @@ function trialColumns({ spec, results }, knees) {
       (trial) => rate(trial[received]),
       FIGURE,
     ],
-    ["Device counter, at its layer", (trial) => rate(trial.firewall_bits_per_second), FIGURE],
+    ...(results.some((trial) => known(trial.firewall_bits_per_second))
+      ? [["Device counter, at its layer", (t) => rate(t.firewall_bits_per_second), FIGURE]]
+      : []),
     ["RTT", (trial) => seconds(trial.rtt_mean_s), FIGURE],
     ["CPU-s/GB, client / server", (trial) => costs(trial).map(digits).join(" / "), FIGURE],
     ["Pairs reset / stalled", (t) => `${t.reset_pairs_count} / ${t.stalled_pairs_count}`, FIGURE],

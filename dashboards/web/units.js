@@ -14,16 +14,19 @@ export function svg(tag, attributes, ...children) {
   return element;
 }
 
-// Draw the rate of a unit over the burst, with a line where it joined or left.
-function lane(unit, units, top) {
-  const rates = unit.bits_per_second;
-  const x = (step) => (WIDTH * step) / Math.max(1, rates.length);
+// Draw the rate of a unit over the burst, with a line where it joined or left. Without payload, draw
+// its new connections.
+function lane(unit, burst, field, top) {
+  const { units } = burst;
+  const rates = unit[field];
+  const start = new Date(units.start_at) / 1000;
+  const lead = new Date(burst.planned_start_at) / 1000 - start;
+  const x = (step) => (WIDTH * (step * units.every_s - lead)) / burst.duration_s;
   const y = (value) => HEIGHT - (HEIGHT - 2) * (top ? value / top : 0);
   const points = rates.flatMap((value, step) => [
     `${x(step).toFixed(1)},${y(value).toFixed(1)}`,
     `${x(step + 1).toFixed(1)},${y(value).toFixed(1)}`,
   ]);
-  const start = new Date(units.start_at) / 1000;
   const marks = units.changes
     .filter(({ address }) => address === unit.address)
     .map(({ at, change }) => {
@@ -42,13 +45,20 @@ function lane(unit, units, top) {
       role: "img",
       "aria-label": label,
     },
-    svg("polygon", { points: `0,${HEIGHT} ${points.join(" ")} ${WIDTH},${HEIGHT}` }),
+    svg("polygon", { points: `${x(0)},${HEIGHT} ${points.join(" ")} ${x(rates.length)},${HEIGHT}` }),
     ...marks,
   );
 }
 
 function streams(unit) {
-  return known(unit.flows_mean_count) ? `${digits(unit.flows_mean_count)} streams` : "";
+  if (known(unit.flows_mean_count)) return `${digits(unit.flows_mean_count)} streams`;
+  return unit.starts_per_second ? `${digits(unit.starts_per_second)} starts/s` : "";
+}
+
+function rateOf(unit) {
+  const half = unit.received_half_width_bits_per_second;
+  const mean = unit.received_bits_per_second;
+  return `${rate(mean)}${known(half) && mean ? ` ± ${percent(half / mean, 1)}` : ""}`;
 }
 
 function notes(unit, units) {
@@ -69,16 +79,20 @@ function sentenceOf(units) {
   return SENTENCES[units.translation] ?? `${counted(units.count, "unit")} carried this burst.`;
 }
 
-// Return a sentence, and a lane for each unit if there are any.
-export function unitLanes(units) {
-  const top = Math.max(0, ...(units?.units ?? []).flatMap((unit) => unit.bits_per_second));
-  const rows = (units?.units ?? []).map((unit) =>
+// Return a sentence, and a lane for each unit of a burst if there are any.
+export function unitLanes(burst) {
+  const { units } = burst;
+  const shown = units?.units ?? [];
+  const most = (field) => Math.max(0, ...shown.flatMap((unit) => unit[field]));
+  const field = most("bits_per_second") ? "bits_per_second" : "flows";
+  const top = most(field);
+  const rows = shown.map((unit) =>
     h(
       "div",
       { class: units.slow === unit.address ? "device-unit slow" : "device-unit" },
       h("span", unit.address),
-      lane(unit, units, top),
-      h("span.number", rate(unit.received_bits_per_second)),
+      lane(unit, burst, field, top),
+      h("span.number", rateOf(unit)),
       h("span.quiet", [streams(unit), notes(unit, units)].filter(Boolean).join(", ")),
     ),
   );

@@ -14,7 +14,7 @@ locals {
   # Only the device should block it, so the security groups let it through.
   forbidden_ports = [for port in slice(var.canary_ports, min(1, length(var.canary_ports)), length(var.canary_ports)) : tostring(port)]
   udp_ports = distinct(concat(
-    [for port in concat(var.endpoint_ports, [var.echo_port]) : tostring(port)],
+    [for port in concat(var.endpoint_ports, [var.echo_port], slice(var.canary_ports, 0, min(1, length(var.canary_ports)))) : tostring(port)],
     var.extra_udp_ports,
   ))
 

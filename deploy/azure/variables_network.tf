@@ -63,7 +63,7 @@ variable "service_ports" {
   description = "Engines that each server offers beside iperf3, and their TCP ports, one for each pair that it serves at once: { http = [8080], https = [8443], ftp = [2121] }. Let through the firewall, FTP with its passive ports."
 
   validation {
-    condition     = alltrue([for engine in keys(var.service_ports) : contains(["http", "https", "ftp", "connections"], engine)])
+    condition     = alltrue([for engine in keys(var.service_ports) : contains(["http", "https", "ftp", "connections"], split(":", engine)[0])])
     error_message = "service_ports: engines are http, https, ftp and connections; iperf3's ports are endpoint_ports."
   }
 
@@ -92,7 +92,7 @@ variable "echo_port" {
 variable "canary_ports" {
   type        = list(number)
   default     = []
-  description = "Two TCP ports at which servers answer canaries (traffic.canary): [5198, 5199]. The firewall lets only the first one through."
+  description = "Two ports (TCP and UDP) at which servers answer canaries (traffic.canary): [5198, 5199]. The firewall lets only the first one through."
 
   validation {
     condition     = length(var.canary_ports) == 0 || (length(distinct(var.canary_ports)) == 2 && alltrue([for port in var.canary_ports : port >= 1024 && port <= 49999]))

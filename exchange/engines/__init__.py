@@ -59,6 +59,15 @@ def measures(traffic: Traffic) -> frozenset[str]:
     return frozenset() if engine is None else engine.measures(traffic)
 
 
+def tls_of(traffic: Traffic) -> str:
+    """Return the TLS version and cipher suite that a server port must enforce for the traffic.
+
+    An empty string if any is allowed or the engine is unknown.
+    """
+    engine = find(traffic.engine)
+    return "" if engine is None else engine.tls_of(traffic)
+
+
 def offered_bits_per_second(traffic: Traffic) -> int | None:
     """Return the requested payload rate of a pair, all flows.
 
@@ -133,5 +142,6 @@ __all__ = [
     "problems",
     "ramps_s",
     "scaled",
+    "tls_of",
     "traffic_of",
 ]

@@ -25,16 +25,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import Field, StrictBool, StringConstraints, field_validator
+from pydantic import Field, StrictBool, field_validator
 
 from broadside.exchange.engines.downloads import (
     HostName,
     Integer,
     Number,
     SizeMix,
+    TlsCipher,
     negotiated_name,
     parse_options,
 )
+from broadside.exchange.engines.peer_seconds import PeerRates
 from broadside.exchange.engines.port import (
     ClientRequest,
     Engine,
@@ -66,6 +68,7 @@ from broadside.exchange.messages import (
     Protocol,
     Side,
     Traffic,
+    peer_address,
 )
 
 GENERATOR: Final = Program(
@@ -107,7 +110,7 @@ LATER_COUNTS: Final = frozenset({"secured", "denied", "tls_failed", "named"})
 # Most versions and cipher suites that a report names.
 NEGOTIATED_MAX_COUNT: Final = 4
 # Version of the program that has ramps.
-RAMPS_VERSION: Final = (1, 2)
+RAMPS_VERSION: Final = (1, 3)
 RAMP_MAX_S: Final = 3600
 # Counts that are also reported for the time outside the sustain phase. With them, sessions of a
 # device can be compared with all connections.
@@ -141,9 +144,7 @@ class Options(Message):
     # TLS version, or any of 1.2 and 1.3.
     tls: Literal["off", "any", "1.2", "1.3"] = "off"
     # The only cipher suite that the client offers, by OpenSSL's name.
-    tls_cipher: (
-        Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")] | None
-    ) = None
+    tls_cipher: TlsCipher | None = None
     # Resume the session of a connection before the start.
     tls_resume: StrictBool = False
     # Name in the Host field and in TLS (SNI). The client connects to the address of its server.
@@ -455,6 +456,22 @@ def parse_second(row: Mapping[str, Any], names: Sequence[str]) -> Second | None:
     )
 
 
+def parse_peers(row: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
+    """Return new connections and payload in bytes by source address, from a line of the server.
+
+    A line of version 1.1 has none.
+    """
+    peers = row.get("peers")
+    return {
+        address: (counts[0], counts[1])
+        for name, counts in (peers.items() if isinstance(peers, dict) else ())
+        if (address := peer_address(name)) is not None
+        and isinstance(counts, list)
+        and len(counts) == 2
+        and all(type(count) is int and count >= 0 for count in counts)
+    }
+
+
 def _times(row: Mapping[str, Any]) -> dict[str, int]:
     """Return percentiles and maximum of the times in a second, in microseconds by name."""
     times = {name: row.get(f"{name}_us") for name in TIMES}
@@ -682,7 +699,9 @@ class AttemptReader:
         if self._mode == "hold":
             yield _count("held", counts.most_open)
             lost_s = [
-                row.from_s for row in counts.rows if row.counts["dropped"] and counts.in_sustain(row)
+                row.from_s
+                for row in counts.rows
+                if row.counts["dropped"] and counts.in_sustain(row)
             ]
             if lost_s:
                 yield Measure(
@@ -790,6 +809,7 @@ class AcceptedTest:
         self._first_s: float | None = None
         self._ended_s: float | None = None
         self._client: str | None = None
+        self._rates = PeerRates()
         self.opened_s = self.last_data_s = at_s
         self.until_s = at_s + token.lasts_s
 
@@ -823,8 +843,11 @@ class AcceptedTest:
         if self._first_s is None and not _number(row, "first_at"):
             return
         self._counts.span = _read_span(row)
-        if self._counts.add(row) is None:
+        second = self._counts.add(row)
+        if second is None:
             return
+        for address, counts in parse_peers(row).items():
+            self._rates.count(address, int(second.from_s), counts[1], counts[0])
         if self._first_s is None:
             self._first_s = _number(row, "first_at")
         self._foreign_count += int(_number(row, "foreign"))
@@ -866,6 +889,7 @@ class AcceptedTest:
                 direction=Direction.BIDIRECTIONAL,
                 totals=totals,
                 measures=tuple(measures),
+                peers=self._rates.peers(zero_s=first_s or 0.0),
             ),
             side=Side.SERVER,
             intervals=intervals,

@@ -1,22 +1,23 @@
-"""Common parts of the download engines.
+"""Common parts of the engines that download and upload files.
 
 This module contains the options, the file sizes, the bytes per second and the readers. Bytes come
 from transfers and counters. They are assigned to whole UTC seconds without losing any. Servers
-store a sparse file of each size.
+store a sparse file of each size, with content from ``agent/bodies.c``.
 """
 
 import math
 import re
 from collections import Counter
 from collections.abc import Iterator
-from typing import Annotated, ClassVar, Final, TypeVar
+from typing import Annotated, ClassVar, Final, Literal, TypeVar
 
-from pydantic import BeforeValidator, StringConstraints, ValidationError
+from pydantic import BeforeValidator, Field, StringConstraints, ValidationError
 from pydantic_core import PydanticCustomError
 
 from broadside.exchange.engines.buckets import LEAST_S
 from broadside.exchange.engines.port import Event, File, Reading, StartBasis, Unsupported
 from broadside.exchange.engines.tokens import Token
+from broadside.exchange.installation import bring_gate
 from broadside.exchange.messages import (
     Direction,
     Distribution,
@@ -223,6 +224,10 @@ def _refuse_flag(value: object) -> object:
     return value
 
 
+def _number_as_text(value: object) -> object:
+    return str(value) if type(value) in (int, float) else value
+
+
 Integer = Annotated[int, BeforeValidator(_refuse_flag)]
 Number = Annotated[float, BeforeValidator(_refuse_flag)]
 
@@ -230,6 +235,36 @@ Number = Annotated[float, BeforeValidator(_refuse_flag)]
 HostName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9.-]{0,252}$")]
 # Several sizes in bytes, which are used in turn.
 SizeMix = Annotated[str, StringConstraints(pattern=r"^\d{1,9}(,\d{1,9}){1,15}$")]
+
+
+TlsVersion = Annotated[Literal["any", "1.2", "1.3"], BeforeValidator(_number_as_text)]
+TlsCipher = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
+
+
+def cipher_problems(version: str, cipher: str | None) -> Iterator[str]:
+    """Yield an error if a cipher suite does not belong to the chosen TLS version.
+
+    Args:
+        version: The TLS version, or any.
+        cipher: OpenSSL's name of the cipher suite, or None.
+
+    Yields:
+        An error text ``field: problem; fix``.
+    """
+    if cipher is None:
+        return
+    needed = "1.3" if cipher.startswith("TLS_") else "1.2"
+    if version != needed:
+        yield f"traffic.options.tls_cipher: {cipher} belongs to TLS {needed}; set tls={needed}"
+
+
+def direction_problems(engine: str, traffic: Traffic) -> Iterator[str]:
+    """Yield an error if traffic has both directions."""
+    if traffic.direction is Direction.BIDIRECTIONAL:
+        yield (
+            f"traffic.direction: {engine} moves bytes one way; set reverse (download) or forward "
+            "(upload), or give some pairs the other direction with mix"
+        )
 
 
 def negotiated_name(text: str) -> str:
@@ -243,7 +278,10 @@ def negotiated_name(text: str) -> str:
 
 
 FOLDER: Final = "files"
-RANDOM_MAX_BYTES: Final = 2**20
+# Folder of the blocks that are repeated as the content of sparse files. See agent/bodies.c.
+BLOCKS: Final = "blocks"
+BLOCK_BYTES: Final = 1_024_000
+STEP_PERCENT: Final = 25
 LEAST_BYTES: Final = 1_000
 MOST_BYTES: Final = 100_000_000_000
 
@@ -277,16 +315,48 @@ def size_problems(field: str, size_bytes: int) -> Iterator[str]:
         )
 
 
-def files() -> Iterator[File]:
-    """Return the files of all sizes.
+# Name of the file on a server to which clients upload.
+UPLOAD: Final = "upload"
+# Share of zeros in the payload.
+ZerosPercent = Annotated[Integer, Field(ge=0, le=100, multiple_of=STEP_PERCENT)]
 
-    Files of up to ``RANDOM_MAX_BYTES`` have random bytes, which do not compress, and need 5 MB
-    together. Larger ones are sparse, so each of them needs an inode but no disk space.
+
+def file_name(size_bytes: int, zeros_percent: int) -> str:
+    """Return the name of a file with this size and content on a server."""
+    return f"{size_bytes}-{zeros_percent}" if zeros_percent else f"{size_bytes}"
+
+
+def block(zeros_percent: int) -> File:
+    """Return the file with the block for a share of zeros."""
+    name = f"{BLOCKS}/{zeros_percent}"
+    return File(name=name, size_bytes=BLOCK_BYTES, zeros_percent=zeros_percent)
+
+
+def files() -> Iterator[File]:
+    """Return the files of all sizes and shares of zeros, and the blocks that are their content.
+
+    The blocks need 5 MB. Each other file needs an inode but no disk space.
     """
-    return (
-        File(name=f"{FOLDER}/{size}", size_bytes=size, is_random=size <= RANDOM_MAX_BYTES)
-        for size in SIZES_BYTES
-    )
+    for percent in range(0, 101, STEP_PERCENT):
+        yield block(percent)
+        for size in SIZES_BYTES:
+            name = f"{FOLDER}/{file_name(size, percent)}"
+            yield File(name=name, size_bytes=size, zeros_percent=percent, is_sparse=True)
+
+
+def bodies_env(bodies: str | None, folder: str) -> dict[str, str]:
+    """Return the environment in which a program reads the content of sparse files.
+
+    Args:
+        bodies: Path of the library, if it was built.
+        folder: Folder with the files.
+
+    Raises:
+        Unsupported: There is no library.
+    """
+    if bodies is None:
+        raise Unsupported(f"libbodies, the content of files, was not built; {bring_gate()}")
+    return {"LD_PRELOAD": bodies, "BROADSIDE_BODIES": f"{folder}/{BLOCKS}"}
 
 
 _Options = TypeVar("_Options", bound=Message)
@@ -320,7 +390,7 @@ GONE_S: Final = 60
 
 
 class DownloadReader:
-    """Results of a test at the client of its job or at a server.
+    """Results of downloads or uploads of a test, at the client of its job or at a server.
 
     Args:
         engine: The engine name.
@@ -345,6 +415,8 @@ class DownloadReader:
         self._arrivals = Seconds()
         self._moved_bytes = 0
         self._client_address: str | None = None
+        self._direction = Direction.REVERSE if job is None else job.traffic.direction
+        self._streams_count = None if job is None else job.traffic.streams_count
 
     def feed(self, line: bytes, at_s: float) -> tuple[Event, ...]:
         return ()
@@ -366,19 +438,19 @@ class DownloadReader:
             until_s = zero_s + job.duration_s
         intervals = self._seconds.shaped(self._arrivals).intervals(until_s)
         length_s = intervals[-1].end_s if intervals else None
-        if job is None:
-            totals = FlowTotals(flow=Flow.DOWN, sent_bytes=self._moved_bytes, sent_s=length_s)
+        (flow,) = self._direction.flows
+        moved_bytes = self._moved_bytes
+        if (job is None) == (flow is Flow.DOWN):
+            totals = FlowTotals(flow=flow, sent_bytes=moved_bytes, sent_s=length_s)
         else:
-            totals = FlowTotals(
-                flow=Flow.DOWN, received_bytes=self._moved_bytes, received_s=length_s
-            )
+            totals = FlowTotals(flow=flow, received_bytes=moved_bytes, received_s=length_s)
         return Reading(
             report=EngineReport(
                 engine=self._engine,
                 cookie=self._cookie,
                 protocol=Protocol.TCP,
-                direction=Direction.REVERSE,
-                streams_count=None if job is None else job.traffic.streams_count,
+                direction=self._direction,
+                streams_count=self._streams_count,
                 duration_s=None if job is None else job.duration_s,
                 totals=() if zero_s is None else (totals,),
                 error=self._error(exit_code, stderr),
@@ -389,11 +461,12 @@ class DownloadReader:
                 peers=self._peers(),
             ),
             side=Side.SERVER if job is None else Side.CLIENT,
-            intervals={Flow.DOWN: intervals} if intervals else {},
+            intervals={flow: intervals} if intervals else {},
             first_data_at_s=zero_s,
             start_basis=None if zero_s is None else self.basis,
             started_at_s=zero_s,
             client_address=self._client_address,
+            is_sent_only=job is not None and flow is Flow.UP,
         )
 
     def _error(self, exit_code: int | None, stderr: str) -> str | None:

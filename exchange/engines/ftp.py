@@ -1,10 +1,12 @@
-"""FTP downloads with lftp on the client and vsftpd on the server, in one flow or in segments.
+"""FTP downloads and uploads with lftp on the client and vsftpd on the server.
 
-- The client downloads the file repeatedly until the burst ends. The agent then stops lftp. The
-  bytes of the unfinished transfer count.
-- The bytes of the client are the bytes that lftp *read from its sockets*. They come from the kernel
-  counters of the process (``/proc/<pid>/io``, ``rchar``), which are read once a second. They
-  include the replies on the control connection, some hundred bytes per transfer.
+- The client downloads or uploads the file repeatedly until the burst ends. The agent then stops
+  lftp. The bytes of the unfinished transfer count.
+- The bytes of the client are the bytes that lftp *read from its sockets*, or wrote to them. They
+  come from the kernel counters of the process (``/proc/<pid>/io``, ``rchar`` or ``wchar``), which
+  are read once a second. They include some hundred bytes per transfer on the control connection.
+- Uploads are written to ``/dev/null``. Each stream is a process, because the jobs of one lftp delay
+  each other.
 - With segments, a connection continues after the end of its segment until it is closed. These bytes
   count, because they were transferred. ``kept_ratio`` is the share of all bytes that lftp wrote
   (``wchar``). It is near 1 if the segments are large compared with the buffers of the path.
@@ -19,7 +21,7 @@ import calendar
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, ClassVar, Final
 
 from pydantic import Field
@@ -27,8 +29,14 @@ from pydantic import Field
 from broadside.exchange.engines.downloads import (
     FOLDER,
     GONE_S,
+    UPLOAD,
     DownloadReader,
     Integer,
+    ZerosPercent,
+    block,
+    bodies_env,
+    direction_problems,
+    file_name,
     files,
     parse_options,
     read_counters,
@@ -54,6 +62,7 @@ from broadside.exchange.engines.tokens import Token, parse_token, token_of
 from broadside.exchange.installation import bring
 from broadside.exchange.messages import (
     Aggregation,
+    Direction,
     EngineReport,
     Job,
     Measure,
@@ -81,7 +90,7 @@ SEGMENT_LEAST_BYTES: Final = 65_536
 # the connection at the end of the file is not rate limited.
 PACED_LEAST_S: Final = 2
 # Allowed commands. CWD is not allowed.
-COMMANDS: Final = "ABOR,EPSV,FEAT,MDTM,NOOP,OPTS,PASV,PWD,QUIT,REST,RETR,SIZE,SYST,TYPE"
+COMMANDS: Final = "ABOR,ALLO,EPSV,FEAT,MDTM,NOOP,OPTS,PASV,PWD,QUIT,REST,RETR,SIZE,STOR,SYST,TYPE"
 COUNTED: Final = "server_transfers_count"
 # Replies to a login and a transfer: ten lines of at most a hundred characters (RFC 959).
 REPLIES_BYTES: Final = 1024
@@ -89,36 +98,87 @@ REPLIES_BYTES: Final = 1024
 # so much.
 FLOWS_BYTES: Final = 4096
 
+_CLIENT_SETTINGS: Final[Mapping[str, object]] = {
+    "net:max-retries": 2,
+    "net:timeout": 8,
+    "net:reconnect-interval-base": 1,
+    "net:connection-limit": 0,
+    "ftp:ssl-allow": "no",
+    "ftp:passive-mode": "yes",
+    "pget:save-status": "never",
+    "pget:min-chunk-size": 1,
+    "xfer:clobber": "yes",
+    "xfer:log": "no",
+    "cmd:fail-exit": "yes",
+    "cache:enable": "no",
+}
+_SERVER_SETTINGS: Final[Mapping[str, object]] = {
+    "background": "NO",
+    # Without root there is no chroot. The next option therefore rejects every name with
+    # a slash. Only files in the folder itself are then accessible, and none can be added.
+    "run_as_launching_user": "YES",
+    "deny_file": "/",
+    "cmds_allowed": COMMANDS,
+    "seccomp_sandbox": "NO",
+    "anonymous_enable": "YES",
+    "anon_world_readable_only": "NO",
+    "no_anon_password": "NO",
+    "local_enable": "NO",
+    "write_enable": "YES",
+    "anon_upload_enable": "YES",
+    "anon_other_write_enable": "YES",
+    # All uploads use the same file.
+    "lock_upload_files": "NO",
+    "dirlist_enable": "NO",
+    "port_enable": "NO",
+    "pasv_enable": "YES",
+    "pasv_min_port": PASSIVE_PORTS[0],
+    "pasv_max_port": PASSIVE_PORTS[1],
+    # Address translation in the device can give one client several addresses.
+    "pasv_promiscuous": "YES",
+    "max_clients": 0,
+    "max_per_ip": 0,
+    "idle_session_timeout": 60,
+    "data_connection_timeout": GONE_S,
+    "xferlog_enable": "YES",
+    "use_localtime": "NO",
+}
+
 
 class Options(Message):
     """``traffic.options`` of ftp."""
 
     file_bytes: Annotated[Integer, Field(gt=0)] = 1_000_000_000
+    # Share of zeros in the file. All other bytes are random.
+    compressible_percent: ZerosPercent = 0
 
 
 class Ftp(Engine):
-    """Downloads over FTP from the pair's server, with a segment for each stream."""
+    """Downloads over FTP from the pair's server, with a segment for each stream, or uploads."""
 
     name: ClassVar[str] = "ftp"
-    title: ClassVar[str] = "FTP downloads, one flow or segments of one file"
+    title: ClassVar[str] = "FTP downloads, one flow or segments of one file, or uploads"
     defaults: ClassVar[dict[str, object]] = {"direction": "reverse", "streams_count": 1}
     supported_fields: ClassVar[frozenset[str]] = frozenset(
-        {"streams_count", "stream_bits_per_second"}
+        {"direction", "streams_count", "stream_bits_per_second"}
     )
+    new_options: ClassVar[frozenset[str]] = frozenset({"compressible_percent", "direction"})
     client_programs: ClassVar[tuple[Program, ...]] = (LFTP,)
     server_programs: ClassVar[tuple[Program, ...]] = (VSFTPD,)
 
     def problems(self, traffic: Traffic) -> Iterator[str]:
         options = parse_options(Options, traffic)
         yield from size_problems("traffic.options.file_bytes", options.file_bytes)
-        least = traffic.streams_count * SEGMENT_LEAST_BYTES
-        if traffic.streams_count > 1 and options.file_bytes < least:
+        yield from direction_problems(self.name, traffic)
+        segments_count = traffic.streams_count if traffic.direction is Direction.REVERSE else 1
+        least = segments_count * SEGMENT_LEAST_BYTES
+        if segments_count > 1 and options.file_bytes < least:
             yield (
                 f"traffic.options.file_bytes: {options.file_bytes} bytes are too few for "
-                f"{traffic.streams_count} segments; set at least {least}"
+                f"{segments_count} segments; set at least {least}"
             )
         rate = traffic.stream_bits_per_second
-        if rate is not None and traffic.streams_count > 1:
+        if rate is not None and segments_count > 1:
             yield (
                 "traffic.stream_bits_per_second: lftp does not pace a file in segments, since "
                 "their connections run on past their ends; drop it, or set streams_count=1"
@@ -131,9 +191,13 @@ class Ftp(Engine):
             )
 
     def statement(self, traffic: Traffic) -> str:
-        how = "in one flow" if traffic.streams_count == 1 else "in segments of one file"
+        count = traffic.streams_count
+        if traffic.direction is Direction.FORWARD:
+            what, how = "uploads", f"{count} at a time"
+        else:
+            what, how = "downloads", "in one flow" if count == 1 else "in segments of one file"
         return (
-            f"lftp downloads files by FTP over TCP, {how}, without TLS, in a closed loop: the next "
+            f"lftp {what} files by FTP over TCP, {how}, without TLS, in a closed loop: the next "
             "file is asked for when the last one is there."
         )
 
@@ -155,22 +219,11 @@ class Ftp(Engine):
         rate = job.traffic.stream_bits_per_second
         token = validate_argument(token_of(job), "job_id")
         settings = {
-            "net:max-retries": 2,
-            "net:timeout": 8,
-            "net:reconnect-interval-base": 1,
             "net:socket-bind-ipv6" if six else "net:socket-bind-ipv4": ask.bind,
             "net:limit-rate": None if rate is None else max(1, rate // 8),
             # lftp may exceed the rate limit by at most 0.1 s of data.
             "net:limit-max": None if rate is None else max(1, rate // 80),
-            "net:connection-limit": 0,
-            "ftp:ssl-allow": "no",
-            "ftp:passive-mode": "yes",
-            "pget:save-status": "never",
-            "pget:min-chunk-size": 1,
-            "xfer:clobber": "yes",
-            "xfer:log": "no",
-            "cmd:fail-exit": "yes",
-            "cache:enable": "no",
+            **_CLIENT_SETTINGS,
         }
         script = [
             f"set {name} {validate_argument(value, name)}"
@@ -178,19 +231,28 @@ class Ftp(Engine):
             if value is not None
         ]
         script.append(f"open -u anonymous,{token} ftp://{address}:{endpoint.port}")
-        fetch = f"pget -n {job.traffic.streams_count} {options.file_bytes} -o /dev/null"
-        script.append(f"repeat --while-ok -d 0 {fetch}")
+        count, percent = job.traffic.streams_count, options.compressible_percent
+        env, sent = {"HOME": ask.folder, "LFTP_HOME": ask.folder}, tuple[File, ...]()
+        if job.traffic.direction is Direction.FORWARD:
+            name = f"{FOLDER}/{file_name(options.file_bytes, percent)}"
+            script.append(f"repeat --while-ok -d 0 put {ask.folder}/{name} -o {UPLOAD}")
+            file = File(
+                name=name, size_bytes=options.file_bytes, zeros_percent=percent, is_sparse=True
+            )
+            env, sent = env | bodies_env(ask.bodies, ask.folder), (file, block(percent))
+        else:
+            fetch = f"pget -n {count} {file_name(options.file_bytes, percent)} -o /dev/null"
+            script.append(f"repeat --while-ok -d 0 {fetch}")
+        process = Process(
+            argv=(*ask.tools["lftp"].argv, "--norc", "-f", f"{ask.folder}/script"),
+            env=env,
+            watches=(FileWatch(name="io", path="/proc/{pid}/io"),),
+            stop_after_s=job.duration_s,
+            ends_at_alarm=True,
+        )
         return Launch(
-            processes=(
-                Process(
-                    argv=(*ask.tools["lftp"].argv, "--norc", "-f", f"{ask.folder}/script"),
-                    env={"HOME": ask.folder, "LFTP_HOME": ask.folder},
-                    watches=(FileWatch(name="io", path="/proc/{pid}/io"),),
-                    stop_after_s=job.duration_s,
-                    ends_at_alarm=True,
-                ),
-            ),
-            files=(File(name="script", text="\n".join(script) + "\n"),),
+            processes=(process,) * (count if sent else 1),
+            files=(File(name="script", text="\n".join(script) + "\n"), *sent),
             unprivileged=True,
         )
 
@@ -205,33 +267,9 @@ class Ftp(Engine):
             "listen_ipv6" if six else "listen": "YES",
             "listen_address6" if six else "listen_address": ask.address,
             "listen_port": ask.port,
-            "background": "NO",
-            # Without root there is no chroot. The next option therefore rejects every name with
-            # a slash. Only files in the folder itself are then accessible.
-            "run_as_launching_user": "YES",
-            "deny_file": "/",
-            "cmds_allowed": COMMANDS,
-            "seccomp_sandbox": "NO",
-            "anonymous_enable": "YES",
-            "anon_world_readable_only": "NO",
-            "no_anon_password": "NO",
-            "local_enable": "NO",
-            "write_enable": "NO",
-            "dirlist_enable": "NO",
             "anon_root": f"{ask.folder}/{FOLDER}",
-            "port_enable": "NO",
-            "pasv_enable": "YES",
-            "pasv_min_port": PASSIVE_PORTS[0],
-            "pasv_max_port": PASSIVE_PORTS[1],
-            # Address translation in the device can give one client several addresses.
-            "pasv_promiscuous": "YES",
-            "max_clients": 0,
-            "max_per_ip": 0,
-            "idle_session_timeout": 60,
-            "data_connection_timeout": GONE_S,
-            "xferlog_enable": "YES",
-            "use_localtime": "NO",
             "vsftpd_log_file": f"{ask.folder}/log",
+            **_SERVER_SETTINGS,
         }
         lines = [
             f"{name}={validate_argument(value, name)}\n"
@@ -242,10 +280,17 @@ class Ftp(Engine):
             processes=(
                 Process(
                     argv=(*ask.tools["vsftpd"].argv, f"{ask.folder}/vsftpd.conf"),
+                    env=bodies_env(ask.bodies, ask.folder),
                     watches=(FileWatch(name="log", path=f"{ask.folder}/log", tail=True),),
                 ),
             ),
-            files=(File(name="vsftpd.conf", text="".join(lines)), File(name="log"), *files()),
+            files=(
+                File(name="vsftpd.conf", text="".join(lines)),
+                File(name="log"),
+                *files(),
+                File(name=f"{FOLDER}/{UPLOAD}", link_to="/dev/null"),
+                File(name=FOLDER, is_closed_folder=True),
+            ),
             unprivileged=True,
         )
 
@@ -265,9 +310,14 @@ class CounterReader(DownloadReader):
         super().__init__("ftp", job, token_of(job))
         self._duration_s = float(job.duration_s)
         self._file_bytes = job.traffic.options.get("file_bytes", Options().file_bytes)
-        # Bytes read and written in the first sample.
+        self._uploads = job.traffic.direction is Direction.FORWARD
+        if self._uploads:
+            # There is a process for each stream.
+            self._streams_count = 1
+        # Bytes moved and bytes written in the first sample. Bytes are moved by reads in a download,
+        # and by writes in an upload.
         self._first: tuple[int, int] | None = None
-        # Last sample as (epoch second, bytes read, bytes written).
+        # Last sample as (epoch second, bytes moved, bytes written).
         self._last: tuple[float, int, int] | None = None
         self._flows = False
         self._kept_bytes = 0
@@ -281,8 +331,9 @@ class CounterReader(DownloadReader):
         counters = read_counters(text)
         if counters is None:
             return ()
-        read_bytes, wrote_bytes = counters
-        before, self._last = self._last, (at_s, read_bytes, wrote_bytes)
+        wrote_bytes = counters[1]
+        moved_bytes = counters[self._uploads]
+        before, self._last = self._last, (at_s, moved_bytes, wrote_bytes)
         if before is None or self._first is None:
             self._first = counters
             return ()
@@ -290,9 +341,9 @@ class CounterReader(DownloadReader):
         self._flows = self._flows or started
         if not self._flows:
             return ()
-        then_s, read_before, wrote_before = before
-        self._seconds.count(then_s, at_s, read_bytes - read_before)
-        self._moved_bytes += read_bytes - read_before
+        then_s, moved_before, wrote_before = before
+        self._seconds.count(then_s, at_s, moved_bytes - moved_before)
+        self._moved_bytes += moved_bytes - moved_before
         self._kept_bytes += wrote_bytes - wrote_before
         if not started:
             return ()
@@ -310,18 +361,17 @@ class CounterReader(DownloadReader):
     def _measures(self) -> tuple[Measure, ...]:
         if not self._moved_bytes:
             return ()
-        return (
-            Measure(
-                name="kept_ratio",
-                value=self._kept_bytes / self._moved_bytes,
-                unit="ratio",
-                combine=Aggregation.MEAN,
-                weight=self._moved_bytes,
-            ),
-            Measure(
-                name="files_count", value=self._kept_bytes / float(self._file_bytes), unit="count"
-            ),
+        files = Measure(
+            name="files_count", value=self._kept_bytes / float(self._file_bytes), unit="count"
         )
+        ratio = Measure(
+            name="kept_ratio",
+            value=self._kept_bytes / self._moved_bytes,
+            unit="ratio",
+            combine=Aggregation.MEAN,
+            weight=self._moved_bytes,
+        )
+        return (files,) if self._uploads else (ratio, files)
 
 
 # A client should not be able to insert text before a match, because names and passwords follow the
@@ -332,8 +382,8 @@ _LINE: Final = (
 _EVENT: Final = re.compile(
     _LINE
     + r'(?:OK LOGIN: Client "[^"]*", anon password "(?P<token>.*)"'
-    + r'|(?:OK|FAIL) DOWNLOAD: Client "(?P<client>[^"]*)", '
-    + r'"[^"]*/\d+", (?P<sent>\d+) bytes, (?P<rate>[\d.]+)Kbyte/sec)$'
+    + r'|(?:OK|FAIL) (?P<what>DOWNLOAD|UPLOAD): Client "(?P<client>[^"]*)", '
+    + rf'"[^"]*/(?:[\d-]+|{UPLOAD})", (?P<moved>\d+) bytes, (?P<rate>[\d.]+)Kbyte/sec)$'
 )
 # The maximum number of stored connections. It is enough for 64 segments and waiting logins.
 LOGINS_MAX_COUNT: Final = 4096
@@ -363,17 +413,18 @@ class TransferReader(LogReader):
             token = self._tokens.get(event["pid"])
             if token is None:
                 continue
-            sent_bytes, rate = int(event["sent"]), float(event["rate"]) * 1024
+            moved_bytes, rate = int(event["moved"]), float(event["rate"]) * 1024
             stamp_s = _stamp_s(event["stamp"])
             # The last line of the log was written now. Other lines were written within the second
             # of their timestamp.
             end_s = max(stamp_s, min(at_s, stamp_s + 1))
             self.test_of(token, at_s).add(
                 Transfer(
-                    start_s=end_s - (sent_bytes / rate if rate else 0.0),
+                    start_s=end_s - (moved_bytes / rate if rate else 0.0),
                     end_s=end_s,
-                    sent_bytes=sent_bytes,
+                    moved_bytes=moved_bytes,
                     error_s=0.0 if event is events[-1] else STAMP_ERROR_S,
+                    is_upload=event["what"] == "UPLOAD",
                 ),
                 client=event["client"].removeprefix("::ffff:"),
                 at_s=at_s,

@@ -1,12 +1,14 @@
-"""HTTP downloads with vegeta on the client and nginx on the server.
+"""HTTP downloads and uploads with vegeta on the client and nginx on the server.
 
 - With a request rate, a slow response does not delay the next request (open loop). Without a rate,
   every connection sends the next request when its response is complete (closed loop).
-- The bytes of the client are the *payload that it read*, which is the bodies of complete responses.
-  Each body is spread evenly over the time from the request to the last byte. An incomplete body
-  counts as zero.
+- The bytes of the client are the *payload*, which is the bodies of complete responses (downloads),
+  or of requests that nginx has read completely (uploads). Each body is spread evenly over the time
+  from the request to the last byte. An incomplete body counts as zero.
 - The server results come from the nginx log. It contains the body bytes that nginx passed to the
-  kernel, for requests with the job token in the query. Other requests are served but not logged.
+  kernel or read, for requests with the job token in the query. Other requests are not logged.
+- nginx keeps the body of an upload in memory until it is complete. The ``mirror`` module makes it
+  read the body before it answers. Then it drops it.
 - A request is logged when it ends, so the readings of both ends are as long as their requests.
 - There is no start gate. The agent starts vegeta at the start time, and the timestamp of the first
   request is the start.
@@ -26,11 +28,19 @@ from broadside.exchange.engines.buckets import Buckets
 from broadside.exchange.engines.downloads import (
     FOLDER,
     GONE_S,
+    UPLOAD,
     DownloadReader,
     HostName,
     Integer,
     Number,
     SizeMix,
+    TlsCipher,
+    TlsVersion,
+    ZerosPercent,
+    bodies_env,
+    cipher_problems,
+    direction_problems,
+    file_name,
     files,
     negotiated_name,
     parse_options,
@@ -58,6 +68,7 @@ from broadside.exchange.engines.tokens import TOKEN_PATTERN, parse_token, token_
 from broadside.exchange.installation import bring
 from broadside.exchange.messages import (
     Aggregation,
+    Direction,
     Distribution,
     Job,
     Measure,
@@ -86,7 +97,12 @@ ERROR_KINDS_MAX_COUNT: Final = 8
 # This must not exceed PIPE_BUF (pipe(7)). Writes up to that size to a pipe are atomic, so the lines
 # of two workers do not mix.
 LOG_BUFFER_BYTES: Final = 4096
-# If vegeta has read this many bytes between two samples, data flows.
+# The largest size of all request bodies of a client together, and of those in a server's memory.
+UPLOAD_MAX_BYTES: Final = 100_000_000
+UPLOADS_MAX_BYTES: Final = 2**30
+# Requests that nginx accepts at the same time in a connection with HTTP/2.
+HTTP2_REQUESTS_COUNT: Final = 128
+# If vegeta has moved this many bytes between two samples, data flows.
 FLOWS_BYTES: Final = 4096
 # The output has a line for each request. We need this limit to protect the disk. There will be
 # enough lines to look at.
@@ -98,14 +114,20 @@ class Options(Message):
 
     # Request rate of a pair. None means as fast as the connections allow.
     requests_per_second: Annotated[Number, Field(gt=0, le=100_000)] | None = None
-    # Size of each response body.
+    # Size of each body.
     body_bytes: Integer = 1_000_000
     # Sizes in bytes that the bodies have in turn, in place of body_bytes.
     body_mix: SizeMix | None = None
+    # Share of zeros in the bodies. All other bytes are random.
+    compressible_percent: ZerosPercent = 0
     # Name in the Host field and in TLS (SNI). The client connects to the address of its server.
     server_name: HostName | None = None
     # For https: HTTP/2 in place of HTTP/1.1.
     http2: StrictBool = False
+    # For https: TLS version, and the only cipher suite (OpenSSL's name). A port of the server
+    # enforces them.
+    tls: TlsVersion = "any"
+    tls_cipher: TlsCipher | None = None
     # For https: resume TLS sessions.
     tls_resume: StrictBool = False
     # If False, a new connection will be used for each request.
@@ -124,12 +146,18 @@ class Options(Message):
 
 
 class Http(Engine):
-    """Downloads over HTTP/1.1 from the pair's server."""
+    """Downloads over HTTP from the pair's server, or uploads to it."""
 
     name: ClassVar[str] = "http"
-    title: ClassVar[str] = "HTTP/1.1 downloads at a rate of requests, or as fast as they go"
+    title: ClassVar[str] = "HTTP downloads or uploads at a rate of requests, or as fast as they go"
     defaults: ClassVar[dict[str, object]] = {"direction": "reverse", "streams_count": 10}
-    supported_fields: ClassVar[frozenset[str]] = frozenset({"streams_count"})
+    supported_fields: ClassVar[frozenset[str]] = frozenset({"direction", "streams_count"})
+    new_options: ClassVar[frozenset[str]] = frozenset(
+        {
+            *("body_mix", "compressible_percent", "direction", "http2", "server_name"),
+            *("tls", "tls_cipher", "tls_resume"),
+        }
+    )
     client_programs: ClassVar[tuple[Program, ...]] = (VEGETA,)
     server_programs: ClassVar[tuple[Program, ...]] = (NGINX,)
     tls: ClassVar[bool] = False
@@ -143,13 +171,22 @@ class Http(Engine):
             yield from size_problems(f"traffic.options.{field}", size_bytes)
         if options.verify and not self.tls:
             yield "traffic.options.verify: http has no certificate; drop it, or use engine https"
-        for name in ("http2", "tls_resume"):
-            if getattr(options, name) and not self.tls:
+        for name in ("http2", "tls", "tls_cipher", "tls_resume"):
+            if getattr(options, name) not in (False, None, "any") and not self.tls:
                 yield f"traffic.options.{name}: http has no TLS; drop it, or use engine https"
+        yield from cipher_problems(options.tls, options.tls_cipher)
+        yield from direction_problems(self.name, traffic)
+        if traffic.direction is Direction.FORWARD:
+            yield from _upload_problems(f"traffic.options.{field}", options, traffic.streams_count)
 
     def statement(self, traffic: Traffic) -> str:
-        tls = "in TLS 1.2 or 1.3" if self.tls else "without TLS"
         options = _options(traffic)
+        versions = "1.2 or 1.3" if options.tls == "any" else options.tls
+        cipher = f" ({options.tls_cipher})" if options.tls_cipher else ""
+        tls = f"in TLS {versions}{cipher}" if self.tls else "without TLS"
+        what = "downloads replies from"
+        if traffic.direction is Direction.FORWARD:
+            what = "uploads bodies to"
         rate = options.requests_per_second
         version = "HTTP/2" if options.http2 else "HTTP/1.1"
         loop = (
@@ -158,7 +195,20 @@ class Http(Engine):
             else f"in an open loop of {rate:g} requests a second a pair: a slow answer does not "
             "hold the next request back"
         )
-        return f"vegeta downloads replies from nginx by {version} over TCP, {tls}, {loop}."
+        return f"vegeta {what} nginx by {version} over TCP, {tls}, {loop}."
+
+    def service_problem(self, tls: str) -> str | None:
+        if not tls or not self.tls:
+            return super().service_problem(tls)
+        version, _, cipher = tls.partition(":")
+        options = {"tls": version} | ({"tls_cipher": cipher} if cipher else {})
+        return next(self.problems(Traffic(engine=self.name, options=options)), None)
+
+    def tls_of(self, traffic: Traffic) -> str:
+        options = _options(traffic)
+        if options.tls == "any":
+            return ""
+        return f"{options.tls}:{options.tls_cipher}" if options.tls_cipher else options.tls
 
     def measures(self, traffic: Traffic) -> frozenset[str]:
         return frozenset({"success", "latency"})
@@ -186,11 +236,9 @@ class Http(Engine):
         job, options = ask.job, _options(ask.job.traffic)
         binary, streams_count = ask.tools["vegeta"].argv, job.traffic.streams_count
         address = validate_host(job.endpoint.address, "endpoint.address")
-        scheme = "https" if self.tls else "http"
+        scheme, port = "https" if self.tls else "http", job.endpoint.port
         token = validate_argument(token_of(job, options.timeout_s), "job_id")
-        port = job.endpoint.port
         site = f"{scheme}://{options.server_name or address}:{port}"
-        targets = (f"GET {site}/{size}?job={token}\n" for size in options.bodies_bytes)
         arguments = [
             f"-targets={ask.folder}/targets",
             f"-duration={job.duration_s}s",
@@ -210,10 +258,8 @@ class Http(Engine):
             arguments += [f"-rate={max(1, rate)}/1000s", f"-max-workers={WORKERS_MAX_COUNT}"]
         if ask.bind is not None:
             arguments.append(f"-laddr={validate_argument(ask.bind, 'bind')}")
-        if self.tls and not options.verify:
-            arguments.append("-insecure")
-        if options.tls_resume:
-            arguments.append("-session-tickets")
+        arguments += ["-insecure"] if self.tls and not options.verify else []
+        arguments += ["-session-tickets"] if options.tls_resume else []
         if options.server_name is not None:
             if ":" in address:
                 raise Unsupported(
@@ -232,7 +278,7 @@ class Http(Engine):
                     watches=(FileWatch(name="io", path="/proc/{pid}/io"),),
                 ),
             ),
-            files=(File(name="targets", text="\n".join(targets)),),
+            files=tuple(_client_files(ask, options, site, token)),
             unprivileged=True,
         )
 
@@ -247,6 +293,7 @@ class Http(Engine):
             processes=(
                 Process(
                     argv=(*argv, "-c", f"{ask.folder}/nginx.conf"),
+                    env=bodies_env(ask.bodies, ask.folder),
                     # We need to use SIGTERM, so that nginx will stop its workers.
                     end_by=EndBy.TERM,
                 ),
@@ -263,7 +310,7 @@ class Http(Engine):
             tls = (
                 f"ssl_certificate {validate_argument(ask.certificate.certificate, 'certificate')}; "
                 f"ssl_certificate_key {validate_argument(ask.certificate.key, 'certificate_key')}; "
-                "ssl_protocols TLSv1.2 TLSv1.3;"
+                f"{_tls_settings(ask.tls)}"
             )
         temporary = " ".join(
             f"{kind}_temp_path {folder}/{kind};"
@@ -278,7 +325,8 @@ events {{ worker_connections 4096; }}
 http {{
   map $arg_job $token {{ default ""; "~^{TOKEN_PATTERN}$" $arg_job; }}
   log_format account '$msec $request_time $status $body_bytes_sent $remote_addr $token '
-    '$server_protocol $ssl_protocol $ssl_cipher $ssl_session_reused $ssl_server_name';
+    '$server_protocol $ssl_protocol $ssl_cipher $ssl_session_reused $ssl_server_name '
+    '$request_method $content_length $request_length';
   access_log /dev/stdout account buffer={LOG_BUFFER_BYTES} flush=1s if=$token;
   {temporary}
   sendfile on;
@@ -292,12 +340,59 @@ http {{
     listen {listen}:{ask.port}{" ssl http2" if self.tls else ""} reuseport;
     {tls}
     root {folder}/{FOLDER};
+    location = /{UPLOAD} {{
+      client_max_body_size {UPLOAD_MAX_BYTES};
+      client_body_buffer_size {UPLOAD_MAX_BYTES};
+      mirror /dropped;
+      error_page 404 = @received;
+    }}
+    location @received {{ return 200; }}
+    location = /dropped {{ internal; access_log off; return 200; }}
   }}
 }}
 """
 
     def server_reader(self) -> "RequestReader":
         return RequestReader(self.name, "server_requests_count", TIMEOUT_MAX_S)
+
+
+def _upload_problems(field: str, options: Options, streams_count: int) -> Iterator[str]:
+    total_bytes, largest_bytes = sum(options.bodies_bytes), max(options.bodies_bytes)
+    if total_bytes > UPLOAD_MAX_BYTES:
+        yield (
+            f"{field}: a client keeps the {total_bytes} bytes of its uploads in memory; set at "
+            f"most {UPLOAD_MAX_BYTES}"
+        )
+    is_open_http2 = options.http2 and options.requests_per_second is not None
+    count = streams_count * (HTTP2_REQUESTS_COUNT if is_open_http2 else 1)
+    if largest_bytes * count > UPLOADS_MAX_BYTES:
+        yield (
+            f"{field}: a server keeps up to {count} uploads of {largest_bytes} bytes in memory; "
+            f"set at most {UPLOADS_MAX_BYTES // count} bytes, or fewer streams"
+        )
+
+
+def _client_files(ask: ClientRequest, options: Options, site: str, token: str) -> Iterator[File]:
+    """Yield the requests of a client, and the files that it uploads."""
+    percent, sizes_bytes = options.compressible_percent, options.bodies_bytes
+    if ask.job.traffic.direction is Direction.REVERSE:
+        lines = [f"GET {site}/{file_name(size, percent)}?job={token}\n" for size in sizes_bytes]
+        yield File(name="targets", text="\n".join(lines))
+        return
+    url = f"{site}/{UPLOAD}?job={token}"
+    lines = [f"POST {url}\n@{ask.folder}/{size}\n" for size in sizes_bytes]
+    yield File(name="targets", text="\n".join(lines))
+    for size in sorted(set(sizes_bytes)):
+        yield File(name=str(size), size_bytes=size, zeros_percent=percent)
+
+
+def _tls_settings(tls: str) -> str:
+    version, _, cipher = tls.partition(":")
+    if not version:
+        return "ssl_protocols TLSv1.2 TLSv1.3;"
+    suites = "ssl_conf_command Ciphersuites" if version == "1.3" else "ssl_ciphers"
+    chosen = f" {suites} {validate_argument(cipher, 'tls_cipher')};" if cipher else ""
+    return f"ssl_protocols TLSv{validate_argument(version, 'tls')};{chosen}"
 
 
 def _options(traffic: Traffic) -> Options:
@@ -319,7 +414,8 @@ class Result:
         start_s: Start of the request, in epoch seconds.
         latency_s: Seconds to the last byte of the response.
         code: HTTP status, or 0 if there was no complete response.
-        body_bytes: The body size.
+        body_bytes: Size of the response's body.
+        uploaded_bytes: Size of the request's body.
         error: Error message, or an empty string.
     """
 
@@ -327,6 +423,7 @@ class Result:
     latency_s: float
     code: int
     body_bytes: int
+    uploaded_bytes: int
     error: str
 
 
@@ -344,6 +441,7 @@ def read_result(line: bytes) -> Result | None:
             latency_s=max(0.0, int(record["latency"]) / 1e9),
             code=code,
             body_bytes=max(0, int(lengths[0])) if code else 0,
+            uploaded_bytes=max(0, int(record.get("bytes_out", 0))),
             error=str(record["error"]),
         )
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -376,19 +474,21 @@ class ResultReader(DownloadReader):
         # First error message of each category, as vegeta wrote it.
         self._words: dict[str, str] = {}
         self._requests_count = 0
-        # Last sample as (epoch second, bytes read).
+        self._uploads = job.traffic.direction is Direction.FORWARD
+        # Last sample as (epoch second, bytes moved).
         self._last: tuple[float, int] | None = None
 
     def sample(self, name: str, text: str, at_s: float) -> tuple[Event, ...]:
         counters = read_counters(text)
         if counters is None:
             return ()
-        (read_bytes, _), before = counters, self._last
-        self._last = (at_s, read_bytes)
+        # Bytes written for an upload, and bytes read for a download.
+        moved_bytes, before = counters[self._uploads], self._last
+        self._last = (at_s, moved_bytes)
         started = self._arrivals.last_s is None
-        if before is None or (started and read_bytes - before[1] < FLOWS_BYTES):
+        if before is None or (started and moved_bytes - before[1] < FLOWS_BYTES):
             return ()
-        self._arrivals.count(before[0], at_s, read_bytes - before[1])
+        self._arrivals.count(before[0], at_s, moved_bytes - before[1])
         return (Started(side=Side.CLIENT, started_at_s=before[0]),) if started else ()
 
     def feed(self, line: bytes, at_s: float) -> tuple[Event, ...]:
@@ -396,9 +496,12 @@ class ResultReader(DownloadReader):
         if result is None:
             return ()
         self._requests_count += 1
-        self._moved_bytes += result.body_bytes
+        moved_bytes = result.body_bytes
+        if self._uploads:
+            moved_bytes = 0 if result.error else result.uploaded_bytes
+        self._moved_bytes += moved_bytes
         end_s = result.start_s + result.latency_s
-        self._seconds.add(result.start_s, end_s, result.body_bytes)
+        self._seconds.add(result.start_s, end_s, moved_bytes)
         if result.error:
             kind = error_kind(result.error)
             if len(self._errors) >= ERROR_KINDS_MAX_COUNT and kind not in self._errors:
@@ -456,7 +559,8 @@ class ResultReader(DownloadReader):
 _REQUEST: Final = re.compile(
     r"(?P<end>\d+\.\d{3}) (?P<took>\d+\.\d{3}) \d{3} (?P<sent>\d+) (?P<client>\S+) (?P<token>\S+)"
     # Servers of releases before 1.1 do not write the rest.
-    r"(?: (?P<protocol>\S+) (?P<tls>\S+ \S+) (?P<resumed>\S+) (?P<name>\S+))?"
+    r"(?: (?P<protocol>\S+) (?P<tls>\S+ \S+) (?P<resumed>\S+) (?P<name>\S+)"
+    r"(?: (?P<method>\S+) (?P<length>\S+) (?P<read>\d+))?)?"
 )
 
 
@@ -483,10 +587,20 @@ class RequestReader(LogReader):
         if match is None or token is None:
             return ()
         end_s, took_s = float(match["end"]), float(match["took"])
+        moved_bytes, is_upload = int(match["sent"]), match["method"] == "POST"
+        if is_upload:
+            # An incomplete request was read up to here, with a head of about 200 bytes.
+            length = match["length"]
+            moved_bytes = min(int(match["read"]), int(length) if length.isdecimal() else 0)
         test = self.test_of(token, at_s)
         test.count_negotiated(_negotiated(match))
         test.add(
-            Transfer(start_s=end_s - took_s, end_s=end_s, sent_bytes=int(match["sent"])),
+            Transfer(
+                start_s=end_s - took_s,
+                end_s=end_s,
+                moved_bytes=moved_bytes,
+                is_upload=is_upload,
+            ),
             client=match["client"],
             at_s=at_s,
         )

@@ -85,12 +85,26 @@ class PeerRates:
             peer.bytes[cell] += round(amount_bytes * through) - reached
             reached = round(amount_bytes * through)
 
+    def count(self, address: str | None, cell: int, amount_bytes: int, started_count: int) -> None:
+        """Add the counts of one second.
+
+        Args:
+            address: Address of the other end.
+            cell: The second.
+            amount_bytes: Payload.
+            started_count: Number of connections that started.
+        """
+        peer = self._peer(address)
+        if peer is not None:
+            peer.bytes[cell] += amount_bytes
+            peer.active[cell] += started_count
+
     def peers(
         self, streams: Iterable[str] | None = None, *, zero_s: float = 0.0
     ) -> tuple[PeerSeconds, ...]:
         """Return the seconds of each address, in the order of their first payload.
 
-        If there is only one address, its seconds are those of the test and are left out.
+        If all streams have one address, its seconds are those of the test and are left out.
 
         Args:
             streams: Address of each open stream. None if the engine does not count streams.
@@ -100,10 +114,9 @@ class PeerRates:
         for address in opened or ():
             self._peer(address)
         known = self._peers
-        if len(known) == 1:
+        if len(known) == 1 and opened is not None:
             [address] = known
-            count = None if opened is None else opened[address]
-            return (PeerSeconds(address=address, streams_count=count),)
+            return (PeerSeconds(address=address, streams_count=opened[address]),)
         spans = [1 + max(p.bytes) - min(p.bytes) for p in known.values() if p.bytes]
         step_s = math.ceil(sum(spans) / STEPS_MAX_COUNT) or 1
         return tuple(

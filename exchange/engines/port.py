@@ -125,6 +125,7 @@ class Reading:
         start_basis: Source of ``first_data_at_s``.
         started_at_s: Start timestamp from the engine, in epoch seconds.
         client_address: The client address, only set at the server.
+        is_sent_only: True if a client does not know the received bytes of an upload.
     """
 
     report: EngineReport
@@ -134,13 +135,15 @@ class Reading:
     start_basis: StartBasis | None
     started_at_s: float | None
     client_address: str | None
+    is_sent_only: bool = False
 
     @property
     def usable(self) -> bool:
         """Return True if the test ended without an error and every requested flow carried bytes.
 
-        A client knows the received bytes of both ends. A server knows only the bytes that it
-        received or sent. An engine with counts in its intervals may carry no bytes.
+        A client knows the received bytes of both ends, except for ``is_sent_only``. A server knows
+        only the bytes that it received or sent. An engine with counts in its intervals may carry no
+        bytes.
         """
         report = self.report
         if report.error is not None or report.truncated or not report.totals:
@@ -152,6 +155,8 @@ class Reading:
                 (total.received_bytes if total.flow is Flow.UP else total.sent_bytes)
                 for total in report.totals
             )
+        if self.is_sent_only:
+            return all(total.sent_bytes for total in report.totals)
         return all(total.received_bytes for total in report.totals)
 
     def tracks(self) -> tuple[Track, ...]:
@@ -255,12 +260,14 @@ class ClientRequest:
         folder: Absolute path of an empty folder for this client. It will be deleted after the job.
         bind: The agent's address to bind to, if it has the same address family as the target.
             Otherwise None.
+        bodies: Path of the library for the content of large files (``agent/bodies.c``), if built.
     """
 
     job: Job
     tools: Toolset
     folder: str
     bind: str | None
+    bodies: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,6 +283,9 @@ class ServerRequest:
         duration_max_s: Duration of the longest test that the server allows, in seconds.
         certificate: The certificate, if the engine needs one. You can provide it, or it will be
             created by the agent.
+        bodies: Path of the library for the content of large files (``agent/bodies.c``), if built.
+        tls: TLS version and cipher suite of the port, such as ``1.2:ECDHE-RSA-AES128-GCM-SHA256``.
+            An empty string allows any.
     """
 
     port: int
@@ -284,6 +294,8 @@ class ServerRequest:
     folder: str
     duration_max_s: float
     certificate: Certificate | None = None
+    bodies: str | None = None
+    tls: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,15 +305,22 @@ class File:
     Attributes:
         name: Path of the file, relative to the folder.
         text: The file content.
-        size_bytes: If set, the agent will create a file of this size instead.
-        is_random: True to fill a file of this size with random bytes. Otherwise it is a sparse file
-            of zeros.
+        size_bytes: If set, the agent will create a file of this size instead, of random bytes and
+            zeros.
+        zeros_percent: Share of zeros in a file of this size.
+        is_sparse: True if the file of this size needs no disk space, because ``agent/bodies.c``
+            supplies its content. Nobody can write to it.
+        link_to: If set, the agent will create a symbolic link to this path instead.
+        is_closed_folder: True if this is a folder, to which nobody can add files from now on.
     """
 
     name: str
     text: str = ""
     size_bytes: int | None = None
-    is_random: bool = False
+    zeros_percent: int = 0
+    is_sparse: bool = False
+    link_to: str | None = None
+    is_closed_folder: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -489,6 +508,8 @@ class Engine(ABC):
         title: One line for lists and documentation.
         defaults: Default values of ``Traffic`` fields, if they differ from those of the class.
         supported_fields: Fields of ``Traffic`` that it supports, in addition to ``EVERY_ENGINE``.
+        new_options: Options and fields that agents of version 1.0 reject or ignore. Agents
+            announce them, so that a launch can check them.
         gated: True if the start gate should delay the first data.
         waits_itself: True if the client waits for the start time without the library of the start
             gate, and writes the same lines.
@@ -506,6 +527,7 @@ class Engine(ABC):
     title: ClassVar[str]
     defaults: ClassVar[Mapping[str, object]] = {}
     supported_fields: ClassVar[frozenset[str]]
+    new_options: ClassVar[frozenset[str]] = frozenset()
     gated: ClassVar[bool] = False
     waits_itself: ClassVar[bool] = False
     idle_control: ClassVar[bool] = False
@@ -545,6 +567,19 @@ class Engine(ABC):
 
         These are rtt, retransmits, loss, success and latency.
         """
+
+    def used_new_options(self, traffic: Traffic) -> frozenset[str]:
+        """Return the names in ``new_options`` that the traffic uses."""
+        changed = {n for n, value in self.defaults.items() if getattr(traffic, n) != value}
+        return self.new_options & (changed | set(traffic.options))
+
+    def service_problem(self, tls: str) -> str | None:
+        """Return why a port cannot enforce a value of ``ServerRequest.tls``, or None if it can."""
+        return f"engine {self.name} enforces no TLS version; drop :{tls}" if tls else None
+
+    def tls_of(self, traffic: Traffic) -> str:
+        """Return the value of ``ServerRequest.tls`` that a server port needs for the traffic."""
+        return ""
 
     def warnings(self, traffic: Traffic) -> Iterator[str]:
         """Yield what can limit the generator, as ``field: problem; fix``. A launch shows them."""

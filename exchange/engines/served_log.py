@@ -15,7 +15,14 @@ from broadside.exchange.engines.downloads import GONE_S, UNPLACED, DownloadReade
 from broadside.exchange.engines.peer_seconds import PeerRates
 from broadside.exchange.engines.port import DaemonTest, Event, Reading
 from broadside.exchange.engines.tokens import Token
-from broadside.exchange.messages import EngineReport, Measure, PeerSeconds, Side, peer_address
+from broadside.exchange.messages import (
+    Direction,
+    EngineReport,
+    Measure,
+    PeerSeconds,
+    Side,
+    peer_address,
+)
 
 # The maximum number of tests that are stored for one port. A port runs one test at a time, so older
 # tests are finished.
@@ -34,14 +41,16 @@ class Transfer:
     Attributes:
         start_s: Time of the first byte, in epoch seconds.
         end_s: Time of the last byte, in epoch seconds.
-        sent_bytes: Bytes of the transfer.
+        moved_bytes: Bytes of the transfer.
         error_s: Largest error of the two timestamps, in seconds.
+        is_upload: True if the server received the bytes.
     """
 
     start_s: float
     end_s: float
-    sent_bytes: int
+    moved_bytes: int
     error_s: float = 0.0
+    is_upload: bool = False
 
 
 class LoggedTest(DownloadReader):
@@ -111,17 +120,21 @@ class LoggedTest(DownloadReader):
             client: The client address.
             at_s: Epoch second at which the log line was read.
         """
-        start_s, end_s, sent_bytes = transfer.start_s, transfer.end_s, transfer.sent_bytes
+        start_s, end_s, moved_bytes = transfer.start_s, transfer.end_s, transfer.moved_bytes
+        direction = Direction.FORWARD if transfer.is_upload else Direction.REVERSE
+        if not self._transfers_count:
+            self._direction = direction
         self.hear(at_s)
         is_possible = self._from_s <= start_s and end_s <= at_s + EARLY_S
-        if not (is_possible and self._seconds.add(start_s, end_s, sent_bytes, transfer.error_s)):
+        is_possible = is_possible and direction is self._direction
+        if not (is_possible and self._seconds.add(start_s, end_s, moved_bytes, transfer.error_s)):
             self._unplaced_count += 1
             return
-        self._moved_bytes += sent_bytes
+        self._moved_bytes += moved_bytes
         self._transfers_count += 1
         self._longest_s = max(self._longest_s, end_s - start_s)
         self._client_address = client
-        self._rates.add(peer_address(client), min(start_s, end_s), end_s, sent_bytes)
+        self._rates.add(peer_address(client), min(start_s, end_s), end_s, moved_bytes)
 
     def _peers(self) -> tuple[PeerSeconds, ...]:
         return self._rates.peers(zero_s=self._seconds.first_s or 0.0)

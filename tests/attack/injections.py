@@ -98,7 +98,8 @@ KINDS: Final[Mapping[str, Kind]] = {
             Control.cancelled_by
             EngineReport.argv EngineReport.cookie EngineReport.error
             EngineReport.receiver_congestion EngineReport.sender_congestion EngineReport.version
-            EngineState.problem EngineState.version JobReport.reason HostInfo.cpu_flags
+            EngineState.new_options EngineState.problem EngineState.tls EngineState.version
+            JobReport.reason HostInfo.cpu_flags
             HostInfo.cpu_model HostInfo.engine_build HostInfo.hypervisor HostInfo.kernel_build
             HostInfo.nic_driver HostInfo.nic_driver_version HostInfo.nic_firmware HostInfo.offloads
             HostInfo.sysctls Presence.broadside_version
@@ -253,7 +254,8 @@ def written(engine: str, place: str, text: str) -> str:
         options = {"options.key": {text: 1}, "options.value": {"file_bytes": text}}
         change = {"options": options[field]} if field in options else {field: text}
         job = job.model_copy(update={head: getattr(job, head).model_copy(update=change)})
-    client = ClientRequest(job=job, tools=_tools(engine), folder=_FOLDER, bind=bind)
+    bodies = f"{_FOLDER}/libbodies.so"
+    client = ClientRequest(job=job, tools=_tools(engine), folder=_FOLDER, bind=bind, bodies=bodies)
     file = local["certificate"]
     server = ServerRequest(
         port=5201,
@@ -262,6 +264,7 @@ def written(engine: str, place: str, text: str) -> str:
         folder=_FOLDER,
         duration_max_s=60,
         certificate=Certificate(certificate=file, key=file),
+        bodies=bodies,
     )
     made = engines()[engine]
     return _text_of(lambda: made.client(client)) + _text_of(lambda: made.server(server))

@@ -14,6 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import Final, cast
 
+from broadside.agent.engine_process import least_privileged
+from broadside.agent.gate import find_bodies
 from broadside.agent.workspace import Workspace
 from broadside.exchange.engines import engines
 from broadside.exchange.engines.port import DaemonReader, ServerRequest, Tool
@@ -61,10 +63,19 @@ def served() -> Served | None:
             tools={"vsftpd": Tool(argv=(program,), version="3.0.3")},
             folder=str(workspace.path),
             duration_max_s=60,
+            bodies=find_bodies(),
         )
     )
+    workspace.give_to(least_privileged(program))
     workspace.fill(launch.files)
-    started = subprocess.Popen(launch.processes[0].argv, env=program_environment())
+    identity, process = workspace.identity, launch.processes[0]
+    started = subprocess.Popen(
+        process.argv,
+        env=program_environment() | dict(process.env),
+        user=None if identity is None else identity.user_id,
+        group=None if identity is None else identity.group_id,
+        extra_groups=None if identity is None else [],
+    )
     stack.callback(started.wait)
     stack.callback(started.kill)
     until_s = time.monotonic() + _WAIT_S
@@ -148,6 +159,7 @@ _COMMANDS: Final = {
     "names": ("PASV", "NLST ../.."),
     "a file's state": ("STAT /etc",),
     "an upload": ("PASV", "STOR x"),
+    "a replaced file": ("PASV", "STOR 1000"),
     "an appended line": ("PASV", "APPE 1000"),
     "a removed file": ("DELE 1000",),
     "another name": ("RNFR 1000",),

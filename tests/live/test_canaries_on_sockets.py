@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
@@ -18,6 +19,7 @@ from tests.unit.agent.jobs import make_job, make_settings
 pytestmark = pytest.mark.live
 
 LOOPBACK = "127.0.0.1"
+UDP = ["port-udp", "et-id-check-udp"]
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
@@ -87,9 +89,10 @@ async def device(server_port: int, act: Callable[[bytes], str]) -> AsyncIterator
     server.close()
 
 
-async def test_all_requests_arrive_without_a_device() -> None:
+@pytest.mark.parametrize("signatures", [["port", "azure-idps", "et-id-check"], UDP])
+async def test_all_requests_arrive_without_a_device(signatures: list[str]) -> None:
     async with service() as (_, port, forbidden_port):
-        sending = sender(port, forbidden_port, signatures=["port", "azure-idps", "et-id-check"])
+        sending = sender(port, forbidden_port, signatures=signatures)
         await sending.run()
     rounds = sending.rounds
     assert len(rounds.forbidden.outcomes) == 2 + 6
@@ -122,7 +125,7 @@ async def test_a_forbidden_request_is_blocked(
         sending = sender(there, forbidden_port)
         # The device's port is not among the ports of the service.
         await sending.run()
-        sending._ports = (there,)
+        sending._ports = {"tcp": (there,)}
     rounds = sending.rounds
     sent = [n for n, o in enumerate(rounds.allowed.outcomes) if o is not CanaryOutcome.NOT_SENT]
     assert len(sent) > 3
@@ -131,9 +134,74 @@ async def test_a_forbidden_request_is_blocked(
     assert {rounds.forbidden.received[n] for n in sent} == {received}
 
 
-async def test_a_port_without_a_service_says_nothing() -> None:
+class Datagrams(asyncio.DatagramProtocol):
+    """Device that passes datagrams, and for forbidden ones a number of answers."""
+
+    def __init__(self, server_port: int, blocked: bytes, answers_count: int) -> None:
+        self._server_port, self._blocked, self._answers = server_port, blocked, answers_count
+        self._flows: dict[Any, socket.socket] = {}
+        self.received_count = 0
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+
+    def datagram_received(self, data: bytes, addr: Any) -> None:
+        self.received_count += 1
+        if self._blocked in data and not self._answers:
+            return
+        if addr not in self._flows:
+            flow = self._flows[addr] = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            flow.setblocking(False)
+            flow.connect((LOOPBACK, self._server_port))
+            limit = self._answers if self._blocked in data else 2
+            asyncio.get_running_loop().add_reader(flow, self._pass_back, flow, addr, [limit])
+        self._flows[addr].send(data)
+
+    def _pass_back(self, flow: socket.socket, addr: Any, left: list[int]) -> None:
+        data = flow.recv(2000)
+        if left[0]:
+            left[0] -= 1
+            self._transport.sendto(data, addr)
+
+    def close(self) -> None:
+        for flow in self._flows.values():
+            asyncio.get_running_loop().remove_reader(flow)
+            flow.close()
+        self._transport.close()
+
+
+@pytest.mark.parametrize(
+    ("answers_count", "outcome", "received"),
+    [(0, CanaryOutcome.SILENT, False), (1, CanaryOutcome.CUT, True)],
+)
+async def test_a_forbidden_datagram_is_blocked(
+    answers_count: int, outcome: CanaryOutcome, received: bool
+) -> None:
+    async with service() as (served, port, forbidden_port):
+        loop = asyncio.get_running_loop()
+        passing = Datagrams(port, b"uid=0(root)", answers_count)
+        # Questions use TCP, so the device has the same port for both.
+        there = free_port()
+        await loop.create_datagram_endpoint(lambda: passing, local_addr=(LOOPBACK, there))
+        sending = sender(there, forbidden_port, signatures=["et-id-check-udp"], after_s=0)
+        await sending.run()
+        sending._ports = {"udp": (there,)}
+        sending._received = {**next(iter(served._received.values()))}
+        passing.close()
+    rounds = sending.rounds
+    sent = [n for n, o in enumerate(rounds.allowed.outcomes) if o is not CanaryOutcome.NOT_SENT]
+    assert len(sent) > 3
+    assert {rounds.allowed.outcomes[n] for n in sent} == {CanaryOutcome.ANSWERED}
+    assert {rounds.forbidden.outcomes[n] for n in sent} == {outcome}
+    assert {rounds.forbidden.received[n] for n in sent} == {received}
+    # A datagram without an answer is sent again.
+    assert passing.received_count > 2 * len(sent)
+
+
+@pytest.mark.parametrize("signature", ["port", "port-udp"])
+async def test_a_port_without_a_service_says_nothing(signature: str) -> None:
     async with service() as (_, port, _forbidden_port):
-        sending = sender(port, free_port(), signatures=["port"])
+        sending = sender(port, free_port(), signatures=[signature])
         await sending.run()
     rounds = sending.rounds
     refused = [n for n, o in enumerate(rounds.forbidden.outcomes) if o is CanaryOutcome.REFUSED]

@@ -101,6 +101,8 @@ def test_default_rules_allow_iperf3_and_probes(tmp_path: Path) -> None:
 def test_only_security_groups_allow_the_forbidden_port_of_canaries(tmp_path: Path) -> None:
     assert "5198" in traffic(tmp_path, canary_ports=[5198, 5199])["tcp_ports"]
     assert "5199" not in traffic(tmp_path, canary_ports=[5198, 5199])["tcp_ports"]
+    assert "5198" in traffic(tmp_path, canary_ports=[5198, 5199])["udp_ports"]
+    assert "5199" not in traffic(tmp_path, canary_ports=[5198, 5199])["udp_ports"]
     (tmp_path / "rules").mkdir()
     forbidden = {rule for rule in allowed_rules(tmp_path / "rules") if rule[2] == "Tcp 5199"}
     assert forbidden == {

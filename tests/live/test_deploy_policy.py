@@ -77,6 +77,9 @@ def test_sets_translation_for_all_destinations(arm: ResourceManager) -> None:
     assert arm.properties["snat"] == {"privateRanges": ["255.255.255.255/32"]}
     put(arm, snat="Off")
     assert arm.properties["snat"] == {"privateRanges": []}
+    arm.properties["snat"] = None
+    put(arm, snat="Off")
+    assert len(arm.puts) == 2
     arm.properties["snat"] = {"privateRanges": ["10.0.0.0/8"]}
     with pytest.raises(ResourceError, match="its own private ranges"):
         put(arm, snat="On")

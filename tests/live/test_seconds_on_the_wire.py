@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from broadside.agent.attempt import Attempt, AttemptLimits
 from broadside.agent.client_processes import ClientProcesses
 from broadside.agent.engine_process import Iperf3, ProcessSetup
+from broadside.agent.gate import find_bodies
 from broadside.agent.installed_engines import find_installed_engine
 from broadside.agent.workspace import Workspace
 from broadside.coordinator.core.measure.grid.resample import OverlapResampler
@@ -56,7 +57,7 @@ BITS_PER_SECOND = 40_000_000
 # will lose packets.
 WINDOW_BYTES = 300_000
 # The times after the start are of half the rate and of one second without traffic.
-SLOWED_S, DARK_S, LENGTH_S = 4, 7, 11
+SLOWED_S, DARK_S, LENGTH_S = 3, 5, 8
 
 
 @pytest.fixture
@@ -230,6 +231,7 @@ async def _download(name: str, path: Wire, folder: Path) -> float:
                 certificate=Certificate(
                     certificate=str(certificates.chain), key=str(certificates.key)
                 ),
+                bodies=find_bodies(),
             )
         )
         server_place.fill(
@@ -258,6 +260,7 @@ async def _download(name: str, path: Wire, folder: Path) -> float:
                 tools=find_installed_engine(engine, Role.CLIENT).tools,
                 folder=str(client_place.path),
                 bind=None,
+                bodies=find_bodies(),
             )
         )
         client_place.fill(launch.files)

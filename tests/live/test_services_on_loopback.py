@@ -1,9 +1,13 @@
 """Test the engines other than iperf3 with two real agents on loopback and short bursts."""
 
+import asyncio
+import ftplib
+import io
 import os
 import re
 import signal
 import tempfile
+import zlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,13 +15,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import pytest_asyncio
 
 from broadside.exchange.messages import (
-    Direction,
     EngineReport,
-    Flow,
     Job,
     JobReport,
     Outcome,
@@ -34,6 +37,8 @@ from tests.one_table import read_served
 pytestmark = [pytest.mark.live, pytest.mark.asyncio(loop_scope="module")]
 
 SERVICES = ("http", "https", "ftp")
+CIPHER = "ECDHE-ECDSA-CHACHA20-POLY1305"
+CHOSEN = f"https:1.2:{CIPHER}"
 
 
 @dataclass
@@ -46,8 +51,9 @@ class Pair:
     ports: dict[str, int]
 
     async def fire(self, engine: str, duration_s: int = 2, **traffic: Any) -> tuple[Job, JobReport]:
+        service = f"{engine}:1.2:{CIPHER}" if "tls" in traffic.get("options", {}) else engine
         job = await self.range.launch(
-            self.ports[engine],
+            self.ports[service],
             duration_s=duration_s,
             traffic={"engine": engine, **traffic},
         )
@@ -68,21 +74,24 @@ class Pair:
 async def pair(clock: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pair]:
     engine = find_any_engine()
     site = Range(folder=tmp_path_factory.mktemp("range"), clock=clock)
-    ports = {name: free_port() for name in SERVICES}
+    ports = {name: free_port() for name in (*SERVICES, CHOSEN)}
     services = " ".join(f"{name}={port}" for name, port in ports.items())
     server = site.start("server", engine, agent_id="server-1", ports=free_port(), services=services)
     client = site.start("client", engine, agent_id="client-1")
     try:
         for name, port in ports.items():
-            await site.presence("server-1", partial(_serves, engine=name, port=port))
-            await site.presence("client-1", partial(_works, engine=name))
+            engine_name, _, tls = name.partition(":")
+            await site.presence(
+                "server-1", partial(_serves, engine=engine_name, tls=tls, port=port)
+            )
+            await site.presence("client-1", partial(_works, engine=engine_name))
         yield Pair(range=site, server=server, client=client, ports=ports)
     finally:
         await site.close()
 
 
-def _serves(presence: Presence, engine: str, port: int) -> bool:
-    state = presence.engine(engine)
+def _serves(presence: Presence, engine: str, tls: str, port: int) -> bool:
+    state = presence.engine(engine, tls)
     return state is not None and port in state.ports
 
 
@@ -99,12 +108,13 @@ def _measures(report: JobReport) -> dict[str, float]:
 def _received_bytes(engine: EngineReport | None) -> int:
     assert engine is not None
     (totals,) = engine.totals
-    assert totals.flow is Flow.DOWN
     return totals.received_bytes or totals.sent_bytes or 0
 
 
 async def _measured_at_both_ends(pair: Pair, engine: str, job: Job, report: JobReport) -> None:
-    """Verify the common properties of all download engines."""
+    """Verify the common properties of all engines that download and upload."""
+    direction = job.traffic.direction
+    (flow,) = direction.flows
     assert (report.outcome, report.reason) == (Outcome.MEASURED, None), pair.range.log_text(
         "client-1"
     )
@@ -112,18 +122,18 @@ async def _measured_at_both_ends(pair: Pair, engine: str, job: Job, report: JobR
     assert report.start_error_s is not None
     assert 0 <= report.start_error_s < job.late_after_s
     assert report.engine is not None
-    assert (report.engine.engine, report.engine.direction) == (engine, Direction.REVERSE)
+    assert (report.engine.engine, report.engine.direction) == (engine, direction)
     seconds = await pair.range.seconds(job)
     assert seconds is not None
     (track,) = seconds.tracks
-    assert (track.side, track.flow) == (Side.CLIENT, Flow.DOWN)
+    assert (track.side, track.flow) == (Side.CLIENT, flow)
     received_bytes = _received_bytes(report.engine)
     assert sum(row.transferred_bytes for row in track.intervals) == received_bytes > 1_000_000
     assert track.intervals[-1].end_s > job.duration_s - 1
     served = await pair.served(engine, job)
     assert served.test.client_address == "127.0.0.1"
     (sent,) = served.tracks
-    assert (sent.side, sent.flow) == (Side.SERVER, Flow.DOWN)
+    assert (sent.side, sent.flow) == (Side.SERVER, flow)
     assert sum(row.transferred_bytes for row in sent.intervals) == _received_bytes(
         served.test.engine
     )
@@ -173,6 +183,71 @@ async def test_https_reports_the_negotiated_protocol(pair: Pair) -> None:
     assert 0 < counts["server_resumed_count"] < requests
     assert sum(count for name, count in counts.items() if name.startswith("tlsv1_3")) == requests
     assert abs(_received_bytes(report.engine) - requests * 10_500) <= 20_000
+
+
+@pytest.mark.parametrize("engine", ["http", "https"])
+async def test_http_uploads_are_counted_at_both_ends(pair: Pair, engine: str) -> None:
+    options = {"requests_per_second": 20, "body_mix": "20000,2000000"}
+    job, report = await pair.fire(engine, direction="forward", options=options)
+    await _measured_at_both_ends(pair, engine, job, report)
+    assert _measures(report)["success_ratio"] == 1
+    served = await pair.served(engine, job)
+    assert _received_bytes(served.test.engine) == _received_bytes(report.engine)
+
+
+async def test_server_port_enforces_tls_version_and_cipher_suite(pair: Pair) -> None:
+    options = {"requests_per_second": 20, "body_bytes": 20_000, "tls": "1.2", "tls_cipher": CIPHER}
+    job, report = await pair.fire("https", options=options)
+    assert _measures(report)["success_ratio"] == 1
+    served = await pair.served(CHOSEN, job)
+    counts = {measure.name: measure.value for measure in served.test.engine.measures}
+    name = "tlsv1_2_ecdhe_ecdsa_chacha20_poly1305_count"
+    assert counts[name] == counts["server_requests_count"]
+    assert [name for name in counts if name.startswith("tls")] == [name]
+
+
+async def test_large_bodies_do_not_compress(pair: Pair) -> None:
+    for suffix, share in (("", 1.0), ("-75", 0.25)):
+        for engine in ("http", "https"):
+            url = f"{engine}://127.0.0.1:{pair.ports[engine]}/5000000{suffix}"
+            async with httpx.AsyncClient(verify=False) as client:  # noqa: S501
+                body = (await client.get(url)).content
+            assert len(body) == 5_000_000
+            assert len(zlib.compress(body)) / len(body) == pytest.approx(share, abs=0.01)
+        body = await asyncio.to_thread(_retrieve, pair.ports["ftp"], f"5000000{suffix}")
+        assert len(body) == 5_000_000
+        assert len(zlib.compress(body)) / len(body) == pytest.approx(share, abs=0.01)
+
+
+def _retrieve(port: int, name: str) -> bytes:
+    parts: list[bytes] = []
+    with ftplib.FTP(timeout=10) as client:  # noqa: S321
+        client.connect("127.0.0.1", port)
+        client.login("anonymous", "x")
+        client.retrbinary(f"RETR {name}", parts.append)
+        # Nobody can store a file, in place of the one that discards its content.
+        for stored in ("new", name):
+            with pytest.raises(ftplib.error_perm):
+                client.storbinary(f"STOR {stored}", io.BytesIO(b"x"))
+    return b"".join(parts)
+
+
+@pytest.mark.parametrize("streams", [1, 4])
+async def test_ftp_uploads_are_counted_and_discarded(pair: Pair, streams: int) -> None:
+    pace = {"stream_bits_per_second": 40_000_000}
+    options = {"file_bytes": 10_000_000}
+    job, report = await pair.fire(
+        "ftp", 6, direction="forward", streams_count=streams, options=options, **pace
+    )
+    await _measured_at_both_ends(pair, "ftp", job, report)
+    sent_bytes = _received_bytes(report.engine)
+    assert sent_bytes == pytest.approx(5e6 * streams * job.duration_s, rel=0.25)
+    assert not [
+        path
+        for path in _folders("server-1")
+        for path in path.rglob("files/upload*")
+        if not path.is_symlink()
+    ]
 
 
 async def test_counts_refused_connections_as_errors(pair: Pair) -> None:

@@ -26,25 +26,41 @@ SHORT = {
 }
 
 
+UPLOADS: dict[str, dict[str, Any]] = {
+    "http": {
+        "traffic.streams_count": 4,
+        "traffic.options.requests_per_second": 50,
+        "traffic.options.body_bytes": 100_000,
+        "objective.success_min_ratio": 1,
+    },
+    "ftp": {
+        "burst_s": 6,
+        "traffic.streams_count": 2,
+        "traffic.stream_bits_per_second": 20_000_000,
+        "traffic.options.file_bytes": 5_000_000,
+    },
+}
+
+
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Run a coordinator, a client, and a server with two iperf3 ports and one HTTP port."""
+    """Run a coordinator, a client, and a server with ports for iperf3, http and ftp."""
     folder = tmp_path_factory.mktemp("site")
     with Site(folder) as site:
         _, address = site.start_coordinator()
         ports = f"{free_port()},{free_port()}"
-        services = f"http={free_port()}"
+        services = f"http={free_port()} ftp={free_port()}"
         site.start_agent(Role.SERVER, "s1", ports=ports, services=services, echo_port=free_port())
         site.start_agent(Role.CLIENT, "c1", arm_lead_s=3)
         wait_for_fleet(address, 2)
 
-        def has_http() -> bool:
+        def has_services() -> bool:
             presences = call(address, "GET", "/v1/agents")
             states = [state for presence in presences for state in presence["engines"]]
-            http = [state for state in states if state["name"] == "http"]
-            return len(http) == 2 and any(state["ports"] for state in http)
+            found = [[s for s in states if s["name"] == name] for name in UPLOADS]
+            return all(len(ends) == 2 and any(s["ports"] for s in ends) for ends in found)
 
-        wait_for("http at both ends", has_http)
+        wait_for("http and ftp at both ends", has_services)
         yield address
     logs = [path.read_text() for path in folder.glob("serve*.log")]
     assert len(logs) == 1
@@ -139,6 +155,20 @@ def test_http_run_is_checked_for_success_and_latency(url: str) -> None:
     (pair,) = burst["pairs"]
     assert (pair["basis"], pair["joined_by"]) == ("receiver", "cookie")
     assert pair["server_cpu_ratio"] is not None
+
+
+@pytest.mark.parametrize("engine", UPLOADS)
+def test_uploads_are_measured_at_the_server(url: str, engine: str) -> None:
+    fields = {"traffic.engine": engine, "traffic.direction": "forward"}
+    summary = run(url, **fields, **UPLOADS[engine])
+    (burst,) = summary["bursts"]
+    assert summary["verdict"] in ("pass", "measured"), summary["findings"]
+    (flow,) = burst["flows"]
+    assert flow["flow"] == "up"
+    assert flow["received_bits_per_second"] == pytest.approx(40e6, rel=0.25)
+    (pair,) = burst["pairs"]
+    assert (pair["basis"], pair["joined_by"]) == ("receiver", "cookie")
+    assert burst["contradictions"] == burst["differences"] == []
 
 
 @pytest.mark.needs_root

@@ -27,8 +27,10 @@ from tests.live.waiting import wait_for
 pytestmark = [pytest.mark.live, pytest.mark.needs_root, pytest.mark.timeout(200)]
 
 PORTS = {"http": 8080, "https": 8443, "ftp": 2121}
+CIPHER = "TLS_CHACHA20_POLY1305_SHA256"
+SERVICES = PORTS | {f"https:1.3:{CIPHER}": 8444}
 AGENT = {
-    "BROADSIDE_AGENT_SERVICES": " ".join(f"{name}={port}" for name, port in PORTS.items()),
+    "BROADSIDE_AGENT_SERVICES": " ".join(f"{name}={port}" for name, port in SERVICES.items()),
     "BROADSIDE_AGENT_HEARTBEAT_S": "1",
 }
 LEAD_S = 8
@@ -57,6 +59,14 @@ FTP: dict[str, object] = {
     "traffic.stream_bits_per_second": 16_000_000,
     "traffic.options.file_bytes": 5_000_000,
 }
+UP: dict[str, object] = {"traffic.direction": "forward"}
+# No resolver knows the name.
+CHOSEN: dict[str, object] = {
+    "traffic.engine": "https",
+    "traffic.options.tls": "1.3",
+    "traffic.options.tls_cipher": CIPHER,
+    "traffic.options.server_name": "shop.lab.test",
+}
 RUNS: dict[str, dict[str, object]] = {
     "tcp": IPERF3,
     "reverse": IPERF3 | {"traffic.direction": "reverse"},
@@ -66,6 +76,9 @@ RUNS: dict[str, dict[str, object]] = {
     "https": HTTP | {"traffic.engine": "https"},
     # This downloads two files in sequence.
     "ftp": FTP | {"traffic.engine": "ftp", "burst_s": 8},
+    "http upload": HTTP | UP | {"traffic.engine": "http"},
+    "https upload": HTTP | UP | CHOSEN,
+    "ftp upload": FTP | UP | {"traffic.engine": "ftp", "traffic.streams_count": 2, "burst_s": 8},
 }
 TRANSLATIONS = {
     "masquerade": "masquerade fully-random",
@@ -156,6 +169,17 @@ def test_run_through_address_translation_is_complete(site: Range, traffic: str) 
     assert_complete(summary)
     (burst,) = summary["bursts"]
     assert burst["latency"]["fleet"]["during"]["answered_count"] > 60
+    assert burst["differences"] == []
+    measures = {measure["name"]: measure["value"] for measure in burst["measures"]}
+    if "traffic.options.server_name" in RUNS[traffic]:
+        count = measures["server_requests_count"]
+        assert (
+            measures["server_named_count"] == measures[f"tlsv1_3_{CIPHER.lower()}_count"] == count
+        )
+    if traffic.endswith("upload"):
+        (flow,) = burst["flows"]
+        assert flow["flow"] == "up"
+        assert flow["received_bits_per_second"] > 0.9 * flow["sent_bits_per_second"]
 
 
 @pytest.mark.parametrize("traffic", ["tcp", "udp", "http", "ftp"])

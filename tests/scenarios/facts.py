@@ -19,6 +19,8 @@ MEGA: Final = {"k": 1e-3, "M": 1.0, "G": 1e3}
 SUM_LOW, SUM_HIGH = 0.99, 1.07
 # IP bytes per payload byte for full segments with timestamps.
 HEADERS: Final = 1.0359
+# Limit for the time of a unit's change, before and after the command that makes it.
+DATED_WITHIN_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +36,7 @@ class Facts:
         problems: Problems of a study's trials.
         steps_s: Capacity steps, epoch s.
         unit_bits_per_second: Measured payload rate that one unit adds.
+        event_s: Start and end of the event of a drill, epoch s.
         outage: Start (epoch s) and length (s) of an outage by probes.
         shares: Measured share of each device.
         counted_shares: Share of each device as the kernel counted.
@@ -56,6 +59,7 @@ class Facts:
     problems: tuple[str, ...] = ()
     steps_s: tuple[float, ...] = ()
     unit_bits_per_second: float | None = None
+    event_s: tuple[float, float] | None = None
     outage: tuple[float, float] | None = None
     shares: Mapping[str, float] = field(default_factory=dict)
     counted_shares: Mapping[str, float] = field(default_factory=dict)
@@ -109,6 +113,8 @@ class Facts:
         unit = grown.unit_bits_per_second if grown else None
         out_at = drilled.outage_from_at if drilled else None
         received = [m for m in metrics if m.name == "received_bits_per_second"]
+        event = drilled.event if drilled else None
+        began_at, ended_at = (event.started_at, event.ended_at) if event else (None, None)
         answer = conclusion.search_result
         limit = None if answer is None else answer.lowest_failing_bottleneck
         return cls(
@@ -120,6 +126,9 @@ class Facts:
             problems=problems,
             steps_s=tuple(step.at.timestamp() for step in grown.steps) if grown else (),
             unit_bits_per_second=None if unit is None else unit / study.spec.spec.scale,
+            event_s=(
+                (began_at.timestamp(), ended_at.timestamp()) if began_at and ended_at else None
+            ),
             outage=((out_at.timestamp(), drilled.outage_s or 0.0) if drilled and out_at else None),
         )
 
@@ -131,6 +140,7 @@ def faults(case: Case, row: Row, facts: Facts, earlier: Mapping[str, Row]) -> It
     for trial in row.trials or (row,):
         yield from _unsound(trial, expected)
         yield from _device_faults(trial, expected.told)
+        yield from _unit_change(trial, facts, expected.unit_change)
     if expected.lost_says is not None and expected.lost_says not in " ".join(row.lost):
         yield f"no pair was lost to {expected.lost_says!r}"
     yield from _modes(expected.modes, row.trials)
@@ -224,7 +234,7 @@ def _connections(row: Row, facts: Facts, expected: Expected) -> Iterator[str]:
 def _unsound(row: Row, expected: Expected) -> Iterator[str]:
     """Yield the reasons that a run or trial is not a valid measurement."""
     name = f"{row.name}: "
-    sound = ("pass", "measured") if expected.verdict == "pass" else (expected.verdict,)
+    sound = ("pass", "measured") if expected.verdict == "pass" else expected.verdict.split(" or ")
     # A case without a target has the verdict measured.
     if row.verdict not in sound:
         yield f"{name}verdict {row.verdict or 'none'}, expected {expected.verdict}"
@@ -244,6 +254,19 @@ def _device_faults(row: Row, planted: Mapping[str, tuple[float, float]]) -> Iter
         value = row.device.get(name)
         if value is None or not low <= value <= high:
             yield f"{row.name}: {name} is {value}, planted {low:g} to {high:g}"
+
+
+def _unit_change(row: Row, facts: Facts, planted: str | None) -> Iterator[str]:
+    """Yield a line unless the run has the planted change only, and at the time of the event."""
+    if planted is None:
+        return
+    began_s, ended_s = facts.event_s or (0.0, 0.0)
+    names = [name for name, _ in row.unit_changes]
+    dated = all(
+        began_s - DATED_WITHIN_S <= at_s <= ended_s + DATED_WITHIN_S for _, at_s in row.unit_changes
+    )
+    if names != [planted] or not dated:
+        yield f"{row.name}: changes {row.unit_changes}, planted {planted} in {facts.event_s}"
 
 
 def _shares(facts: Facts, within: float) -> Iterator[str]:

@@ -26,6 +26,7 @@ class Row:
         trials: Trials of a study.
         verdict: Verdict, or None for a study.
         device: Device metrics by name.
+        unit_changes: Units that joined or left, with the epoch s.
         cpu: CPU ratio of each device by telemetry.
         cpu_counted: CPU ratio of each device's process as the kernel counted.
         lost: Pairs that were not completely measured, with the reason.
@@ -51,10 +52,15 @@ class Row:
     completeness_ratio: float | None = None
     bottleneck: str | None = None
     device: Mapping[str, float] = field(default_factory=dict)
+    unit_changes: tuple[tuple[str, float], ...] = ()
     cpu: Mapping[str, float] = field(default_factory=dict)
     cpu_counted: Mapping[str, float] = field(default_factory=dict)
     lost: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
+
+
+# Metrics of the clients that a case can expect.
+_OF_CLIENTS: Final = ("start_spread", "attempt_delay")
 
 
 def run_row(name: str, summary: RunSummary, spec: RunSpec, phrase: str | None = None) -> Row:
@@ -87,7 +93,7 @@ def run_row(name: str, summary: RunSummary, spec: RunSpec, phrase: str | None = 
         device={
             item.name: value
             for item in ALL_METRICS
-            if item.name.startswith(("device_", "seen_", "unit_", "leak_"))
+            if item.name.startswith(("device_", "seen_", "unit_", "leak_", *_OF_CLIENTS))
             and (value := item.of_run(summary)) is not None
         },
         cpu={
@@ -95,6 +101,12 @@ def run_row(name: str, summary: RunSummary, spec: RunSpec, phrase: str | None = 
             for item in summary.bursts[0].devices
             if item.cpu_ratio is not None
         },
+        unit_changes=tuple(
+            (change.change, change.at.timestamp())
+            for burst in summary.bursts
+            if burst.units is not None
+            for change in burst.units.changes
+        ),
         lost=tuple(
             f"burst {burst.index + 1} {pair.pair} {pair.state.value}: {pair.reason or 'no reason'}"
             for burst in summary.bursts

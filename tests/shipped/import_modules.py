@@ -10,7 +10,7 @@ from broadside.coordinator.api import page_files
 from broadside.coordinator.cli import load
 from broadside.coordinator.cli.command_list import COMMANDS
 
-LEFT_OUT = ("__main__", ".libconnections", ".libgate")
+LEFT_OUT = ("__main__", ".libbodies", ".libconnections", ".libgate")
 # Packages of extras. Without the extra the import names it.
 EXTRAS = {
     *("aiohttp", "azure", "jmespath", "mcp", "mcp_types", "opentelemetry"),

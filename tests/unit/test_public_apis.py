@@ -275,7 +275,7 @@ def private_names(of: type) -> frozenset[str]:
 def project_classes() -> Iterator[type]:
     for result in pkgutil.walk_packages(broadside.__path__, "broadside."):
         if (
-            result.name.endswith(("__main__", ".libconnections", ".libgate"))
+            result.name.endswith(("__main__", ".libbodies", ".libconnections", ".libgate"))
             or ".dashboards." in result.name
         ):
             continue

@@ -54,9 +54,11 @@ NO_FLEET_CONDITIONS: Final[Mapping[str, str]] = {
 # Name of the field with host information. Its unknown fields are not compared.
 PASSPORT: Final = "passport"
 NO_ENGINE_CONDITIONS: Final[Mapping[str, str]] = {
+    "new_options": "a property of the version",
     "name": "a field of the traffic",
     "ports": "current value",
     "problem": "current value",
+    "tls": "a field of the traffic",
 }
 
 

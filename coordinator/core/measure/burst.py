@@ -230,7 +230,12 @@ def _early_end(evidence: BurstEvidence, rates: Aggregate) -> EarlyEnd | None:
 
 
 def _units(spec: RunSpec, aligned: Aligned, rates: Aggregate) -> Units | None:
-    """Return the units of the device, or None if the addresses are unknown."""
+    """Return the units of the device, or None if the addresses are unknown.
+
+    A client that uses several own addresses claims only one of them.
+    """
+    if spec.traffic.options.get("source_addresses", "one") != "one":
+        return None
     window, traffic = rates.window, scaled(spec.traffic, spec.scale)
     paced = traffic.stream_bits_per_second
     return find_units(

@@ -6,7 +6,9 @@ from typing import Any, Final
 
 from broadside.coordinator.core.measure.grid.align import Aligned
 from broadside.coordinator.core.summary import Difference
-from broadside.exchange.messages import EngineReport, Traffic, pair_name
+from broadside.exchange.engines import tls_of
+from broadside.exchange.engines.downloads import negotiated_name
+from broadside.exchange.messages import DEFAULT_ENGINE, EngineReport, Traffic, pair_name
 
 # Maximum size for TCP options (RFC 9293, section 3.1). For a live connection, the segment size is
 # reported without options.
@@ -44,6 +46,7 @@ class Setting:
 _MATCHES: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "window_bytes": lambda requested, granted: granted >= requested,
     "mss_bytes": lambda requested, used: requested - OPTIONS_MAX_BYTES <= used <= requested,
+    "options.tls": lambda requested, used: used.startswith(requested),
 }
 
 
@@ -71,10 +74,12 @@ def settings(traffic: Traffic, duration_s: int, engine: EngineReport | None) -> 
         return Setting(field=field, requested=requested, effective=known)
 
     tos = [part.tos for part in parts if part.tos is not None]
+    # The other engines select the number of processes.
+    processes_count = traffic.processes_count if traffic.engine == DEFAULT_ENGINE else None
     paced = traffic.stream_bits_per_second is not None
     return (
         setting("streams_count", traffic.streams_count, [streams_count]),
-        setting("processes_count", traffic.processes_count, [len(parts) or None]),
+        setting("processes_count", processes_count, [len(parts) or None]),
         setting("engine", traffic.engine),
         setting("protocol", traffic.protocol.value),
         setting("direction", traffic.direction.value),
@@ -89,6 +94,26 @@ def settings(traffic: Traffic, duration_s: int, engine: EngineReport | None) -> 
             "congestion", traffic.congestion, [part.sender_congestion or None for part in parts]
         ),
         setting("dscp", traffic.dscp, [value // 4 for value in tos]),
+    )
+
+
+def tls_setting(traffic: Traffic, served: EngineReport | None) -> Setting:
+    """Return the chosen TLS version and cipher suite, with those that the server negotiated.
+
+    Args:
+        traffic: Requested settings.
+        served: The server's report, or ``None`` if there is no record.
+    """
+    version, _, cipher = tls_of(traffic).partition(":")
+    measures = () if served is None else served.measures
+    return Setting(
+        field="options.tls",
+        requested=negotiated_name(f"TLSv{version} {cipher}") if version else None,
+        effective=tuple(
+            measure.name.removesuffix("_count")
+            for measure in measures
+            if measure.name.startswith("tlsv")
+        ),
     )
 
 
@@ -110,7 +135,8 @@ def find_setting_differences(
         engine = pair.report.engine if pair.report is not None else None
         if engine is None or engine.error is not None:
             continue
-        for item in settings(traffic, duration_s, engine):
+        served = None if pair.server_test is None else pair.server_test.engine
+        for item in (*settings(traffic, duration_s, engine), tls_setting(traffic, served)):
             if item.differing:
                 did = ", ".join(dict.fromkeys(map(str, item.differing)))
                 reported = (pair.pair_index, str(item.requested), did)

@@ -34,6 +34,7 @@ class Quantity(StrEnum):
     SNAT = "snat_ports_ratio"
     LATENCY = "latency_s"
     UNITS = "units_count"
+    SEEN_UNITS = "seen_units_count"
     PING_ICMP = "ping_icmp_s"
     PING_TCP = "ping_tcp_s"
     PING_LOSS = "ping_loss_ratio"
@@ -71,6 +72,7 @@ KINDS: Final = {
     Quantity.SNAT: Kind("SNAT ports used", Aggregation.MAX),
     Quantity.LATENCY: Kind("its own latency", Aggregation.MAX),
     Quantity.UNITS: Kind("units", Aggregation.SUM),
+    Quantity.SEEN_UNITS: Kind("units by translated addresses", Aggregation.SUM),
     Quantity.PING_ICMP: Kind("ping to the device, ICMP", Aggregation.MAX),
     Quantity.PING_TCP: Kind("ping to the device, TCP", Aggregation.MAX),
     Quantity.PING_LOSS: Kind("pings to the device, lost", Aggregation.MEAN),

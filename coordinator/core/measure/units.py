@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from ipaddress import ip_address
 from typing import Final
 
 import numpy as np
@@ -44,8 +45,8 @@ SLOW_RATIO: Final = 0.8
 PACED_RATIO: Final = 0.95
 # Fewer streams do not show the rate of a unit's streams, if the streams have no set rate.
 FLOWS_LEAST: Final = 4
-# Longest series for the lane of a unit.
-STEPS_MAX_COUNT: Final = 120
+# Steps of all units that are stored. With 16 units, a burst of 300 s has every second.
+CELLS_MAX_COUNT: Final = 4800
 # Seconds to average for the level of a unit that joined or left.
 LEVEL_S: Final = 5
 
@@ -59,7 +60,8 @@ class PeerTrack:
         client: Own address of the client.
         address: Address that the server received.
         bytes: Payload per second of the grid.
-        active: Streams with payload, or requests that started, per second of the grid.
+        active: Streams with payload, or requests or connections that started, per second of the
+            grid.
         streams_count: Open streams. None if the engine does not record streams.
         step_s: Resolution in seconds.
     """
@@ -71,6 +73,11 @@ class PeerTrack:
     active: Floats
     streams_count: int | None
     step_s: int
+
+    @property
+    def carries(self) -> NDArray[np.bool_]:
+        """Seconds with payload, or with a connection without payload."""
+        return (self.bytes > 0) | (self.active > 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +118,11 @@ class UnitGrid:
         return self.sum("active")
 
     @cached_property
+    def carries(self) -> NDArray[np.bool_]:
+        """Seconds in which a unit had traffic."""
+        return (self.bits > 0) | (self.active > 0)
+
+    @cached_property
     def streams_count(self) -> int | None:
         """Number of streams, or None if an engine does not record them."""
         counts = [track.streams_count for track in self.tracks]
@@ -118,7 +130,7 @@ class UnitGrid:
 
     def span(self, unit: int) -> slice:
         """Return the seconds from the first to the last traffic of a unit."""
-        places = np.flatnonzero(self.bits[unit])
+        places = np.flatnonzero(self.carries[unit])
         return slice(int(places[0]), int(places[-1]) + 1)
 
     def during(self, unit: int) -> slice:
@@ -128,12 +140,12 @@ class UnitGrid:
         last = span.stop if span.stop >= self.window.stop else span.stop - 1
         return slice(max(first, self.window.start), min(last, self.window.stop))
 
-    def rest(self, unit: int) -> Floats:
-        """Return the bits per second that the unit's pairs carried on other units."""
+    def rest(self, unit: int) -> NDArray[np.bool_]:
+        """Return the seconds in which the unit's pairs had traffic on other units."""
         address = self.addresses[unit]
         pairs = {track.pair_index for track in self.tracks if track.address == address}
-        others = [t.bytes for t in self.tracks if t.pair_index in pairs and t.address != address]
-        return np.asarray(8 * np.sum([np.zeros(self.bits.shape[1]), *others], axis=0))
+        others = [t.carries for t in self.tracks if t.pair_index in pairs and t.address != address]
+        return np.asarray(np.any([np.zeros(self.bits.shape[1], bool), *others], axis=0))
 
 
 def find_units(
@@ -192,7 +204,7 @@ def peer_tracks(aligned: Aligned, row: int) -> list[PeerTrack]:
 def _of_test(aligned: Aligned, row: int, peer: PeerSeconds) -> tuple[Floats, Floats]:
     """Return the seconds of the pair, all of which have this address."""
     amounts = np.sum([np.nan_to_num(flow.received_bytes[row]) for flow in aligned.flows], axis=0)
-    return amounts, np.where(amounts > 0, float(peer.streams_count or 1), 0.0)
+    return amounts, np.where(amounts > 0, float(peer.streams_count or 0), 0.0)
 
 
 def _placed(
@@ -221,26 +233,28 @@ def units_of(grid: UnitGrid) -> Units:
     """Return the units of a burst."""
     pairs_count = len({track.pair_index for track in grid.tracks})
     count = grid.bits.shape[1]
-    every = max(1, math.ceil(count / STEPS_MAX_COUNT))
+    every = max(1, math.ceil(count * len(grid.addresses) / CELLS_MAX_COUNT))
     units = Units(
         translation=translation_of(grid.tracks),
         pairs_count=pairs_count,
         start_at=instant(grid.start_s),
         every_s=float(every),
     )
-    carrying = [unit for unit in range(len(grid.addresses)) if grid.bits[unit].any()]
+    carrying = [unit for unit in range(len(grid.addresses)) if grid.carries[unit].any()]
     if units.translation is not Translation.UNITS or not carrying:
         return units
     summaries = tuple(_summary(grid, unit, every) for unit in carrying)
-    rates = np.array([unit.received_bits_per_second or 0.0 for unit in summaries])
-    at_once = (grid.bits[:, grid.window] > 0).sum(axis=0)
-    known = rates.any()
+    loads = np.array([unit.received_bits_per_second or 0.0 for unit in summaries])
+    if not loads.any():
+        loads = np.array([unit.starts_per_second or 0.0 for unit in summaries])
+    at_once = grid.carries[:, grid.window].sum(axis=0)
+    known = loads.any()
     return units.model_copy(
         update={
             "count": len(carrying),
             "missed_ratio": _missed_ratio(grid, len(carrying)),
-            "imbalance_ratio": figure(float(rates.max() / rates.mean())) if known else None,
-            "jain_ratio": figure(jain(rates)) if known else None,
+            "imbalance_ratio": figure(float(loads.max() / loads.mean())) if known else None,
+            "jain_ratio": figure(jain(loads)) if known else None,
             "median_count": float(np.median(at_once)) if len(at_once) else None,
             "min_count": int(at_once.min(initial=len(carrying))) if len(at_once) else None,
             "max_count": int(at_once.max(initial=0)) if len(at_once) else None,
@@ -294,6 +308,9 @@ def _summary(grid: UnitGrid, unit: int, every: int) -> UnitSummary:
         flows_mean_count=(
             figure(float(flows.mean())) if grid.streams_count and len(flows) else None
         ),
+        starts_per_second=(
+            figure(float(flows.mean())) if grid.streams_count is None and len(flows) else None
+        ),
         received_bits_per_second=figure(float(rates.mean())) if len(rates) else None,
         received_half_width_bits_per_second=None if mean is None else figure(mean.half_width),
         first_at=instant(grid.start_s + span.start),
@@ -326,7 +343,7 @@ def _changes(grid: UnitGrid, unit: int) -> list[UnitChange]:
     seen = float(grid.active[unit, span].sum())
     # The number of independent requests has the standard deviation of its root.
     per_s = (seen - 2 * math.sqrt(seen)) / (span.stop - span.start)
-    traffic = np.flatnonzero(grid.bits[unit])
+    traffic = np.flatnonzero(grid.carries[unit])
     pause_s = int(np.diff(traffic).max(initial=1)) - 1
     least_s = max(SILENT_LEAST_S + 1, step_s + 1, PAUSES * pause_s)
     results = []
@@ -381,8 +398,8 @@ def _limits(grid: UnitGrid, units: Sequence[UnitSummary]) -> dict[str, str | Non
     if alone and rates[lowest] < SLOW_RATIO * usual and (pace or flows[lowest] >= FLOWS_LEAST):
         limit = (
             f"{units[lowest].address} carries {formatting.rate(totals[lowest])}, and its streams "
-            f"have {formatting.rate(float(rates[lowest]))} each; the streams of the "
-            f"{len(units) - 1} other units have {formatting.rate(float(np.median(rates[others])))}"
+            f"have {formatting.rate(float(rates[lowest]))} each; the median of the other units is "
+            f"{formatting.rate(float(np.median(rates[others])))}"
         )
     return {"slow": None if slow is None else units[slow].address, "limit": limit}
 
@@ -426,10 +443,7 @@ def _cov(values: NDArray[np.floating]) -> float:
     return float(values.std() / values.mean())
 
 
-def _numeric(address: str) -> tuple[int, str]:
-    """Return a sort key that sorts IPv4 addresses by number."""
-    parts = address.split(".")
-    return (
-        sum(int(p) << 8 * (3 - i) for i, p in enumerate(parts)) if len(parts) == 4 else 0,
-        address,
-    )
+def _numeric(address: str) -> tuple[int, int]:
+    """Return a sort key that sorts addresses by number."""
+    parsed = ip_address(address)
+    return parsed.version, int(parsed)

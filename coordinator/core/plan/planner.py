@@ -19,7 +19,7 @@ from broadside.coordinator.core.plan.nightly_stop import NightlyStop
 from broadside.coordinator.core.plan.reserved import NOTHING, Reserved, first_announcements
 from broadside.coordinator.core.run_spec import Burst, LedgerPromise, Pair, Plan, RunSpec
 from broadside.coordinator.core.thresholds import ALL_THRESHOLDS, WITNESSES
-from broadside.exchange.engines import find
+from broadside.exchange.engines import find, tls_of
 from broadside.exchange.messages import DEFAULT_ENGINE, Endpoint, Presence, Role, Traffic
 
 # Seconds after the last heartbeat when an agent is no longer live.
@@ -132,7 +132,7 @@ def plan(
             for part in spec.parts
             for problem in _engine_problems(part, servers=servers, clients=clients)
         ),
-        *_probe_problems(spec, servers),
+        *(problem for part in spec.parts for problem in _probe_problems(part, servers)),
         *_canary_problems(spec, servers),
         *_tunnel_problems(spec, [*clients, *servers]),
         *_witness_problems(spec, witnesses),
@@ -269,7 +269,7 @@ def _pairs_of_part(
     groups = [
         [
             ports
-            for ports in port_groups(server, spec.traffic.engine, processes_count)
+            for ports in port_groups(server, spec.traffic, processes_count)
             if not any((server.agent_id, port) in taken for port in ports)
         ]
         for server in servers
@@ -317,8 +317,9 @@ def _network_problems(
     yield from _outside(
         servers, clients, "endpoint.address", "set BROADSIDE_AGENT_ADDRESS on the servers"
     )
-    probe = spec.traffic.probe
-    if probe is not None and probe.device is not None:
+    for part in spec.parts:
+        if (probe := part.traffic.probe) is None or probe.device is None:
+            continue
         yield from _outside([probe.device], clients, "traffic.probe.device", "remove it")
 
 
@@ -358,15 +359,15 @@ def _smallest(sizes: Sequence[int | None]) -> int | None:
     return min(known) if known and len(known) == len(sizes) else None
 
 
-def port_groups(server: Presence, engine: str, ports_count: int) -> list[tuple[int, ...]]:
-    """Return the free ports of a server for an engine, in groups.
+def port_groups(server: Presence, traffic: Traffic, ports_count: int) -> list[tuple[int, ...]]:
+    """Return the free ports of a server for the traffic, in groups.
 
     Args:
         server: The server agent.
-        engine: Engine name.
+        traffic: The traffic.
         ports_count: Number of ports in a group.
     """
-    state = server.engine(engine)
+    state = server.engine(traffic.engine, tls_of(traffic))
     ports = () if state is None or state.problem is not None else state.ports
     return [
         ports[at : at + ports_count] for at in range(0, len(ports) - ports_count + 1, ports_count)
@@ -385,19 +386,23 @@ def _engine_problems(
         "traffic.engine",
         [_without(client, name) for client in clients if _without(client, name)],
         f"of {len(clients)} client agents cannot run {name}, and any client can take a job",
-        "install what `broadside doctor` lists on them, or stop them",
+        "install the coordinator's Broadside, and what `broadside doctor` lists, on them, or stop "
+        "them",
     )
-    absent = [_without(server, name) for server in servers if _without(server, name)]
+    tls = tls_of(spec.traffic)
+    service = f"{name}:{tls}" if tls else name
+    absent = [why for server in servers if (why := _without(server, name, tls))]
     if absent and len(absent) == len(servers):
         yield Problem(
-            field="traffic.engine",
-            message=f"no server agent offers {name} ({_first(absent)})",
-            fix=f"set BROADSIDE_AGENT_SERVICES={name}=PORT on server agents",
+            field="traffic.options.tls" if tls else "traffic.engine",
+            message=f"no server agent offers {service} ({_first(absent)})",
+            fix=f"set BROADSIDE_AGENT_SERVICES={service}=PORT on server agents",
         )
+    yield from _new_option_problems(spec.traffic, [*clients, *servers])
     signed = [
         server.agent_id
         for server in servers
-        if (state := server.engine(name)) is not None and state.self_signed
+        if (state := server.engine(name, tls)) is not None and state.self_signed
     ]
     if spec.traffic.options.get("verify") is True:
         yield from _lacking(
@@ -406,6 +411,24 @@ def _engine_problems(
             "server agents have only a self-signed certificate",
             "set BROADSIDE_AGENT_CERTIFICATE and BROADSIDE_AGENT_CERTIFICATE_KEY on them, or "
             "remove it",
+        )
+
+
+def _new_option_problems(traffic: Traffic, agents: Sequence[Presence]) -> Iterator[Problem]:
+    """Yield a problem for each option that agents of an older version do not know."""
+    engine = find(traffic.engine)
+    name, tls = traffic.engine, tls_of(traffic)
+    states = {agent.agent_id: agent.engine(name, tls) or agent.engine(name) for agent in agents}
+    for used in sorted(engine.used_new_options(traffic)) if engine is not None else ():
+        yield from _lacking(
+            f"traffic.{used}" if used in Traffic.model_fields else f"traffic.options.{used}",
+            [
+                agent_id
+                for agent_id, state in states.items()
+                if state is not None and used not in state.new_options
+            ],
+            f"of {len(agents)} agents have a version of Broadside that does not support it",
+            "upgrade them, or remove it",
         )
 
 
@@ -470,11 +493,14 @@ def _tunnel_problems(spec: RunSpec, agents: Sequence[Presence]) -> Iterator[Prob
         )
 
 
-def _without(agent: Presence, engine: str) -> str | None:
+def _without(agent: Presence, engine: str, tls: str = "") -> str | None:
     """Return the reason why an agent cannot use an engine, or None if it can."""
-    state = agent.engine(engine)
+    state = agent.engine(engine, tls)
     if state is None:
-        return f"{agent.agent_id}: it does not report {engine}"
+        service = f"{engine}:{tls}" if tls else engine
+        return (
+            f"{agent.agent_id}: it does not report {service} (Broadside {agent.broadside_version})"
+        )
     return None if state.problem is None else f"{agent.agent_id}: {state.problem}"
 
 
@@ -524,9 +550,9 @@ def without_ports(spec: RunSpec, fleet: Sequence[Presence]) -> list[str]:
         spec: The specification.
         fleet: Live agents.
     """
-    name, item = spec.traffic.engine, spec.traffic.processes_count
+    count = spec.traffic.processes_count
     servers = [agent for agent in fleet if agent.role is Role.SERVER]
-    return [server.agent_id for server in servers if not port_groups(server, name, item)]
+    return [server.agent_id for server in servers if not port_groups(server, spec.traffic, count)]
 
 
 def _without_ports(spec: RunSpec, servers: Sequence[Presence]) -> str:

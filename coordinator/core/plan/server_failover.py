@@ -143,6 +143,6 @@ def _spares(
         if traffic.probe is None or server.echo_port is not None
         if answers_canary(server, traffic)
         if traffic.encapsulation is None or server.tunnels
-        for ports in port_groups(server, traffic.engine, ports_count)
+        for ports in port_groups(server, traffic, ports_count)
         if not any((server.agent_id, port) in taken for port in ports)
     ]

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Protocol, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from broadside.coordinator.core.arrays import Floats
 from broadside.coordinator.core.measure.records.evidence import (
@@ -247,6 +247,13 @@ class Read(_Fields):
     quantity: Quantity
     scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
     over_s: Annotated[float, Field(ge=0, le=86_400)] = 0.0
+
+    @field_validator("quantity")
+    @classmethod
+    def _of_device(cls, value: Quantity) -> Quantity:
+        if value is Quantity.SEEN_UNITS:
+            raise ValueError(f"{value} is measured by the fleet; use {Quantity.UNITS.value}")
+        return value
 
 
 class TelemetrySource(Protocol):

@@ -171,8 +171,18 @@ def inspection(study: Study) -> Figure:
             line_series(label, loads, values, colour, PERCENT, dash=dash)
             for label, values, colour, dash in (
                 ("leaked", [p.leak_ratio for p in points], Colour.FLEET, "solid"),
-                ("95 % interval", [p.leak_low_ratio for p in points], Colour.OTHER, "dot"),
-                ("upper end", [p.leak_high_ratio for p in points], Colour.OTHER, "dot"),
+                (
+                    "lower end",
+                    [p.leak_low_ratio for p in points],
+                    Colour.OTHER,
+                    "dot",
+                ),
+                (
+                    "upper end",
+                    [p.leak_high_ratio for p in points],
+                    Colour.OTHER,
+                    "dot",
+                ),
             )
         ],
     )
@@ -408,7 +418,7 @@ STUDY_CHARTS: Final[Mapping[str, tuple[str, str, Callable[[Study], Figure]]]] = 
     "scaleout": ("Scale-out", "Capacity steps of the device under load.", scale_out),
     "inspection-under-load": (
         "Inspection under load",
-        "Leaked share of forbidden canaries at each offered load.",
+        "Leaked share of forbidden canaries at each offered load, with its exact interval.",
         inspection,
     ),
     "drill": ("Drill", "Payload around the event, and the outage that followed.", drill),

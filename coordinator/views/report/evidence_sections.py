@@ -27,6 +27,7 @@ from broadside.coordinator.core.summary import (
     RunTrends,
     Spike,
     Trend,
+    describe_flows,
     describe_leaks,
     describe_units,
     unit_notes,
@@ -47,8 +48,7 @@ LEAK_STEPS_MAX: Final = 40
 _CANARY: Final = (
     "Each pair sends harmless requests that the policy must block, each with an allowed twin of "
     "the same form at the same time. A forbidden request counts only if its twin arrived. It has "
-    "leaked if the server received it. The interval is exact (Clopper-Pearson) for requests that "
-    "leak independently of each other."
+    "leaked if the server received it. The interval is exact (Clopper-Pearson)."
 )
 _LATENCY: Final = (
     "Each pair sends small UDP probes beside its traffic, before, during and after the load. The "
@@ -278,13 +278,12 @@ def units_section(source: Source) -> Section:
             "burst": lambda row: str(row[0] + 1),
             "unit": lambda row: row[2].address,
             "clients": lambda row: count(row[2].clients_count),
-            "streams": lambda row: number(row[2].flows_mean_count),
+            "streams": lambda row: describe_flows(row[2]),
             "received (payload)": lambda row: (
                 f"{rate(row[2].received_bits_per_second)} ± "
                 f"{rate(row[2].received_half_width_bits_per_second)}"
             ),
-            "first traffic": lambda row: instant(row[2].first_at),
-            "last traffic": lambda row: instant(row[2].last_at),
+            "traffic (UTC)": lambda row: f"{row[2].first_at:%H:%M:%S} to {row[2].last_at:%H:%M:%S}",
             "changes": lambda row: "; ".join(unit_notes(row[1], row[2].address)) or "none",
         },
         title="Units",

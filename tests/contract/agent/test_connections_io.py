@@ -151,7 +151,7 @@ def test_agent_finds_the_generator() -> None:
     for role in Role:
         matches = find_installed_engine(engines()["connections"], role)
         assert matches.problem is None
-        assert matches.tools["connections"].version == "1.2"
+        assert matches.tools["connections"].version == "1.3"
 
 
 @pytest.mark.parametrize(

@@ -26,15 +26,28 @@ def test_workspace_of_a_live_process_survives_a_sweep() -> None:
     mine.close()
 
 
-def test_random_files_do_not_compress() -> None:
+@pytest.mark.parametrize("zeros_percent", [0, 25, 100])
+def test_files_compress_by_their_share_of_zeros(zeros_percent: int) -> None:
+    mine = Workspace("twin")
+    mine.fill([File(name="body", size_bytes=3_000_500, zeros_percent=zeros_percent)])
+    body = (mine.path / "body").read_bytes()
+    mine.close()
+    assert len(body) == 3_000_500
+    share = len(zlib.compress(body)) / len(body)
+    assert share == pytest.approx(1 - zeros_percent / 100, abs=0.02)
+
+
+def test_sparse_files_and_closed_folders_are_deleted() -> None:
     mine = Workspace("twin")
     mine.fill(
         [
-            File(name="files/5000", size_bytes=5000, is_random=True),
-            File(name="files/6000", size_bytes=6000),
+            File(name="files/9000", size_bytes=9000, zeros_percent=25, is_sparse=True),
+            File(name="files/upload", link_to="/dev/null"),
+            File(name="files", is_closed_folder=True),
         ]
     )
-    random, zeros = ((mine.path / "files" / name).read_bytes() for name in ("5000", "6000"))
+    known = (mine.path / "files/9000").stat()
+    assert (known.st_size, known.st_blocks, known.st_mtime) == (9000, 0, 25)
+    assert (mine.path / "files").stat().st_mode & 0o777 == 0o500
     mine.close()
-    assert (len(random), zeros) == (5000, bytes(6000))
-    assert len(zlib.compress(random)) >= 5000
+    assert not mine.path.exists()

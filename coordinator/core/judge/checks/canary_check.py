@@ -20,6 +20,7 @@ from broadside.coordinator.core.summary import (
     warning,
 )
 from broadside.coordinator.core.thresholds import LEAK_STEP
+from broadside.exchange.messages import Canary
 
 # Largest upper end of the leaked share for a pass without a limit.
 LEAK_PROVEN_RATIO: Final = 0.05
@@ -29,8 +30,9 @@ CANARY_STEP: Final = "Run longer or more bursts, or set a shorter traffic.canary
 def check_canary(inputs: BurstInput) -> Result:
     """Check that the device blocked the forbidden canaries of the burst.
 
-    Formula: no forbidden canary arrived whose allowed twin arrived (or their share is checked by
-        objective.leak_max_ratio), and the upper end of the exact 95 % interval of this share is at
+    Formula: canaries of almost all pairs and of each signature were tested, no forbidden canary
+        arrived whose allowed twin arrived (or their share is checked by
+        objective.leak_max_ratio), and the upper end of the exact 99 % interval of this share is at
         most 5 %.
     Reads: canaries of all pairs.
     If absent: inconclusive, if the run has canaries.
@@ -44,14 +46,16 @@ def check_canary(inputs: BurstInput) -> Result:
     if leaks and limit is None:
         return Result(Verdict.FAIL, leaks)
     if canary is None or tested < inputs.spec.objective.coverage_floor_ratio * planned:
-        return inconclusive(
-            "canary-missing",
-            71,
+        return _missing(
             f"Canaries of {tested} of {planned} pairs were tested during the burst. The others "
-            "have no records, or their allowed twin did not arrive. This does not show whether "
-            "the device still inspects.",
-            f"Allow TCP port {settings.port} from clients to servers on the device and on the "
-            "hosts, and read the agents' logs",
+            "have no records, or their allowed twin did not arrive.",
+            settings,
+        )
+    if untested := [one.name for one in canary.signatures if not one.during.tested_count]:
+        return _missing(
+            f"No canary of {', '.join(untested)} was tested during the burst: none was sent, or "
+            "no allowed twin arrived.",
+            settings,
         )
     text, high = describe_leaks(canary.during), canary.during.leak_high_ratio or 0.0
     if limit is None and high > LEAK_PROVEN_RATIO:
@@ -67,6 +71,17 @@ def check_canary(inputs: BurstInput) -> Result:
         return Result(findings=leaks)
     sentence = f"The device blocked forbidden canaries during the burst. Leaked share: {text}."
     return Result(findings=(note("canary-blocked", 39, sentence),))
+
+
+def _missing(sentence: str, settings: Canary) -> Result:
+    """Return an inconclusive result if canaries were not tested."""
+    return inconclusive(
+        "canary-missing",
+        71,
+        f"{sentence} This does not show whether the device still inspects.",
+        f"Allow port {settings.port} (TCP, or UDP for signatures with over_udp) from clients to "
+        "servers on the device and on the hosts, and read the agents' logs",
+    )
 
 
 def _leaks(canary: CanarySummary, *, is_allowed: bool) -> tuple[Finding, ...]:

@@ -7,5 +7,6 @@ __all__ = [
     "canary_cpu",
     "device_metrics",
     "placement",
+    "seen_units",
     "session_counts",
 ]

@@ -2,7 +2,9 @@
 
 A forbidden request counts only if its allowed twin arrived, which was sent at the same time in the
 same form. It has leaked if the server received it. If it did not arrive, the device blocked it. The
-interval of the leaked share is exact for requests that leak independently of each other.
+interval of the leaked share is exact if all requests of the burst have the same probability to
+leak. If this differs between pairs, signatures and seconds, the interval contains their mean with
+a higher confidence (Hoeffding 1956).
 """
 
 import math
@@ -14,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from broadside.coordinator.core.arrays import Floats
-from broadside.coordinator.core.measure.formulas.binomial import share_interval
+from broadside.coordinator.core.measure.formulas.binomial import CONFIDENCE, share_interval
 from broadside.coordinator.core.measure.grid.series import BurstSeries
 from broadside.coordinator.core.measure.records.evidence import CanaryColumns
 from broadside.coordinator.core.run_spec import Burst
@@ -88,13 +90,15 @@ def find_canary(
         return None
     rounds = _joined(list(columns.values()), len(canary.signatures))
     start_s, end_s = burst.planned_start_at.timestamp(), burst.planned_end_at.timestamp()
+    idle = rounds.at_s < start_s - UNTIL_SILENT_S
     during = (rounds.at_s >= start_s) & (rounds.at_s < end_s)
     leaks = rounds.where(during & rounds.leaked)
-    every_s, steps = _steps(rounds, series)
+    # Rounds shortly before the burst are in no phase, because they could meet its load.
+    every_s, steps = _steps(rounds.where(idle | (rounds.at_s >= start_s)), series)
     return CanarySummary(
         consent=canary.consent,
         pairs_count=sum(_is_tested(pair, start_s, end_s) for pair in columns.values()),
-        before=_phase(rounds.where(rounds.at_s < start_s - UNTIL_SILENT_S)),
+        before=_phase(rounds.where(idle)),
         during=_phase(rounds.where(during)),
         after=_phase(rounds.where(rounds.at_s >= end_s)),
         signatures=tuple(
@@ -161,6 +165,7 @@ def _phase(rounds: _Rounds) -> CanaryPhase:
         leak_ratio=figure(leaked / tested) if tested else None,
         leak_low_ratio=figure(low),
         leak_high_ratio=figure(high),
+        confidence_ratio=CONFIDENCE,
         late_count=int(rounds.late.sum()),
         silent_count=int(rounds.silent.sum()),
         unknown_count=int(rounds.unknown.sum()),

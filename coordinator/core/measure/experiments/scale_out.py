@@ -180,7 +180,8 @@ class ScaleOut(Message):
             unknown.
         seen_after_count: Number of units by translated addresses in the last hold with more load.
             None if unknown.
-        seen_unit_bits_per_second: Mean rate of a unit in the last overloaded hold, in bit/s.
+        seen_unit_bits_per_second: Mean rate of the units at their limit in the last overloaded
+            hold, in bit/s.
         seen_unit_half_width_bits_per_second: Half of the 95 % interval of this mean over the units,
             in bit/s.
         new_units: Units that carried their first stream after the start of the overload.
@@ -207,8 +208,9 @@ class ScaleOut(Message):
     def units_for(self, bits_per_second: float, units_count: float | None) -> int | None:
         """Return how many units are needed to carry a rate.
 
-        To be safe, the lower bound of the interval for a unit is used. If the number of units at
-        the start is not known from the user or from telemetry, it will be computed from the first
+        To be safe, the lower bound of the interval for a unit is used. If no step shows the size of
+        a unit, the rate of its own streams is used. If the number of units at the start is not
+        known from the user, telemetry or translated addresses, it will be computed from the first
         level.
 
         Args:
@@ -218,7 +220,10 @@ class ScaleOut(Message):
         Returns:
             Number of units, or ``None`` when it cannot be computed.
         """
-        unit = self.unit_bits_per_second
+        unit, half = self.unit_bits_per_second, self.unit_half_width_bits_per_second
+        if unit is None:
+            unit = self.seen_unit_bits_per_second
+            half = self.seen_unit_half_width_bits_per_second
         if unit is None or self.first_bits_per_second is None:
             return None
         there = (
@@ -227,7 +232,7 @@ class ScaleOut(Message):
             or self.seen_before_count
             or max(1.0, round(self.first_bits_per_second / unit))
         )
-        least = unit - (self.unit_half_width_bits_per_second or 0.0)
+        least = unit - (half or 0.0)
         if least <= 0:
             return None
         more = max(0.0, bits_per_second - self.first_bits_per_second)
@@ -542,8 +547,7 @@ def _seen_units(up: Sequence[LoadPhase], over: LoadPhase | None) -> dict[str, An
     if over is None or not full:
         return result
     phase, units = full[-1]
-    rates = np.array([unit.received_bits_per_second or math.nan for unit in units.units])
-    rates = phase.scale * rates[~np.isnan(rates)]
+    rates = _unit_rates(phase, units)
     if len(rates):
         result["seen_unit_bits_per_second"] = six_digits(float(rates.mean()))
     if len(rates) > 1:
@@ -560,6 +564,23 @@ def _seen_units(up: Sequence[LoadPhase], over: LoadPhase | None) -> dict[str, An
         if unit.first_at.timestamp() >= over.start_s
     )
     return result
+
+
+def _unit_rates(phase: LoadPhase, units: Units) -> Floats:
+    """Return the rates of units at real scale, without those that carry all of their streams' load.
+
+    Args:
+        phase: An overloaded hold.
+        units: Its units.
+    """
+    rates: Floats = phase.scale * np.array(
+        [unit.received_bits_per_second or math.nan for unit in units.units], float
+    )
+    flows = np.array([unit.flows_count or math.nan for unit in units.units])
+    if phase.offered_bits_per_second is not None and not np.isnan(flows).any():
+        offered = phase.offered_bits_per_second * flows / flows.sum()
+        rates = rates[rates < CARRIED_RATIO * offered]
+    return np.asarray(rates[~np.isnan(rates)])
 
 
 def seen_first(holds: Sequence[Units | None]) -> tuple[tuple[int, UnitSummary], ...]:

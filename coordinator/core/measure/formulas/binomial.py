@@ -8,7 +8,8 @@ import math
 from collections.abc import Callable
 from typing import Final
 
-CONFIDENCE: Final = 0.95
+# An exact interval of 95 % misses in up to 5 of 100 runs, so a set of 100 often has more misses.
+CONFIDENCE: Final = 0.99
 # Bisections, enough for the resolution of a float.
 _STEPS_COUNT: Final = 60
 _TERMS_MAX_COUNT: Final = 100_000

@@ -89,7 +89,7 @@ variable "echo_port" {
 
 variable "canary_ports" {
   type        = list(number)
-  description = "TCP ports of each server that answer canaries."
+  description = "Ports of each server that answer canaries (TCP and UDP)."
 }
 
 variable "capabilities" {

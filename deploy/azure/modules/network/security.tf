@@ -37,7 +37,7 @@ locals {
   )
 
   # Only the firewall blocks these, to show that it does.
-  forbidden = [for ports in [var.traffic.forbidden_ports] : { name = "Canary", flow = "canary", protocol = "Tcp", ports = ports, from = local.prefixes.clients, to = local.prefixes.servers } if length(ports) > 0]
+  forbidden = [for protocol in ["Tcp", "Udp"] : { name = "Canary${protocol}", flow = "canary-${lower(protocol)}", protocol = protocol, ports = var.traffic.forbidden_ports, from = local.prefixes.clients, to = local.prefixes.servers } if length(var.traffic.forbidden_ports) > 0]
 
   # With the switch snat, each unit of the firewall is the source.
   translated = [for rule in concat(local.traffic, local.forbidden) : merge(rule, { name = "${rule.name}Translated", from = local.prefixes.firewall }) if var.translated_enabled]

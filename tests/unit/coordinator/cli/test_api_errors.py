@@ -90,7 +90,7 @@ def test_output_files_are_written_to_the_given_path(stored: str, tmp_path: Path)
         assert target.read_bytes().startswith(begins)
     result = runner.invoke(app, ["export", "last", "-o", "csv", "-f", str(tmp_path / "all")])
     assert result.exit_code == 0, result.output
-    assert len(list((tmp_path / "all").iterdir())) == 4
+    assert len(list((tmp_path / "all").iterdir())) == 5
 
 
 def test_output_file_error_is_one_line(
@@ -109,7 +109,7 @@ def test_output_file_error_is_one_line(
             ".png, .svg or .json",
         ),
         (["export", "last", "-f", str(tmp_path / "e.csv")], 3, "can have only one table"),
-        (["export", "last", "--table", "pears"], 3, "use seconds, pairs, bursts, summary"),
+        (["export", "last", "--table", "pears"], 3, "use seconds, pairs, units, bursts, summary"),
         (["report", "last", "-f", str(tmp_path / "no" / "r.html")], 3, "No such file"),
     ):
         done = run_command(arguments, monkeypatch, capfd)

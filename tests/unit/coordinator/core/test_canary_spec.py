@@ -10,6 +10,8 @@ from broadside.exchange.messages import Canary, Role, Traffic, canary_catalogue
 from tests.unit.coordinator.presences import NOW, fleet
 
 AGREED = {"traffic.canary.consent": "N. Owner"}
+DATAGRAM = {"over_udp": True}
+UDP = {"name": "a", "rule": "r", "forbidden": {**DATAGRAM, "body": "a"}}
 
 
 def load(**fields: Any) -> Any:
@@ -26,7 +28,10 @@ def test_canaries_are_off_by_default() -> None:
     [
         ({"traffic.canary": {"port": 5198}}, r"traffic\.canary\.consent"),
         ({"traffic.canary.consent": " "}, r"traffic\.canary\.consent"),
-        ({**AGREED, "traffic.canary.signatures": ["virus"]}, "port, url, azure-idps"),
+        (
+            {**AGREED, "traffic.canary.signatures": ["virus"]},
+            "port, port-udp, url, host, azure-idps",
+        ),
         ({**AGREED, "traffic.canary.port": 5199}, "use two ports"),
         (
             {**AGREED, "traffic.canary.signatures": [{"name": "a", "rule": "r", "forbidden": {}}]},
@@ -40,6 +45,17 @@ def test_canaries_are_off_by_default() -> None:
                 ],
             },
             "user_agent",
+        ),
+        (
+            {**AGREED, "traffic.canary.signatures": [{**UDP, "allowed": {"body": "b"}}]},
+            "signature a: set over_udp for both requests or for none",
+        ),
+        (
+            {
+                **AGREED,
+                "traffic.canary.signatures": [{**UDP, "allowed": {**DATAGRAM, "path": "/x"}}],
+            },
+            "a datagram has no path, user_agent or host",
         ),
         ({"objective.leak_max_ratio": 0.1}, r"not measured without canaries; set traffic\.canary"),
     ],

@@ -227,6 +227,19 @@ def test_matrix_ranks_modes_and_names_unknown_mode() -> None:
     assert "tls unknown" in text.sentence
 
 
+def test_states_that_differ_in_translation_change_the_test() -> None:
+    trials = results([4e9, 3e9, 3e9, 4e9])
+    translated = [
+        one.model_copy(update={"seen_units_count": 4.0 if one.index in (1, 2) else None})
+        for one in trials
+    ]
+    notes = conclude(study(AB_QUESTION), translated).notes
+    assert any("translates source addresses in deny (4 units) only" in note for note in notes)
+    everywhere = [one.model_copy(update={"seen_units_count": 4.0}) for one in trials]
+    for same in (trials, everywhere):
+        assert not any("translates" in note for note in conclude(study(AB_QUESTION), same).notes)
+
+
 def test_trial_cpu_cost_comes_from_the_run_summary() -> None:
     summary = RunSummary(
         run_id="run-1",

@@ -49,7 +49,7 @@ def test_long_time_is_in_minutes_from_two_minutes_on(seconds: float | None, text
         (None, "no hold has seconds"),
         (scale_out(overload_at=None), "the device carried all of the load, 12 Gbit/s"),
         (scale_out(steps=()), "no capacity step was detected"),
-        (scale_out(unit_bits_per_second=None), "none of them shows the size of a unit"),
+        (scale_out(unit_bits_per_second=None), "that cannot show the size of a unit"),
         (scale_out(), "from 10 Gbit/s to 12 Gbit/s of payload; about 1 step of 2 Gbit/s"),
         (scale_out(), "pre-scale to 10 units for 20 Gbit/s"),
     ],

@@ -8,6 +8,7 @@ from broadside.exchange.messages import Endpoint, Job, Traffic
 
 NAMES = ("connections", "iperf3", "vegeta", "nginx", "lftp", "vsftpd")
 TOOLS = {name: Tool(argv=(f"/bin/{name}",), version="3.18") for name in NAMES}
+BODIES = "/lib/libbodies.so"
 T0 = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 
@@ -25,9 +26,10 @@ def job(traffic: Traffic, *, duration_s: int = 10, **endpoint: Any) -> Job:
 
 
 def client_ask(request: Job, bind: str | None = "10.1.0.4") -> ClientRequest:
-    return ClientRequest(job=request, tools=TOOLS, folder="/work/x", bind=bind)
+    return ClientRequest(job=request, tools=TOOLS, folder="/work/x", bind=bind, bodies=BODIES)
 
 
 def server_ask(**changes: Any) -> ServerRequest:
     fields: dict[str, Any] = {"port": 8080, "address": "10.2.0.4", "tools": TOOLS}
-    return ServerRequest(**(fields | {"folder": "/work/x", "duration_max_s": 60.5} | changes))
+    fields |= {"folder": "/work/x", "duration_max_s": 60.5, "bodies": BODIES}
+    return ServerRequest(**(fields | changes))

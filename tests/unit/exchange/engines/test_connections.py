@@ -30,6 +30,7 @@ from broadside.exchange.engines.connections import (
 )
 from broadside.exchange.engines.downloads import parse_options
 from broadside.exchange.engines.merge import merge
+from broadside.exchange.engines.peer_seconds import read_steps
 from broadside.exchange.engines.port import Certificate, Reading, StartBasis, Unsupported
 from broadside.exchange.engines.served_log import TESTS_MAX_COUNT
 from broadside.exchange.messages import Flow, Interval, Message, Side
@@ -458,6 +459,28 @@ def test_server_counts_belong_to_the_test_of_the_token() -> None:
     assert measures(reading)["server_established_count"] == 12
     assert measures(reading)["server_foreign_count"] == 2
     assert reading.client_address == "10.1.0.4"
+
+
+def test_server_counts_connections_and_payload_of_each_address() -> None:
+    zero = int(ZERO_S)
+    reader = served(
+        peers_line(zero, {"10.9.0.1": [3, 300], "::ffff:10.9.0.2": [1, 0], "nowhere": [1, 1]}),
+        peers_line(zero + 1, {"10.9.0.2": [2, 50], "10.9.0.1": [-1, 0]}),
+        peers_line(zero + 2, None),
+    )
+    (test,) = reader.tests.values()
+    peers = test.finish().report.peers
+    assert [(peer.address, peer.streams_count) for peer in peers] == [
+        ("10.9.0.1", None),
+        ("10.9.0.2", None),
+    ]
+    assert [read_steps(peer) for peer in peers] == [([300], [3]), ([0, 50], [1, 2])]
+    # The cells are whole UTC seconds, and the zero is the first connection.
+    assert [peer.from_s for peer in peers] == [-0.5, -0.5]
+
+
+def peers_line(number: int, peers: object) -> bytes:
+    return json.dumps(json.loads(accepted(number, established=1)) | {"peers": peers}).encode()
 
 
 def test_server_seconds_before_the_first_connection_are_no_test() -> None:

@@ -33,10 +33,40 @@ def test_script_downloads_in_segments_until_stopped() -> None:
     assert "set net:limit-rate 1000000\nset net:limit-max 100000\n" in script
 
 
-def test_the_server_is_read_only_anonymous_and_never_root() -> None:
-    text = FTP.server(server_ask(port=2121)).files[0].text
-    for line in ("write_enable=NO", "local_enable=NO", "listen_port=2121", "port_enable=NO"):
-        assert f"{line}\n" in text
+def test_script_uploads_a_file_for_each_stream() -> None:
+    options = {"file_bytes": 5_000_000, "compressible_percent": 50}
+    traffic = traffic_of(engine="ftp", direction="forward", streams_count=2, options=options)
+    launch = FTP.client(client_ask(job(traffic)))
+    store = "repeat --while-ok -d 0 put /work/x/files/5000000-50 -o upload\n"
+    assert launch.files[0].text.endswith(store)
+    assert len(launch.processes) == 2
+    assert [file.name for file in launch.files[1:]] == ["files/5000000-50", "blocks/50"]
+    assert launch.processes[0].env["BROADSIDE_BODIES"] == "/work/x/blocks"
+    assert "uploads files by FTP over TCP, 2 at a time" in FTP.statement(traffic)
+
+
+def test_uploads_count_at_both_ends() -> None:
+    upload = traffic_of(engine="ftp", direction="forward")
+    reader = FTP.client_reader(job(upload, duration_s=3))
+    for at_s, wrote in ((99.98, 50), (100.0, 500_050), (101.0, 1_500_050)):
+        reader.sample("io", counters(9 * wrote, wrote), at_s)
+    reading = reader.finish(-15)
+    assert reading.usable
+    (totals,) = reading.report.totals
+    assert (totals.flow, totals.sent_bytes) == (Flow.UP, 1_500_000)
+    assert reading.report.streams_count == 1
+    text = 'OK UPLOAD: Client "10.1.0.4", "/f/upload", 1500000 bytes, 1000.00Kbyte/sec'
+    (served,) = served_by(login_line(1, 1) + logged(2, 1, text))
+    (totals,) = served.report.totals
+    assert (totals.flow, totals.received_bytes) == (Flow.UP, 1_500_000)
+
+
+def test_the_server_discards_uploads_and_is_never_root() -> None:
+    files = FTP.server(server_ask(port=2121)).files
+    for line in ("deny_file=/", "local_enable=NO", "listen_port=2121", "port_enable=NO"):
+        assert f"{line}\n" in files[0].text
+    assert [file.link_to for file in files if file.name == "files/upload"] == ["/dev/null"]
+    assert files[-1].is_closed_folder
 
 
 def test_first_interval_starts_at_the_sample_before_data() -> None:

@@ -52,6 +52,42 @@ def test_rate_is_open_loop_and_no_rate_is_closed_loop() -> None:
     assert "-keepalive=false" in closing.argv
 
 
+def test_uploads_send_files_that_the_agent_creates() -> None:
+    traffic = traffic_of(
+        engine="http",
+        direction="forward",
+        options={"body_mix": "1000,50000", "compressible_percent": 25},
+    )
+    launch = HTTP.client(client_ask(job(traffic)))
+    url = "POST http://10.2.0.4:8080/upload?job=r1.00000.00000.15"
+    assert launch.files[0].text == f"{url}\n@/work/x/1000\n\n{url}\n@/work/x/50000\n"
+    bodies = [(file.name, file.size_bytes, file.zeros_percent) for file in launch.files[1:]]
+    assert bodies == [("1000", 1000, 25), ("50000", 50_000, 25)]
+    assert "vegeta uploads bodies to nginx" in HTTP.statement(traffic)
+
+
+def test_uploads_count_at_both_ends_when_they_are_complete() -> None:
+    upload = traffic_of(engine="http", direction="forward")
+    reader = HTTP.client_reader(job(upload, duration_s=3))
+    sent = json.loads(line(0.25, 1.0)) | {"bytes_out": 2000}
+    reader.feed(json.dumps(sent).encode(), AT_S)
+    reader.feed(json.dumps(sent | {"code": 503, "error": "503 Busy"}).encode(), AT_S)
+    reading = reader.finish(0)
+    assert reading.usable
+    (totals,) = reading.report.totals
+    assert (totals.flow, totals.sent_bytes, totals.received_bytes) == (Flow.UP, 2000, None)
+    assert sum(row.transferred_bytes for row in reading.intervals[Flow.UP]) == 2000
+    head = logged(1.5, 1.0, sent=0)
+    # The second request was interrupted.
+    (served,) = served_by(head + b" POST 2000 2200", head + b" POST 2000 700", logged(1.6, 1.0))
+    assert served.usable
+    (totals,) = served.report.totals
+    assert (totals.flow, totals.received_bytes, totals.sent_bytes) == (Flow.UP, 2700, None)
+    measures = {measure.name: measure.value for measure in served.report.measures}
+    # A download of the same test.
+    assert measures["server_unplaced_count"] == 1
+
+
 def test_ipv6_target_has_brackets() -> None:
     launch = HTTP.client(client_ask(job(options(), address="fd00::2"), bind=None))
     assert launch.files[0].text == "GET http://[fd00::2]:8080/1000000?job=r1.00000.00000.15\n"

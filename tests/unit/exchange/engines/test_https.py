@@ -18,6 +18,32 @@ def test_server_uses_its_certificate() -> None:
     assert "ssl_certificate /work/x/c.pem; ssl_certificate_key /work/x/k.pem;" in text
 
 
+@pytest.mark.parametrize(
+    ("tls", "settings"),
+    [
+        ("", "ssl_protocols TLSv1.2 TLSv1.3;\n"),
+        ("1.3", "ssl_protocols TLSv1.3;\n"),
+        (
+            "1.3:TLS_AES_256_GCM_SHA384",
+            "ssl_protocols TLSv1.3; ssl_conf_command Ciphersuites TLS_AES_256_GCM_SHA384;\n",
+        ),
+        (
+            "1.2:ECDHE-RSA-AES128-GCM-SHA256",
+            "ssl_protocols TLSv1.2; ssl_ciphers ECDHE-RSA-AES128-GCM-SHA256;\n",
+        ),
+    ],
+)
+def test_server_enforces_version_and_cipher_suite(tls: str, settings: str) -> None:
+    shown = Certificate(certificate="/work/x/c.pem", key="/work/x/k.pem")
+    text = HTTPS.server(server_ask(certificate=shown, tls=tls)).files[0].text
+    assert settings in text
+    version, _, cipher = tls.partition(":")
+    options = ({"tls": version} if version else {}) | ({"tls_cipher": cipher} if cipher else {})
+    assert HTTPS.tls_of(traffic_of(engine="https", options=options)) == tls
+    assert HTTPS.service_problem(tls) is None
+    assert (engines()["http"].service_problem(tls) is None) == (tls == "")
+
+
 def test_client_verifies_certificates_only_on_request() -> None:
     launch = HTTPS.client(client_ask(job(traffic_of(engine="https"))))
     assert "-insecure" in launch.processes[0].argv

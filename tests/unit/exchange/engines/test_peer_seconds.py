@@ -92,7 +92,7 @@ def test_log_of_a_daemon_has_requests_of_each_address() -> None:
     reader = LogReader("http", "server_requests_count")
     test = reader.test_of(Token(job_id="run.00000.00000", lasts_s=10), AT_S)
     for second, client in enumerate(("10.9.0.1", "10.9.0.2", "::ffff:10.9.0.1")):
-        transfer = Transfer(start_s=AT_S + second, end_s=AT_S + second + 1, sent_bytes=1000)
+        transfer = Transfer(start_s=AT_S + second, end_s=AT_S + second + 1, moved_bytes=1000)
         test.add(transfer, client=client, at_s=AT_S + second + 1)
     peers = test.finish().report.peers
     assert [(peer.address, peer.streams_count) for peer in peers] == [
@@ -105,6 +105,13 @@ def test_log_of_a_daemon_has_requests_of_each_address() -> None:
     }
     # The cells are whole UTC seconds, and the zero is the first byte.
     assert [peer.from_s for peer in peers] == [-0.25, 0.75]
+
+
+def test_single_address_of_requests_keeps_its_steps() -> None:
+    rates = PeerRates()
+    rates.count("10.9.0.1", int(AT_S), 0, 7)
+    [peer] = rates.peers(zero_s=AT_S)
+    assert (read_steps(peer), peer.streams_count) == (([0], [7]), None)
 
 
 @pytest.mark.parametrize("packed", ["AAAA", "A", "QlND"])

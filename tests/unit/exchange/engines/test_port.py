@@ -122,11 +122,33 @@ def test_reader_of_invalid_output_is_not_usable(engine: Engine) -> None:
             ),
         ),
         (
-            {"engine": "http", "direction": "forward"},
-            (
-                "traffic.direction: engine http does not support direction forward; "
-                "leave it at reverse, or use engine iperf3"
-            ),
+            {"engine": "http", "direction": "bidirectional"},
+            "traffic.direction: http moves bytes one way; set reverse (download) or forward",
+        ),
+        (
+            {"engine": "ftp", "options": {"compressible_percent": 30}},
+            "traffic.options.compressible_percent: Input should be a multiple of 25",
+        ),
+        (
+            {"engine": "http", "direction": "forward", "options": {"body_bytes": 200_000_000}},
+            "traffic.options.body_bytes: a client keeps the 200000000 bytes of its uploads",
+        ),
+        (
+            {
+                "engine": "https",
+                "direction": "forward",
+                "streams_count": 128,
+                "options": {"body_mix": "1000,50000000"},
+            },
+            "traffic.options.body_mix: a server keeps up to 128 uploads of 50000000 bytes in",
+        ),
+        (
+            {"engine": "https", "options": {"tls_cipher": "TLS_AES_256_GCM_SHA384"}},
+            ("traffic.options.tls_cipher: TLS_AES_256_GCM_SHA384 belongs to TLS 1.3; set tls=1.3"),
+        ),
+        (
+            {"engine": "http", "options": {"tls": 1.3}},
+            "traffic.options.tls: http has no TLS; drop it",
         ),
         (
             {"engine": "https", "options": {"colour": 1}},
@@ -177,6 +199,16 @@ def test_reader_of_invalid_output_is_not_usable(engine: Engine) -> None:
 def test_unsupported_traffic_is_reported_with_a_fix(fields: dict[str, Any], message: str) -> None:
     result = list(problems(traffic_of(**fields)))
     assert any(problem.startswith(message) for problem in result), result
+
+
+def test_new_options_are_named_for_older_agents(engine: Engine) -> None:
+    assert engine.used_new_options(traffic_of(engine=engine.name)) == frozenset()
+    if "direction" in engine.new_options:
+        upload = traffic_of(
+            engine=engine.name, direction="forward", options={"compressible_percent": 25}
+        )
+        assert problems(upload) == ()
+        assert engine.used_new_options(upload) == {"direction", "compressible_percent"}
 
 
 def test_omitted_fields_have_the_defaults_of_the_engine() -> None:

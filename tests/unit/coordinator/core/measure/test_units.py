@@ -6,8 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from broadside.coordinator.core.measure import burst
 from broadside.coordinator.core.measure.experiments.scale_out import seen_first
 from broadside.coordinator.core.measure.units import PeerTrack, UnitGrid, units_of
+from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.core.summary import Translation, Units, describe_units
 
 START_S = 1_800_000_000
@@ -230,6 +232,25 @@ def test_imbalance_and_probability_of_a_missed_unit() -> None:
     assert units.missed_ratio == pytest.approx((2 / 3) ** 128)
 
 
+def test_connections_without_payload_show_units_but_no_rates() -> None:
+    silent = [replace(t, bytes=0 * t.bytes) for t in simulated(1, 3, requests=True)]
+    units = found(silent)
+    assert (units.count, units.min_count, units.changes, units.slow) == (3, 3, (), None)
+    assert {unit.received_bits_per_second for unit in units.units} == {0.0}
+    # 512 connections per second in total.
+    starts = [unit.starts_per_second or 0.0 for unit in units.units]
+    assert sum(starts) == pytest.approx(512, rel=0.02)
+    assert units.imbalance_ratio == pytest.approx(max(starts) / (sum(starts) / 3))
+    assert all(unit.flows_mean_count is None for unit in units.units)
+
+
+def test_clients_with_several_own_addresses_show_nothing() -> None:
+    options = {"source_addresses": "all"}
+    spec = RunSpec(scenario="smoke", pairs_count=2)
+    spec = spec.model_copy(update={"traffic": spec.traffic.model_copy(update={"options": options})})
+    assert burst._units(spec, None, None) is None  # type: ignore[arg-type]
+
+
 def test_units_that_a_later_hold_shows_first() -> None:
     two, three = found(simulated(1, 2)), found(simulated(1, 3))
     [(index, unit)] = seen_first([None, two, three, three])
@@ -242,6 +263,7 @@ def test_long_burst_has_a_short_series() -> None:
         replace(t, bytes=np.tile(t.bytes, 50), active=np.tile(t.active, 50))
         for t in simulated(1, 2)
     ]
-    units = found(tracks)
-    assert units.every_s == 17
-    assert all(len(unit.bits_per_second) <= 120 for unit in units.units)
+    # 4,000 steps of two units fit, and 32,000 of 16 do not.
+    assert found(tracks).every_s == 1
+    many = [replace(t, address=f"10.9.0.{n}") for n in range(16) for t in tracks]
+    assert found(many).every_s == 7

@@ -182,6 +182,42 @@ def test_warns_if_device_counter_cannot_agree(
     assert any("does not report its segment size" in warning for warning in warnings) is warned
 
 
+@pytest.mark.parametrize(
+    ("fields", "known", "problem"),
+    [
+        ({}, (), None),
+        ({"direction": "forward"}, ("direction",), None),
+        ({"direction": "forward"}, (), "traffic.direction: 4 of 4 agents have a version"),
+        (
+            {"options": {"compressible_percent": 25}},
+            ("direction",),
+            "traffic.options.compressible_percent: 4 of 4 agents have a version",
+        ),
+        (
+            {"options": {"tls": "1.2"}},
+            ("tls",),
+            "traffic.options.tls: no server agent offers https:1.2 (server-001: it does not",
+        ),
+        ({"options": {"tls": "1.3"}}, ("tls",), None),
+    ],
+)
+def test_agents_must_know_the_options_and_offer_the_tls_version(
+    fields: dict[str, object], known: tuple[str, ...], problem: str | None
+) -> None:
+    traffic = {"engine": "https", "streams_count": 1, **fields}
+    plain = EngineState(name="https", version="1", ports=(8443,), new_options=known)
+    chosen = plain.model_copy(update={"tls": "1.3", "ports": (8444,)})
+    agents = [agent.model_copy(update={"engines": (plain, chosen)}) for agent in fleet(2)]
+    requested = spec(traffic=traffic)
+    if problem is None:
+        (pair, *_) = plan(requested, agents, NOW, "run-1").pairs
+        assert pair.endpoint.port == (8444 if "options" in fields else 8443)
+        return
+    with pytest.raises(Infeasible) as infeasible:
+        plan(requested, agents, NOW, "run-1")
+    assert problem in str(infeasible.value)
+
+
 def test_warns_if_documented_flow_or_sku_limit_is_below_target() -> None:
     agents = [presence(role, i, vm_size="Standard_D4_v4") for role in Role for i in (1, 2)]
     requested = spec(

@@ -135,6 +135,11 @@ def test_opens_all_sources_with_their_device(source: str, tmp_path: Path) -> Non
             "a secret travels over https only",
         ),
         ("azure-monitor", 'resource_id = "fw"', "'fw': not a resource id"),
+        (
+            "csv",
+            'file = "x.csv"\nread = [{quantity = "seen_units_count", column = "units"}]',
+            "seen_units_count is measured by the fleet; use units_count",
+        ),
     ],
 )
 def test_invalid_entry_is_a_one_line_error_without_the_secret(

@@ -4,12 +4,14 @@ import csv
 import io
 import json
 from dataclasses import replace
+from datetime import timedelta
 
 import numpy as np
 import openpyxl
 import pyarrow.parquet
 import pytest
 
+from broadside.coordinator.core.summary import Translation, Units, UnitSummary
 from broadside.coordinator.views.metric_rows import metric_rows
 from broadside.coordinator.views.tables import (
     TABLES,
@@ -153,6 +155,30 @@ def test_seconds_table_matches_the_series() -> None:
         if row["burst"] == "1"
     )
     assert total == pytest.approx(float(measured[0].series.received_bytes.sum()), rel=1e-6)
+
+
+def test_units_table_has_the_steps_of_each_unit() -> None:
+    _, _, summary = ended()
+    start_at = summary.bursts[0].planned_start_at
+    unit = UnitSummary(
+        address="10.9.0.1",
+        clients_count=2,
+        first_at=start_at,
+        last_at=start_at + timedelta(seconds=4),
+        bits_per_second=(8e6, 4e6),
+        flows=(2, 1),
+    )
+    units = Units(
+        translation=Translation.UNITS, pairs_count=2, start_at=start_at, every_s=2, units=(unit,)
+    )
+    bursts = (summary.bursts[0].model_copy(update={"units": units}), *summary.bursts[1:])
+    rows = read_csv("units", make_tables(summary.model_copy(update={"bursts": bursts}), []))
+    assert [(row["burst"], row["address"], row["length_s"]) for row in rows] == [
+        ("1", "10.9.0.1", "2.0")
+    ] * 2
+    assert [float(row["bits_per_second"]) for row in rows] == [8e6, 4e6]
+    assert rows[1]["start_at"].startswith(f"{start_at + timedelta(seconds=2):%Y-%m-%dT%H:%M:%S}")
+    assert read_csv("units", tables()) == []
 
 
 def test_rejects_table_with_too_many_rows_for_a_worksheet() -> None:

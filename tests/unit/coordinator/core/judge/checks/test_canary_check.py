@@ -1,7 +1,8 @@
 """Test the check of the canaries."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import cast
 
 import pytest
@@ -10,7 +11,14 @@ from broadside.coordinator.core.judge.checks.canary_check import check_canary
 from broadside.coordinator.core.judge.checks.check_types import BurstInput, Result
 from broadside.coordinator.core.judge.checks.thresholds_check import check_thresholds
 from broadside.coordinator.core.measure.formulas.binomial import share_interval
-from broadside.coordinator.core.summary import CanaryPhase, CanaryStep, CanarySummary, Verdict
+from broadside.coordinator.core.summary import (
+    CanaryPhase,
+    CanaryStep,
+    CanarySummary,
+    SignatureSummary,
+    Verdict,
+    describe_leaks,
+)
 from broadside.coordinator.core.thresholds import ALL_THRESHOLDS
 from broadside.exchange.messages import Canary
 from tests.unit.coordinator.core.judge.checks.check_input import pair
@@ -26,6 +34,7 @@ def phase(leaked: int, tested: int) -> CanaryPhase:
         leak_ratio=leaked / tested if tested else None,
         leak_low_ratio=low,
         leak_high_ratio=high,
+        confidence_ratio=0.99,
     )
 
 
@@ -37,6 +46,7 @@ def inputs(
     before: tuple[int, int] = (0, 40),
     pairs: int = 10,
     asked: bool = True,
+    signatures: Mapping[str, int] = MappingProxyType({}),
 ) -> BurstInput:
     canary = (
         None
@@ -47,6 +57,10 @@ def inputs(
             before=phase(*before),
             during=phase(leaked, tested),
             after=phase(0, 40),
+            signatures=tuple(
+                SignatureSummary(name=name, rule="", during=phase(0, count))
+                for name, count in signatures.items()
+            ),
             first_leak_at=AT if leaked else None,
             every_s=1,
             steps=(
@@ -87,8 +101,8 @@ def test_a_run_without_canaries_is_not_checked() -> None:
     ("leaked", "tested", "pairs", "verdict", "id_"),
     [
         pytest.param(0, 300, 10, Verdict.PASS, "canary-blocked", id="all blocked"),
-        pytest.param(0, 72, 10, Verdict.PASS, "canary-blocked", id="just enough"),
-        pytest.param(0, 71, 10, Verdict.INCONCLUSIVE, "canary-few", id="too few"),
+        pytest.param(0, 104, 10, Verdict.PASS, "canary-blocked", id="just enough"),
+        pytest.param(0, 103, 10, Verdict.INCONCLUSIVE, "canary-few", id="too few"),
         pytest.param(1, 300, 10, Verdict.FAIL, "canary-leaked", id="one leaked"),
         pytest.param(1, 5, 1, Verdict.FAIL, "canary-leaked", id="one of few leaked"),
         pytest.param(0, 300, 9, Verdict.INCONCLUSIVE, "canary-missing", id="a pair is missing"),
@@ -103,11 +117,25 @@ def test_verdict_without_a_limit(
     assert (result.verdict, ids(result)) == (verdict, [id_])
 
 
+def test_a_signature_without_a_tested_canary_is_inconclusive() -> None:
+    result = check_canary(inputs(0, signatures={"url": 300, "port-udp": 0}))
+    assert (result.verdict, ids(result)) == (Verdict.INCONCLUSIVE, ["canary-missing"])
+    assert "No canary of port-udp was tested" in result.findings[0].sentence
+    assert check_canary(inputs(0, signatures={"url": 300})).verdict is Verdict.PASS
+
+
+def test_a_stored_interval_has_its_own_confidence() -> None:
+    stored = phase(30, 300).model_dump() | {"leak_low_ratio": 0.068, "leak_high_ratio": 0.14}
+    del stored["confidence_ratio"]
+    text = describe_leaks(CanaryPhase.model_validate(stored))
+    assert text == "10.0 % (30 of 300, 95 % interval 6.8 % to 14.0 %)"
+
+
 def test_a_leak_is_dated_with_rate_and_cpu() -> None:
     (finding,) = check_canary(inputs(30)).findings
-    assert "10.0 % (30 of 300, 95 % interval 6.8 % to 14.0 %)" in finding.sentence
+    assert "10.0 % (30 of 300, 99 % interval 6.0 % to 15.3 %)" in finding.sentence
     assert "First at 12:00:00 UTC, at 1.5 Gbit/s and 93 % CPU of the device." in finding.sentence
-    assert "Before the burst: 0.00 % (0 of 40" in finding.sentence
+    assert "Before the burst: 0.0 % (0 of 40" in finding.sentence
     assert "fail-open" in str(finding.next_step)
 
 
@@ -147,7 +175,7 @@ def test_verdict_with_a_limit(
 
 def test_findings_of_a_limit_state_the_interval() -> None:
     (above,) = check_thresholds(inputs(30, limit=0.05)).findings
-    assert "is 10.0 % (30 of 300, 95 % interval 6.8 % to 14.0 %), above the limit" in above.sentence
+    assert "is 10.0 % (30 of 300, 99 % interval 6.0 % to 15.3 %), above the limit" in above.sentence
     (undecided,) = check_thresholds(inputs(3, limit=0.02)).findings
     assert "The interval contains the limit 2.000 %" in undecided.sentence
 

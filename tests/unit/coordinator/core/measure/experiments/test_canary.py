@@ -64,20 +64,41 @@ def leaking(ratio: float, random: np.random.Generator) -> CanaryColumns:
     )
 
 
+def is_inside(ratio: float, result: CanarySummary) -> bool:
+    during = result.during
+    assert during.tested_count == 4 * DURING
+    assert during.confidence_ratio == 0.99
+    assert during.leak_low_ratio is not None
+    assert during.leak_high_ratio is not None
+    return during.leak_low_ratio <= ratio <= during.leak_high_ratio
+
+
 @pytest.mark.parametrize("ratio", [0.0, 0.01, 0.1, 0.8])
-def test_planted_share_is_inside_the_interval_in_95_percent_of_runs(ratio: float) -> None:
-    """Simulate 100 runs. ``test_binomial`` computes the exact coverage, which is 95 % or more. The
-    number in one hundred varies by chance, so two standard deviations are allowed.
-    """
-    inside, runs = 0, 100
+def test_planted_share_is_inside_the_interval_in_95_of_100_runs(ratio: float) -> None:
+    """Simulate 100 runs. ``test_binomial`` computes the probability of this for any 100 runs."""
     random = np.random.default_rng(2026)
-    for _ in range(runs):
-        during = found(*(leaking(ratio, random) for _ in range(4))).during
-        assert during.tested_count == 4 * DURING
-        assert during.leak_low_ratio is not None
-        assert during.leak_high_ratio is not None
-        inside += during.leak_low_ratio <= ratio <= during.leak_high_ratio
-    assert inside >= 0.95 * runs - 2 * (0.95 * 0.05 * runs) ** 0.5
+    runs = [found(*(leaking(ratio, random) for _ in range(4))) for _ in range(100)]
+    assert sum(is_inside(ratio, run) for run in runs) >= 95
+
+
+@pytest.mark.parametrize("differ", ["pairs", "signatures", "seconds"])
+def test_interval_contains_the_mean_of_shares_that_differ(differ: str) -> None:
+    """A device that leaks in some places or at some times has a mean share in this burst."""
+    random, count = np.random.default_rng(2026), BEFORE + DURING + AFTER
+    inside = 0
+    for _ in range(100):
+        # A part of this group leaks almost always, and the other part almost never.
+        high, low = 0.95, 0.05
+        group = {
+            "pairs": np.repeat([[0], [1], [0], [0]], count, axis=1),
+            "signatures": np.tile(np.arange(count) % 2, (4, 1)),
+            "seconds": np.tile(random.random(count) < 0.3, (4, 1)),
+        }[differ]
+        share = np.where(group, high, low)
+        leaked = random.random((4, count)) < share
+        result = found(*(column(forbidden_received=pair) for pair in leaked))
+        inside += is_inside(float(share[:, BEFORE : BEFORE + DURING].mean()), result)
+    assert inside >= 99
 
 
 def test_phases_are_separate() -> None:
@@ -176,6 +197,13 @@ def test_steps_have_counts_and_the_cpu_of_the_device() -> None:
     assert with_cpu.steps[20].device_cpu_ratio == pytest.approx(0.9)
     nothing = DeviceTelemetry(devices=("fw",), series=(), read_at=AT)
     assert with_device_cpu(result, nothing) == result
+
+
+def test_steps_have_no_rounds_that_could_meet_the_burst() -> None:
+    leaks = [0] * (BEFORE - CLOSE) + [1] * (CLOSE + DURING) + [0] * AFTER
+    steps = found(column(forbidden_received=leaks)).steps
+    assert [step.tested_count for step in steps[: BEFORE + 1]] == [1, 1, 1, 1, 0, 0, 1]
+    assert next(step.at for step in steps if step.leaked_count) == AT
 
 
 def test_a_long_burst_has_fewer_steps() -> None:

@@ -1,5 +1,6 @@
 """Tests for the units that translated addresses show during a scale-out."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -64,6 +65,8 @@ def test_scale_out_has_the_capacity_and_the_first_stream_of_units() -> None:
     # At real scale.
     assert result.seen_unit_bits_per_second == 10e6
     assert result.seen_unit_half_width_bits_per_second is not None
+    # The interval of the three units is 10 +- 5 Mbit/s, and two units carry 20 Mbit/s.
+    assert result.units_for(60e6, None) == 10
     [new] = result.new_units
     assert (new.address, new.after_overload_s) == ("10.9.0.3", 63.0)
     assert result.scale_in is not None
@@ -72,6 +75,18 @@ def test_scale_out_has_the_capacity_and_the_first_stream_of_units() -> None:
     assert "translated addresses show 2 to 3 units" in notes
     assert "10.9.0.3 63 s" in notes
     assert "scale-in cut 5 streams" in notes
+
+
+def test_unit_below_its_limit_shows_no_capacity() -> None:
+    """Of 24 streams with 1 Mbit/s each, the third unit has the four that it can carry."""
+    seen = units([8e5, 8.2e5, 4e5])
+    counts = zip(seen.units, (10, 10, 4), strict=True)
+    seen = seen.model_copy(
+        update={"units": tuple(u.model_copy(update={"flows_count": n}) for u, n in counts)}
+    )
+    hold = replace(phase(0, 20.2e6, seen), offered_bits_per_second=24e6)
+    result = find_scale_out([hold])
+    assert result.seen_unit_bits_per_second == 8.1e6
 
 
 def test_scale_out_without_translation_claims_no_units() -> None:
