@@ -19,11 +19,16 @@
  * stays in TIME_WAIT for a minute.
  *
  * Before the start, the client opens a control connection and sends "BSCN <token> <bytes> <tls>
- * <compressible percent>\n". The server counts connections for this token until the control
+ * <compressible percent>\n", with ramps also start and end of the sustain phase. The server counts connections for this token until the control
  * connection is closed, so both ends are joined without addresses. In the modes with bytes, each
  * connection starts with a hash of the token, or has it in its URL, and a connection with another
  * one is foreign. In mode "connect" there are no bytes, so the server counts all connections to its
  * port. All other bytes are pseudo-random, except for the share of zeros that was chosen.
+ *
+ * With "--ramp-up" and "--ramp-down", the rate of the attempts rises from 0 and falls to 0, and with
+ * "hold" the number of connections does (RFC 9411, section 4.3.4). Attempts that were due between
+ * both are the sustain phase. Its counts and histograms are apart in the last line, and the server
+ * prints its time.
  *
  * With TLS, the server answers with the SHA-256 of its certificate, so that the client can count
  * connections whose certificate a device has replaced.
@@ -57,7 +62,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define VERSION "1.2"
+#define VERSION "1.3"
 
 enum {
     EVENTS_COUNT = 512,
@@ -79,8 +84,13 @@ enum {
     PEERS_MAX = 64,
     BLOCK_BYTES = 1000,
     ADDRESSES_COUNT = 1024,
+    /* Reasons why there is no socket. */
+    NO_FILE = -1,
+    NO_SOURCE = -2,
     BYTES_MAX = 1 << 20,
     FILES_MAX = 1 << 20,
+    /* Longest message on a socket that is used again. */
+    REUSE_MAX_BYTES = 16384,
 };
 /* Seconds between two bytes on the control connection, against idle timeouts of devices. */
 #define CONTROL_EVERY_S 5.0
@@ -106,6 +116,11 @@ static double clock_s(clockid_t clock)
     struct timespec now;
     clock_gettime(clock, &now);
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+static double least(double one, double other)
+{
+    return one < other ? one : other;
 }
 
 static void set_up(void)
@@ -253,12 +268,19 @@ static void print_histogram(const char *name, const struct histogram *histogram)
 enum time { HANDSHAKE, TLS_HANDSHAKE, FIRST_BYTE, TIMES_COUNT };
 static const char *const time_names[] = {"handshake", "tls_handshake", "first_byte"};
 
+enum count {
+    ATTEMPTED, ESTABLISHED, SECURED, CLOSED, REFUSED, RESET, DENIED, TIMED_OUT, FAILED, TLS_FAILED,
+    DROPPED, COUNTS_COUNT
+};
+static const char *const count_names[] = {
+    "attempted", "established", "secured", "closed", "refused", "reset", "denied", "timed_out",
+    "failed", "tls_failed", "dropped"
+};
+
 struct second {
     /* Times that were measured in this second, until it is printed. */
     struct histogram *times[TIMES_COUNT];
-    uint64_t attempted, established, secured, closed, refused, reset, denied, timed_out, failed,
-        tls_failed, dropped, sent, received;
-    int64_t open;
+    uint64_t counts[COUNTS_COUNT], sent, received;
     double behind_s;
 };
 
@@ -280,6 +302,8 @@ struct connection {
     uint64_t sent, got, needed;
     int previous, next;
     enum phase phase;
+    /* Due in the sustain phase. */
+    bool is_judged;
     bool was_held, is_denied;
 };
 
@@ -291,14 +315,21 @@ struct queue {
 static struct {
     const char *address, *port, *token, *bind, *mode, *close, *sources, *tls, *cipher, *resume,
         *name, *bodies, *certificate, *key;
-    double at_s, duration_s, rate, limit_s, heartbeat_s;
+    double at_s, duration_s, rate, limit_s, heartbeat_s, ramp_up_s, ramp_down_s;
     uint64_t count, upload;
     uint32_t bytes, compressible;
 } options = {.mode = "connect", .close = "rst", .sources = "one", .limit_s = 3, .heartbeat_s = 1};
 
 static struct connection *connections;
+/* Sockets without a connection. */
+static int *spare;
+static size_t spare_count;
 static struct queue waiting = {-1, -1}, held = {-1, -1};
 static struct second *seconds;
+/* Counts of the attempts that were due in the sustain phase, and drops in it. */
+static uint64_t judged[COUNTS_COUNT];
+/* Attempts to make. */
+static uint64_t total;
 static struct histogram times[TIMES_COUNT];
 static struct message messages[BODIES_COUNT];
 static size_t messages_count;
@@ -319,6 +350,8 @@ static double zero_s;
 /* Seconds from the planned start to the first attempt. */
 static double first_s;
 static bool exchanges, requests, holds, resets, ending;
+/* Use sockets again. Larger messages would change the buffers, and so the windows, of a socket. */
+static bool reuses;
 
 static struct second *now_second(double now)
 {
@@ -327,10 +360,69 @@ static struct second *now_second(double now)
     return &seconds[place < seconds_count ? place : seconds_count - 1];
 }
 
-static void record_time(enum time which, double time_s, struct second *second)
+static void count(struct second *second, enum count which, bool is_judged)
+{
+    second->counts[which]++;
+    judged[which] += is_judged;
+}
+
+/* Return when an attempt is due, in seconds after the start. With ramps, the rate is linear in the
+ * time, so the number of attempts is quadratic. Tests of the schedule call this. */
+double broadside_due_after_s(uint64_t number, double rate, double duration_s, double up_s,
+                             double down_s)
+{
+    double past_s = (double)number / rate - up_s / 2, flat_s = duration_s - up_s - down_s;
+    if (past_s < 0)
+        return sqrt(2 * up_s * (double)number / rate);
+    if (past_s <= flat_s || down_s <= 0)
+        return up_s + past_s;
+    double left = down_s * down_s - 2 * down_s * (past_s - flat_s);
+    return duration_s - sqrt(left > 0 ? left : 0);
+}
+
+/* With "hold", the attempts have a constant rate, and the number of connections is linear. */
+static double due_after_s(uint64_t number)
+{
+    return broadside_due_after_s(number, options.rate, options.duration_s,
+                                 holds ? 0 : options.ramp_up_s, holds ? 0 : options.ramp_down_s);
+}
+
+/* Return how many attempts are due before a time, in seconds after the start. */
+static uint64_t due_before(double after_s)
+{
+    uint64_t low = 0, high = total;
+    while (low < high) {
+        uint64_t middle = low + (high - low) / 2;
+        if (due_after_s(middle) < after_s - 1e-6)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static double sustain_end_s(void)
+{
+    return options.duration_s - options.ramp_down_s;
+}
+
+/* Return the start of the time in which judged attempts are due, in seconds after the start.
+ * Connections that are held in the sustain phase were opened before. */
+static double judged_from_s(void)
+{
+    return holds ? 0 : options.ramp_up_s;
+}
+
+static bool has_ramps(void)
+{
+    return options.ramp_up_s > 0 || options.ramp_down_s > 0;
+}
+
+static void record_time(enum time which, double time_s, struct second *second, bool is_judged)
 {
     struct histogram **own = &second->times[which];
-    record(&times[which], time_s);
+    if (is_judged)
+        record(&times[which], time_s);
     if (!*own)
         *own = calloc(1, sizeof **own);
     if (*own)
@@ -366,18 +458,29 @@ static void pull(struct queue *queue, int fd)
     *(gone->next < 0 ? &queue->last : &connections[gone->next].previous) = gone->previous;
 }
 
-static void finish(int fd, uint64_t *outcome)
+/* Send a reset, and return true if the socket can make another connection. This takes about a quarter
+ * less time than a new socket, and is the same on the wire. */
+static bool disconnect_socket(int fd)
+{
+    static const struct sockaddr none = {.sa_family = AF_UNSPEC};
+    return reuses && connect(fd, &none, sizeof none) == 0;
+}
+
+static void finish(int fd, struct second *second, enum count outcome)
 {
     struct connection *done = &connections[fd];
     pull(done->phase == HELD ? &held : &waiting, fd);
     done->phase = FREE;
     open_count--;
-    ++*outcome;
+    count(second, outcome, done->is_judged);
     if (done->tls)
         tls_close(done->tls);
     free(done->head);
     done->tls = done->head = NULL;
-    close(fd);
+    if (outcome == CLOSED && disconnect_socket(fd))
+        spare[spare_count++] = fd;
+    else
+        close(fd);
 }
 
 /* Close a connection that is complete. Data that was not read, such as a TLS session, would turn
@@ -386,9 +489,9 @@ static void complete(int fd, struct second *second)
 {
     struct connection *one = &connections[fd];
     if (one->is_denied) {
-        finish(fd, &second->denied);
+        finish(fd, second, DENIED);
     } else if (resets || !one->tls) {
-        finish(fd, &second->closed);
+        finish(fd, second, CLOSED);
     } else {
         one->phase = CLOSING;
         tls_notify(one->tls);
@@ -397,11 +500,11 @@ static void complete(int fd, struct second *second)
 }
 
 /* End a connection that was established but is not complete. */
-static void lose(int fd, struct second *second, uint64_t *outcome)
+static void lose(int fd, double now, struct second *second, enum count outcome)
 {
     if (connections[fd].was_held)
-        second->dropped++;
-    finish(fd, outcome);
+        count(second, DROPPED, now >= zero_s + options.ramp_up_s && now < zero_s + sustain_end_s());
+    finish(fd, second, outcome);
 }
 
 static void send_rest(int fd, struct second *second)
@@ -449,19 +552,19 @@ static void receive(int fd, double now, struct second *second)
         if (one->phase == CLOSING) {
             if (got > 0)
                 continue;
-            finish(fd, &second->closed);
+            finish(fd, second, CLOSED);
             return;
         }
         if (got <= 0) {
-            lose(fd, second, &second->reset);
+            lose(fd, now, second, RESET);
             return;
         }
         second->received += (uint64_t)got;
         if (one->got == 0 && !one->was_held)
-            record_time(FIRST_BYTE, now - one->due_s, second);
+            record_time(FIRST_BYTE, now - one->due_s, second, one->is_judged);
         one->got += (uint64_t)got;
         if (one->needed == 0 && !read_answer(one, inbox, (size_t)got)) {
-            lose(fd, second, &second->reset);
+            lose(fd, now, second, RESET);
             return;
         }
         if (one->needed == 0 || one->got < one->needed || one->phase != WAITING)
@@ -511,12 +614,13 @@ static void shake(int fd, struct second *second)
     struct connection *one = &connections[fd];
     int state = tls_shake(one->tls);
     if (state < 0) {
-        second->tls_failed++;
-        finish(fd, &second->reset);
+        count(second, TLS_FAILED, one->is_judged);
+        finish(fd, second, RESET);
     } else if (state > 0) {
-        second->secured++;
-        record_time(TLS_HANDSHAKE, clock_s(CLOCK_MONOTONIC) - one->due_s, second);
-        count_negotiated(one->tls);
+        count(second, SECURED, one->is_judged);
+        record_time(TLS_HANDSHAKE, clock_s(CLOCK_MONOTONIC) - one->due_s, second, one->is_judged);
+        if (one->is_judged)
+            count_negotiated(one->tls);
         on_ready(fd, second);
     }
 }
@@ -524,15 +628,15 @@ static void shake(int fd, struct second *second)
 static void on_established(int fd, double now, struct second *second)
 {
     struct connection *one = &connections[fd];
-    second->established++;
-    record_time(HANDSHAKE, now - one->due_s, second);
+    count(second, ESTABLISHED, one->is_judged);
+    record_time(HANDSHAKE, now - one->due_s, second, one->is_judged);
     if (!options.tls) {
         on_ready(fd, second);
         return;
     }
     one->tls = tls_open(fd, true, options.name);
     if (!one->tls) {
-        finish(fd, &second->failed);
+        finish(fd, second, FAILED);
         return;
     }
     one->phase = SHAKING;
@@ -550,7 +654,7 @@ static void on_event(int fd, uint32_t events, double now)
             socklen_t length = sizeof reason;
             getsockopt(fd, SOL_SOCKET, SO_ERROR, &reason, &length);
             /* The kernel gives up after its own retries, which can be shorter than our limit. */
-            finish(fd, reason == ETIMEDOUT ? &second->timed_out : &second->refused);
+            finish(fd, second, reason == ETIMEDOUT ? TIMED_OUT : REFUSED);
             return;
         }
         if (!(events & EPOLLOUT))
@@ -580,55 +684,81 @@ static bool bind_source(int fd, uint64_t number)
     return bind(fd, (struct sockaddr *)source, target_bytes) == 0;
 }
 
+/* Return a socket for an attempt, or NO_FILE or NO_SOURCE. */
+static int new_socket(uint64_t number)
+{
+    struct linger at_once = {1, 0};
+    int fd = socket(target.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return NO_FILE;
+    bool is_known = (size_t)fd < connections_count;
+    if (!is_known || !bind_source(fd, number)) {
+        failed_ports += is_known && (errno == EADDRNOTAVAIL || errno == EADDRINUSE);
+        close(fd);
+        return is_known ? NO_SOURCE : NO_FILE;
+    }
+    if (resets)
+        setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+    struct epoll_event event = {EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, {.fd = fd}};
+    epoll_ctl(poller, EPOLL_CTL_ADD, fd, &event);
+    return fd;
+}
+
 static void launch(uint64_t number, double due_s)
 {
-    size_t place = (size_t)((double)number / options.rate + 1e-9);
+    double after_s = due_s - zero_s;
+    size_t place = (size_t)(after_s + 1e-6);
+    bool is_judged = after_s > judged_from_s() - 1e-6 && after_s < sustain_end_s() - 1e-6;
     struct second *planned = &seconds[place < seconds_count ? place : seconds_count - 1];
-    struct linger at_once = {1, 0};
     double now = clock_s(CLOCK_MONOTONIC);
-    planned->attempted++;
+    count(planned, ATTEMPTED, is_judged);
     if (number == 0)
         first_s = now - zero_s;
     if (now - due_s > planned->behind_s)
         planned->behind_s = now - due_s;
     struct second *second = now_second(now);
-    int fd = socket(target.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (fd < 0 || (size_t)fd >= connections_count) {
-        failed_files++;
-        second->failed++;
-        if (fd >= 0)
-            close(fd);
+    int fd = spare_count > 0 ? spare[--spare_count] : new_socket(number);
+    if (fd < 0) {
+        failed_files += fd == NO_FILE;
+        count(second, FAILED, is_judged);
         return;
     }
-    if (resets)
-        setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
-    if (!bind_source(fd, number)
-        || (connect(fd, (struct sockaddr *)&target, target_bytes) != 0 && errno != EINPROGRESS)) {
+    if (connect(fd, (struct sockaddr *)&target, target_bytes) != 0 && errno != EINPROGRESS) {
         bool refused = errno == ECONNREFUSED || errno == ENETUNREACH || errno == EHOSTUNREACH;
         failed_ports += errno == EADDRNOTAVAIL || errno == EADDRINUSE;
-        ++*(refused ? &second->refused : &second->failed);
+        count(second, refused ? REFUSED : FAILED, is_judged);
         close(fd);
         return;
     }
     connections[fd] = (struct connection){.due_s = due_s,
                                           .phase = CONNECTING,
+                                          .is_judged = is_judged,
                                           .message = &messages[number % messages_count],
                                           .needed = requests ? 0 : options.bytes};
     open_count++;
     push(&waiting, fd, now + options.limit_s);
-    struct epoll_event event = {EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, {.fd = fd}};
-    epoll_ctl(poller, EPOLL_CTL_ADD, fd, &event);
+}
+
+/* Return when the next held connection has to be closed in the ramp-down, or infinity. */
+static double next_close_s(void)
+{
+    if (!holds || options.ramp_down_s <= 0 || held.first < 0)
+        return INFINITY;
+    double left_s = options.ramp_down_s * ((double)open_count - 0.5) / (double)total;
+    return zero_s + options.duration_s - least(left_s, options.ramp_down_s);
 }
 
 static void expire(double now)
 {
     struct second *second = now_second(now);
+    while (next_close_s() <= now)
+        finish(held.first, second, CLOSED);
     while (waiting.first >= 0 && connections[waiting.first].until_s <= now)
-        lose(waiting.first, second, &second->timed_out);
+        lose(waiting.first, now, second, TIMED_OUT);
     while (held.first >= 0 && (ending || connections[held.first].until_s <= now)) {
         int fd = held.first;
         if (ending) {
-            finish(fd, &second->closed);
+            finish(fd, second, CLOSED);
             continue;
         }
         pull(&held, fd);
@@ -639,20 +769,23 @@ static void expire(double now)
     }
 }
 
+static void print_counts(const uint64_t counts[COUNTS_COUNT])
+{
+    for (int which = 0; which < COUNTS_COUNT; which++)
+        printf(", \"%s\": %lu", count_names[which], counts[which]);
+}
+
 static void print_seconds(double now, double launched_until_s)
 {
     double until_s = now < launched_until_s ? now : launched_until_s;
     while (printed_count < seconds_count && zero_s + (double)printed_count + 1 <= until_s
            && (printed_count + 1 < seconds_count || until_s == INFINITY)) {
         struct second *one = &seconds[printed_count];
-        printf("{\"second\": %zu, \"attempted\": %lu, \"established\": %lu, \"secured\": %lu, "
-               "\"closed\": %lu, \"refused\": %lu, \"reset\": %lu, \"denied\": %lu, "
-               "\"timed_out\": %lu, \"failed\": %lu, \"tls_failed\": %lu, "
-               "\"dropped\": %lu, \"open\": %lu, \"sent_bytes\": %lu, \"received_bytes\": %lu, "
+        printf("{\"second\": %zu", printed_count++);
+        print_counts(one->counts);
+        printf(", \"open\": %lu, \"sent_bytes\": %lu, \"received_bytes\": %lu, "
                "\"behind_s\": %.6f, \"first_s\": %.6f",
-               printed_count++, one->attempted, one->established, one->secured, one->closed,
-               one->refused, one->reset, one->denied, one->timed_out, one->failed, one->tls_failed,
-               one->dropped, open_count, one->sent, one->received, one->behind_s, first_s);
+               open_count, one->sent, one->received, one->behind_s, first_s);
         print_times(one);
         printf("}\n");
         fflush(stdout);
@@ -743,6 +876,9 @@ static bool open_control(void)
     setsockopt(control, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     int length = snprintf(line, sizeof line, "BSCN %s %u %d %u\n", options.token,
                           requests ? 0 : options.bytes, options.tls != NULL, options.compressible);
+    if (has_ramps())
+        length += snprintf(line + length - 1, sizeof line - (size_t)length, " %.3f %.3f\n",
+                           options.at_s + judged_from_s(), options.at_s + sustain_end_s()) - 1;
     errno = 0;
     if (bind_source(control, 0)
         && connect(control, (struct sockaddr *)&target, target_bytes) == 0
@@ -818,11 +954,6 @@ static void sleep_until(double at_s)
     ppoll(&ready, 1, &wait, NULL);
 }
 
-static double least(double one, double other)
-{
-    return one < other ? one : other;
-}
-
 static double next_wake_s(double due_s, double control_s)
 {
     double wake_s = least(due_s, control_s);
@@ -832,10 +963,10 @@ static double next_wake_s(double due_s, double control_s)
         wake_s = least(wake_s, connections[waiting.first].until_s);
     if (held.first >= 0)
         wake_s = least(wake_s, connections[held.first].until_s);
-    return wake_s;
+    return least(wake_s, next_close_s());
 }
 
-static void run(uint64_t total)
+static void run(void)
 {
     struct epoll_event events[EVENTS_COUNT];
     double end_s = zero_s + options.duration_s, control_s = zero_s;
@@ -843,11 +974,11 @@ static void run(uint64_t total)
     for (;;) {
         double now = clock_s(CLOCK_MONOTONIC);
         ending = stopping || now >= end_s + (made < total ? LATE_MAX_S : 0);
-        double due_s = zero_s + (double)made / options.rate;
+        double due_s = zero_s + due_after_s(made);
         for (int burst = 0; !ending && made < total && due_s <= now && burst < LAUNCHES_COUNT;
              burst++) {
             launch(made++, due_s);
-            due_s = zero_s + (double)made / options.rate;
+            due_s = zero_s + due_after_s(made);
         }
         int ready = epoll_wait(poller, events, EVENTS_COUNT, 0);
         now = clock_s(CLOCK_MONOTONIC);
@@ -873,6 +1004,8 @@ static bool write_messages(void)
     const char *bodies = options.bodies ? options.bodies : "0";
     const char *host = options.name ? options.name : options.address;
     bool is_ipv6 = strchr(host, ':') != NULL;
+    reuses = resets && sources_count <= 1 && options.bytes <= REUSE_MAX_BYTES
+             && options.upload <= REUSE_MAX_BYTES;
     if (!requests) {
         hash_token(options.token, (unsigned char *)payload);
         messages[messages_count++] = (struct message){payload, options.bytes};
@@ -883,6 +1016,7 @@ static bool write_messages(void)
         uint64_t body_bytes = strtoull(bodies, &next, 10);
         if (!text)
             return false;
+        reuses = reuses && body_bytes <= REUSE_MAX_BYTES;
         int length = snprintf(text, HEAD_BYTES,
                               "%s /%lu?job=%s HTTP/1.1\r\nHost: %s%s%s\r\nUser-Agent: broadside/"
                               VERSION "\r\nAccept: */*\r\nConnection: close\r\n",
@@ -913,6 +1047,27 @@ static void print_negotiated(void)
     printf("}");
 }
 
+/* Set the number of attempts. With "hold", the ramps are those of the held connections. */
+static void count_attempts(void)
+{
+    double ramps_s = options.ramp_up_s + options.ramp_down_s;
+    if (holds && options.count && options.ramp_up_s > 0)
+        options.rate = (double)options.count / options.ramp_up_s;
+    double full_s = holds ? sustain_end_s() : options.duration_s - ramps_s / 2;
+    total = (uint64_t)(options.rate * full_s + 1e-6);
+    if (options.count && options.count < total)
+        total = options.count;
+}
+
+static void print_sustain(double lasted_s)
+{
+    double end_s = least(sustain_end_s(), stopping ? lasted_s : INFINITY);
+    uint64_t before = due_before(judged_from_s()), until = due_before(end_s);
+    printf(", \"sustain\": {\"scheduled\": %lu", until > before ? until - before : 0);
+    print_counts(judged);
+    printf("}");
+}
+
 static int run_client(void)
 {
     struct tls_settings tls = {options.tls, options.cipher, NULL, NULL, options.resume != NULL};
@@ -930,11 +1085,13 @@ static int run_client(void)
     fill_payload(options.compressible);
     connections_count = files_limit();
     connections = calloc(connections_count, sizeof *connections);
+    spare = calloc(connections_count, sizeof *spare);
     seconds_count = (size_t)ceil(options.duration_s);
     seconds = calloc(seconds_count, sizeof *seconds);
     poller = epoll_create1(EPOLL_CLOEXEC);
-    if (!connections || !seconds || poller < 0 || !write_messages())
+    if (!connections || !spare || !seconds || poller < 0 || !write_messages())
         return fail("memory");
+    count_attempts();
     unsigned long first = read_number("/proc/sys/net/ipv4/ip_local_port_range", "", 0);
     unsigned long last = read_number("/proc/sys/net/ipv4/ip_local_port_range", "", 1);
     printf("{\"started\": %.6f, \"version\": \"" VERSION "\", \"addresses\": %d, "
@@ -944,10 +1101,7 @@ static int run_client(void)
     fflush(stdout);
     if (!arm())
         return fail("no control connection");
-    uint64_t total = (uint64_t)(options.rate * options.duration_s + 1e-6);
-    if (options.count && options.count < total)
-        total = options.count;
-    run(total);
+    run();
     double lasted_s = clock_s(CLOCK_MONOTONIC) - zero_s;
     uint64_t unfinished = open_count;
     /* A burst that was stopped has fewer seconds, and the last of them has not ended. */
@@ -956,8 +1110,10 @@ static int run_client(void)
     print_seconds(INFINITY, INFINITY);
     printf("{\"ended\": %.6f, \"scheduled\": %lu, \"unfinished\": %lu, \"failed_ports\": %lu, "
            "\"failed_files\": %lu, \"time_wait\": %lu", lasted_s,
-           stopping && lasted_s < options.duration_s ? (uint64_t)(options.rate * lasted_s) : total,
+           stopping && lasted_s < options.duration_s ? due_before(lasted_s) : total,
            unfinished, failed_ports, failed_files, read_number("/proc/net/sockstat", " tw ", 0));
+    if (has_ramps())
+        print_sustain(lasted_s);
     print_negotiated();
     for (int which = 0; which < TIMES_COUNT; which++)
         print_histogram(time_names[which], &times[which]);
@@ -997,6 +1153,8 @@ static struct {
     int control;
     bool active, tls;
     double over_s, first_at_s;
+    /* Sustain phase, which the client has sent. */
+    double judged_from_s, judged_to_s;
     uint64_t established, secured, named, closed, reset, foreign, sent, received, open;
     unsigned long long backlog_dropped;
 } test = {.control = -1};
@@ -1057,6 +1215,8 @@ static void print_served(void)
            "\"sent_bytes\": %lu, \"received_bytes\": %lu", test.token, test.client,
            test.first_at_s, (long)counted_second, test.established, test.secured, test.named,
            test.closed, test.reset, test.foreign, test.open, test.sent, test.received);
+    if (test.judged_to_s > 0)
+        printf(", \"sustain\": [%.3f, %.3f]", test.judged_from_s, test.judged_to_s);
     print_peers();
     printf("}\n");
     fflush(stdout);
@@ -1186,10 +1346,14 @@ static void begin_test(int fd, const char *line)
     socklen_t length = sizeof peer;
     char token[LINE_BYTES];
     unsigned bytes, tls = 0, compressible = 0;
-    if (sscanf(line, "BSCN %200[A-Za-z0-9.-] %u %u %u", token, &bytes, &tls, &compressible) < 2
+    double from_s = 0, to_s = 0;
+    if (sscanf(line, "BSCN %200[A-Za-z0-9.-] %u %u %u %lf %lf", token, &bytes, &tls, &compressible,
+               &from_s, &to_s) < 2
         || bytes > BYTES_MAX)
         return;
     end_test();
+    test.judged_from_s = from_s;
+    test.judged_to_s = to_s;
     strcpy(test.token, token);
     hash_token(token, test.id);
     test.bytes = bytes;
@@ -1458,6 +1622,7 @@ static bool set_option(const char *name, const char *value)
         {"--key", &options.key, NULL},
         {"--duration", NULL, &options.duration_s}, {"--rate", NULL, &options.rate},
         {"--limit", NULL, &options.limit_s},     {"--heartbeat", NULL, &options.heartbeat_s},
+        {"--ramp-up", NULL, &options.ramp_up_s}, {"--ramp-down", NULL, &options.ramp_down_s},
     };
     for (size_t place = 0; place < sizeof known / sizeof *known; place++)
         if (strcmp(name, known[place].name) == 0) {
@@ -1495,6 +1660,7 @@ int broadside_connections(int count, char **words)
     if (valid && options.address && options.port && strcmp(words[0], "server") == 0)
         return run_server();
     if (valid && options.address && options.port && options.token && options.rate > 0
+        && options.ramp_up_s + options.ramp_down_s <= options.duration_s
         && options.bytes <= BYTES_MAX && strcmp(words[0], "client") == 0)
         return run_client();
     fprintf(stderr, "connections: usage: --version | server|client --address A --port P ...\n");

@@ -27,7 +27,7 @@ from broadside.coordinator.core.thresholds import (
     WITNESSES,
     Objective,
 )
-from broadside.exchange.engines import filled_in, find, measures, scaled
+from broadside.exchange.engines import filled_in, find, measures, ramps_s, scaled
 from broadside.exchange.engines import problems as engine_problems
 from broadside.exchange.messages import (
     DEFAULT_ENGINE,
@@ -158,6 +158,7 @@ class RunSpec(Message):
             *engine_problems(scaled(self.traffic, self.scale)),
             *self._unmeasured_goals(),
             *self._short_period(),
+            *self._ramps(),
             *self._two_ends(),
             *self._unarmed_guards(),
             *self._early_stop(),
@@ -285,6 +286,15 @@ class RunSpec(Message):
                 f"period_s: {self.period_s} s is too short for bursts of {self.burst_s} s "
                 f"(omit_s {self.traffic.omit_s} s, {tail}and {ARM_GAP_MIN_S:g} s to prepare "
                 f"again); set at least {self.least_period_s} s"
+            )
+
+    def _ramps(self) -> Iterator[str]:
+        up_s, down_s = ramps_s(self.traffic)
+        if up_s + down_s >= self.burst_s:
+            yield (
+                f"burst_s: the ramps of {up_s} s and {down_s} s leave no sustain phase in "
+                f"{self.burst_s} s; set at least {up_s + down_s + 1} s, or shorter ramps "
+                "(traffic.options.ramp_up_s, ramp_down_s)"
             )
 
     def _two_ends(self) -> Iterator[str]:

@@ -78,6 +78,12 @@ def offered_bits_per_second(traffic: Traffic) -> int | None:
     return None if engine is None else engine.offered_bits_per_second(traffic)
 
 
+def ramps_s(traffic: Traffic) -> tuple[int, int]:
+    """Return the seconds of ramp-up and ramp-down of a burst, which are not judged."""
+    engine = find(traffic.engine)
+    return (0, 0) if engine is None else engine.ramps_s(traffic)
+
+
 def scaled(traffic: Traffic, scale: float) -> Traffic:
     """Return the same traffic with its rate limits divided by ``scale``.
 
@@ -134,6 +140,7 @@ __all__ = [
     "measures",
     "offered_bits_per_second",
     "problems",
+    "ramps_s",
     "scaled",
     "tls_of",
     "traffic_of",

@@ -12,10 +12,14 @@
 - Before the start, the client opens a control connection with the job token. While it is open, the
   server counts for this test. With bytes, each connection starts with a hash of the token, and one
   with another hash is foreign. In mode ``connect`` the server counts every connection to its port.
+- With ramps, the rate rises from 0 and falls to 0, or the number of held connections does. The
+  measures are those of the sustain phase between both: of the attempts that were due in it, at the
+  server of the seconds in it. Held connections were opened before it, so all their attempts count.
 - Intervals have the payload bytes of both directions. Those of the flow ``up`` have the counts.
 """
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -105,6 +109,12 @@ QUANTILES: Final = ("p50", "p99", "max")
 LATER_COUNTS: Final = frozenset({"secured", "denied", "tls_failed", "named"})
 # Most versions and cipher suites that a report names.
 NEGOTIATED_MAX_COUNT: Final = 4
+# Version of the program that has ramps.
+RAMPS_VERSION: Final = (1, 3)
+RAMP_MAX_S: Final = 3600
+# Counts that are also reported for the time outside the sustain phase. With them, sessions of a
+# device can be compared with all connections.
+RAMP_COUNTS: Final = ("established", "closed", "reset")
 BODY_MAX_BYTES: Final = 1_000_000_000
 # Bytes of an HTTP head, about.
 HEAD_BYTES: Final = 200
@@ -126,6 +136,9 @@ class Options(Message):
     held_count: Annotated[Integer, Field(ge=1, le=1_000_000)] = 1000
     # Seconds between two exchanges on a held connection (hold).
     heartbeat_s: Annotated[Number, Field(ge=0.1, le=600)] = 5.0
+    # Seconds in which the rate, or the number of held connections, rises from 0 and falls to 0.
+    ramp_up_s: Annotated[Integer, Field(ge=0, le=RAMP_MAX_S)] = 0
+    ramp_down_s: Annotated[Integer, Field(ge=0, le=RAMP_MAX_S)] = 0
     # The address of the agent, or all addresses of its interface in turn.
     source_addresses: Literal["one", "all"] = "one"
     # TLS version, or any of 1.2 and 1.3.
@@ -214,12 +227,24 @@ class Connections(Engine):
             "hold": f"holds {options.held_count}, with {size} every {options.heartbeat_s:g} s",
         }[options.mode]
         how = "a reset" if options.close == "rst" else "FIN, so its ports stay in TIME_WAIT"
+        ramps = (
+            f" In the first {options.ramp_up_s} s of a burst the {_ramped(options)} rises from 0, "
+            f"and in the last {options.ramp_down_s} s it falls to 0. Only the time between is "
+            "judged."
+            if options.ramp_up_s or options.ramp_down_s
+            else ""
+        )
+        rate = f"{_opening_rate(options):g}"
         return (
-            f"The client opens {options.attempts_per_second:g} TCP connections a second per pair "
+            f"The client opens {rate} TCP connections a second per pair "
             f"in an open loop and {action} (by {how}), {_tls_text(options)}: a slow or lost "
             "connection does not delay the next one, and an attempt times out after "
-            f"{options.timeout_s:g} s."
+            f"{options.timeout_s:g} s.{ramps}"
         )
+
+    def ramps_s(self, traffic: Traffic) -> tuple[int, int]:
+        options = _options(traffic)
+        return options.ramp_up_s, options.ramp_down_s
 
     def measures(self, traffic: Traffic) -> frozenset[str]:
         named = {"success", "connections", "handshake"}
@@ -263,7 +288,7 @@ class Connections(Engine):
         exchanges_per_second = {
             "connect": 0.0,
             "exchange": options.attempts_per_second,
-            "hold": options.attempts_per_second + options.held_count / options.heartbeat_s,
+            "hold": _opening_rate(options) + options.held_count / options.heartbeat_s,
         }[options.mode]
         return round(exchanges_per_second * options.exchange_bytes * 16)
 
@@ -296,6 +321,7 @@ class Connections(Engine):
         arguments |= _payload_arguments(options) | _tls_arguments(options)
         if options.mode == "hold":
             arguments |= {"count": options.held_count, "heartbeat": f"{options.heartbeat_s:g}"}
+        arguments |= _ramp_arguments(options, ask.tools[self.name].version)
         if ask.bind is not None:
             arguments["bind"] = validate_argument(ask.bind, "bind")
         return Launch(processes=(_process(ask.tools[self.name].argv, "client", arguments),))
@@ -331,6 +357,29 @@ def _payload_arguments(options: Options) -> dict[str, object]:
         return arguments | {"bytes": options.exchange_bytes}
     arguments["bodies"] = ",".join(map(str, options.bodies_bytes))
     return arguments | ({"upload": options.upload_bytes} if options.upload_bytes else {})
+
+
+def _ramp_arguments(options: Options, version: str) -> dict[str, object]:
+    ramps = {"ramp-up": options.ramp_up_s, "ramp-down": options.ramp_down_s}
+    if not any(ramps.values()):
+        return {}
+    if tuple(map(int, version.split("."))) < RAMPS_VERSION:
+        raise Unsupported(
+            f"traffic.options.ramp_up_s, ramp_down_s: the generator {version} of this agent has no "
+            "ramps; install the coordinator's Broadside on the agent"
+        )
+    return {name: value for name, value in ramps.items() if value}
+
+
+def _opening_rate(options: Options) -> float:
+    """Return the attempts per second of a pair, without ramps of this rate."""
+    if options.mode == "hold" and options.ramp_up_s:
+        return options.held_count / options.ramp_up_s
+    return options.attempts_per_second
+
+
+def _ramped(options: Options) -> str:
+    return "number of connections" if options.mode == "hold" else "rate"
 
 
 def _tls_arguments(options: Options) -> dict[str, object]:
@@ -459,12 +508,20 @@ class _Counts:
 
     Args:
         names: Names of the counts.
+        span: Start and end of the sustain phase, in the time of the rows. None means all rows.
+
+    Attributes:
+        total: Sums of all rows.
+        sustain: Sums of the rows in the sustain phase.
+        most_open: Most open connections in the sustain phase.
     """
 
-    def __init__(self, names: Sequence[str]) -> None:
+    def __init__(self, names: Sequence[str], span: tuple[float, float] | None = None) -> None:
         self._names = names
+        self.span = span
         self.rows: list[Second] = []
         self.total: Counter[str] = Counter()
+        self.sustain: Counter[str] = Counter()
         self.most_open = 0
         self.sent_bytes = self.received_bytes = 0
 
@@ -474,11 +531,29 @@ class _Counts:
         if second is None or (self.rows and second.from_s <= self.rows[-1].from_s):
             return None
         self.rows.append(second)
-        self.total.update({name: second.counts[name] for name in self._names})
-        self.most_open = max(self.most_open, second.counts["open"])
+        counts = {name: second.counts[name] for name in self._names}
+        self.total.update(counts)
+        if self.in_sustain(second):
+            self.sustain.update(counts)
+            self.most_open = max(self.most_open, counts["open"])
         self.sent_bytes += second.sent_bytes
         self.received_bytes += second.received_bytes
         return second
+
+    def in_sustain(self, second: Second) -> bool:
+        """Return True if the second is in the sustain phase, or if there are no ramps."""
+        return self.span is None or self.span[0] <= second.from_s < self.span[1]
+
+    def outside(self, prefix: str) -> Iterator[Measure]:
+        """Yield the counts outside the sustain phase.
+
+        Args:
+            prefix: Text before the name of a count.
+        """
+        if self.span is not None:
+            for name in RAMP_COUNTS:
+                outside_count = max(0, self.total[name] - self.sustain[name])
+                yield _count(f"{prefix}ramp_{name}", outside_count)
 
     def intervals(
         self, side: Side, zero_s: float, until_s: float
@@ -532,9 +607,13 @@ class AttemptReader:
 
     def __init__(self, engine: str, job: Job) -> None:
         self._engine, self._job = engine, job
-        self._mode = _options(job.traffic).mode
-        self._uses_tls = _options(job.traffic).tls != "off"
-        self._counts = _Counts(CLIENT_COUNTS)
+        options = _options(job.traffic)
+        self._mode = options.mode
+        self._uses_tls = options.tls != "off"
+        span: tuple[float, float] | None = None
+        if options.ramp_up_s or options.ramp_down_s:
+            span = (options.ramp_up_s, job.duration_s - options.ramp_down_s)
+        self._counts = _Counts(CLIENT_COUNTS, span)
         self._at_s = job.planned_start_at.timestamp()
         self._first_s: float | None = None
         self._behind_s = 0.0
@@ -547,8 +626,9 @@ class AttemptReader:
             self._started = row
         elif isinstance(row.get("ended"), float):
             self._ended = row
-        elif "second" in row and self._counts.add(row) is not None:
-            self._behind_s = max(self._behind_s, _number(row, "behind_s"))
+        elif "second" in row and (second := self._counts.add(row)) is not None:
+            if self._counts.in_sustain(second):
+                self._behind_s = max(self._behind_s, _number(row, "behind_s"))
             if self._first_s is None:
                 self._first_s = _number(row, "first_s")
                 return (Started(side=Side.CLIENT, started_at_s=self._at_s + self._first_s),)
@@ -607,7 +687,8 @@ class AttemptReader:
         return None
 
     def _measures(self, until_s: float) -> Iterator[Measure]:
-        total, ended = self._counts.total, self._ended or {}
+        ended = self._read_sustain()
+        counts, total = self._counts, self._counts.sustain
         attempted = total["attempted"]
         for name in CLIENT_COUNTS[:-1]:
             if name in ("secured", "tls_failed") and not self._uses_tls:
@@ -616,13 +697,20 @@ class AttemptReader:
                 yield _count(name, total[name])
         yield from self._negotiated()
         if self._mode == "hold":
-            yield _count("held", self._counts.most_open)
-            lost_s = [row.from_s for row in self._counts.rows if row.counts["dropped"]]
+            yield _count("held", counts.most_open)
+            lost_s = [
+                row.from_s
+                for row in counts.rows
+                if row.counts["dropped"] and counts.in_sustain(row)
+            ]
             if lost_s:
                 yield Measure(
                     name="dropped_first", value=lost_s[0], unit="s", combine=Aggregation.MIN
                 )
-        per_second = max(until_s, LEAST_S)
+        from_s, to_s = counts.span or (0.0, until_s)
+        # Held connections were opened before the sustain phase.
+        from_s = 0.0 if self._mode == "hold" else from_s
+        per_second = max(min(to_s, until_s) - from_s, LEAST_S)
         for name in ("attempted", "established"):
             yield Measure(name=f"{name}_per_second", value=total[name] / per_second, unit="/s")
         ready = total["secured" if self._uses_tls else "established"]
@@ -641,6 +729,20 @@ class AttemptReader:
         left = ended.get("time_wait")
         if type(left) is int:
             yield Measure(name="time_wait_count", value=left, unit="count", combine=Aggregation.MAX)
+        yield from counts.outside("")
+
+    def _read_sustain(self) -> dict[str, Any]:
+        """Return the last line, and use the counts in it for the sustain phase.
+
+        These are of the attempts that were due in the phase. A program that was killed has no last
+        line, so the counts are of its seconds.
+        """
+        counts, ended = self._counts, self._ended or {}
+        sustain = ended.get("sustain")
+        if counts.span is None or not isinstance(sustain, dict):
+            return ended
+        counts.sustain = Counter({name: int(_number(sustain, name)) for name in CLIENT_COUNTS[:-1]})
+        return {**ended, "scheduled": sustain.get("scheduled")}
 
     def _negotiated(self) -> Iterator[Measure]:
         """Yield the number of TLS handshakes by version and cipher suite, and of resumed ones."""
@@ -678,6 +780,16 @@ def _ratio(name: str, part: int, total: int) -> Measure:
         combine=Aggregation.MEAN,
         weight=total,
     )
+
+
+def _read_span(row: Mapping[str, Any]) -> tuple[float, float] | None:
+    """Return the sustain phase in a line of the server, in epoch seconds, or None without one."""
+    span = row.get("sustain")
+    if not isinstance(span, list) or len(span) != 2:
+        return None
+    if not all(isinstance(at_s, int | float) and math.isfinite(at_s) for at_s in span):
+        return None
+    return float(span[0]), float(span[1])
 
 
 class AcceptedTest:
@@ -730,6 +842,7 @@ class AcceptedTest:
             return
         if self._first_s is None and not _number(row, "first_at"):
             return
+        self._counts.span = _read_span(row)
         second = self._counts.add(row)
         if second is None:
             return
@@ -758,10 +871,11 @@ class AcceptedTest:
             intervals = counts.intervals(Side.SERVER, first_s, until_s)
             totals = counts.totals(Side.SERVER, until_s - first_s)
             measures = [
-                _count(f"server_{name}", counts.total[name])
+                _count(f"server_{name}", counts.sustain[name])
                 for name in SERVER_COUNTS[:-1]
                 if name not in LATER_COUNTS or counts.total[name]
             ]
+            measures += counts.outside("server_")
             if type(self._backlog_dropped) is int:
                 # Of all listen queues of the host.
                 measures.append(_count("server_backlog_dropped", self._backlog_dropped))

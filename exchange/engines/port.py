@@ -600,6 +600,10 @@ class Engine(ABC):
         flows_count = len(traffic.direction.flows)
         return traffic.stream_bits_per_second * traffic.streams_count * flows_count
 
+    def ramps_s(self, traffic: Traffic) -> tuple[int, int]:
+        """Return the seconds of ramp-up and ramp-down of a burst, which are not judged."""
+        return 0, 0
+
     def shutdown_grace_s(self, traffic: Traffic) -> float:
         """Return how many seconds after the planned end the client can wait for responses."""
         return 0.0

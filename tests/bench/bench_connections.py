@@ -1,13 +1,16 @@
-"""Measure connections per second of our generator and of other tools on one path.
+"""Measure connections per second of our generator and of other tools on one host.
 
-To run it, use ``python -m tests.bench.bench_connections [--seconds 5]``. It needs root, because the
-path is a pair of network namespaces. Each tool opens a connection for each HTTP request of 1 kB.
-The server of our generator is its own, and that of the others is nginx. Tools that are not
-installed are skipped.
+To run it, use ``python -m tests.bench.bench_connections [--seconds 5]``. It needs root, because it
+makes network namespaces. Each tool opens a connection for each HTTP request of 1 kB, and ours also
+connections without bytes. The server of our generator is its own, and that of the others is nginx.
+Tools that are not installed are skipped.
 
-The first table has the CPU time of the client, so other work on the machine does not change it
-much. The second has the rate behind a device that drops each SYN above 400 per second. The exit
-code is 1 if our generator makes fewer than 30,000 connections per CPU-second (connect and close).
+The first table is on loopback, with the client on one core and the server on another. ``per core``
+is the number of connections per second of CPU time, which includes the soft interrupts that a
+process causes. On loopback the kernel does both ends of a handshake on the client's core.
+The second table has the rate behind a device that drops each SYN above 400 per second. The exit
+code is 1 if our generator (connect) makes fewer than 30,000 connections per second, or fewer than
+another tool.
 """
 
 import argparse
@@ -25,18 +28,24 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from broadside.exchange.programs import module_command
+from tests.namespace_path import SERVER, add_nft_rule, path_between
 
-CLIENT, SERVER = "10.124.0.1", "10.124.0.2"
+LOOPBACK = "127.0.0.1"
 OURS_PORT, NGINX_PORT = 9000, 8080
 LIMIT_PER_SECOND = 400
-# Connections per CPU-second of the client.
+# Connections per second.
 FLOOR = 30_000
+# Offered rates of tools with an open loop. Ours is more than it reaches. Above this rate, vegeta
+# completes fewer.
+OURS_RATE, OTHER_RATE = 100_000, 6_000
 # A tool that has not ended after this time is stopped.
 WAIT_S = 30
 ARM_S = 2.0
 TOKEN = "r1.00000.00000.60"  # noqa: S105 - an id, not a password
 GENERATOR = module_command("broadside.agent.connection_generator")
-URL = f"http://{SERVER}:{NGINX_PORT}/"
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+CORES_COUNT = os.cpu_count() or 1
+CLIENT_CORE, SERVER_CORE = 0, CORES_COUNT - 1
 NGINX = """
 daemon off; pid {folder}/pid; error_log stderr crit; worker_processes 1;
 events {{ worker_connections 4096; }}
@@ -48,27 +57,67 @@ http {{ access_log off; keepalive_timeout 0; client_body_temp_path {folder}/a;
 
 
 @dataclass(frozen=True, kw_only=True)
+class Load:
+    """What a tool should do.
+
+    Attributes:
+        address: Address of the server.
+        rate: Connections per second, for tools with an open loop.
+        seconds: Duration.
+    """
+
+    address: str
+    rate: int
+    seconds: int
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.address}:{NGINX_PORT}/"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Tool:
     """A client program.
 
     Attributes:
         name: Name in the table.
-        command: Function that returns the command line for a rate and a duration in seconds.
+        command: Function that returns the command line for a load.
         complete: Function that returns the complete transactions from the output.
+        is_timed: True if it runs for the chosen time, and not until all requests are complete.
     """
 
     name: str
-    command: Callable[[int, int], Sequence[str]]
+    command: Callable[[Load], Sequence[str]]
     complete: Callable[[str], int]
+    is_timed: bool = True
+
+    @property
+    def is_ours(self) -> bool:
+        return self.name.startswith("ours")
 
 
-def ours(mode: str, *words: str) -> Callable[[int, int], Sequence[str]]:
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """Result of a tool.
+
+    Attributes:
+        complete: Complete transactions.
+        lasted_s: Time of the tool.
+        cpu_s: CPU time of the client's and of the server's processes.
+    """
+
+    complete: int
+    lasted_s: float
+    cpu_s: tuple[float, float]
+
+
+def ours(mode: str, *words: str) -> Callable[[Load], Sequence[str]]:
     """Return the command line of our generator in a mode."""
 
-    def command(rate: int, seconds: int) -> Sequence[str]:
-        fields = {"address": SERVER, "port": OURS_PORT, "token": TOKEN, "mode": mode}
-        times = {"at": f"{time.time() + ARM_S:.3f}", "duration": seconds, "limit": 0.9}
-        options = {**fields, **times, "rate": rate}
+    def command(load: Load) -> Sequence[str]:
+        fields = {"address": load.address, "port": OURS_PORT, "token": TOKEN, "mode": mode}
+        times = {"at": f"{time.time() + ARM_S:.3f}", "duration": load.seconds, "limit": 0.9}
+        options = {**fields, **times, "rate": load.rate}
         own = [text for name, value in options.items() for text in (f"--{name}", str(value))]
         return [*GENERATOR, "client", *own, *words]
 
@@ -90,9 +139,10 @@ def number_in(pattern: str) -> Callable[[str], int]:
     return read
 
 
-def vegeta(rate: int, seconds: int) -> Sequence[str]:
-    attack = f"-duration={seconds}s -rate={rate} -keepalive=false -timeout=0.9s -max-workers=9000"
-    return ["sh", "-c", f"echo GET {URL} | vegeta attack {attack} | vegeta report -type=json"]
+def vegeta(load: Load) -> Sequence[str]:
+    attack = f"-duration={load.seconds}s -rate={load.rate} -keepalive=false -timeout=0.9s"
+    command = f"vegeta attack {attack} -max-workers=9000 | vegeta report -type=json"
+    return ["sh", "-c", f"echo GET {load.url} | {command}"]
 
 
 TOOLS = (
@@ -105,25 +155,26 @@ TOOLS = (
     ),
     Tool(
         name="wrk (closed loop)",
-        command=lambda _, seconds: [
-            *("wrk", "-t1", "-c32", f"-d{seconds}s", "--timeout", "1s"),
-            *("-H", "Connection: close", URL),
+        command=lambda load: [
+            *("wrk", "-t1", "-c32", f"-d{load.seconds}s", "--timeout", "1s"),
+            *("-H", "Connection: close", load.url),
         ],
         complete=number_in(r"(\d+) requests in"),
     ),
     Tool(
         name="h2load (closed loop)",
-        command=lambda rate, seconds: [
-            *("h2load", "--h1", "-t1", "-c32", f"-n{rate * seconds}", "-T", "1"),
-            *("-H", "Connection: close", URL),
+        command=lambda load: [
+            *("h2load", "--h1", "-t1", "-c32", f"-n{load.rate * load.seconds}", "-T", "1"),
+            *("-H", "Connection: close", load.url),
         ],
         complete=number_in(r"(\d+) succeeded"),
+        is_timed=False,
     ),
     Tool(
         name="oha",
-        command=lambda rate, seconds: [
-            *("oha", "--no-tui", "--disable-keepalive", "-c", "32", "-q", str(rate)),
-            *("-z", f"{seconds}s", "-t", "900ms", "--output-format", "json", URL),
+        command=lambda load: [
+            *("oha", "--no-tui", "--disable-keepalive", "-c", "32", "-q", str(load.rate)),
+            *("-z", f"{load.seconds}s", "-t", "900ms", "--output-format", "json", load.url),
         ],
         complete=lambda output: json.loads(output)["statusCodeDistribution"].get("200", 0),
     ),
@@ -136,39 +187,53 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=5)
     seconds = parser.parse_args().seconds
     os.environ["PATH"] += f":{Path.cwd() / '.tools' / 'vegeta' / 'bin'}"
-    with path_between() as (client, server), serving(server):
-        connect_cpu_s = print_costs(client, seconds)
-        subprocess.run(
-            [*server, "nft", "-f", "-"],
-            input="table ip t {\nchain c {\ntype filter hook input priority 0;\n"
-            f"tcp flags & (syn | ack) == syn limit rate over {LIMIT_PER_SECOND}/second "
-            "burst 5 packets drop\n}\n}\n",
-            text=True,
-            check=True,
-        )
-        print(f"\nbehind {LIMIT_PER_SECOND}/s (SYNs are dropped), 1,000/s offered, complete per s")
-        for tool in installed():
-            complete, lasted_s, _ = measured([*client, *tool.command(1000, seconds)], tool)
-            state = "never ended" if lasted_s >= WAIT_S else f"{complete / seconds:.0f}"
-            print(f"  {tool.name:<24}{state:>12}")
-    sys.exit(connect_cpu_s * FLOOR > 10_000)
+    with path_between() as (client, server):
+        # The tools close with FIN.
+        for prefix in (client, server):
+            for setting in ("ip_local_port_range=1024 65000", "tcp_tw_reuse=1"):
+                subprocess.run([*prefix, "sysctl", "-qw", f"net.ipv4.{setting}"], check=True)
+        with serving(server) as servers:
+            rates = print_rates(server, servers, seconds)
+            flags = f"tcp flags & (syn | ack) == syn limit rate over {LIMIT_PER_SECOND}/second"
+            add_nft_rule(server, f"{flags} burst 5 packets drop")
+            print_limited(client, servers, seconds)
+    own = rates.pop("ours, connect")
+    others = [rate for name, rate in rates.items() if not name.startswith("ours")]
+    sys.exit(own < max(FLOOR, *others, 0))
 
 
-def print_costs(client: Sequence[str], seconds: int) -> float:
-    """Print rates and CPU times. Return the CPU-seconds of 10,000 of our connections."""
-    print(f"{'':26}{'complete/s':>12}{'CPU-s of the client per 10,000':>32}")
-    costs = {}
+def print_rates(prefix: Sequence[str], servers: Sequence[int], seconds: int) -> dict[str, float]:
+    """Print rates and CPU times on loopback. Return the rates by tool."""
+    print(f"{'':26}{'':12}{'CPU-s per 10,000':>20}{'per core':>20}")
+    print(
+        f"{'loopback':<26}{'complete/s':>12}{'client':>10}{'server':>10}{'client':>10}{'server':>10}"
+    )
+    rates = {}
     for tool in installed():
-        rate = FLOOR if tool.name.startswith("ours") else 4000
-        complete, _, cpu_s = measured([*client, *tool.command(rate, seconds)], tool)
-        costs[tool.name] = cpu_s / max(complete, 1) * 10_000
-        print(f"  {tool.name:<24}{complete / seconds:>12.0f}{costs[tool.name]:>32.2f}")
-    return costs["ours, connect"]
+        load = Load(
+            address=LOOPBACK, rate=OURS_RATE if tool.is_ours else OTHER_RATE, seconds=seconds
+        )
+        found = measured([*prefix, *tool.command(load)], tool, servers)
+        rates[tool.name] = found.complete / (seconds if tool.is_timed else found.lasted_s)
+        costs = "".join(f"{cpu_s / max(found.complete, 1) * 1e4:>10.2f}" for cpu_s in found.cpu_s)
+        cores = "".join(f"{found.complete / max(cpu_s, 0.01):>10.0f}" for cpu_s in found.cpu_s)
+        print(f"  {tool.name:<24}{rates[tool.name]:>12.0f}{costs}{cores}")
+    return rates
+
+
+def print_limited(prefix: Sequence[str], servers: Sequence[int], seconds: int) -> None:
+    """Print the rates behind the limit."""
+    print(f"\nbehind {LIMIT_PER_SECOND}/s (SYNs are dropped), 1,000/s offered, complete per s")
+    for tool in installed():
+        load = Load(address=SERVER, rate=1000, seconds=seconds)
+        found = measured([*prefix, *tool.command(load)], tool, servers)
+        state = "never ended" if found.lasted_s >= WAIT_S else f"{found.complete / seconds:.0f}"
+        print(f"  {tool.name:<24}{state:>12}")
 
 
 def installed() -> Iterator[Tool]:
     for tool in TOOLS:
-        command = tool.command(1, 1)
+        command = tool.command(Load(address=LOOPBACK, rate=1, seconds=1))
         program = "vegeta" if command[0] == "sh" else command[0]
         if shutil.which(program):
             yield tool
@@ -176,59 +241,60 @@ def installed() -> Iterator[Tool]:
             print(f"  {tool.name:<24}not installed")
 
 
-def measured(argv: Sequence[str], tool: Tool) -> tuple[int, float, float]:
-    """Run a tool and return complete transactions, its time and its CPU time in seconds."""
-    began_s, before = time.monotonic(), os.times()
-    argv = ["timeout", "-s", "KILL", str(WAIT_S), *argv]
+def measured(argv: Sequence[str], tool: Tool, servers: Sequence[int]) -> Outcome:
+    """Run a tool on its core.
+
+    Args:
+        argv: Command line.
+        tool: The tool.
+        servers: Process ids of the servers.
+    """
+    began_s, before, served_s = time.monotonic(), os.times(), process_cpu_s(servers)
+    argv = ["taskset", "-c", str(CLIENT_CORE), "timeout", "-s", "KILL", str(WAIT_S), *argv]
     output = subprocess.run(argv, capture_output=True, text=True, check=False).stdout
     lasted_s, after = time.monotonic() - began_s, os.times()
-    spent = after.children_user + after.children_system
-    cpu_s = spent - before.children_user - before.children_system
-    complete = tool.complete(output) if output.strip() else 0
-    return complete, lasted_s, cpu_s
+    spent_s = after.children_user + after.children_system
+    cpu_s = (
+        spent_s - before.children_user - before.children_system,
+        process_cpu_s(servers) - served_s,
+    )
+    return Outcome(
+        complete=tool.complete(output) if output.strip() else 0,
+        lasted_s=lasted_s,
+        cpu_s=cpu_s,
+    )
 
 
-def _ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True, capture_output=True)
-
-
-@contextmanager
-def path_between() -> Iterator[tuple[Sequence[str], Sequence[str]]]:
-    """Yield the command prefixes of two namespaces with a wire between them."""
-    names = [f"bench{os.getpid()}{end}" for end in "cs"]
-    with ExitStack() as made:
-        for name in names:
-            _ip("netns", "add", name)
-            made.callback(_ip, "netns", "del", name)
-        _ip("link", "add", "v0", "netns", names[0], "type", "veth", "peer", "v0", "netns", names[1])
-        for name, address in zip(names, (CLIENT, SERVER), strict=True):
-            _ip("-n", name, "address", "add", f"{address}/24", "dev", "v0")
-            _ip("-n", name, "link", "set", "v0", "up")
-            _ip("-n", name, "link", "set", "lo", "up")
-            # The tools close with FIN.
-            for setting in ("ip_local_port_range=1024 65000", "tcp_tw_reuse=1"):
-                argv = ["ip", "netns", "exec", name, "sysctl", "-qw", f"net.ipv4.{setting}"]
-                subprocess.run(argv, check=True)
-        client, server = (["ip", "netns", "exec", name] for name in names)
-        yield client, server
+def process_cpu_s(processes: Sequence[int]) -> float:
+    """Return the CPU time of processes and their children."""
+    total_s = 0.0
+    for process in processes:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        total_s += (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+        children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+        total_s += process_cpu_s([int(child) for child in children])
+    return total_s
 
 
 @contextmanager
-def serving(prefix: Sequence[str]) -> Iterator[None]:
-    """Run both servers."""
+def serving(prefix: Sequence[str]) -> Iterator[list[int]]:
+    """Run both servers and yield their process ids."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as ends:
         Path(folder).chmod(0o755)
         (Path(folder) / "index.html").write_bytes(os.urandom(1000))
         text = NGINX.format(folder=folder, port=NGINX_PORT)
         (Path(folder) / "nginx.conf").write_text(text)
-        own = [*GENERATOR, "server", "--address", SERVER, "--port", str(OURS_PORT)]
+        own = [*GENERATOR, "server", "--address", "::", "--port", str(OURS_PORT)]
         other = ["nginx", "-p", folder, "-c", f"{folder}/nginx.conf"]
+        processes = []
         for argv in (own, other):
-            process = subprocess.Popen([*prefix, *argv], stdout=subprocess.DEVNULL)
+            argv = ["taskset", "-c", str(SERVER_CORE), *prefix, *argv]
+            process = subprocess.Popen(argv, stdout=subprocess.DEVNULL)
+            processes.append(process.pid)
             ends.callback(process.wait)
             ends.callback(process.terminate)
         time.sleep(1)
-        yield
+        yield processes
 
 
 if __name__ == "__main__":

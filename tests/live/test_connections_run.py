@@ -132,6 +132,44 @@ def test_held_connections_are_counted(url: str) -> None:
     assert measures["dropped_count"] == 0
 
 
+@pytest.mark.parametrize("mode", ["exchange", "hold"])
+def test_only_the_sustain_phase_of_a_run_is_judged(url: str, mode: str) -> None:
+    ramps = {f"traffic.options.{name}": 3 for name in ("ramp_up_s", "ramp_down_s")}
+    held = {"traffic.options.held_count": 300, "traffic.options.heartbeat_s": 0.5}
+    summary = run(
+        url,
+        **{
+            **ramps,
+            **(held if mode == "hold" else {}),
+            "burst_s": 10,
+            "traffic.options.mode": mode,
+            "objective.success_min_ratio": 0.99,
+        },
+    )
+    assert summary["verdict"] == "pass", summary["findings"]
+    (burst,) = summary["bursts"]
+    # Ramps are no disruption.
+    assert burst["disruptions"] == []
+    assert burst["window"]["window_s"] == 4
+    measures = _measures(summary)
+    counts = {"exchange": 2 * RATE * 4, "hold": 600}
+    assert measures["attempted_count"] == measures["established_count"] == counts[mode]
+    assert measures["attempted_ratio"] == 1
+    if mode == "hold":
+        assert measures["held_count"] == 600
+    else:
+        assert measures["ramp_established_count"] == 2 * RATE * 3
+        # Both ends use their own clock for the phase.
+        assert measures["server_established_count"] == pytest.approx(counts[mode], rel=0.1)
+    seconds = call(url, "GET", f"/v1/runs/{summary['run_id']}/series")["columns"]
+    columns = {column["name"]: column["values"] for column in seconds}
+    rows = list(zip(columns["phase"], columns["connections_attempted_count"], strict=True))
+    attempted = [count for phase, count in rows if phase == "ramp-up" and count is not None]
+    assert len(attempted) == 3
+    if mode == "exchange":
+        assert attempted == pytest.approx([RATE / 3, RATE, RATE * 5 / 3], abs=2)
+
+
 def _generators(port: int) -> list[int]:
     """Return the processes that send to or serve a port."""
     words = ("--port", str(port))

@@ -17,6 +17,7 @@ from broadside.coordinator.core.measure.formulas.certainty import (
     sequence_at_end,
 )
 from broadside.coordinator.core.measure.formulas.headers import Headers
+from broadside.coordinator.core.measure.formulas.phases import Sustain, sustain_of
 from broadside.coordinator.core.measure.formulas.quantiles import (
     column_quantiles,
     jain,
@@ -83,6 +84,25 @@ class Aggregate:
     sequence: ConfidenceSequence | None
     worst_bits_per_second: float | None
     peak_pair_bits_per_second: float | None
+
+
+def sustain_cells(
+    aligned: Aligned, burst: Burst, common: tuple[int, int] | None, sustain: Sustain | None
+) -> tuple[int, int] | None:
+    """Return the cells of a window that are in the sustain phase, or None if there are none.
+
+    Args:
+        aligned: Burst on the grid.
+        burst: Planned burst.
+        common: Cells that all pairs share.
+        sustain: The sustain phase. None if the load has no ramps.
+    """
+    if common is None or sustain is None:
+        return common
+    start_s = burst.planned_start_at.timestamp() - aligned.grid.start_s
+    first = max(common[0], math.ceil(start_s + sustain.from_s))
+    stop = min(common[1], math.floor(start_s + sustain.to_s))
+    return (first, stop) if stop > first else None
 
 
 def common_window(aligned: Aligned, rows: Sequence[int], burst: Burst) -> tuple[int, int] | None:
@@ -154,6 +174,9 @@ def aggregate(
         # When there are no seconds, a late pair only has a mean, and we cannot get its value for a
         # part of the time. So the window should only contain time that late pairs share too.
         common = common_window(aligned, seen, burst) or common
+    # Ramps are outside the window, and no fault of a pair.
+    sustain, shared = sustain_of(spec.traffic, spec.burst_s, burst.duration_s), common
+    common = sustain_cells(aligned, burst, common, sustain)
     filled = [
         flow.received_bytes if common is None else _filled(flow, grades, slice(*common))
         for flow in aligned.flows
@@ -163,7 +186,8 @@ def aggregate(
     window = None
     scale = TimeScale()
     if common is not None:
-        cut = ramp_s(fleet[common[0] : common[1]])
+        # The ramps of the load are known, so none has to be found.
+        cut = ramp_s(fleet[common[0] : common[1]]) if sustain is None else 0
         span = slice(common[0] + cut, common[1])
         planned_s = math.floor(burst.planned_start_at.timestamp())
         offset = aligned.grid.start_s + span.start - planned_s
@@ -176,7 +200,7 @@ def aggregate(
             common_s=common[1] - common[0],
             ramp_s=cut,
             covered_ratio=figure(_covered(aligned, measured or seen, span)) or 0.0,
-            **_most_outside(aligned, measured or seen, common),
+            **_most_outside(aligned, measured or seen, shared or common),
             short=span.stop - span.start < SUSTAIN_S,
             ramp_bits_per_second=(
                 figure(float(fleet[common[0] : span.start].mean()) * 8) if cut else None
@@ -202,7 +226,7 @@ def aggregate(
     flows = tuple(
         _flow(flow, cells, scope) for flow, cells in zip(aligned.flows, filled, strict=True)
     )
-    pairs = _pairs(scope, filled, common)
+    pairs = _pairs(scope, filled, shared)
     half, sequence = _half_width(scope, filled, flows), None
     if burst.is_certain:
         sequence = _sequence(burst, aligned.grid.start_s, fleet * 8, common, scale)
@@ -217,10 +241,10 @@ def aggregate(
         cliff=None
         if span is None or not scale.has_seconds
         else _cliff(aligned, filled, measured, span),
-        series=series_of(burst, aligned, span),
+        series=series_of(burst, aligned, span, sustain),
         received_half_width_bits_per_second=half,
         sequence=sequence,
-        worst_bits_per_second=_worst(burst, aligned, spec.late_after_s),
+        worst_bits_per_second=_worst(burst, aligned, spec.late_after_s, sustain),
         peak_pair_bits_per_second=figure(
             float(sum(flow.received_bytes.max(initial=0.0) for flow in aligned.flows)) * 8
         ),
@@ -684,7 +708,9 @@ def _slowest_proven(aligned: Aligned, fleet: Floats, span: slice) -> float | Non
     return None if slowest is None else figure(slowest.mean * 8)
 
 
-def _worst(burst: Burst, aligned: Aligned, late_after_s: float) -> float | None:
+def _worst(
+    burst: Burst, aligned: Aligned, late_after_s: float, sustain: Sustain | None = None
+) -> float | None:
     """Return the smallest mean from receivers' seconds for any possible common window.
 
     The common window may be different if other pairs are recorded. So this value is for all windows
@@ -696,6 +722,7 @@ def _worst(burst: Burst, aligned: Aligned, late_after_s: float) -> float | None:
     proven = np.sum([flow.proven_bytes for flow in aligned.flows], axis=0)
     first = math.ceil(burst.planned_start_at.timestamp() + burst.omit_s) - aligned.grid.start_s
     stop = math.floor(burst.planned_end_at.timestamp()) - aligned.grid.start_s
+    first, stop = sustain_cells(aligned, burst, (first, stop), sustain) or (first, first)
     planned = proven[max(0, first) : stop]
     count = len(planned)
     latest_start = math.ceil(count / 2 + late_after_s) + 1
@@ -716,13 +743,16 @@ def _worst(burst: Burst, aligned: Aligned, late_after_s: float) -> float | None:
     return figure(least * 8)
 
 
-def series_of(burst: Burst, aligned: Aligned, span: slice | None = None) -> BurstSeries:
+def series_of(
+    burst: Burst, aligned: Aligned, span: slice | None = None, sustain: Sustain | None = None
+) -> BurstSeries:
     """Return the series for a burst, with a value per second.
 
     Args:
         burst: Planned burst.
         aligned: Burst on the grid.
         span: Window used for the reported rate, or ``None`` if there is no window.
+        sustain: The sustain phase, or ``None`` if the load has no ramps.
     """
     covered = np.min([flow.coverage for flow in aligned.flows], axis=0)
     return BurstSeries(
@@ -737,6 +767,7 @@ def series_of(burst: Burst, aligned: Aligned, span: slice | None = None) -> Burs
         server_cpu_ratio=_means(aligned.server.cpu_busy_ratio, 0),
         flows=tuple(_flow_series(flow) for flow in aligned.flows),
         events=aligned.events,
+        sustain=None if sustain is None else (sustain.from_s, sustain.to_s),
     )
 
 

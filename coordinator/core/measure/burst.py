@@ -35,6 +35,7 @@ from broadside.coordinator.core.measure.formulas.headers import (
     tcp_headers,
     udp_headers,
 )
+from broadside.coordinator.core.measure.formulas.phases import sustain_of
 from broadside.coordinator.core.measure.grid.align import Aligned, Alignment
 from broadside.coordinator.core.measure.grid.series import BurstMeasurement
 from broadside.coordinator.core.measure.latency import find_latency
@@ -68,6 +69,7 @@ def measure_burst(spec: RunSpec, evidence: BurstEvidence, now: datetime) -> Burs
     latency, by_pair = find_latency(
         evidence.burst,
         {pair.pair_index: pair.probes for pair in aligned.pairs if pair.probes is not None},
+        sustain_of(spec.traffic, spec.burst_s, evidence.burst.duration_s),
     )
     # If a clock moved during the burst, we do not know its error at the start.
     steady = [

@@ -18,7 +18,7 @@ disruption.
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final
 
@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from broadside.coordinator.core.arrays import Bools, Floats
 from broadside.coordinator.core.measure.completeness import PairGrade
+from broadside.coordinator.core.measure.formulas.phases import Sustain, sustain_of
 from broadside.coordinator.core.measure.grid.align import Aligned
 from broadside.coordinator.core.measure.records.clock_readings import clock_troubles
 from broadside.coordinator.core.measure.records.evidence import PairEvidence
@@ -126,8 +127,12 @@ def find_disruptions(
     pauses = engine is not None and engine.pauses(spec.traffic)
     if pauses or all(flow.means_only for flow in aligned.flows):
         return {}
+    sustain = sustain_of(spec.traffic, spec.burst_s, burst.duration_s)
     measured = [
-        judge_levels(flow.engine_bytes, flow.engine_coverage, spec.disruption_drop_ratio)
+        _without_ramps(
+            judge_levels(flow.engine_bytes, flow.engine_coverage, spec.disruption_drop_ratio),
+            sustain,
+        )
         for flow in aligned.flows
     ]
     known = np.all([~np.isnan(levels.rates) for levels in measured], axis=0)
@@ -169,6 +174,15 @@ def find_disruptions(
         ),
         "disruptions_count": len(results),
     }
+
+
+def _without_ramps(levels: Levels, sustain: Sustain | None) -> Levels:
+    """Return levels that are not low outside the sustain phase."""
+    if sustain is None:
+        return levels
+    inside = np.zeros(levels.low.shape, np.bool_)
+    inside[:, sustain.from_s : sustain.to_s] = True
+    return replace(levels, low=levels.low & inside, empty=levels.empty & inside)
 
 
 def _coarse_readings(aligned: Aligned) -> list[float | None]:

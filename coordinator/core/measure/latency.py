@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 
 from broadside.coordinator.core.arrays import Floats
+from broadside.coordinator.core.measure.formulas.phases import Sustain
 from broadside.coordinator.core.measure.formulas.quantiles import quantiles
 from broadside.coordinator.core.measure.records.evidence import ProbeColumn
 from broadside.coordinator.core.run_spec import Burst
@@ -56,18 +57,19 @@ SPIKES_MAX_COUNT: Final = 32
 
 
 def find_latency(
-    burst: Burst, probes: Mapping[int, ProbeColumn]
+    burst: Burst, probes: Mapping[int, ProbeColumn], sustain: Sustain | None = None
 ) -> tuple[Latency | None, dict[int, PathLatency]]:
     """Return the latency for the fleet and for each pair.
 
     Args:
         burst: The burst to use.
         probes: Probes by pair index.
+        sustain: The sustain phase, or ``None`` if the load has no ramps.
 
     Returns:
         Latency for the fleet (``None`` if there are no probes), and for pairs by index.
     """
-    phases = {index: _phases(burst, column) for index, column in probes.items()}
+    phases = {index: _phases(burst, column, sustain) for index, column in probes.items()}
     by_pair = {index: _path(parts) for index, parts in phases.items()}
     if not by_pair:
         return None, {}
@@ -100,15 +102,19 @@ def _times(column: ProbeColumn) -> Floats:
     return column.first_at_s + column.every_s * np.arange(len(column.rtt_s), dtype=np.float64)
 
 
-def _phases(burst: Burst, column: ProbeColumn) -> list[Floats]:
-    """Return probes that were due before, during and after the burst."""
+def _phases(burst: Burst, column: ProbeColumn, sustain: Sustain | None) -> list[Floats]:
+    """Return probes that were due before, during and after the burst.
+
+    With ramps, those of the sustain phase are returned in place of those during the burst.
+    """
     # A time is a sum of floats, so it may be slightly below the planned time.
     edge_s = column.every_s / 1000
-    cuts = np.searchsorted(
-        _times(column),
-        [burst.planned_start_at.timestamp() - edge_s, burst.planned_end_at.timestamp() - edge_s],
-    )
-    return np.split(column.rtt_s, cuts)
+    start_s, end_s = burst.planned_start_at.timestamp(), burst.planned_end_at.timestamp()
+    bounds_s = [start_s, start_s, end_s, end_s]
+    if sustain is not None:
+        bounds_s[1:3] = [start_s + sustain.from_s, start_s + sustain.to_s]
+    cuts = np.searchsorted(_times(column), np.array(bounds_s) - edge_s)
+    return np.split(column.rtt_s, cuts)[::2]
 
 
 def _phase(rtt_s: Floats) -> PhaseLatency:

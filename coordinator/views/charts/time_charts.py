@@ -78,7 +78,7 @@ def throughput(view: BurstView) -> Figure:
         f"Throughput of the fleet, {layer_label(layer)}{scale_note(spec.scale)}",
         ChartAxis(title=f"{unit.name}, {layer_label(layer)}"),
         drawn,
-        windows=spans,
+        shaded=("measurement window", spans),
     )
 
 
@@ -250,7 +250,8 @@ def connections(view: BurstView) -> Figure:
         if name in events and (name == "attempted" or np.nansum(events[name]) > 0)
     ]
     title = f"Connections of the fleet by outcome{scale_note(view.spec.scale)}"
-    return _by_second(view, title, ChartAxis(title="connections per second, TCP"), drawn)
+    y = ChartAxis(title="connections per second, TCP")
+    return _by_second(view, title, y, drawn, _sustain(view))
 
 
 def connection_times(view: BurstView) -> Figure:
@@ -275,7 +276,17 @@ def connection_times(view: BurstView) -> Figure:
         if f"{name}_{quantile}_us" in events
     ]
     y = ChartAxis(title="ms, since the connection was due")
-    return _by_second(view, "Times of connections, largest value of a pair", y, drawn)
+    title = "Times of connections, largest value of a pair"
+    return _by_second(view, title, y, drawn, _sustain(view))
+
+
+def _sustain(view: BurstView) -> tuple[str, list[tuple[float, float]]] | None:
+    """Return name and range of the sustain phase, or None if the load has no ramps."""
+    sustain, size = view.series.sustain, time_unit(view.series.duration_s).size
+    if sustain is None:
+        return None
+    name = "sustain phase, between ramp-up and ramp-down"
+    return name, [(sustain[0] / size, sustain[1] / size)]
 
 
 def cpu(view: BurstView) -> Figure:
@@ -355,10 +366,10 @@ def _by_second(
     title: str,
     y: ChartAxis,
     drawn: list[ChartSeries],
-    windows: list[tuple[float, float]] | None = None,
+    shaded: tuple[str, list[tuple[float, float]]] | None = None,
 ) -> Figure:
-    """Return a chart over the seconds of a burst. ``windows`` are shaded."""
-    note = "" if windows is None else " (shaded: measurement window)"
+    """Return a chart over the seconds of a burst. ``shaded`` is a name and ranges of x."""
+    note = "" if shaded is None else f" (shaded: {shaded[0]})"
     time = time_unit(view.series.duration_s)
     first_s, last_s = _range_s(view)
     x_title = f"{time.name} since the planned start{note}"
@@ -367,7 +378,7 @@ def _by_second(
         x=ChartAxis(title=x_title, range=(first_s / time.size, last_s / time.size)),
         y=y,
         series=drawn,
-        spans=windows,
+        spans=None if shaded is None else shaded[1],
     )
 
 

@@ -11,7 +11,7 @@ from broadside.coordinator.core.metrics import Layer
 from broadside.coordinator.core.thresholds import describe_thresholds
 from broadside.coordinator.views.report.document import TEXT_ONLY, Section, Table
 from broadside.coordinator.views.report.stored_source import Source
-from broadside.exchange.engines import find, measures
+from broadside.exchange.engines import find, measures, ramps_s
 
 
 def method_section(source: Source) -> Section:
@@ -150,6 +150,20 @@ def _start(source: Source) -> str:
     )
 
 
+def _load_profile(source: Source) -> str:
+    spec = source.plan.spec
+    up_s, down_s = ramps_s(spec.traffic)
+    if not up_s and not down_s:
+        return (
+            "All pairs start and stop together. The ramp is removed from the data, and there is no "
+            "ramp-down."
+        )
+    return (
+        f"Ramp-up {up_s} s, sustain {spec.burst_s - up_s - down_s} s, ramp-down {down_s} s. All "
+        "pairs start and stop together. Only the sustain phase is judged."
+    )
+
+
 def deviations_section(source: Source) -> Section:
     """Return a section with deviations from RFC 9411 by topic."""
     bursts = source.summary.bursts
@@ -177,10 +191,7 @@ def deviations_section(source: Source) -> Section:
         (
             "Traffic load profile",
             "init, ramp-up, sustain, ramp-down, collection",
-            "unknown (imported)"
-            if source.imported
-            else "All pairs start and stop together. The ramp is removed from the data, and there "
-            "is no ramp-down.",
+            "unknown (imported)" if source.imported else _load_profile(source),
         ),
         (
             "Sustain phase",

@@ -10,7 +10,7 @@ import threading
 import time
 import zlib
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from broadside.exchange.engines import engines
 from broadside.exchange.engines.connections import OUTCOMES, parse_histogram
 from broadside.exchange.messages import Role
 from broadside.exchange.programs import module_command
+from tests.namespace_path import SERVER, add_nft_rule, path_between
 
 COMMAND = module_command("broadside.agent.connection_generator")
 TOKEN = "r1.00000.00000.9"  # noqa: S105 - an id, not a password
@@ -150,7 +151,7 @@ def test_agent_finds_the_generator() -> None:
     for role in Role:
         matches = find_installed_engine(engines()["connections"], role)
         assert matches.problem is None
-        assert matches.tools["connections"].version == "1.2"
+        assert matches.tools["connections"].version == "1.3"
 
 
 @pytest.mark.parametrize(
@@ -158,6 +159,7 @@ def test_agent_finds_the_generator() -> None:
     [
         ({"mode": "connect"}, "reset"),
         ({"mode": "connect", "close": "fin"}, "closed"),
+        ({"mode": "connect", "bind": "127.0.0.2"}, "reset"),
         ({"mode": "exchange", "bytes": 3000}, "reset"),
         ({"mode": "exchange", "bytes": 8, "close": "fin"}, "closed"),
         ({"mode": "exchange", "bytes": 1_000_000, "close": "fin", "rate": 5}, "closed"),
@@ -350,6 +352,43 @@ def test_held_connections_have_heartbeats_until_the_end() -> None:
     assert max(row.get("open", 0) for row in rows) == 50
 
 
+def test_attempts_of_each_second_follow_the_ramps() -> None:
+    port = free_port()
+    with serving(port) as server:
+        options: dict[str, Any] = {"mode": "exchange", "bytes": 8, "ramp-up": 2, "ramp-down": 2}
+        seconds, last = run(port, rate=200, duration=6, **options)
+        rows = server.stop()
+    assert [row["attempted"] for row in seconds] == [50, 150, 200, 200, 150, 50]
+    assert total(seconds, "established") == total(rows, "established") == 800
+    sustain = last["sustain"]
+    assert (last["scheduled"], sustain["scheduled"]) == (800, 400)
+    assert sustain["attempted"] == sustain["established"] == sustain["closed"] == 400
+    # The times of the ramps are not in the histograms.
+    assert sum(last["handshake"]["counts"].values()) == 400
+    assert sum(last["first_byte"]["counts"].values()) == 400
+    (span,) = {tuple(row["sustain"]) for row in rows if "sustain" in row}
+    assert span[1] - span[0] == pytest.approx(2)
+
+
+def test_count_of_held_connections_follows_the_ramps() -> None:
+    port = free_port()
+    ramps = {"ramp-up": 2, "ramp-down": 2}
+    options: dict[str, Any] = {"mode": "hold", "bytes": 16, "count": 200, "heartbeat": 0.5}
+    with serving(port) as server:
+        # The ramp-up determines the rate.
+        seconds, last = run(port, duration=6, rate=9999, **options, **ramps)
+        server.stop()
+    assert [row["attempted"] for row in seconds] == [100, 100, 0, 0, 0, 0]
+    held = [row["open"] for row in seconds]
+    assert held[1:4] == [200, 200, 200]
+    assert held[0] == pytest.approx(100, abs=10)
+    assert held[4] == pytest.approx(100, abs=10)
+    assert held[5] == 0
+    sustain = last["sustain"]
+    assert sustain["attempted"] == sustain["established"] == sustain["closed"] == 200
+    assert sustain["dropped"] == 0
+
+
 def test_connections_dropped_while_held_are_counted() -> None:
     port = free_port()
     options: dict[str, Any] = {
@@ -440,52 +479,28 @@ def test_stall_of_one_second_is_in_the_percentiles() -> None:
 # Network namespaces ----------------------------------------------------------------------------
 
 
-CLIENT, SERVER = "10.123.0.1", "10.123.0.2"
-
-
-def _ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True, capture_output=True, timeout=WAIT_S)
-
-
 @contextmanager
-def path_between() -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
+def namespaces() -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
     """Yield the command prefixes of two namespaces with a wire between them."""
     if os.geteuid() != 0 or shutil.which("nft") is None:
         pytest.skip("network namespaces and nft need root")
-    names = [f"conn{os.getpid()}{end}" for end in "cs"]
-    with ExitStack() as made:
-        for name in names:
-            _ip("netns", "add", name)
-            made.callback(_ip, "netns", "del", name)
-        _ip("link", "add", "v0", "netns", names[0], "type", "veth", "peer", "v0", "netns", names[1])
-        for name, address in zip(names, (CLIENT, SERVER), strict=True):
-            _ip("-n", name, "address", "add", f"{address}/24", "dev", "v0")
-            _ip("-n", name, "link", "set", "v0", "up")
-            _ip("-n", name, "link", "set", "lo", "up")
-        client, server = (("ip", "netns", "exec", name) for name in names)
-        yield client, server
-
-
-def nft(prefix: tuple[str, ...], rule: str) -> None:
-    """Add a rule for the connections to port 5000, behind the control connection."""
-    hook = "type filter hook input priority 0;"
-    text = f"table ip t {{\nchain c {{\n{hook}\ntcp dport 5000 {rule}\n}}\n}}\n"
-    subprocess.run([*prefix, "nft", "-f", "-"], input=text, text=True, check=True, timeout=WAIT_S)
+    with path_between() as prefixes:
+        yield prefixes
 
 
 def behind(rule: str, **options: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the rows of both ends, with a rule of the server that begins before the burst."""
     with (
-        path_between() as (client, server),
+        namespaces() as (client, server),
         serving(5000, address=SERVER, prefix=server) as served,
     ):
         # On a busy host, it takes some time to add the rule.
         options["at"] = f"{time.time() + 4 * ARM_S:.6f}"
         started = start_client(5000, address=SERVER, prefix=client, **options)
-        # The control connection is open.
         assert started.stderr is not None
         assert b"armed" in started.stderr.readline()
-        nft(server, rule)
+        # The control connection is open.
+        add_nft_rule(server, f"tcp dport 5000 {rule}")
         seconds, _ = rows_of(started)
         return seconds, served.stop()
 

@@ -61,10 +61,13 @@ def session_counts(
 def _larger(fleet: Mapping[str, float], *names: str) -> float:
     """Return the larger sum of these counts at the clients and at the servers.
 
-    An end can miss a connection that crossed the device, for example if it was reset early.
+    An end can miss a connection that crossed the device, for example if it was reset early. The
+    device also counts the connections of ramps.
     """
-    ends = ("", "server_")
-    return max(sum(fleet.get(f"{end}{name}_count", 0.0) for name in names) for end in ends)
+    return max(
+        sum(fleet.get(f"{end}{part}{name}_count", 0.0) for name in names for part in ("", "ramp_"))
+        for end in ("", "server_")
+    )
 
 
 def _total(

@@ -8,6 +8,7 @@ __all__ = [
     "certainty",
     "change_points",
     "headers",
+    "phases",
     "quantiles",
     "steady",
 ]

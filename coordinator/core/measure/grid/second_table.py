@@ -212,6 +212,20 @@ def _keys(series: BurstSeries, bins: _Bins, *, repeats_count: int) -> list[Colum
             unit="name",
             values=np.repeat([flow.flow.value for flow in series.flows], count * repeats_count),
         ),
+        *(
+            []
+            if series.sustain is None
+            else [
+                Column(
+                    name="phase",
+                    unit="name",
+                    values=np.tile(
+                        [series.phase_at(at_s) for at_s in (starts - series.planned_start_s)],
+                        blocks,
+                    ),
+                )
+            ]
+        ),
     ]
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from broadside.coordinator.core.arrays import Floats
+from broadside.coordinator.core.measure.formulas.phases import Sustain
 from broadside.coordinator.core.metrics import RECEIVED
 from broadside.coordinator.core.summary import BurstPart, BurstSummary
 from broadside.exchange.messages import Flow
@@ -68,6 +69,8 @@ class BurstSeries:
         flows: Series per flow.
         events: Counts and times of the fleet's engines by name, if they count other things than
             bytes.
+        sustain: Start and end of the sustain phase in seconds after the planned start, if the load
+            has ramps.
     """
 
     burst_index: int
@@ -81,6 +84,18 @@ class BurstSeries:
     server_cpu_ratio: Floats
     flows: tuple[FlowSeries, ...]
     events: Mapping[str, Floats] = field(default_factory=dict)
+    sustain: tuple[int, int] | None = None
+
+    def phase_at(self, after_s: float) -> str:
+        """Return the name of the phase of a second, or ``""`` if the load has no ramps.
+
+        Args:
+            after_s: Start of the second after the planned start, in seconds.
+        """
+        if self.sustain is None:
+            return ""
+        sustain = Sustain(from_s=self.sustain[0], to_s=self.sustain[1])
+        return sustain.phase_at(after_s, self.omit_s + self.duration_s).value
 
     @property
     def planned_end_s(self) -> float:
@@ -142,6 +157,7 @@ class BurstSeries:
                 "flows": [flow.flow for flow in self.flows],
                 "tops": tops,
                 "events": list(self.events),
+                **({} if self.sustain is None else {"sustain": self.sustain}),
                 "shapes": [(array.dtype.str, array.shape) for array in arrays],
             },
             separators=(",", ":"),
@@ -192,6 +208,8 @@ class BurstSeries:
         headed = {name: head[name] for name in _HEADED}
         if headed["window"] is not None:
             headed["window"] = tuple(headed["window"])
+        sustain = head.get("sustain")
+        headed["sustain"] = None if sustain is None else tuple(sustain)
         return cls(**headed, **of_burst, flows=tuple(flows), events=events)
 
 

@@ -4,6 +4,7 @@ import json
 import math
 import random
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from broadside.exchange.engines import (
     engines,
     offered_bits_per_second,
     problems,
+    ramps_s,
     scaled,
     traffic_of,
 )
@@ -26,11 +28,12 @@ from broadside.exchange.engines.connections import (
     AttemptReader,
     parse_histogram,
 )
+from broadside.exchange.engines.downloads import parse_options
 from broadside.exchange.engines.merge import merge
 from broadside.exchange.engines.peer_seconds import read_steps
-from broadside.exchange.engines.port import Certificate, Reading, StartBasis
+from broadside.exchange.engines.port import Certificate, Reading, StartBasis, Unsupported
 from broadside.exchange.engines.served_log import TESTS_MAX_COUNT
-from broadside.exchange.messages import Flow, Interval, Side
+from broadside.exchange.messages import Flow, Interval, Message, Side
 from tests.unit.exchange.engines.asks import T0, client_ask, job, server_ask
 
 CONNECTIONS = engines()["connections"]
@@ -508,3 +511,93 @@ def test_counts_are_stored_in_chunks_and_only_where_they_occur() -> None:
     assert list(unpack_intervals(packed)) == counted
     assert unpack_intervals(pack_intervals(plain))[0].counts is None
     assert b'"n_' not in pack_intervals(plain, level=0)
+
+
+# Ramps -------------------------------------------------------------------------------------------
+
+
+RAMPS: dict[str, Any] = {"ramp_up_s": 3, "ramp_down_s": 2}
+
+
+def test_ramps_are_on_the_command_line_and_in_the_text() -> None:
+    line = words(CONNECTIONS.client(client_ask(job(traffic(**RAMPS)))))
+    assert (line["--ramp-up"], line["--ramp-down"]) == ("3", "2")
+    assert "--ramp-up" not in words(CONNECTIONS.client(client_ask(job(traffic()))))
+    assert ramps_s(traffic(**RAMPS)) == (3, 2)
+    assert ramps_s(traffic_of(engine="iperf3")) == (0, 0)
+    text = CONNECTIONS.statement(traffic(**RAMPS))
+    assert "In the first 3 s of a burst the rate rises from 0, and in the last 2 s it falls" in text
+    held = traffic(mode="hold", held_count=600, **RAMPS)
+    assert "opens 200 TCP connections a second" in CONNECTIONS.statement(held)
+    assert "the number of connections rises from 0" in CONNECTIONS.statement(held)
+
+
+def test_generator_without_ramps_rejects_the_job() -> None:
+    requested = client_ask(job(traffic(**RAMPS)))
+    tools = {name: replace(tool, version="1.1") for name, tool in requested.tools.items()}
+    with pytest.raises(Unsupported, match=r"ramp_up_s.*generator 1\.1 of this agent has no ramps"):
+        CONNECTIONS.client(replace(requested, tools=tools))
+    assert CONNECTIONS.client(replace(client_ask(job(traffic())), tools=tools)).processes
+
+
+def test_agent_without_the_option_names_it() -> None:
+    class Older(Message):
+        mode: str = "connect"
+
+    with pytest.raises(Unsupported, match=r"traffic\.options\.ramp_up_s: connections has no such"):
+        parse_options(Older, traffic(ramp_up_s=3))
+
+
+def test_measures_are_those_of_the_sustain_phase() -> None:
+    """The burst has 10 s. The program counts the attempts that were due in the sustain phase."""
+    lines = [
+        second(at, attempted=10, established=9, closed=9, refused=1, open=at % 5, behind_s=9 - at)
+        for at in range(10)
+    ]
+    sustain = {"scheduled": 52, "attempted": 51, "established": 47, "closed": 46, "refused": 4}
+    matches = measures(client(*lines, ended(scheduled=100, sustain=sustain), **RAMPS))
+    assert (matches["attempted_count"], matches["established_count"]) == (51, 47)
+    assert matches["attempted_ratio"] == 51 / 52
+    assert matches["success_ratio"] == 46 / 51
+    # The phase has 5 s.
+    assert matches["attempted_per_second"] == 51 / 5
+    assert matches["ramp_established_count"] == 90 - 47
+    assert matches["ramp_closed_count"] == 90 - 46
+    assert matches["attempt_delay_max"] == 6
+    # A program that was killed has no last line.
+    matches = measures(client(*lines, **RAMPS))
+    assert (matches["attempted_count"], matches["ramp_established_count"]) == (50, 45)
+    assert "ramp_established_count" not in measures(client(*lines, ended()))
+
+
+def test_held_connections_are_judged_in_the_sustain_phase() -> None:
+    lines = [
+        second(0, attempted=9, established=9, open=9),
+        second(2, open=8, reset=1, dropped=1),
+        *(second(at, open=7) for at in range(3, 6)),
+        second(6, open=6, reset=1, dropped=1),
+        second(8, closed=6),
+    ]
+    sustain = {"scheduled": 9, "attempted": 9, "established": 9, "closed": 6, "dropped": 1}
+    matches = measures(client(*lines, ended(sustain=sustain), mode="hold", **RAMPS))
+    assert (matches["held_count"], matches["dropped_count"]) == (7, 1)
+    assert matches["dropped_first"] == 6
+    # They were opened before the phase, so the time counts from the start.
+    assert matches["established_per_second"] == 9 / 8
+
+
+def test_server_counts_the_seconds_of_the_sustain_phase() -> None:
+    zero = int(ZERO_S)
+    span = {"sustain": [ZERO_S + 1, ZERO_S + 3]}
+    rows = [accepted(zero + at, established=5, reset=4, open=1, **span) for at in range(4)]
+    (test,) = served(*rows, b'{"ended": %.1f}' % (ZERO_S + 4)).tests.values()
+    matches = measures(test.finish())
+    assert (matches["server_established_count"], matches["server_reset_count"]) == (10, 8)
+    assert (matches["server_ramp_established_count"], matches["server_ramp_reset_count"]) == (10, 8)
+
+
+@pytest.mark.parametrize("span", [None, [], [1], ["a", 2], [1, float("nan")], {}])
+def test_invalid_sustain_phase_of_a_server_is_ignored(span: object) -> None:
+    row = accepted(int(ZERO_S), established=5, sustain=span)
+    (test,) = served(row, b'{"ended": %.1f}' % (ZERO_S + 4)).tests.values()
+    assert measures(test.finish())["server_established_count"] == 5

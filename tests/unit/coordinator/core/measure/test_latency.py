@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from broadside.coordinator.core.measure.formulas.phases import Sustain
 from broadside.coordinator.core.measure.latency import find_latency
 from broadside.coordinator.core.measure.records.evidence import (
     BurstEvidence,
@@ -55,6 +56,15 @@ def test_phases_are_split_at_start_and_end() -> None:
     assert fleet.buffer_delay_ratio == pytest.approx(3.0)
     assert by_pair[0] == fleet
     assert latency.worst_pair == "pair-001"
+
+
+def test_probes_in_ramps_are_in_no_phase() -> None:
+    slow = column(s20_40=0.5, s100_120=0.5)
+    latency, _ = find_latency(BURST, {0: slow}, Sustain(from_s=2, to_s=8))
+    assert latency is not None
+    fleet = latency.fleet
+    assert [p.sent_count for p in (fleet.before, fleet.during, fleet.after)] == [20, 60, 20]
+    assert fleet.during.max_s == 0.001
 
 
 def test_lost_and_unsent_probes_are_distinguished() -> None:

@@ -94,6 +94,18 @@ def test_outcomes_that_did_not_occur_are_not_drawn() -> None:
     assert {series.y[5] for series in figure.series} == {100, 90, 10}
 
 
+def test_sustain_phase_is_shaded() -> None:
+    view = counted(burst_view())
+    ramped = replace(view, series=replace(view.series, sustain=(5, 23)))
+    for name in ("connections", "connection-times"):
+        figure = draw_burst(name, ramped).figure
+        assert figure.spans == [(5, 23)]
+        assert "(shaded: sustain phase, between ramp-up and ramp-down)" in figure.x.title
+        plain = draw_burst(name, view).figure
+        assert plain.spans is None
+        assert "shaded" not in plain.x.title
+
+
 def test_times_of_connections_are_in_milliseconds() -> None:
     figure = draw_burst("connection-times", counted(burst_view())).figure
     found = {series.name: series.y[5] for series in figure.series}

@@ -31,8 +31,12 @@ def series(quantity: Quantity, values: list[float], over_s: float = 1.0) -> Tele
     )
 
 
-def counted(*known: TelemetrySeries, accepted: float = 1000.0) -> list[SessionCount]:
+def counted(
+    *known: TelemetrySeries, accepted: float = 1000.0, ramps: float = 0.0
+) -> list[SessionCount]:
     counts = {"server_established": accepted, "server_closed": 400.0, "server_reset": 600.0}
+    if ramps:
+        counts |= {"server_ramp_established": ramps, "server_ramp_reset": ramps}
     burst: BurstSummary = BURST.model_copy(
         update={
             "planned_start_at": datetime.fromtimestamp(AT_S, UTC),
@@ -58,6 +62,12 @@ def test_adds_the_seconds_of_the_burst() -> None:
     assert (count.set_up_count, count.fleet_count) == (1000, 1000)
     assert (count.ended_count, count.fleet_ended_count) == (1002, 1002)
     assert count.set_up_residual_ratio == count.ended_residual_ratio == 0
+
+
+def test_device_counts_the_connections_of_ramps() -> None:
+    known = (series(Quantity.CONNECTIONS, STEADY), series(Quantity.ENDED, STEADY))
+    (count,) = counted(*known, accepted=900.0, ramps=100.0)
+    assert (count.fleet_count, count.fleet_ended_count) == (1000, 1100)
 
 
 def test_residuals_are_told_apart() -> None:
