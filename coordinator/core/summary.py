@@ -1112,7 +1112,7 @@ class BottleneckName(StrEnum):
         SNAT_PORTS: The ports for address translation.
         ONE_UNIT: One of several units of the device.
         UNKNOWN: The records do not show it.
-        GENERATOR: The clients did not make all attempts.
+        GENERATOR: The clients or a limit of the hosts.
         SERVER_BACKLOG: A full listen queue of a server.
     """
 
@@ -1146,7 +1146,7 @@ _LIMITER_LABELS: Final = {
     "single-flow": "the rate of a single stream",
     "offered-load": "the requested rate",
     "snat-ports": "the SNAT ports of the firewall",
-    "generator": "the generator of the clients",
+    "generator": "the traffic generator",
     "server-backlog": "the listen queue of the servers",
 }
 

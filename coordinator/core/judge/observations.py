@@ -6,6 +6,7 @@ from statistics import median
 from typing import Final
 
 from broadside.coordinator.core import formatting
+from broadside.coordinator.core.judge.bottleneck.connection_causes import failure_texts
 from broadside.coordinator.core.judge.checks.pair_texts import LISTED_COUNT, list_pairs, state_texts
 from broadside.coordinator.core.judge.reconciliation.lag import CLOCK_PPM_MAX, is_clock
 from broadside.coordinator.core.judge.reconciliation.residual_causes import OTHER_TRAFFIC
@@ -98,11 +99,7 @@ def _generator_findings(burst: BurstSummary) -> Iterator[Finding]:
     if made is None:
         return
     failed = found.get("failed_count", 0)
-    causes = {
-        "failed_ports_count": "no local port was left",
-        "failed_files_count": "no file descriptor was left",
-    }
-    reasons = [f"{found[name]:.0f} because {why}" for name, why in causes.items() if name in found]
+    reasons = failure_texts(found)
     if made >= ATTEMPTED_MIN_RATIO and not failed and delay_s <= ATTEMPT_DELAY_MAX_S:
         return
     yield caution(
