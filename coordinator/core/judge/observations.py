@@ -6,7 +6,6 @@ from statistics import median
 from typing import Final
 
 from broadside.coordinator.core import formatting
-from broadside.coordinator.core.judge.bottleneck.connection_causes import failure_texts
 from broadside.coordinator.core.judge.checks.pair_texts import LISTED_COUNT, list_pairs, state_texts
 from broadside.coordinator.core.judge.reconciliation.lag import CLOCK_PPM_MAX, is_clock
 from broadside.coordinator.core.judge.reconciliation.residual_causes import OTHER_TRAFFIC
@@ -24,6 +23,7 @@ from broadside.coordinator.core.summary import (
     State,
     caution,
     describe_change,
+    describe_failures,
     describe_units,
     note,
     warning,
@@ -99,7 +99,7 @@ def _generator_findings(burst: BurstSummary) -> Iterator[Finding]:
     if made is None:
         return
     failed = found.get("failed_count", 0)
-    reasons = failure_texts(found)
+    reasons = describe_failures(found)
     if made >= ATTEMPTED_MIN_RATIO and not failed and delay_s <= ATTEMPT_DELAY_MAX_S:
         return
     yield caution(

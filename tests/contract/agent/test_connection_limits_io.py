@@ -62,7 +62,7 @@ def bottleneck_of(
         attempts.feed(line, 0.0)
     for row in server.stop():
         accepts.feed(json.dumps(row).encode(), 0.0)
-    (test,) = accepts.tests.values()  # type: ignore[union-attr]
+    (test,) = accepts.tests.values()  # type: ignore[attr-defined]
     measures = {
         measure.name: measure.value
         for reading in (attempts.finish(0), test.finish())
@@ -80,7 +80,7 @@ def sysctl(prefix: tuple[str, ...], setting: str) -> None:
 def test_file_descriptors(short: str) -> None:
     port = free_port()
     prefixes = {end: FEW_FILES if end == short else () for end in ("client", "server")}
-    words = {"mode": "hold", "bytes": 16, "count": 1000, "rate": 1000, "heartbeat": 1}
+    words: dict[str, Any] = {"mode": "hold", "bytes": 16, "count": 1000, "rate": 1000}
     with serving(port, prefix=prefixes["server"]) as server:
         client = start_client(port, prefix=prefixes["client"], duration=3, **words)
         found, measures = bottleneck_of(client, server, mode="hold")
@@ -96,7 +96,7 @@ def test_file_descriptors(short: str) -> None:
 def test_local_ports_in_time_wait() -> None:
     with path_between() as (client, server), serving(PORT, address=SERVER, prefix=server) as served:
         sysctl(client, "net.ipv4.ip_local_port_range=40000 40499")
-        words = {"mode": "connect", "close": "fin", "rate": 400, "duration": 3}
+        words: dict[str, Any] = {"close": "fin", "rate": 400, "duration": 3}
         started = start_client(PORT, address=SERVER, prefix=client, **words)
         found, measures = bottleneck_of(started, served, close="fin")
     assert found.name == "generator"
@@ -112,7 +112,7 @@ def test_listen_queue_of_a_server_that_does_not_accept() -> None:
     with path_between() as (client, server):
         sysctl(server, "net.core.somaxconn=8")
         with serving(PORT, address=SERVER, prefix=server) as served:
-            words = {"rate": 500, "duration": 4, "limit": 0.9}
+            words: dict[str, Any] = {"rate": 500, "duration": 4, "limit": 0.9}
             started = start_client(PORT, address=SERVER, prefix=client, **words)
             time.sleep(ARM_S + 1)
             os.kill(served.process.pid, signal.SIGSTOP)
@@ -202,7 +202,7 @@ def test_conntrack_table_of_the_clients() -> None:
     with path_between() as (client, server), serving(PORT, address=SERVER, prefix=server) as served:
         # The kernel tracks connections only if a rule needs it.
         nft(client, "ct state new accept", hook="output")
-        words = {"rate": 100, "limit": 0.9, "at": f"{time.time() + 15:.6f}"}
+        words: dict[str, Any] = {"rate": 100, "limit": 0.9, "at": f"{time.time() + 15:.6f}"}
         started = start_client(PORT, address=SERVER, prefix=client, **words)
         assert started.stderr is not None
         assert b"armed" in started.stderr.readline()

@@ -1,6 +1,6 @@
 """Causes that limit connections: the generator, the listen queue of servers, and the device."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -18,7 +18,11 @@ from broadside.coordinator.core.judge.bottleneck.bottleneck_evidence import (
     unknown,
 )
 from broadside.coordinator.core.judge.bottleneck.device_causes import SNAT_PORTS
-from broadside.coordinator.core.summary import BottleneckName
+from broadside.coordinator.core.summary import (
+    BottleneckName,
+    describe_failures,
+    describe_limit,
+)
 from broadside.exchange.messages import Side
 
 # From this share of the planned attempts on, the generator made all of them. Also the share of
@@ -26,28 +30,6 @@ from broadside.exchange.messages import Side
 COMPLETE_RATIO: Final = 0.999
 # Largest difference between the sessions of the device and the connections of the fleet.
 AGREE_RATIO: Final = 0.02
-# Measures of attempts that failed on the client, with the resource and the measure of its limit.
-HOST_FAILURES: Final = {
-    "failed_ports_count": ("local port", "ports_limit_count"),
-    "failed_files_count": ("file descriptor", "files_limit_count"),
-}
-
-
-def failure_texts(measures: Mapping[str, float]) -> list[str]:
-    """Return how many attempts failed on the clients for each reason, with the limit.
-
-    Args:
-        measures: Additional metrics of the engine by name.
-    """
-    return [
-        f"{measures[name]:.0f} because no {what} was left{_limit_text(measures.get(limit))}"
-        for name, (what, limit) in HOST_FAILURES.items()
-        if name in measures
-    ]
-
-
-def _limit_text(limit: float | None) -> str:
-    return "" if limit is None else f" (limit {limit:.0f})"
 
 
 def _count(given: BottleneckInput, name: str) -> float:
@@ -107,7 +89,7 @@ def _generator(given: BottleneckInput) -> Evidence:
         if (cpu := _cpu_text(given, Side.CLIENT)) is not None:
             facts.append(cpu)
     if failed > (1 - COMPLETE_RATIO) * attempted:
-        reasons = failure_texts(given.measures)
+        reasons = describe_failures(given.measures)
         text = f"{failed:.0f} of {attempted:.0f} attempts failed on the clients"
         facts.append(f"{text}: {', '.join(reasons)}" if reasons else text)
         if left := given.measures.get("time_wait_count"):
@@ -148,7 +130,7 @@ def _server_files(given: BottleneckInput) -> Evidence:
     closed, incomplete = _count(given, "server_failed_files"), _incomplete(given)
     if not closed or not incomplete or closed < HALF * incomplete:
         return ABSENT
-    limit = _limit_text(given.measures.get("server_files_limit_count"))
+    limit = describe_limit(given.measures.get("server_files_limit_count"))
     return found(
         f"the servers closed {closed:.0f} connections because no file descriptor was left{limit}; "
         f"{incomplete:.0f} attempts are not complete"
@@ -207,7 +189,7 @@ def _backlog(given: BottleneckInput) -> Evidence:
         return ABSENT
     fact = (
         f"the servers dropped {dropped:.0f} connections because their listen queue was full"
-        f"{_limit_text(given.measures.get('server_backlog_limit_count'))}, "
+        f"{describe_limit(given.measures.get('server_backlog_limit_count'))}, "
         f"{_count(given, 'server_backlog_overflowed'):.0f} of them at the accept queue; "
         f"{_lost(given):.0f} attempts have no connection"
     )
