@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import resource
 import signal
 import socket
 import struct
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from broadside.agent.connection_generator import find_library
+from broadside.agent.host_info import read_passport
 from broadside.agent.netlink import attribute
 from broadside.coordinator.core.judge.bottleneck import find_bottleneck
 from broadside.coordinator.core.summary import Bottleneck
@@ -21,9 +23,11 @@ from broadside.exchange.engines import engines, traffic_of
 from broadside.lab.namespaces import inside
 from tests.contract.agent.test_connections_io import (
     ARM_S,
+    CLIENT,
     SERVER,
     WAIT_S,
     Server,
+    _ip,
     free_port,
     nft,
     path_between,
@@ -74,6 +78,20 @@ def bottleneck_of(
 
 def sysctl(prefix: tuple[str, ...], setting: str) -> None:
     subprocess.run([*prefix, "sysctl", "-qw", setting], check=True, timeout=WAIT_S)
+
+
+def test_agent_reports_the_limits() -> None:
+    with path_between() as (client, _):
+        sysctl(client, "net.core.somaxconn=77")
+        _ip("-n", client[-1], "address", "add", "10.123.0.9/24", "dev", "v0")
+        with inside(client[-1]):
+            info = read_passport("v0", CLIENT)
+    assert info.sysctls["net.core.somaxconn"] == "77"
+    assert {"net.ipv4.tcp_max_syn_backlog", "net.ipv4.tcp_syncookies"} <= info.sysctls.keys()
+    # Without a rule for it, the kernel tracks no connections.
+    assert "net.netfilter.nf_conntrack_max" not in info.sysctls
+    assert info.nic_addresses_count == 2
+    assert info.files_max_count == resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 
 
 @pytest.mark.parametrize("short", ["client", "server"])
@@ -206,6 +224,9 @@ def test_conntrack_table_of_the_clients() -> None:
         started = start_client(PORT, address=SERVER, prefix=client, **words)
         assert started.stderr is not None
         assert b"armed" in started.stderr.readline()
+        with inside(client[-1]):
+            info = read_passport("v0", CLIENT)
+        assert int(info.sysctls["net.netfilter.nf_conntrack_max"]) > 0
         fill_conntrack(client[-1])
         found, measures = bottleneck_of(started, served)
     assert found.name == "generator"
