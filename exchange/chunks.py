@@ -460,10 +460,35 @@ def _header(packed: bytes, header_at: int, planes_at: int) -> tuple[int, list[An
     return rows_count, described
 
 
+def _packed_column(
+    packed: bytes, at: int, rows_count: int, described: Sequence[Any]
+) -> PackedColumn:
+    index = operator.index
+    mask_bytes, order, first, low, step, lengths = described
+    if order not in (0, 1):
+        raise ValueError(f"order {order}")
+    if not _LOW < index(first) < _HIGH or not _LOW < index(low) < _HIGH > index(step) > _LOW:
+        raise ValueError(f"{first}, {low}, {step} do not fit 64 bits")
+    if len(lengths) > 8:
+        raise ValueError(f"{len(lengths)} planes")
+    mask, values_count = b"", rows_count - order
+    if mask_bytes:
+        mask = _inflated(packed[at : at + mask_bytes], rows_count)
+        values_count -= mask.count(0)
+        at += mask_bytes
+    if values_count < 0:
+        raise ValueError("a first value, and no row for it")
+    planes = []
+    for length in lengths:
+        plane = packed[at : at + length]
+        planes.append(plane if length == values_count else _inflated(plane, values_count))
+        at += length
+    return PackedColumn(rows_count, mask, order, first, low, step, values_count, tuple(planes))
+
+
 def _columns(
     packed: bytes, header_at: int, planes_at: int, wanted: Container[str] | None
 ) -> dict[str, PackedColumn]:
-    index = operator.index
     rows_count, described = _header(packed, header_at, planes_at)
     # We do not need to check the lengths here. If a length is wrong, the size of a plane will be
     # wrong, or there will be extra bytes at the end.
@@ -475,31 +500,13 @@ def _columns(
             if is_wanted:
                 columns[name] = PackedColumn(rows_count)
             continue
-        mask_bytes, order, first, low, step, lengths = described_column
-        if not is_wanted:
-            at += mask_bytes + sum(lengths)
-            continue
-        if order not in (0, 1):
-            raise ValueError(f"column {name}: order {order}")
-        if not _LOW < index(first) < _HIGH or not _LOW < index(low) < _HIGH > index(step) > _LOW:
-            raise ValueError(f"column {name}: {first}, {low}, {step} do not fit 64 bits")
-        if len(lengths) > 8:
-            raise ValueError(f"column {name}: {len(lengths)} planes")
-        mask, values_count = b"", rows_count - order
-        if mask_bytes:
-            mask = _inflated(packed[at : at + mask_bytes], rows_count)
-            values_count -= mask.count(0)
-            at += mask_bytes
-        if values_count < 0:
-            raise ValueError(f"column {name}: a first value, and no row for it")
-        planes = []
-        for length in lengths:
-            plane = packed[at : at + length]
-            planes.append(plane if length == values_count else _inflated(plane, values_count))
-            at += length
-        columns[name] = PackedColumn(
-            rows_count, mask, order, first, low, step, values_count, tuple(planes)
-        )
+        mask_bytes, *_, lengths = described_column
+        if is_wanted:
+            try:
+                columns[name] = _packed_column(packed, at, rows_count, described_column)
+            except ValueError as error:
+                raise ValueError(f"column {name}: {error}") from None
+        at += mask_bytes + sum(lengths)
     if at != len(packed):
         raise ValueError(f"{len(packed) - at} bytes too many")
     return columns

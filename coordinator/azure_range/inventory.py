@@ -80,6 +80,13 @@ def _accelerated(scale_set: Resource) -> object:
 
 
 def _storage(trace: Trace) -> None:
+    _check_accounts(trace)
+    _check_namespaces(trace)
+    _check_endpoints(trace)
+    trace.ok("listener", "managed identities only")
+
+
+def _check_accounts(trace: Trace) -> None:
     for account in created(trace.resources, "storageAccounts"):
         fields = properties(account)
         rules = fields.get("networkAcls") or {}
@@ -95,19 +102,24 @@ def _storage(trace: Trace) -> None:
         for item in trace.resources.children(account["id"], "containers"):
             if properties(item).get("publicAccess") not in (None, "None"):
                 raise trace.fail("listener", f"container {item['name']} is public")
+
+
+def _check_namespaces(trace: Trace) -> None:
     for item in created(trace.resources, "namespaces"):
         if not properties(item).get("disableLocalAuth"):
             raise trace.fail("listener", f"{item['name']} accepts keys")
         version = properties(item).get("minimumTlsVersion", "1.2")
         if version != "1.2":
             raise trace.fail("listener", f"{item['name']}: TLS is {version}, not 1.2")
+
+
+def _check_endpoints(trace: Trace) -> None:
     for endpoint in created(trace.resources, "privateEndpoints"):
         for connection in properties(endpoint).get("privateLinkServiceConnections") or ():
             target = trace.resources.get(connection["properties"]["privateLinkServiceId"])
             if properties(target).get("publicNetworkAccess") not in (None, "Disabled"):
                 text = f"{(target or {}).get('name')} has public access beside {endpoint['name']}"
                 raise trace.fail("listener", text)
-    trace.ok("listener", "managed identities only")
 
 
 def _references(value: Any) -> Iterator[str]:

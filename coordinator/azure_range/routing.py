@@ -188,19 +188,25 @@ def effective_route(trace: Trace, subnet_id: str, target: Place) -> Route:
         source = f"{(connection or {})['name']} sends internet traffic to its hub"
         candidates.append((0, 1, Route(kind="none", source=source)))
     if isinstance(target, IPv4Network):
-        for space in address_space(resources.get(near_id)):
-            if target.subnet_of(space):
-                candidates.append((space.prefixlen, 0, Route(kind="local", source="same network")))
-        for item, spaces in _peered(resources, near_id):
-            for space in spaces:
-                if target.subnet_of(space):
-                    route = Route(kind="peering", source=f"peering {item['name']}")
-                    candidates.append((space.prefixlen, 0, route))
+        candidates += _network_candidates(resources, near_id, target)
         candidates += _hub_candidates(trace, near_id, table_id, target)
     best = max(candidates, key=lambda item: item[:2])[2]
     if best.kind == "internet" and isinstance(target, IPv4Network) and target.is_private:
         _require_connection(trace, subnet_id, table_id)
     return best
+
+
+def _network_candidates(
+    resources: Resources, network_id: str, target: IPv4Network
+) -> Iterator[tuple[int, int, Route]]:
+    for space in address_space(resources.get(network_id)):
+        if target.subnet_of(space):
+            yield space.prefixlen, 0, Route(kind="local", source="same network")
+    for item, spaces in _peered(resources, network_id):
+        for space in spaces:
+            if target.subnet_of(space):
+                route = Route(kind="peering", source=f"peering {item['name']}")
+                yield space.prefixlen, 0, route
 
 
 def _hub_candidates(

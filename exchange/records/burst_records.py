@@ -508,20 +508,7 @@ class BurstRecords:
                     for text in _started(tests, from_at, before_at):
                         yield text
                     instant, tests = begun, {}
-                if not _is_chunk(row):
-                    test = try_row(ServerTest, row)
-                    if test is not None and keeps_rules(row, test, broken):
-                        tests[row.row_key] = (test, [])
-                    continue
-                if not keeps_rules(row, None, broken):
-                    continue
-                _, chunks = tests.get(row.row_key.rpartition(f"{TEST_CHUNK}.")[0], (None, None))
-                if chunks is None:
-                    leave_out(RecordUnreadable(f"row {row_name(row)}: of no test on record"))
-                elif sum(map(_bytes_of, (*chunks, row))) > _END_MAX_BYTES:
-                    leave_out(RecordUnreadable(f"row {row_name(row)}: {_TOO_MANY}"))
-                else:
-                    chunks.append(row)
+                _add_row(tests, row, broken)
             for text in _started(tests, from_at, before_at):
                 yield text
 
@@ -589,6 +576,26 @@ def _hours(from_at: datetime, before_at: datetime) -> Iterator[datetime]:
 def _claim_row(job: Job, claim: Claim) -> Entity:
     partition = burst_partition(job.run_id, job.burst_index)
     return message_row(partition, f"{CLAIM}{job.pair_index:05d}", claim)
+
+
+def _add_row(
+    tests: dict[str, tuple[ServerTest, list[Entity]]], row: Entity, broken: list[Violation] | None
+) -> None:
+    """Add a test, or append a chunk to its test."""
+    if not _is_chunk(row):
+        test = try_row(ServerTest, row)
+        if test is not None and keeps_rules(row, test, broken):
+            tests[row.row_key] = (test, [])
+        return
+    if not keeps_rules(row, None, broken):
+        return
+    _, chunks = tests.get(row.row_key.rpartition(f"{TEST_CHUNK}.")[0], (None, None))
+    if chunks is None:
+        leave_out(RecordUnreadable(f"row {row_name(row)}: of no test on record"))
+    elif sum(map(_bytes_of, (*chunks, row))) > _END_MAX_BYTES:
+        leave_out(RecordUnreadable(f"row {row_name(row)}: {_TOO_MANY}"))
+    else:
+        chunks.append(row)
 
 
 def _started(

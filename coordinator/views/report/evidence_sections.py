@@ -24,6 +24,7 @@ from broadside.coordinator.core.summary import (
     CanaryStep,
     Latency,
     Reconciliation,
+    RunTrends,
     Spike,
     Trend,
     describe_leaks,
@@ -379,7 +380,23 @@ def trend_section(source: Source) -> Section | None:
                 f"{' / '.join(map(count, seconds))} pair-seconds"
             ),
         }
-    trends = make_table(
+    tables = (_trend_table(series), _disruption_table(series))
+    return Section(
+        id="trends",
+        title="Availability and disruptions",
+        paragraphs=(
+            (
+                "A pair-second is available if its rate is at or above the pair's moving median "
+                "minus the allowed drop. Seconds without data are unknown."
+            ),
+        ),
+        facts=facts,
+        tables=tuple(table for table in tables if table.rows),
+    )
+
+
+def _trend_table(series: RunTrends) -> Table:
+    return make_table(
         series.trends,
         {
             "metric": lambda trend: trend.name.replace("_", " "),
@@ -395,8 +412,11 @@ def trend_section(source: Source) -> Section | None:
         note="Change relative to the median (Theil-Sen slope). A trend is significant if its "
         "interval does not include zero.",
     )
+
+
+def _disruption_table(series: RunTrends) -> Table:
     shown, total = len(series.disruptions), series.disruptions_count
-    disruptions = make_table(
+    return make_table(
         series.disruptions,
         {
             "burst": bursts_of,
@@ -411,18 +431,6 @@ def trend_section(source: Source) -> Section | None:
         title="Disruptions",
         numeric_from=TEXT_ONLY,
         note=f"The {shown} most severe of {total}." if shown < total else None,
-    )
-    return Section(
-        id="trends",
-        title="Availability and disruptions",
-        paragraphs=(
-            (
-                "A pair-second is available if its rate is at or above the pair's moving median "
-                "minus the allowed drop. Seconds without data are unknown."
-            ),
-        ),
-        facts=facts,
-        tables=tuple(table for table in (trends, disruptions) if table.rows),
     )
 
 

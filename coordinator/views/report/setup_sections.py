@@ -252,6 +252,32 @@ def generators_section(source: Source) -> Section:
         if report.start_method is not None
     )
     first = source.plan.bursts[0].index
+    rows, code = _pair_rows(source, first)
+    is_limited = len(source.plan.bursts) > READ_MAX and not source.imported
+    return Section(
+        id="generators",
+        title="Traffic generators",
+        paragraphs=(f"From the reports of the first {READ_MAX} bursts.",) if is_limited else (),
+        facts={
+            "engines": _counted(engines),
+            "VM sizes": _counted(sizes),
+            "start method": _counted(methods),
+        },
+        tables=(
+            *_agents(source),
+            Table(
+                title=f"Pairs of burst {first + 1}",
+                columns=("pair", "client", "server", "endpoint", "command line"),
+                rows=tuple(rows),
+                numeric_from=TEXT_ONLY,
+            ),
+        ),
+        code=code,
+    )
+
+
+def _pair_rows(source: Source, first: int) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
+    """Return the rows of the pairs of a burst and the files of one engine."""
     first_reports = source.ends[first].reports if first in source.ends else {}
     rows: list[tuple[str, ...]] = []
     code: tuple[str, ...] = ()
@@ -274,27 +300,7 @@ def generators_section(source: Source) -> Section:
         # addresses.
         if not code and engine is not None:
             code = tuple(f"# {pair.name}: {name}\n{text}" for name, text in engine.files.items())
-    is_limited = len(source.plan.bursts) > READ_MAX and not source.imported
-    return Section(
-        id="generators",
-        title="Traffic generators",
-        paragraphs=(f"From the reports of the first {READ_MAX} bursts.",) if is_limited else (),
-        facts={
-            "engines": _counted(engines),
-            "VM sizes": _counted(sizes),
-            "start method": _counted(methods),
-        },
-        tables=(
-            *_agents(source),
-            Table(
-                title=f"Pairs of burst {first + 1}",
-                columns=("pair", "client", "server", "endpoint", "command line"),
-                rows=tuple(rows),
-                numeric_from=TEXT_ONLY,
-            ),
-        ),
-        code=code,
-    )
+    return rows, code
 
 
 def _processes(engine: EngineReport | None) -> list[Sequence[str]]:
