@@ -251,7 +251,7 @@ class Connections(Engine):
         is_fin = options.close == "fin"
         closed = min(made, rate * TIME_WAIT_S) if is_fin else 0.0
         tracked = min(made, rate * (TRACKED_FIN_S if is_fin else TRACKED_RST_S))
-        held = min(made, float(options.held_count)) if options.mode == "hold" else 0.0
+        held = float(options.held_count) if options.mode == "hold" else 0.0
         return HostNeeds(
             open_count=held or waiting,
             ports_count=held or max(waiting, closed),

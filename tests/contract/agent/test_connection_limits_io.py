@@ -27,9 +27,7 @@ from tests.contract.agent.test_connections_io import (
     SERVER,
     WAIT_S,
     Server,
-    _ip,
     free_port,
-    nft,
     path_between,
     serving,
     start_client,
@@ -83,7 +81,8 @@ def sysctl(prefix: tuple[str, ...], setting: str) -> None:
 def test_agent_reports_the_limits() -> None:
     with path_between() as (client, _):
         sysctl(client, "net.core.somaxconn=77")
-        _ip("-n", client[-1], "address", "add", "10.123.0.9/24", "dev", "v0")
+        add = ("ip", "address", "add", "10.123.0.9/24", "dev", "v0")
+        subprocess.run([*client, *add], check=True, timeout=WAIT_S)
         with inside(client[-1]):
             info = read_passport("v0", CLIENT)
     assert info.sysctls["net.core.somaxconn"] == "77"
@@ -219,7 +218,8 @@ def fill_conntrack(namespace: str) -> None:
 def test_conntrack_table_of_the_clients() -> None:
     with path_between() as (client, server), serving(PORT, address=SERVER, prefix=server) as served:
         # The kernel tracks connections only if a rule needs it.
-        nft(client, "ct state new accept", hook="output")
+        rule = "chain c { type filter hook output priority 0; ct state new accept; };"
+        subprocess.run([*client, "nft", f"table ip t {{ {rule} }}"], check=True, timeout=WAIT_S)
         words: dict[str, Any] = {"rate": 100, "limit": 0.9, "at": f"{time.time() + 15:.6f}"}
         started = start_client(PORT, address=SERVER, prefix=client, **words)
         assert started.stderr is not None

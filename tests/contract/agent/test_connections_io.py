@@ -466,10 +466,10 @@ def path_between() -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
         yield client, server
 
 
-def nft(prefix: tuple[str, ...], rule: str, hook: str = "input") -> None:
+def nft(prefix: tuple[str, ...], rule: str) -> None:
     """Add a rule for the connections to port 5000, behind the control connection."""
-    chain = f"type filter hook {hook} priority 0;\ntcp dport 5000 {rule}\n"
-    text = f"table ip t {{\nchain c {{\n{chain}}}\n}}\n"
+    hook = "type filter hook input priority 0;"
+    text = f"table ip t {{\nchain c {{\n{hook}\ntcp dport 5000 {rule}\n}}\n}}\n"
     subprocess.run([*prefix, "nft", "-f", "-"], input=text, text=True, check=True, timeout=WAIT_S)
 
 
