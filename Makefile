@@ -18,7 +18,7 @@ demo: setup ## fire a real broadside on this machine and judge it; options: make
 	@$(BIN)/broadside demo $(ARGS)
 
 soak: setup ## a weekend in ten minutes: 60 bursts in the lab, coordinators and an agent killed
-	@$(BIN)/python -m broadside.lab.soak $(ARGS)
+	@$(BIN)/python -m tests.soak $(ARGS)
 
 faults: setup ## break a fleet in every phase of a run: the table of faults, each held to the rules
 	@$(BIN)/python -m tests.faults $(ARGS)
@@ -29,7 +29,7 @@ scenarios: tools ## every test of the field's notebook in the lab, in one table;
 test: tools ## everything in the checkout: lint, types, docs, deploy-check, unit, review, contract, live
 	@$(MAKE) --no-print-directory -j3 --output-sync=target lint types docs costs
 	@$(MAKE) --no-print-directory -j4 deploy-check waiting computing $(BESIDE)
-	@$(PYTEST) -n 2 $$(grep -rl "mark.alone" tests) -m alone $(ARGS)
+	@$(PYTEST) -n 3 $$(grep -rl "mark.alone" tests) -m alone $(ARGS)
 
 costs: setup # in CPU-seconds beside others: what runs at the same time slows both alike
 	@$(MAKE) --no-print-directory ratios || echo "costs: told above, and no failure here: a shared host's ratios wander; make ratios on a quiet one"
@@ -46,11 +46,11 @@ computing: setup
 	@nice $(PYTEST) -n 2 tests/unit tests/review $(ARGS)
 
 shipped: tools ## execute what leaves the checkout on the systems of its users: one table
-	@nice $(PYTEST) -n 2 tests/shipped $(ARGS)
+	@nice $(PYTEST) -n 3 tests/shipped $(ARGS)
 
 lint: setup ## ruff: rules and format; vulture: dead code; hadolint and a compose parser: Docker files
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/vulture
-	@$(BIN)/hadolint deploy/docker/Dockerfile && $(BIN)/python deploy/docker/lint.py
+	@$(BIN)/hadolint deploy/docker/Dockerfile && $(BIN)/python -m tests.deploy_check.compose
 
 types: setup ## mypy, strict
 	@nice $(BIN)/mypy

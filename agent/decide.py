@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from broadside.agent.agent_settings import AgentSettings
 from broadside.agent.engine_process import Exit
 from broadside.agent.gate import Opening, Release, read_opening
-from broadside.exchange.engines import offered_bits_per_second
+from broadside.exchange.engines import find, offered_bits_per_second
 from broadside.exchange.engines import problems as engine_problems
 from broadside.exchange.engines.port import Reading
 from broadside.exchange.messages import (
@@ -206,7 +206,8 @@ def _refusal(job: Job, settings: AgentSettings) -> str | None:
             "BROADSIDE_AGENT_DURATION_MAX_S"
         )
     if problems := engine_problems(job.traffic):
-        return problems[0]
+        is_known = find(job.traffic.engine) is not None
+        return problems[0] + ("" if is_known else ", or install the coordinator's Broadside on it")
     return _rate_refusal(job, settings.bits_per_second_max)
 
 

@@ -64,14 +64,21 @@ def new_limit(per_second: int, verdict: str) -> tuple[str, ...]:
     return (f"{NEW_SESSION} {limit} counter {_RESET[verdict]}",)
 
 
-def held_limit(count: int, verdict: str) -> tuple[str, ...]:
-    """Return the rules of a device with room for a number of sessions.
+def held_limit(verdict: str) -> tuple[str, ...]:
+    """Return the rules of a device with room for the sessions of the set ``held``.
+
+    A session that cannot be added is the one too many. ("ct count" also counts sessions that have
+    ended, until later ones remove them from its list. The next trial of a search would be short.)
 
     Args:
-        count: Number of sessions.
         verdict: What happens to others, "drop" or "reset".
     """
-    return (f"{NEW_SESSION} ct count over {count} counter {_RESET[verdict]}",)
+    ended = "tcp flags & (fin | rst) != 0"
+    return (
+        f"{ended} delete @held {{ {topology.FLOW} }} delete @held {{ {topology.FLOW_BACK} }}",
+        f"{NEW_SESSION} add @held {{ {topology.FLOW} }} accept",
+        f"{NEW_SESSION} counter {_RESET[verdict]}",
+    )
 
 
 # Canaries of the signatures `url` and `port`, as the first 16 bytes of TCP payload (with
@@ -112,6 +119,7 @@ class Profile:
         grow_by_ratio: Increase of the rate per step, up to the full rate.
         packets_per_second: Packets that the CPU can forward in each direction.
         rules: nft rules for the firewall or each twin, applied before its own rules.
+        held_count: Size of the set ``held`` in these rules.
         translates: Whether the firewall translates the addresses of clients (NAT).
         twins: Share of flows for each of two firewalls ("a" and "b") with half the rate.
         inspects: Number of times that each twin's process reads every byte.
@@ -137,6 +145,7 @@ class Profile:
     grow_by_ratio: float = 0.0
     packets_per_second: int | None = None
     rules: tuple[str, ...] = ()
+    held_count: int | None = None
     translates: bool = False
     twins: Mapping[str, int] = field(default_factory=dict)
     inspects: Mapping[str, int] = field(default_factory=dict)
@@ -256,7 +265,8 @@ PROFILES: Final[Mapping[str, Profile]] = {
     **{
         f"held-5000{suffix}": Profile(
             description=f"a device with room for 5,000 sessions; {verdict} for others",
-            rules=held_limit(5000, verdict),
+            rules=held_limit(verdict),
+            held_count=5000,
         )
         for suffix, verdict in (("", "drop"), ("-reset", "reset"))
     },
@@ -268,12 +278,15 @@ PROFILES: Final[Mapping[str, Profile]] = {
         translates=True,
         firewall_ratio=0.22,
     ),
-    "table-slow": Profile(
-        description="a device that falls to 40 % of its rate while its table has over 1,500 "
-        "sessions",
-        table_count=1500,
-        cliff_to_ratio=0.4,
-    ),
+    **{
+        f"table-slow{suffix}": Profile(
+            description=f"a device that falls to {percent} % of its rate while its table has over "
+            "1,500 sessions",
+            table_count=1500,
+            cliff_to_ratio=percent / 100,
+        )
+        for percent, suffix in ((40, ""), (50, "-50"), (60, "-60"), (75, "-75"))
+    },
     **{
         f"inspects-leak-{share}": Profile(
             description=f"a device that blocks canaries, but lets {share} % of them pass",
@@ -339,7 +352,14 @@ def apply(lab: Lab, name: str) -> Profile:
     start_inspection(lab, profile.inspects)
     twins = topology.twin_namespaces(lab.spec.prefix) if profile.twins else ()
     rules = () if twins else profile.rules
-    run_batch(topology.limits_batch(lab.firewall_namespace, rules, translates=profile.translates))
+    run_batch(
+        topology.limits_batch(
+            lab.firewall_namespace,
+            rules,
+            translates=profile.translates,
+            held_count=profile.held_count,
+        )
+    )
     for twin in twins:
         run_batch(topology.limits_batch(twin, profile.rules))
     network.set_nic_rate(lab, lab.hosts, _scaled(lab.spec.nic_bits_per_second, profile.nic_ratio))

@@ -588,15 +588,24 @@ def tracking_batch(namespace: str) -> Batch:
 
 
 FLOW: Final = "ip saddr . tcp sport . ip daddr . tcp dport"
+# The same flow in a packet of the other direction.
+FLOW_BACK: Final = "ip daddr . tcp dport . ip saddr . tcp sport"
 
 
-def limits_batch(namespace: str, rules: Sequence[str], *, translates: bool = False) -> Batch:
+def limits_batch(
+    namespace: str,
+    rules: Sequence[str],
+    *,
+    translates: bool = False,
+    held_count: int | None = None,
+) -> Batch:
     """Return the rules of a profile, which run before the firewall's own rules.
 
     Args:
         namespace: Namespace of the firewall.
         rules: Rules to set. Without rules, existing ones are removed.
         translates: Whether the source addresses of clients are translated (NAT).
+        held_count: Size of the set ``held``. None if the rules do not use it.
     """
     lines = ["add table ip limits", "delete table ip limits"]
     lines += ["add table ip translation", "delete table ip translation"]
@@ -613,6 +622,7 @@ def limits_batch(namespace: str, rules: Sequence[str], *, translates: bool = Fal
         lines += [
             "table ip limits {",
             f"  set known {{ typeof {FLOW}; flags dynamic; size 65535; }}",
+            *_held_set(held_count),
             "  chain forward {",
             "    type filter hook forward priority -10; policy accept;",
             *(f"    {rule}" for rule in rules),
@@ -620,6 +630,12 @@ def limits_batch(namespace: str, rules: Sequence[str], *, translates: bool = Fal
             "}",
         ]
     return Batch(namespace=namespace, tool="nft", lines=tuple(lines))
+
+
+def _held_set(count: int | None) -> tuple[str, ...]:
+    # A set has garbage collection, which frees the room of deleted flows, only with a timeout.
+    flags = f"flags dynamic,timeout; timeout 1d; size {count}; gc-interval 1s;"
+    return () if count is None else (f"  set held {{ typeof {FLOW}; {flags} }}",)
 
 
 # Shaping ----------------------------------------------------------------------------------------

@@ -1,12 +1,18 @@
 """Configuration of all tests."""
 
+import re
 from collections.abc import Sequence
-from typing import Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadFileScheduling
 
 from broadside.coordinator.process_memory import collect_rarely
+
+if TYPE_CHECKING:
+    from xdist.workermanage import WorkerController
 
 # A test must not assert an absolute time. If an example is slow on shared cores, this does not mean
 # that the code is slow.
@@ -16,24 +22,54 @@ settings.register_profile(
 settings.load_profile("shared-cores")
 
 # Live tests wait and unit tests compute. Long files should start first, so that all workers will
-# end at about the same time. A worker takes its next file when it has two tests or fewer to run.
-# The next file then has to wait for a file with one long test.
+# end at about the same time.
 FIRST: Final = (
-    *("hunted", "tunnels_in_lab", "fault_core", "hosts", "servicebus_faults", "queue"),
-    *("hosts_archive", "pipeline"),
-    *("launches_at_once", "page", "first_run", "azure_faults", "managed_identity", "agents"),
-    *("hosts_ways", "fuzz", "soak", "traffic", "devices_in_modes", "deploy_boot", "engine"),
-    *("competition", "no_secrets", "records", "recipes", "search_in_lab"),
+    *("hunted", "support_bundle", "tunnels_in_lab", "fault_core", "hosts", "servicebus_faults"),
+    *("queue", "hosts_archive", "azure_bundle", "release", "wheel", "pipeline", "hosts_ways"),
+    *("launches_at_once", "page", "units_in_lab", "azure_faults", "managed_identity", "agents"),
+    *("connections_run", "fuzz", "soak", "traffic", "devices_in_modes", "deploy_boot", "engine"),
+    *("attack_io", "competition", "no_secrets", "records", "recipes"),
     *("identities", "witnesses_over_snmp", "studies", "passports", "services_on_loopback"),
-    *("table", "azure_requests", "api_live", "silent_streams_in_lab", "generated_client"),
+    *("slow_places_io", "table", "azure_requests", "api_live", "doctor_live"),
+    *("silent_streams_in_lab", "fault_backups", "generated_client"),
     *("lab_network", "assistant", "poisoned_queue", "imports", "schedules", "coordinators_die"),
     *("witnesses_in_a_run", "lab_profiles", "stopped"),
 )
-# Order of the tests that run alone. The README's first run and one of the demos need both cores. If
-# a worker reached one of them while the other is running, it would only wait.
-ALONE: Final = (
-    *("readme", "snmp_ledger", "soak", "scale_in_lab", "drill_in_lab", "demo", "planted_causes"),
+# The tests that run alone and need both cores. They run one after the other in one process, because
+# a second process would only wait.
+BOTH_CORES: Final = (
+    *("snmp_ledger", "sequential_studies", "readme", "demo_azure", "connections_in_lab"),
+    "search_in_lab",
 )
+# The order of the tests that run alone.
+ALONE: Final = (
+    *BOTH_CORES,
+    *("guarded_runs", "seconds_on_the_wire", "planted_causes", "drill_in_lab", "demo"),
+    *("first_run", "soak", "scale_in_lab"),
+)
+# The tests of a file in which each release of Debian has hosts of its own, and those of an upgrade.
+OWN_HOSTS: Final = re.compile(r"/test_hosts_archive\.py::(test_upgrades)?.*\[(\w+)\]$")
+
+
+class FileScheduling(LoadFileScheduling):  # type: ignore[misc]
+    """Sends a file to a worker that has one test left, because a worker runs a test when it knows
+    the next one. Files with few tests would otherwise wait for a worker with a long test.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        if _name(Path(nodeid.partition("::")[0])) in BOTH_CORES:
+            return "both cores"
+        own = OWN_HOSTS.search(nodeid)
+        return f"{super()._split_scope(nodeid)}{own.groups() if own else ''}"
+
+    def _reschedule(self, node: "WorkerController") -> None:
+        if not self.workqueue or self._pending_of(self.assigned_work[node]) <= 1:
+            super()._reschedule(node)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FileScheduling | None:
+    return FileScheduling(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_collection_finish() -> None:
@@ -48,10 +84,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _place(item: pytest.Item) -> int:
     parts: Sequence[str] = item.path.parts
-    name = item.path.stem.removeprefix("test_")
+    name = _name(item.path)
     order = ALONE if item.get_closest_marker("alone") else FIRST
     if name in order:
         return order.index(name)
     if "live" in parts or "shipped" in parts:
         return len(order)
     return len(order) + (1 if "contract" in parts else 2)
+
+
+def _name(path: Path) -> str:
+    return path.stem.removeprefix("test_")

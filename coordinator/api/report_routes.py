@@ -35,6 +35,7 @@ class TableName(StrEnum):
     PAIRS = "pairs"
     BURSTS = "bursts"
     SUMMARY = "summary"
+    PARTS = "parts"
 
 
 @router.get("/runs/{run_id}/report", **as_report(Report))
@@ -81,7 +82,7 @@ async def read_run_export(
         Query(description="table for csv, parquet or arrow; other formats have all"),
     ] = TableName.SECONDS,
 ) -> Response:
-    """Return the seconds, pairs, bursts and summary of a run as tables. Unknown is empty."""
+    """Return seconds, pairs, bursts, summary and parts of a run as tables. Unknown is empty."""
     media_type = None
     if format is None:
         kinds = {kind.media_type: kind for kind in (Format.JSON, *Format)} | {FILE: Format.JSON}

@@ -275,7 +275,7 @@ def _print_lines(lines: Sequence[str]) -> None:
 def _print_end(run_id: str | None, verdict: str, findings: Sequence[Finding]) -> None:
     _print_lines(
         [
-            f"{finding.severity}: {finding.sentence}"
+            f"{finding.severity} [{finding.id}]: {finding.sentence}"
             + (f"\n    next: {finding.next_step}" if finding.next_step else "")
             for finding in findings
         ]

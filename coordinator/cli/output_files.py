@@ -193,8 +193,10 @@ def _judged_case(
 ) -> "TestCase":
     """Return a case whose message is the reason, and whose text begins with the next step."""
     lines = [f"{verdict.value}: {explained.reason}", f"next: {explained.next_step}"]
-    lines += [f"{finding.severity}: {finding.sentence}" for finding in explained.others]
-    lines += [f"note: {finding.sentence}" for finding in explained.notes]
+    lines += [
+        f"{finding.severity} [{finding.id}]: {finding.sentence}" for finding in explained.others
+    ]
+    lines += [f"note [{finding.id}]: {finding.sentence}" for finding in explained.notes]
     return _case(classname, name, verdict, explained.reason, "\n".join(lines))
 
 

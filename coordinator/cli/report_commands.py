@@ -55,7 +55,8 @@ def export(
 ) -> None:
     """Write the results of a run as tables.
 
-    The tables have the seconds, the pairs, the bursts and the summary.
+    The tables have the seconds, the pairs, the bursts and the summary, and the other parts of a
+    mixed run.
 
     Args:
         format: Output format; default: by the file extension, else csv.
@@ -73,8 +74,13 @@ def export(
 
     async def work(client: "Operations", resolved: str) -> tuple[str, dict[str, bytes]]:
         bodies = {}
-        with show_progress("exporting", len(tables)) as advance:
-            for name in tables:
+        wanted = list(tables)
+        if len(tables) > 1:
+            summary = await client.summary(resolved)
+            is_mixed = summary is not None and summary.part_names
+            wanted = [name for name in tables if name != "parts" or is_mixed]
+        with show_progress("exporting", len(wanted)) as advance:
+            for name in wanted:
                 bodies[name] = await client.export(resolved, chosen.value, name)
                 advance(1)
         return resolved, bodies

@@ -1,6 +1,6 @@
 """Text display of a run, as a full screen of any size or as one line. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Final
 
@@ -37,7 +37,8 @@ def render_screen(
     lines = [_title(state, status), _phase_line(status, now), _counts(status)]
     if problem or status.problem:
         lines.append(Text(f"no new data: {problem or status.problem}", style="bold red"))
-    lines += [Text(), _sparkline(state, width), Text(), *_metrics(state, width), Text()]
+    lines += [Text(), _sparkline(state, width), Text(), *_metrics(state, width)]
+    lines += [*_parts(state, width), Text()]
     lines += _findings(state, max(1, height - len(lines) - 2))
     lines = lines[: height - 1]
     lines += [Text()] * (height - 1 - len(lines))
@@ -71,6 +72,7 @@ def render_line(state: RunEventState, now: datetime, width: int = 60) -> str:
                 f", second {newest + 1}: {_blocks(rates, width)} {formatting.rate(rates[newest])} "
             )
             text += state.shown_layer
+            text += "".join(f"; {name} {rate}" for name, rate, _ in _part_rates(state))
         case BurstPhase.COLLECTING | BurstPhase.OVER:
             text += f", reported {burst.reported_count}/{burst.claimed_count}"
     if status.state not in (RunState.FINISHED, RunState.CANCELLED):
@@ -205,6 +207,28 @@ def _metrics(state: RunEventState, width: int) -> list[Text]:
             lines.append(Text())
         style = "dim italic" if value.startswith("(") else ""
         lines[-1].append(f"{name} ", style="dim").append(value, style=style).append("   ")
+    return lines
+
+
+def _part_rates(state: RunEventState) -> Iterator[tuple[str, str, tuple[float | None, ...]]]:
+    """Yield the name of each other part of a mixed run, its newest payload rate, and all rates."""
+    if state.figures is None:
+        return
+    for part in state.figures.summary.parts:
+        rates = part.received_bits_per_second
+        newest = next((rate for rate in reversed(rates) if rate is not None), None)
+        yield part.name, formatting.rate(newest), rates
+
+
+def _parts(state: RunEventState, width: int) -> list[Text]:
+    """Return a line for each other part of a mixed run."""
+    lines = []
+    for name, rate, rates in _part_rates(state):
+        known = {second: value for second, value in enumerate(rates) if value is not None}
+        text = Text(f"{name} ", style="dim").append(f"{rate} payload  ")
+        if known and max(known.values()) > 0:
+            text.append(_blocks(known, max(1, width - text.cell_len)), style="cyan")
+        lines.append(text)
     return lines
 
 

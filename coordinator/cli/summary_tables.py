@@ -26,6 +26,7 @@ from broadside.coordinator.core.summary import (
 )
 from broadside.coordinator.views.guard_tables import GUARD_COLUMNS, guard_row, impact_table
 from broadside.coordinator.views.metric_rows import metric_rows
+from broadside.coordinator.views.part_rows import PART_COLUMNS, part_rows
 
 EXITS: Final = {
     Verdict.PASS: Exit.PASS,
@@ -56,6 +57,10 @@ def print_summary(summary: RunSummary, *, notes: bool = False) -> None:
     console.print(f"\n[bold]{summary.run_id}[/bold] ({summary.scenario}{scaled})")
     _print_metrics(summary, console)
     _print_bursts(summary, console)
+    if rows := part_rows(summary):
+        hidden = ["bottleneck", "other metrics"]
+        columns = list(PART_COLUMNS)
+        print_table("\nparts", columns, rows, low_priority=hidden, console=console)
     _print_units(summary, console)
     _print_canary(summary, console)
     if any(burst.latency is not None for burst in summary.bursts):
@@ -100,7 +105,9 @@ def print_verdict(summary: RunSummary, console: Console, *, notes: bool) -> None
 
 def _print_findings(findings: Iterable[Finding], console: Console, *, next_steps: bool) -> None:
     for finding in findings:
-        console.print(f"- {finding.severity}: {one_line(finding.sentence)}", markup=False)
+        console.print(
+            f"- {finding.severity} [{finding.id}]: {one_line(finding.sentence)}", markup=False
+        )
         if finding.next_step and next_steps:
             console.print(f"    next: {one_line(finding.next_step)}", markup=False)
 

@@ -7,7 +7,7 @@ entry.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -107,6 +107,15 @@ class MetricDefinition:
 
     def of_burst(self, burst: object) -> float | None:
         return self.of_bursts([burst])
+
+    def of_part(self, part: str) -> "MetricDefinition":
+        """Return the metric of one part of a mixed run, for comparisons."""
+        return replace(
+            self,
+            name=f"{part}/{self.name}",
+            short=f"{part}/{self.short_name}",
+            label=f"{part}: {self.label}",
+        )
 
     def of_run(self, summary: object) -> float | None:
         """Return the value that is stored for a run, or else aggregate it from the bursts."""
@@ -470,8 +479,13 @@ METRIC_BY_NAME: Final = {metric.name: metric for metric in ALL_METRICS}
 
 
 def metric_by_short_name(name: str) -> MetricDefinition:
-    """Return the metric with this name in comparisons and trials."""
-    return next(metric for metric in ALL_METRICS if metric.short_name == name)
+    """Return the metric with this name in comparisons and trials.
+
+    The name of a metric of another part of a mixed run is ``PART/NAME``.
+    """
+    part, _, own = name.rpartition("/")
+    metric = next(metric for metric in ALL_METRICS if metric.short_name == own)
+    return metric.of_part(part) if part else metric
 
 
 def received_at(layer: Layer | str | None) -> MetricDefinition:

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Final, Literal
@@ -78,11 +79,17 @@ class TrafficShare(Message):
 
     Attributes:
         traffic: Traffic of these pairs.
+        name: Name in results and findings. None uses the name of the engine.
+        objective: Thresholds of this part, in place of those of the run.
     """
 
     traffic: Annotated[Traffic, BeforeValidator(filled_in)]
     # Number of pairs, which are part of the pairs of the run.
     pairs_count: Annotated[int, Field(ge=1, le=2000)] = 1
+    name: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9 -]{0,23}$")] | None = Field(
+        None, exclude_if=is_none
+    )
+    objective: Objective | None = Field(None, exclude_if=is_none)
 
 
 class RunSpec(Message):
@@ -170,14 +177,30 @@ class RunSpec(Message):
         for number, part in enumerate(self.parts):
             if number and part.traffic.encapsulation != self.traffic.encapsulation:
                 yield "mix.traffic.encapsulation: all pairs need the same; remove it"
-            if number and part.traffic.probe is not None:
-                yield "mix.traffic.probe: only traffic can have probes; set traffic.probe"
             if number and part.traffic.canary is not None:
                 yield "mix.traffic.canary: only traffic can have canaries; set traffic.canary"
             where = f"mix {number}: " if number else ""
             yield from (f"{where}{problem}" for problem in part.problems())
-        measured = frozenset[str]().union(*(measures(part.traffic) for part in self.parts))
-        yield from self._unmeasured_goals(measured)
+        names = self.part_names
+        if len(set(names)) < len(names):
+            yield f"mix.name: {', '.join(names)} are not different; set mix.name"
+        yield from self._unmeasured_goals(
+            frozenset[str]().union(*(_measured_by(part.traffic) for part in self.parts))
+        )
+
+    @property
+    def part_names(self) -> tuple[str, ...]:
+        """Name of each part. A part without a name has that of its engine.
+
+        When several have the same engine, later ones have a number.
+        """
+        engines = [self.traffic.engine, *(share.traffic.engine for share in self.mix)]
+        given = [None, *(share.name for share in self.mix)]
+        counts = [engines[: number + 1].count(name) for number, name in enumerate(engines)]
+        return tuple(
+            name or (engine if count == 1 else f"{engine} {count}")
+            for name, engine, count in zip(given, engines, counts, strict=True)
+        )
 
     @property
     def parts(self) -> "tuple[RunSpec, ...]":
@@ -195,7 +218,7 @@ class RunSpec(Message):
                     "traffic": share.traffic,
                     "pairs_count": share.pairs_count,
                     "mix": (),
-                    "objective": _objective_of(self.objective, share.traffic, is_first=not number),
+                    "objective": _objective_of(self.objective, share, is_first=not number),
                     "guards": () if number else self.guards,
                 }
             )
@@ -203,9 +226,7 @@ class RunSpec(Message):
         )
 
     def _unmeasured_goals(self, measured: frozenset[str] | None = None) -> Iterator[str]:
-        measured = measures(self.traffic) if measured is None else measured
-        measured |= {PROBES} if self.traffic.probe is not None else set()
-        measured |= {CANARIES} if self.traffic.canary is not None else set()
+        measured = _measured_by(self.traffic) if measured is None else measured
         there = (
             ", ".join(
                 threshold.bound for threshold in ALL_THRESHOLDS if threshold.requires in measured
@@ -393,12 +414,20 @@ class RunSpec(Message):
         return None if target is None else target / self.scale
 
 
-def _objective_of(objective: Objective, traffic: Traffic, *, is_first: bool) -> Objective:
+def _measured_by(traffic: Traffic) -> frozenset[str]:
+    """Return the metrics of a traffic with its probes and canaries."""
+    beside = {PROBES: traffic.probe, CANARIES: traffic.canary}
+    return measures(traffic) | {name for name, value in beside.items() if value is not None}
+
+
+def _objective_of(objective: Objective, share: TrafficShare, *, is_first: bool) -> Objective:
     """Return the objective for one part of a mixed run."""
-    measured = measures(traffic) | ({PROBES, WITNESSES, CANARIES} if is_first else set())
+    measured = _measured_by(share.traffic) | ({WITNESSES} if is_first else set())
     others = [one.bound for one in ALL_THRESHOLDS if one.requires not in measured]
     fields = dict.fromkeys(others) | ({} if is_first else {"target_bits_per_second": None})
-    return objective.model_copy(update=fields)
+    own = share.objective
+    given = {} if own is None else {name: getattr(own, name) for name in own.model_fields_set}
+    return objective.model_copy(update=fields | given)
 
 
 class Pair(Message):
@@ -602,6 +631,12 @@ class Plan(Message):
             for number, spec in enumerate(self.spec.parts)
         )
 
+    @property
+    def part_sizes(self) -> tuple[tuple[str, int], ...]:
+        """Name and number of pairs of each part."""
+        counts = Counter(pair.part_index for pair in self.pairs)
+        return tuple((name, counts[number]) for number, name in enumerate(self.spec.part_names))
+
     def _part(self, spec: RunSpec, pairs: Iterable[Pair]) -> "Plan":
         plan = self.model_copy(update={"spec": spec, "pairs": tuple(pairs)})
         plan._stored_sha256 = self.digest()
@@ -629,6 +664,6 @@ class Plan(Message):
                 raw=RawPolicy.ALL if is_sample else self.spec.raw,
                 control_poll_s=CONTROL_POLL_S if is_fast else None,
                 live_probes_s=LIVE_PROBES_S
-                if is_probed and pair.index < PROBE_PAIRS_MAX_COUNT
+                if is_probed and not pair.part_index and pair.index < PROBE_PAIRS_MAX_COUNT
                 else None,
             )

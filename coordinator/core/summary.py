@@ -241,6 +241,16 @@ def note(
     return warning(id, weight, sentence, next_step, value).model_copy(update=update)
 
 
+def named_finding(finding: Finding, name: str) -> Finding:
+    """Return a finding about other traffic of a mixed run, with the name of the part.
+
+    Args:
+        finding: The finding.
+        name: Name of the part.
+    """
+    return finding.model_copy(update={"sentence": f"{name}: {finding.sentence}", "part": name})
+
+
 def order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Sort findings by weight, with the highest first, and then by id."""
     return tuple(sorted(findings, key=lambda finding: (-finding.weight, finding.id)))
@@ -1625,16 +1635,24 @@ class BurstPart(Message):
 
     Attributes:
         engine: Engine of this part.
+        name: Name of this part.
         part_index: Part of the run, from 1.
         summary: Result of the pairs of this part.
         start_at: Start of the first second in `received_bits_per_second`.
+        received_bits_per_second: Received payload rate of each second in bit/s.
+        connections_per_second: Established connections of each second. Empty if the engine does not
+            count them.
+        open_count: Connections that were open at the end of each second, as above.
     """
 
     engine: str
+    name: str
     part_index: int
     summary: "BurstSummary"
     start_at: UtcDatetime | None = None
     received_bits_per_second: tuple[float | None, ...] = ()
+    connections_per_second: tuple[float | None, ...] = ()
+    open_count: tuple[float | None, ...] = ()
 
 
 class CanaryPhase(Message):
@@ -1783,6 +1801,7 @@ class BurstSummary(Message):
         flows: Results for each direction.
         client: Hosts of the clients.
         server: Hosts of the servers.
+        first_part_verdict: Verdict of the first part of a mixed run. `verdict` is for all parts.
         cliff: Fall of the rate that lasts to the end of the window. None if there is none.
         bottleneck_details: Evidence, counter-evidence and advice.
         verdict: Verdict of the burst.
@@ -1861,6 +1880,7 @@ class BurstSummary(Message):
         UNKNOWN
     )
     verdict: Verdict = Verdict.INCONCLUSIVE
+    first_part_verdict: Verdict | None = None
     findings: tuple[Finding, ...] = ()
     availability: Availability | None = None
     disruptions: tuple[Disruption, ...] = ()
@@ -1956,6 +1976,8 @@ class RunSummary(Message):
         run_trends: Trends, availability and disruptions. None if there are too few bursts.
         guards: Values of the guards, and the impact second by second if one of them stopped the
             run.
+        part_names: Names of the parts of a mixed run. Fields of the run and of its bursts are of
+            the first one, and the others are in `parts` of each burst.
         pairs_omitted: True if the pairs are only in the documents of the bursts, because there are
             many.
         bursts: Result of each burst.
@@ -2008,6 +2030,7 @@ class RunSummary(Message):
     findings: tuple[Finding, ...] = ()
     run_trends: Annotated[RunTrends | None, renamed("run_trends", "course")] = None
     guards: GuardReport | None = None
+    part_names: tuple[str, ...] = ()
     pairs_omitted: bool = False
     bursts: tuple[BurstSummary, ...] = ()
 

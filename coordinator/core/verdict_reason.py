@@ -8,7 +8,9 @@ from broadside.coordinator.core.summary import BurstSummary, Finding, RunSummary
 from broadside.coordinator.core.thresholds import ALL_THRESHOLDS
 
 # Findings of a failed check. All other problems make a verdict inconclusive.
-FAIL_IDS: Final = frozenset({"target-missed", *(f"{goal.id}-limit" for goal in ALL_THRESHOLDS)})
+FAIL_IDS: Final = frozenset(
+    {"target-missed", "canary-leaked", *(f"{goal.id}-limit" for goal in ALL_THRESHOLDS)}
+)
 # Findings that decide an inconclusive verdict before all others: an abort, then the findings of the
 # stages *seal* and *coverage* of the decision table. They are listed here so that a command that
 # only shows a verdict does not load the checks.
@@ -116,10 +118,9 @@ def _deciding(verdict: Verdict, findings: Sequence[Finding]) -> Finding | None:
 def _can_decide(verdict: Verdict, finding: Finding) -> bool:
     if finding.kind != "verdict":
         return False
-    if verdict is Verdict.FAIL:
-        return finding.id in FAIL_IDS
-    if verdict is Verdict.INCONCLUSIVE:
-        return finding.severity == "problem" and finding.id not in FAIL_IDS
+    if verdict in (Verdict.FAIL, Verdict.INCONCLUSIVE):
+        fails = finding.id in FAIL_IDS
+        return finding.severity == "problem" and fails is (verdict is Verdict.FAIL)
     return finding.severity == "note"
 
 

@@ -17,7 +17,6 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from broadside.coordinator.core.live.progress import Progress
 from broadside.coordinator.core.plan.budget import (
     STOPPED_BY,
     Basis,
@@ -198,9 +197,9 @@ class Budgets:
         if burst.index not in payloads:
             later = plan.bursts[burst.index + 1 :]
             if not later or later[0].planned_start_at > self._now():
-                return _sent_bytes(await self._coordinator.stored.progress(plan.run_id))
+                return (await self._coordinator.stored.progress(plan.run_id)).sent_bytes
             uploaded = await read_uploaded(self._records, plan, burst)
-            payloads[burst.index] = _sent_bytes(uploaded)
+            payloads[burst.index] = uploaded.sent_bytes
         return payloads[burst.index]
 
     async def _basis(self, plan: Plan) -> Basis:
@@ -215,7 +214,3 @@ class Budgets:
         """Return the payload bytes of every measured burst."""
         over = [burst.index for burst in begun if burst.planned_end_at <= self._now()]
         return await read_payloads(self._records, plan.run_id, over)
-
-
-def _sent_bytes(sent: Progress) -> int:
-    return round(sum(second.fleet_bits_per_second for second in sent.seconds) / 8)

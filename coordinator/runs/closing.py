@@ -41,6 +41,7 @@ from broadside.coordinator.runs.guard_records import guards_pending, read_guards
 from broadside.coordinator.runs.outage_store import read_outages, save_outages
 from broadside.coordinator.runs.overlapping_runs import (
     OverlappingRuns,
+    find_bursts_beside,
     find_overlapping_runs,
     read_overlapping_runs,
 )
@@ -211,7 +212,8 @@ class Closing:
             telemetry = await self._collect_telemetry(plan, self._collector)
             if telemetry is None:
                 return None
-            inputs = replace(inputs, telemetry=telemetry)
+            overlapping = await read_overlapping_runs(self._records, plan.run_id)
+            inputs = replace(inputs, telemetry=telemetry, overlapping=overlapping)
         return inputs
 
     async def _read_counter(
@@ -264,9 +266,15 @@ class Closing:
         self, plan: Plan, collector: TelemetryCollector
     ) -> DeviceTelemetry | None:
         """Store and return the telemetry of all sources, or None while more may arrive."""
-        telemetry = await collector.collect(await self.ledger_span(plan))
+        span = await self.ledger_span(plan)
+        telemetry = await collector.collect(span)
         if telemetry is None:
             return None
+        if self._counter_reader is None:
+            beside = await find_bursts_beside(self._records, self._read_plan, span)
+            await self._records.private.save_document(
+                plan.run_id, Document.NEIGHBOURS, beside.dump()
+            )
         for burst in plan.bursts:
             stored = await read_telemetry(self._records, plan.run_id, burst.index)
             if stored is not None:

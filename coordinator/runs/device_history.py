@@ -60,9 +60,10 @@ async def read_history(
 
 
 def _is_same(one: RunSpec, other: RunSpec) -> bool:
-    return (one.pairs_count, one.traffic, one.scale) == (
+    return (one.pairs_count, one.traffic, one.mix, one.scale) == (
         other.pairs_count,
         other.traffic,
+        other.mix,
         other.scale,
     )
 

@@ -116,6 +116,23 @@ async def _read_canaries(records: Records, plan: Plan, burst: Burst) -> dict[int
     return columns
 
 
+async def _read_probes(
+    records: Records, plan: Plan, burst: Burst, most: int
+) -> dict[int, ProbeColumn]:
+    """Return the probes of a burst by pair index. Records that are too long are left out."""
+    parts, columns = plan.spec.parts, {}
+    if all(part.traffic.probe is None for part in parts):
+        return {}
+    part_of = {pair.index: pair.part_index for pair in plan.pairs}
+    async for pair_index, stored in records.bursts.stream_probes(plan.run_id, burst.index):
+        requested = parts[part_of.get(pair_index, 0)].traffic.probe
+        if requested is None or len(stored.rtt_s) * requested.every_s > most:
+            leave_out(RecordUnreadable(f"probes of pair {pair_index}: {len(stored.rtt_s)}"))
+            continue
+        columns[pair_index] = probe_column(stored)
+    return columns
+
+
 def probe_column(stored: Probes) -> ProbeColumn:
     """Return stored probes as a column of round-trip times in seconds."""
     return ProbeColumn(
@@ -349,13 +366,7 @@ async def read_evidence(records: Records, plan: Plan, burst: Burst) -> BurstEvid
         async for pair_index, end in records.bursts.stream_seconds(plan.run_id, burst.index, broken)
         if (short := reject_oversized(end, most)) is not None
     }
-    probes = {}
-    if plan.spec.traffic.probe is not None:
-        async for pair_index, stored in records.bursts.stream_probes(plan.run_id, burst.index):
-            if len(stored.rtt_s) * plan.spec.traffic.probe.every_s > most:
-                leave_out(RecordUnreadable(f"probes of pair {pair_index}: {len(stored.rtt_s)}"))
-                continue
-            probes[pair_index] = probe_column(stored)
+    probes = await _read_probes(records, plan, burst, most)
     canaries = await _read_canaries(records, plan, burst)
     foreign = [_foreign_row(violation) for violation in broken]
     reports = _valid_reports(rows, plan.run_id, burst, foreign)
@@ -387,7 +398,11 @@ async def read_evidence(records: Records, plan: Plan, burst: Burst) -> BurstEvid
             clients=clients,
             servers=dict(join.records),
             readings_max_count=most,
-            receiving=frozenset(map(receiving_side, plan.spec.traffic.direction.flows)),
+            receiving=frozenset(
+                receiving_side(flow)
+                for part in plan.spec.parts
+                for flow in part.traffic.direction.flows
+            ),
         ).unpack,
         foreign_tests=foreign_tests_during(burst, planned, join.foreign_tests),
         foreign_rows=tuple(foreign),

@@ -173,6 +173,32 @@ async def find_overlapping_runs(
     return OverlappingRuns(bursts=tuple(neighbours), unknown_from_s=unknown_from_s)
 
 
+async def find_bursts_beside(
+    records: Records, read_plan: Callable[[str], Awaitable[Plan]], span: RunSpan
+) -> OverlappingRuns:
+    """Return the bursts of other runs through the device in a span, with zero bytes.
+
+    Args:
+        records: Records to use for access to the tables.
+        read_plan: Function to get the plan for a run id.
+        span: Time span of the telemetry. Bursts of its own run are not included.
+
+    Raises:
+        ExchangeUnavailable: The tables cannot be reached.
+    """
+    bursts = []
+    for plan, burst in await planned_bursts(records, read_plan, span.from_at, span.before_at):
+        if plan.run_id == span.run_id or plan.spec.bypasses_device:
+            continue
+        if await records.private.read_document(plan.run_id, Document.IMPORT) is not None:
+            continue
+        control = await records.runs.read_control(plan.run_id)
+        stopped_at = control.cancelled_at if control else None
+        if stopped_at is None or burst.planned_start_at < stopped_at:
+            bursts.append(_uncounted(plan.run_id, burst))
+    return OverlappingRuns(bursts=tuple(bursts))
+
+
 async def _runs_in(records: Records, from_at: datetime, before_at: datetime) -> AsyncIterator[str]:
     """Yield the ids of runs that may have sent traffic in a time span.
 

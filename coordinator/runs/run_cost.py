@@ -7,7 +7,7 @@ from pydantic import ValidationError
 from broadside.coordinator.core.plan.budget import Basis, Spend, measure
 from broadside.coordinator.core.plan.price import Prices
 from broadside.coordinator.core.run_spec import Plan, due_at
-from broadside.coordinator.runs.run_documents import read_series
+from broadside.coordinator.runs.run_documents import read_measured
 from broadside.coordinator.runs.run_states import ClosedBurst
 from broadside.exchange.messages import Control
 from broadside.exchange.records import Document, Records
@@ -54,8 +54,8 @@ async def read_payloads(records: Records, run_id: str, indexes: Sequence[int]) -
     for index in indexes:
         payload_bytes = closed[index].payload_bytes if index in closed else None
         if payload_bytes is None:
-            series = await read_series(records, run_id, index, with_pairs=False)
-            payload_bytes = None if series is None else series.payload_bytes
+            measured = await read_measured(records, run_id, index, with_pairs=False)
+            payload_bytes = None if measured is None else measured.payload_bytes
         if payload_bytes is not None:
             payloads[index] = payload_bytes
     return payloads

@@ -11,7 +11,7 @@ from broadside.coordinator.core.live.status import BurstRows
 from broadside.coordinator.core.measure.grid.series import BurstMeasurement, BurstSeries
 from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.core.measure.telemetry import DeviceTelemetry
-from broadside.coordinator.core.summary import RunSummary, parse_burst, parse_run
+from broadside.coordinator.core.summary import BurstSummary, RunSummary, parse_burst, parse_run
 from broadside.coordinator.device.telemetry.telemetry_storage import load_ledger, load_telemetry
 from broadside.exchange.messages import Presence
 from broadside.exchange.records import ALL_PAIRS, Document, Records
@@ -132,9 +132,17 @@ async def complete_summary(records: Records, run_id: str, summary: RunSummary) -
     bursts = []
     for burst in summary.bursts:
         measured = await read_measured(records, run_id, burst.index)
-        pairs = () if measured is None else measured.summary.pairs
-        bursts.append(burst.model_copy(update={"pairs": pairs}))
+        bursts.append(burst if measured is None else _with_pairs(burst, measured.summary))
     return summary.model_copy(update={"bursts": tuple(bursts)})
+
+
+def _with_pairs(burst: BurstSummary, measured: BurstSummary) -> BurstSummary:
+    """Return a burst with the pairs of its measurement, also in its parts."""
+    parts = tuple(
+        part.model_copy(update={"summary": _with_pairs(part.summary, of.summary)})
+        for part, of in zip(burst.parts, measured.parts, strict=True)
+    )
+    return burst.model_copy(update={"pairs": measured.pairs, "parts": parts})
 
 
 def dump_fleet(presences: Sequence[Presence]) -> bytes:

@@ -27,7 +27,7 @@ from broadside.coordinator.core.run_spec import Burst, Plan
 from broadside.coordinator.core.run_trends import burst_trend_values, compute_run_trends
 from broadside.coordinator.core.summary import BurstTrendValues, RunTrends
 from broadside.exchange.messages import Claim, JobReport, Message, renamed
-from broadside.exchange.records import Document, Records
+from broadside.exchange.records import Records
 
 if TYPE_CHECKING:
     from broadside.coordinator.core.live.progress import Progress
@@ -141,7 +141,7 @@ class RunStates:
             status=burst_status.model_copy(update={"phase": BurstPhase.OVER}),
             trend_values=burst_trend_values(measured.summary),
             open_ends_count=open_ends_count,
-            payload_bytes=measured.series.payload_bytes,
+            payload_bytes=measured.payload_bytes,
         )
         await self._records.private.save_closed(plan.run_id, burst.index, closed)
         self._closed.setdefault(plan.run_id, {})[burst.index] = closed
@@ -231,22 +231,18 @@ class RunStates:
         return seen.progress
 
     async def _read_progress(self, plan: Plan, burst: Burst) -> "Progress":
-        from broadside.coordinator.core.live.progress import progress_of_series
-        from broadside.coordinator.core.measure.grid.series import BurstSeries
+        from broadside.coordinator.runs.run_documents import read_measured
 
         began_s = time.monotonic()
-        packed = await self._records.private.read_document(
-            plan.run_id, Document.SERIES, burst.index
-        )
-        if packed is not None:
-            series = await asyncio.to_thread(BurstSeries.unpack, packed)
-            current = progress_of_series(plan.run_id, burst, series)
+        measured = await read_measured(self._records, plan.run_id, burst.index)
+        if measured is not None:
+            current = _progress_of(plan, burst, measured)
         else:
             current = await read_uploaded(self._records, plan, burst)
         now_s = time.monotonic()
         self._progress[plan.run_id] = _CachedProgress(
             burst_index=burst.index,
-            final=packed is not None,
+            final=measured is not None,
             progress=current,
             read_at_s=now_s,
             cost_s=now_s - began_s,
@@ -258,13 +254,39 @@ class RunStates:
 
 async def read_uploaded(records: Records, plan: Plan, burst: Burst) -> "Progress":
     """Return the seconds of a burst that have been uploaded so far."""
-    from broadside.coordinator.core.live.progress import progress
+    from broadside.coordinator.core.live.progress import mixed_progress, progress
     from broadside.coordinator.runs.chunk_decoder import readings_max_count, stream_columns
 
     limit = readings_max_count(burst, plan.spec.traffic.interval_s)
     packed_ends = records.bursts.stream_seconds(plan.run_id, burst.index)
-    ends = [end async for _, end in stream_columns(packed_ends, limit) if end is not None]
-    return await asyncio.to_thread(progress, plan.run_id, burst, ends)
+    ends = {key: end async for key, end in stream_columns(packed_ends, limit) if end is not None}
+    if not plan.spec.mix:
+        return await asyncio.to_thread(progress, plan.run_id, burst, ends.values())
+    parts = [
+        await asyncio.to_thread(
+            progress,
+            plan.run_id,
+            burst,
+            [ends[pair.index] for pair in part.pairs if pair.index in ends],
+        )
+        for part in plan.parts
+    ]
+    return mixed_progress(parts, plan.part_sizes)
+
+
+def _progress_of(plan: Plan, burst: Burst, measured: "BurstMeasurement") -> "Progress":
+    """Return the progress of a measured burst."""
+    from broadside.coordinator.core.live.progress import (
+        mixed_progress,
+        progress_of_part,
+        progress_of_series,
+    )
+
+    first = progress_of_series(plan.run_id, burst, measured.series)
+    if not plan.spec.mix:
+        return first
+    others = [progress_of_part(plan.run_id, burst, part) for part in measured.summary.parts]
+    return mixed_progress([first, *others], plan.part_sizes)
 
 
 def _retrieve_error(task: "asyncio.Task[Progress]") -> None:

@@ -495,6 +495,8 @@ def _failing(load: SearchLoad, answer: SearchResult) -> str:
     match answer.lowest_failing_why:
         case Why.UNMEASURED:
             return f"{rate} was not measured"
+        case Why.GENERATOR if answer.lowest_failing in answer.open_connections_count:
+            return f"{rate} did not meet them, and the limit may be that of late clients"
         case Why.GENERATOR:
             return f"{rate} was not offered: the generator was the limit, not the device"
         case Why.UNKNOWN:

@@ -18,7 +18,9 @@ reported as limited by the generator, unless TCP was limited by the path.
 
 For connections, the loss is the share of attempts that were not complete. A search over new or held
 connections is limited by the generator if the clients did not make all attempts, or if a run found
-its bottleneck at the hosts.
+its bottleneck at the hosts. A busy client makes attempts late and then several at once. A device
+can reject these at a mean rate that it could carry. If this can explain the loss, the trial is
+repeated. If all repeats are late too, the failure counts, but as not certain.
 
 A trial that does not meet another goal is counted with a loss just above the goal. A trial that
 proves nothing (coverage below the minimum, no run, load not offered) is counted as fully lost.
@@ -65,6 +67,10 @@ _OF_CONNECTION_HOSTS: Final = (
 # Ratio of segments that need to be sent again. A stream with segments of 1,448 bytes can then carry
 # at most 45 Mbit/s over 10 ms (Mathis et al. 1997).
 _HOLDS_BACK_RATIO: Final = 1e-3
+# Delay from which a device can notice attempts that were made at once.
+_LATE_S: Final = 0.05
+# Trials at one rate while late attempts can explain the loss.
+_LATE_TRIALS_MAX_COUNT: Final = 3
 
 
 class _NextOffer(Exception):
@@ -105,6 +111,19 @@ class _OfferedTrial:
         return sent is not None and sent < self.offered * (1 - self.question.precision_ratio)
 
     @property
+    def is_late(self) -> bool:
+        """True if late attempts can explain why the trial failed.
+
+        A stall in each second, as long as the longest one, is the worst case. Attempts to hold are
+        not limited by their rate.
+        """
+        late_s = self.result.attempt_delay_max_s or 0.0
+        if self.question.load is not SearchLoad.CONNECTIONS or late_s <= _LATE_S:
+            return False
+        excess = (self.lost_ratio or 0.0) - self.question.shortfall_max_ratio
+        return self.is_measured and 0 < excess <= late_s
+
+    @property
     def is_generator_limited(self) -> bool:
         """True if the senders did not offer the load for a reason on their own side.
 
@@ -116,6 +135,7 @@ class _OfferedTrial:
             # All attempts of the offered load can be complete on a busy host.
             lost = 1 - (self.result.success_ratio or 0.0)
             at_host = self.result.bottleneck in _OF_CONNECTION_HOSTS
+            at_host = at_host or self.is_late
             # What the device drops of fewer attempts, it also drops of more.
             at_device = self.result.bottleneck is BottleneckName.FIREWALL
             is_lossy = lost > self.question.shortfall_max_ratio
@@ -234,7 +254,7 @@ class _Replay:
         """
         trials = [_OfferedTrial(self._question, self._spec, self._left.pop(0), offered)]
         if self._sequential is None:
-            return trials[0]
+            return self._without_delays(trials[0])
         most = self._question.shortfall_max_ratio
         while True:
             losses = [trial.counted_loss_ratio for trial in trials]
@@ -249,6 +269,20 @@ class _Replay:
         # The reason of a failure is that of the worst trial.
         shown = trials[losses.index(max(losses))] if mean > most else trials[-1]
         return replace(shown, mean_loss_ratio=mean, is_certain=decision is not Decision.OPEN)
+
+    def _without_delays(self, trial: _OfferedTrial) -> _OfferedTrial:
+        """Return the trial, or the first repeat whose failure is not due to late attempts.
+
+        Raises:
+            _NextOffer: There is no such repeat yet.
+        """
+        for _ in range(1, _LATE_TRIALS_MAX_COUNT):
+            if not trial.is_late:
+                return trial
+            if not self._left:
+                raise _NextOffer(trial.offered)
+            trial = replace(trial, result=self._left.pop(0))
+        return replace(trial, is_certain=not trial.is_late)
 
 
 def loss_ratio(question: Search, spec: RunSpec, result: TrialResult, offered: float) -> float:

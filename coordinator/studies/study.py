@@ -585,6 +585,7 @@ class TrialResult(Message):
         connections_per_second: Connections established per second.
         connections_held_count: Largest number of connections that were open at the same time.
         connections_attempted_ratio: Part of the planned attempts to connect that the clients made.
+        attempt_delay_max_s: Longest delay of an attempt on a client, in seconds.
         success_ratio: Part of the requests or connections that were complete.
         leak_ratio: Leaked share of the canaries in the worst burst (0 to 1).
         leak_low_ratio: Lower end of the 95 % interval of the leaked share (0 to 1).
@@ -600,6 +601,7 @@ class TrialResult(Message):
     connections_per_second: float | None = None
     connections_held_count: float | None = None
     connections_attempted_ratio: float | None = None
+    attempt_delay_max_s: float | None = None
     success_ratio: float | None = None
     verdict: Verdict | None = None
     completeness_ratio: float | None = None
@@ -738,8 +740,8 @@ class SearchResult(Message):
             per second, or held ones.
         lowest_failing_connections_count: The same as `lowest_failing_bits_per_second` for
             connections.
-        open_connections_count: Sequential study: loads in connections for which the loss was not
-            certain after the last trial.
+        open_connections_count: Loads in connections for which the loss was not certain after the
+            last trial (sequential study, or late attempts).
         lowest_failing_bottleneck: What limited the trial at the lowest failing load.
     """
 

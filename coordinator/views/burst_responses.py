@@ -119,7 +119,8 @@ async def list_pairs(
         read_rows(coordinator.fabric.records, run_id, burst_index, span.indices),
         _full_summary(coordinator, run_id, burst_index),
     )
-    measured = {} if summary is None else {pair.pair_index: pair for pair in summary.pairs}
+    bursts = () if summary is None else (summary, *(part.summary for part in summary.parts))
+    measured = {pair.pair_index: pair for burst in bursts for pair in burst.pairs}
     entries = []
     for index in span.indices:
         pair, claim, report = plan.pairs[index], rows.claims.get(index), rows.reports.get(index)

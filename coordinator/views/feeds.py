@@ -259,7 +259,7 @@ class Feed:
                 make_snapshot,
                 stored.summary,
                 stored.series,
-                PlannedCells(pairs_count=len(plan.pairs), seconds=planned_s),
+                PlannedCells(pairs_count=len(plan.parts[0].pairs), seconds=planned_s),
                 known_s=planned_s,
                 final=True,
             )
@@ -300,7 +300,9 @@ class Feed:
             shown.picture is None or shown.picture.figures != now.figures
         ):
             shown.figures_at = poll
-        self._store_findings(poll, {finding.id: finding for finding in now.findings})
+        self._store_findings(
+            poll, {f"{one.id} {one.part or ''}".rstrip(): one for one in now.findings}
+        )
         burst = self._plan.bursts[now.burst_index]
         # The firewall counter was read at least once.
         if self._ledger_due_s:

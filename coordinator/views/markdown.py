@@ -110,7 +110,7 @@ def _findings(explained: VerdictReason) -> Iterator[str]:
 
 def _list(findings: Iterable[Finding]) -> str:
     return "\n".join(
-        f"- **{finding.severity}** {with_code(finding.sentence)}"
+        f"- **{finding.severity}** `{finding.id}` {with_code(finding.sentence)}"
         + (f" *Next: {with_code(finding.next_step)}*" if finding.next_step else "")
         for finding in findings
     )

@@ -5,6 +5,7 @@ import json
 from broadside.coordinator.core.formatting import DIGITS, SCALES, UNKNOWN
 from broadside.coordinator.core.metrics import ALL_METRICS, LAYER_LABELS, RECEIVED
 from broadside.coordinator.core.thresholds import ALL_THRESHOLDS
+from broadside.coordinator.views.part_rows import PART_MEASURES
 
 
 def page_labels() -> str:
@@ -30,6 +31,7 @@ def page_labels() -> str:
             }
             for metric in ALL_METRICS
         ],
+        "PART_MEASURES": PART_MEASURES,
         "GOALS": {
             threshold.bound: {
                 "words": threshold.label,

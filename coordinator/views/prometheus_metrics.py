@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 
 from broadside.coordinator.backups import BackupKind, BackupRecord, read_backup_records
 from broadside.coordinator.core.formatting import Unit
-from broadside.coordinator.core.live.progress import Progress
+from broadside.coordinator.core.live.progress import Progress, complete_seconds
 from broadside.coordinator.core.live.status import BurstPhase, BurstStatus, RunState, RunStatus
 from broadside.coordinator.core.metrics import ALL_METRICS, MetricDefinition
 from broadside.coordinator.core.plan.budget import PriceMeter
@@ -84,6 +84,10 @@ METRICS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "broadside_fleet_bytes_per_second": (
         "Rate that the fleet sent in the latest complete second.",
         ("layer",),
+    ),
+    "broadside_part_bytes_per_second": (
+        "Rate that a part of a mixed run sent in its latest complete second.",
+        ("part",),
     ),
     "broadside_fleet_coverage_ratio": ("Share of the planned pairs in that rate.", ()),
     "broadside_firewall_bytes_per_second": ("Latest rate of the device counter.", ("layer",)),
@@ -325,7 +329,13 @@ def _burst(shown: Snapshot, status: RunStatus) -> Iterator[Sample]:
         newest = shown.progress.complete_seconds[-1]
         layer = "link" if newest.from_host_count else "payload"
         yield "broadside_fleet_bytes_per_second", (layer,), newest.fleet_bits_per_second / 8
-        yield "broadside_fleet_coverage_ratio", (), newest.pairs_count / burst.pairs_planned
+        parts = shown.progress.parts
+        planned = parts[0].pairs_planned if parts else burst.pairs_planned
+        yield "broadside_fleet_coverage_ratio", (), newest.pairs_count / planned
+        for part in parts:
+            if seconds := complete_seconds(part.seconds):
+                rate = seconds[-1].fleet_bits_per_second / 8
+                yield "broadside_part_bytes_per_second", (part.name,), rate
     if shown.firewall is not None:
         yield "broadside_firewall_bytes_per_second", (shown.firewall[1],), shown.firewall[0] / 8
 

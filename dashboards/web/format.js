@@ -70,13 +70,18 @@ export function figureOf(figure, summary) {
 
 const named = new Map(FIGURES.map((figure) => [figure.called, figure]));
 
+// The name of a metric of a part of a mixed run begins with the part, for example `https/rtt_s`.
+const split = (name) => [name.slice(0, name.lastIndexOf("/") + 1), name.split("/").at(-1)];
+
 // Get the label of a metric and the function to format it in a comparison.
 export function figureCalled(name) {
-  const { words, layer, unit, decimals } = named.get(name);
-  return [layer ? `${words}, ${LAYERS[layer] ?? layer}` : words, (value) => told(unit, value, decimals)];
+  const [part, own] = split(name);
+  const { words, layer, unit, decimals } = named.get(own);
+  const label = layer ? `${words}, ${LAYERS[layer] ?? layer}` : words;
+  return [part.replace("/", ": ") + label, (value) => told(unit, value, decimals)];
 }
 
-export const figureUnit = (name) => named.get(name).unit;
+export const figureUnit = (name) => named.get(split(name)[1]).unit;
 
 export function span(value) {
   const total = Math.max(0, Math.round(value));

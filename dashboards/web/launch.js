@@ -27,6 +27,13 @@ const FIELDS = [
 // The scenario to select by default, because it needs only one client and one server.
 const FIRST = "loopback";
 
+// Return the number of pairs of each part of a mixed run.
+function mixText({ traffic, mix }, pairsCount) {
+  const others = mix.reduce((sum, share) => sum + share.pairs_count, 0);
+  const parts = mix.map((share) => `${share.pairs_count} ${share.name ?? share.traffic.engine}`);
+  return [`${Math.max(0, pairsCount - others)} ${traffic.engine}`, ...parts].join(", ");
+}
+
 export function launchView(main, [wanted], { operator }) {
   if (!operator) {
     main.append(
@@ -157,6 +164,7 @@ export function launchView(main, [wanted], { operator }) {
           `${counted(clients, "client")}, ${counted(ports, "port")}`,
           `for ${counted(value("pairs_count"), "pair")}`,
         ),
+        spec.mix?.length ? fact("Mixed traffic", mixText(spec, value("pairs_count"))) : null,
         fact(
           "Target",
           target ? rate(target * 1e9) : "none",

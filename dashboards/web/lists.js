@@ -10,7 +10,7 @@ export function findingItems(findings) {
     h(
       "li",
       { class: each.severity },
-      h("span.severity", each.severity),
+      h("span.severity", { title: each.id }, each.severity),
       h("p", prose(each.sentence)),
       each.next_step ? h("p.quiet", `Next: ${each.next_step}.`) : null,
     ),

@@ -11,6 +11,7 @@ import { reportCharts } from "./report_charts.js";
 import { Headline } from "./headline.js";
 import { HeatMap } from "./heatmap.js";
 import { Cursor } from "./lines.js";
+import { PartsCard } from "./parts.js";
 import { RunAside } from "./run_aside.js";
 import { RunCharts } from "./run_charts.js";
 import { RunHead, isOver } from "./run_head.js";
@@ -55,6 +56,7 @@ class RunView {
     this.headline = new Headline();
     this.heat = new HeatMap(cursor);
     this.charts = new RunCharts(cursor);
+    this.parts = new PartsCard(cursor);
     this.aside = new RunAside(burst);
     this.report = h("div");
     this.units = h("div", { hidden: true });
@@ -83,6 +85,7 @@ class RunView {
     const drawn = h(
       "div.charts",
       card(charts.throughput.element),
+      this.parts.element,
       card(this.heat.element, aside.trouble),
       this.units,
       this.canary,
@@ -92,7 +95,9 @@ class RunView {
       this.bursts,
       this.report,
     );
-    this.cards = drawn.querySelectorAll("section");
+    this.cards = [...drawn.querySelectorAll("section")].filter(
+      (section) => section !== this.parts.element,
+    );
     this.columns = h("div.columns", drawn, aside.element);
     main.append(
       head.title,
@@ -121,10 +126,10 @@ class RunView {
       }
     };
     this.sight = new IntersectionObserver(tell, { rootMargin: "100% 0px" });
-    for (const chart of this.charts.all) chart.observe(this.sight);
+    for (const chart of [...this.charts.all, this.parts.chart]) chart.observe(this.sight);
     addEventListener("theme", this.redraw);
     this.print = () => {
-      for (const chart of this.charts.all) chart.visible = true;
+      for (const chart of [...this.charts.all, this.parts.chart]) chart.visible = true;
       this.#draw();
     };
     addEventListener("beforeprint", this.print);
@@ -255,6 +260,7 @@ class RunView {
     const began = performance.now();
     this.headline.draw({ ...state, burst: this.burst });
     this.charts.draw(state);
+    this.parts.draw(state);
     this.heat.draw();
     this.#sayAbsent(state);
     this.#measure(performance.now() - began + this.#appliedMs);

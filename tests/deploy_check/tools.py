@@ -88,7 +88,7 @@ def hadolint() -> Ran:
 
 
 def compose() -> Ran:
-    return _run([str(ROOT / ".venv/bin/python"), str(ROOT / "deploy/docker/lint.py")])
+    return _run([str(ROOT / ".venv/bin/python"), "-m", "tests.deploy_check.compose"])
 
 
 def kubernetes_objects() -> str:

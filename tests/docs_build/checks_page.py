@@ -50,8 +50,7 @@ FINDINGS: Final = """\
 
 A finding is one statement of a report. *Effect* is the effect on the verdict: *fail* or
 *inconclusive* as in the [order of precedence](verdict.md#order-of-precedence), *none* if the
-finding does not affect the verdict. `*` stands for a name. Some ids use earlier names: `ledger-`
-is the device counter, `witness-` is device telemetry, and `bottleneck-` is the bottleneck.
+finding does not affect the verdict. `*` stands for a name. The report prints the ids.
 
 | finding | check | effect | meaning | what to do |
 | --- | --- | --- | --- | --- |"""

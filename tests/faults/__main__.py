@@ -25,13 +25,13 @@ from pydantic import TypeAdapter
 
 from broadside.lab import privileges as rights
 from broadside.lab.errors import LabError
-from broadside.lab.invariants import left_behind
 from broadside.lab.offspring import die_with_parent, run_to_end
 from broadside.lab.site import free_prefix
 from tests.faults.cell import Result, run_cell
 from tests.faults.fault_range import RangeFabric, standing
 from tests.faults.matrix import FAULTS, Cell, Phase, chosen
 from tests.faults.random_rounds import rounds
+from tests.invariants import left_behind
 
 CHAPTER: Final = "## The table\n"
 LEGEND: Final = "### The faults\n"

@@ -1,6 +1,6 @@
 """Rules for every cell, both those of any run and those that only the lab can check.
 
-The rules of any run (:mod:`broadside.lab.invariants`) require that every planned pair-second is in
+The rules of any run (:mod:`tests.invariants`) require that every planned pair-second is in
 exactly one state and nothing is stored twice. The rules of this module require that bytes agree at
 both ends, that traffic stays within its windows and the lease, that no run passes below the floor,
 that the verdict can be recomputed, and that no process or spooled row is left.
@@ -25,11 +25,11 @@ from broadside.exchange.engines import offered_bits_per_second
 from broadside.exchange.messages import EngineReport
 from broadside.exchange.messages import Phase as Told
 from broadside.exchange.second_rows import TestSeconds
-from broadside.lab.invariants import Stored, broken, read_stored
 from broadside.lab.ledger import LedgerReading, parse_ledger
 from tests.faults.fault_range import Range
 from tests.faults.fired_tests import Connection
 from tests.faults.matrix import FULL_DISK, NOTHING, SILENT_S, STOP_S, Fault, Scene
+from tests.invariants import Stored, broken, read_stored
 
 # The bytes per second at the firewall that exceed keepalives and closing packets.
 LOUD_BYTES: Final = 20_000

@@ -1,5 +1,6 @@
 """Shared fixtures and requirements of the live tests."""
 
+import contextlib
 import fcntl
 import os
 from collections.abc import Iterator
@@ -35,6 +36,19 @@ def clock() -> Iterator[str]:
 @pytest.fixture
 def both_cores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Serialize the tests that need both cores, for all pytest processes."""
+    with _both_cores(tmp_path_factory):
+        yield
+
+
+@pytest.fixture(scope="module")
+def both_cores_for_module(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Serialize a module with tests that need both cores."""
+    with _both_cores(tmp_path_factory):
+        yield
+
+
+@contextlib.contextmanager
+def _both_cores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with (tmp_path_factory.getbasetemp().parent / "both-cores.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

@@ -1,15 +1,21 @@
-"""Test that a search in a lab can find the planted limit of new connections."""
+"""Tests for connections behind a device of the lab that limits them."""
 
 import json
+import subprocess
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from broadside.exchange.messages import Role
+from broadside.exchange.programs import module_command
 from broadside.lab import profiles
+from broadside.lab.namespaces import inside
 from broadside.lab.session_counter import start_sessions
 from broadside.lab.site import built, staged
 from broadside.lab.telemetry_file import write_telemetry_file
-from broadside.lab.topology import LabSpec
+from broadside.lab.topology import Host, LabSpec
 from tests.live.labs import new_prefix
 from tests.live.live_site import Site, call
 
@@ -58,3 +64,47 @@ def test_search_finds_the_planted_limit_and_names_the_device(tmp_path: Path) -> 
         (count,) = burst["sessions"]
         assert count["set_up_count"] == pytest.approx(count["fleet_count"], rel=0.01)
         assert count["ended_count"] == pytest.approx(count["fleet_ended_count"], rel=0.01)
+
+
+def _start(host: Host, *words: object) -> "subprocess.Popen[bytes]":
+    argv = [*module_command("broadside.agent.connection_generator"), *map(str, words)]
+    with inside(host.namespace):
+        return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def _counts(client: "subprocess.Popen[bytes]", *names: str) -> tuple[int, ...]:
+    output, errors = client.communicate(timeout=60)
+    rows: list[dict[str, Any]] = [json.loads(line) for line in output.splitlines()]
+    assert "ended" in rows[-1], errors
+    return tuple(sum(row.get(name, 0) for row in rows) for name in names)
+
+
+def test_device_with_a_full_table_has_room_when_sessions_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A limit that still counts ended sessions would be lower in the next trial of a search."""
+    room = 1000
+    full = profiles.Profile(description="full", rules=profiles.held_limit("reset"), held_count=room)
+    monkeypatch.setitem(profiles.PROFILES, "full", full)
+    spec = LabSpec(pairs_count=1, prefix=new_prefix(), firewall_bits_per_second=100_000_000)
+    with built(spec, tmp_path) as lab:
+        profiles.apply(lab, "full")
+        hosts = {host.role: host for host in lab.hosts}
+        where = ("--address", hosts[Role.SERVER].address, "--port", 9000)
+        server = _start(hosts[Role.SERVER], "server", *where)
+        try:
+            time.sleep(1)
+            outcomes = []
+            for number, count in enumerate((room - 1, 2 * room, room - 1, room - 1)):
+                options = ("--mode", "hold", "--bytes", 16, "--count", count, "--rate", 2000)
+                burst = ("--token", f"t{number}", "--at", time.time() + 2, "--duration", 3)
+                client = _start(hosts[Role.CLIENT], "client", *where, *options, *burst)
+                outcomes.append(_counts(client, "established", "refused"))
+                # The set frees their room within a second.
+                time.sleep(1.5)
+        finally:
+            server.kill()
+            server.communicate()
+    # The control connection is a session too.
+    most = room - 1
+    assert outcomes == [(most, 0), (most, room + 1), (most, 0), (most, 0)]

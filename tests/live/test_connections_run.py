@@ -1,13 +1,15 @@
 """Test runs of two pairs with the engine for connections, using the coordinator."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from broadside.exchange.messages import Role
+from broadside.lab.namespaces import list_processes
 from tests.live.free_ports import free_port
-from tests.live.live_site import Site, call, wait_for_fleet, wait_for_summary
+from tests.live.live_site import Site, call, kill, wait_for_fleet, wait_for_summary
 from tests.live.waiting import wait_for
 
 pytestmark = pytest.mark.live
@@ -128,3 +130,46 @@ def test_held_connections_are_counted(url: str) -> None:
     measures = _measures(summary)
     assert measures["held_count"] == measures["established_count"] == 200
     assert measures["dropped_count"] == 0
+
+
+def _generators(port: int) -> list[int]:
+    """Return the processes that send to or serve a port."""
+    words = ("--port", str(port))
+    return [one.pid for one in list_processes() if set(words) <= set(one.arguments)]
+
+
+def _owned_sockets(port: int) -> list[str]:
+    """Return the TCP sockets with this port that a process still has. Others are the kernel's."""
+    sockets = []
+    for table in ("tcp", "tcp6"):
+        for line in Path("/proc/net", table).read_text().splitlines()[1:]:
+            cells = line.split()
+            ports = {int(cell.rpartition(":")[2], 16) for cell in cells[1:3]}
+            if port in ports and cells[9] != "0":
+                sockets.append(line)
+    return sockets
+
+
+@pytest.mark.parametrize("killed", ["c1", "s1", "both"])
+def test_killed_agent_leaves_no_process_and_no_socket(killed: str, tmp_path: Path) -> None:
+    port = free_port()
+    with Site(tmp_path) as site:
+        _, address = site.start_coordinator()
+        site.start_agent(Role.SERVER, "s1", services=f"connections={port}", echo_port=free_port())
+        site.start_agent(Role.CLIENT, "c1", arm_lead_s=4)
+        wait_for_fleet(address, 2)
+        wait_for("the server of connections", lambda: _generators(port))
+        hold = {"mode": "hold", "held_count": 50, "heartbeat_s": 0.5}
+        options = {f"traffic.options.{name}": value for name, value in hold.items()}
+        fields = SHORT | options | {"pairs_count": 1, "burst_s": 60, "period_s": 90}
+        body = {"scenario": "connections-new", "overrides": fields}
+        call(address, "POST", "/v1/runs", json=body)
+        # Both ends of 50 connections, of the control connection, and the listener.
+        wait_for("held connections", lambda: len(_owned_sockets(port)) == 103, 60)
+        for name in ("c1", "s1") if killed == "both" else (killed,):
+            kill(site.agents[name])
+        left = {"both": 0, "c1": 1, "s1": 1}[killed]
+        wait_for("the end of the generator", lambda: len(_generators(port)) == left, 20)
+        # Of a server that lives, only the listener remains; without a server, nothing.
+        listeners = 1 if killed == "c1" else 0
+        wait_for("the end of the sockets", lambda: len(_owned_sockets(port)) == listeners, 20)

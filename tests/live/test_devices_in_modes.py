@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broadside.lab.snmp_agent import CPU, SESSIONS, SnmpAgent, answering, gauge, interface32
+from tests.devices.snmp_agent import CPU, SESSIONS, SnmpAgent, answering, gauge, interface32
 from tests.live.labs import needs_snmpd
 from tests.live.live_site import Site, wait_for_fleet
 

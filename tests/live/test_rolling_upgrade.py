@@ -17,7 +17,7 @@ from broadside.exchange.messages import Role
 from tests.compat.read import PREVIOUS, unpack_source
 from tests.live.free_ports import free_port
 from tests.live.live_agents import find_any_engine
-from tests.live.live_site import GENTLE, Site, call, end, wait_for_fleet, wait_for_summary
+from tests.live.live_site import GENTLE, HTTP, Site, call, end, wait_for_fleet, wait_for_summary
 from tests.live.waiting import wait_for
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
@@ -111,3 +111,18 @@ def test_new_agents_work_with_the_previous_coordinator(fleet: Fleet) -> None:
     summary = wait_for_summary(url, run["run_id"])
     assert outcomes(summary) == [(PAIRS, "measured")], json.dumps(summary["findings"])
     assert summary["verdict"] == "measured"
+
+
+def test_part_that_an_earlier_agent_cannot_run_is_refused(fleet: Fleet) -> None:
+    _, url = fleet.coordinator(previous=False)
+    for pair in range(PAIRS):
+        fleet.start(pair, previous=pair == 0)
+    wait_for_fleet(url, 2 * PAIRS)
+    overrides = SPEC | {"mix": [{"pairs_count": 1, "traffic": {"engine": "connections"}}]}
+    body = {"scenario": "storm", "overrides": overrides, "by": "test"}
+    refusal = HTTP.post(f"{url}/v1/runs", json=body)
+    assert refusal.status_code == 409, refusal.text
+    detail = refusal.json()["detail"]
+    assert "1 of 2 client agents cannot run connections, and any client can take a job" in detail
+    assert "(client-1: it does not report connections (Broadside " in detail
+    assert "install the coordinator's Broadside" in detail

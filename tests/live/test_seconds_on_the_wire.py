@@ -56,7 +56,7 @@ BITS_PER_SECOND = 40_000_000
 # will lose packets.
 WINDOW_BYTES = 300_000
 # The times after the start are of half the rate and of one second without traffic.
-SLOWED_S, DARK_S, LENGTH_S = 4, 7, 11
+SLOWED_S, DARK_S, LENGTH_S = 3, 5, 8
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -13,15 +14,11 @@ from tests.live.labs import new_prefix
 from tests.live.live_site import Site, call
 from tests.live.waiting import wait_for
 
-pytestmark = [
-    pytest.mark.live,
-    pytest.mark.needs_root,
-    pytest.mark.alone,
-    pytest.mark.usefixtures("both_cores"),
-]
+pytestmark = [pytest.mark.live, pytest.mark.needs_root, pytest.mark.alone]
 
-# Each study uses one of the pairs, so that they can run at the same time.
-PAIRS_COUNT = 3
+# Each of the four studies uses one of the pairs, so that they can run at the same time. An aborted
+# run may still need its pair.
+PAIRS_COUNT = 5
 # At real scale, which is 100 times the rate in the lab.
 FAST, SLOW = 800_000_000, 400_000_000
 RATE = "traffic.stream_bits_per_second"
@@ -42,7 +39,9 @@ WITHIN_S = 400.0
 
 
 @pytest.fixture(scope="module")
-def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, str]]:
+def standing(
+    tmp_path_factory: pytest.TempPathFactory, both_cores_for_module: None
+) -> Iterator[tuple[Site, str]]:
     folder = tmp_path_factory.mktemp("sequential")
     spec = LabSpec(
         pairs_count=PAIRS_COUNT,
@@ -52,6 +51,13 @@ def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, s
     )
     with built(spec) as lab, Site(folder) as site, staged(lab, folder, ledger={}) as stage:
         yield site, stage.coordinator.url
+
+
+@pytest.fixture(scope="module", autouse=True)
+def limited(standing: tuple[Site, str]) -> Iterator["Future[tuple[dict[str, Any], float]]"]:
+    """Run the study with a budget beside the other studies."""
+    with ThreadPoolExecutor(1) as pool:
+        yield pool.submit(limited_study, standing[1])
 
 
 def create(url: str, question: dict[str, Any], **sequential: Any) -> str:
@@ -134,9 +140,11 @@ def test_ab_sweep_and_search_stop_when_certain(standing: tuple[Site, str]) -> No
     assert found["open_bits_per_second"] == []
 
 
-def test_a_study_respects_its_budget_and_knows_the_history(standing: tuple[Site, str]) -> None:
-    """The states do not differ, so that the study would go on for twenty rounds."""
-    _, url = standing
+def limited_study(url: str) -> tuple[dict[str, Any], float]:
+    """Return a study whose budget is enough for two rounds, and the budget in USD.
+
+    The states do not differ, so that the study would go on for twenty rounds.
+    """
     before = create(url, modes(FAST, FAST), margin_ratio=0.0001, budget_usd=1e6)
     cost_usd = wait_for(
         "the cost of the first trial",
@@ -149,13 +157,20 @@ def test_a_study_respects_its_budget_and_knows_the_history(standing: tuple[Site,
     )
     call(url, "POST", f"/v1/studies/{before}/abort", json={"reason": "the cost is known"})
     # Two rounds cost four trials, and a third one would cost six.
-    study_id = create(url, modes(FAST, FAST), margin_ratio=0.0001, budget_usd=5 * cost_usd)
-    study = ended(url, study_id)
+    budget_usd = 5 * cost_usd
+    study_id = create(url, modes(FAST, FAST), margin_ratio=0.0001, budget_usd=budget_usd)
+    return ended(url, study_id), budget_usd
+
+
+def test_a_study_respects_its_budget_and_knows_the_history(
+    limited: "Future[tuple[dict[str, Any], float]]",
+) -> None:
+    study, budget_usd = limited.result()
     assert re.search(
         r"between bursts \(from \d+ earlier bursts of this device\)|assumed", study["expected"]
     )
     assert len(study["results"]) == 4
-    assert sum(trial["cost_usd"] for trial in study["results"]) <= 5 * cost_usd
+    assert sum(trial["cost_usd"] for trial in study["results"]) <= budget_usd
     assert "the next round would exceed the budget" in " ".join(study["conclusion"]["notes"])
     [compared] = study["conclusion"]["sequential"]
     assert compared["decision"] == "open"

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from broadside.lab.device_agent import firewall_agent
 from broadside.lab.serving import Serving
 from broadside.lab.site import built, staged
-from broadside.lab.snmp_agent import answering
 from broadside.lab.telemetry_file import write_telemetry_file
 from broadside.lab.topology import LabSpec
+from tests.devices.firewall_agent import firewall_agent
+from tests.devices.snmp_agent import answering
 from tests.live.labs import needs_snmpd, new_prefix
 from tests.live.waiting import wait_for
 

@@ -15,14 +15,14 @@ from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.views.burst_responses import recomputed
 from broadside.exchange.fabric import FabricSettings, open_fabric
 from broadside.lab import clocks
-from broadside.lab.invariants import broken, left_behind, read_stored
 from broadside.lab.ledger import parse_ledger
 from broadside.lab.serving import Serving
 from broadside.lab.site import Site, built, staged
-from broadside.lab.soak import SoakOptions, soak
 from broadside.lab.topology import Lab, LabSpec
+from tests.invariants import broken, left_behind, read_stored
 from tests.live.labs import new_prefix
 from tests.live.waiting import wait_for
+from tests.soak import SoakOptions, soak
 
 pytestmark = [pytest.mark.live, pytest.mark.needs_root]
 

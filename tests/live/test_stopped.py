@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from broadside.lab.invariants import left_behind
 from broadside.lab.namespaces import list_namespaces, list_owned
+from tests.invariants import left_behind
 from tests.live.live_site import BROADSIDE, Site
 from tests.live.waiting import wait_for
 

@@ -11,7 +11,7 @@ import pytest
 
 from broadside.exchange.fabric import FabricSettings, open_fabric
 from broadside.exchange.records import Document
-from broadside.lab.snmp_agent import CPU, MEMORY, SESSIONS, SnmpAgent, answering, gauge, interface32
+from tests.devices.snmp_agent import CPU, MEMORY, SESSIONS, SnmpAgent, answering, gauge, interface32
 from tests.live.labs import needs_snmpd
 from tests.live.live_site import Site, call, wait_for_fleet, wait_for_summary
 

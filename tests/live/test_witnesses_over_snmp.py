@@ -19,7 +19,7 @@ from broadside.coordinator.device.telemetry.device_counter import DeviceCounter
 from broadside.coordinator.device.telemetry.polling import PolledSource
 from broadside.coordinator.device.telemetry.source import TelemetryError
 from broadside.exchange.messages import Direction
-from broadside.lab.snmp_agent import (
+from tests.devices.snmp_agent import (
     CPU,
     MEMORY,
     SESSIONS,

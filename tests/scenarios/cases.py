@@ -71,6 +71,15 @@ TESTBEDS: Final[Mapping[str, LabTestbed]] = {
         services="connections=9000",
         counts_sessions=True,
     ),
+    # Thirty pairs of connections, far below all limits.
+    "thirty-connections": LabTestbed(
+        pairs_count=30,
+        scale=1,
+        nic_bits_per_second=20_000_000,
+        firewall_bits_per_second=200_000_000,
+        services="connections=9000",
+        counts_sessions=True,
+    ),
     # Two pairs of streams and two of connections through a device that slows with its table.
     "storm": LabTestbed(
         pairs_count=4,
@@ -367,6 +376,21 @@ CONNECTIONS: Final = (
         for how in ("", "-reset")
     ),
     *(_search(f"held-5000{how}", 5000, "held_count", 0.01) for how in ("", "-reset")),
+    Case(
+        name="connections: 30 pairs start together",
+        scenario="connections-new",
+        testbed="thirty-connections",
+        overrides={
+            "pairs_count": 30,
+            "bursts_count": 1,
+            "traffic.probe": None,
+            "traffic.options.attempts_per_second": 10,
+            # Two cores start sixty agents.
+            "lead_s": 12,
+        },
+        burst_s=10,
+        expected=Expected(told={"start_spread_s": (0.0, 0.015)}, sessions_within=0.005),
+    ),
     # A device without a limit: the generators share two cores with everything else.
     Case(
         name="connections: the generator's own limit",

@@ -20,15 +20,15 @@ from broadside.coordinator.studies.study import Search, SearchLoad, Study
 from broadside.coordinator.studies.trials import next_trial
 from broadside.exchange.engines import find
 from broadside.lab import profiles, topology
-from broadside.lab.device_agent import firewall_agent, follow, telemetry_entries
 from broadside.lab.inspection import inspector_argv
 from broadside.lab.namespaces import inside, list_processes
 from broadside.lab.serving import Serving
 from broadside.lab.session_counter import start_sessions
 from broadside.lab.site import built, free_prefix, staged
-from broadside.lab.snmp_agent import SnmpAgent, answering
 from broadside.lab.telemetry_file import lab_entry, write_telemetry_file
 from broadside.lab.topology import Lab, LabSpec
+from tests.devices.firewall_agent import firewall_agent, follow, telemetry_entries
+from tests.devices.snmp_agent import SnmpAgent, answering
 from tests.scenarios.cases import CASES, TESTBEDS, Case, LabTestbed
 from tests.scenarios.facts import Facts, faults
 from tests.scenarios.scenario_table import Row, failed, run_row, study_row

@@ -57,6 +57,10 @@ class Row:
     problems: tuple[str, ...] = ()
 
 
+# Metrics of the clients that a case can expect.
+_OF_CLIENTS: Final = ("start_spread", "attempt_delay")
+
+
 def run_row(name: str, summary: RunSummary, spec: RunSpec, phrase: str | None = None) -> Row:
     """Return the row of a run. A finding that contains ``phrase`` is shown first."""
     traffic = spec.traffic
@@ -87,7 +91,7 @@ def run_row(name: str, summary: RunSummary, spec: RunSpec, phrase: str | None = 
         device={
             item.name: value
             for item in ALL_METRICS
-            if item.name.startswith(("device_", "seen_", "unit_", "leak_"))
+            if item.name.startswith(("device_", "seen_", "unit_", "leak_", *_OF_CLIENTS))
             and (value := item.of_run(summary)) is not None
         },
         cpu={

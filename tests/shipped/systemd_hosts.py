@@ -360,10 +360,12 @@ def _remove_cgroup(group: Path) -> None:
     """Remove a control group with its children, and retry while killed processes are ending."""
     end_s = time.monotonic() + STOP_TIMEOUT_S
     while group.exists():
-        below = [path for path in group.rglob("*") if path.is_dir()]
-        for path in (*sorted(below, key=lambda path: -len(path.parts)), group):
-            with contextlib.suppress(OSError):
-                path.rmdir()
+        # Another test process may remove them at the same time.
+        with contextlib.suppress(FileNotFoundError):
+            below = [path for path in group.rglob("*") if path.is_dir()]
+            for path in (*sorted(below, key=lambda path: -len(path.parts)), group):
+                with contextlib.suppress(OSError):
+                    path.rmdir()
         if group.exists():
             assert time.monotonic() < end_s, f"{group}: processes are left in it"
             time.sleep(0.05)

@@ -50,7 +50,7 @@ def blocks(heading: str) -> list[tuple[tuple[str, ...], str]]:
 
 @pytest.fixture
 def previous_archive(
-    fleet: "Fleet", build_once: Built, tmp_path_factory: pytest.TempPathFactory
+    suite: str, build_once: Built, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
     """Return the archive of the release that users upgrade from.
 
@@ -61,11 +61,11 @@ def previous_archive(
 
     def build_previous(path: Path) -> None:
         tree = tmp_path_factory.mktemp("previous")
-        if fleet.suite != BOOKWORM or not _unpack_commit(tree):
+        if suite != BOOKWORM or not _unpack_commit(tree):
             _copy_with_lower_version(tree)
         for tools in (".venv", ".tools"):
             (tree / tools).symlink_to(ROOT / tools)
-        python = "3.11" if fleet.suite == BOOKWORM else "3.13"
+        python = "3.11" if suite == BOOKWORM else "3.13"
         subprocess.run(
             [
                 *(sys.executable, "-m", "deploy.hosts.archive"),
@@ -75,7 +75,7 @@ def previous_archive(
             check=True,
         )
 
-    return build_once(f"broadside-hosts-before-{fleet.suite}.tar.gz", build_previous)
+    return build_once(f"broadside-hosts-before-{suite}.tar.gz", build_previous)
 
 
 def _unpack_commit(tree: Path) -> bool:
@@ -102,16 +102,15 @@ def _copy_with_lower_version(tree: Path) -> None:
 
 @dataclass(slots=True, kw_only=True)
 class Fleet:
-    """Hosts on which the commands of the page run."""
+    """Hosts of one release on which the commands of the page run."""
 
     network: HostNetwork
-    system: str
-    root: Path
+    suite: str
     hosts: dict[str, Host] = field(default_factory=dict)
 
     def boot(self, name: str, archive: Path) -> Host:
         """Boot a host with the archive and with the last-resort clock of the page."""
-        host = self.hosts[name] = self.network.boot(name, self.root)
+        host = self.hosts[name] = self.network.boot(name, debian_root(self.suite))
         assert host.run("python3 -V").stdout.startswith(SYSTEMS[self.suite][1])
         self.carry(archive, name)
         page = (ROOT / "docs" / "hosts.md").read_text().partition("source of last resort")[2]
@@ -124,8 +123,8 @@ class Fleet:
         return host
 
     @property
-    def suite(self) -> str:
-        return self.root.name.partition("-")[0]
+    def system(self) -> str:
+        return ", ".join(SYSTEMS[self.suite]).rstrip(".")
 
     def carry(self, archive: Path, name: str) -> None:
         self.hosts[name].put("/root/broadside-hosts.tar.gz", archive.read_bytes())
@@ -176,11 +175,9 @@ def fleet(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Fleet]:
     """Yield the hosts of one release, not booted."""
-    suite: str = request.param
-    root = debian_root(suite)
-    folder = tmp_path_factory.mktemp(f"hosts-{suite}")
+    folder = tmp_path_factory.mktemp(f"hosts-{request.param}")
     with HostNetwork(folder / "network", NAMES) as network:
-        yield Fleet(network=network, system=", ".join(SYSTEMS[suite]).rstrip("."), root=root)
+        yield Fleet(network=network, suite=request.param)
 
 
 def export_counter(fleet: Fleet, ended: threading.Event) -> None:
@@ -293,8 +290,9 @@ def test_backup_is_restored_on_empty_host(
     shipped_row(ARTEFACT, fleet.system, "restore on an empty host, agents find it")
 
 
+@pytest.mark.parametrize("suite", SYSTEMS)
 def test_upgrades_from_previous_archive(
-    fleet: Fleet,
+    suite: str,
     hosts_archive: Path,
     previous_archive: Path,
     tmp_path: Path,
@@ -303,7 +301,7 @@ def test_upgrades_from_previous_archive(
     """Test that the new version can use the old settings and the old credential."""
     names = ("coordinator", "client")
     with HostNetwork(tmp_path / "network", names) as network:
-        old = Fleet(network=network, system=fleet.system, root=fleet.root)
+        old = Fleet(network=network, suite=suite)
         for name in names:
             old.boot(name, previous_archive)
         coordinator, client = old.hosts["coordinator"], old.hosts["client"]
@@ -318,7 +316,7 @@ def test_upgrades_from_previous_archive(
         before = old.wait_for_agents({"client"})["client"]
         stored = "cat /etc/broadside/environment; sha256sum /var/lib/broadside/credential.json"
         settings = client.run(stored).stdout
-        shipped_row(ARTEFACT, fleet.system, f"install the previous archive, {version_of(old)}")
+        shipped_row(ARTEFACT, old.system, f"install the previous archive, {version_of(old)}")
 
         for name in names:
             old.carry(hosts_archive, name)
@@ -331,7 +329,7 @@ def test_upgrades_from_previous_archive(
         assert after["nic"] == "eth0"
         assert str(after["broadside_version"]).partition(" ")[0] == version_of(old)
         assert client.run(stored).stdout == settings
-        shipped_row(ARTEFACT, fleet.system, f"upgrade it to {version_of(old)}")
+        shipped_row(ARTEFACT, old.system, f"upgrade it to {version_of(old)}")
 
 
 def version_of(fleet: Fleet) -> str:

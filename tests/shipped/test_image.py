@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from broadside.lab.azurite import Azurite
-from deploy.docker.lint import COMPOSE, read_compose
+from tests.deploy_check.compose import COMPOSE, read_compose
 from tests.live.http_service import Answer, serving
 from tests.live.started import started
 from tests.live.waiting import wait_for

@@ -1,18 +1,15 @@
 """Test the linter for the compose file with valid and invalid files."""
 
-import runpy
-from pathlib import Path
-
 import pytest
 
-ROOT = Path(__file__).parent.parent.parent
-LINT = runpy.run_path(str(ROOT / "deploy" / "docker" / "lint.py"))
-COMPOSE = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
+from tests.deploy_check import compose
+
+COMPOSE = compose.COMPOSE.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("profile", LINT["PROFILES"])
+@pytest.mark.parametrize("profile", compose.PROFILES)
 def test_compose_file_is_valid(profile: str) -> None:
-    assert list(LINT["faults"](COMPOSE, profile)) == []
+    assert list(compose.faults(COMPOSE, profile)) == []
 
 
 @pytest.mark.parametrize(
@@ -34,5 +31,5 @@ def test_compose_file_is_valid(profile: str) -> None:
 )
 def test_linter_detects_the_error(valid: str, invalid: str, message: str) -> None:
     assert valid in COMPOSE
-    result = list(LINT["faults"](COMPOSE.replace(valid, invalid), "emulators"))
+    result = list(compose.faults(COMPOSE.replace(valid, invalid), "emulators"))
     assert any(message in fault for fault in result), result

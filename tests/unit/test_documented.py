@@ -16,6 +16,7 @@ from broadside.coordinator.core.measure.outages import _TEMPLATES as OUTAGE_TEMP
 from broadside.coordinator.core.measure.telemetry import IssueKind
 from broadside.coordinator.core.plan.cost_estimate import estimate
 from broadside.coordinator.core.summary import CauseId, State
+from broadside.coordinator.core.verdict_reason import FAIL_IDS
 from tests.docs_build.checks_page import checks_page, findings_page, precedence_rows
 from tests.docs_build.drawings import DRAWINGS
 from tests.docs_build.reference_pages import CLASSES
@@ -37,7 +38,16 @@ FOLDERS = (
     *("coordinator/core/judge/reconciliation", "coordinator/core/judge/checks"),
     *("exchange", "exchange/engines", "coordinator/device/telemetry"),
 )
-FINDING_MAKERS = {"Finding", "Note", "caution", "inconclusive", "note", "problem", "warning"}
+FINDING_MAKERS = {
+    "Finding",
+    "Note",
+    "caution",
+    "inconclusive",
+    "note",
+    "problem",
+    "warning",
+    "_note",
+}
 
 
 def test_all_settings_have_a_description() -> None:
@@ -191,3 +201,9 @@ def test_decisions_are_few_short_and_indexed() -> None:
         for part in ("Status", "Context", "Decision", "Consequences"):
             assert f"- **{part}:**" in decision, title
         assert title.partition(". ")[2] in index, title
+
+
+def test_findings_that_fail_a_run_can_be_the_reason() -> None:
+    failing = {id for id, effect in effects_documented().items() if effect == "fail"}
+    assert "target-missed" in failing
+    assert {id for id in failing if "*" not in id} - FAIL_IDS == set()

@@ -1,7 +1,7 @@
 """Comparison of two groups of bursts, with the differences and their 95 % intervals."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Final
 
@@ -146,7 +146,7 @@ def compare(a: Group, b: Group) -> Comparison:
     """
     # The rate at the layer of the objective comes first, as in all other outputs.
     main = received_at(a.layer if a.layer == b.layer else None)
-    items = (main, *(item for item in _COMPARED if item is not main))
+    items = (main, *(item for item in _COMPARED if item is not main), *_of_parts(a))
     metrics = tuple(metric for item in items if (metric := _metric(item, a, b)) is not None)
     thin = min(len(a.observations), len(b.observations)) < ENOUGH_COUNT
     differ = tuple(
@@ -163,6 +163,14 @@ def compare(a: Group, b: Group) -> Comparison:
         conditions_differ=differ,
         sentence=_sentence(a, b, metrics, few_bursts=thin, differ=differ),
     )
+
+
+def _of_parts(group: Group) -> Iterator[MetricDefinition]:
+    """Yield the metrics of the other parts of mixed runs."""
+    names = dict.fromkeys(
+        name.rpartition("/")[0] for seen in group.observations for name in seen if "/" in name
+    )
+    yield from (item.of_part(part) for part in names for item in _OF_PARTS)
 
 
 def _metric(item: MetricDefinition, a: Group, b: Group) -> Metric | None:
@@ -262,6 +270,18 @@ def _turns(item: MetricDefinition, a: Group, b: Group) -> Floats | None:
 
 
 _COMPARED: Final = tuple(entry for entry in ALL_METRICS if entry is not RECEIVED_HALF_WIDTH)
+# Metrics of the other parts of mixed runs.
+_OF_PARTS: Final = tuple(
+    entry
+    for entry in _COMPARED
+    if entry.short_name
+    in {
+        *(RECEIVED.short_name, RTT.short_name, RETRANSMITS.short_name),
+        *("completeness_ratio", "success_ratio", "connections_per_second"),
+        *("connections_held_count", "connections_dropped_count", "handshake_p99_s"),
+        *("first_byte_p99_s", "probe_p99_s", "probe_loss_ratio"),
+    }
+)
 _TOLD_IF_APART: Final = (RTT.short_name, RETRANSMITS.short_name)
 _REAL_SCALE: Final = "1:1"
 
@@ -328,5 +348,9 @@ def _sentence(
 def observe(burst: BurstSummary) -> Observation:
     """Return the known metric values of a burst by name, including its planned start."""
     known = {entry.name: entry.of_burst(burst) for entry in ALL_METRICS}
+    for part in burst.parts:
+        known |= {
+            entry.of_part(part.name).name: entry.of_burst(part.summary) for entry in _OF_PARTS
+        }
     known[STARTED] = burst.planned_start_at.timestamp()
     return {name: value for name, value in known.items() if value is not None}

@@ -9,7 +9,9 @@ from broadside.coordinator.core import formatting
 from broadside.coordinator.core.comparison.group_comparison import ENOUGH_COUNT, Comparison, Metric
 from broadside.coordinator.core.summary import Verdict
 
-_RULE: Final = re.compile(r"\s*([a-z0-9_]+)\s*([<>])\s*([+-]?\d+(?:\.\d*)?)\s*%\s*", re.IGNORECASE)
+_RULE: Final = re.compile(
+    r"\s*([a-z0-9_][a-z0-9_/ -]*?)\s*([<>])\s*([+-]?\d+(?:\.\d*)?)\s*%\s*", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

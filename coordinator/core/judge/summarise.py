@@ -36,6 +36,7 @@ from broadside.coordinator.core.judge.observations import (
     residual_findings,
 )
 from broadside.coordinator.core.judge.reconciliation.device_prediction import Neighbour
+from broadside.coordinator.core.judge.reconciliation.mixed_parts import part_beside
 from broadside.coordinator.core.judge.reconciliation.reconcile import reconcile_run
 from broadside.coordinator.core.measure.completeness import combine
 from broadside.coordinator.core.measure.device.canary_cpu import with_device_cpu
@@ -73,6 +74,7 @@ from broadside.coordinator.core.summary import (
     RunSummary,
     State,
     figure,
+    named_finding,
     note,
     order,
     worse,
@@ -83,6 +85,8 @@ from broadside.exchange.messages import Aggregation, Presence, ServiceOutage
 # Above this number of pairs x bursts, the pairs are stored only in the burst documents. The summary
 # is read for every list of runs. With 48 bursts of 1,000 pairs it would be 45 MB of text.
 PAIR_SUMMARIES_MAX: Final = 3_000
+# Notes that would be the same for all parts of a mixed run.
+_OF_ALL_PARTS: Final = frozenset({"clocks-self-reported", "no-target", "short-sustain"})
 # How the extreme value of a note is named, which is not a problem.
 _EXTREMES: Final = {
     "low": "lowest",
@@ -99,7 +103,8 @@ class RunContext:
         telemetry: Telemetry of devices.
         fleet: Agents that were present at launch.
         troubles: Outages of the coordinator.
-        neighbours: Bursts of other runs that the same counter includes.
+        neighbours: Bursts of other runs that the same counter includes. Without a counter, those
+            that cross the device, with zero bytes.
     """
 
     telemetry: DeviceTelemetry | None = None
@@ -128,13 +133,14 @@ def summarise_run(
         context: Other records of the run. None if there are none.
     """
     context = context or RunContext()
-    parts = plan.parts
+    parts, names = plan.parts, plan.spec.part_names if plan.spec.mix else ()
     if plan.spec.mix:
         plan = parts[0]
     telemetry = context.telemetry
     measured = sorted(bursts, key=lambda burst: burst.summary.index)
     if telemetry is not None:
-        telemetry = place(telemetry, list(_burst_times(plan).values()))
+        others = [one.span_s for one in context.neighbours if ledger is None or one.has_traffic]
+        telemetry = place(telemetry, list(_burst_times(plan).values()), others)
     ledger = None if ledger is None else ledger.proving()
     counter, counters = _reconcile(plan, measured, ledger, context.neighbours)
     between = half_width_of_bursts([burst.summary for burst in measured])
@@ -170,7 +176,8 @@ def summarise_run(
         *host_difference_findings(context.fleet, _agents_of(plan, summary)),
         *witness_findings(telemetry, first_at, last_at),
     ]
-    omit_pairs = len(plan.pairs) * len(summary) > PAIR_SUMMARIES_MAX
+    pairs_count = sum(len(part.pairs) for part in parts)
+    omit_pairs = pairs_count * len(summary) > PAIR_SUMMARIES_MAX
     stored = [_without_values(burst, omit_pairs=omit_pairs) for burst in summary]
     return RunSummary(
         computed_at=now,
@@ -180,6 +187,7 @@ def summarise_run(
         reconciliation=counter,
         findings=order(findings),
         run_trends=trends,
+        part_names=names,
         pairs_omitted=omit_pairs,
         bursts=tuple(stored),
         **_plan_fields(plan),
@@ -206,9 +214,15 @@ def _reconcile(
     is_missing = ledger is None or (plan.ledger is not None and not len(ledger))
     if ledger is None or is_missing or not measured or ledger.extreme is not None:
         return None, [None] * len(measured)
+    beside = [
+        item
+        for burst in measured
+        for part in burst.summary.parts
+        if (item := part_beside(part, burst.summary, ledger.flows)) is not None
+    ]
     indices = {burst.summary.index for burst in measured}
     absent = [times for index, times in _burst_times(plan).items() if index not in indices]
-    return reconcile_run(plan.spec, measured, ledger, neighbours, absent)
+    return reconcile_run(plan.spec, measured, ledger, [*neighbours, *beside], absent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +307,8 @@ def _judge_parts(
 ) -> BurstSummary:
     """Return the burst of a mixed run with its judged parts, and with one verdict for all.
 
-    The device counter counts the bytes of all parts, so it is compared only with the first one.
+    The device counter counts the bytes of all parts, so it is compared only in the first one, with
+    the bytes of the others subtracted.
     """
     judged: list[BurstPart] = []
     findings = list(burst.findings)
@@ -302,20 +317,23 @@ def _judge_parts(
         measured = replace(evidence.measured[number], summary=part.summary)
         own = replace(evidence, plan=plan, measured=[measured], ledger=None, between=None)
         summary = _judge_burst(own, 0, None)
-        judged.append(
-            part.model_copy(update={"summary": _without_values(summary, omit_pairs=False)})
-        )
+        judged.append(part.model_copy(update={"summary": summary}))
         findings += [
-            finding.model_copy(
-                update={"sentence": f"{part.engine}: {finding.sentence}", "part": part.engine}
-            )
+            named_finding(finding, part.name)
             for finding in summary.findings
+            if finding.id not in _OF_ALL_PARTS
         ]
     if not judged:
         return burst
     verdict = worse([burst.verdict, *(part.summary.verdict for part in judged)])
-    update = {"verdict": verdict, "parts": tuple(judged), "findings": order(findings)}
-    return burst.model_copy(update=update)
+    return burst.model_copy(
+        update={
+            "verdict": verdict,
+            "first_part_verdict": burst.verdict,
+            "parts": tuple(judged),
+            "findings": order(findings),
+        }
+    )
 
 
 def _burst_findings(
@@ -345,7 +363,11 @@ def _without_values(burst: BurstSummary, *, omit_pairs: bool) -> BurstSummary:
     """Return the burst as it is stored: findings without values, and without pairs if requested."""
     findings = tuple(map(_plain, burst.findings))
     pairs = () if omit_pairs else burst.pairs
-    return burst.model_copy(update={"findings": findings, "pairs": pairs})
+    parts = tuple(
+        part.model_copy(update={"summary": _without_values(part.summary, omit_pairs=omit_pairs)})
+        for part in burst.parts
+    )
+    return burst.model_copy(update={"findings": findings, "pairs": pairs, "parts": parts})
 
 
 def _plain(finding: Finding) -> Finding:

@@ -26,17 +26,20 @@ from broadside.coordinator.core.measure.burst import measure_burst
 from broadside.coordinator.core.measure.formulas.quantiles import column_quantiles
 from broadside.coordinator.core.measure.grid.align import Chosen, align
 from broadside.coordinator.core.measure.grid.grid_rows import Grid
-from broadside.coordinator.core.measure.grid.series import BurstSeries
+from broadside.coordinator.core.measure.grid.series import BurstMeasurement, BurstSeries
+from broadside.coordinator.core.measure.mixed import part_evidence, part_of
 from broadside.coordinator.core.measure.records.evidence import BurstEvidence, FirewallLedger
 from broadside.coordinator.core.metrics import Layer
 from broadside.coordinator.core.run_spec import Burst, Plan
 from broadside.coordinator.core.summary import (
     BottleneckName,
+    BurstPart,
     BurstSummary,
     Finding,
     RunSummary,
     State,
     instant,
+    named_finding,
 )
 from broadside.coordinator.core.verdict_reason import explain_verdict
 from broadside.exchange.messages import BurstIndex, Message, RunId, UtcDatetime
@@ -84,6 +87,8 @@ class LiveStatus(Message):
     # Reason if the burst ends before its planned end.
     early_end_reason: str | None = None
     pairs_count: int
+    # Names of the parts of a mixed run. The seconds are those of the first one.
+    part_names: tuple[str, ...] = ()
     # Real rate divided by the measured rate.
     scale: float
     # Target as measured (divided by the scale), at target_layer.
@@ -135,7 +140,7 @@ class LiveFigures(Message):
     # Reason for the verdict of the burst, and what to do. None before the verdict.
     reason: str | None = None
     next_step: str | None = None
-    # Summary without pairs and findings.
+    # Summary without pairs and findings. Its `parts` have the other traffic of a mixed run.
     summary: BurstSummary
     # Number of seconds that were used for the metrics.
     known_s: int
@@ -198,7 +203,8 @@ class LiveFinding(Message):
 
     burst_index: BurstIndex
     id: str
-    # None if the finding was withdrawn.
+    # None if the finding was withdrawn. The id of a finding about other traffic of a mixed run ends
+    # with the name of the part.
     finding: Finding | None = None
 
 
@@ -278,6 +284,7 @@ def live_status(
         omit_s=burst.omit_s,
         early_end_reason=None if burst.end is None else burst.end.reason,
         pairs_count=len(plan.pairs),
+        part_names=plan.spec.part_names if plan.spec.mix else (),
         scale=plan.spec.scale,
         target_bits_per_second=plan.spec.scaled_target_bits_per_second,
         target_layer=plan.spec.objective.layer,
@@ -316,16 +323,55 @@ def full_snapshot(
 ) -> LiveSnapshot:
     """Measure a running burst from all data that has been reported.
 
+    The parts of a mixed run are measured apart, and the seconds are those of the first one.
+
     Args:
         plan: The plan.
         evidence: Evidence for the burst.
         ledger: Data from the firewall counter, or None.
         now: Current time to use.
     """
+    if not plan.spec.mix:
+        return _measured_so_far(plan, evidence, ledger, now)[0]
+    of_parts = [
+        _measured_so_far(part, own, None if number else ledger, now)
+        for number, (part, own) in enumerate(part_evidence(plan, evidence))
+    ]
+    first = of_parts[0][0]
+    if first.figures is None:
+        return first
+    parts: list[BurstPart] = []
+    findings = list(first.findings)
+    for number, (shown, measured) in enumerate(of_parts):
+        if not number or measured is None or shown.figures is None:
+            continue
+        name, engine = plan.spec.part_names[number], plan.spec.parts[number].traffic.engine
+        part = part_of(name, engine, number, measured)
+        known_s = shown.known_s + math.floor(measured.series.planned_start_s)
+        parts.append(_until(part, known_s - measured.series.start_s, shown.figures.summary))
+        findings += [named_finding(finding, name) for finding in shown.findings]
+    summary = first.figures.summary.model_copy(update={"parts": tuple(parts)})
+    figures = first.figures.model_copy(update={"summary": summary})
+    return replace(first, figures=figures, findings=tuple(findings))
+
+
+def _until(part: BurstPart, stop: int, summary: BurstSummary) -> BurstPart:
+    """Return a part with its complete seconds and a summary for display."""
+    rows = {
+        name: getattr(part, name)[: max(0, stop)]
+        for name in ("received_bits_per_second", "connections_per_second", "open_count")
+    }
+    return part.model_copy(update={**rows, "summary": summary})
+
+
+def _measured_so_far(
+    plan: Plan, evidence: BurstEvidence, ledger: FirewallLedger | None, now: datetime
+) -> tuple[LiveSnapshot, BurstMeasurement | None]:
+    """Return the burst of one kind of traffic so far. None if no seconds are reported."""
     burst = evidence.burst
     spans = _spans(evidence)
     if not spans:
-        return _from_hosts(plan, evidence)
+        return _from_hosts(plan, evidence), None
     reach = _reach(spans, len(plan.pairs))
     elapsed_s = (now - burst.planned_start_at).total_seconds()
     known_s = _known(burst, reach, elapsed_s)
@@ -350,9 +396,9 @@ def full_snapshot(
         known_s=known_s,
         final=False,
     )
-    snapshot = _without_parts(snapshot, spans)
+    snapshot = _without_parts(snapshot, spans, plan.pairs[0].index)
     if snapshot.figures is None:
-        return snapshot
+        return snapshot, None
     left_s = (burst.planned_end_at - now).total_seconds()
     states = figure_states(
         levels_of_flows,
@@ -365,7 +411,7 @@ def full_snapshot(
     # Until the end, later records correct the start of an engine's time, and so all its seconds.
     seconds = FigureState(state="known") if known_s and reported else states["received"]
     figures = snapshot.figures.model_copy(update={"states": {**states, "seconds": seconds}})
-    return replace(snapshot, figures=figures)
+    return replace(snapshot, figures=figures), measured
 
 
 def figure_states(
@@ -422,6 +468,8 @@ def incremental_snapshot(
         The new snapshot. None if there is a gap between the snapshot and the tails, so that the
         whole burst needs to be read.
     """
+    if plan.spec.mix:
+        plan, evidence = next(part_evidence(plan, evidence))
     burst, spans = evidence.burst, _spans(evidence)
     if before.figures is None or not spans:
         return None
@@ -442,7 +490,7 @@ def incremental_snapshot(
         known_s=known_s,
         final=False,
     )
-    new = _without_parts(new, spans)
+    new = _without_parts(new, spans, plan.pairs[0].index)
     return _followed(before, new, known_s)
 
 
@@ -611,7 +659,7 @@ def make_snapshot(
             states=dict.fromkeys(FIGURE_NAMES, FigureState(state="known")) if final else {},
             reason=explained and explained.reason,
             next_step=explained and explained.next_step,
-            summary=summary.model_copy(update={"pairs": (), "findings": ()}),
+            summary=_without_lists(summary),
             known_s=known_s,
             trouble=trouble,
         ),
@@ -619,6 +667,14 @@ def make_snapshot(
         # page.
         findings=tuple(f for f in summary.findings if final or _is_live(f)),
     )
+
+
+def _without_lists(summary: BurstSummary) -> BurstSummary:
+    """Return a summary and its parts without pairs and findings."""
+    parts = tuple(
+        part.model_copy(update={"summary": _without_lists(part.summary)}) for part in summary.parts
+    )
+    return summary.model_copy(update={"pairs": (), "findings": (), "parts": parts})
 
 
 def _is_live(finding: Finding) -> bool:
@@ -642,7 +698,7 @@ def empty_snapshot(plan: Plan, burst: Burst) -> LiveSnapshot:
         known_s=0,
         layer="payload",
         columns=np.empty((len(COLUMNS), 0)),
-        cells=np.empty((0, len(plan.pairs)), np.uint32),
+        cells=np.empty((0, len(plan.parts[0].pairs)), np.uint32),
         figures=None,
     )
 
@@ -750,15 +806,16 @@ def ledger_message(
     )
 
 
-def _without_parts(shown: LiveSnapshot, spans: _Spans) -> LiveSnapshot:
+def _without_parts(shown: LiveSnapshot, spans: _Spans, first_index: int) -> LiveSnapshot:
     """Remove the cells of seconds that a pair has reported only in part.
 
-    Such a cell has few bytes, and would look like a sudden fall.
+    Such a cell has few bytes, and would look like a sudden fall. The first column of the cells is
+    the pair with ``first_index``.
     """
     cells = shown.cells.copy()
     for pair_index, (_, end_s) in spans.items():
         complete_s = max(shown.known_s, math.floor(end_s + EDGE_S))
-        cells[max(0, complete_s - shown.first_second) :, pair_index] = UNKNOWN_CELL
+        cells[max(0, complete_s - shown.first_second) :, pair_index - first_index] = UNKNOWN_CELL
     return replace(shown, cells=cells)
 
 
@@ -852,7 +909,7 @@ def _from_hosts(plan: Plan, evidence: BurstEvidence) -> LiveSnapshot:
         for second in progress(plan.run_id, burst, [((), host)]).seconds:
             if second.second < count and second.pairs_count:
                 rate = second.fleet_bits_per_second / CELL_BITS_PER_SECOND
-                cells[second.second, pair_index] = round(rate)
+                cells[second.second, pair_index - plan.pairs[0].index] = round(rate)
     return replace(nothing, layer="link", known_s=count, columns=columns, cells=cells)
 
 

@@ -11,6 +11,7 @@ from broadside.coordinator.core.measure.grid.resample import OverlapResampler
 from broadside.coordinator.core.measure.grid.series import BurstSeries
 from broadside.coordinator.core.measure.records.columns import HostColumns, IntervalColumns
 from broadside.coordinator.core.run_spec import Burst
+from broadside.coordinator.core.summary import BurstPart
 from broadside.exchange.messages import BurstIndex, Message, RunId, UtcDatetime
 
 
@@ -35,28 +36,55 @@ class ProgressSecond(Message):
 COVERED_RATIO: Final = 0.9
 
 
+class PartProgress(Message):
+    """Seconds of one part of a mixed run.
+
+    Attributes:
+        name: Name of the part.
+        pairs_planned: Number of planned pairs.
+        seconds: Seconds that are known so far.
+    """
+
+    name: str
+    pairs_planned: int
+    seconds: tuple[ProgressSecond, ...]
+
+
 class Progress(Message):
     """Seconds of the newest burst that has begun.
 
     Attributes:
-        seconds: Seconds that are known so far.
+        seconds: Seconds that are known so far. In a mixed run, these are of its first part.
+        parts: All parts of a mixed run, with the first one.
     """
 
     run_id: RunId
     burst_index: BurstIndex
     planned_start_at: UtcDatetime
     seconds: tuple[ProgressSecond, ...]
+    parts: tuple[PartProgress, ...] = ()
 
     @property
     def complete_seconds(self) -> tuple[ProgressSecond, ...]:
         """Seconds up to the last one that was fully uploaded by (nearly) all pairs."""
-        most = max((second.pairs_count for second in self.seconds), default=0)
-        full = [
-            index
-            for index, second in enumerate(self.seconds)
-            if second.pairs_count and second.pairs_count >= COVERED_RATIO * most
-        ]
-        return self.seconds[: full[-1] + 1] if full else ()
+        return complete_seconds(self.seconds)
+
+    @property
+    def sent_bytes(self) -> int:
+        """Bytes of all pairs."""
+        rows = [part.seconds for part in self.parts] or [self.seconds]
+        return round(sum(one.fleet_bits_per_second for row in rows for one in row) / 8)
+
+
+def complete_seconds(seconds: Sequence[ProgressSecond]) -> tuple[ProgressSecond, ...]:
+    """Return the seconds up to the last one that was fully uploaded by (nearly) all pairs."""
+    most = max((second.pairs_count for second in seconds), default=0)
+    full = [
+        index
+        for index, second in enumerate(seconds)
+        if second.pairs_count and second.pairs_count >= COVERED_RATIO * most
+    ]
+    return tuple(seconds[: full[-1] + 1]) if full else ()
 
 
 def progress(
@@ -118,6 +146,44 @@ def progress_of_series(run_id: str, burst: Burst, series: BurstSeries) -> Progre
     span = slice(first, stop)
     none = np.zeros(stop - first, np.intp)
     return _progress(run_id, burst, _seconds(seen[span] > 0, sent[span], seen[span], none))
+
+
+def mixed_progress(parts: Sequence[Progress], names: Sequence[tuple[str, int]]) -> Progress:
+    """Return the progress of a mixed run.
+
+    Args:
+        parts: Progress of each part.
+        names: Name and number of planned pairs of each part.
+    """
+    listed = tuple(
+        PartProgress(name=name, pairs_planned=count, seconds=part.seconds)
+        for (name, count), part in zip(names, parts, strict=True)
+    )
+    return parts[0].model_copy(update={"parts": listed})
+
+
+def progress_of_part(run_id: str, burst: Burst, part: BurstPart) -> Progress:
+    """Return the received rate of another part of a finished burst. It is empty for a long one.
+
+    Args:
+        run_id: The run id to return.
+        burst: The burst.
+        part: The measured part.
+    """
+    zero_s = burst.planned_start_at.timestamp()
+    first = 0 if part.start_at is None else round(part.start_at.timestamp() - zero_s)
+    last = burst.duration_s + burst.omit_s
+    seconds = tuple(
+        ProgressSecond(
+            second=first + number,
+            fleet_bits_per_second=rate,
+            pairs_count=part.summary.pairs_measured,
+            from_host_count=0,
+        )
+        for number, rate in enumerate(part.received_bits_per_second)
+        if rate is not None and 0 <= first + number < last
+    )
+    return _progress(run_id, burst, seconds)
 
 
 def _progress(run_id: str, burst: Burst, seconds: tuple[ProgressSecond, ...]) -> Progress:

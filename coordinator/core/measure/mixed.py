@@ -3,12 +3,14 @@
 Each part is measured as a burst of its own, with its specification and its pairs.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
 import numpy as np
 
+from broadside.coordinator.core.arrays import Floats
 from broadside.coordinator.core.measure.burst import measure_burst
 from broadside.coordinator.core.measure.grid.series import BurstMeasurement, BurstSeries
 from broadside.coordinator.core.measure.records.evidence import BurstEvidence
@@ -19,12 +21,51 @@ from broadside.coordinator.core.summary import BurstPart, figure, instant
 SECONDS_MAX_COUNT: Final = 3600
 
 
-def _rates(series: BurstSeries) -> tuple[float | None, ...]:
-    """Return the payload rate of each second, or nothing for a long burst."""
+def _seconds(series: BurstSeries, values: Floats) -> tuple[float | None, ...]:
+    """Return the values of each second, or nothing for a long burst."""
     if series.duration_s > SECONDS_MAX_COUNT:
         return ()
+    return tuple(figure(value) for value in values.tolist())
+
+
+def part_of(name: str, engine: str, number: int, measured: BurstMeasurement) -> BurstPart:
+    """Return the result of a part with its seconds.
+
+    Args:
+        name: Name of the part.
+        engine: Engine of the part.
+        number: Index of the part.
+        measured: The measured burst of its pairs.
+    """
+    series = measured.series
+    none = np.zeros(0)
     known = np.where(series.coverage_ratio > 0, series.received_bytes * 8, np.nan)
-    return tuple(figure(rate) for rate in known.tolist())
+    return BurstPart(
+        engine=engine,
+        name=name,
+        part_index=number,
+        summary=measured.summary,
+        start_at=instant(series.start_s),
+        received_bits_per_second=_seconds(series, known),
+        connections_per_second=_seconds(series, series.events.get("established", none)),
+        open_count=_seconds(series, series.events.get("open", none)),
+    )
+
+
+def part_evidence(plan: Plan, evidence: BurstEvidence) -> Iterator[tuple[Plan, BurstEvidence]]:
+    """Yield the plan and the evidence of each part.
+
+    Rows that belong to no pair are with the first one.
+
+    Args:
+        plan: The plan of the run.
+        evidence: Evidence for all pairs of a burst.
+    """
+    for number, part in enumerate(plan.parts):
+        indices = {pair.index for pair in part.pairs}
+        pairs = tuple(pair for pair in evidence.pairs if pair.pair_index in indices)
+        own = replace(evidence, pairs=pairs)
+        yield part, replace(own, foreign_tests=(), foreign_rows=()) if number else own
 
 
 def measure_parts(plan: Plan, evidence: BurstEvidence, now: datetime) -> BurstMeasurement:
@@ -37,24 +78,12 @@ def measure_parts(plan: Plan, evidence: BurstEvidence, now: datetime) -> BurstMe
     """
     if not plan.spec.mix:
         return measure_burst(plan.spec, evidence, now)
-    measured = []
-    for number, part in enumerate(plan.parts):
-        indices = {pair.index for pair in part.pairs}
-        pairs = tuple(pair for pair in evidence.pairs if pair.pair_index in indices)
-        own = replace(evidence, pairs=pairs)
-        if number:
-            own = replace(own, foreign_tests=(), foreign_rows=())
-        measured.append(measure_burst(part.spec, own, now))
-    parts = [
-        BurstPart(
-            engine=one.traffic.engine,
-            part_index=number,
-            summary=result.summary,
-            start_at=instant(result.series.start_s),
-            received_bits_per_second=_rates(result.series),
-        )
-        for number, (one, result) in enumerate(zip(plan.spec.parts, measured, strict=True))
+    measured = [measure_burst(part.spec, own, now) for part, own in part_evidence(plan, evidence)]
+    names = plan.spec.part_names
+    parts = tuple(
+        part_of(names[number], part.traffic.engine, number, measured[number])
+        for number, part in enumerate(plan.spec.parts)
         if number
-    ]
+    )
     first = measured[0]
-    return replace(first, summary=first.summary.model_copy(update={"parts": tuple(parts)}))
+    return replace(first, summary=first.summary.model_copy(update={"parts": parts}))

@@ -181,6 +181,8 @@ def rate_of(spec: RunSpec, fleet: Sequence[Presence]) -> tuple[Span, str]:
     Returns:
         The IP rate in bit/s at real scale with bounds, and a text on how it was found.
     """
+    if spec.mix:
+        return _mixed_rate(spec, fleet)
     flows = len(spec.traffic.direction.flows)
     ip_ratio = _ip_ratio(spec)
     caps = _caps(spec, fleet)
@@ -201,6 +203,28 @@ def rate_of(spec: RunSpec, fleet: Sequence[Presence]) -> tuple[Span, str]:
     if target is not None and spec.objective.layer is Layer.PAYLOAD:
         target *= ip_ratio
     return _unpaced_rate(target, reach, device)
+
+
+def _mixed_rate(spec: RunSpec, fleet: Sequence[Presence]) -> tuple[Span, str]:
+    """Estimate the rate of a mixed run as the sum of its parts.
+
+    Parts that are not paced share what the device can carry.
+    """
+    parts = [rate_of(part, fleet) for part in spec.parts]
+    total = parts[0][0]
+    for rate, _ in parts[1:]:
+        total = total.add(rate)
+    documented = DOCUMENTED.firewall.get(spec.sku or "")
+    if documented is not None and total.value is not None:
+        target = spec.objective.target_bits_per_second or 0.0
+        most = max(documented.bits_per_second, target)
+        total = Span(
+            value=min(total.value, most),
+            low=None if total.low is None else min(total.low, most),
+            high=None if total.high is None else min(total.high, most),
+        )
+    named = zip(spec.part_names, parts, strict=True)
+    return total, "; ".join(f"{name}: {how}" for name, (_, how) in named)
 
 
 def _unpaced_rate(
@@ -293,7 +317,7 @@ def _over_budget(spec: RunSpec, bill: Bill, rate: Span) -> Problem | None:
 def _assumed(spec: RunSpec, machines: Mapping[str | None, int], prices: Prices) -> Iterator[str]:
     """Yield the assumptions for the estimate, in addition to the price table."""
     yield "hours include only the run, from launch to the last report"
-    if offered_bits_per_second(spec.traffic) is None:
+    if any(offered_bits_per_second(part.traffic) is None for part in spec.parts):
         yield "traffic that is not paced sends as much as NICs and device can carry"
     if spec.sku is None:
         yield "device.sku is not set: prices are between standard and premium"

@@ -133,7 +133,7 @@ def plan(
             for part in spec.parts
             for problem in _engine_problems(part, servers=servers, clients=clients)
         ),
-        *_probe_problems(spec, servers),
+        *(problem for part in spec.parts for problem in _probe_problems(part, servers)),
         *_canary_problems(spec, servers),
         *_tunnel_problems(spec, [*clients, *servers]),
         *_witness_problems(spec, witnesses),
@@ -321,8 +321,9 @@ def _network_problems(
     yield from _outside(
         servers, clients, "endpoint.address", "set BROADSIDE_AGENT_ADDRESS on the servers"
     )
-    probe = spec.traffic.probe
-    if probe is not None and probe.device is not None:
+    for part in spec.parts:
+        if (probe := part.traffic.probe) is None or probe.device is None:
+            continue
         yield from _outside([probe.device], clients, "traffic.probe.device", "remove it")
 
 
@@ -389,7 +390,8 @@ def _engine_problems(
         "traffic.engine",
         [_without(client, name) for client in clients if _without(client, name)],
         f"of {len(clients)} client agents cannot run {name}, and any client can take a job",
-        "install what `broadside doctor` lists on them, or stop them",
+        "install the coordinator's Broadside, and what `broadside doctor` lists, on them, or stop "
+        "them",
     )
     absent = [_without(server, name) for server in servers if _without(server, name)]
     if absent and len(absent) == len(servers):
@@ -478,7 +480,8 @@ def _without(agent: Presence, engine: str) -> str | None:
     """Return the reason why an agent cannot use an engine, or None if it can."""
     state = agent.engine(engine)
     if state is None:
-        return f"{agent.agent_id}: it does not report {engine}"
+        version = agent.broadside_version
+        return f"{agent.agent_id}: it does not report {engine} (Broadside {version})"
     return None if state.problem is None else f"{agent.agent_id}: {state.problem}"
 
 

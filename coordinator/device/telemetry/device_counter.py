@@ -68,7 +68,7 @@ class DeviceCounter:
         if len(sources) > 1 and len(self._polled) < len(sources):
             raise TelemetryError(
                 f"byte_counter: set for {', '.join(item.name for item in sources)}; the counters "
-                "of several sources are added for snmp and rest only"
+                "of several sources are added for polled sources only"
             )
         if len({item.entry.byte_counter for item in sources}) > 1:
             raise TelemetryError("byte_counter: must be equal in all sources that are added")

@@ -1,6 +1,6 @@
 """Charts of one burst by second. The x axis starts at the planned start."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.arrays import Floats
 from broadside.coordinator.core.judge.reconciliation.counter_bins import fleet_curve
+from broadside.coordinator.core.measure.grid.series import BurstSeries
 from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.core.metrics import Layer, layer_label
-from broadside.coordinator.core.summary import Reconciliation
+from broadside.coordinator.core.summary import BurstPart, Reconciliation
 from broadside.coordinator.request_errors import NoChart
 from broadside.coordinator.views.charts.figure import (
     MILLISECONDS,
@@ -82,36 +83,59 @@ def throughput(view: BurstView) -> Figure:
 
 
 def parts(view: BurstView) -> Figure:
-    """Return the rate of each traffic, relative to its highest second.
+    """Return the rate and the connections of each traffic, relative to the highest second.
 
     A run that is not mixed has one.
     """
     data = view.series
     received = np.where(data.coverage_ratio > 0, data.received_bytes * 8, np.nan)
-    lines: list[tuple[str, Floats, Floats]] = [
-        (view.spec.traffic.engine, _seconds(view), np.asarray(received, np.float64))
-    ]
-    time = time_unit(data.duration_s)
+    lines = [(view.spec.part_names[0], _seconds(view), _in_burst(view, received), False)]
     for part in view.summary.parts:
-        rates = np.array(part.received_bits_per_second, dtype=np.float64)
-        offset_s = 0.0 if part.start_at is None else part.start_at.timestamp()
-        x = np.asarray(offset_s - data.planned_start_s + np.arange(len(rates)) + 0.5, np.float64)
-        x /= time.size
-        lines.append((f"{part.engine} ({part.part_index})", x, rates))
+        lines += _lines_of_part(part, data)
     colours = (Colour.FLEET, Colour.OTHER, Colour.SENT, Colour.TARGET, Colour.WARN)
     drawn = []
-    for number, (name, x, rates) in enumerate(lines):
-        best = float(np.nanmax(rates)) if np.isfinite(rates).any() else 0.0
-        if best > 0:
-            title = f"{name}, 100 %: {formatting.rate(best)}"
-            colour = colours[number % len(colours)]
-            drawn.append(line_series(title, x, rates / best, colour, PERCENT, width=2.0))
+    for number, (name, x, values, is_count) in enumerate(lines):
+        best = float(np.nanmax(values)) if np.isfinite(values).any() else 0.0
+        # A single connection shows nothing.
+        if best > is_count:
+            text = formatting.count(best) if is_count else formatting.rate(best)
+            # Both lines of a part have its colour.
+            colour = colours[(number + 1) // 2 % len(colours)]
+            look: dict[str, Any] = {"dash": "dash" if is_count else "solid", "width": 2.0}
+            title = f"{name} (100 %: {text})"
+            drawn.append(line_series(title, x, values / best, colour, PERCENT, **look))
     return _by_second(
         view,
-        f"Received payload by traffic{scale_note(view.spec.scale)}",
+        f"Traffic of each part by second{scale_note(view.spec.scale)}",
         ChartAxis(title="% of the highest second"),
         drawn,
     )
+
+
+def _lines_of_part(
+    part: BurstPart, data: BurstSeries
+) -> Iterator[tuple[str, Floats, Floats, bool]]:
+    """Yield name, times and values of the payload rate and of the connections of a part.
+
+    The last item is True for a count.
+    """
+    start_s = data.planned_start_s if part.start_at is None else part.start_at.timestamp()
+    is_held = _highest(part.open_count) > _highest(part.connections_per_second)
+    counts = part.open_count if is_held else part.connections_per_second
+    for name, seconds, is_count in (
+        (part.name, part.received_bits_per_second, False),
+        (f"{part.name}, {'open' if is_held else 'established per second'}", counts, True),
+    ):
+        values = np.array(seconds, dtype=np.float64)
+        offset_s = start_s - data.planned_start_s + 0.5
+        middles_s = np.asarray(offset_s + np.arange(len(values)), np.float64)
+        inside = (middles_s > 0) & (middles_s < data.duration_s)
+        x = np.asarray(middles_s[inside] / time_unit(data.duration_s).size, np.float64)
+        yield name, x, values[inside], is_count
+
+
+def _highest(values: Sequence[float | None]) -> float:
+    return max((value for value in values if value is not None), default=0.0)
 
 
 def pair_percentiles(view: BurstView) -> Figure:

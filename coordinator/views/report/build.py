@@ -91,8 +91,10 @@ def headline(summary: RunSummary) -> str:
         text += " The data does not show whether the objective was met."
     if summary.verdict is Verdict.MEASURED:
         text += " No target was set, so the run neither passes nor fails."
+    of_part = f" of {summary.part_names[0]}" if summary.part_names else ""
     return (
-        f"{text} {summary.pairs_measured} of {summary.pairs_planned} pairs were measured in all "
+        f"{text} {summary.pairs_measured} of {summary.pairs_planned} pairs{of_part} were measured "
+        "in all "
         f"bursts, {ratio(summary.completeness_ratio)} of the planned pair-seconds."
     )
 

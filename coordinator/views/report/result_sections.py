@@ -6,10 +6,11 @@ from typing import Final
 
 from broadside.coordinator.core.formatting import count, instant, number, rate, ratio, time
 from broadside.coordinator.core.measure.completeness import PAIR_FLOOR_RATIO
-from broadside.coordinator.core.metrics import ALL_METRICS, RECEIVED
+from broadside.coordinator.core.metrics import RECEIVED
 from broadside.coordinator.core.summary import BurstSummary, PairSummary, State
 from broadside.coordinator.views.guard_tables import GUARD_COLUMNS, guard_row, impact_table
 from broadside.coordinator.views.metric_rows import metric_rows
+from broadside.coordinator.views.part_rows import PART_COLUMNS, PART_NUMBERS_FROM, part_rows
 from broadside.coordinator.views.report.document import TEXT_ONLY, Section, Table, make_table
 from broadside.coordinator.views.report.stored_source import Source
 
@@ -152,39 +153,18 @@ def bursts_section(source: Source) -> Section:
 
 def parts_section(source: Source) -> Section | None:
     """Return a section with the metrics of each traffic of a mixed run, or None."""
-    spec = source.plan.spec
-    if not spec.mix:
+    names = source.plan.spec.part_names
+    if not (rows := part_rows(source.summary)):
         return None
-    rows = [
-        (engine, burst, index)
-        for index, first in enumerate(source.summary.bursts, 1)
-        for engine, burst in (
-            (spec.traffic.engine, first),
-            *((part.engine, part.summary) for part in first.parts),
-        )
-    ]
-    table = make_table(
-        rows,
-        {
-            "burst": lambda row: str(row[2]),
-            "traffic": lambda row: row[0],
-            "pairs": lambda row: f"{row[1].pairs_measured} of {row[1].pairs_planned}",
-            "received payload": lambda row: rate(RECEIVED.of_burst(row[1])),
-            "other metrics": lambda row: "; ".join(
-                f"{metric.label} {metric.format(value)}"
-                for metric in ALL_METRICS
-                if metric.optional
-                and not metric.name.startswith("device_")
-                and (value := metric.of_burst(row[1])) is not None
-            ),
-            "bottleneck": lambda row: row[1].bottleneck.label,
-        },
+    table = Table(
+        columns=PART_COLUMNS,
+        rows=tuple(rows),
         title="Traffic of the pairs",
-        numeric_from=2,
+        numeric_from=PART_NUMBERS_FROM,
     )
     text = (
         "All pairs started together, and one verdict covers them. Other sections are for "
-        f"{spec.traffic.engine}."
+        f"{names[0]}."
     )
     return Section(id="parts", title="Mixed traffic", paragraphs=(text,), tables=(table,))
 

@@ -4,9 +4,11 @@ Columns have the same names as in the API, with the unit in the name. The attrib
 ``layer`` of a column repeat it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
+from datetime import timedelta
 from functools import partial
+from itertools import zip_longest
 from typing import Any, Final
 
 import numpy as np
@@ -30,6 +32,7 @@ from broadside.coordinator.core.summary import (
     Window,
 )
 from broadside.coordinator.views.metric_rows import layer_of
+from broadside.coordinator.views.part_rows import parts_of
 from broadside.coordinator.views.tables.table_columns import (
     CellType,
     ColumnSpec,
@@ -39,7 +42,7 @@ from broadside.coordinator.views.tables.table_columns import (
 from broadside.exchange.messages import Flow
 
 Tables = Mapping[str, Sequence[Column]]
-TABLES: Final = ("seconds", "pairs", "bursts", "summary")
+TABLES: Final = ("seconds", "pairs", "bursts", "summary", "parts")
 # Maximum number of columns in the table of seconds.
 _COLUMNS_COUNT: Final = 15
 _RECONCILIATION: Final = (
@@ -59,21 +62,47 @@ def make_tables(summary: RunSummary, series: Sequence[BurstSeries]) -> Tables:
         for metric in ALL_METRICS
         if not metric.stored and metric.name not in RunSummary.model_fields
     }
+    # The rows of a mixed run name their part.
+    listed = list(parts_of(summary)) or [("", burst) for burst in summary.bursts]
     pairs = [
-        {"burst": burst.index + 1, **pair.model_dump()}
-        for burst in summary.bursts
+        {"burst": burst.index + 1, "part": name, **pair.model_dump()}
+        for name, burst in listed
         for pair in burst.pairs
     ]
-    bursts = [burst.model_dump(by_alias=True, exclude={"pairs"}) for burst in summary.bursts]
+    bursts = [
+        {"part": name, **burst.model_dump(by_alias=True, exclude={"pairs", "parts"})}
+        for name, burst in listed
+    ]
+    named = [_PART] if summary.part_names else []
     run = [{**summary.model_dump(exclude={"bursts"}), **computed}]
     run_specs = [*_with_completeness(RunSummary), *(_number(name) for name in computed)]
     layer = partial(_layer, summary)
     return {
         "seconds": _seconds(series),
-        "pairs": columns_of(pairs, _PAIR_SPECS, layer),
-        "bursts": columns_of(bursts, _BURST_SPECS, layer),
+        "pairs": columns_of(pairs, [*named, *_PAIR_SPECS], layer),
+        "bursts": columns_of(bursts, [*named, *_BURST_SPECS], layer),
         "summary": columns_of(run, run_specs, layer),
+        "parts": columns_of(list(_part_seconds(summary)), _PARTS, layer),
     }
+
+
+def _part_seconds(summary: RunSummary) -> Iterator[Mapping[str, Any]]:
+    """Yield the seconds of the other parts of a mixed run. ``seconds`` has those of the first."""
+    for burst in summary.bursts:
+        for part in burst.parts:
+            rows = zip_longest(
+                part.received_bits_per_second, part.connections_per_second, part.open_count
+            )
+            for second, (rate, established, count) in enumerate(rows):
+                start_at = part.start_at or burst.planned_start_at
+                yield {
+                    "burst": burst.index + 1,
+                    "part": part.name,
+                    "at": start_at + timedelta(seconds=second),
+                    "received_bits_per_second": rate,
+                    "connections_per_second": established,
+                    "open_count": count,
+                }
 
 
 def _number(*path: str, name: str | None = None) -> ColumnSpec:
@@ -98,6 +127,15 @@ def _latency(*path: str) -> list[ColumnSpec]:
 
 
 _BURST: Final = ColumnSpec(name="burst", path=("burst",), kind=CellType.INTEGER)
+_PART: Final = ColumnSpec(name="part", path=("part",), kind=CellType.TEXT)
+_PARTS: Final = (
+    _BURST,
+    _PART,
+    ColumnSpec(name="at", path=("at",), kind=CellType.TIME),
+    _number("received_bits_per_second"),
+    _number("connections_per_second"),
+    _number("open_count"),
+)
 _PAIR_SPECS: Final = (_BURST, *_with_completeness(PairSummary), *_latency("latency"))
 _BURST_SPECS: Final = (
     *_with_completeness(BurstSummary),

@@ -44,9 +44,14 @@ async def export_run(
         "scale": summary.scale,
         "computed_at": summary.computed_at.isoformat(),
     }
-    return await asyncio.to_thread(
-        lambda: write(format, head, make_tables(summary, series), table, summary)
-    )
+
+    def work() -> bytes:
+        tables = dict(make_tables(summary, series))
+        if format.is_single_file and not summary.part_names:
+            del tables["parts"]
+        return write(format, head, tables, table, summary)
+
+    return await asyncio.to_thread(work)
 
 
 class SecondsOf(StrEnum):

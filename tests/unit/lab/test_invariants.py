@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from broadside.coordinator.core.judge.summarise import summarise_run
 from broadside.coordinator.core.summary import Completeness, State
-from broadside.lab.invariants import Stored, broken
+from tests.invariants import Stored, broken
 from tests.planted import EXPECTED, measure, plant
 from tests.synthetic import Plant, fleet
 

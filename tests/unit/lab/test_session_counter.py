@@ -55,8 +55,11 @@ def test_lost_events_leave_the_second_empty() -> None:
 def test_limits_drop_or_reset() -> None:
     (drop,) = profiles.new_limit(1000, "drop")
     assert "limit rate over 1000/second burst 100 packets counter drop" in drop
-    (reset,) = profiles.held_limit(5000, "reset")
-    assert reset.endswith("ct count over 5000 counter reject with tcp reset")
+    _, _, reset = profiles.held_limit("reset")
+    assert reset.endswith("counter reject with tcp reset")
+    lines = topology.limits_batch("fw", profiles.held_limit("drop"), held_count=50).lines
+    (held,) = (line for line in lines if "set held" in line)
+    assert "size 50;" in held
 
 
 def test_profile_can_translate_addresses() -> None:

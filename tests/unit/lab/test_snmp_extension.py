@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from broadside.lab.snmp_extension import answer, key_of, value_of
+from tests.devices.snmp_extension import answer, key_of, value_of
 
 COUNTER = {"type": "counter64", "start": 90, "rate": 5.0, "from_s": 100.0, "turn": 128}
 

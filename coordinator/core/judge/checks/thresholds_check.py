@@ -59,9 +59,8 @@ def check_thresholds(inputs: BurstInput) -> Result:
     """Check that the thresholds of the objective are met.
 
     Formula: value <= threshold (or >= threshold for a minimum). The value needs to be known for
-    every
-        pair (engine, probes) or for 80 % of the window (telemetry). The threshold needs to be met
-        for every time offset within the clock error of the source.
+        every pair (engine, probes) or for 80 % of the window (telemetry). The threshold needs to
+        be met for every time offset within the clock error of the source.
     Reads: the metric of each threshold: engine, probes, canaries or telemetry.
     If absent: inconclusive.
     """

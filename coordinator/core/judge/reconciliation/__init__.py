@@ -21,6 +21,7 @@ __all__ = [
     "fleet_curve",
     "is_clock",
     "lag",
+    "mixed_parts",
     "readable",
     "reconcile",
     "reconcile_run",

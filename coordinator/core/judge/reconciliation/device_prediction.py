@@ -67,10 +67,10 @@ FILLED_LEAST_RATIO: Final = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Neighbour:
-    """Burst of another run through the same device.
+    """Burst of another run, or of another part of a mixed run, through the same device.
 
     Attributes:
-        run_id: Id of the other run.
+        run_id: Id of the other run. Empty for a part of the same run.
         burst_index: Burst index in that run.
         start_s: Start of the first second (epoch s).
         received_bytes: Payload in each second, only for flows that the counter counts.
@@ -80,6 +80,16 @@ class Neighbour:
     burst_index: int
     start_s: int
     received_bytes: Floats
+
+    @property
+    def span_s(self) -> tuple[float, float]:
+        """Return the start and the end (epoch s)."""
+        return float(self.start_s), float(self.start_s + len(self.received_bytes))
+
+    @property
+    def has_traffic(self) -> bool:
+        """Return True if the counter counted any of its bytes."""
+        return bool(self.received_bytes.any())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,7 +288,7 @@ class DevicePrediction:
                 _span(burst, step, free)
                 for burst, step, free in zip(bursts, self.steps, self.free, strict=True)
             ),
-            *((n.start_s, n.start_s + len(n.received_bytes)) for n in neighbours),
+            *(n.span_s for n in neighbours),
             *((begin - UNSEEN_MARGIN_S, end + UNSEEN_MARGIN_S) for begin, end in absent),
         ]
         self.lag = estimate_lag(

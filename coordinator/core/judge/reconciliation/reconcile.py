@@ -351,7 +351,9 @@ def reconcile(
         rejected_count=device.bins.rejected_count,
         clock_bound_s=conditions.clock_bound_s,
         neighbours=tuple(
-            sorted({item.run_id for item in conditions.neighbours if item.received_bytes.any()})
+            sorted(
+                {item.run_id for item in conditions.neighbours if item.run_id and item.has_traffic}
+            )
         ),
         bypassed=conditions.bypassed,
         datagrams=conditions.protocol is Protocol.UDP,

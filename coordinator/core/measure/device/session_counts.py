@@ -2,7 +2,8 @@
 
 The seconds of the device from the start of the burst to some seconds after its end are added. The
 clients' control connections and idle probes open before the start, so the first second can contain
-a few of them. A device with an unknown second has no count.
+a few of them. The control connection of each pair ends after the burst, so it is one of the fleet's
+ended connections. A device with an unknown second has no count.
 """
 
 import math
@@ -37,6 +38,8 @@ def session_counts(
     fleet = {measure.name: measure.value for measure in burst.measures}
     if "server_established_count" not in fleet:
         return
+    controls = {measure.name: measure.pairs_count for measure in burst.measures}
+    ended = _larger(fleet, "closed", "reset") + controls["server_established_count"]
     from_s = math.floor(burst.planned_start_at.timestamp())
     to_s = math.ceil(burst.planned_end_at.timestamp() + grace_s + AFTER_S)
     for device in telemetry.devices:
@@ -51,7 +54,7 @@ def session_counts(
             set_up_count=opened,
             fleet_count=_larger(fleet, "established"),
             ended_count=closed,
-            fleet_ended_count=None if closed is None else _larger(fleet, "closed", "reset"),
+            fleet_ended_count=None if closed is None else ended,
         )
 
 

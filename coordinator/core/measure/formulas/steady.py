@@ -299,7 +299,8 @@ def cliff(fleet: Floats) -> Cliff | None:
     To find the split, a least-squares change point is used (a step of binary segmentation, Scott
     and Knott, Biometrics 30, 1974). Each part needs to have 2 seconds or more, and a tenth of the
     window or more. The fall must not be smaller than :data:`FALL_RATIO` of the plateau, or than
-    four times its scatter.
+    four times its scatter. A device falls within a second, so the seconds on both sides of the
+    split are not part of the two means.
 
     Args:
         fleet: A value for every second in the window.
@@ -324,4 +325,6 @@ def cliff(fleet: Floats) -> Cliff | None:
     scatter = float(np.median(np.abs(fleet[:split] - np.median(fleet[:split])))) * 1.4826
     if high - low < max(FALL_RATIO * high, 4 * scatter):
         return None
+    if min(split, count - split) > 2:
+        high, low = float(fleet[: split - 1].mean()), float(fleet[split + 1 :].mean())
     return Cliff(at=split, before=high, after=low)

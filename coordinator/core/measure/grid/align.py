@@ -11,7 +11,7 @@ in the pair's :class:`Basis`.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -262,25 +262,45 @@ def _longest_tracks(
     complete = report is not None and report.outcome in (Outcome.MEASURED, Outcome.LATE)
     received: dict[Flow, IntervalColumns] = {}
     sent: dict[Flow, IntervalColumns] = {}
-    for track in (*evidence.client_tracks, *evidence.server_tracks):
+    tracks = (*evidence.client_tracks, *evidence.server_tracks)
+    for track in tracks:
         if track.flow not in direction.flows:
             continue
-        columns = track if complete else _without_silence(track)
+        columns = track if complete else _without_silence(track, _events_end_s(tracks, track.side))
         columns = columns.without_lead(evidence.server_lead_s)
         if abs(columns.first_data_at_s - planned_s) > MISPLACED_S or not len(columns):
             continue
-        tracks = received if columns.side is receiving_side(track.flow) else sent
-        known = tracks.get(track.flow)
+        chosen = received if columns.side is receiving_side(track.flow) else sent
+        known = chosen.get(track.flow)
         if known is None or columns.transferred_bytes.sum() > known.transferred_bytes.sum():
-            tracks[track.flow] = columns
+            chosen[track.flow] = columns
     return received, sent
 
 
-def _without_silence(columns: IntervalColumns) -> IntervalColumns:
-    """Drop zero rows at the end, because a server just waits if its client is dead."""
+def _events_end_s(tracks: Iterable[IntervalColumns], side: Side) -> float:
+    """Return the engine time of the last second with events of one end, or 0 without events.
+
+    An engine that counts events may have seconds without bytes.
+    """
+    return max(
+        (
+            float(track.end_s[values > 0].max(initial=0.0))
+            for track in tracks
+            if track.side is side
+            for values in track.events.values()
+        ),
+        default=0.0,
+    )
+
+
+def _without_silence(columns: IntervalColumns, until_s: float = 0.0) -> IntervalColumns:
+    """Drop zero rows at the end, because a server just waits if its client is dead.
+
+    Rows before ``until_s`` are kept.
+    """
     if len(columns) and columns.transferred_bytes[-1] > 0:
         return columns
-    loud = np.flatnonzero(columns.transferred_bytes > 0)
+    loud = np.flatnonzero((columns.transferred_bytes > 0) | (columns.end_s <= until_s))
     stop = int(loud[-1]) + 1 if len(loud) else 0
     return columns if stop == len(columns) else columns.rows(slice(stop))
 

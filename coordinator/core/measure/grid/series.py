@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from broadside.coordinator.core.arrays import Floats
-from broadside.coordinator.core.summary import BurstSummary
+from broadside.coordinator.core.metrics import RECEIVED
+from broadside.coordinator.core.summary import BurstPart, BurstSummary
 from broadside.exchange.messages import Flow
 
 # This needs to be changed when there is a new layout.
@@ -225,3 +226,17 @@ class BurstMeasurement:
 
     summary: BurstSummary
     series: BurstSeries
+
+    @property
+    def payload_bytes(self) -> int:
+        """Bytes sent in the burst, with those that other parts of a mixed run received."""
+        return self.series.payload_bytes + sum(map(part_bytes, self.summary.parts))
+
+
+def part_bytes(part: BurstPart) -> int:
+    """Return the received bytes of a part. A long burst has no seconds, so its mean is used."""
+    rates = part.received_bits_per_second
+    if not rates:
+        mean = RECEIVED.of_burst(part.summary) or 0.0
+        return round(mean * part.summary.duration_s / 8)
+    return round(sum(rate for rate in rates if rate is not None) / 8)

@@ -140,8 +140,8 @@ BODIES: dict[str, tuple[str, Callable[[], Any]]] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _collected_as_in_a_coordinator() -> Iterator[None]:
+@pytest.fixture
+def collected_as_in_a_coordinator() -> Iterator[None]:
     """Use the garbage collection of a coordinator because a full collection is slow."""
     before = gc.get_threshold()
     collect_rarely()
@@ -185,6 +185,7 @@ async def caller(fabric: Fabric) -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
+@pytest.mark.usefixtures("collected_as_in_a_coordinator")
 @pytest.mark.parametrize("name", BODIES)
 async def test_rejected_body_does_not_block_the_loop(fabric: Fabric, name: str) -> None:
     path, body = BODIES[name]
@@ -197,6 +198,7 @@ async def test_rejected_body_does_not_block_the_loop(fabric: Fabric, name: str) 
     assert lag < LAG_MAX_UNITS
 
 
+@pytest.mark.usefixtures("collected_as_in_a_coordinator")
 async def test_large_import_does_not_block_the_loop(fabric: Fabric) -> None:
     """The import has 20 files and each file has 2,000 seconds."""
     seconds = [

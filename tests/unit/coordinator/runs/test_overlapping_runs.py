@@ -16,6 +16,7 @@ from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.overlapping_runs import (
     OLDER_MAX_COUNT,
     OverlappingRuns,
+    find_bursts_beside,
     find_overlapping_runs,
 )
 from broadside.exchange.fabric import Fabric
@@ -38,7 +39,7 @@ SPEC = {
 
 @pytest.fixture
 async def coordinator(fabric: Fabric) -> Coordinator:
-    for agent in fleet(3):
+    for agent in fleet(5):
         await fabric.records.fleet.beat(agent)
     return Coordinator(fabric, now=lambda: NOW)
 
@@ -60,6 +61,17 @@ async def measure(coordinator: Coordinator, plan: Plan, index: int) -> BurstSeri
     return series
 
 
+def span_of(run_id: str, from_at: datetime = NOW - timedelta(seconds=360)) -> RunSpan:
+    return RunSpan(
+        run_id=run_id,
+        from_at=from_at,
+        before_at=NOW + timedelta(seconds=360),
+        begun_at=NOW,
+        ended_at=NOW + timedelta(seconds=20),
+        direction=Direction.FORWARD,
+    )
+
+
 async def find(
     coordinator: Coordinator,
     *,
@@ -68,14 +80,7 @@ async def find(
     from_at: datetime = NOW - timedelta(seconds=360),
     counts_from_s: float | None = None,
 ) -> OverlappingRuns | None:
-    span = RunSpan(
-        run_id="mine",
-        from_at=from_at,
-        before_at=NOW + timedelta(seconds=360),
-        begun_at=NOW,
-        ended_at=NOW + timedelta(seconds=20),
-        direction=Direction.FORWARD,
-    ).since(counts_from_s)
+    span = span_of("mine", from_at).since(counts_from_s)
     records = coordinator.fabric.records
     return await find_overlapping_runs(
         records, coordinator.stored.read_plan, span, flows, begun_before_at=begun_before_at
@@ -146,6 +151,21 @@ async def test_run_that_the_ledger_does_not_count_has_no_bytes(coordinator: Coor
     assert [(item.start_s, len(item.received_bytes)) for item in of_one] == [
         (int(burst.planned_start_at.timestamp()), burst.duration_s) for burst in around.bursts
     ]
+
+
+async def test_telemetry_shows_the_bursts_of_other_runs_that_sent(coordinator: Coordinator) -> None:
+    mine, other = await launch(coordinator), await launch(coordinator)
+    await launch(coordinator, device={"path": "bypass"})
+    stopped, recorded = await launch(coordinator), await launch(coordinator)
+    await coordinator.cancel(stopped.run_id, by="tester", reason="before its first burst")
+    records = coordinator.fabric.records
+    await records.private.save_document(recorded.run_id, Document.IMPORT, b"{}")
+    result = await find_bursts_beside(records, coordinator.stored.read_plan, span_of(mine.run_id))
+    assert [(item.run_id, item.span_s) for item in result.bursts] == [
+        (other.run_id, (burst.planned_start_at.timestamp(), burst.planned_end_at.timestamp()))
+        for burst in other.bursts
+    ]
+    assert not any(item.has_traffic for item in result.bursts)
 
 
 async def test_open_run_overlaps_despite_many_newer_runs(

@@ -143,3 +143,70 @@ def test_search_needs_both_ends_of_one_load(fields: dict[str, Any], message: str
 def test_rejects_runs_that_cannot_answer(question: Search, spec: RunSpec, message: str) -> None:
     with pytest.raises(BadStudy, match=message):
         _check_connections(question, spec)
+
+
+def _failing_result(index: int, offered: float, late_s: float | None) -> TrialResult:
+    return TrialResult(
+        index=index,
+        offered_connections_count=offered,
+        connections_per_second=offered * 0.9,
+        connections_attempted_ratio=1.0,
+        attempt_delay_max_s=late_s,
+        success_ratio=0.9,
+        completeness_ratio=1.0,
+        bottleneck=BottleneckName.FIREWALL,
+    )
+
+
+def next_load(question: Search, results: list[TrialResult]) -> float | None:
+    trial = next_trial(StudySpec(name="s", question=question, spec=make_spec()), results)
+    return None if trial is None else trial.offered_connections_count
+
+
+def test_failure_of_a_late_generator_is_repeated() -> None:
+    """Attempts that are made at once after a stall can be rejected below the limit."""
+    first = next_load(NEW, [])
+    assert first == 4000
+    late = _failing_result(0, first, 0.2)
+    assert next_load(NEW, [late]) == first
+    again = late.model_copy(update={"index": 1, "attempt_delay_max_s": 0.01, "success_ratio": 1.0})
+    answer = answer_of(NEW, [late, again])
+    assert (answer.highest, answer.lowest_failing, answer.open_connections_count) == (
+        4000,
+        None,
+        (),
+    )
+
+
+def test_failure_that_stays_late_is_not_certain() -> None:
+    results = [_failing_result(index, 4000, 0.2) for index in range(3)]
+    assert next_load(NEW, results) != 4000
+    answer = answer_of(NEW, results)
+    assert (answer.lowest_failing, answer.lowest_failing_why) == (4000, Why.GENERATOR)
+    assert list(answer.open_connections_count) == [4000]
+    sentence = conclude(StudySpec(name="s", question=NEW, spec=make_spec()), results).sentence
+    assert "did not meet them, and the limit may be that of late clients" in sentence
+    assert "the decision is not certain at 4,000 connections/s" in sentence
+
+
+@pytest.mark.parametrize(
+    ("question", "late_s", "success"),
+    [
+        # Not late, unknown, or a loss that no stall of this length in each second explains.
+        (NEW, 0.04, 0.9),
+        (NEW, None, 0.9),
+        (NEW, 0.2, 0.5),
+        # All goals are met.
+        (NEW, 0.2, 1.0),
+        # The number of held connections does not depend on their time.
+        (HELD, 0.2, 0.9),
+    ],
+)
+def test_other_trials_are_not_repeated(
+    question: Search, late_s: float | None, success: float
+) -> None:
+    load = next_load(question, [])
+    assert load is not None
+    result = _failing_result(0, load, late_s).model_copy(update={"success_ratio": success})
+    assert next_load(question, [result]) != load
+    assert answer_of(question, [result]).open_connections_count == ()

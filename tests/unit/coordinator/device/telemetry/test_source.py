@@ -101,5 +101,5 @@ def test_rest_counts_bytes_with_a_counter_of_bits() -> None:
 
 def test_only_polled_counters_are_added(tmp_path: Path) -> None:
     entry = {"type": "csv", "device": "fw", "file": tmp_path / "x", "byte_counter": {}}
-    with pytest.raises(TelemetryError, match="added for snmp and rest only"):
+    with pytest.raises(TelemetryError, match="added for polled sources only"):
         open_counter([open_entry(entry), open_entry({**entry, "device": "b"})])

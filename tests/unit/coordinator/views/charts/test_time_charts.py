@@ -104,16 +104,19 @@ def test_parts_are_drawn_relative_to_their_own_highest_second() -> None:
     view = burst_view()
     part = BurstPart(
         engine="connections",
+        name="connections",
         part_index=1,
         summary=view.summary,
         start_at=view.summary.planned_start_at,
         received_bits_per_second=(None, 1e6, 2e6),
+        open_count=(0, 400, 1200),
     )
     mixed = view.summary.model_copy(update={"parts": (part,)})
     figure = draw_burst("parts", replace(view, summary=mixed)).figure
-    assert [series.name.partition(",")[0] for series in figure.series] == [
-        "iperf3",
-        "connections (1)",
+    assert [series.name for series in figure.series][1:] == [
+        "connections (100 %: 2 Mbit/s)",
+        "connections, open (100 %: 1\u202f200)",
     ]
+    assert figure.series[0].name.startswith("iperf3 (100 %: ")
     assert figure.series[1].y == [None, 50, 100]
-    assert max(value or 0 for value in figure.series[0].y) == 100
+    assert max(value or 0 for value in figure.series[0].y) == pytest.approx(100)

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from broadside.coordinator.core.judge.reconciliation import Neighbour
 from broadside.coordinator.core.measure.device.device_metrics import certain
 from broadside.coordinator.core.measure.device.placement import estimate_offset, place
 from broadside.coordinator.core.measure.telemetry import (
@@ -238,3 +239,92 @@ def test_reports_stamps_that_cannot_be_placed() -> None:
     (issue,) = place(run, BURSTS).issues
     assert issue.kind is IssueKind.UNPLACED
     assert issue.text.startswith("no value shows where the bursts start and end")
+
+
+def _search_series(
+    off_s: float, gap_s: float, levels: tuple[float, ...], bound_s: float
+) -> tuple[TelemetrySeries, list[tuple[float, float]]]:
+    """Return the readings of trials with different loads, and the times of the trials."""
+    trials = [(1000.0 + n * (20 + gap_s), 1020.0 + n * (20 + gap_s)) for n in range(len(levels))]
+    begin_s, end_s = trials[-1]
+    at_s = np.arange(begin_s - 360, end_s + 360)
+    values = np.full(len(at_s), 0.04)
+    for (from_s, to_s), level in zip(trials, levels, strict=True):
+        values[(at_s - off_s > from_s) & (at_s - off_s <= to_s)] = level
+    one_s = np.ones(len(at_s))
+    series = replace(export_series(0.0, bound_s=bound_s), over_s=one_s, bound_s=bound_s * one_s)
+    # Later trials had not begun when the last one was judged.
+    return replace(series, at_s=at_s, values=values), trials
+
+
+@pytest.mark.parametrize("gap_s", [60.0, 120.0, 300.0])
+@pytest.mark.parametrize("levels", [(0.3, 0.9), (0.9, 0.3), (0.1, 0.9, 0.2)])
+@pytest.mark.parametrize("bound_s", [0.1, np.nan])
+def test_trial_keeps_its_readings_beside_a_trial_with_a_higher_load(
+    gap_s: float, levels: tuple[float, ...], bound_s: float
+) -> None:
+    series, (*others, own) = _search_series(0.0, gap_s, levels, bound_s)
+    read = DeviceTelemetry(devices=("fw",), series=(series,), read_at=NOW_AT)
+    placed = place(read, [own], others)
+    assert np.abs(placed.series[0].at_s - series.at_s).max() <= 1
+    assert placed.issues == ()
+
+
+@pytest.mark.parametrize("gap_s", [20.0, 120.0, 300.0])
+@pytest.mark.parametrize("own", [0.04, 0.03])
+def test_trial_without_a_rise_does_not_get_that_of_another_trial(gap_s: float, own: float) -> None:
+    series, trials = _search_series(0.0, gap_s, (0.9, own), 0.1)
+    read = DeviceTelemetry(devices=("fw",), series=(series,), read_at=NOW_AT)
+    assert place(read, trials[1:], trials[:1]) is read
+    # Without a known clock, it can be either trial, so the bound contains both.
+    result = estimate_offset([series], trials[1:], trials[:1])
+    assert result is None or abs(result[0]) <= result[1]
+
+
+@pytest.mark.parametrize("gap_s", [60.0, 120.0, 300.0])
+@pytest.mark.parametrize("levels", [(0.3, 0.9), (0.9, 0.3)])
+def test_lag_of_an_unknown_clock_is_found_beside_other_trials(
+    gap_s: float, levels: tuple[float, ...]
+) -> None:
+    """Labels of a system can be 75 s late, as in the seed record."""
+    series, (*others, own) = _search_series(75.0, gap_s, levels, np.nan)
+    read = DeviceTelemetry(devices=("fw",), series=(series,), read_at=NOW_AT)
+    placed = place(read, [own], others)
+    assert np.abs(series.at_s - placed.series[0].at_s - 75).max() <= placed.series[0].bound_s.max()
+    assert placed.series[0].bound_s.max() < 3
+
+
+@pytest.mark.parametrize(("gap_s", "is_known"), [(60.0, False), (120.0, False), (300.0, True)])
+def test_stated_clock_is_corrected_by_half_the_gap_at_most(gap_s: float, is_known: bool) -> None:
+    series, (*others, own) = _search_series(75.0, gap_s, (0.9, 0.9), 1.0)
+    read = DeviceTelemetry(devices=("fw",), series=(series,), read_at=NOW_AT)
+    placed = place(read, [own], others)
+    (issue,) = placed.issues
+    assert issue.kind is (IssueKind.CLOCK if is_known else IssueKind.UNPLACED)
+    assert ("nearer to a burst of another run" in issue.text) is not is_known
+    assert np.isnan(placed.series[0].bound_s).all() != is_known
+    moved_s = float(np.abs(series.at_s - placed.series[0].at_s).max())
+    assert moved_s == pytest.approx(75 if is_known else 0, abs=2)
+
+
+def test_run_is_not_judged_by_the_readings_of_another_run() -> None:
+    """The device has 97 % CPU in the run before, and 60 % in this one, with a limit of 80 %."""
+    made = fleet(Plant(pairs=2, bursts=1, burst_s=60))
+    ((begin_s, end_s),) = spans(made)
+    busy = export_series(0.0, bursts=[(begin_s - 120, end_s - 120)], bound_s=0.1)
+    at_s = np.arange(begin_s - 400, end_s + 60, 5.0)
+    values = np.interp(at_s, busy.at_s, busy.values, right=0.04)
+    values[(at_s > begin_s) & (at_s <= end_s)] = 0.6
+    series = replace(busy, at_s=at_s, values=values, over_s=0 * at_s, bound_s=0 * at_s + 0.1)
+    before = Neighbour(
+        run_id="before", burst_index=0, start_s=int(begin_s) - 120, received_bytes=np.zeros(60)
+    )
+    read = DeviceTelemetry(devices=("fw",), series=(series,), read_at=NOW_AT)
+    made = replace(made, ledger=None).aiming(device_cpu_p95_max_ratio=0.8)
+    result = summarise(made, telemetry=read, neighbours=[before])
+    assert "device-cpu-limit" not in ids(result)
+    [burst] = result.bursts
+    assert burst.devices[0].cpu_ratio is not None
+    assert burst.devices[0].cpu_ratio.mean == pytest.approx(0.6, abs=0.01)
+    # A run that is not known can only be seen in the values.
+    assert "device-cpu-limit" in ids(summarise(made, telemetry=read))

@@ -49,21 +49,23 @@ def counted(*known: TelemetrySeries, accepted: float = 1000.0) -> list[SessionCo
 
 # 5 s before, 10 s of the burst, 10 s after.
 STEADY = [9.0] * 5 + [100.0] * 10 + [0.0] * 10
+# The control connections of two pairs end after the burst.
+ENDED = [*STEADY[:15], 2.0, *STEADY[16:]]
 
 
 def test_adds_the_seconds_of_the_burst() -> None:
-    (count,) = counted(series(Quantity.CONNECTIONS, STEADY), series(Quantity.ENDED, STEADY))
+    (count,) = counted(series(Quantity.CONNECTIONS, STEADY), series(Quantity.ENDED, ENDED))
     assert (count.set_up_count, count.fleet_count) == (1000, 1000)
-    assert (count.ended_count, count.fleet_ended_count) == (1000, 1000)
+    assert (count.ended_count, count.fleet_ended_count) == (1002, 1002)
     assert count.set_up_residual_ratio == count.ended_residual_ratio == 0
 
 
 def test_residuals_are_told_apart() -> None:
     late = [0.0] * 7 + STEADY[5:15] + [0.0] * 8
-    missing = [*STEADY[:14], 50.0, *STEADY[15:]]
+    missing = [*ENDED[:14], 50.0, *ENDED[15:]]
     (count,) = counted(series(Quantity.CONNECTIONS, late), series(Quantity.ENDED, missing))
     assert count.set_up_residual_ratio == 0
-    assert count.ended_residual_ratio == pytest.approx(-0.05)
+    assert count.ended_residual_ratio == pytest.approx(-50 / 1002)
     (alone,) = counted(series(Quantity.CONNECTIONS, STEADY), accepted=0.0)
     assert alone.set_up_residual_ratio is alone.ended_residual_ratio is None
 

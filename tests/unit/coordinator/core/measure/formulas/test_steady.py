@@ -108,6 +108,16 @@ def test_locates_a_cliff() -> None:
     assert result.after == pytest.approx(60, rel=0.01)
 
 
+@pytest.mark.parametrize("ratio", [0.25, 0.5, 0.75])
+@pytest.mark.parametrize("fell_at_s", [15.1, 15.5, 15.9])
+def test_cliff_within_a_second_does_not_change_its_size(fell_at_s: float, ratio: float) -> None:
+    before_s = np.clip(fell_at_s - np.arange(25), 0.0, 1.0)
+    result = cliff(100 * (before_s + (1 - before_s) * ratio))
+    assert result is not None
+    assert abs(result.at - fell_at_s) <= 0.5 + 1e-9
+    assert (result.before, result.after) == pytest.approx((100, 100 * ratio))
+
+
 def test_locates_a_cliff_near_the_end() -> None:
     result = cliff(np.repeat([100.0, 50.0], [18, 2]))
     assert result is not None

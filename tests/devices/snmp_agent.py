@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from broadside.lab import snmp_extension
 from broadside.lab.errors import LabBroken
 from broadside.lab.lab_programs import find_tool
 from broadside.lab.namespaces import inside
 from broadside.lab.offspring import die_with_parent
 from broadside.lab.telemetry_file import source_entry
+from tests.devices import snmp_extension
 
 FORTINET: Final = "1.3.6.1.4.1.12356.101"
 # OIDs in the profile `fortinet`.

@@ -1,7 +1,6 @@
 """A soak in minutes: the lab, a fleet, bursts a few seconds apart, and processes killed under it.
 
-``python -m broadside.lab.soak`` kills the coordinator twice and one client agent
-once, and
+``python -m tests.soak`` kills the coordinator twice and one client agent once, and
 prints what the run says of itself: every burst accounted for, the kill in the ledger of what broke,
 availability and drift. The exit code is 0 if all of that holds, whatever the verdict on rates.
 """
@@ -103,7 +102,7 @@ class Soaked:
         return result
 
     def _names_the_kill(self) -> bool:
-        assert self.summary.run_trends is not None  # noqa: S101 - looked at before
+        assert self.summary.run_trends is not None
         return any(
             disruption.kind is DisruptionKind.CUT
             and any(f"{self.victim} fell silent" in cause for cause in disruption.causes)
@@ -200,7 +199,7 @@ def _launch(coordinator: Serving, options: SoakOptions) -> tuple[str, float]:
 
 def main() -> int:
     """Run the soak test and return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m broadside.lab.soak", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
     usual = SoakOptions()
     for flag, field_name in (
         ("--pairs", "pairs_count"),

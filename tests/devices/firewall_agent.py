@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from broadside.lab import profiles
 from broadside.lab.inspection import inspector_argv
-from broadside.lab.snmp_agent import Figures, SnmpAgent
 from broadside.lab.telemetry_file import source_entry
 from broadside.lab.topology import TWIN_LETTERS, Lab, firewall_namespace, management_address
+from tests.devices.snmp_agent import Figures, SnmpAgent
 
 # netSnmpPlaypen
 TREE: Final = "1.3.6.1.4.1.8072.9999.9999"

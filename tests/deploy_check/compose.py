@@ -1,6 +1,6 @@
 """Check docker-compose.yml without Docker.
 
-Run it with ``python deploy/docker/lint.py``. The exit code is 1 if there are errors.
+Run it with ``python -m tests.deploy_check.compose``. The exit code is 1 if there are errors.
 
 We use a parser for the Compose Specification to check keys and values. It does not support YAML
 merges and does not check references to other names, so both are done in here. The file is checked

@@ -1,0 +1,1 @@
+"""Simulated devices with telemetry over SNMP."""
