@@ -43,6 +43,7 @@
 #include "connections_tls.h"
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <ifaddrs.h>
 #include <math.h>
 #include <net/if.h>
@@ -146,6 +147,49 @@ static void fill_payload(unsigned compressible_percent)
         state ^= state << 17;
         payload[place] = place % BLOCK_BYTES < zeros ? 0 : (char)state;
     }
+}
+
+/* Return the value of a column, from a line of names and a line of values of the kernel. */
+static unsigned long long column(const char *names, const char *values, const char *name, int base)
+{
+    while (*names && *values) {
+        size_t length = strcspn(names, " \n");
+        if (length == strlen(name) && strncmp(names, name, length) == 0)
+            return strtoull(values, NULL, base);
+        names += length;
+        names += strspn(names, " \n");
+        values += strcspn(values, " \n");
+        values += strspn(values, " \n");
+    }
+    return 0;
+}
+
+/* Return a counter of /proc/net/netstat, where each line of values is below one of names. */
+static unsigned long long tcp_counter(const char *name)
+{
+    char names[8192], values[8192];
+    unsigned long long found = 0;
+    FILE *file = fopen("/proc/net/netstat", "r");
+    while (file && fgets(names, sizeof names, file) && fgets(values, sizeof values, file))
+        found += column(names, values, name, 10);
+    if (file)
+        fclose(file);
+    return found;
+}
+
+/* Return the packets that the connection tracking of this host dropped because its table was full.
+ * The file has a line for each core. */
+static unsigned long long conntrack_dropped(void)
+{
+    char names[1024], values[1024];
+    unsigned long long found = 0;
+    FILE *file = fopen("/proc/net/stat/nf_conntrack", "r");
+    if (file && fgets(names, sizeof names, file))
+        while (fgets(values, sizeof values, file))
+            found += column(names, values, "drop", 16);
+    if (file)
+        fclose(file);
+    return found;
 }
 
 static size_t files_limit(void)
@@ -349,6 +393,8 @@ static uint64_t failed_ports, failed_files, open_count;
 static double zero_s;
 /* Seconds from the planned start to the first attempt. */
 static double first_s;
+/* Part of one core that this program used until the end of the attempts, or 0 if not known. */
+static double core_ratio;
 static bool exchanges, requests, holds, resets, ending;
 /* Use sockets again. Larger messages would change the buffers, and so the windows, of a socket. */
 static bool reuses;
@@ -970,10 +1016,13 @@ static void run(void)
 {
     struct epoll_event events[EVENTS_COUNT];
     double end_s = zero_s + options.duration_s, control_s = zero_s;
+    double cpu_s = clock_s(CLOCK_PROCESS_CPUTIME_ID);
     uint64_t made = 0;
     for (;;) {
         double now = clock_s(CLOCK_MONOTONIC);
         ending = stopping || now >= end_s + (made < total ? LATE_MAX_S : 0);
+        if (ending && core_ratio <= 0 && now > zero_s)
+            core_ratio = (clock_s(CLOCK_PROCESS_CPUTIME_ID) - cpu_s) / (now - zero_s);
         double due_s = zero_s + due_after_s(made);
         for (int burst = 0; !ending && made < total && due_s <= now && burst < LAUNCHES_COUNT;
              burst++) {
@@ -1101,6 +1150,7 @@ static int run_client(void)
     fflush(stdout);
     if (!arm())
         return fail("no control connection");
+    unsigned long long dropped = conntrack_dropped();
     run();
     double lasted_s = clock_s(CLOCK_MONOTONIC) - zero_s;
     uint64_t unfinished = open_count;
@@ -1109,9 +1159,11 @@ static int run_client(void)
         seconds_count = (size_t)lasted_s + 1;
     print_seconds(INFINITY, INFINITY);
     printf("{\"ended\": %.6f, \"scheduled\": %lu, \"unfinished\": %lu, \"failed_ports\": %lu, "
-           "\"failed_files\": %lu, \"time_wait\": %lu", lasted_s,
+           "\"failed_files\": %lu, \"time_wait\": %lu, \"conntrack_dropped\": %llu, "
+           "\"core_ratio\": %.4f", lasted_s,
            stopping && lasted_s < options.duration_s ? due_before(lasted_s) : total,
-           unfinished, failed_ports, failed_files, read_number("/proc/net/sockstat", " tw ", 0));
+           unfinished, failed_ports, failed_files, read_number("/proc/net/sockstat", " tw ", 0),
+           conntrack_dropped() - dropped, core_ratio);
     if (has_ramps())
         print_sustain(lasted_s);
     print_negotiated();
@@ -1156,10 +1208,13 @@ static struct {
     /* Sustain phase, which the client has sent. */
     double judged_from_s, judged_to_s;
     uint64_t established, secured, named, closed, reset, foreign, sent, received, open;
-    unsigned long long backlog_dropped;
+    unsigned long long backlog_dropped, backlog_overflowed, conntrack_dropped, failed_files;
+    /* Clock and CPU time at the first connection, and part of one core used since then. */
+    double first_s, first_cpu_s, core_ratio;
 } test = {.control = -1};
 
 static struct served *served;
+static int spare_file;
 static int64_t counted_second;
 /* The last one is for all further addresses, and is not printed. */
 static struct peer peers[PEERS_MAX + 1];
@@ -1209,6 +1264,9 @@ static void count_payload(const struct served *one, uint64_t *direction, uint64_
 
 static void print_served(void)
 {
+    if (test.established > 0 && clock_s(CLOCK_MONOTONIC) > test.first_s)
+        test.core_ratio = (clock_s(CLOCK_PROCESS_CPUTIME_ID) - test.first_cpu_s)
+                          / (clock_s(CLOCK_MONOTONIC) - test.first_s);
     printf("{\"test\": \"%s\", \"client\": \"%s\", \"first_at\": %.6f, "
            "\"second\": %ld, \"established\": %lu, \"secured\": %lu, \"named\": %lu, "
            "\"closed\": %lu, \"reset\": %lu, \"foreign\": %lu, \"open\": %lu, "
@@ -1224,33 +1282,18 @@ static void print_served(void)
     test.sent = test.received = 0;
 }
 
-/* Return how many connections this host dropped because a listen queue was full. */
-static unsigned long long backlog_dropped(void)
-{
-    char names[8192], values[8192];
-    unsigned long long found = 0;
-    FILE *file = fopen("/proc/net/netstat", "r");
-    while (file && fgets(names, sizeof names, file) && fgets(values, sizeof values, file)) {
-        char *name_state, *value_state;
-        char *name = strtok_r(names, " \n", &name_state);
-        char *value = strtok_r(values, " \n", &value_state);
-        for (; name && value; name = strtok_r(NULL, " \n", &name_state),
-                              value = strtok_r(NULL, " \n", &value_state))
-            if (strcmp(name, "ListenDrops") == 0 || strcmp(name, "TCPReqQFullDrop") == 0)
-                found += strtoull(value, NULL, 10);
-    }
-    if (file)
-        fclose(file);
-    return found;
-}
-
 static void end_test(void)
 {
     if (!test.active)
         return;
     print_served();
-    printf("{\"test\": \"%s\", \"ended\": %.6f, \"backlog_dropped\": %llu}\n", test.token,
-           clock_s(CLOCK_REALTIME), backlog_dropped() - test.backlog_dropped);
+    printf("{\"test\": \"%s\", \"ended\": %.6f, \"backlog_dropped\": %llu, "
+           "\"backlog_overflowed\": %llu, \"backlog\": %lu, \"failed_files\": %llu, "
+           "\"files\": %zu, \"conntrack_dropped\": %llu, \"core_ratio\": %.4f}\n",
+           test.token, clock_s(CLOCK_REALTIME), tcp_counter("ListenDrops") - test.backlog_dropped,
+           tcp_counter("ListenOverflows") - test.backlog_overflowed,
+           read_number("/proc/sys/net/core/somaxconn", "", 0), test.failed_files,
+           connections_count, conntrack_dropped() - test.conntrack_dropped, test.core_ratio);
     fflush(stdout);
     test.active = false;
     test.control = -1;
@@ -1363,7 +1406,11 @@ static void begin_test(int fd, const char *line)
     test.compressible = compressible;
     test.control = fd;
     test.over_s = test.first_at_s = 0;
-    test.backlog_dropped = backlog_dropped();
+    test.backlog_dropped = tcp_counter("ListenDrops");
+    test.backlog_overflowed = tcp_counter("ListenOverflows");
+    test.conntrack_dropped = conntrack_dropped();
+    test.failed_files = 0;
+    test.core_ratio = 0;
     test.active = true;
     test.client[0] = 0;
     memset(peers, 0, sizeof peers);
@@ -1527,6 +1574,20 @@ static void serve(int fd, uint32_t events)
     }
 }
 
+/* Close a connection for which no file descriptor is left, with the spare one. Otherwise it would
+ * stay in the listen queue, and wake this program all the time. Return false if there is none. */
+static bool refuse(int listener)
+{
+    close(spare_file);
+    int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd >= 0) {
+        test.failed_files += test.active;
+        close(fd);
+    }
+    spare_file = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    return fd >= 0;
+}
+
 static void accept_all(int listener)
 {
     for (int count = 0; count < EVENTS_COUNT; count++) {
@@ -1534,14 +1595,22 @@ static void accept_all(int listener)
         socklen_t from_bytes = sizeof from;
         int fd = accept4(listener, (struct sockaddr *)&from, &from_bytes,
                          SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
+            if (!refuse(listener))
+                return;
+            continue;
+        }
         if (fd < 0)
             return;
         if ((size_t)fd >= connections_count) {
             close(fd);
             continue;
         }
-        if (test.active && test.first_at_s <= 0)
+        if (test.active && test.first_at_s <= 0) {
             test.first_at_s = clock_s(CLOCK_REALTIME);
+            test.first_s = clock_s(CLOCK_MONOTONIC);
+            test.first_cpu_s = clock_s(CLOCK_PROCESS_CPUTIME_ID);
+        }
         served[fd] = (struct served){.open = true, .is_new = true, .counted = test.active};
         if (test.active) {
             served[fd].peer = peer_of(&from);
@@ -1577,6 +1646,7 @@ static int run_server(void)
     fill_payload(0);
     connections_count = files_limit();
     served = calloc(connections_count, sizeof *served);
+    spare_file = open("/dev/null", O_RDONLY | O_CLOEXEC);
     poller = epoll_create1(EPOLL_CLOEXEC);
     int listener = socket(target.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);

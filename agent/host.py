@@ -57,7 +57,7 @@ def find_host(settings: AgentSettings) -> Host:
     """
     address = str(settings.address) if settings.address is not None else find_address()
     nic, mtu, warnings = _network(settings, address)
-    passport = read_passport(nic)
+    passport = read_passport(nic, address)
     return Host(
         address=address,
         nic=nic,

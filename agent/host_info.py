@@ -10,12 +10,14 @@ import contextlib
 import fcntl
 import platform
 import re
+import resource
 import socket
 import struct
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from broadside.agent.interfaces import addresses_count
 from broadside.exchange.messages import HostInfo
 
 SIOCETHTOOL: Final = 0x8946
@@ -48,7 +50,13 @@ SYSCTLS: Final = (
     "net/ipv4/tcp_window_scaling",
     "net/ipv4/tcp_slow_start_after_idle",
     "net/ipv4/ip_local_port_range",
+    "net/core/somaxconn",
+    "net/ipv4/tcp_max_syn_backlog",
+    "net/ipv4/tcp_syncookies",
 )
+# Read only if the host tracks connections. The module can be loaded without that.
+TRACKED_COUNT: Final = Path("/proc/sys/net/netfilter/nf_conntrack_count")
+TRACKED_MAX: Final = "net/netfilter/nf_conntrack_max"
 CPU_FLAGS: Final = frozenset(
     {"aes", "avx", "avx2", "avx512f", "pclmulqdq", "sha_ni", "vaes", "constant_tsc", "hypervisor"}
     # Flags for Arm.
@@ -59,18 +67,20 @@ ACCELERATED: Final = frozenset({"mlx4_en", "mlx5_core", "mana"})
 READ_MAX_BYTES: Final = 1 << 16
 
 
-def read_passport(nic: str | None) -> HostInfo:
+def read_passport(nic: str | None, address: str) -> HostInfo:
     """Return all data that is available for this host.
 
     This takes some milliseconds and will block. The engine's build is added later.
 
     Args:
         nic: Name of the interface, or None if it is not known.
+        address: Address of the agent.
     """
     driver = {} if nic is None else _driver(nic)
     counts = {} if nic is None else _counts(nic)
     cpu = _cpu(_read(Path("/proc/cpuinfo")))
     device = Path("/sys/class/net") / (nic or "none") / "device"
+    _, files_max = resource.getrlimit(resource.RLIMIT_NOFILE)
     return HostInfo(
         nic_driver=driver.get("driver"),
         nic_driver_version=driver.get("version"),
@@ -88,6 +98,8 @@ def read_passport(nic: str | None) -> HostInfo:
         cpu_model=cpu.get("model"),
         cpu_flags=tuple(sorted(CPU_FLAGS & set(cpu.get("flags", "").split()))),
         hypervisor=_hypervisor(),
+        files_max_count=None if files_max == resource.RLIM_INFINITY else files_max,
+        nic_addresses_count=None if nic is None else addresses_count(nic, address),
     )
 
 
@@ -153,7 +165,8 @@ def _accelerated(nic: Path, driver: str | None) -> bool | None:
 
 
 def _sysctls() -> Mapping[str, str]:
-    readings = {name.replace("/", "."): _read(Path("/proc/sys") / name) for name in SYSCTLS}
+    names = (*SYSCTLS, TRACKED_MAX) if _integer(_read(TRACKED_COUNT)) else SYSCTLS
+    readings = {name.replace("/", "."): _read(Path("/proc/sys") / name) for name in names}
     return {name: " ".join(text.split()) for name, text in readings.items() if text is not None}
 
 

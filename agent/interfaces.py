@@ -45,6 +45,26 @@ def interface_of(address: str) -> str | None:
     return None if index_of_nic is None else socket.if_indextoname(index_of_nic)
 
 
+def addresses_count(nic: str, address: str) -> int | None:
+    """Return how many addresses of an interface have the family of an address.
+
+    Link-local addresses are not counted. None if the kernel did not respond.
+
+    Args:
+        nic: Name of the interface.
+        address: Address of this host.
+    """
+    version = ip_address(address).version
+    try:
+        index = socket.if_nametoindex(nic)
+        return sum(
+            number == index and local.version == version and not local.is_link_local
+            for number, local in _addresses()
+        )
+    except OSError:
+        return None
+
+
 def route_interface(target: str, source: str) -> str | None:
     """Return the interface that the kernel will use to send from one address to another.
 

@@ -245,7 +245,7 @@ class HeartbeatPublisher:
         """
         age_s = time.monotonic() - self._looked_s
         if age_s > PASSPORT_AGE_MAX_S and not self.condition().busy:
-            passport = await asyncio.to_thread(read_passport, self.host.nic)
+            passport = await asyncio.to_thread(read_passport, self.host.nic, self.host.address)
             self.host = replace(self.host, passport=passport)
             self._looked_s = time.monotonic()
 

@@ -1560,6 +1560,9 @@ class HostInfo(AgentMessage):
         cpu_flags: Flags of the CPU that affect traffic.
         hypervisor: Kind, vendor and product of the hypervisor.
         engine_build: Version text of iperf3.
+        files_max_count: Open file descriptors that each process of the agent may have (hard limit
+            of RLIMIT_NOFILE).
+        nic_addresses_count: Number of addresses of the NIC in the family of the agent's address.
     """
 
     nic_driver: Short | None = None
@@ -1579,6 +1582,8 @@ class HostInfo(AgentMessage):
     cpu_flags: Annotated[tuple[Short, ...], Field(max_length=64)] = ()
     hypervisor: Short | None = None
     engine_build: Short | None = None
+    files_max_count: Integer | None = None
+    nic_addresses_count: Integer | None = None
 
 
 class Presence(AgentMessage):

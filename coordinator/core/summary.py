@@ -4,7 +4,7 @@ Rates are as measured. In a lab with a scale, the ``real_*`` fields are these ra
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -1125,7 +1125,7 @@ class BottleneckName(StrEnum):
         SNAT_PORTS: The ports for address translation.
         ONE_UNIT: One of several units of the device.
         UNKNOWN: The records do not show it.
-        GENERATOR: The clients did not make all attempts.
+        GENERATOR: The clients or a limit of the hosts.
         SERVER_BACKLOG: A full listen queue of a server.
     """
 
@@ -1159,7 +1159,7 @@ _LIMITER_LABELS: Final = {
     "single-flow": "the rate of a single stream",
     "offered-load": "the requested rate",
     "snat-ports": "the SNAT ports of the firewall",
-    "generator": "the generator of the clients",
+    "generator": "the traffic generator",
     "server-backlog": "the listen queue of the servers",
 }
 
@@ -1582,6 +1582,25 @@ def unit_notes(units: Units, address: str) -> tuple[str, ...]:
     slow = ("slow",) if units.slow == address else ()
     changes = [change for change in units.changes if change.address == address]
     return slow + tuple(describe_change(change).removeprefix(address).strip() for change in changes)
+
+
+def describe_limit(limit: float | None) -> str:
+    """Return the limit of a host in brackets, or an empty text if it is unknown."""
+    return "" if limit is None else f" (limit {limit:.0f})"
+
+
+def describe_failures(measures: Mapping[str, float]) -> list[str]:
+    """Return how many attempts failed on the clients for each reason, with the limit.
+
+    Args:
+        measures: Additional metrics of the engine by name.
+    """
+    return [
+        f"{measures[f'failed_{name}_count']:.0f} because no {what} was left"
+        f"{describe_limit(measures.get(f'{name}_limit_count'))}"
+        for name, what in (("ports", "local port"), ("files", "file descriptor"))
+        if f"failed_{name}_count" in measures
+    ]
 
 
 def describe_change(change: UnitChange) -> str:

@@ -136,7 +136,10 @@ class _OfferedTrial:
             lost = 1 - (self.result.success_ratio or 0.0)
             at_host = self.result.bottleneck in _OF_CONNECTION_HOSTS
             at_host = at_host or self.is_late
-            return self.is_short or (lost > self.question.shortfall_max_ratio and at_host)
+            # What the device drops of fewer attempts, it also drops of more.
+            at_device = self.result.bottleneck is BottleneckName.FIREWALL
+            is_lossy = lost > self.question.shortfall_max_ratio
+            return (is_lossy and at_host) or (self.is_short and not (is_lossy and at_device))
         retransmits = self.result.retransmit_ratio or 0.0
         at_host = self.result.bottleneck in _OF_GENERATOR and retransmits < _HOLDS_BACK_RATIO
         return self.is_short and (self.is_udp or at_host)

@@ -41,6 +41,7 @@ from broadside.exchange.engines.port import (
     ClientRequest,
     Engine,
     Event,
+    HostNeeds,
     Launch,
     Process,
     Program,
@@ -85,10 +86,12 @@ ID_BYTES: Final = 8
 QUIET_S: Final = 3.0
 # An interval of the client must not be shorter, in seconds.
 LEAST_S: Final = 1e-6
-# Ports of one address with the default of Linux (net.ipv4.ip_local_port_range, 32768 to 60999).
-PORTS_COUNT: Final = 28_232
 # TCP_TIMEWAIT_LEN of Linux, in seconds.
 TIME_WAIT_S: Final = 60
+# Seconds that conntrack of Linux keeps a connection after its end (defaults of
+# nf_conntrack_tcp_timeout_time_wait and nf_conntrack_tcp_timeout_close).
+TRACKED_FIN_S: Final = 120
+TRACKED_RST_S: Final = 10
 OUTCOMES: Final = ("closed", "refused", "reset", "denied", "timed_out", "failed")
 # "secured" counts TLS handshakes, "tls_failed" those that ended in a reset.
 CLIENT_COUNTS: Final = (
@@ -115,6 +118,16 @@ RAMP_MAX_S: Final = 3600
 # Counts that are also reported for the time outside the sustain phase. With them, sessions of a
 # device can be compared with all connections.
 RAMP_COUNTS: Final = ("established", "closed", "reset")
+# New connections per CPU-second of the client, which needs more than the server, by mode or kind of
+# TLS handshake. Measured on 27 November 2026 between two network namespaces of a cloud VM.
+CORE_RATES: Final[Mapping[str, float]] = {
+    "connect": 45_000,
+    "exchange": 32_000,
+    "http": 32_000,
+    "hold": 27_000,
+    "full": 1900,
+    "resumed": 4500,
+}
 BODY_MAX_BYTES: Final = 1_000_000_000
 # Bytes of an HTTP head, about.
 HEAD_BYTES: Final = 200
@@ -255,26 +268,27 @@ class Connections(Engine):
             named.add("tls_handshake")
         return frozenset(named | ({"held"} if options.mode == "hold" else set()))
 
-    def warnings(self, traffic: Traffic) -> Iterator[str]:
+    def needs(self, traffic: Traffic, busy_s: float) -> HostNeeds:
         options = _options(traffic)
-        addresses = "one address" if options.source_addresses == "one" else "each address"
-        used = {"fin": options.attempts_per_second * TIME_WAIT_S}.get(options.close, 0.0)
-        used = options.held_count if options.mode == "hold" else used
-        if used > PORTS_COUNT:
-            how = "held connections" if options.mode == "hold" else "ports in TIME_WAIT"
-            fix = "use close=rst, " if options.close == "fin" else ""
-            yield (
-                f"traffic.options: a pair needs {used:.0f} local ports ({how}) and {addresses} of "
-                f"its client has about {PORTS_COUNT}; {fix}add addresses with "
-                "source_addresses=all, use more pairs, or raise net.ipv4.ip_local_port_range"
-            )
-
-    def open_connections(self, traffic: Traffic) -> float:
-        options = _options(traffic)
-        if options.mode == "hold":
-            return float(options.held_count)
-        linger_s = TIME_WAIT_S if options.close == "fin" else 0
-        return options.attempts_per_second * (options.timeout_s + linger_s)
+        rate = options.attempts_per_second
+        made = rate * busy_s
+        # Attempts that wait for their time limit, because the path drops all of them.
+        waiting = min(made, rate * options.timeout_s)
+        is_fin = options.close == "fin"
+        closed = min(made, rate * TIME_WAIT_S) if is_fin else 0.0
+        tracked = min(made, rate * (TRACKED_FIN_S if is_fin else TRACKED_RST_S))
+        held = float(options.held_count) if options.mode == "hold" else 0.0
+        return HostNeeds(
+            open_count=held or waiting,
+            ports_count=held or max(waiting, closed),
+            flows_count=held or waiting + closed,
+            tracked_count=held or tracked,
+            per_second=rate,
+            core_per_second=_core_per_second(options),
+            uses_all_addresses=options.source_addresses == "all",
+            field="held_count" if held else "attempts_per_second",
+            fix=_fix(options),
+        )
 
     def pauses(self, traffic: Traffic) -> bool:
         return _options(traffic).mode not in ("exchange", "http")
@@ -342,6 +356,21 @@ class Connections(Engine):
 
     def server_reader(self) -> "AcceptReader":
         return AcceptReader(self.name)
+
+
+def _core_per_second(options: Options) -> float:
+    """Return the connections per second of one core at the slower end."""
+    if options.tls != "off":
+        return CORE_RATES["resumed" if options.tls_resume else "full"]
+    return CORE_RATES[options.mode]
+
+
+def _fix(options: Options) -> str:
+    """Return how to need less of the hosts."""
+    if options.mode == "hold":
+        return "hold fewer per pair, use more pairs"
+    close = "close=rst, " if options.close == "fin" else ""
+    return f"use {close}a shorter timeout_s, a lower rate or more pairs"
 
 
 def _process(argv: Sequence[str], role: str, arguments: Mapping[str, object]) -> Process:
@@ -713,9 +742,13 @@ class AttemptReader:
         per_second = max(min(to_s, until_s) - from_s, LEAST_S)
         for name in ("attempted", "established"):
             yield Measure(name=f"{name}_per_second", value=total[name] / per_second, unit="/s")
-        ready = total["secured" if self._uses_tls else "established"]
-        complete = ready - total["dropped"] if self._mode == "hold" else 0
-        complete = max(complete, total["closed"])
+        complete = total["closed"]
+        if self._mode == "hold" and self._ended is None:
+            ready = total["secured" if self._uses_tls else "established"]
+            complete = max(complete, ready - total["dropped"])
+        elif self._mode == "hold":
+            # A client that was stopped does not wait for the last heartbeats.
+            complete += int(_number(ended, "unfinished"))
         yield _ratio("success_ratio", complete, attempted)
         scheduled = ended.get("scheduled")
         if isinstance(scheduled, int):
@@ -723,9 +756,11 @@ class AttemptReader:
         yield Measure(
             name="attempt_delay_max", value=self._behind_s, unit="s", combine=Aggregation.MAX
         )
-        for name in ("unfinished", "failed_ports", "failed_files"):
-            if type(ended.get(name)) is int and ended[name]:
-                yield _count(name, ended[name])
+        yield from _present(ended, ("unfinished", "failed_ports", "failed_files"))
+        yield from _host_measures(ended)
+        for name, factor in (("ports", max(1, _whole(self._started, "addresses"))), ("files", 1)):
+            if _whole(ended, f"failed_{name}"):
+                yield _limit(name, factor * _whole(self._started, name))
         left = ended.get("time_wait")
         if type(left) is int:
             yield Measure(name="time_wait_count", value=left, unit="count", combine=Aggregation.MAX)
@@ -767,6 +802,32 @@ class AttemptReader:
         )
 
 
+def _whole(row: Mapping[str, Any], name: str) -> int:
+    """Return a count in a line of the program, or 0 if there is none."""
+    value = row.get(name)
+    return value if type(value) is int and value > 0 else 0
+
+
+def _present(row: Mapping[str, Any], names: Sequence[str], prefix: str = "") -> Iterator[Measure]:
+    """Yield the counts of a line that are not zero."""
+    for name in names:
+        if _whole(row, name):
+            yield _count(prefix + name, row[name])
+
+
+def _host_measures(row: Mapping[str, Any], prefix: str = "") -> Iterator[Measure]:
+    """Yield what an end used of its host, from its last line."""
+    yield from _present(row, ("conntrack_dropped",), prefix)
+    if ratio := _number(row, "core_ratio"):
+        name = f"{prefix or 'client_'}program_core_ratio"
+        yield Measure(name=name, value=ratio, unit="ratio", combine=Aggregation.MAX)
+
+
+def _limit(name: str, value: int) -> Measure:
+    combine = Aggregation.MIN
+    return Measure(name=f"{name}_limit_count", value=value, unit="count", combine=combine)
+
+
 def _number(row: Mapping[str, Any], name: str) -> float:
     value = row.get(name)
     return float(value) if isinstance(value, int | float) and value >= 0 else 0.0
@@ -805,7 +866,7 @@ class AcceptedTest:
         self._engine, self.cookie = engine, token.job_id
         self._counts = _Counts(SERVER_COUNTS)
         self._foreign_count = 0
-        self._backlog_dropped: object = None
+        self._ended: Mapping[str, Any] = {}
         self._first_s: float | None = None
         self._ended_s: float | None = None
         self._client: str | None = None
@@ -837,8 +898,7 @@ class AcceptedTest:
         """
         self.last_data_s = max(self.last_data_s, at_s)
         if isinstance(row.get("ended"), float):
-            self._ended_s = row["ended"]
-            self._backlog_dropped = row.get("backlog_dropped")
+            self._ended_s, self._ended = row["ended"], row
             return
         if self._first_s is None and not _number(row, "first_at"):
             return
@@ -860,6 +920,17 @@ class AcceptedTest:
             rows = rows[:-1]
         return min(rows[-1].from_s + 1, self._ended_s or rows[-1].from_s + 1)
 
+    def _host_measures(self) -> Iterator[Measure]:
+        """Yield what the server lacked. The listen queues are all of its host."""
+        ended = self._ended
+        if type(ended.get("backlog_dropped")) is int:
+            yield _count("server_backlog_dropped", ended["backlog_dropped"])
+        yield from _present(ended, ("backlog_overflowed", "failed_files"), "server_")
+        yield from _host_measures(ended, "server_")
+        for name, cause in (("backlog", "backlog_dropped"), ("files", "failed_files")):
+            if _whole(ended, cause):
+                yield _limit(f"server_{name}", _whole(ended, name))
+
     def finish(self) -> Reading:
         """Return everything that was read so far."""
         counts, first_s = self._counts, self._first_s
@@ -876,9 +947,7 @@ class AcceptedTest:
                 if name not in LATER_COUNTS or counts.total[name]
             ]
             measures += counts.outside("server_")
-            if type(self._backlog_dropped) is int:
-                # Of all listen queues of the host.
-                measures.append(_count("server_backlog_dropped", self._backlog_dropped))
+            measures += self._host_measures()
             if self._foreign_count:
                 measures.append(_count("server_foreign", self._foreign_count))
         return Reading(

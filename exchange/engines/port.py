@@ -500,6 +500,33 @@ class DaemonReader(Reader, Protocol):
         """Return the newest tests by cookie."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostNeeds:
+    """Most connections that a pair has at a time, for the limits of its hosts.
+
+    Attributes:
+        open_count: Open sockets of each end.
+        ports_count: Local ports of the client, with those in TIME_WAIT.
+        flows_count: Flows of the network interfaces, with those in TIME_WAIT.
+        tracked_count: Entries in the conntrack table of a host that tracks connections.
+        per_second: New connections per second.
+        core_per_second: New connections per second that one core makes, at the slower end.
+        uses_all_addresses: True if the client uses all addresses of its interface.
+        field: Option that sets the number.
+        fix: How to need less.
+    """
+
+    open_count: float
+    ports_count: float
+    flows_count: float
+    tracked_count: float
+    per_second: float
+    core_per_second: float
+    uses_all_addresses: bool
+    field: str
+    fix: str
+
+
 class Engine(ABC):
     """Base class of all traffic engines. All methods are pure and fast.
 
@@ -581,13 +608,14 @@ class Engine(ABC):
         """Return the value of ``ServerRequest.tls`` that a server port needs for the traffic."""
         return ""
 
-    def warnings(self, traffic: Traffic) -> Iterator[str]:
-        """Yield what can limit the generator, as ``field: problem; fix``. A launch shows them."""
-        yield from ()
+    def needs(self, traffic: Traffic, busy_s: float) -> HostNeeds | None:
+        """Return the most that a pair needs of its hosts, or None if no limit of them is near.
 
-    def open_connections(self, traffic: Traffic) -> float:
-        """Return how many connections a pair can have open at the same time."""
-        return float(traffic.streams_count)
+        Args:
+            traffic: The traffic.
+            busy_s: Seconds with traffic in the run.
+        """
+        return None
 
     def pauses(self, traffic: Traffic) -> bool:
         """Return True if seconds without payload are part of the traffic, and no outage."""

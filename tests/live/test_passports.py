@@ -47,7 +47,7 @@ def ethtool(host: Host, *arguments: str) -> str:
 def presence(host: Host) -> Presence:
     now = datetime.now(UTC)
     with inside(host.namespace):
-        passport = read_passport(host.nic)
+        passport = read_passport(host.nic, host.address)
     return Presence(
         agent_id=host.name,
         role=Role.CLIENT,

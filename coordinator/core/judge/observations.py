@@ -23,6 +23,8 @@ from broadside.coordinator.core.summary import (
     State,
     caution,
     describe_change,
+    describe_failures,
+    describe_limit,
     describe_units,
     note,
     warning,
@@ -97,12 +99,9 @@ def _generator_findings(burst: BurstSummary) -> Iterator[Finding]:
     made, delay_s = found.get("attempted_ratio"), found.get("attempt_delay_max", 0.0)
     if made is None:
         return
+    yield from _queue_finding(found)
     failed = found.get("failed_count", 0)
-    causes = {
-        "failed_ports_count": "no local port was left",
-        "failed_files_count": "no file descriptor was left",
-    }
-    reasons = [f"{found[name]:.0f} because {why}" for name, why in causes.items() if name in found]
+    reasons = describe_failures(found)
     if made >= ATTEMPTED_MIN_RATIO and not failed and delay_s <= ATTEMPT_DELAY_MAX_S:
         return
     yield caution(
@@ -115,6 +114,24 @@ def _generator_findings(burst: BurstSummary) -> Iterator[Finding]:
         "Use more pairs or a lower rate. For ports, use `close=rst` or more addresses; for file "
         "descriptors, raise LimitNOFILE of the agent",
     )
+
+
+def _queue_finding(found: Mapping[str, float]) -> Iterator[Finding]:
+    """Yield a finding if the listen queues of the servers were full."""
+    dropped, attempted = (
+        found.get("server_backlog_dropped_count", 0),
+        found.get("attempted_count", 0),
+    )
+    if dropped > (1 - ATTEMPTED_MIN_RATIO) * attempted:
+        yield caution(
+            "listen-queue-full",
+            59,
+            f"The servers dropped {dropped:.0f} connections because their listen queue was full"
+            f"{describe_limit(found.get('server_backlog_limit_count'))}. Clients try again after a "
+            "second, so handshakes are slower, and this is not the device.",
+            "Raise net.core.somaxconn of the servers, or use more servers",
+            FindingValue.count(dropped),
+        )
 
 
 def _session_findings(burst: BurstSummary) -> Iterator[Finding]:

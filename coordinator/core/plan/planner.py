@@ -15,6 +15,7 @@ from broadside.coordinator.core.measure.formulas.headers import (
     OVERHEAD_MORE_RATIO,
     segment_max_bytes,
 )
+from broadside.coordinator.core.plan.host_limits import host_limit_warnings
 from broadside.coordinator.core.plan.nightly_stop import NightlyStop
 from broadside.coordinator.core.plan.reserved import NOTHING, Reserved, first_announcements
 from broadside.coordinator.core.run_spec import Burst, LedgerPromise, Pair, Plan, RunSpec
@@ -165,6 +166,9 @@ def plan(
         warnings=(
             *twice,
             *_warnings(spec, clients, ledger, shared=shared_boot_id is not None),
+            *_host_limits(
+                spec, clients, [(pair, by_name[pair.endpoint.agent_id]) for pair in pairs]
+            ),
             *_early_stop_warnings(spec, witnesses),
             *_crowded(spec, ends),
             *_segment_warnings(spec, [*clients, *servers]),
@@ -634,10 +638,6 @@ def _warnings(
     """Yield warnings that an operator should see before the launch."""
     yield from _reach_warnings(spec, clients)
     yield from _proof_warnings(spec, ledger)
-    for part in spec.parts:
-        if (engine := find(part.traffic.engine)) is not None:
-            yield from engine.warnings(part.traffic)
-            yield from _flow_warnings(engine.open_connections(part.traffic), clients)
     if (silent := control_warning(spec, clients)) is not None:
         yield silent
     if spec.budget_usd is not None and spec.is_unattended:
@@ -665,6 +665,15 @@ def _warnings(
             f"start gate: {ungated} client agents have none and start by timed exec, so the "
             "starts differ by tens of milliseconds or more"
         )
+
+
+def _host_limits(
+    spec: RunSpec, clients: Sequence[Presence], pairs: Sequence[tuple[Pair, Presence]]
+) -> Iterator[str]:
+    """Yield warnings for hosts that cannot have the connections of a part."""
+    for number, part in enumerate(spec.parts):
+        servers = [server for pair, server in pairs if pair.part_index == number]
+        yield from host_limit_warnings(part, clients, servers)
 
 
 def _early_stop_warnings(spec: RunSpec, witnesses: Mapping[str, Collection[str]]) -> Iterator[str]:
@@ -703,17 +712,6 @@ def _proof_warnings(spec: RunSpec, ledger: LedgerPromise | None) -> Iterator[str
             f"size, so headers may be {formatting.ratio(OVERHEAD_MORE_RATIO)} larger than those of "
             "1500-byte packets and no device counter can agree within "
             f"{formatting.ratio(allowed)}; allow 0.08, or use iperf3"
-        )
-
-
-def _flow_warnings(open_count: float, clients: Sequence[Presence]) -> Iterator[str]:
-    """Yield a warning if a pair can exceed the documented number of flows of an Azure VM."""
-    limit = DOCUMENTED.nic_flows
-    if open_count > limit.count and any(client.vm_size for client in clients):
-        yield (
-            f"traffic.options: a pair can have {open_count:,.0f} connections open, and the NIC of "
-            f"an Azure VM carries {limit.count:,} flows at once ({limit.source}, {limit.as_of}); "
-            "use more pairs"
         )
 
 

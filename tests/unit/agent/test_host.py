@@ -22,7 +22,7 @@ def find_test_host(
 
     monkeypatch.setattr(host_module, "interface_of", lambda _: answer(nic))
     monkeypatch.setattr(host_module, "mtu_bytes", lambda _: answer(mtu))
-    monkeypatch.setattr(host_module, "read_passport", lambda _: passport)
+    monkeypatch.setattr(host_module, "read_passport", lambda *_: passport)
     return find_host(SETTINGS)
 
 

@@ -79,7 +79,7 @@ async def test_host_info_is_sent_again_when_it_may_be_unknown(
         monkeypatch.setattr(run_records, "PASSPORT_AGAIN_S", -1.0)
     elif meanwhile == "another offload":
         monkeypatch.setattr(presence_module, "PASSPORT_AGE_MAX_S", -1.0)
-        monkeypatch.setattr(presence_module, "read_passport", lambda _: HostInfo(numa_node=1))
+        monkeypatch.setattr(presence_module, "read_passport", lambda *_: HostInfo(numa_node=1))
     await publisher.beat()
     (row,) = await FleetRecords(table).read_presences()
     assert row.passport == {

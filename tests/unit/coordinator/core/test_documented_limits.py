@@ -29,3 +29,23 @@ def test_finds_rate_limit_of_vm_size(size: str | None, cap: float | None) -> Non
 
 def test_reports_newest_date_of_tables() -> None:
     assert DOCUMENTED.as_of == date(2026, 3, 4)
+
+
+@pytest.mark.parametrize(
+    ("size", "connections", "per_second"),
+    [
+        ("Standard_D4s_v5", 500_000, None),
+        (None, 500_000, None),
+        ("Standard_D2ns_v6", 500_000, 62_500),
+        ("standard_d16nls_v6", 700_000, 87_500),
+        ("Standard_E128ns_v6", 2_000_000, 250_000),
+        ("Standard_E192ns_v6", 4_000_000, 420_000),
+        ("Standard_N4s_v6", 500_000, None),
+    ],
+)
+def test_connections_of_a_vm_depend_on_the_series(
+    size: str | None, connections: int, per_second: int | None
+) -> None:
+    assert DOCUMENTED.connections_of_vm(size).count == connections
+    limit = DOCUMENTED.per_second_of_vm(size)
+    assert (limit.count if limit else None) == per_second

@@ -41,7 +41,7 @@ def run_search(question: Search, cap: float, generator: float = 1e9) -> list[Tri
                 connections_attempted_ratio=made / offered,
                 success_ratio=min(1.0, cap / made),
                 completeness_ratio=1.0,
-                bottleneck=BottleneckName.GENERATOR if made < offered else limit,
+                bottleneck=BottleneckName.GENERATOR if offered - made > made - cap else limit,
             )
         )
     return results
@@ -61,6 +61,14 @@ def test_brackets_the_limit_of_the_device(cap: float) -> None:
     assert answer.lowest_failing_why is Why.BROKE
     assert answer.lowest_failing_bottleneck is BottleneckName.FIREWALL
     assert answer.width_ratio is not None and answer.width_ratio <= 0.0202
+
+
+def test_busy_generator_does_not_hide_the_limit_of_the_device() -> None:
+    """At the highest load, the clients cannot make all attempts, and the device loses most."""
+    answer = answer_of(NEW, run_search(NEW, cap=1000, generator=3000))
+    assert answer.highest_connections_count == pytest.approx(1000, rel=0.03)
+    assert answer.lowest_failing_why is Why.BROKE
+    assert answer.lowest_failing_bottleneck is BottleneckName.FIREWALL
 
 
 def test_names_the_generator_at_its_own_limit() -> None:

@@ -251,23 +251,34 @@ def test_only_a_steady_exchange_has_payload_in_every_second() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "text"),
+    ("options", "busy_s", "expected"),
     [
-        ({"close": "fin", "attempts_per_second": 471}, "28260 local ports (ports in TIME_WAIT)"),
-        ({"mode": "hold", "held_count": 30_000}, "30000 local ports (held connections)"),
+        # Attempts wait for 3 s if the path drops all of them, and conntrack keeps them for 10 s.
+        ({}, 600, (3000, 3000, 3000, 10_000)),
+        # A short run cannot have more than it makes.
+        ({}, 2, (2000, 2000, 2000, 2000)),
+        # Ports are in TIME_WAIT for 60 s, and conntrack keeps the connections for 120 s.
+        ({"close": "fin"}, 600, (3000, 60_000, 63_000, 120_000)),
+        ({"close": "fin"}, 20, (3000, 20_000, 23_000, 20_000)),
+        ({"mode": "hold", "held_count": 700}, 600, (700, 700, 700, 700)),
     ],
 )
-def test_launch_warns_of_missing_local_ports(options: dict[str, Any], text: str) -> None:
-    (warning,) = CONNECTIONS.warnings(traffic(**options))
-    assert text in warning
-    assert ("close=rst" in warning) is ("close" in options)
+def test_needs_follow_from_rate_time_limit_and_close(
+    options: dict[str, Any], busy_s: float, expected: tuple[float, float, float, float]
+) -> None:
+    needs = CONNECTIONS.needs(traffic(**options), busy_s)
+    assert needs is not None
+    counts = (needs.open_count, needs.ports_count, needs.flows_count, needs.tracked_count)
+    assert counts == expected
+    assert needs.field == ("held_count" if "mode" in options else "attempts_per_second")
+    assert ("close=rst" in needs.fix) is ("close" in options)
 
 
-@pytest.mark.parametrize(
-    "options", [{"close": "fin", "attempts_per_second": 470}, {"attempts_per_second": 100_000}]
-)
-def test_launch_does_not_warn_while_ports_suffice(options: dict[str, Any]) -> None:
-    assert list(CONNECTIONS.warnings(traffic(**options))) == []
+def test_tls_needs_more_of_a_core() -> None:
+    chosen: tuple[dict[str, Any], ...] = ({}, {"tls": "any", "tls_resume": True}, {"tls": "any"})
+    needs = [CONNECTIONS.needs(traffic(**options), 10) for options in chosen]
+    rates = [one.core_per_second for one in needs if one is not None]
+    assert len(rates) == 3 and rates == sorted(rates, reverse=True)
 
 
 def test_seconds_of_a_client_become_intervals_with_counts() -> None:
@@ -319,6 +330,27 @@ def test_held_connections_count_as_the_most_open_ones() -> None:
     # From the start of the burst to the second in which the first one was dropped.
     assert matches["dropped_first"] == 1
     assert matches["success_ratio"] == 7 / 9
+
+
+def test_held_connections_that_end_before_they_are_held_are_not_complete() -> None:
+    rows = [second(0, attempted=9, established=9, reset=4, open=5), second(1, closed=5)]
+    assert measures(client(*rows, ended(2.0, scheduled=9), mode="hold"))["success_ratio"] == 5 / 9
+    stopped = [rows[0], second(1, closed=3, open=2), ended(2.0, unfinished=2)]
+    assert measures(client(*stopped, mode="hold"))["success_ratio"] == 5 / 9
+
+
+def test_client_names_the_limits_that_it_reached() -> None:
+    lacked = {"failed_ports": 3, "failed_files": 2, "conntrack_dropped": 5, "core_ratio": 0.5}
+    rows = [
+        b'{"started": 1.0, "ports": 500, "addresses": 2, "files": 256}',
+        second(0, attempted=9, established=4, closed=4, failed=5),
+    ]
+    matches = measures(client(*rows, ended(1.0, scheduled=9, **lacked)))
+    assert (matches["failed_ports_count"], matches["ports_limit_count"]) == (3, 1000)
+    assert (matches["failed_files_count"], matches["files_limit_count"]) == (2, 256)
+    assert (matches["conntrack_dropped_count"], matches["client_program_core_ratio"]) == (5, 0.5)
+    enough = measures(client(*rows, ended(1.0, scheduled=9)))
+    assert not [name for name in enough if "limit" in name or "core" in name or "conn" in name]
 
 
 def test_no_established_connection_is_an_error_with_outcomes() -> None:
@@ -481,6 +513,31 @@ def test_server_counts_connections_and_payload_of_each_address() -> None:
 
 def peers_line(number: int, peers: object) -> bytes:
     return json.dumps(json.loads(accepted(number, established=1)) | {"peers": peers}).encode()
+
+
+def test_server_names_the_limits_that_it_reached() -> None:
+    lacked = {"backlog_dropped": 7, "backlog_overflowed": 6, "backlog": 8, "failed_files": 3}
+    last = {**lacked, "files": 256, "conntrack_dropped": 2, "core_ratio": 0.9}
+    rows = [
+        accepted(int(ZERO_S), established=9),
+        json.dumps({"ended": ZERO_S + 2, **last}).encode(),
+    ]
+    (test,) = served(*rows).tests.values()
+    expected = {
+        "backlog_dropped_count": 7,
+        "backlog_overflowed_count": 6,
+        "backlog_limit_count": 8,
+        "failed_files_count": 3,
+        "files_limit_count": 256,
+        "conntrack_dropped_count": 2,
+        "program_core_ratio": 0.9,
+    }
+    assert (
+        measures(test.finish()).items() >= {f"server_{k}": v for k, v in expected.items()}.items()
+    )
+    invalid = json.dumps({"ended": ZERO_S + 2, "backlog_dropped": "x", "files": -1}).encode()
+    (test,) = served(rows[0], invalid).tests.values()
+    assert not [name for name in measures(test.finish()) if "backlog" in name or "files" in name]
 
 
 def test_server_seconds_before_the_first_connection_are_no_test() -> None:

@@ -45,16 +45,16 @@ PLAIN = {
     accelerated_networking argv at beat block_bytes bound_s broadside_version combine count counts
     cpu_count cpu_flags cpu_local_percent cpu_model cpu_payload_bytes cpu_remote_percent cpu_s
     direction duration_s egress_queued_ratio engine engine_build engine_version error exit_code
-    files flow from_s gate host_cpu_s host_taken_ratio how hypervisor jitter_s kernel kernel_build
-    kind least_s loss_ratio lost_count max median_s mss_bytes name new_options nic
-    nic_bits_per_second nic_driver nic_driver_version nic_firmware nic_megabits_per_second
-    nic_mtu_bytes numa_node offloads offset_s omit_s outcome pacing packed packets_count phase
-    problem protocol reason received_bytes received_s receiver_congestion reference resolution
-    retransmits_count retries_count rtt_max_s rtt_mean_s rtt_min_s rtt_s rx_queues_count
-    rx_ring_count samples_count self_signed sender_congestion sent_bytes sent_s server_lead_s source
-    start_error_s start_method state step_s stopped_at stratum stream_bits_per_second streams_count
-    synchronised sysctls tls to_s tos truncated tunnels tx_queues_count tx_ring_count unit value
-    version vm_size warnings weight window_bytes
+    files files_max_count flow from_s gate host_cpu_s host_taken_ratio how hypervisor jitter_s
+    kernel kernel_build kind least_s loss_ratio lost_count max median_s mss_bytes name new_options
+    nic nic_addresses_count nic_bits_per_second nic_driver nic_driver_version nic_firmware
+    nic_megabits_per_second nic_mtu_bytes numa_node offloads offset_s omit_s outcome pacing packed
+    packets_count phase problem protocol reason received_bytes received_s receiver_congestion
+    reference resolution retransmits_count retries_count rtt_max_s rtt_mean_s rtt_min_s rtt_s
+    rx_queues_count rx_ring_count samples_count self_signed sender_congestion sent_bytes sent_s
+    server_lead_s source start_error_s start_method state step_s stopped_at stratum
+    stream_bits_per_second streams_count synchronised sysctls tls to_s tos truncated tunnels
+    tx_queues_count tx_ring_count unit value version vm_size warnings weight window_bytes
     """.split()  # noqa: SIM905 - a list of words
 }
 

@@ -8,7 +8,9 @@ from tests.judged import judged_first
 from tests.synthetic import Plant, fleet
 
 
-def sentences(made: float, *, delay_s: float = 0.0, **counts: int) -> list[str]:
+def sentences(
+    made: float, *, delay_s: float = 0.0, finding: str = "generator-limit", **counts: int
+) -> list[str]:
     """Return the findings of a fleet whose clients made this share of their attempts."""
     measures = (
         Measure(
@@ -25,7 +27,7 @@ def sentences(made: float, *, delay_s: float = 0.0, **counts: int) -> list[str]:
 
     planted = fleet(Plant(pairs=2, bursts=1, burst_s=10, period_s=25))
     summary = judged_first(planted.told(change))
-    return [one.sentence for one in summary.findings if one.id == "generator-limit"]
+    return [one.sentence for one in summary.findings if one.id == finding]
 
 
 def test_names_what_the_hosts_lacked() -> None:
@@ -42,3 +44,13 @@ def test_reports_missing_or_late_attempts(made: float, delay_s: float) -> None:
 def test_has_no_finding_if_all_attempts_were_made() -> None:
     assert sentences(1.0, delay_s=0.5, failed_count=0) == []
     assert judged_first(fleet(Plant(pairs=2, bursts=1, burst_s=10, period_s=25))).findings
+
+
+def test_full_listen_queue_is_reported_also_if_no_attempt_was_lost() -> None:
+    counts = {"attempted_count": 1000, "server_backlog_limit_count": 8}
+    few = sentences(1.0, finding="listen-queue-full", server_backlog_dropped_count=1, **counts)
+    assert few == []
+    (sentence,) = sentences(
+        1.0, finding="listen-queue-full", server_backlog_dropped_count=40, **counts
+    )
+    assert "dropped 80 connections because their listen queue was full (limit" in sentence
