@@ -23,15 +23,13 @@ from broadside.exchange.engines import engines, traffic_of
 from broadside.lab.namespaces import inside
 from tests.contract.agent.test_connections_io import (
     ARM_S,
-    CLIENT,
-    SERVER,
     WAIT_S,
     Server,
     free_port,
-    path_between,
     serving,
     start_client,
 )
+from tests.namespace_path import CLIENT, SERVER, path_between
 from tests.unit.coordinator.core.judge.bottleneck.bottleneck_input import given, pairs
 from tests.unit.exchange.engines.asks import job
 
