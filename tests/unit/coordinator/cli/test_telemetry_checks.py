@@ -21,7 +21,7 @@ from broadside.coordinator.device.telemetry.source import TelemetryError
 def entry(folder: Path, values: str, *, at_s: float = 0.0, more: str = "", scale: float = 1) -> str:
     """Add a CSV source. The time of the last row is relative to now."""
     now_s = time.time()
-    rows = [f"{now_s + at_s + n - 3:.3f},{value}" for n, value in enumerate(values.split(), 1)]
+    rows = [f"{now_s + at_s + n - 3.5:.3f},{value}" for n, value in enumerate(values.split(), 1)]
     name = f"{len(list(folder.glob('*.csv')))}.csv"
     (folder / name).write_text("\n".join(["time,value", *rows, ""]))
     quantity = "latency_s" if "ms" in more else "cpu_ratio"

@@ -521,7 +521,7 @@ def test_reports_time_of_rate_drop() -> None:
     fell_s = (cliff.at - made.evidence[0].burst.planned_start_at).total_seconds()
     assert fell_s == pytest.approx(30, abs=1)
     (text,) = [finding.sentence for finding in result.findings if finding.id == "collapse"]
-    assert "the received rate fell by 49 %, from 47.48 Gbit/s to 24.02 Gbit/s" in text
+    assert "the received rate fell by 49 %, from 47.48 Gbit/s to 24.01 Gbit/s" in text
 
 
 def test_burst_without_any_record_is_inconclusive() -> None:
