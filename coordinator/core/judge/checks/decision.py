@@ -38,7 +38,7 @@ from broadside.coordinator.core.thresholds import ALL_THRESHOLDS
 
 
 class Stage(StrEnum):
-    """Position of a check in the order of precedence."""
+    """Kind of a check. Only the first three have rows of their own in the order of precedence."""
 
     SEAL = "seal"
     RATE = "rate"

@@ -70,7 +70,8 @@ def check_rate(inputs: BurstInput) -> Result:
         other bursts, and the device counter.
     If absent: inconclusive. Missing pairs prevent a fail if the traffic that they may have carried
         reaches the limit (their largest rate in other bursts, else a prediction from the other
-        pairs). So does a device counter that may contain the difference.
+        pairs), or if a device counter may contain the difference. Missing seconds prevent a pass
+        if the worst window that they allow is not above the limit.
     """
     spec, burst = inputs.spec, inputs.burst
     received = RECEIVED.of_burst(burst)

@@ -42,7 +42,7 @@ READINGS_MIN_COUNT: Final = 6
 INTERVAL_MAX_S: Final = 60.0
 # Minimum noise, as a share of the range. Readings are rounded, so a fit cannot be better than this.
 NOISE_MIN_RATIO: Final = 0.01
-# Seconds, as for time stamps from polled devices (stamp_offset.OFFSET_MAX_S).
+# Seconds, as for time stamps from polled devices.
 REPORTED_S: Final = 2.0
 # Quantities that increase when there is more load.
 LOADED: Final = frozenset(Quantity) - {

@@ -19,7 +19,7 @@ from broadside.coordinator.core.measure.records.columns import (
 )
 from broadside.coordinator.core.measure.records.evidence import PairEvidence
 from broadside.coordinator.core.summary import Contradiction, Rule, RunSummary, Verdict
-from broadside.exchange.engines import traffic_of
+from broadside.exchange.engines import engines, traffic_of
 from broadside.exchange.messages import (
     Endpoint,
     EngineReport,
@@ -368,3 +368,14 @@ def test_paced_pairs_can_receive_equal_blocks(
         stream_bits_per_second=stream_bits_per_second,
     )
     assert (Rule.COPIED in _rules(summary)) is is_copy
+
+
+def test_ramps_give_all_pairs_the_same_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = MADE.evidence[0].pairs[4]
+
+    def copied(pair: PairEvidence) -> PairEvidence:
+        return replace(pair, client_tracks=model.client_tracks, server_tracks=model.server_tracks)
+
+    assert Rule.COPIED in _rules(_summary(copied))
+    monkeypatch.setattr(type(engines()["iperf3"]), "ramps_s", lambda *_: (3, 3))
+    assert Rule.COPIED not in _rules(_summary(copied))

@@ -67,7 +67,8 @@ def test_adds_the_seconds_of_the_burst() -> None:
 def test_device_counts_the_connections_of_ramps() -> None:
     known = (series(Quantity.CONNECTIONS, STEADY), series(Quantity.ENDED, STEADY))
     (count,) = counted(*known, accepted=900.0, ramps=100.0)
-    assert (count.fleet_count, count.fleet_ended_count) == (1000, 1100)
+    # Two control connections end, too.
+    assert (count.fleet_count, count.fleet_ended_count) == (1000, 1102)
 
 
 def test_residuals_are_told_apart() -> None:
