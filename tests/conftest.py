@@ -39,12 +39,12 @@ FIRST: Final = (
 # a second process would only wait.
 BOTH_CORES: Final = (
     *("snmp_ledger", "sequential_studies", "readme", "demo_azure", "connections_in_lab"),
-    "search_in_lab",
+    *("search_in_lab", "seconds_on_the_wire", "mixed_in_lab"),
 )
 # The order of the tests that run alone.
 ALONE: Final = (
     *BOTH_CORES,
-    *("guarded_runs", "seconds_on_the_wire", "planted_causes", "drill_in_lab", "demo"),
+    *("guarded_runs", "planted_causes", "drill_in_lab", "demo"),
     *("first_run", "soak", "scale_in_lab"),
 )
 # The tests of a file in which each release of Debian has hosts of its own, and those of an upgrade.
