@@ -42,8 +42,8 @@ PYTEST := $(BIN)/pytest --dist loadfile --no-loadscope-reorder
 waiting: setup # for clocks and processes, but not for a core: what computes beside them is nice
 	@$(PYTEST) -n 7 tests/live tests/contract -m "not alone" $(ARGS)
 
-computing: setup
-	@nice $(PYTEST) -n 2 tests/unit tests/review $(ARGS)
+computing: setup # with a longer limit of time, because it has the lowest priority
+	@nice $(PYTEST) -n 2 --timeout 1500 tests/unit tests/review $(ARGS)
 
 shipped: tools ## execute what leaves the checkout on the systems of its users: one table
 	@nice $(PYTEST) -n 3 tests/shipped $(ARGS)

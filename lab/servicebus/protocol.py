@@ -58,7 +58,7 @@ class Broker:
         busy_wait_s: Seconds that a throttled client is asked to wait.
         refused_count: Number of throttled requests since the fault was requested.
         moved: End of the redirect fault in epoch seconds, and its condition.
-        asked: Number of requests by name, and of messages by direction.
+        asked: Number of requests by name, of messages by direction, and of redirected peers.
         connections: Open connections.
     """
 
@@ -98,6 +98,7 @@ class Broker:
         until_s, how = self.moved
         if now >= until_s or how != condition:
             return None
+        self.asked["redirected"] += 1
         info = {"hostname": MOVED_TO, "network-host": MOVED_TO, "port": 5671, "address": "jobs"}
         return dialect.error(how, f"The namespace has moved to '{MOVED_TO}'.", info)
 
