@@ -11,6 +11,7 @@ import time
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,15 @@ pytestmark = [
     pytest.mark.timeout(120),
     pytest.mark.skipif(find_library() is None, reason="the generator was not built"),
 ]
+
+
+def may_use_real_time() -> bool:
+    try:
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    except OSError:
+        return False
+    os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+    return True
 
 
 def environment() -> dict[str, str]:
@@ -152,6 +162,26 @@ def test_agent_finds_the_generator() -> None:
         matches = find_installed_engine(engines()["connections"], role)
         assert matches.problem is None
         assert matches.tools["connections"].version == "1.3"
+
+
+def test_client_has_real_time_priority_until_its_first_attempt() -> None:
+    if not may_use_real_time():
+        pytest.skip("real-time priority is not allowed here")
+    port = free_port()
+    with serving(port):
+        wait_for_port(port)
+        client = start_client(port)
+        seen = []
+        while client.poll() is None:
+            with suppress(ProcessLookupError):
+                seen.append(os.sched_getscheduler(client.pid))
+            time.sleep(0.02)
+        rows_of(client)
+    assert [policy for policy, _ in groupby(seen)] == [
+        os.SCHED_OTHER,
+        os.SCHED_FIFO,
+        os.SCHED_OTHER,
+    ]
 
 
 @pytest.mark.parametrize(
