@@ -84,6 +84,12 @@ def ramps_s(traffic: Traffic) -> tuple[int, int]:
     return (0, 0) if engine is None else engine.ramps_s(traffic)
 
 
+def pauses(traffic: Traffic) -> bool:
+    """Return True if seconds without payload, or with less, are part of the traffic."""
+    engine = find(traffic.engine)
+    return engine is not None and engine.pauses(traffic)
+
+
 def scaled(traffic: Traffic, scale: float) -> Traffic:
     """Return the same traffic with its rate limits divided by ``scale``.
 
@@ -139,6 +145,7 @@ __all__ = [
     "find",
     "measures",
     "offered_bits_per_second",
+    "pauses",
     "problems",
     "ramps_s",
     "scaled",

@@ -618,7 +618,7 @@ class Engine(ABC):
         return None
 
     def pauses(self, traffic: Traffic) -> bool:
-        """Return True if seconds without payload are part of the traffic, and no outage."""
+        """Return True if seconds without payload, or with less, are part of the traffic."""
         return False
 
     def offered_bits_per_second(self, traffic: Traffic) -> int | None:

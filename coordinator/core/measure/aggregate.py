@@ -47,6 +47,7 @@ from broadside.coordinator.core.summary import (
     figure,
     instant,
 )
+from broadside.exchange.engines import pauses
 from broadside.exchange.messages import Flow, FlowTotals, JobReport, ServerTest, pair_name
 
 # Seconds. RFC 9411 recommends a sustain phase that is at least as long.
@@ -237,9 +238,10 @@ def aggregate(
         pairs=pairs,
         client=_hosts(aligned.client, [pair.client_nic_ratio for pair in pairs], span),
         server=_hosts(aligned.server, [pair.server_nic_ratio for pair in pairs], span),
-        # If readings are spread over seconds, we cannot use them to see when a fall happened.
+        # If readings are spread over seconds, we cannot use them to see when a fall happened. If
+        # connections are held, each one has less payload after it was set up.
         cliff=None
-        if span is None or not scale.has_seconds
+        if span is None or not scale.has_seconds or pauses(spec.traffic)
         else _cliff(aligned, filled, measured, span),
         series=series_of(burst, aligned, span, sustain),
         received_half_width_bits_per_second=half,

@@ -42,7 +42,7 @@ from broadside.coordinator.core.summary import (
     instant,
     severity_rank,
 )
-from broadside.exchange.engines import find
+from broadside.exchange.engines import pauses
 from broadside.exchange.messages import Outcome, pair_name
 
 # Seconds of undisturbed traffic to use for the running median.
@@ -123,9 +123,7 @@ def find_disruptions(
     Returns:
         Summary fields. They are empty if there are no seconds, or if the traffic pauses.
     """
-    engine = find(spec.traffic.engine)
-    pauses = engine is not None and engine.pauses(spec.traffic)
-    if pauses or all(flow.means_only for flow in aligned.flows):
+    if pauses(spec.traffic) or all(flow.means_only for flow in aligned.flows):
         return {}
     sustain = sustain_of(spec.traffic, spec.burst_s, burst.duration_s)
     measured = [

@@ -524,6 +524,13 @@ def test_reports_time_of_rate_drop() -> None:
     assert "the received rate fell by 49 %, from 47.48 Gbit/s to 24.01 Gbit/s" in text
 
 
+def test_held_connections_send_less_after_their_setup() -> None:
+    made = fleet(replace(SMALL, burst_s=60, period_s=90, collapse=0.5))
+    for mode, is_fall in (("exchange", True), ("hold", False)):
+        traffic = Traffic(engine="connections", options={"mode": mode})
+        assert (summarise(made.asked(traffic=traffic)).bursts[0].cliff is not None) is is_fall
+
+
 def test_burst_without_any_record_is_inconclusive() -> None:
     made = fleet(replace(SMALL, bursts=1))
     result = judged_first(replace(made.told(_silent), now=made.now + timedelta(hours=1)))
