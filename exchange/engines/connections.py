@@ -210,6 +210,7 @@ class Connections(Engine):
     supported_fields: ClassVar[frozenset[str]] = frozenset()
     gated: ClassVar[bool] = True
     waits_itself: ClassVar[bool] = True
+    sets_each_second: ClassVar[bool] = True
     needs_certificate: ClassVar[bool] = True
     needs_folder: ClassVar[bool] = False
     client_programs: ClassVar[tuple[Program, ...]] = (GENERATOR,)

@@ -542,6 +542,8 @@ class Engine(ABC):
             gate, and writes the same lines.
         idle_control: True if a control connection has no traffic during a test.
         paces_exactly: True if a stream sends at ``stream_bits_per_second``, to about 1 %.
+        sets_each_second: True if the options set the bytes of each second, so that the records of
+            two pairs can be equal.
         both_ends_comparable: True if both ends count the same payload bytes as the data passes.
         serving: Lifetime of the server process.
         needs_certificate: True if the server needs a TLS certificate.
@@ -559,6 +561,7 @@ class Engine(ABC):
     waits_itself: ClassVar[bool] = False
     idle_control: ClassVar[bool] = False
     paces_exactly: ClassVar[bool] = False
+    sets_each_second: ClassVar[bool] = False
     both_ends_comparable: ClassVar[bool] = False
     serving: ClassVar[Serving] = Serving.DAEMON
     needs_certificate: ClassVar[bool] = False

@@ -25,7 +25,7 @@ from broadside.coordinator.core.measure.records.clock_readings import clock_trou
 from broadside.coordinator.core.measure.records.columns import HostColumns, IntervalColumns
 from broadside.coordinator.core.measure.records.evidence import PairEvidence, receiving_side
 from broadside.coordinator.core.summary import Contradiction, Rule
-from broadside.exchange.engines import find, offered_bits_per_second, ramps_s
+from broadside.exchange.engines import find, offered_bits_per_second
 from broadside.exchange.messages import EngineReport, Flow, Pacing, Side, Traffic, pair_name
 
 # Tolerances. They should be far above any normal difference between sources. If an error is below
@@ -246,9 +246,10 @@ def _is_varied(pair: _Pair, track: IntervalColumns, *, sent: bool) -> bool:
     """Return true if a track has too many different values to be a copy by chance.
 
     Paced pairs transfer whole blocks or whole bodies in turn, and every sender writes whole blocks.
-    Ramps give all pairs the same varied values.
+    An engine that sends a scheduled number of messages gives all pairs the same varied values.
     """
-    if any(ramps_s(pair.traffic)):
+    engine = find(pair.traffic.engine)
+    if engine is not None and engine.sets_each_second:
         return False
     amounts = track.transferred_bytes
     regular = sent or offered_bits_per_second(pair.traffic) is not None

@@ -370,12 +370,12 @@ def test_paced_pairs_can_receive_equal_blocks(
     assert (Rule.COPIED in _rules(summary)) is is_copy
 
 
-def test_ramps_give_all_pairs_the_same_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scheduled_messages_give_all_pairs_equal_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     model = MADE.evidence[0].pairs[4]
 
     def copied(pair: PairEvidence) -> PairEvidence:
         return replace(pair, client_tracks=model.client_tracks, server_tracks=model.server_tracks)
 
     assert Rule.COPIED in _rules(_summary(copied))
-    monkeypatch.setattr(type(engines()["iperf3"]), "ramps_s", lambda *_: (3, 3))
+    monkeypatch.setattr(type(engines()["iperf3"]), "sets_each_second", True)
     assert Rule.COPIED not in _rules(_summary(copied))
