@@ -68,10 +68,9 @@ def render_line(state: RunEventState, now: datetime, width: int = 60) -> str:
             text += f", armed {burst.armed_count}/{status.pairs_count}, starts in {wait_s:.0f} s"
         case BurstPhase.RUNNING if rates:
             newest = max(rates)
-            text += (
-                f", second {newest + 1}: {_blocks(rates, width)} {formatting.rate(rates[newest])} "
-            )
-            text += state.shown_layer
+            phase = f" ({status.load_phase})" if status.load_phase else ""
+            text += f", second {newest + 1}{phase}: {_blocks(rates, width)} "
+            text += f"{formatting.rate(rates[newest])} {state.shown_layer}"
             text += "".join(f"; {name} {rate}" for name, rate, _ in _part_rates(state))
         case BurstPhase.COLLECTING | BurstPhase.OVER:
             text += f", reported {burst.reported_count}/{burst.claimed_count}"
@@ -144,7 +143,8 @@ def _phase_line(status: LiveStatus, now: datetime) -> Text:
             filled = round(_BAR_WIDTH * done_s / max(1, total_s))
             bar = "█" * filled + "░" * (_BAR_WIDTH - filled)
             why = f"   ends early: {status.early_end_reason}" if status.early_end_reason else ""
-            return text.append(f"{bar} {done_s:.0f} of {total_s} s{why}").append(end)
+            phase = f", {status.load_phase}" if status.load_phase else ""
+            return text.append(f"{bar} {done_s:.0f} of {total_s} s{phase}{why}").append(end)
     if status.next_start_at is None:
         return text.append("waiting for reports and the device counter")
     wait_s = max(0.0, (status.next_start_at - now).total_seconds())

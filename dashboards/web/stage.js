@@ -32,12 +32,14 @@ export function stageOf({ status, summary, data }, now) {
     return { big: `T−${left}`, small, share: burst.armed_count / burst.pairs_planned };
   }
   const second = Math.floor(-wait) + 1;
+  const phase = status.load_phase ? `, ${status.load_phase}` : "";
+  const big = `Second ${second} of ${total}${phase}`;
   if (status.early_end_reason) {
     const small = `ends early: ${status.early_end_reason}`;
-    return { big: `Second ${second} of ${total}`, small, share: second / total };
+    return { big, small, share: second / total };
   }
   const small = data?.stop
     ? `data until second ${data.knownS}; ${armed}`
     : `${armed}; data has a delay of a few seconds`;
-  return { big: `Second ${second} of ${total}`, small, share: second / total };
+  return { big, small, share: second / total };
 }

@@ -23,6 +23,7 @@ from broadside.coordinator.core.live.progress import progress
 from broadside.coordinator.core.live.status import BurstPhase, BurstStatus, RunState, RunStatus
 from broadside.coordinator.core.measure.aggregate import series_of
 from broadside.coordinator.core.measure.burst import measure_burst
+from broadside.coordinator.core.measure.formulas.phases import Phase, sustain_of
 from broadside.coordinator.core.measure.formulas.quantiles import column_quantiles
 from broadside.coordinator.core.measure.grid.align import Chosen, align
 from broadside.coordinator.core.measure.grid.grid_rows import Grid
@@ -84,6 +85,8 @@ class LiveStatus(Message):
     # Seconds of traffic in this burst.
     duration_s: int
     omit_s: int = 0
+    # Phase of the load, or None if it has no ramps.
+    load_phase: Phase | None = None
     # Reason if the burst ends before its planned end.
     early_end_reason: str | None = None
     pairs_count: int
@@ -282,6 +285,7 @@ def live_status(
         burst=status.bursts[burst_index],
         duration_s=burst.duration_s,
         omit_s=burst.omit_s,
+        load_phase=_load_phase(plan, burst, now),
         early_end_reason=None if burst.end is None else burst.end.reason,
         pairs_count=len(plan.pairs),
         part_names=plan.spec.part_names if plan.spec.mix else (),
@@ -299,6 +303,13 @@ def live_status(
         imported=status.imported,
         problem=problem,
     )
+
+
+def _load_phase(plan: Plan, burst: Burst, now: datetime) -> Phase | None:
+    """Return the phase of the first part's load, or None if it has no ramps."""
+    sustain = sustain_of(plan.spec.traffic, plan.spec.burst_s, burst.duration_s)
+    after_s = (now - burst.planned_start_at).total_seconds()
+    return None if sustain is None else sustain.phase_at(after_s, burst.duration_s)
 
 
 def shown_burst(plan: Plan, status: RunStatus) -> int:

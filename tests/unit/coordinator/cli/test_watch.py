@@ -116,6 +116,14 @@ def test_screen_shows_countdown_then_progress_bar() -> None:
     assert "lab at 1:100" in text
 
 
+def test_phase_of_a_load_with_ramps_is_shown() -> None:
+    state = running()
+    ramp = status(BurstPhase.RUNNING, RunState.RUNNING, load_phase="ramp-up")
+    state.process("status", ramp.answer_json())
+    assert "4 of 30 s, ramp-up" in "\n".join(lines(state))
+    assert "second 4 (ramp-up):" in render_line(state, NOW)
+
+
 def test_rate_is_a_sparkline_with_gaps() -> None:
     text = "\n".join(lines(running()))
     assert "now 300 Mbit/s payload" in text

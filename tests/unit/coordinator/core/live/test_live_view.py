@@ -18,12 +18,16 @@ from broadside.coordinator.core.live.live_view import (
     final_snapshot,
     full_snapshot,
     ledger_message,
+    live_status,
     make_snapshot,
     seconds_message,
 )
+from broadside.coordinator.core.live.status import derive
+from broadside.coordinator.core.measure.formulas.phases import Phase
 from broadside.coordinator.core.measure.records.columns import NO_HOST, IntervalColumns
 from broadside.coordinator.core.measure.records.evidence import BurstEvidence, PairEvidence
-from broadside.exchange.messages import Flow
+from broadside.coordinator.core.run_spec import Plan
+from broadside.exchange.messages import Flow, Traffic
 from tests.planted import measure, summarise
 from tests.seconds_as_columns import host_columns
 from tests.synthetic import Fleet, Plant, fleet
@@ -226,6 +230,22 @@ def test_shows_host_counters_if_engine_has_no_intervals() -> None:
     assert shown.layer == "link"
     assert shown.columns[FLEET].tolist() == [48e6] * 10
     assert (shown.cells == 8000).all()
+
+
+def test_status_names_the_phase_of_a_load_with_ramps() -> None:
+    ramps = {"ramp_up_s": 4, "ramp_down_s": 2}
+    made = fleet(Plant(pairs=1, bursts=1, burst_s=20))
+    ramped = made.asked(traffic=Traffic(engine="connections", options=ramps)).plan
+    start_at = ramped.bursts[0].planned_start_at
+
+    def phase_at(plan: Plan, after_s: float) -> Phase | None:
+        now = start_at + timedelta(seconds=after_s)
+        status = derive(plan, None, {}, now)
+        return live_status(plan, status, 0, now).load_phase
+
+    phases = [phase_at(ramped, after_s) for after_s in (-1, 3.9, 4, 17.9, 18, 20)]
+    assert phases == ["init", "ramp-up", "sustain", "sustain", "ramp-down", "collect"]
+    assert phase_at(made.plan, 5) is None
 
 
 def test_sends_only_changed_seconds() -> None:
