@@ -2,8 +2,9 @@
 
 To run it, use ``python -m tests.bench.bench_connections [--seconds 5]``. It needs root, because it
 makes network namespaces. Each tool opens a connection for each HTTP request of 1 kB, and ours also
-connections without bytes. The server of our generator is its own, and that of the others is nginx.
-Tools that are not installed are skipped.
+its other modes: without bytes, with a short exchange, held, and with TLS. ``CORE_RATES`` of the
+engine are from here. The server of our generator is its own, and that of the others is nginx. Tools
+that are not installed are skipped.
 
 The first table is on loopback, with the client on one core and the server on another. ``per core``
 is the number of connections per second of CPU time, which includes the soft interrupts that a
@@ -38,6 +39,8 @@ FLOOR = 30_000
 # Offered rates of tools with an open loop. Ours is more than it reaches. Above this rate, vegeta
 # completes fewer.
 OURS_RATE, OTHER_RATE = 100_000, 6_000
+# Connections to hold, which use one local port each.
+HELD_COUNT = 45_000
 # A tool that has not ended after this time is stopped.
 WAIT_S = 30
 ARM_S = 2.0
@@ -83,17 +86,15 @@ class Tool:
         name: Name in the table.
         command: Function that returns the command line for a load.
         complete: Function that returns the complete transactions from the output.
+        rate: Connections per second to offer on loopback.
         is_timed: True if it runs for the chosen time, and not until all requests are complete.
     """
 
     name: str
     command: Callable[[Load], Sequence[str]]
     complete: Callable[[str], int]
+    rate: int = OTHER_RATE
     is_timed: bool = True
-
-    @property
-    def is_ours(self) -> bool:
-        return self.name.startswith("ours")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,8 +147,32 @@ def vegeta(load: Load) -> Sequence[str]:
 
 
 TOOLS = (
-    Tool(name="ours, connect", command=ours("connect"), complete=closed),
-    Tool(name="ours, http", command=ours("http", "--bodies", "1000"), complete=closed),
+    Tool(name="ours, connect", command=ours("connect"), complete=closed, rate=OURS_RATE),
+    Tool(
+        name="ours, http",
+        command=ours("http", "--bodies", "1000"),
+        complete=closed,
+        rate=OURS_RATE,
+    ),
+    Tool(
+        name="ours, exchange",
+        command=ours("exchange", "--bytes", "100"),
+        complete=closed,
+        rate=OURS_RATE,
+    ),
+    Tool(
+        name="ours, hold",
+        command=ours("hold", "--bytes", "16", "--count", str(HELD_COUNT), "--heartbeat", "60"),
+        complete=closed,
+        rate=HELD_COUNT // 3,
+    ),
+    Tool(name="ours, TLS", command=ours("connect", "--tls", "1.3"), complete=closed, rate=1000),
+    Tool(
+        name="ours, TLS resumed",
+        command=ours("connect", "--tls", "1.3", "--resume", "1"),
+        complete=closed,
+        rate=2000,
+    ),
     Tool(
         name="vegeta",
         command=vegeta,
@@ -210,9 +235,7 @@ def print_rates(prefix: Sequence[str], servers: Sequence[int], seconds: int) -> 
     )
     rates = {}
     for tool in installed():
-        load = Load(
-            address=LOOPBACK, rate=OURS_RATE if tool.is_ours else OTHER_RATE, seconds=seconds
-        )
+        load = Load(address=LOOPBACK, rate=tool.rate, seconds=seconds)
         found = measured([*prefix, *tool.command(load)], tool, servers)
         rates[tool.name] = found.complete / (seconds if tool.is_timed else found.lasted_s)
         costs = "".join(f"{cpu_s / max(found.complete, 1) * 1e4:>10.2f}" for cpu_s in found.cpu_s)
@@ -284,7 +307,17 @@ def serving(prefix: Sequence[str]) -> Iterator[list[int]]:
         (Path(folder) / "index.html").write_bytes(os.urandom(1000))
         text = NGINX.format(folder=folder, port=NGINX_PORT)
         (Path(folder) / "nginx.conf").write_text(text)
+        subprocess.run(
+            [
+                *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt"),
+                *("ec_paramgen_curve:prime256v1", "-noenc", "-days", "2", "-subj", "/CN=x"),
+                *("-out", f"{folder}/c.pem", "-keyout", f"{folder}/k.pem"),
+            ],
+            capture_output=True,
+            check=True,
+        )
         own = [*GENERATOR, "server", "--address", "::", "--port", str(OURS_PORT)]
+        own += ["--certificate", f"{folder}/c.pem", "--key", f"{folder}/k.pem"]
         other = ["nginx", "-p", folder, "-c", f"{folder}/nginx.conf"]
         processes = []
         for argv in (own, other):
