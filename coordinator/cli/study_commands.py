@@ -221,7 +221,7 @@ def search(  # noqa: PLR0913 - options
     lowest: Annotated[str, typer.Option("--min")],
     highest: Annotated[str, typer.Option("--max")],
     load: questions.SearchLoad = questions.SearchLoad.BITS,
-    loss: Annotated[float, typer.Option("--max-loss")] = 0.01,
+    loss: Annotated[float | None, typer.Option("--max-loss")] = None,
     rtt: Annotated[str | None, typer.Option("--max-rtt")] = None,
     residual: Annotated[float | None, typer.Option("--max-residual")] = None,
     precision: float = 0.02,
@@ -233,7 +233,8 @@ def search(  # noqa: PLR0913 - options
         lowest: Lowest load, such as 1G (payload rate) or 1000 (connections).
         highest: Highest load, such as 10G.
         load: Payload rate, new connections per second or held connections.
-        loss: Maximum ratio of lost traffic or failed attempts; 0 for zero loss.
+        loss: Maximum ratio of lost traffic or failed attempts; 0 for zero loss. Default: 0.01, or
+            for connections what the scenario's `success_min_ratio` allows.
         rtt: Maximum mean RTT, such as 5ms.
         residual: Maximum difference of fleet and firewall, as a ratio.
         precision: Width of the last interval, as a ratio.
@@ -241,7 +242,7 @@ def search(  # noqa: PLR0913 - options
     """
     return questions.Search(
         **{f"min_{load}": parse_rate(lowest), f"max_{load}": parse_rate(highest)},
-        shortfall_max_ratio=loss,
+        **({} if loss is None else {"shortfall_max_ratio": loss}),
         rtt_mean_max_s=None if rtt is None else parse_time(rtt),
         residual_max_ratio=residual,
         precision_ratio=precision,

@@ -206,7 +206,7 @@ def _print_canary(summary: RunSummary, console: Console) -> None:
         "burst": lambda row: str(row[0] + 1),
         "phase": lambda row: row[1],
         "leaked": lambda row: describe_leaks(row[2]),
-        "harmless, blocked": lambda row: f"{row[2].allowed_blocked_count}/{row[2].allowed_count}",
+        "allowed, blocked": lambda row: f"{row[2].allowed_blocked_count}/{row[2].allowed_count}",
         "late": lambda row: formatting.count(row[2].late_count),
         "block p50": lambda row: formatting.time(row[2].decision_p50_s),
     }

@@ -166,7 +166,8 @@ class Search(Message):
         min_held_count: Lowest number of connections to hold at the same time.
         max_held_count: Highest number of connections to hold at the same time.
         shortfall_max_ratio: Largest loss relative to all sent data, or to all attempts to connect
-            (0 to 1).
+            (0 to 1). A search over connections uses ``success_min_ratio`` of the run if it is
+            omitted.
         rtt_mean_max_s: Largest mean round-trip time in seconds.
         residual_max_ratio: Largest residual (0 to 1).
         precision_ratio: Width of the last interval relative to its upper end.
@@ -185,6 +186,20 @@ class Search(Message):
     residual_max_ratio: Annotated[Number, Field(gt=0, le=1)] | None = None
     precision_ratio: Annotated[Number, Field(ge=0.001, lt=1)] = 0.02
     trials_max_count: Annotated[Integer, Field(ge=1, le=TRIALS_MAX_COUNT)] = 20
+
+    def with_success(self, least: float) -> "Search":
+        """Return the same search over connections with the loss that a threshold allows.
+
+        Args:
+            least: Smallest part of complete attempts. It has no effect if the request has a loss.
+        """
+        if (
+            not least
+            or self.load is SearchLoad.BITS
+            or "shortfall_max_ratio" in self.model_fields_set
+        ):
+            return self
+        return self.model_copy(update={"shortfall_max_ratio": round(1 - least, 9)})
 
     @model_validator(mode="after")
     def _bounds_are_in_order(self) -> "Search":
@@ -482,6 +497,9 @@ class StudyRequest(LaunchRequest):
                 "sent; set traffic.canary.consent to the name of the person who agreed to them"
             )
         question = self.question
+        least = spec.objective.success_min_ratio
+        if isinstance(question, Search) and least is not None:
+            question = question.with_success(least)
         if self.sequential is not None:
             rounds_count = self.sequential.rounds_max_count
             if isinstance(question, AB):

@@ -88,7 +88,7 @@ export function canaryCard(canary) {
         ["Phase", ([label]) => label],
         [`Leaked (${percent(canary.during.confidence_ratio ?? 0.95, 0)} interval)`, ([, phase]) => leaks(phase), LONG],
         [
-          "Harmless, blocked",
+          "Allowed, blocked",
           ([, phase]) => `${phase.allowed_blocked_count} of ${phase.allowed_count}`,
           FIGURE,
         ],

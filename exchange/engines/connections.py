@@ -119,14 +119,15 @@ RAMP_MAX_S: Final = 3600
 # device can be compared with all connections.
 RAMP_COUNTS: Final = ("established", "closed", "reset")
 # New connections per CPU-second of the client, which needs more than the server, by mode or kind of
-# TLS handshake. Measured on 27 November 2026 between two network namespaces of a cloud VM.
+# TLS handshake. Measured with tests.bench.bench_connections on loopback of an idle cloud VM, on 28
+# November 2026.
 CORE_RATES: Final[Mapping[str, float]] = {
     "connect": 45_000,
-    "exchange": 32_000,
-    "http": 32_000,
-    "hold": 27_000,
+    "exchange": 35_000,
+    "http": 34_000,
+    "hold": 16_000,
     "full": 1900,
-    "resumed": 4500,
+    "resumed": 3200,
 }
 BODY_MAX_BYTES: Final = 1_000_000_000
 # Bytes of an HTTP head, about.

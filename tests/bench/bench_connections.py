@@ -40,7 +40,7 @@ FLOOR = 30_000
 # completes fewer.
 OURS_RATE, OTHER_RATE = 100_000, 6_000
 # Connections to hold, which use one local port each.
-HELD_COUNT = 45_000
+HELD_COUNT = 15_000
 # A tool that has not ended after this time is stopped.
 WAIT_S = 30
 ARM_S = 2.0
@@ -164,7 +164,7 @@ TOOLS = (
         name="ours, hold",
         command=ours("hold", "--bytes", "16", "--count", str(HELD_COUNT), "--heartbeat", "60"),
         complete=closed,
-        rate=HELD_COUNT // 3,
+        rate=HELD_COUNT,
     ),
     Tool(name="ours, TLS", command=ours("connect", "--tls", "1.3"), complete=closed, rate=1000),
     Tool(

@@ -97,7 +97,7 @@ def test_a_device_that_fails_open_passes_idle_and_fails_under_load(site: Range) 
 def test_a_device_that_drops_harmless_flows_is_named(site: Range) -> None:
     summary = site.carry_out("inspects-drops-harmless", IDLE)
     during = summary["bursts"][0]["canary"]["during"]
-    assert "canary-harmless-blocked" in ids(summary)
+    assert "canary-allowed-blocked" in ids(summary)
     assert during["leaked_count"] == 0
     assert 0.02 < during["allowed_blocked_ratio"] < 0.4
 

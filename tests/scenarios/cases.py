@@ -564,7 +564,7 @@ CANARIES: Final = (
         "drops harmless flows",
         "inspects-drops-harmless",
         (0, 0),
-        says="canary-harmless-blocked",
+        says="canary-allowed-blocked",
         overrides=_CANARY_IDLE,
     ),
     _canary(

@@ -306,7 +306,7 @@ def _unit_findings(burst: BurstSummary) -> Iterator[Finding]:
 
 
 def _canary_findings(canary: CanarySummary | None) -> Iterator[Finding]:
-    """Yield findings about blocked harmless requests, and about blocks that came too late."""
+    """Yield findings about blocked allowed requests, and about blocks that came too late."""
     if canary is None:
         return
     during, before = canary.during, canary.before
@@ -317,11 +317,11 @@ def _canary_findings(canary: CanarySummary | None) -> Iterator[Finding]:
             else ""
         )
         yield warning(
-            "canary-harmless-blocked",
+            "canary-allowed-blocked",
             58,
             f"{during.allowed_blocked_count} of {during.allowed_count} allowed canaries "
             f"({formatting.ratio(during.allowed_blocked_ratio)}) did not arrive during the burst."
-            f"{idle} The device may drop harmless flows under load.",
+            f"{idle} The device may drop allowed flows under load.",
             "Compare with the drops of the device, and with the loss of the traffic itself",
             FindingValue.share(during.allowed_blocked_ratio or 0.0, "high"),
         )

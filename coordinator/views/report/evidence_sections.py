@@ -46,9 +46,9 @@ _UNITS: Final = (
 # A burst has up to 120 steps.
 LEAK_STEPS_MAX: Final = 40
 _CANARY: Final = (
-    "Each pair sends harmless requests that the policy must block, each with an allowed twin of "
-    "the same form at the same time. A forbidden request counts only if its twin arrived. It has "
-    "leaked if the server received it. The interval is exact (Clopper-Pearson)."
+    "Each pair sends safe but forbidden requests, which the policy must block, each with an allowed "
+    "twin of the same form at the same time. A forbidden request counts only if its twin arrived. "
+    "It has leaked if the server received it. The interval is exact (Clopper-Pearson)."
 )
 _LATENCY: Final = (
     "Each pair sends small UDP probes beside its traffic, before, during and after the load. The "
@@ -313,7 +313,7 @@ def canary_section(source: Source) -> Section | None:
             "burst": lambda row: str(row[0] + 1),
             "phase": lambda row: row[1],
             "leaked": lambda row: describe_leaks(row[2]),
-            "harmless, blocked": lambda row: (
+            "allowed, blocked": lambda row: (
                 f"{row[2].allowed_blocked_count} of {row[2].allowed_count}"
             ),
             "blocked late": lambda row: count(row[2].late_count),

@@ -11,7 +11,14 @@ from broadside.coordinator.core.summary import DeviceFigure
 from broadside.coordinator.request_errors import BadStudy
 from broadside.coordinator.studies.conclude import conclude
 from broadside.coordinator.studies.scale_out_reader import units_counted
-from broadside.coordinator.studies.study import Drill, Staircase, StudySpec, TrialResult
+from broadside.coordinator.studies.study import (
+    Drill,
+    Search,
+    Staircase,
+    StudyRequest,
+    StudySpec,
+    TrialResult,
+)
 from broadside.coordinator.studies.switch import Switch
 from broadside.coordinator.studies.trials import describe_trial, next_trial, trials_count
 from tests.unit.coordinator.studies.samples import drilled, grown, results
@@ -171,3 +178,26 @@ def test_units_before_come_from_the_idle_device(idle: float | None, before: floa
     later = first.model_copy(update={"max": 7.0})
     assert units_counted([first, later]) == {"units_before_count": before, "units_after_count": 7.0}
     assert set(units_counted([]).values()) == {None}
+
+
+@pytest.mark.parametrize(
+    ("scenario", "goal", "loss"),
+    [
+        ("rfc9411-http-connections", {}, 0.00001),
+        ("rfc9411-http-connections", {"shortfall_max_ratio": 0.02}, 0.02),
+        ("connections-held", {}, 0.01),
+    ],
+)
+def test_search_over_connections_keeps_the_threshold_of_the_scenario(
+    scenario: str, goal: dict[str, float], loss: float
+) -> None:
+    load = "held_count" if scenario == "connections-held" else "connections_per_second"
+    question = {"kind": "search", f"min_{load}": 100, f"max_{load}": 200, **goal}
+    request = StudyRequest.model_validate({"question": question, "scenario": scenario})
+    assert isinstance(found := request.study().question, Search)
+    assert found.shortfall_max_ratio == loss
+
+
+def test_search_over_a_rate_does_not_use_successful_requests() -> None:
+    question = Search(min_bits_per_second=1e9, max_bits_per_second=2e9)
+    assert question.with_success(0.999) == question
