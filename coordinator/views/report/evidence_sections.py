@@ -46,9 +46,9 @@ _UNITS: Final = (
 # A burst has up to 120 steps.
 LEAK_STEPS_MAX: Final = 40
 _CANARY: Final = (
-    "Each pair sends safe but forbidden requests, which the policy must block, each with an allowed "
-    "twin of the same form at the same time. A forbidden request counts only if its twin arrived. "
-    "It has leaked if the server received it. The interval is exact (Clopper-Pearson)."
+    "Each pair sends safe but forbidden requests, which the policy must block, each with a twin of "
+    "the same form that is allowed, at the same time. A forbidden request counts only if its twin "
+    "arrived. It has leaked if the server received it. The interval is exact (Clopper-Pearson)."
 )
 _LATENCY: Final = (
     "Each pair sends small UDP probes beside its traffic, before, during and after the load. The "
