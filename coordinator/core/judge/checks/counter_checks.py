@@ -249,7 +249,7 @@ def check_residual(inputs: BurstInput) -> Result:
             89,
             f"{counter.rejected_bins_count} bins of the device counter {counter.source} have "
             "impossible values: negative, infinite, reversed or repeated.",
-            "Find out why the metric has these values, then read it again",
+            "Find out why the metric has these values, then run again",
             FindingValue.count(counter.rejected_bins_count),
         )
     if counter.bypassed:
