@@ -28,7 +28,8 @@ scenarios: tools ## every test of the field's notebook in the lab, in one table;
 
 test: tools ## everything in the checkout: lint, types, docs, deploy-check, unit, review, contract, live
 	@$(MAKE) --no-print-directory -j3 --output-sync=target lint types docs costs
-	@$(MAKE) --no-print-directory -j4 deploy-check waiting computing $(BESIDE)
+	@$(MAKE) --no-print-directory -j4 deploy-check waiting computing
+	@$(if $(AFTER),$(MAKE) --no-print-directory $(AFTER))
 	@$(PYTEST) -n 2 $$(grep -rl "mark.alone" tests) -m alone $(ARGS)
 
 costs: setup # in CPU-seconds beside others: what runs at the same time slows both alike

@@ -285,7 +285,7 @@ def test_services_carry_traffic_in_the_sandbox(
     requested = (UNIT, "bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/8090")
     wait_for("the coordinator's API", lambda: notebook.run(*requested).returncode == 0)
     # Allow for delays, because other tests will be using the CPU cores.
-    settings = ["pairs_count=1", "burst_s=3", "period_s=20", "lead_s=12", "late_after_s=5", *slow]
+    settings = ["pairs_count=1", "burst_s=6", "period_s=20", "lead_s=12", "late_after_s=5", *slow]
     done = notebook.run(
         UNIT, *BROADSIDE, "launch", name, "--api", "http://127.0.0.1:8090", "-o", "json",
         *(part for setting in settings for part in ("--set", setting)),
