@@ -30,6 +30,7 @@ from pathlib import Path
 
 from broadside.exchange.programs import module_command
 from tests.namespace_path import SERVER, add_nft_rule, path_between
+from tests.self_signed import make_certificate
 
 LOOPBACK = "127.0.0.1"
 OURS_PORT, NGINX_PORT = 9000, 8080
@@ -307,17 +308,8 @@ def serving(prefix: Sequence[str]) -> Iterator[list[int]]:
         (Path(folder) / "index.html").write_bytes(os.urandom(1000))
         text = NGINX.format(folder=folder, port=NGINX_PORT)
         (Path(folder) / "nginx.conf").write_text(text)
-        subprocess.run(
-            [
-                *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt"),
-                *("ec_paramgen_curve:prime256v1", "-noenc", "-days", "2", "-subj", "/CN=x"),
-                *("-out", f"{folder}/c.pem", "-keyout", f"{folder}/k.pem"),
-            ],
-            capture_output=True,
-            check=True,
-        )
         own = [*GENERATOR, "server", "--address", "::", "--port", str(OURS_PORT)]
-        own += ["--certificate", f"{folder}/c.pem", "--key", f"{folder}/k.pem"]
+        own += make_certificate(Path(folder))
         other = ["nginx", "-p", folder, "-c", f"{folder}/nginx.conf"]
         processes = []
         for argv in (own, other):

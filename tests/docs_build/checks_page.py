@@ -235,11 +235,19 @@ def findings_page() -> str:
 
 
 def _findings() -> Iterator[tuple[str, str, str, str]]:
-    """Yield the id, effect, meaning and next step of all findings."""
+    """Yield the id, effect, meaning and next step of all findings.
+
+    The table has those of checks. Those of thresholds have the same text, except for the leaked
+    share, whose interval is compared.
+    """
     with (DOCS / "findings.csv").open(encoding="utf-8", newline="") as file:
-        for line in csv.DictReader(file):
-            yield line["id"], line["effect"], line["meaning"], line["next_step"]
+        listed = list(csv.DictReader(file))
+    for line in listed:
+        yield line["id"], line["effect"], line["meaning"], line["next_step"]
+    known = {line["id"] for line in listed}
     for threshold in ALL_THRESHOLDS:
+        if f"{threshold.id}-limit" in known:
+            continue
         limit = f"`objective.{threshold.bound}`"
         step = f"{threshold.next_step[:1].upper()}{threshold.next_step[1:]}."
         method = "below" if threshold.is_floor else "above"

@@ -25,6 +25,7 @@ from broadside.exchange.engines.connections import OUTCOMES, parse_histogram
 from broadside.exchange.messages import Role
 from broadside.exchange.programs import module_command
 from tests.namespace_path import SERVER, add_nft_rule, path_between
+from tests.self_signed import make_certificate
 
 COMMAND = module_command("broadside.agent.connection_generator")
 TOKEN = "r1.00000.00000.9"  # noqa: S105 - an id, not a password
@@ -222,15 +223,6 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
     if shutil.which("openssl") is None:
         pytest.skip("openssl makes the certificate")
     return make_certificate(tmp_path_factory.mktemp("certificate"))
-
-
-def make_certificate(folder: Path) -> tuple[str, ...]:
-    """Return the options of a server for a new self-signed certificate."""
-    names = [str(folder / name) for name in ("c.pem", "k.pem")]
-    argv = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
-    argv += ["-noenc", "-days", "2", "-subj", "/CN=x", "-out", names[0], "-keyout", names[1]]
-    subprocess.run(argv, check=True, capture_output=True, timeout=WAIT_S)
-    return ("--certificate", names[0], "--key", names[1])
 
 
 @pytest.mark.parametrize(
