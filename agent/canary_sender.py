@@ -11,6 +11,8 @@ import asyncio
 import hashlib
 import json
 import math
+import socket
+import struct
 import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
@@ -42,7 +44,7 @@ _ANSWER_MAX_BYTES: Final = 2**22
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Request:
+class CanaryMessage:
     """One request to be sent.
 
     Attributes:
@@ -87,7 +89,7 @@ def canary_token(job: Job) -> str:
 
 
 async def send(
-    message: _Request, address: str, port: int, bind: str | None, wait_s: float
+    message: CanaryMessage, address: str, port: int, bind: str | None, wait_s: float
 ) -> Observed:
     """Send a request and return what is seen of it.
 
@@ -118,6 +120,8 @@ async def send(
         return observed(CanaryOutcome.REFUSED if writer is None else CanaryOutcome.RESET)
     finally:
         if writer is not None:
+            if not seen.is_complete:
+                _discard_unsent(writer)
             writer.transport.abort()
     took_s = time.monotonic() - began_s
     if seen.is_complete:
@@ -127,8 +131,21 @@ async def send(
     return observed(CanaryOutcome.RESET)
 
 
+def _discard_unsent(writer: asyncio.StreamWriter) -> None:
+    """Make the end of a connection a reset.
+
+    Else the kernel would send the request again for minutes. A device that begins to pass traffic
+    would let it through, and a leak under load would count for the time before the load.
+    """
+    # The server can have ended the connection.
+    with suppress(OSError):
+        writer.get_extra_info("socket").setsockopt(
+            socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+        )
+
+
 async def send_datagram(
-    message: _Request, address: str, port: int, bind: str | None, wait_s: float
+    message: CanaryMessage, address: str, port: int, bind: str | None, wait_s: float
 ) -> Observed:
     """Send a request as a datagram, again until it is answered, and return what is seen of it.
 
@@ -289,7 +306,7 @@ class CanarySender:
         canary, endpoint = self._canary, self._endpoint
         hold_ms = 0 if kind == QUESTION else round(canary.hold_s * 1000)
         return await (send_datagram if request.over_udp else send)(
-            _Request(request=request, tag=f"{self._token}.{number}.{kind}.{hold_ms}"),
+            CanaryMessage(request=request, tag=f"{self._token}.{number}.{kind}.{hold_ms}"),
             endpoint.address,
             canary.forbidden_port if request.to_forbidden_port else canary.port,
             self._bind,

@@ -79,7 +79,7 @@ class KeyReused(RequestError, status=409, title="Idempotency key reused"):
     """The idempotency key was used with another request. Use a new key for a new run."""
 
 
-class LaunchUnderWay(RequestError, status=409, title="Launch in progress"):
+class LaunchInProgress(RequestError, status=409, title="Launch in progress"):
     """Another request with this idempotency key is in progress. Retry in a minute."""
 
 

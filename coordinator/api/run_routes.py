@@ -164,7 +164,7 @@ async def abort_run(
 
 
 @router.get("/runs/{run_id}/trends", openapi_extra=rows_at("disruptions"))
-async def read_run_course(run_id: str, coordinator: Service) -> RunTrends:
+async def read_run_trends(run_id: str, coordinator: Service) -> RunTrends:
     """Return disruptions, carried load and drift over the finished bursts."""
     return await coordinator.stored.trends(run_id)
 

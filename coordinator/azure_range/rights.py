@@ -149,15 +149,15 @@ def authorise(
     principal_id, target = properties(identity)["principalId"], target_id.lower() + "/"
     names = []
     for action in actions:
-        found = None
+        assignment = None
         for item in assignments(resources, principal_id):
             role = role_of(resources, item)
             scope = properties(item)["scope"].lower() + "/"
             if target.startswith(scope) and permits(role, action):
-                found = item
+                assignment = item
                 grants.used.setdefault(item["id"].lower(), set()).add(action)
                 names.append(f"{role[0]} on {short(properties(item)['scope'])}")
-        if found is None:
+        if assignment is None:
             verb = action.split("/", 1)[1]
             assigned = sorted(
                 {
@@ -168,7 +168,7 @@ def authorise(
             text = f"{identity['name']} lacks {verb} on {short(target_id)}"
             text += f"; it has {', '.join(assigned) or 'no role'}"
             raise trace.fail("role", text, target_id)
-        assigned_at = found.get("_at")
+        assigned_at = assignment.get("_at")
         created_at = grants.machine.created_at
         if assigned_at and created_at and assigned_at > created_at:
             late_s = assigned_at - created_at

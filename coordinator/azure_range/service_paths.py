@@ -127,9 +127,9 @@ def _resolve(trace: Trace, machine: Machine, host: str, service: Service) -> Res
         trace.ok("name", f"{host} is public")
         return None
     wanted = f"privatelink.{rest}"
-    found = _record(trace, network, wanted, endpoints)
-    trace.ok("name", f"{host} is {found['name']} by zone {wanted}")
-    return found
+    record = _record(trace, network, wanted, endpoints)
+    trace.ok("name", f"{host} is {record['name']} by zone {wanted}")
+    return record
 
 
 def _record(trace: Trace, network: Resource, zone_name: str, endpoints: list[Resource]) -> Resource:

@@ -145,10 +145,10 @@ def main() -> None:
         os.umask(0o077)
     # Imports create hardly any garbage.
     collect_rarely()
-    words: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+    completion: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
     if os.environ.get("_BROADSIDE_COMPLETE") == "complete_bash":
         from broadside.coordinator.cli.shell_completion import joined_words
 
-        words = joined_words()
-    with words:
+        completion = joined_words()
+    with completion:
         sys.exit(run_with_exit_code(lambda: app(standalone_mode=False)))

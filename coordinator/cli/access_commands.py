@@ -299,15 +299,15 @@ def _print_enrolments(
         codes: Valid join codes.
         users: Ids of the agents that used a join code, by its name.
     """
-    found = [
+    entries = [
         {"kind": "agent", "state": _state(agent), **agent.answer_fields(*_HIDDEN)}
         for agent in agents
     ]
     for join in codes:
         fields = {"kind": "join-code", "state": "valid", "agents": list(users[join.name])}
-        found.append(fields | join.answer_fields(*_HIDDEN))
-    names = dict.fromkeys(name for row in found for name in row)
-    rows = [{name: row.get(name) for name in names} for row in found]
+        entries.append(fields | join.answer_fields(*_HIDDEN))
+    names = dict.fromkeys(name for row in entries for name in row)
+    rows = [{name: row.get(name) for name in names} for row in entries]
     if session.output in (OutputFormat.JSON, OutputFormat.YAML):
         print_document(rows, session.output)
     else:

@@ -27,9 +27,9 @@ def complete_field(incomplete: str) -> Sequence[str]:
     from broadside.coordinator import scenarios
 
     name, equals, _ = incomplete.partition("=")
-    found = [name] if equals else [f for f in scenarios.settable_fields() if f.startswith(name)]
-    values = scenarios.known_values(found[0]) if len(found) == 1 else []
-    texts = [f"{found[0]}={value}" for value in values] or [f"{field}=" for field in found]
+    fields = [name] if equals else [f for f in scenarios.settable_fields() if f.startswith(name)]
+    values = scenarios.known_values(fields[0]) if len(fields) == 1 else []
+    texts = [f"{fields[0]}={value}" for value in values] or [f"{field}=" for field in fields]
     return [text for text in texts if text.startswith(incomplete)]
 
 

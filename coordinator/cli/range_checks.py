@@ -97,10 +97,10 @@ def _closed_zones(needs: Record, locations: Sequence[Record]) -> Iterator[str]:
     Azure names physical zones, and each subscription has its own numbers for them.
     """
     region, closed = needs["location"], set(needs.get("firewall_zones_closed") or ())
-    own = next(place for place in locations if place["name"] == region)
+    location = next(place for place in locations if place["name"] == region)
     physical = {
         zone["logicalZone"]: zone["physicalZone"].rpartition("-az")[2]
-        for zone in own.get("availabilityZoneMappings") or ()
+        for zone in location.get("availabilityZoneMappings") or ()
     }
     zones = sorted(needs.get("firewall_zones") or ())
     if wrong := [zone for zone in zones if physical.get(zone, zone) in closed]:
@@ -129,14 +129,14 @@ def _size_problems(size: str, offer: Record | None, region: str, zones: Set[str]
         yield f"{size} is not offered in {region}; use another vm_size or location"
         return
     for limit in offer.get("restrictions") or ():
-        where = region
+        location = region
         if limit.get("type") == "Zone":
             closed = zones & set((limit.get("restrictionInfo") or {}).get("zones") or ())
             if not closed:
                 continue
-            where = f"zone {', '.join(sorted(closed))} of {region}"
+            location = f"zone {', '.join(sorted(closed))} of {region}"
         yield (
-            f"{size} in {where} is not available to this subscription "
+            f"{size} in {location} is not available to this subscription "
             f"({limit.get('reasonCode', 'unknown')}); request it: portal, Help + support, service "
             "and subscription limits"
         )

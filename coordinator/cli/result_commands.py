@@ -150,20 +150,20 @@ def runs(  # noqa: PLR0913 - options
 
 async def _find_baselines(client: "Operations", filters: Mapping[str, Any]) -> "list[RunHeader]":
     """Return the accepted runs of a scenario. Exit if the scenario is unknown."""
-    found = await client.runs(_BASELINES_MAX_COUNT, **filters)
-    if not found:
+    headers = await client.runs(_BASELINES_MAX_COUNT, **filters)
+    if not headers:
         await require_known_filters(client, {"scenario": filters["scenario"]})
-    return found
+    return headers
 
 
 async def _find_runs(
     client: "Operations", limit: int, filters: Mapping[str, Any]
 ) -> "list[RunHeader]":
     """Return the runs that match the filters. Exit if the filters have an unknown name."""
-    found = await client.runs(limit, **filters)
-    if not found:
+    headers = await client.runs(limit, **filters)
+    if not headers:
         await require_known_filters(client, filters)
-    return found
+    return headers
 
 
 def baseline(

@@ -243,8 +243,8 @@ def complete(list_names: NameLister, *first: str) -> Callable[[typer.Context, st
         # Shell completion should never print a traceback.
         with contextlib.suppress(Exception):
             names = asyncio.run(asyncio.wait_for(listed(), _COMPLETION_S))
-        found = [name for name in (*first, *names) if name.startswith(incomplete)]
-        return found[: len(first) + _COMPLETED_COUNT]
+        matches = [name for name in (*first, *names) if name.startswith(incomplete)]
+        return matches[: len(first) + _COMPLETED_COUNT]
 
     return matching
 

@@ -10,14 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 @contextlib.contextmanager
 def joined_words() -> Iterator[None]:
     """Join the words of each assignment, and print only what bash will replace."""
-    (words, kept), output = read_words(os.environ), sys.stdout
+    (words, prefix), output = read_words(os.environ), sys.stdout
     os.environ |= {"COMP_WORDS": "\n".join(words), "COMP_CWORD": str(len(words) - 1)}
     with contextlib.redirect_stdout(io.StringIO()) as completed:
         try:
             yield
         finally:
             lines = completed.getvalue().splitlines()
-            output.write("".join(f"{line.removeprefix(kept)}\n" for line in lines))
+            output.write("".join(f"{line.removeprefix(prefix)}\n" for line in lines))
 
 
 def read_words(variables: Mapping[str, str]) -> tuple[list[str], str]:
@@ -29,9 +29,9 @@ def read_words(variables: Mapping[str, str]) -> tuple[list[str], str]:
     text = variables["COMP_WORDS"]
     words = text.split("\n" if "\n" in text else " ")[: int(variables["COMP_CWORD"]) + 1]
     joined = join_assignments(words)
-    kept = joined[-1].removesuffix(words[-1].removeprefix("="))
+    prefix = joined[-1].removesuffix(words[-1].removeprefix("="))
     # The name of the option is no part of the value.
-    return joined, kept.partition("=")[2] if kept.startswith("-") else kept
+    return joined, prefix.partition("=")[2] if prefix.startswith("-") else prefix
 
 
 def join_assignments(words: Sequence[str]) -> list[str]:

@@ -534,8 +534,8 @@ def metric_by_short_name(name: str) -> MetricDefinition:
 
     The name of a metric of another part of a mixed run is ``PART/NAME``.
     """
-    part, _, own = name.rpartition("/")
-    metric = next(metric for metric in ALL_METRICS if metric.short_name == own)
+    part, _, short_name = name.rpartition("/")
+    metric = next(metric for metric in ALL_METRICS if metric.short_name == short_name)
     return metric.of_part(part) if part else metric
 
 

@@ -181,8 +181,8 @@ class RunSpec(Message):
                 yield "mix.traffic.encapsulation: all pairs need the same; remove it"
             if number and part.traffic.canary is not None:
                 yield "mix.traffic.canary: only traffic can have canaries; set traffic.canary"
-            where = f"mix {number}: " if number else ""
-            yield from (f"{where}{problem}" for problem in part.problems())
+            prefix = f"mix {number}: " if number else ""
+            yield from (f"{prefix}{problem}" for problem in part.problems())
         names = self.part_names
         if len(set(names)) < len(names):
             yield f"mix.name: {', '.join(names)} are not different; set mix.name"
@@ -436,8 +436,12 @@ def _objective_of(objective: Objective, share: TrafficShare, *, is_first: bool) 
     measured = _measured_by(share.traffic) | ({WITNESSES} if is_first else set())
     others = [one.bound for one in ALL_THRESHOLDS if one.requires not in measured]
     fields = dict.fromkeys(others) | ({} if is_first else {"target_bits_per_second": None})
-    own = share.objective
-    given = {} if own is None else {name: getattr(own, name) for name in own.model_fields_set}
+    changed = share.objective
+    given = (
+        {}
+        if changed is None
+        else {name: getattr(changed, name) for name in changed.model_fields_set}
+    )
     return objective.model_copy(update=fields | given)
 
 
@@ -482,8 +486,8 @@ class Burst(Message):
 
     def ended(self, end: BurstEnd) -> "Burst":
         """Return the burst with the duration that all pairs reach under an order to end it."""
-        whole_s = math.floor((end.at - self.planned_start_at).total_seconds() + 1e-6)
-        duration_s = min(self.duration_s, max(1, whole_s - self.omit_s))
+        complete_s = math.floor((end.at - self.planned_start_at).total_seconds() + 1e-6)
+        duration_s = min(self.duration_s, max(1, complete_s - self.omit_s))
         update = {"duration_s": duration_s, "end": end, "requested_s": self.longest_s}
         return self.model_copy(update=update)
 

@@ -82,20 +82,20 @@ def normalize_metric(text: str, name: str, known: Sequence[str]) -> str:
     except csv.Error:
         # The table reader reports it with the row.
         return text
-    found = _find_header(rows, known)
-    if found is None:
+    header = _find_header(rows, known)
+    if header is None:
         return text
-    head, titles = found
+    head, titles = header
     delimiter_is_comma = _delimiter(split_lines(text)) == ","
     body = rows[head + 1 :]
     columns = list(dict.fromkeys(index for index in range(len(titles))))
     for index in columns:
         cells = [(number, row[index]) for number, row in enumerate(body) if index < len(row)]
-        where = f"{name}: row {{}}, {rows[head][index]}"
+        location = f"{name}: row {{}}, {rows[head][index]}"
         if _is_time(titles[index].lower()):
-            converted = list(_times(cells, where, head + 2))
+            converted = list(_times(cells, location, head + 2))
         else:
-            converted = list(_decimals(cells, where, head + 2, strict=not delimiter_is_comma))
+            converted = list(_decimals(cells, location, head + 2, strict=not delimiter_is_comma))
         for number, cell in converted:
             body[number][index] = cell
     output = io.StringIO()
@@ -132,7 +132,7 @@ def _title(cell: str, known: Sequence[str]) -> str:
 
 
 def _times(
-    cells: Sequence[tuple[int, str]], where: str, first_row: int
+    cells: Sequence[tuple[int, str]], location: str, first_row: int
 ) -> Iterator[tuple[int, str]]:
     """Yield dates such as 11/25/2025 12:00 PM or 25.11.2025 12:00 in ISO 8601."""
     matches = [(number, match) for number, cell in cells if (match := _DATE.fullmatch(cell))]
@@ -145,7 +145,7 @@ def _times(
     number, first = matches[0]
     if day_first == month_first:
         raise BadFile(
-            f"{where.format(first_row + number)}: {first[0]!r}: day and month cannot be told "
+            f"{location.format(first_row + number)}: {first[0]!r}: day and month cannot be told "
             "apart; write times such as 2025-11-25T12:00:00Z"
         )
     for number, match in matches:
@@ -159,13 +159,13 @@ def _times(
             )
         except ValueError as error:
             raise BadFile(
-                f"{where.format(first_row + number)}: {match[0]!r}: {error}; correct the time"
+                f"{location.format(first_row + number)}: {match[0]!r}: {error}; correct the time"
             ) from None
         yield number, at.isoformat()
 
 
 def _decimals(
-    cells: Sequence[tuple[int, str]], where: str, first_row: int, *, strict: bool
+    cells: Sequence[tuple[int, str]], location: str, first_row: int, *, strict: bool
 ) -> Iterator[tuple[int, str]]:
     """Yield numbers with a decimal comma in plain form, if the column shows that it is one."""
     has_comma = any(
@@ -180,6 +180,6 @@ def _decimals(
                 yield number, plain.replace(",", ".")
         elif strict and _EITHER.fullmatch(cell):
             raise BadFile(
-                f"{where.format(first_row + number)}: {cell!r}: the comma can separate decimals or "
-                "thousands; write numbers without thousands separators and with a decimal point"
+                f"{location.format(first_row + number)}: {cell!r}: the comma can separate decimals "
+                "or thousands; write numbers without thousands separators and with a decimal point"
             )

@@ -43,13 +43,13 @@ def read_metric(path: Path, declared: Mapping[str, object] | None = None) -> dic
     Raises:
         BadFile: A value or the declaration is wrong.
     """
-    points, declaration, found = read_declared_metric(path, declared)
+    points, declaration, metric = read_declared_metric(path, declared)
     return {
         "metric_source": path.name,
         "metric": points,
         "metric_declaration": declaration,
-        "metric_problem": None if found is None else found.partial,
-        "notes": () if found is None else tuple(found.notes),
+        "metric_problem": None if metric is None else metric.partial,
+        "notes": () if metric is None else tuple(metric.notes),
     }
 
 
@@ -70,16 +70,16 @@ def read_declared_metric(
     """
     declared = declared or {}
     text, name = read_text(path), str(path)
-    found = _parse_other(text, name)
-    if found is None:
+    metric = _parse_other(text, name)
+    if metric is None:
         column, points = parse_metric(text, name)
         declaration = _declaration(column, declared)
     else:
-        points = _points(found, name)
-        declaration = _validate({**found.declared}, declared)
+        points = _points(metric, name)
+        declaration = _validate({**metric.declared}, declared)
     if not declaration.is_bit_rate:
         points = tuple(MetricPoint(at=point.at, value=point.bits_per_second) for point in points)
-    return points, declaration, found
+    return points, declaration, metric
 
 
 def _parse_other(text: str, name: str) -> MetricValues | None:
@@ -104,9 +104,9 @@ def _parse_other(text: str, name: str) -> MetricValues | None:
     return parse_log_rows(cells, name)
 
 
-def _points(found: MetricValues, name: str) -> tuple[MetricPoint, ...]:
+def _points(metric: MetricValues, name: str) -> tuple[MetricPoint, ...]:
     points = []
-    for at, value in sorted(found.values):
+    for at, value in sorted(metric.values):
         try:
             points.append(MetricPoint(at=to_utc(at, UTC), bits_per_second=value))
         except ValueError as error:

@@ -75,8 +75,8 @@ def parse_metric_json(text: str, name: str) -> MetricValues:
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
-        where = f"line {error.lineno}: " if isinstance(error, json.JSONDecodeError) else ""
-        raise BadFile(f"{name}: {where}not valid JSON; export the metric again") from error
+        location = f"line {error.lineno}: " if isinstance(error, json.JSONDecodeError) else ""
+        raise BadFile(f"{name}: {location}not valid JSON; export the metric again") from error
     if isinstance(document, dict) and "status" in document:
         return _prometheus(document, name)
     samples = list(_azure_samples(document)) or list(_log_samples(document))
@@ -87,9 +87,9 @@ def parse_metric_json(text: str, name: str) -> MetricValues:
             "export the metric again"
         )
     if not samples:
-        found = ", ".join(map(str, document))[:100] if isinstance(document, dict) else "a list"
+        content = ", ".join(map(str, document))[:100] if isinstance(document, dict) else "a list"
         raise BadFile(
-            f"{name}: no values of a metric (found: {found or 'nothing'}); give the JSON of "
+            f"{name}: no values of a metric (found: {content or 'nothing'}); give the JSON of "
             "`az monitor metrics list`, of Log Analytics' AzureMetrics, or of Prometheus' "
             "query_range"
         )
@@ -194,7 +194,8 @@ def _log_sample(place: str, row: Mapping[str, Any]) -> _Sample:
 def _azure(samples: Sequence[_Sample], name: str) -> MetricValues:
     """Return the values of the metric of bytes, summed over its dimensions."""
     metrics = list(dict.fromkeys(sample.metric for sample in samples))
-    usable = {metric: found for metric in metrics if (found := _aggregation(samples, metric))}
+    readings = {metric: _aggregation(samples, metric) for metric in metrics}
+    usable = {metric: reading for metric, reading in readings.items() if reading}
     if not usable:
         units = ", ".join(dict.fromkeys(f"{s.metric} in {s.unit or '?'}" for s in samples))[:200]
         raise BadFile(
@@ -238,11 +239,11 @@ def _rank(metric: str) -> int:
 
 def _aggregation(samples: Sequence[_Sample], metric: str) -> tuple[str, Mapping[str, Any]] | None:
     """Return the aggregation to use and its declaration, or None if bytes cannot be computed."""
-    own = [sample for sample in samples if sample.metric == metric]
-    unit = own[0].unit or _UNIT_OF_NAME.get(metric.lower().replace(" ", ""), "")
+    selected = [sample for sample in samples if sample.metric == metric]
+    unit = selected[0].unit or _UNIT_OF_NAME.get(metric.lower().replace(" ", ""), "")
     for aggregation in ("average", "total", "maximum", "minimum"):
         declared = _DECLARATIONS.get((unit, aggregation))
-        known = any(sample.values.get(aggregation) not in (None, "") for sample in own)
+        known = any(sample.values.get(aggregation) not in (None, "") for sample in selected)
         if declared is not None and known:
             return aggregation, {"mtu_bytes": 1500, **declared}
     return None

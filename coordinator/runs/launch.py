@@ -38,7 +38,7 @@ from broadside.coordinator.core.plan.planner import plan as make_plan
 from broadside.coordinator.core.plan.price import Prices
 from broadside.coordinator.core.run_spec import LedgerPromise, Plan, RunSpec
 from broadside.coordinator.device.telemetry.live_readings import LiveReadings
-from broadside.coordinator.request_errors import KeyReused, LaunchUnderWay, UnknownRun
+from broadside.coordinator.request_errors import KeyReused, LaunchInProgress, UnknownRun
 from broadside.coordinator.runs.device_history import read_history
 from broadside.coordinator.runs.dispatch import Dispatch
 from broadside.coordinator.runs.leases import Leases, first_lease_until
@@ -166,7 +166,7 @@ class Launcher:
 
         Raises:
             KeyReused: The key was used with another request.
-            LaunchUnderWay: Another request with this key is storing the run.
+            LaunchInProgress: Another request with this key is storing the run.
             Infeasible, OverBudget: As in :meth:`launch`.
         """
         shelf, now = _keys(self.private), self.now()
@@ -218,7 +218,7 @@ class Launcher:
             update = {"run_id": new_run_id(scenario, now), "decided_at": now}
             fresh = decided.model_copy(update=update)
             await shelf.change(row, lambda stored: fresh if stored == decided else stored)
-        raise LaunchUnderWay(
+        raise LaunchInProgress(
             f"Idempotency-Key: a request with it is storing {decided.run_id}; retry in a minute"
         )
 

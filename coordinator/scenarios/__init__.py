@@ -219,8 +219,8 @@ def known_values(field: str) -> list[str]:
     if field == "traffic.engine":
         return list(engines())
     owner, _, name = field.rpartition(".")
-    words = TRAFFIC_WORDS.get(name, {}) if owner == "traffic" else {}
-    return [*words, *_values_of(_fields(RunSpec).get(field))]
+    aliases = TRAFFIC_WORDS.get(name, {}) if owner == "traffic" else {}
+    return [*aliases, *_values_of(_fields(RunSpec).get(field))]
 
 
 def _values_of(annotation: Any) -> list[str]:

@@ -50,8 +50,8 @@ def metric_rows(summary: RunSummary) -> list[MetricRow]:
     """
     target = summary.target_bits_per_second
     layer = summary.target_layer.value
-    words = "none set" if target is None else rate(target)
-    rows = [_row("target", layer_label(layer), Unit.RATE, target, words)]
+    text = "none set" if target is None else rate(target)
+    rows = [_row("target", layer_label(layer), Unit.RATE, target, text)]
     main = received_at(summary.target_layer)
     for metric in (main, *(metric for metric in ALL_METRICS if metric is not main)):
         value = metric.of_run(summary)

@@ -55,15 +55,15 @@ class World:
             await self.do(name, "insert", written(index)[Kind.CLAIM].row)
         for role in Role:
             for index in (0, 1):
-                told = presence(role, index)
-                await self.beat(told.agent_id, told)
+                announced = presence(role, index)
+                await self.beat(announced.agent_id, announced)
         for index in (0, 1):
             for item in written(index).values():
                 answer = await self.do(item.writer, "upsert", item.row)
                 assert "ok" in answer, answer
 
-    async def beat(self, agent: str, told: Presence) -> None:
-        key, content = f"{told.role}.{told.agent_id}", {"json": told.to_json()}
+    async def beat(self, agent: str, announced: Presence) -> None:
+        key, content = f"{announced.role}.{announced.agent_id}", {"json": announced.to_json()}
         row = Entity(partition_key="presence", row_key=key, properties=content)
         answer = await self.do(agent, "upsert", row)
         assert "ok" in answer, answer

@@ -77,7 +77,7 @@ class Mutant:
     Attributes:
         operator: Kind of the change.
         key: Id of the resource in lower case.
-        text: The change in words.
+        text: The change as text.
         apply: Returns the changed resource, or None to remove it.
     """
 
@@ -160,7 +160,7 @@ def _remove(path: Path) -> Callable[[dict[str, Any]], dict[str, Any]]:
     return change
 
 
-def _words(resource: Mapping[str, Any], path: Path) -> str:
+def _named(resource: Mapping[str, Any], path: Path) -> str:
     kind = str(resource["type"]).rsplit("/", 1)[1]
     owner = str(resource["id"]).split("/providers/")[-1].split("/")
     parent = f" of {owner[-3]}" if len(owner) > 3 else ""
@@ -183,14 +183,14 @@ def mutants(store: Store, foreign: set[str]) -> Iterator[Mutant]:
         yield Mutant(
             operator="remove resource",
             key=key,
-            text=_words(resource, ("removed",)),
+            text=_named(resource, ("removed",)),
             apply=lambda _: None,
         )
         if resource.get("tags", {}).get("broadside"):
             yield Mutant(
                 operator="tag",
                 key=key,
-                text=_words(resource, ("tags removed",)),
+                text=_named(resource, ("tags removed",)),
                 apply=_set(("tags",), {}),
             )
         for path, value in _positions(resource):
@@ -204,31 +204,31 @@ def mutants(store: Store, foreign: set[str]) -> Iterator[Mutant]:
 
 
 def _of_value(store: Store, resource: dict[str, Any], path: Path, value: Any) -> Iterator[Mutant]:
-    key, words = resource["id"].lower(), _words(resource, path)
+    key, label = resource["id"].lower(), _named(resource, path)
     name = path[-1]
     if target := _target(value):
         is_reference = isinstance(value, str) or "id" in value
         if is_reference and not (isinstance(value, str) and name == "id"):
             yield Mutant(
-                operator="remove reference", key=key, text=f"{words} removed", apply=_remove(path)
+                operator="remove reference", key=key, text=f"{label} removed", apply=_remove(path)
             )
             for other in _others(store, target):
                 changed = other if isinstance(value, str) else {**value, "id": other}
                 yield Mutant(operator="swap id", key=key, apply=_set(path, changed),
-                             text=f"{words}: {_short(target)} becomes {_short(other)}")  # fmt: skip
+                             text=f"{label}: {_short(target)} becomes {_short(other)}")  # fmt: skip
     elif isinstance(value, bool):
         if name in _FLAGS:
             yield Mutant(
                 operator="flag",
                 key=key,
-                text=f"{words} becomes {not value}",
+                text=f"{label} becomes {not value}",
                 apply=_set(path, not value),
             )
     elif name in _CHOICES and isinstance(value, str):
         for other in _CHOICES[str(name)]:
             if other != value:
                 yield Mutant(operator="tier" if name == "tier" else "choice", key=key,
-                             text=f"{words}: {value} becomes {other}", apply=_set(path, other))  # fmt: skip
+                             text=f"{label}: {value} becomes {other}", apply=_set(path, other))  # fmt: skip
     elif isinstance(value, str):
         yield from _of_text(resource, path, value)
     elif isinstance(value, list) and name in ("rules", "groupIds", "zones", "virtualNetworkRules", "serviceEndpoints",
@@ -238,20 +238,20 @@ def _of_value(store: Store, resource: dict[str, Any], path: Path, value: Any) ->
             yield Mutant(
                 operator="remove item",
                 key=key,
-                text=f"{words}.{index} removed",
+                text=f"{label}.{index} removed",
                 apply=_remove((*path, index)),
             )
     elif isinstance(value, int) and name in ("frontendPort", "backendPort", "capacity"):
         yield Mutant(
             operator="number",
             key=key,
-            text=f"{words}: {value} becomes {value + 1}",
+            text=f"{label}: {value} becomes {value + 1}",
             apply=_set(path, value + 1),
         )
 
 
 def _of_text(resource: dict[str, Any], path: Path, value: str) -> Iterator[Mutant]:
-    key, words = resource["id"].lower(), _words(resource, path)
+    key, label = resource["id"].lower(), _named(resource, path)
     changed: list[tuple[str, str]] = []
     if re.fullmatch(r"\d+\.\d+\.\d+\.\d+/\d+", value):
         first, _, length = value.partition("/")
@@ -299,7 +299,7 @@ def _of_text(resource: dict[str, Any], path: Path, value: str) -> Iterator[Mutan
         yield Mutant(
             operator=operator,
             key=key,
-            text=f"{words}: {value[:60]} becomes {other[:60]}",
+            text=f"{label}: {value[:60]} becomes {other[:60]}",
             apply=_set(path, other),
         )
 
@@ -319,24 +319,24 @@ def _of_roles(store: Store, resource: dict[str, Any]) -> Iterator[Mutant]:
     """Change the role, scope or principal of an assignment."""
     if not resource["type"].lower().endswith("/roleassignments"):
         return
-    key, fields, words = resource["id"].lower(), resource["properties"], _words(resource, ())
+    key, fields, label = resource["id"].lower(), resource["properties"], _named(resource, ())
     prefix, _, role_id = fields["roleDefinitionId"].rpartition("/")
     for other in ("Storage Blob Data Reader", "Storage Table Data Reader", "Storage Table Data Contributor",
                   "Azure Service Bus Data Receiver", "Azure Service Bus Data Sender", "Monitoring Reader",
                   "Contributor"):  # fmt: skip
         other_id = next(one for one, (name, _) in BUILT_IN.items() if name == other)
         if other_id != role_id:
-            yield Mutant(operator="role", key=key, text=f"{words}role becomes {other}",
+            yield Mutant(operator="role", key=key, text=f"{label}role becomes {other}",
                          apply=_set(("properties", "roleDefinitionId"), f"{prefix}/{other_id}"))  # fmt: skip
     scope = fields["scope"]
     for other in (scope.rsplit("/", 2)[0], *_others(store, scope)):
-        yield Mutant(operator="scope", key=key, text=f"{words}scope becomes {_short(other)}",
+        yield Mutant(operator="scope", key=key, text=f"{label}scope becomes {_short(other)}",
                      apply=_set(("properties", "scope"), other))  # fmt: skip
     principals = [item["properties"]["principalId"] for item in store.values()
                   if item["type"].lower().endswith("/userassignedidentities")]  # fmt: skip
     for other in principals:
         if other != fields["principalId"]:
-            yield Mutant(operator="principal", key=key, text=f"{words}another identity",
+            yield Mutant(operator="principal", key=key, text=f"{label}another identity",
                          apply=_set(("properties", "principalId"), other))  # fmt: skip
 
 
@@ -344,11 +344,11 @@ def _of_identities(store: Store, resource: dict[str, Any]) -> Iterator[Mutant]:
     """Remove or replace the identity of a VM or workflow."""
     attached = (resource.get("identity") or {}).get("userAssignedIdentities") or {}
     for identity_id in attached:
-        words = _words(resource, ("identity",))
-        yield Mutant(operator="remove reference", key=resource["id"].lower(), text=f"{words} removed",
+        label = _named(resource, ("identity",))
+        yield Mutant(operator="remove reference", key=resource["id"].lower(), text=f"{label} removed",
                      apply=_remove(("identity",)))  # fmt: skip
         for other in _others(store, identity_id):
-            yield Mutant(operator="swap id", key=resource["id"].lower(), text=f"{words} becomes {_short(other)}",
+            yield Mutant(operator="swap id", key=resource["id"].lower(), text=f"{label} becomes {_short(other)}",
                          apply=_set(("identity", "userAssignedIdentities"), {other: {}}))  # fmt: skip
 
 
@@ -387,11 +387,11 @@ def _of_custom_data(store: Store, resource: dict[str, Any]) -> Iterator[Mutant]:
             changes.append(
                 (f"{setting} becomes {other}", match[0], f"BROADSIDE_AGENT_{setting}={other}")
             )
-    for words, one, other in changes:
+    for label, one, other in changes:
         if one in text:
             changed = base64.b64encode(text.replace(one, other).encode()).decode()
             yield Mutant(operator="given value", key=resource["id"].lower(), apply=_set(path, changed),
-                         text=_words(resource, (words,)))  # fmt: skip
+                         text=_named(resource, (label,)))  # fmt: skip
 
 
 def _of_order(store: Store, foreign: set[str]) -> Iterator[Mutant]:
@@ -403,7 +403,7 @@ def _of_order(store: Store, foreign: set[str]) -> Iterator[Mutant]:
         kind = item["type"].lower().rsplit("/", 1)[1]
         is_vm = kind == "roleassignments" and item["properties"]["principalId"] in principals
         if key not in foreign and is_vm and "/virtualmachines/" not in key:
-            yield Mutant(operator="depends_on", key=key, text=_words(item, ("created after the VM",)),
+            yield Mutant(operator="depends_on", key=key, text=_named(item, ("created after the VM",)),
                          apply=_set(("_at",), late))  # fmt: skip
 
 
@@ -502,11 +502,11 @@ def run(count: int, seed: int, show: Callable[[str], None]) -> float:
         outcomes.append(outcome := evaluate(state, mutant))
         show(f"{outcome.result:9} {state}: {mutant.text}: {outcome.reason}"[:LINE_MAX])
     caught = sum(outcome.result != "survived" for outcome in outcomes)
-    found = sum(outcome.result == "found" for outcome in outcomes)
+    detected = sum(outcome.result == "found" for outcome in outcomes)
     gaps = sum(outcome.reason == GAP for outcome in outcomes)
     show(
         f"mutants: seed {seed}, {caught} of {count} detected ({caught / count:.0%}): "
-        f"{caught - found} refused, {found} found by the walk, {count - caught} survived, "
+        f"{caught - detected} refused, {detected} found by the walk, {count - caught} survived, "
         f"{gaps} of them without a reason"
     )
     return caught / count

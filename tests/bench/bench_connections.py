@@ -223,9 +223,9 @@ def main() -> None:
             flags = f"tcp flags & (syn | ack) == syn limit rate over {LIMIT_PER_SECOND}/second"
             add_nft_rule(server, f"{flags} burst 5 packets drop")
             print_limited(client, servers, seconds)
-    own = rates.pop("ours, connect")
+    rate_of_ours = rates.pop("ours, connect")
     others = [rate for name, rate in rates.items() if not name.startswith("ours")]
-    sys.exit(own < max(FLOOR, *others, 0))
+    sys.exit(rate_of_ours < max(FLOOR, *others, 0))
 
 
 def print_rates(prefix: Sequence[str], servers: Sequence[int], seconds: int) -> dict[str, float]:
@@ -237,10 +237,10 @@ def print_rates(prefix: Sequence[str], servers: Sequence[int], seconds: int) -> 
     rates = {}
     for tool in installed():
         load = Load(address=LOOPBACK, rate=tool.rate, seconds=seconds)
-        found = measured([*prefix, *tool.command(load)], tool, servers)
-        rates[tool.name] = found.complete / (seconds if tool.is_timed else found.lasted_s)
-        costs = "".join(f"{cpu_s / max(found.complete, 1) * 1e4:>10.2f}" for cpu_s in found.cpu_s)
-        cores = "".join(f"{found.complete / max(cpu_s, 0.01):>10.0f}" for cpu_s in found.cpu_s)
+        result = measured([*prefix, *tool.command(load)], tool, servers)
+        rates[tool.name] = result.complete / (seconds if tool.is_timed else result.lasted_s)
+        costs = "".join(f"{cpu_s / max(result.complete, 1) * 1e4:>10.2f}" for cpu_s in result.cpu_s)
+        cores = "".join(f"{result.complete / max(cpu_s, 0.01):>10.0f}" for cpu_s in result.cpu_s)
         print(f"  {tool.name:<24}{rates[tool.name]:>12.0f}{costs}{cores}")
     return rates
 
@@ -250,8 +250,8 @@ def print_limited(prefix: Sequence[str], servers: Sequence[int], seconds: int) -
     print(f"\nbehind {LIMIT_PER_SECOND}/s (SYNs are dropped), 1,000/s offered, complete per s")
     for tool in installed():
         load = Load(address=SERVER, rate=1000, seconds=seconds)
-        found = measured([*prefix, *tool.command(load)], tool, servers)
-        state = "never ended" if found.lasted_s >= WAIT_S else f"{found.complete / seconds:.0f}"
+        result = measured([*prefix, *tool.command(load)], tool, servers)
+        state = "never ended" if result.lasted_s >= WAIT_S else f"{result.complete / seconds:.0f}"
         print(f"  {tool.name:<24}{state:>12}")
 
 
@@ -308,11 +308,11 @@ def serving(prefix: Sequence[str]) -> Iterator[list[int]]:
         (Path(folder) / "index.html").write_bytes(os.urandom(1000))
         text = NGINX.format(folder=folder, port=NGINX_PORT)
         (Path(folder) / "nginx.conf").write_text(text)
-        own = [*GENERATOR, "server", "--address", "::", "--port", str(OURS_PORT)]
-        own += make_certificate(Path(folder))
+        server = [*GENERATOR, "server", "--address", "::", "--port", str(OURS_PORT)]
+        server += make_certificate(Path(folder))
         other = ["nginx", "-p", folder, "-c", f"{folder}/nginx.conf"]
         processes = []
-        for argv in (own, other):
+        for argv in (server, other):
             argv = ["taskset", "-c", str(SERVER_CORE), *prefix, *argv]
             process = subprocess.Popen(argv, stdout=subprocess.DEVNULL)
             processes.append(process.pid)

@@ -477,8 +477,8 @@ class _ServiceError(Exception):
         super().__init__(code)
 
 
-def _fill(text: str, words: Mapping[str, Any]) -> str:
-    for name, value in words.items():
+def _fill(text: str, values: Mapping[str, Any]) -> str:
+    for name, value in values.items():
         text = text.replace(f"{{{name}}}", str(value))
     return text
 

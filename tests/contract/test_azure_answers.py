@@ -88,9 +88,9 @@ def expected_error(answer_row: dict[str, Any], method_name: str) -> type[Excepti
     for name in answer_row["ours"].split():
         for module in (ports, source, resource_manager):
             if kind := getattr(module, name, None):
-                found: type[Exception] = kind
+                exception: type[Exception] = kind
                 if (module is resource_manager) is is_resource:
-                    return found
+                    return exception
     return None
 
 

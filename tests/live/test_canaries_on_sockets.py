@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
-from broadside.agent.canary_sender import CanarySender
+from broadside.agent.canary_sender import CanaryMessage, CanarySender, send
 from broadside.agent.canary_service import CanaryService
-from broadside.exchange.messages import CanaryOutcome
+from broadside.exchange.messages import CanaryOutcome, CanaryRequest
+from broadside.lab.namespaces import inside, run
 from tests.live.free_ports import free_port
+from tests.live.wired_path import wire
 from tests.unit.agent.jobs import make_job, make_settings
 
 pytestmark = pytest.mark.live
@@ -199,7 +201,7 @@ async def test_a_forbidden_datagram_is_blocked(
 
 
 @pytest.mark.parametrize("signature", ["port", "port-udp"])
-async def test_a_port_without_a_service_says_nothing(signature: str) -> None:
+async def test_a_port_without_a_service_answers_nothing(signature: str) -> None:
     async with service() as (_, port, _forbidden_port):
         sending = sender(port, free_port(), signatures=[signature])
         await sending.run()
@@ -219,6 +221,31 @@ async def test_the_service_answers_only_canaries_of_allowed_networks() -> None:
         writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         assert await reader.read() == b""
         writer.close()
+
+
+@pytest.mark.needs_root
+async def test_a_request_that_was_given_up_does_not_arrive_later() -> None:
+    """TCP would send it again, and a device that starts to pass traffic would let it through."""
+    message = CanaryMessage(request=CanaryRequest(), tag="t.0.f.0")
+    with wire() as path:
+        client, server = path.client[-1], path.server[-1]
+        drop = "type filter hook input priority 0; tcp dport 5198 ip length > 60 drop\n"
+        table = f"table inet dropping {{ chain input {{ {drop} }}\n}}\n"
+        run(["nft", "-f", "-"], namespace=server, text=table)
+        with inside(server):
+            listener = socket.create_server((path.address, 5198))
+        listener.settimeout(5)
+        with inside(client):
+            observed = await send(message, path.address, 5198, None, 1.0)
+        # The loop closes the socket.
+        await asyncio.sleep(0.1)
+        assert observed.outcome is CanaryOutcome.SILENT
+        run(["nft", "delete table inet dropping"], namespace=server)
+        with listener, listener.accept()[0] as connection:
+            # In this time, the kernel would send the request again several times.
+            connection.settimeout(4)
+            with pytest.raises(ConnectionResetError):
+                connection.recv(1)
 
 
 async def test_a_burst_that_ends_early_has_no_further_rounds() -> None:

@@ -97,9 +97,9 @@ def test_search_finds_the_planted_limit_and_names_the_device(tmp_path: Path) -> 
         study = json.loads(done.stdout)
         runs = [result["run_id"] for result in study["results"]]
         summaries = [call(url, "GET", f"/v1/runs/{run_id}/summary") for run_id in runs]
-    found = study["conclusion"]["search_result"]
-    assert found["highest_connections_count"] == pytest.approx(LIMIT, rel=0.1)
-    assert found["lowest_failing_bottleneck"] == "firewall", study["conclusion"]
+    result = study["conclusion"]["search_result"]
+    assert result["highest_connections_count"] == pytest.approx(LIMIT, rel=0.1)
+    assert result["lowest_failing_bottleneck"] == "firewall", study["conclusion"]
     for summary in summaries:
         (burst,) = summary["bursts"]
         (count,) = burst["sessions"]
@@ -124,22 +124,24 @@ def test_device_with_a_full_table_has_room_when_sessions_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A limit that still counts ended sessions would be lower in the next trial of a search."""
-    room = 1000
-    full = profiles.Profile(description="full", rules=profiles.held_limit("reset"), held_count=room)
+    limit = 1000
+    full = profiles.Profile(
+        description="full", rules=profiles.held_limit("reset"), held_count=limit
+    )
     monkeypatch.setitem(profiles.PROFILES, "full", full)
     spec = LabSpec(pairs_count=1, prefix=new_prefix(), firewall_bits_per_second=100_000_000)
     with built(spec, tmp_path) as lab:
         profiles.apply(lab, "full")
         hosts = {host.role: host for host in lab.hosts}
-        where = ("--address", hosts[Role.SERVER].address, "--port", 9000)
-        server = _start(hosts[Role.SERVER], "server", *where)
+        address = ("--address", hosts[Role.SERVER].address, "--port", 9000)
+        server = _start(hosts[Role.SERVER], "server", *address)
         try:
             time.sleep(1)
             outcomes = []
-            for number, count in enumerate((room - 1, 2 * room, room - 1, room - 1)):
+            for number, count in enumerate((limit - 1, 2 * limit, limit - 1, limit - 1)):
                 options = ("--mode", "hold", "--bytes", 16, "--count", count, "--rate", 2000)
                 burst = ("--token", f"t{number}", "--at", time.time() + 2, "--duration", 3)
-                client = _start(hosts[Role.CLIENT], "client", *where, *options, *burst)
+                client = _start(hosts[Role.CLIENT], "client", *address, *options, *burst)
                 outcomes.append(_counts(client, "established", "refused"))
                 # The set frees their room within a second.
                 time.sleep(1.5)
@@ -147,5 +149,5 @@ def test_device_with_a_full_table_has_room_when_sessions_end(
             server.kill()
             server.communicate()
     # The control connection is a session too.
-    most = room - 1
-    assert outcomes == [(most, 0), (most, room + 1), (most, 0), (most, 0)]
+    most = limit - 1
+    assert outcomes == [(most, 0), (most, limit + 1), (most, 0), (most, 0)]

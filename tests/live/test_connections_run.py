@@ -172,8 +172,8 @@ def test_only_the_sustain_phase_of_a_run_is_judged(url: str, mode: str) -> None:
 
 def _generators(port: int) -> list[int]:
     """Return the processes that send to or serve a port."""
-    words = ("--port", str(port))
-    return [one.pid for one in list_processes() if set(words) <= set(one.arguments)]
+    arguments = ("--port", str(port))
+    return [one.pid for one in list_processes() if set(arguments) <= set(one.arguments)]
 
 
 def _owned_sockets(port: int) -> list[str]:

@@ -170,7 +170,7 @@ def test_processes_end_with_their_user_namespace(number: signal.Signals) -> None
             world.kill()
 
 
-def test_user_namespace_is_kept_joined_and_released(open_path: Path) -> None:
+def test_user_namespace_stays_and_is_released(open_path: Path) -> None:
     prefix = new_prefix()
     act = """
 import sys

@@ -120,7 +120,7 @@ def assert_parts(summary: RunSummary) -> dict[str, BurstPart]:
     return parts
 
 
-def test_four_kinds_of_traffic_have_their_own_results(range_: Range) -> None:
+def test_four_kinds_of_traffic_have_separate_results(range_: Range) -> None:
     run_id, summary, figures = run(range_)
     parts = assert_parts(summary)
     measures = {one.name: one.value for one in parts["connections"].summary.measures}
@@ -164,8 +164,8 @@ def assert_exported(url: str, run_id: str, summary: RunSummary) -> None:
     assert len(rows) == 1 + sum(counts.values())
     assert rows[0].startswith("burst,part,at,received_bits_per_second")
     both = {side: {"run_ids": [run_id]} for side in ("a", "b")}
-    found = httpx.post(f"{url}/v1/comparisons", json=both).json()["metrics"]
-    assert {"https/success_ratio", "echo/probe_p99_s"} <= {metric["name"] for metric in found}
+    metrics = httpx.post(f"{url}/v1/comparisons", json=both).json()["metrics"]
+    assert {"https/success_ratio", "echo/probe_p99_s"} <= {metric["name"] for metric in metrics}
 
 
 def test_threshold_of_a_part_fails_the_run_and_is_named(range_: Range) -> None:

@@ -186,7 +186,7 @@ ENGINE: Final = Web()
                 """from broadside.exchange.engines import find
 
 
-def test_it_is_found() -> None:
+def test_it_is_detected() -> None:
     assert find("web") is not None
 """,
             ),

@@ -135,9 +135,9 @@ def test_ab_sweep_and_search_stop_when_certain(standing: tuple[Site, str]) -> No
     study = ended(url, search)
     # The highest rate is loss-free, and is certain after three bursts.
     assert len(study["results"]) == 3
-    found = study["conclusion"]["search_result"]
-    assert found["highest_bits_per_second"] == pytest.approx(1e9)
-    assert found["open_bits_per_second"] == []
+    result = study["conclusion"]["search_result"]
+    assert result["highest_bits_per_second"] == pytest.approx(1e9)
+    assert result["open_bits_per_second"] == []
 
 
 def limited_study(url: str) -> tuple[dict[str, Any], float]:

@@ -81,12 +81,12 @@ def test_bundle_of_a_demo_has_no_secret(tmp_path: Path) -> None:
 
     small = ("--pairs", "2", "--seconds", "4", "--bursts", "1", "--streams", "2")
     demo = run("demo", "--fabric", "http", "--keep", *small)
-    kept = re.search(r"stored: (\S+)", demo.stdout + demo.stderr)
+    stored = re.search(r"stored: (\S+)", demo.stdout + demo.stderr)
     prefix = re.search(r"lab (\w+) is not removed", demo.stdout + demo.stderr)
-    assert kept, demo.stderr
+    assert stored, demo.stderr
     assert prefix, demo.stderr
     try:
-        folder = Path(kept[1])
+        folder = Path(stored[1])
         # What a user adds by hand can have the output of any program.
         notes = folder / "logs" / "notes.log"
         notes.write_text("\n".join(

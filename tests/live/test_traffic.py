@@ -57,8 +57,8 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         def has_services() -> bool:
             presences = call(address, "GET", "/v1/agents")
             states = [state for presence in presences for state in presence["engines"]]
-            found = [[s for s in states if s["name"] == name] for name in UPLOADS]
-            return all(len(ends) == 2 and any(s["ports"] for s in ends) for ends in found)
+            ends_of_engines = [[s for s in states if s["name"] == name] for name in UPLOADS]
+            return all(len(ends) == 2 and any(s["ports"] for s in ends) for ends in ends_of_engines)
 
         wait_for("http and ftp at both ends", has_services)
         yield address

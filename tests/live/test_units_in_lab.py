@@ -136,8 +136,8 @@ def test_units_that_join_and_leave_are_dated(site: Range) -> None:
             "left": str(three[0].address),
         }
         for name, planted_s in zip(("joined", "left"), times, strict=True):
-            found_s = datetime.fromisoformat(results[name]["at"]).timestamp()
-            assert found_s == pytest.approx(planted_s, abs=2.0), name
+            measured_s = datetime.fromisoformat(results[name]["at"]).timestamp()
+            assert measured_s == pytest.approx(planted_s, abs=2.0), name
         # Streams that exist stay on their unit, so they are cut when it leaves.
         set_units(site.lab, three)
         burst, times = site.carry_out(
@@ -150,5 +150,5 @@ def test_units_that_join_and_leave_are_dated(site: Range) -> None:
     assert (left["change"], left["address"]) == ("left", str(three[2].address))
     assert left["flows_cut"] is True
     assert left["flows_count"] > 0
-    found_s = datetime.fromisoformat(left["at"]).timestamp()
-    assert found_s == pytest.approx(times[0], abs=2.0)
+    measured_s = datetime.fromisoformat(left["at"]).timestamp()
+    assert measured_s == pytest.approx(times[0], abs=2.0)

@@ -320,7 +320,7 @@ _UNIT_REQUESTS: Final[Mapping[str, Any]] = {
 
 def _drilled_units(name: str, state: str, traffic: Mapping[str, Any], **expected: Any) -> Case:
     """Return a case in which a unit of four changes under load."""
-    told = {"seen_units_count": (4, 4), "unit_left_count": (1, 1)}
+    units = {"seen_units_count": (4, 4), "unit_left_count": (1, 1)}
     return Case(
         name=f"units: one {name} under load",
         scenario="http-1mb" if "traffic.options.keepalive" in traffic else "native-64-flows",
@@ -328,7 +328,7 @@ def _drilled_units(name: str, state: str, traffic: Mapping[str, Any], **expected
         question={"kind": "drill", "switch": "units", "state": state, "at_s": 12},
         burst_s=30,
         overrides={**_UNIT_STREAMS, **traffic},
-        expected=Expected(**{"told": told, **expected}),
+        expected=Expected(**{"told": units, **expected}),
     )
 
 

@@ -67,7 +67,7 @@ def page_labels() -> Iterator[str]:
         yield from re.findall(rf"<(?:{elements}|a|title)\b[^>]*>([^<>]+)<", text)
 
 
-def test_page_labels_are_found() -> None:
+def test_page_labels_are_read() -> None:
     assert {"Role", "Report (HTML)", "Try again", "Latest run"} <= set(page_labels())
     assert len(set(page_labels())) > 90
 

@@ -160,16 +160,16 @@ def test_bursts_end_when_certain_and_the_summary_states_it() -> None:
             if (world := generate(kind, number)).spec.level_ratio > 1 + level
             and world.spec.noise.rho < 0.5
         )
-        stopped, found = play(world)
-        assert found is not None
-        assert found.verdict is Verdict.PASS
-        assert 60 <= found.second < world.spec.duration_s
+        stopped, stop = play(world)
+        assert stop is not None
+        assert stop.verdict is Verdict.PASS
+        assert 60 <= stop.second < world.spec.duration_s
         summary = conclude(stopped.recording)
-        assert list(contradictions(stopped, found, summary)) == []
+        assert list(contradictions(stopped, stop, summary)) == []
         # A device counter that is read later can only weaken the result.
         bypassed = kind == "stop-bypass"
         assert summary.verdict is (Verdict.INCONCLUSIVE if bypassed else Verdict.PASS)
-        later = replace(found, second=found.second + 1)
+        later = replace(stop, second=stop.second + 1)
         assert list(contradictions(stopped, later, summary)) != []
 
 

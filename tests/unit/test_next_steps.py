@@ -170,7 +170,7 @@ def test_options_in_next_steps_exist(name: str, text: str) -> None:
     assert not missing, f"{name}: {missing} in {text!r}"
 
 
-def test_a_name_that_does_not_exist_is_found() -> None:
+def test_a_name_that_does_not_exist_is_detected() -> None:
     assert problem_with("broadside mend") == "no command mend"
     assert problem_with("broadside runs --mend") == "runs has no --mend"
     assert problem_with("objective.mend") is not None

@@ -95,13 +95,13 @@ def observations(burst: BurstSummary) -> Iterator[Finding]:
 
 def _generator_findings(burst: BurstSummary) -> Iterator[Finding]:
     """Yield a finding if the clients did not make all planned attempts, or made them late."""
-    found = {measure.name: measure.value for measure in burst.measures}
-    made, delay_s = found.get("attempted_ratio"), found.get("attempt_delay_max", 0.0)
+    measured = {measure.name: measure.value for measure in burst.measures}
+    made, delay_s = measured.get("attempted_ratio"), measured.get("attempt_delay_max", 0.0)
     if made is None:
         return
-    yield from _queue_finding(found)
-    failed = found.get("failed_count", 0)
-    reasons = describe_failures(found)
+    yield from _queue_finding(measured)
+    failed = measured.get("failed_count", 0)
+    reasons = describe_failures(measured)
     if made >= ATTEMPTED_MIN_RATIO and not failed and delay_s <= ATTEMPT_DELAY_MAX_S:
         return
     yield caution(
@@ -116,19 +116,19 @@ def _generator_findings(burst: BurstSummary) -> Iterator[Finding]:
     )
 
 
-def _queue_finding(found: Mapping[str, float]) -> Iterator[Finding]:
+def _queue_finding(measured: Mapping[str, float]) -> Iterator[Finding]:
     """Yield a finding if the listen queues of the servers were full."""
     dropped, attempted = (
-        found.get("server_backlog_dropped_count", 0),
-        found.get("attempted_count", 0),
+        measured.get("server_backlog_dropped_count", 0),
+        measured.get("attempted_count", 0),
     )
     if dropped > (1 - ATTEMPTED_MIN_RATIO) * attempted:
         yield caution(
             "listen-queue-full",
             59,
             f"The servers dropped {dropped:.0f} connections because their listen queue was full"
-            f"{describe_limit(found.get('server_backlog_limit_count'))}. Clients try again after a "
-            "second, so handshakes are slower, and this is not the device.",
+            f"{describe_limit(measured.get('server_backlog_limit_count'))}. Clients try again "
+            "after a second, so handshakes are slower, and this is not the device.",
             "Raise net.core.somaxconn of the servers, or use more servers",
             FindingValue.count(dropped),
         )
@@ -376,9 +376,9 @@ def residual_findings(counter: Reconciliation | None) -> Iterator[Finding]:
             f" This may explain {formatting.signed_ratio(cause.share_ratio)} of the residual "
             f"{formatting.signed_ratio(counter.residual_ratio)}."
         )
-        is_whole = abs(cause.share_ratio) >= abs(counter.residual_ratio)
+        explains_all = abs(cause.share_ratio) >= abs(counter.residual_ratio)
         is_other = cause.id == OTHER_TRAFFIC
-        part = "" if is_other or is_whole else part
+        part = "" if is_other or explains_all else part
         value = None if is_other else FindingValue.residual(cause.share_ratio)
         yield warning(cause.id, 72 - rank, f"{cause.sentence}.{part}", value=value)
 

@@ -317,8 +317,8 @@ def _judge_parts(
     for part in burst.parts:
         plan = plans[part.part_index]
         measured = replace(evidence.measured[number], summary=part.summary)
-        own = replace(evidence, plan=plan, measured=[measured], ledger=None, between=None)
-        summary = _judge_burst(own, 0, None)
+        part_evidence = replace(evidence, plan=plan, measured=[measured], ledger=None, between=None)
+        summary = _judge_burst(part_evidence, 0, None)
         judged.append(part.model_copy(update={"summary": summary}))
         findings += [
             named_finding(finding, part.name)

@@ -345,8 +345,8 @@ def full_snapshot(
     if not plan.spec.mix:
         return _measured_so_far(plan, evidence, ledger, now)[0]
     of_parts = [
-        _measured_so_far(part, own, None if number else ledger, now)
-        for number, (part, own) in enumerate(part_evidence(plan, evidence))
+        _measured_so_far(part, part_records, None if number else ledger, now)
+        for number, (part, part_records) in enumerate(part_evidence(plan, evidence))
     ]
     first = of_parts[0][0]
     if first.figures is None:

@@ -64,8 +64,11 @@ def part_evidence(plan: Plan, evidence: BurstEvidence) -> Iterator[tuple[Plan, B
     for number, part in enumerate(plan.parts):
         indices = {pair.index for pair in part.pairs}
         pairs = tuple(pair for pair in evidence.pairs if pair.pair_index in indices)
-        own = replace(evidence, pairs=pairs)
-        yield part, replace(own, foreign_tests=(), foreign_rows=()) if number else own
+        part_records = replace(evidence, pairs=pairs)
+        yield (
+            part,
+            replace(part_records, foreign_tests=(), foreign_rows=()) if number else part_records,
+        )
 
 
 def measure_parts(plan: Plan, evidence: BurstEvidence, now: datetime) -> BurstMeasurement:
@@ -78,7 +81,10 @@ def measure_parts(plan: Plan, evidence: BurstEvidence, now: datetime) -> BurstMe
     """
     if not plan.spec.mix:
         return measure_burst(plan.spec, evidence, now)
-    measured = [measure_burst(part.spec, own, now) for part, own in part_evidence(plan, evidence)]
+    measured = [
+        measure_burst(part.spec, part_records, now)
+        for part, part_records in part_evidence(plan, evidence)
+    ]
     names = plan.spec.part_names
     parts = tuple(
         part_of(names[number], part.traffic.engine, number, measured[number])

@@ -103,8 +103,8 @@ def _warning(needs: HostNeeds, what: str, uses: Iterable[_Use], fix: str) -> Ite
 
 def _sysctl(agent: Presence, name: str, place: int = 0) -> float | None:
     """Return a number in a kernel setting of an agent's host, or None if it is unknown."""
-    words = agent.passport.sysctls.get(name, "").split() if agent.passport else []
-    return float(words[place]) if len(words) > place and words[place].isdigit() else None
+    values = agent.passport.sysctls.get(name, "").split() if agent.passport else []
+    return float(values[place]) if len(values) > place and values[place].isdigit() else None
 
 
 def _ports(needs: HostNeeds, clients: Sequence[Presence]) -> Iterator[_Use]:

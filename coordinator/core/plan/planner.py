@@ -209,10 +209,10 @@ def _guard_problems(spec: RunSpec, witnesses: Mapping[str, Collection[str]]) -> 
         devices = [name for name in witnesses if guard.device in (None, name)]
         if not any(guard.quantity in witnesses[name] for name in devices):
             known = sorted({*PROBE_QUANTITIES, *(q for name in devices for q in witnesses[name])})
-            where = "no device" if guard.device is None else f"no device {guard.device}"
+            place = "no device" if guard.device is None else f"no device {guard.device}"
             yield Problem(
                 field="guards",
-                message=f"{guard}: {where} reports {guard.quantity}",
+                message=f"{guard}: {place} reports {guard.quantity}",
                 fix="configure a telemetry source for it (BROADSIDE_TELEMETRY_FILE), or use one of "
                 f"{', '.join(known)}",
             )
@@ -246,19 +246,21 @@ def _bursts(spec: RunSpec, now: datetime) -> list[Burst]:
 
 def _pairs(servers: Sequence[Presence], clients: Sequence[Presence], spec: RunSpec) -> list[Pair]:
     """Return up to ``pairs_count`` pairs of all parts, with one port for each process."""
-    found: list[Pair] = []
+    assigned: list[Pair] = []
     for number, part in enumerate(spec.parts):
-        taken = {(pair.endpoint.agent_id, port) for pair in found for port in pair.endpoint.ports}
+        taken = {
+            (pair.endpoint.agent_id, port) for pair in assigned for port in pair.endpoint.ports
+        }
         # Parts begin with different servers, so that a host has pairs of one part, if possible.
-        turn = len(found) % max(1, len(servers))
+        turn = len(assigned) % max(1, len(servers))
         rotated = [*servers[turn:], *servers[:turn]]
         new = _pairs_of_part(rotated, clients, part, taken)
-        first = len(found)
-        found += [
+        first = len(assigned)
+        assigned += [
             pair.model_copy(update={"index": first + pair.index, "part_index": number})
             for pair in new
         ]
-    return found
+    return assigned
 
 
 def _pairs_of_part(

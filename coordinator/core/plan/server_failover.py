@@ -108,12 +108,12 @@ def choose_failovers(
     pairs = pairs_in(plan, moves, burst_index)
     there = {server.agent_id for server in servers}
     taken = {(pair.endpoint.agent_id, port) for pair in pairs for port in pair.endpoint.ports}
-    found: list[Failover] = []
+    failovers: list[Failover] = []
     for number, spec in enumerate(plan.spec.parts):
         traffic = spec.traffic
-        own = [pair for pair in pairs if pair.part_index == number]
-        lost = [pair for pair in own if pair.endpoint.agent_id not in there]
-        spares = _spares(servers, traffic, len(own[0].endpoint.ports), taken) if lost else []
+        part_pairs = [pair for pair in pairs if pair.part_index == number]
+        lost = [pair for pair in part_pairs if pair.endpoint.agent_id not in there]
+        spares = _spares(servers, traffic, len(part_pairs[0].endpoint.ports), taken) if lost else []
         new = [
             Failover(
                 pair_index=pair.index,
@@ -126,8 +126,8 @@ def choose_failovers(
             for pair, (server, ports) in zip(lost, spares, strict=False)
         ]
         taken |= {(one.endpoint.agent_id, port) for one in new for port in one.endpoint.ports}
-        found += new
-    return found
+        failovers += new
+    return failovers
 
 
 def _spares(

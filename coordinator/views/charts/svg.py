@@ -227,10 +227,10 @@ class _Plot:
         A long title extends below the axis, and is condensed if the drawing is not high enough.
         """
         _, top, _, bottom = self.box
-        title, room = self.figure.y.title, self.height - self.box[1] - 4
-        length = min(_CHAR * len(title), room)
+        title, height = self.figure.y.title, self.height - self.box[1] - 4
+        length = min(_CHAR * len(title), height)
         middle = max((top + bottom) / 2, top + length / 2)
-        return _upright_text(11, middle, title, room if length == room else None)
+        return _upright_text(11, middle, title, height if length == height else None)
 
     def _x_labels(self) -> Iterable[tuple[float, Sequence[str]]]:
         axis = self.figure.x

@@ -101,9 +101,9 @@ def parts(view: BurstView) -> Figure:
             text = formatting.count(best) if is_count else formatting.rate(best)
             # Both lines of a part have its colour.
             colour = colours[(number + 1) // 2 % len(colours)]
-            look: dict[str, Any] = {"dash": "dash" if is_count else "solid", "width": 2.0}
+            style: dict[str, Any] = {"dash": "dash" if is_count else "solid", "width": 2.0}
             title = f"{name} (100 %: {text})"
-            drawn.append(line_series(title, x, values / best, colour, PERCENT, **look))
+            drawn.append(line_series(title, x, values / best, colour, PERCENT, **style))
     return _by_second(
         view,
         f"Traffic of each part by second{scale_note(view.spec.scale)}",

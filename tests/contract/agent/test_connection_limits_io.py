@@ -68,8 +68,8 @@ def bottleneck_of(
         for reading in (attempts.finish(0), test.finish())
         for measure in reading.report.measures
     }
-    found = given(pairs({}, rate=0), traffic, measures=measures)
-    return find_bottleneck(found), measures
+    bottleneck = given(pairs({}, rate=0), traffic, measures=measures)
+    return find_bottleneck(bottleneck), measures
 
 
 def sysctl(prefix: tuple[str, ...], setting: str) -> None:
@@ -95,13 +95,13 @@ def test_agent_reports_the_limits() -> None:
 def test_file_descriptors(short: str) -> None:
     port = free_port()
     prefixes = {end: FEW_FILES if end == short else () for end in ("client", "server")}
-    words: dict[str, Any] = {"mode": "hold", "bytes": 16, "count": 1000, "rate": 1000}
+    options: dict[str, Any] = {"mode": "hold", "bytes": 16, "count": 1000, "rate": 1000}
     with serving(port, prefix=prefixes["server"]) as server:
-        client = start_client(port, prefix=prefixes["client"], duration=3, **words)
-        found, measures = bottleneck_of(client, server, mode="hold")
-    assert found.name == "generator"
-    assert "because no file descriptor was left (limit 256)" in found.evidence[0]
-    assert f"LimitNOFILE of the {short} agents" in (found.advice or "")
+        client = start_client(port, prefix=prefixes["client"], duration=3, **options)
+        bottleneck, measures = bottleneck_of(client, server, mode="hold")
+    assert bottleneck.name == "generator"
+    assert "because no file descriptor was left (limit 256)" in bottleneck.evidence[0]
+    assert f"LimitNOFILE of the {short} agents" in (bottleneck.advice or "")
     lacking = measures["failed_count" if short == "client" else "server_failed_files_count"]
     assert 1000 - 256 < lacking < 1000 - 200
     # A server without descriptors does not spin, and closes the connection at once.
@@ -111,13 +111,13 @@ def test_file_descriptors(short: str) -> None:
 def test_local_ports_in_time_wait() -> None:
     with path_between() as (client, server), serving(PORT, address=SERVER, prefix=server) as served:
         sysctl(client, "net.ipv4.ip_local_port_range=40000 40499")
-        words: dict[str, Any] = {"close": "fin", "rate": 400, "duration": 3}
-        started = start_client(PORT, address=SERVER, prefix=client, **words)
-        found, measures = bottleneck_of(started, served, close="fin")
-    assert found.name == "generator"
-    assert "because no local port was left (limit 500)" in found.evidence[0]
-    assert "sockets of a client were in TIME_WAIT" in found.evidence[1]
-    assert "close=rst" in (found.advice or "")
+        options: dict[str, Any] = {"close": "fin", "rate": 400, "duration": 3}
+        started = start_client(PORT, address=SERVER, prefix=client, **options)
+        bottleneck, measures = bottleneck_of(started, served, close="fin")
+    assert bottleneck.name == "generator"
+    assert "because no local port was left (limit 500)" in bottleneck.evidence[0]
+    assert "sockets of a client were in TIME_WAIT" in bottleneck.evidence[1]
+    assert "close=rst" in (bottleneck.advice or "")
     # One port has the control connection.
     assert measures["established_count"] == pytest.approx(499, abs=3)
     assert measures["failed_ports_count"] == pytest.approx(1200 - 499, abs=3)
@@ -127,28 +127,28 @@ def test_listen_queue_of_a_server_that_does_not_accept() -> None:
     with path_between() as (client, server):
         sysctl(server, "net.core.somaxconn=8")
         with serving(PORT, address=SERVER, prefix=server) as served:
-            words: dict[str, Any] = {"rate": 500, "duration": 4, "limit": 0.9}
-            started = start_client(PORT, address=SERVER, prefix=client, **words)
+            options: dict[str, Any] = {"rate": 500, "duration": 4, "limit": 0.9}
+            started = start_client(PORT, address=SERVER, prefix=client, **options)
             time.sleep(ARM_S + 1)
             os.kill(served.process.pid, signal.SIGSTOP)
             time.sleep(1.5)
             os.kill(served.process.pid, signal.SIGCONT)
-            found, measures = bottleneck_of(started, served)
-    assert found.name == "server-backlog"
-    assert "connections because their listen queue was full (limit 8)" in found.evidence[0]
+            bottleneck, measures = bottleneck_of(started, served)
+    assert bottleneck.name == "server-backlog"
+    assert "connections because their listen queue was full (limit 8)" in bottleneck.evidence[0]
     assert measures["server_backlog_dropped_count"] >= measures["server_backlog_overflowed_count"]
     assert measures["server_backlog_overflowed_count"] > 200
-    assert "net.core.somaxconn" in (found.advice or "")
+    assert "net.core.somaxconn" in (bottleneck.advice or "")
 
 
 def test_cpu_of_the_client() -> None:
     port = free_port()
     with serving(port) as server:
-        found, measures = bottleneck_of(start_client(port, rate=200_000), server)
-    assert found.name == "generator"
-    assert "of the planned attempts, up to" in found.evidence[0]
+        bottleneck, measures = bottleneck_of(start_client(port, rate=200_000), server)
+    assert bottleneck.name == "generator"
+    assert "of the planned attempts, up to" in bottleneck.evidence[0]
     assert 0 < measures["client_program_core_ratio"] <= 1.01
-    assert "faster cores" in (found.advice or "")
+    assert "faster cores" in (bottleneck.advice or "")
 
 
 def _nested(kind: int, *parts: bytes) -> bytes:
@@ -218,16 +218,16 @@ def test_conntrack_table_of_the_clients() -> None:
         # The kernel tracks connections only if a rule needs it.
         rule = "chain c { type filter hook output priority 0; ct state new accept; };"
         subprocess.run([*client, "nft", f"table ip t {{ {rule} }}"], check=True, timeout=WAIT_S)
-        words: dict[str, Any] = {"rate": 100, "limit": 0.9, "at": f"{time.time() + 15:.6f}"}
-        started = start_client(PORT, address=SERVER, prefix=client, **words)
+        options: dict[str, Any] = {"rate": 100, "limit": 0.9, "at": f"{time.time() + 15:.6f}"}
+        started = start_client(PORT, address=SERVER, prefix=client, **options)
         assert started.stderr is not None
         assert b"armed" in started.stderr.readline()
         with inside(client[-1]):
             info = read_passport("v0", CLIENT)
         assert int(info.sysctls["net.netfilter.nf_conntrack_max"]) > 0
         fill_conntrack(client[-1])
-        found, measures = bottleneck_of(started, served)
-    assert found.name == "generator"
+        bottleneck, measures = bottleneck_of(started, served)
+    assert bottleneck.name == "generator"
     assert measures["conntrack_dropped_count"] >= 100
-    assert "the conntrack table of the clients was full" in found.evidence[0]
-    assert "nf_conntrack_max" in (found.advice or "")
+    assert "the conntrack table of the clients was full" in bottleneck.evidence[0]
+    assert "nf_conntrack_max" in (bottleneck.advice or "")

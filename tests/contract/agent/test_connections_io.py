@@ -130,10 +130,10 @@ def start_client(
     port: int, address: str = "127.0.0.1", prefix: tuple[str, ...] = (), **options: object
 ) -> "subprocess.Popen[bytes]":
     chosen = {"at": f"{time.time() + ARM_S:.6f}", "duration": 2, "rate": 100, "limit": 1} | options
-    words = [term for name, value in chosen.items() for term in (f"--{name}", str(value))]
+    arguments = [term for name, value in chosen.items() for term in (f"--{name}", str(value))]
     argv = [*prefix, *COMMAND, "client", "--address", address, "--port", str(port)]
     return subprocess.Popen(
-        [*argv, "--token", TOKEN, *words],
+        [*argv, "--token", TOKEN, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=environment(),
@@ -374,7 +374,7 @@ def test_held_connections_have_heartbeats_until_the_end() -> None:
     assert max(row.get("open", 0) for row in rows) == 50
 
 
-def test_attempts_of_each_second_follow_the_ramps() -> None:
+def test_attempts_of_every_second_follow_the_ramps() -> None:
     port = free_port()
     with serving(port) as server:
         options: dict[str, Any] = {"mode": "exchange", "bytes": 8, "ramp-up": 2, "ramp-down": 2}
@@ -401,11 +401,11 @@ def test_count_of_held_connections_follows_the_ramps() -> None:
         seconds, last = run(port, duration=6, rate=9999, **options, **ramps)
         server.stop()
     assert [row["attempted"] for row in seconds] == [100, 100, 0, 0, 0, 0]
-    held = [row["open"] for row in seconds]
-    assert held[1:4] == [200, 200, 200]
-    assert held[0] == pytest.approx(100, abs=10)
-    assert held[4] == pytest.approx(100, abs=10)
-    assert held[5] == 0
+    open_count = [row["open"] for row in seconds]
+    assert open_count[1:4] == [200, 200, 200]
+    assert open_count[0] == pytest.approx(100, abs=10)
+    assert open_count[4] == pytest.approx(100, abs=10)
+    assert open_count[5] == 0
     sustain = last["sustain"]
     assert sustain["attempted"] == sustain["established"] == sustain["closed"] == 200
     assert sustain["dropped"] == 0

@@ -36,7 +36,7 @@ def test_without_ramps_attempts_are_evenly_spaced() -> None:
     assert [due_after_s(number, 4, 2, 0, 0) for number in range(8)] == [n / 4 for n in range(8)]
 
 
-def test_attempts_of_each_second_rise_hold_and_fall() -> None:
+def test_attempts_of_every_second_rise_hold_and_fall() -> None:
     load = (100.0, 10.0, 4.0, 2.0)
     seconds = [0] * 10
     for number in range(700):

@@ -50,7 +50,7 @@ def test_only_a_checkout_gets_make_commands(here: str, installed: str) -> None:
     assert "install" in installed
 
 
-def test_hint_for_a_checkout_script_says_so() -> None:
+def test_hint_names_a_checkout_script() -> None:
     assert bring_by_script("sh x.sh") == "run `sh x.sh`"
     assert "only a checkout" in bring_by_script("sh x.sh", root=Path("/"))
 

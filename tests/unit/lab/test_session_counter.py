@@ -58,8 +58,8 @@ def test_limits_drop_or_reset() -> None:
     _, _, reset = profiles.held_limit("reset")
     assert reset.endswith("counter reject with tcp reset")
     lines = topology.limits_batch("fw", profiles.held_limit("drop"), held_count=50).lines
-    (held,) = (line for line in lines if "set held" in line)
-    assert "size 50;" in held
+    (line_of_set,) = (line for line in lines if "set held" in line)
+    assert "size 50;" in line_of_set
 
 
 def test_profile_can_translate_addresses() -> None:

@@ -90,7 +90,7 @@ class BottleneckInput:
         """True if no sender's NIC is known to be near its limit."""
         return all((r or 0.0) < ROOM_RATIO for pair in self.pairs for r in self.sender_nics(pair))
 
-    def one_way(self, pair: PairSummary) -> float:
+    def one_direction(self, pair: PairSummary) -> float:
         """Return the rate of a pair in one direction, in bit/s."""
         return (pair.received_bits_per_second or 0.0) / len(self.traffic.direction.flows)
 
@@ -262,7 +262,7 @@ def drops_can_limit(given: BottleneckInput) -> bool | None:
     drops = has_drops(given)
     if not drops or ratio is None or not rtt_s:
         return drops
-    item = sum(given.one_way(pair) for pair in given.pairs) / len(given.pairs)
+    item = sum(given.one_direction(pair) for pair in given.pairs) / len(given.pairs)
     mss_bytes = given.lead.mss_bytes or MSS_ASSUMED_BYTES
     # Highest rate of a stream with these drops, in bit/s.
     most = MATHIS * mss_bytes * 8 / (rtt_s * math.sqrt(ratio))

@@ -191,7 +191,7 @@ def _full_windows(given: BottleneckInput) -> Sequence[PairSummary]:
         limit = window_bytes * given.traffic.streams_count if window_bytes else pair.cwnd_bytes
         if not limit or not pair.rtt_mean_s:
             continue
-        if given.one_way(pair) / 8 * pair.rtt_mean_s >= least * limit:
+        if given.one_direction(pair) / 8 * pair.rtt_mean_s >= least * limit:
             full.append(pair)
     return full if full and given.share(full) >= HALF else ()
 
@@ -243,11 +243,11 @@ def _window_advice(given: BottleneckInput) -> str:
     rtt_s = max(idle_rtt_s(pair) or pair.rtt_mean_s or 0.0 for pair in full)
     down = given.traffic.direction is Direction.REVERSE
     caps = [
-        given.one_way(pair) / nic
+        given.one_direction(pair) / nic
         for pair in full
         if (nic := pair.server_nic_ratio if down else pair.client_nic_ratio)
     ]
-    wanted = max(caps) if caps else 2 * max(given.one_way(pair) for pair in full)
+    wanted = max(caps) if caps else 2 * max(given.one_direction(pair) for pair in full)
     product = wanted / 8 * rtt_s
     item = product / given.traffic.streams_count
     return (

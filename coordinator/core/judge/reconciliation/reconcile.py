@@ -142,7 +142,7 @@ class Comparison:
         above_ratio: Distance from the residual up to the upper end.
         extra_ratio: Part of ``below_ratio`` that is caused by bytes other than payload and headers.
         between_ratio: Uncertainty without errors that are the same for all bursts of the run.
-        unheard_ratio: Uncertainty from bytes that the receivers may not have recorded.
+        unrecorded_ratio: Uncertainty from bytes that the receivers may not have recorded.
     """
 
     basis: Literal["rate", "bytes"]
@@ -153,7 +153,7 @@ class Comparison:
     above_ratio: float
     extra_ratio: float
     between_ratio: float
-    unheard_ratio: float
+    unrecorded_ratio: float
 
     @property
     def uncertainty_ratio(self) -> float:
@@ -521,7 +521,7 @@ def _surest(comparisons: Sequence[Comparison]) -> Comparison:
     result, *surer = comparisons
     for other in surer:
         gap = abs(other.residual_ratio - result.residual_ratio)
-        agrees = gap <= other.uncertainty_ratio + result.unheard_ratio
+        agrees = gap <= other.uncertainty_ratio + result.unrecorded_ratio
         if agrees and other.uncertainty_ratio < result.uncertainty_ratio:
             result = other
     return result
@@ -818,7 +818,7 @@ def _compared(
             0.0 if shared else max(idle_below, idle_above),
             beside * OVERHEAD_MORE_RATIO,
         ),
-        unheard_ratio=missing,
+        unrecorded_ratio=missing,
     )
 
 

@@ -87,5 +87,5 @@ def _sum(series: TelemetrySeries, from_s: float, to_s: float) -> float | None:
         return None
     covered_s = float(over_s[inside].sum())
     total = float((series.values[inside] * over_s[inside]).sum())
-    is_whole = covered_s >= to_s - from_s - OVER_MAX_S and series.at_s[inside].max() >= to_s
-    return figure(total) if is_whole and math.isfinite(total) else None
+    is_covered = covered_s >= to_s - from_s - OVER_MAX_S and series.at_s[inside].max() >= to_s
+    return figure(total) if is_covered and math.isfinite(total) else None

@@ -180,7 +180,7 @@ def sequence_at_end(batches: Floats) -> ConfidenceSequence | None:
     squares, products = float((off**2).sum()), float((off[1:] * off[:-1]).sum())
     inside = float(off[1:].sum() + off[:-1].sum())
 
-    def is_kept(shift: Floats) -> NDArray[np.bool_]:
+    def is_accepted(shift: Floats) -> NDArray[np.bool_]:
         """Return which distances from the mean are not rejected."""
         sums = _Sums(
             -count * shift,
@@ -193,13 +193,13 @@ def sequence_at_end(batches: Floats) -> ConfidenceSequence | None:
     ends = []
     for side in (-1.0, 1.0):
         shift = side * distances
-        kept = np.flatnonzero(is_kept(shift))
-        if not len(kept):
+        accepted = np.flatnonzero(is_accepted(shift))
+        if not len(accepted):
             ends.append(middle)
             continue
-        if kept[0] == 0:
+        if accepted[0] == 0:
             return None
         # Between two distances that differ by 8 %.
-        shift = np.linspace(shift[kept[0] - 1], shift[kept[0]], _STEPS_COUNT)
-        ends.append(middle + float(shift[np.flatnonzero(is_kept(shift))[0] - 1]))
+        shift = np.linspace(shift[accepted[0] - 1], shift[accepted[0]], _STEPS_COUNT)
+        ends.append(middle + float(shift[np.flatnonzero(is_accepted(shift))[0] - 1]))
     return ConfidenceSequence(low=ends[0], high=ends[1])

@@ -251,15 +251,15 @@ def cases_with_unknown_name() -> Iterator[tuple[str, list[str]]]:
         if path == "capacity set":
             # It runs any command.
             continue
-        words = shlex.split(example(path))[len(path.split()) :]
+        terms = shlex.split(example(path))[len(path.split()) :]
         if path in creating:
-            words[2:] = [UNKNOWN if term in known else term for term in words[2:]]
+            terms[2:] = [UNKNOWN if term in known else term for term in terms[2:]]
         else:
-            words = [UNKNOWN if term in known else term for term in words]
-        if "SEQ" in {option.metavar for option in LEAVES[path].params} and UNKNOWN in words:
-            words = ["99" if term == UNKNOWN else term for term in words]
-        if {UNKNOWN, "99"} & set(words):
-            yield path, words
+            terms = [UNKNOWN if term in known else term for term in terms]
+        if "SEQ" in {option.metavar for option in LEAVES[path].params} and UNKNOWN in terms:
+            terms = ["99" if term == UNKNOWN else term for term in terms]
+        if {UNKNOWN, "99"} & set(terms):
+            yield path, terms
 
 
 CASES: Final = dict(cases_with_unknown_name())

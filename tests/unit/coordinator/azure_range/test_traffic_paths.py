@@ -81,7 +81,7 @@ def test_subnets_of_another_owner_are_unknown_in_a_terraform_state() -> None:
     assert set(traffic) == {State.UNKNOWN}
 
 
-def test_sources_that_the_firewall_translates_have_their_own_need() -> None:
+def test_sources_that_the_firewall_translates_have_separate_need() -> None:
     def closed(store: Store) -> None:
         drop(store, "/networksecuritygroups/broadside-servers/securityrules/traffictcptranslated")
 

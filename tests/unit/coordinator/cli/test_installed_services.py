@@ -114,7 +114,7 @@ async def test_doctor_checks_everything_without_installed_services(
 
 
 @pytest.mark.parametrize("services", [["agent"], ["coordinator"], ["agent", "coordinator"]])
-async def test_doctor_checks_each_installed_service_as_the_service(
+async def test_doctor_checks_every_installed_service_as_the_service(
     monkeypatch: pytest.MonkeyPatch, services: list[str]
 ) -> None:
     monkeypatch.setattr(doctor, "installed_services", lambda: services)

@@ -57,7 +57,7 @@ def test_values_of_a_field(field: str, values: list[str]) -> None:
 
 
 @pytest.mark.parametrize("field", settable_fields())
-def test_each_field_is_completed(field: str) -> None:
+def test_every_field_is_completed(field: str) -> None:
     completed = complete_field(field)
     assert any(text.startswith(f"{field}=") for text in completed)
     for value in known_values(field):

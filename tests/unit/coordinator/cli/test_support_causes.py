@@ -94,7 +94,7 @@ CASES: Final[dict[str, tuple[dict[str, Any], list[str]]]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_each_kind_of_evidence_is_a_cause(name: str) -> None:
+def test_every_kind_of_evidence_is_a_cause(name: str) -> None:
     content, expected = CASES[name]
     assert [cause.text for cause in find_causes({**BASE, **content})] == expected
 

@@ -166,7 +166,7 @@ DUMPED = (
         ),
     ],
 )
-def test_list_has_the_same_rows_in_each_format(
+def test_list_has_the_same_rows_in_every_format(
     form: str, expected: list[str], capfd: pytest.CaptureFixture[str]
 ) -> None:
     print_list(Output(output=OutputFormat(form)), ROWS, LIST)

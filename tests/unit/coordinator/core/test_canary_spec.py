@@ -66,13 +66,13 @@ def test_a_wrong_canary_is_refused(fields: dict[str, Any], text: str) -> None:
 
 
 def test_own_signatures_are_stored_in_full() -> None:
-    own = {
+    signature = {
         "name": "upload",
         "rule": "dlp-17",
         "forbidden": {"body": "TEST-CARD"},
         "allowed": {"body": "TEST-TEXT"},
     }
-    spec = load(**{"traffic.canary.signatures": ["azure-idps", own]})
+    spec = load(**{"traffic.canary.signatures": ["azure-idps", signature]})
     idps, upload = spec.traffic.canary.signatures
     assert (idps.forbidden.user_agent, idps.rule[:28]) == (
         "HaxerMen",

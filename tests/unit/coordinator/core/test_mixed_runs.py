@@ -53,7 +53,7 @@ def test_parts_have_their_traffic_pairs_and_thresholds() -> None:
     assert (bulk.objective.rtt_mean_max_s, connections.objective.rtt_mean_max_s) == (0.1, None)
 
 
-def test_part_has_its_own_name_thresholds_and_probes() -> None:
+def test_part_has_a_separate_name_thresholds_and_probes() -> None:
     share = {
         "name": "echo",
         "traffic": CONNECTIONS | {"probe": "udp"},
@@ -173,7 +173,7 @@ def summarise(made: Fleet) -> RunSummary:
 PLANTED = fleet(Plant(pairs=6, bursts=1, burst_s=30, firewall_bits_per_second=None))
 
 
-def test_parts_are_measured_apart_with_one_verdict() -> None:
+def test_parts_are_measured_separately_with_one_verdict() -> None:
     summary = summarise(PLANTED)
     (burst,) = summary.bursts
     (part,) = burst.parts
@@ -192,7 +192,7 @@ def test_parts_are_measured_apart_with_one_verdict() -> None:
     assert summary.verdict is Verdict.MEASURED
 
 
-def test_live_view_shows_each_part_and_the_seconds_of_the_first() -> None:
+def test_live_view_shows_every_part_and_the_seconds_of_the_first() -> None:
     mixed = mixed_plan(PLANTED)
     (evidence,) = PLANTED.evidence
     shown = full_snapshot(mixed, evidence, None, PLANTED.now)
@@ -251,22 +251,24 @@ def test_lost_server_is_replaced_by_one_with_the_engine_of_its_part() -> None:
     assert {move.endpoint.port for move in moves} <= {9000, 9001}
 
 
-def test_comparison_has_the_metrics_of_each_part() -> None:
+def test_comparison_has_the_metrics_of_every_part() -> None:
     summary = summarise(PLANTED)
     group = Group(name="x", observations=tuple(observe(burst) for burst in summary.bursts))
-    found = compare(group, group)
-    names = [metric.name for metric in found.metrics]
+    comparison = compare(group, group)
+    names = [metric.name for metric in comparison.metrics]
     assert names.index("received_bits_per_second") < names.index(
         "iperf3 2/received_bits_per_second"
     )
-    part = next(one for one in found.metrics if one.name == "iperf3 2/received_bits_per_second")
+    part = next(
+        one for one in comparison.metrics if one.name == "iperf3 2/received_bits_per_second"
+    )
     assert part.a_mean == summary.bursts[0].parts[0].summary.fleet_received_bits_per_second
     assert metric_by_short_name(part.name).label == "iperf3 2: fleet received"
     gate = parse_gate("iperf3 2/received_bits_per_second < -3%")
     assert gate.figure == "iperf3 2/received_bits_per_second"
 
 
-def test_tables_have_the_rows_and_seconds_of_each_part() -> None:
+def test_tables_have_the_rows_and_seconds_of_every_part() -> None:
     summary = summarise(PLANTED)
     tables = {
         name: {column.name: list(column.values) for column in columns}

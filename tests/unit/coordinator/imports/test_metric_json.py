@@ -46,8 +46,8 @@ def parse(document: object) -> MetricValues:
     return parse_metric_json(json.dumps(document), "metric.json")
 
 
-def numbers(found: MetricValues) -> list[float | None]:
-    return [value for _, value in found.values]
+def numbers(metric: MetricValues) -> list[float | None]:
+    return [value for _, value in metric.values]
 
 
 @pytest.mark.parametrize(
@@ -62,10 +62,10 @@ def numbers(found: MetricValues) -> list[float | None]:
 def test_azure_unit_and_aggregation_declare_the_value(
     unit: str, aggregation: str, declared: dict[str, str]
 ) -> None:
-    found = parse({"value": [azure("Metric", unit, [0, None, 2.5], aggregation=aggregation)]})
-    assert numbers(found) == [0, None, 2.5]
-    assert found.declared == {"mtu_bytes": 1500, **declared}
-    assert found.values[0][0] == datetime(2025, 11, 25, 12, tzinfo=UTC)
+    metric = parse({"value": [azure("Metric", unit, [0, None, 2.5], aggregation=aggregation)]})
+    assert numbers(metric) == [0, None, 2.5]
+    assert metric.declared == {"mtu_bytes": 1500, **declared}
+    assert metric.values[0][0] == datetime(2025, 11, 25, 12, tzinfo=UTC)
 
 
 def test_azure_dimensions_are_added() -> None:
@@ -79,18 +79,18 @@ def test_azure_throughput_is_preferred_and_the_others_are_named() -> None:
         azure("Throughput", "BitsPerSecond", [1, 2]),
         azure("FirewallHealth", "Percent", [100, 100]),
     ]
-    found = parse({"value": metrics})
-    assert numbers(found) == [1, 2]
-    assert [note.id for note in found.notes] == ["metrics-ignored"]
-    assert "not read: DataProcessed, FirewallHealth" in found.notes[0].sentence
+    metric = parse({"value": metrics})
+    assert numbers(metric) == [1, 2]
+    assert [note.id for note in metric.notes] == ["metrics-ignored"]
+    assert "not read: DataProcessed, FirewallHealth" in metric.notes[0].sentence
 
 
 def test_log_rows_take_the_unit_from_the_metric_name() -> None:
     row = {"metricname": "Throughput", "timegenerated [utc]": TIMES[0], "average": "1,000.5"}
-    found = parse_log_rows(
+    metric = parse_log_rows(
         [(7, row), (8, {**row, "timegenerated [utc]": TIMES[1], "average": ""})], "metric.csv"
     )
-    assert numbers(found) == [1000.5, None] and found.declared == {"mtu_bytes": 1500}
+    assert numbers(metric) == [1000.5, None] and metric.declared == {"mtu_bytes": 1500}
 
 
 @pytest.mark.parametrize(
@@ -109,17 +109,17 @@ def test_log_rows_take_the_unit_from_the_metric_name() -> None:
 def test_prometheus_running_totals_become_increases(
     label: str | None, values: list[str], expected: list[float | None]
 ) -> None:
-    found = parse(prometheus(values, label=label))
-    assert numbers(found) == expected
+    metric = parse(prometheus(values, label=label))
+    assert numbers(metric) == expected
     is_total = len(expected) < len(values)
-    assert found.declared == ({"unit": "bytes", "aggregation": "total"} if is_total else {})
-    assert [note.id for note in found.notes] == ["metric-running-total"] * is_total
+    assert metric.declared == ({"unit": "bytes", "aggregation": "total"} if is_total else {})
+    assert [note.id for note in metric.notes] == ["metric-running-total"] * is_total
 
 
 def test_prometheus_series_are_added_and_an_unknown_part_makes_the_sum_unknown() -> None:
-    found = parse(prometheus(["5", "1", "4"], ["5", "8", "9"], label="if_bytes_total"))
-    assert numbers(found) == [None, 4]
-    assert [note.id for note in found.notes] == ["metric-series-added", "metric-running-total"]
+    metric = parse(prometheus(["5", "1", "4"], ["5", "8", "9"], label="if_bytes_total"))
+    assert numbers(metric) == [None, 4]
+    assert [note.id for note in metric.notes] == ["metric-series-added", "metric-running-total"]
 
 
 def test_prometheus_warnings_make_the_answer_partial() -> None:
@@ -128,21 +128,21 @@ def test_prometheus_warnings_make_the_answer_partial() -> None:
 
 
 def test_errors_of_azure_make_the_answer_partial() -> None:
-    metric = azure("Throughput", "BitsPerSecond", [1, 2])
+    throughput = azure("Throughput", "BitsPerSecond", [1, 2])
     failed = {"errorCode": "Timeout", "errorMessage": "the shard did not answer"}
-    assert parse({"value": [metric]}).partial is None
-    found = parse({"value": [metric | failed]})
-    assert found.partial == "Timeout: the shard did not answer"
-    assert numbers(found) == [1, 2]
+    assert parse({"value": [throughput]}).partial is None
+    metric = parse({"value": [throughput | failed]})
+    assert metric.partial == "Timeout: the shard did not answer"
+    assert numbers(metric) == [1, 2]
     # The error of a metric that is not read has no effect.
     other = azure("FirewallHealth", "Percent", [1]) | failed
-    assert parse({"value": [metric, other]}).partial is None
+    assert parse({"value": [throughput, other]}).partial is None
     columns = [{"name": name} for name in ("TimeGenerated", "MetricName", "Average")]
     table = {"columns": columns, "rows": [[TIMES[0], "Throughput", 1]]}
     error = {"code": "PartialError", "message": "There were some errors."}
     assert parse({"tables": [table]}).partial is None
-    found = parse({"tables": [table], "error": error})
-    assert found.partial == "PartialError: There were some errors."
+    metric = parse({"tables": [table], "error": error})
+    assert metric.partial == "PartialError: There were some errors."
 
 
 @pytest.mark.parametrize(

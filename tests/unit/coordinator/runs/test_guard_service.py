@@ -211,7 +211,7 @@ async def test_the_stop_is_repeated_until_the_store_accepts_it(
     assert stopped_by_guard(await bench.control())
 
 
-async def test_the_first_record_of_a_burst_is_kept(bench: Bench) -> None:
+async def test_the_first_record_of_a_burst_is_stored(bench: Bench) -> None:
     """Another coordinator that guarded the same burst must not replace the record."""
     await bench.store("cpu_ratio > 80%", value_at=lambda second: BUSY if second >= 5 else QUIET)
     first, second = await asyncio.gather(bench.run(), bench.run())
@@ -252,7 +252,7 @@ async def test_a_launch_needs_new_values_within_the_limit(
     assert planted.polled == {"cpu_ratio"}
 
 
-async def test_the_service_guards_each_guarded_run_once(
+async def test_the_service_guards_every_guarded_run_once(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = await bench.store("cpu_ratio > 80%", value_at=lambda _: QUIET)

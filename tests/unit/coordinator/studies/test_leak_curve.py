@@ -109,7 +109,7 @@ def test_chart_has_the_share_and_its_interval() -> None:
     assert figure.series[0].y == [0.0, 0.0, 40.0]
 
 
-def test_table_of_modes_has_what_each_still_blocked() -> None:
+def test_table_of_modes_has_what_every_mode_still_blocked() -> None:
     assert "still blocked" not in next(study_tables(IN_MODES)).columns
     done = [
         one.model_copy(

@@ -71,7 +71,7 @@ def test_busy_generator_does_not_hide_the_limit_of_the_device() -> None:
     assert answer.lowest_failing_bottleneck is BottleneckName.FIREWALL
 
 
-def test_names_the_generator_at_its_own_limit() -> None:
+def test_names_the_generator_at_the_limit_of_the_clients() -> None:
     results = run_search(NEW, cap=1e9, generator=1500)
     answer = answer_of(NEW, results)
     assert answer.highest_connections_count == pytest.approx(1500, rel=0.04)

@@ -43,7 +43,7 @@ def run(
     source = random.Random(38)
     results: list[TrialResult] = []
     while (trial := next_trial(study, results)) is not None:
-        [name] = trial.says.values()
+        [name] = trial.labels.values()
         drift = 1 + 0.001 * trial.index
         results.append(
             TrialResult(
@@ -100,7 +100,7 @@ def test_the_expected_number_uses_the_scatter_of_earlier_bursts() -> None:
     assert "1.00 % between bursts (given)" in (expected_text(given, history) or "")
 
 
-def test_an_answer_that_is_not_certain_ends_at_the_limit_and_says_so() -> None:
+def test_an_answer_that_is_not_certain_ends_at_the_limit_with_that_reason() -> None:
     study = study_of(MODES, margin_ratio=0.001, rounds_max_count=4)
     assert "above the limit" in (expected_text(study) or "")
     results = run(study, {"off": 90e9, "deny": 89.8e9}, scatter=0.02)
@@ -135,7 +135,7 @@ def test_every_second_round_of_a_sweep_is_reversed() -> None:
     for _ in range(6):
         trial = next_trial(study, results)
         assert trial is not None
-        values += trial.says.values()
+        values += trial.labels.values()
         results.append(TrialResult(index=trial.index))
     assert values == ["1", "8", "64", "64", "8", "1"]
 

@@ -493,7 +493,7 @@ def test_server_counts_belong_to_the_test_of_the_token() -> None:
     assert reading.client_address == "10.1.0.4"
 
 
-def test_server_counts_connections_and_payload_of_each_address() -> None:
+def test_server_counts_connections_and_payload_of_every_address() -> None:
     zero = int(ZERO_S)
     reader = served(
         peers_line(zero, {"10.9.0.1": [3, 300], "::ffff:10.9.0.2": [1, 0], "nowhere": [1, 1]}),
@@ -627,7 +627,7 @@ def test_measures_are_those_of_the_sustain_phase() -> None:
     assert "ramp_established_count" not in measures(client(*lines, ended()))
 
 
-def test_held_connections_are_judged_in_the_sustain_phase() -> None:
+def test_held_connections_use_the_sustain_phase() -> None:
     lines = [
         second(0, attempted=9, established=9, open=9),
         second(2, open=8, reset=1, dropped=1),

@@ -33,7 +33,7 @@ def test_script_downloads_in_segments_until_stopped() -> None:
     assert "set net:limit-rate 1000000\nset net:limit-max 100000\n" in script
 
 
-def test_script_uploads_a_file_for_each_stream() -> None:
+def test_script_uploads_a_file_for_every_stream() -> None:
     options = {"file_bytes": 5_000_000, "compressible_percent": 50}
     traffic = traffic_of(engine="ftp", direction="forward", streams_count=2, options=options)
     launch = FTP.client(client_ask(job(traffic)))

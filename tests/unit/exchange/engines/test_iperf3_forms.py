@@ -151,5 +151,5 @@ def test_colours_and_missing_numbers_become_json(text: str, expected: str) -> No
         ('{"a": 1} {cut\n{"a": 2}', [{"a": 1}, {"a": 2}]),
     ],
 )
-def test_objects_are_found_in_order(text: str, expected: list[object]) -> None:
+def test_objects_are_read_in_order(text: str, expected: list[object]) -> None:
     assert objects(text) == expected

@@ -32,7 +32,7 @@ def steps(peers: Sequence[PeerSeconds]) -> dict[str, list[tuple[int, int]]]:
     return {peer.address: list(zip(*(read_steps(peer) or ()), strict=True)) for peer in peers}
 
 
-def test_bytes_of_each_address_sum_to_the_test() -> None:
+def test_bytes_of_every_address_sum_to_the_test() -> None:
     report = server_record("10.9.0.1", "::ffff:10.9.0.2")
     assert [(peer.address, peer.streams_count) for peer in report.peers] == [
         ("10.9.0.1", 1),
@@ -88,7 +88,7 @@ def test_number_of_addresses_is_limited() -> None:
     assert len(rates.peers(zero_s=AT_S)) == PEERS_MAX_COUNT
 
 
-def test_log_of_a_daemon_has_requests_of_each_address() -> None:
+def test_log_of_a_daemon_has_requests_of_every_address() -> None:
     reader = LogReader("http", "server_requests_count")
     test = reader.test_of(Token(job_id="run.00000.00000", lasts_s=10), AT_S)
     for second, client in enumerate(("10.9.0.1", "10.9.0.2", "::ffff:10.9.0.1")):

@@ -121,7 +121,7 @@ def test_residual_is_counted_over_predicted_minus_one() -> None:
     assert result.residual_ratio == pytest.approx(1100 / 1050 - 1)
     assert result.below_ratio == result.above_ratio == pytest.approx(0.01)
     assert result.between_ratio == pytest.approx(0.01)
-    assert (result.extra_ratio, result.unheard_ratio) == (0.0, 0.0)
+    assert (result.extra_ratio, result.unrecorded_ratio) == (0.0, 0.0)
     assert result.noise_ratio == result.uncertainty_ratio == pytest.approx(0.01)
 
 
@@ -164,12 +164,12 @@ def test_predicts_half_of_the_bytes_in_flight() -> None:
     share = replace(TEN, tail_bytes=40.0, unseen_bytes=30.0)
     result = _compared(_run_comparison(), share)
     assert result.expected_bytes == pytest.approx(1050 * 1.02)
-    assert result.unheard_ratio == pytest.approx(math.hypot(0.03, 0.02))
+    assert result.unrecorded_ratio == pytest.approx(math.hypot(0.03, 0.02))
     assert result.below_ratio == pytest.approx(math.hypot(0.01, 0.03, 0.02))
     datagrams = _compared(_run_comparison(datagrams=True), share)
     # Lost UDP datagrams will not be sent again.
     assert datagrams.expected_bytes == 1050
-    assert datagrams.unheard_ratio == pytest.approx(0.03)
+    assert datagrams.unrecorded_ratio == pytest.approx(0.03)
 
 
 def test_extra_bytes_are_no_residual() -> None:
@@ -235,7 +235,7 @@ def test_compares_full_bins_if_there_are_five() -> None:
     assert (rate.ledger_bytes, rate.expected_bytes) == (550.0, 525.0)
     error = math.sqrt(10e-4 * 5 / 4) / 5
     assert rate.above_ratio == pytest.approx(error * t95(4) / 1.1)
-    assert rate.unheard_ratio == 0.0
+    assert rate.unrecorded_ratio == 0.0
     four = _sums([110.0] * 4, [100.0] * 4)
     assert (
         len(compare_bytes(_run_comparison(), replace(TEN, full=four), ExtraBytes(), (0, 0), 0.01))

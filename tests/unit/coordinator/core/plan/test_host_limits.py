@@ -140,7 +140,7 @@ def test_syn_cookies_need_no_queue() -> None:
     assert warnings(requested(attempts_per_second=4000), server=server) == []
 
 
-def test_all_addresses_have_their_own_ports() -> None:
+def test_all_addresses_have_separate_ports() -> None:
     many = {PORTS: "50000 50399", "nic_addresses_count": 3}
     assert len(warnings(requested(mode="hold", held_count=1000), many)) == 1
     used = requested(mode="hold", held_count=1000, source_addresses="all")
@@ -159,11 +159,11 @@ def test_pairs_of_one_server_share_its_tables_and_cores() -> None:
 
 def test_network_optimized_vm_has_a_documented_rate() -> None:
     client = {"vm_size": "Standard_D4ns_v6"}
-    found = warnings(requested(attempts_per_second=70_000, timeout_s=0.1), client)
-    assert any("70,000 new connections/s of its VM and has 62,500" in text for text in found)
+    texts = warnings(requested(attempts_per_second=70_000, timeout_s=0.1), client)
+    assert any("70,000 new connections/s of its VM and has 62,500" in text for text in texts)
 
 
-def test_azure_firewall_needs_a_port_for_each_connection_to_a_public_address() -> None:
+def test_azure_firewall_needs_a_port_for_every_connection_to_a_public_address() -> None:
     azure = {"sku": "Premium", "capacity_units": "4"}
     run = requested(2, azure, mode="hold", held_count=6000)
     assert warnings(run, server={"address": "10.2.0.4"}) == []

@@ -43,7 +43,7 @@ def test_next_stop_is_within_a_day_and_an_hour(zone: str) -> None:
         assert 0 < ahead_s <= 25 * 3600
 
 
-def test_text_says_how_much_time_is_left() -> None:
+def test_text_states_how_much_time_is_left() -> None:
     now = at("2026-11-27T20:00")
     text = NEW_YORK.describe(now, at("2026-11-27T23:55"))
     assert text == (

@@ -49,7 +49,7 @@ def cpu(*cores: float) -> Answer:
     )
 
 
-async def test_a_device_is_aggregated_and_each_device_has_its_value() -> None:
+async def test_a_device_is_aggregated_and_every_device_has_its_value() -> None:
     live = LiveReadings([polled("fw-a", cpu(0.2, 0.6)), polled("fw-b", cpu(0.9))])
     await live.poll_once({"cpu_ratio"})
     values = {v.source: v.value for v in live.values_of(Guard.model_validate("cpu_ratio > 1"))}

@@ -108,11 +108,11 @@ def test_sustain_phase_is_shaded() -> None:
 
 def test_times_of_connections_are_in_milliseconds() -> None:
     figure = draw_burst("connection-times", counted(burst_view())).figure
-    found = {series.name: series.y[5] for series in figure.series}
-    assert found == {"handshake, p50": 1.5, "handshake, p99": 3.0, "handshake, max": 4.5}
+    values = {series.name: series.y[5] for series in figure.series}
+    assert values == {"handshake, p50": 1.5, "handshake, p99": 3.0, "handshake, max": 4.5}
 
 
-def test_parts_are_drawn_relative_to_their_own_highest_second() -> None:
+def test_parts_are_drawn_relative_to_their_highest_second() -> None:
     view = burst_view()
     part = BurstPart(
         engine="connections",

@@ -157,7 +157,7 @@ def test_seconds_table_matches_the_series() -> None:
     assert total == pytest.approx(float(measured[0].series.received_bytes.sum()), rel=1e-6)
 
 
-def test_units_table_has_the_steps_of_each_unit() -> None:
+def test_units_table_has_the_steps_of_every_unit() -> None:
     _, _, summary = ended()
     start_at = summary.bursts[0].planned_start_at
     unit = UnitSummary(

@@ -124,7 +124,7 @@ def test_a_signature_without_a_tested_canary_is_inconclusive() -> None:
     assert check_canary(inputs(0, signatures={"url": 300})).verdict is Verdict.PASS
 
 
-def test_a_stored_interval_has_its_own_confidence() -> None:
+def test_a_stored_interval_has_a_separate_confidence() -> None:
     stored = phase(30, 300).model_dump() | {"leak_low_ratio": 0.068, "leak_high_ratio": 0.14}
     del stored["confidence_ratio"]
     text = describe_leaks(CanaryPhase.model_validate(stored))
@@ -139,7 +139,7 @@ def test_a_leak_is_dated_with_rate_and_cpu() -> None:
     assert "fail-open" in str(finding.next_step)
 
 
-def test_a_policy_that_never_blocks_has_its_own_next_step() -> None:
+def test_a_policy_that_never_blocks_has_a_separate_next_step() -> None:
     (finding,) = check_canary(inputs(300, before=(40, 40))).findings
     assert "does not block these requests without load either" in str(finding.next_step)
 

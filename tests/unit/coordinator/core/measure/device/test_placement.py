@@ -263,9 +263,9 @@ def _search_series(
 def test_trial_keeps_its_readings_beside_a_trial_with_a_higher_load(
     gap_s: float, levels: tuple[float, ...], bound_s: float
 ) -> None:
-    series, (*others, own) = _search_series(0.0, gap_s, levels, bound_s)
+    series, (*others, trial) = _search_series(0.0, gap_s, levels, bound_s)
     read = DeviceTelemetry(devices=("fw",), series=(series,), read_at=NOW_AT)
-    placed = place(read, [own], others)
+    placed = place(read, [trial], others)
     assert np.abs(placed.series[0].at_s - series.at_s).max() <= 1
     assert placed.issues == ()
 
@@ -283,22 +283,22 @@ def test_trial_without_a_rise_does_not_get_that_of_another_trial(gap_s: float, o
 
 @pytest.mark.parametrize("gap_s", [60.0, 120.0, 300.0])
 @pytest.mark.parametrize("levels", [(0.3, 0.9), (0.9, 0.3)])
-def test_lag_of_an_unknown_clock_is_found_beside_other_trials(
+def test_lag_of_an_unknown_clock_is_detected_beside_other_trials(
     gap_s: float, levels: tuple[float, ...]
 ) -> None:
     """Labels of a system can be 75 s late, as in the seed record."""
-    series, (*others, own) = _search_series(75.0, gap_s, levels, np.nan)
+    series, (*others, trial) = _search_series(75.0, gap_s, levels, np.nan)
     read = DeviceTelemetry(devices=("fw",), series=(series,), read_at=NOW_AT)
-    placed = place(read, [own], others)
+    placed = place(read, [trial], others)
     assert np.abs(series.at_s - placed.series[0].at_s - 75).max() <= placed.series[0].bound_s.max()
     assert placed.series[0].bound_s.max() < 3
 
 
 @pytest.mark.parametrize(("gap_s", "is_known"), [(60.0, False), (120.0, False), (300.0, True)])
 def test_stated_clock_is_corrected_by_half_the_gap_at_most(gap_s: float, is_known: bool) -> None:
-    series, (*others, own) = _search_series(75.0, gap_s, (0.9, 0.9), 1.0)
+    series, (*others, trial) = _search_series(75.0, gap_s, (0.9, 0.9), 1.0)
     read = DeviceTelemetry(devices=("fw",), series=(series,), read_at=NOW_AT)
-    placed = place(read, [own], others)
+    placed = place(read, [trial], others)
     (issue,) = placed.issues
     assert issue.kind is (IssueKind.CLOCK if is_known else IssueKind.UNPLACED)
     assert ("nearer to a burst of another run" in issue.text) is not is_known
@@ -307,7 +307,7 @@ def test_stated_clock_is_corrected_by_half_the_gap_at_most(gap_s: float, is_know
     assert moved_s == pytest.approx(75 if is_known else 0, abs=2)
 
 
-def test_run_is_not_judged_by_the_readings_of_another_run() -> None:
+def test_run_does_not_use_the_readings_of_another_run() -> None:
     """The device has 97 % CPU in the run before, and 60 % in this one, with a limit of 80 %."""
     made = fleet(Plant(pairs=2, bursts=1, burst_s=60))
     ((begin_s, end_s),) = spans(made)

@@ -71,7 +71,7 @@ def test_device_counts_the_connections_of_ramps() -> None:
     assert (count.fleet_count, count.fleet_ended_count) == (1000, 1102)
 
 
-def test_residuals_are_told_apart() -> None:
+def test_residuals_are_distinguished() -> None:
     late = [0.0] * 7 + STEADY[5:15] + [0.0] * 8
     missing = [*ENDED[:14], 50.0, *ENDED[15:]]
     (count,) = counted(series(Quantity.CONNECTIONS, late), series(Quantity.ENDED, missing))

@@ -84,8 +84,8 @@ def test_unit_below_its_limit_shows_no_capacity() -> None:
     seen = seen.model_copy(
         update={"units": tuple(u.model_copy(update={"flows_count": n}) for u, n in counts)}
     )
-    hold = replace(phase(0, 20.2e6, seen), offered_bits_per_second=24e6)
-    result = find_scale_out([hold])
+    steady = replace(phase(0, 20.2e6, seen), offered_bits_per_second=24e6)
+    result = find_scale_out([steady])
     assert result.seen_unit_bits_per_second == 8.1e6
 
 

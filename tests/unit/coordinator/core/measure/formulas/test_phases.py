@@ -32,7 +32,7 @@ def test_sustain_phase_is_between_the_ramps() -> None:
     assert sustain_of(ramped, 30, 3) == Sustain(from_s=5, to_s=5)
 
 
-def test_each_second_has_a_phase() -> None:
+def test_every_second_has_a_phase() -> None:
     sustain = Sustain(from_s=2, to_s=4)
     phases = [sustain.phase_at(second, 5).value for second in range(-1, 7)]
     assert phases == ["init", *["ramp-up"] * 2, *["sustain"] * 2, "ramp-down", *["collect"] * 2]
@@ -79,9 +79,9 @@ def test_low_seconds_of_the_ramps_are_no_disruption() -> None:
     rates[0, [1, 15, 28]] = 0
     levels = judge_levels(rates, np.ones((1, 30)), 0.5)
     assert np.flatnonzero(levels.low[0]).tolist() == [1, 15, 28]
-    judged = _without_ramps(levels, Sustain(from_s=5, to_s=23))
-    assert np.flatnonzero(judged.low[0]).tolist() == [15]
-    assert np.flatnonzero(judged.empty[0]).tolist() == [15]
+    sustain = _without_ramps(levels, Sustain(from_s=5, to_s=23))
+    assert np.flatnonzero(sustain.low[0]).tolist() == [15]
+    assert np.flatnonzero(sustain.empty[0]).tolist() == [15]
     assert _without_ramps(levels, None) is levels
 
 
