@@ -26,11 +26,16 @@ faults: setup ## break a fleet in every phase of a run: the table of faults, eac
 scenarios: tools ## every test of the field's notebook in the lab, in one table; ARGS="--only FTP" or "--live"
 	@$(BIN)/python -m tests.scenarios $(ARGS)
 
-test: tools ## everything in the checkout: lint, types, docs, deploy-check, unit, review, contract, live
+test: tools ## before each commit: lint, types, docs, deploy-check, unit, review, contract, live; 15 minutes
 	@$(MAKE) --no-print-directory -j3 --output-sync=target lint types docs costs
 	@$(MAKE) --no-print-directory -j4 deploy-check waiting computing
-	@$(if $(AFTER),$(MAKE) --no-print-directory $(AFTER))
-	@$(PYTEST) -n 2 $$(grep -rl "mark.alone" tests) -m alone $(ARGS)
+
+test-all: test ## what CI runs: also what leaves the checkout, and the live tests that need a quiet machine
+	@$(MAKE) --no-print-directory shipped
+	@$(MAKE) --no-print-directory quiet
+
+quiet: setup # live tests that assert what a loaded machine changes; several only wait
+	@$(PYTEST) -n 4 $$(grep -rl "mark.alone" tests) -m alone $(ARGS)
 
 costs: setup # in CPU-seconds beside others: what runs at the same time slows both alike
 	@$(MAKE) --no-print-directory ratios || echo "costs: told above, and no failure here: a shared host's ratios wander; make ratios on a quiet one"
@@ -128,4 +133,4 @@ compat-fixtures: tools ## what this version writes, for every later one to read;
 clean: ## remove what setup, demo and test made in the checkout
 	rm -rf .venv .tools .broadside build dashboards/docs_site *.egg-info agent/*.so .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help setup tools demo soak faults scenarios test shipped costs ratios waiting computing lint types unit docs fuzz attack hunt mutants bench bench-all lock deploy-check rehearse wheelhouse release hosts-archive compat-fixtures clean
+.PHONY: help setup tools demo soak faults scenarios test test-all quiet shipped costs ratios waiting computing lint types unit docs fuzz attack hunt mutants bench bench-all lock deploy-check rehearse wheelhouse release hosts-archive compat-fixtures clean

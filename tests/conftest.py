@@ -21,19 +21,23 @@ settings.register_profile(
 )
 settings.load_profile("shared-cores")
 
-# Live tests wait and unit tests compute. Long files should start first, so that all workers will
-# end at about the same time.
+# Files with at least 15 seconds, from the longest to the shortest, so that all workers end at about
+# the same time. `pytest --durations=0` prints the seconds of each test.
 FIRST: Final = (
-    *("hunted", "support_bundle", "tunnels_in_lab", "fault_core", "hosts", "servicebus_faults"),
-    *("queue", "hosts_archive", "azure_bundle", "release", "wheel", "pipeline", "hosts_ways"),
-    *("launches_at_once", "page", "units_in_lab", "azure_faults", "managed_identity", "agents"),
-    *("connections_run", "fuzz", "soak", "traffic", "devices_in_modes", "deploy_boot", "engine"),
-    *("attack_io", "competition", "no_secrets", "records", "recipes"),
-    *("identities", "witnesses_over_snmp", "studies", "passports", "services_on_loopback"),
-    *("slow_places_io", "table", "azure_requests", "api_live", "doctor_live"),
-    *("silent_streams_in_lab", "fault_backups", "generated_client"),
-    *("lab_network", "assistant", "poisoned_queue", "imports", "schedules", "coordinators_die"),
-    *("witnesses_in_a_run", "lab_profiles", "stopped"),
+    *("hosts_archive", "wheel", "azure_bundle", "release", "hosts", "support_bundle"),
+    *("connections_io", "servicebus_faults", "connections_run", "queue"),
+    *("canaries_over_transports", "engine", "pipeline", "launches_at_once", "fault_core"),
+    *("traffic", "agents", "deploy_boot", "page", "azure_faults", "managed_identity"),
+    *("rolling_upgrade", "services_on_loopback", "revocation", "demo", "hosts_ways"),
+    *("page_views", "soak", "live_values", "api_live", "foreign_rows", "attack_io", "identities"),
+    *("recipes", "no_secrets", "passports", "reviewed_engine", "studies", "witnesses_over_snmp"),
+    *("azure_requests", "slow_places_io", "silent_streams_in_lab", "lab_network"),
+    *("poisoned_queue", "azure_answers", "competition", "secrets_of_a_run"),
+    *("canaries_on_sockets", "stopped", "witnesses_in_a_run", "lab_profiles", "imports"),
+    *("connections_in_lab", "connection_limits_io", "coordinators_die", "hard_stop", "api_reads"),
+    *("engine_silence", "cli", "records", "fuzz", "azure_table", "schedules_live", "assistant"),
+    *("schedules", "connection_limits_run", "servicebus_tls", "given_up", "lab_fleet"),
+    *("storage_gone", "lab_rights", "docker"),
 )
 # The tests that run alone and need both cores. They run one after the other in one process, because
 # a second process would only wait.
@@ -44,8 +48,9 @@ BOTH_CORES: Final = (
 # The order of the tests that run alone.
 ALONE: Final = (
     *BOTH_CORES,
-    *("guarded_runs", "planted_causes", "drill_in_lab", "demo"),
-    *("first_run", "soak", "scale_in_lab"),
+    *("canaries_in_lab", "translated_in_lab", "tunnels_in_lab", "planted_causes", "drill_in_lab"),
+    *("udp_loss", "first_run", "guarded_runs", "units_in_lab", "devices_in_modes"),
+    *("translation_study", "soak", "scale_in_lab", "demo", "canaries_with_units"),
 )
 # The tests of a file in which each release of Debian has hosts of its own, and those of an upgrade.
 OWN_HOSTS: Final = re.compile(r"/test_hosts_archive\.py::(test_upgrades)?.*\[(\w+)\]$")

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.live.live_site import Site
-from tests.live.waiting import wait_for
+from tests.live.live_site import Site, wait_for_fleet
 
 # The import would take a second for every pytest worker.
 if TYPE_CHECKING:
@@ -77,7 +76,7 @@ async def test_viewer_reads_and_operator_launches_within_budget(site: Site) -> N
         assert "token of an operator" in text
     short = {"bursts_count": 1, "burst_s": 3, "period_s": 10, "budget_usd": 900}
     async with assistant(site, url, operator, "--launch-budget", "5") as client:
-        wait_for("the agents", lambda: site.run("agents").stdout.count("idle") == 2)
+        wait_for_fleet(url, 2, headers={"Authorization": f"Bearer {operator}"})
         text, refused = await call_tool(client, "launch_run", scenario="loopback", overrides=short)
         assert not refused, text
         assert "budget USD 5;" in text

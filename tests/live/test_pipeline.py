@@ -11,8 +11,7 @@ import pytest
 import yaml
 from junitparser import JUnitXml
 
-from tests.live.live_site import Site
-from tests.live.waiting import wait_for
+from tests.live.live_site import Site, wait_for_fleet
 
 ROOT = Path(__file__).parent.parent.parent
 CI = ROOT / "deploy" / "ci"
@@ -101,7 +100,7 @@ def test_steps_measure_compare_and_store_results(site: Site, tmp_path: Path) -> 
     """
     site.start_fleet(1)
     _, url = site.start_coordinator()
-    wait_for("the agents", lambda: site.run("agents").stdout.count("idle") == 2)
+    wait_for_fleet(url, 2)
     results, summary = tmp_path / "results", tmp_path / "step-summary.md"
     overrides = "bursts=3\nburst=4s\nperiod=10s\n"
     environment = site.environment | {

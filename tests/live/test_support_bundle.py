@@ -18,7 +18,7 @@ from broadside.lab import azure_services, network
 from broadside.lab.privileges import Rights, find_rights
 from broadside.lab.site import in_use
 from tests.azure_emulator.applied import read_fixture
-from tests.live.live_site import BROADSIDE, GENTLE, HTTP, ROOT, Site, call, kill
+from tests.live.live_site import BROADSIDE, GENTLE, HTTP, ROOT, Site, call, kill, wait_for_fleet
 from tests.live.waiting import wait_for
 from tests.unit.coordinator.cli.test_support_redaction import encodings
 
@@ -183,7 +183,10 @@ def test_bundle_alone_names_the_planted_fault(name: str, tmp_path: Path) -> None
     with Site(tmp_path) as site:
         plant(site)
         _, url = site.start_coordinator()
-        wait_for("agents", lambda: len(call(url, "GET", "/v1/agents")) == 2, 120)
+        if plant in (engine_is_gone, clock_is_free):
+            wait_for("agents", lambda: len(call(url, "GET", "/v1/agents")) == 2, 120)
+        else:
+            wait_for_fleet(url, 2)
         arguments = ["--set=pairs_count=1", "--set=burst_s=5", *SETTINGS]
         run = site.start("launch", "launch", "smoke", "--api", url, *arguments)
         if plant is agent_dies_in_the_burst:
