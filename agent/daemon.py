@@ -126,7 +126,7 @@ class SavedTest:
     Attributes:
         started_s: Start of the test, used in the key of the record. None if no record has been
             written.
-        heard_s: Time of the last line of the log that has been recorded.
+        last_data_s: Time of the last line of the log that has been recorded.
         uploaded_s: Time of the last upload.
         sent_s: Engine time in seconds up to which data has been recorded.
         over: True if the whole test has been recorded, as far as the log is complete.

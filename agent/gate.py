@@ -31,7 +31,7 @@ class Release:
     """Report of the start gate.
 
     Attributes:
-        held_at_s: Unix timestamp when all connections were established.
+        gate_reached_at_s: Unix timestamp when all connections were established.
         released_at_s: Unix timestamp when the test was started.
         server_ahead_s: Seconds that the server's clock was running before that. This is 0 unless
             the server receives.

@@ -58,7 +58,7 @@ class ServedTest:
         connected_at_s: Time since when a client has been connected, or None.
         left_at_s: Time since when all clients have been disconnected in the kernel, or None.
         started_at_s: Start of a test as reported by the engine, or None.
-        asked_s: Requested time of the test in seconds, with the warm-up. None if it is not known.
+        requested_s: Requested time of the test in seconds, with the warm-up. None if unknown.
         replaced: True if it was stuck and is being stopped.
     """
 

@@ -291,7 +291,7 @@ class PackedColumn:
         first: First value, for order 1.
         low: Smallest value or difference.
         step: Common divisor.
-        words_count: The number of words, one less than the known values if ``order`` is 1.
+        values_count: The number of stored values, one less than the known values if ``order`` is 1.
         planes: Bytes of the words, all lowest bytes first, then all next bytes. None if all values
             are unknown.
     """

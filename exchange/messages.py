@@ -1407,11 +1407,6 @@ class BurstEnd(Message):
         reason: The reason as text.
         decided_at: Time of the decision.
         saved_usd: Estimated cost of the rest of the burst at real scale, or None if unknown.
-        at: Time when all pairs stop.
-        cause: Why the burst ends.
-        reason: The reason as a sentence.
-        decided_at: Time of the decision.
-        saved_usd: Estimated cost of the rest of the burst in US dollars. None if unknown.
     """
 
     burst_index: BurstIndex

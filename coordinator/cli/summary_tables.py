@@ -36,7 +36,7 @@ EXITS: Final = {
     Verdict.FAIL: Exit.FAIL,
     Verdict.INCONCLUSIVE: Exit.INCONCLUSIVE,
 }
-# Limit of the table, which has the most severe disruptions. ``--json`` prints all.
+# Limit of the table, which has the most severe disruptions. ``-o json`` prints all that are stored.
 _DISRUPTIONS_MAX: Final = 20
 _UNITS_MAX: Final = 64
 

@@ -82,11 +82,6 @@ class Guard(Message):
         abort_after_s: Time beyond the limit after which the run is stopped. 0 stops at the first
             value.
         device: Device name. None uses the worst value of all devices.
-        quantity: Name of the live value.
-        limit: Limit in the unit of the quantity.
-        is_floor: True if lower values are beyond the limit.
-        abort_after_s: Seconds beyond the limit after which the run is stopped.
-        device: Name of the device. None for all devices.
     """
 
     quantity: Annotated[str, StringConstraints(pattern=rf"^{_NAME}$")]
@@ -369,19 +364,12 @@ class GuardRecord(Message):
 
     Attributes:
         guard: The guard as text.
-        quantity: The quantity.
-        limit: The limit.
+        quantity: Name of the live value.
+        limit: Limit, in the unit of the quantity.
         last: Newest value before the start, or before the stop. None if there was no value.
         worst: Worst value while the guard was armed.
         readings_count: Number of values.
-        stop_within_s: Longest expected time from a breach to the last byte.
-        guard: The guard, as text.
-        quantity: Name of the live value.
-        limit: Limit in the unit of the quantity.
-        last: Last value. None if there was none.
-        worst: Worst value. None if there was none.
-        readings_count: Number of values.
-        stop_within_s: Longest time from a breach to the stop order, in seconds.
+        stop_within_s: Longest expected time from a breach to the last byte, in seconds.
     """
 
     guard: str
@@ -406,14 +394,6 @@ class GuardStop(Message):
         stopped_at: Time when the last engine had ended. None if no agent reported it.
         stopped_pairs_count: Pairs that reported that they stopped.
         took_s: Time from the breach to the end of the last engine, in seconds.
-        guard_index: Index of the guard, from 0. None for a dry run.
-        reason: Reason of the stop, with values.
-        is_before_start: True if no byte had been sent.
-        breached_at: Time of the value beyond the limit.
-        stop_requested_at: Time when the coordinator wrote the stop order.
-        stopped_at: Time when the last pair stopped. None if unknown.
-        stopped_pairs_count: Number of pairs that have reported their stop. None if unknown.
-        took_s: Time from the breach to the last stop, in seconds. None if unknown.
     """
 
     burst_index: BurstIndex
@@ -434,8 +414,6 @@ class GuardSecond(Message):
         second: Second from the planned start of the burst. It is negative before the start.
         received_bits_per_second: Received payload of the fleet, as measured.
         values: One value for each guard. None is unknown.
-        second: Seconds from the planned start.
-        values: Worst value of each guard. None if unknown.
     """
 
     second: int

@@ -52,7 +52,7 @@ PERIOD_MAX_S = 604_800
 # Time between two bursts that the fleet needs to report and to prepare again.
 ARM_GAP_MIN_S = 5.0
 
-# Time for reports after a burst. An agent stops an engine that hangs 12 s after the planned end.
+# Time for reports after a burst. An agent stops an engine that hangs 10 s after the planned end.
 COLLECT_S: Final = 25.0
 # Additional seconds to create and remove the tunnels at both ends.
 TUNNEL_GAP_S = 4.0
@@ -515,7 +515,7 @@ class LedgerPromise(Message):
     """Device counter that the verdict will use in addition to the fleet.
 
     Attributes:
-        source: Name in the settings: lab, csv, prometheus or azure-monitor.
+        source: Type of the telemetry source, for example ``snmp``.
         coverage_min_ratio: Part of the bytes of all bursts that must be in known bins of the
             counter.
     """

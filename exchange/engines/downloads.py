@@ -399,7 +399,7 @@ class DownloadReader:
 
     Attributes:
         basis: Source of the start time.
-        tells_to_the_end: True if the output covers the whole test. If it then ends without data,
+        complete_at_end: True if the output covers the whole test. If it then ends without data,
             no data arrived.
     """
 

@@ -468,7 +468,7 @@ class DaemonTest(Protocol):
 
     Attributes:
         opened_s: Time of the first log line of the test, in epoch seconds.
-        heard_s: Time of the last log line of the test, in epoch seconds.
+        last_data_s: Time of the last log line of the test, in epoch seconds.
         until_s: Latest time at which the client can finish, in epoch seconds.
     """
 

@@ -114,7 +114,7 @@ class _Subscription:
     Attributes:
         row: The row, or None if it does not exist.
         version: Version from the coordinator.
-        asked_s: Time of the last request for this row, in monotonic seconds.
+        requested_s: Time of the last request for this row, in monotonic seconds.
     """
 
     row: Entity | None

@@ -221,7 +221,7 @@ class Connection:
     """Connection to a peer.
 
     Attributes:
-        closed: Whether to close the socket after the output was written.
+        closed: True if the socket is to be closed after the output was written.
     """
 
     def __init__(self, broker: Broker, now: float) -> None:

@@ -60,14 +60,6 @@ class SequentialResult(Message):
         ratio_high: Upper end.
         decision: Result so far.
         error_ratio: Probability that the interval of any round misses the true ratio.
-        a: Name of alternative a.
-        b: Name of alternative b.
-        rounds_count: Number of rounds.
-        ratio: Mean of b divided by the mean of a.
-        ratio_low: Lower end of the confidence sequence for the ratio.
-        ratio_high: Upper end of the confidence sequence for the ratio.
-        decision: Result so far.
-        error_ratio: Probability of a wrong decision (0 to 1).
     """
 
     a: str

@@ -203,8 +203,7 @@ def _foreign_findings(burst: BurstSummary) -> Iterator[Finding]:
             f"{len(foreign_tests)} tests that belong to no pair used the endpoints of this run: "
             f"{listed}"
             f"{'; ...' if len(foreign_tests) > LISTED_COUNT else ''}. They are not counted.",
-            "Find out if another run or a person uses these servers. Give every run its own "
-            "endpoints",
+            "Find out if another run or a person uses these servers, and stop it",
             FindingValue.count(len(foreign_tests)),
         )
     if burst.foreign_rows:

@@ -133,7 +133,7 @@ class _Pair:
         evidence: The pair's evidence.
         traffic: Requested traffic.
         tracks: Longest track for each end and flow.
-        counts_alike: True if both ends count the same payload.
+        both_ends_comparable: True if both ends count the same payload.
         start_tolerance_s: How far the first data at both ends can be apart, in seconds.
     """
 

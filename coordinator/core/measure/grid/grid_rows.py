@@ -70,10 +70,11 @@ class FlowSeconds:
         lost_count: Lost UDP datagrams.
         packets_count: UDP datagrams.
         basis: Source to which the values for a pair belong.
-        own_seen: Recorded seconds in the pair's engine time, with shape (pairs, planned seconds).
-        own_bytes: Received bytes for the same seconds. If a second is partly covered, only this
+        engine_seen: Recorded seconds in the pair's engine time, with shape (pairs, planned
+            seconds).
+        engine_bytes: Received bytes for the same seconds. If a second is partly covered, only this
             part is included.
-        own_coverage: Ratio, from 0 to 1, to which a second is covered by ``engine_bytes``.
+        engine_coverage: Ratio, from 0 to 1, to which a second is covered by ``engine_bytes``.
         proven_s: Planned seconds per pair that the receiver itself recorded.
         received_reading_s: Reading length per pair that is used for ``received_bytes``.
         sent_reading_s: Reading length per pair that is used for ``sent_bytes``. NaN if there are no
