@@ -524,7 +524,7 @@ class Trial(Message):
     # Changes to the run specification by dotted name.
     overrides: Mapping[str, Any] = {}
     # Special values of this trial by field or mode, as text.
-    labels: Mapping[str, str] = {}
+    says: Mapping[str, str] = {}
     # State that the switch should set.
     mode: str | None = None
     # Search: payload at real scale.
@@ -550,7 +550,7 @@ class Trial(Message):
         """
         engine = str(self.overrides.get(ENGINE, study.spec.traffic.engine))
         spec = scenarios.build(with_engine(study.spec, engine), self.overrides)
-        text = {"study": study_id, "trial": f"{self.index + 1:03d}", **self.labels}
+        text = {"study": study_id, "trial": f"{self.index + 1:03d}", **self.says}
         return spec.model_copy(update={"labels": {**spec.labels, **text}})
 
 
