@@ -48,7 +48,9 @@ def parse_ports(value: object) -> object:
         try:
             ports += range(int(first), int(last or first) + 1)
         except ValueError:
-            raise ValueError(f"{part!r} is no port or range; write e.g. 5201-5204,5210") from None
+            raise ValueError(
+                f"{part!r} is not a port or a range; use e.g. 5201-5204,5210"
+            ) from None
     return tuple(dict.fromkeys(ports))
 
 
@@ -67,7 +69,7 @@ def parse_services(value: object) -> object:
     for part in value.split():
         name, equals, ports = part.partition("=")
         if not equals:
-            raise ValueError(f"{part!r} is no service; write ENGINE=PORTS, e.g. http=8080-8083")
+            raise ValueError(f"{part!r} is not a service; use ENGINE=PORTS, e.g. http=8080-8083")
         services[name] = parse_ports(ports)
     return services
 
@@ -119,7 +121,7 @@ class AgentSettings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="BROADSIDE_AGENT_", frozen=True)
 
-    role: Role = Field(description="client (sends traffic and takes jobs) or server (listens)")
+    role: Role = Field(description="client (sends traffic and claims jobs) or server (listens)")
     agent_id: Identifier = Field(
         default_factory=socket.gethostname,
         description="name of this agent, unique in the fleet; default: the host name",
@@ -175,7 +177,7 @@ class AgentSettings(BaseSettings):
     allowed_networks: Annotated[tuple[Network, ...], NoDecode, BeforeValidator(parse_networks)] = (
         Field(
             tuple(ip_network(network) for network in PRIVATE_NETWORKS),
-            description="networks (CIDR, comma-separated) in which every target must lie; "
+            description="networks (CIDR, comma-separated) that must contain every target; "
             "default: RFC 1918, RFC 4193 and loopback",
         )
     )
@@ -285,7 +287,7 @@ class AgentSettings(BaseSettings):
             if engine is None or engine.serving is not Serving.DAEMON:
                 known = [e.name for e in engines().values() if e.serving is Serving.DAEMON]
                 raise ValueError(
-                    f"services: {name!r} is no service; there are {', '.join(known)}"
+                    f"services: {name!r} is unknown; use one of {', '.join(known)}"
                     + (" (iperf3's ports are BROADSIDE_AGENT_PORTS)" if engine else "")
                 )
             if problem := engine.service_problem(tls):
@@ -297,7 +299,9 @@ class AgentSettings(BaseSettings):
         ]
         twice = {port for port in taken if taken.count(port) > 1}
         if (self.services or self.canary_ports) and twice:
-            raise ValueError(f"port {min(twice)} is named twice; give each service its own")
+            raise ValueError(
+                f"port {min(twice)} is used twice; use a different port for each service"
+            )
         if (self.certificate is None) != (self.certificate_key is None):
             raise ValueError("certificate: set both certificate and certificate_key, or neither")
         return self

@@ -167,7 +167,7 @@ def _networks(settings: AgentSettings, servers: Sequence[str]) -> Check:
             fix="add their network to BROADSIDE_AGENT_ALLOWED_NETWORKS on every client agent",
             required=False,
         )
-    coverage = "; all servers of the fleet lie in them" if servers else ""
+    coverage = "; they contain all servers of the fleet" if servers else ""
     return Check(name=name, ok=True, detail=networks + coverage)
 
 
@@ -189,7 +189,7 @@ def readiness_checks(settings: AgentSettings, engine_names: Sequence[str] = ()) 
             continue
         if name not in known:
             fix = f"use one of {', '.join(known)}"
-            results.append(Check(name=name, ok=False, detail="no such engine", fix=fix))
+            results.append(Check(name=name, ok=False, detail="unknown engine", fix=fix))
             continue
         state = find_installed_engine(known[name], settings.role)
         problem, _, fix = (state.problem or "").partition("; ")
@@ -244,7 +244,7 @@ def _settings_problem(error: ValidationError) -> Check:
         name="agent settings",
         ok=False,
         detail=f"{variable}={first['input']!r}: {first['msg']}",
-        fix=f"mend or unset {variable}",
+        fix=f"correct or unset {variable}",
     )
 
 

@@ -78,7 +78,8 @@ def _given(path: Path) -> str:
         return path.read_text()
     except OSError as error:
         raise NoCertificate(
-            f"certificate: {path}: {error.strerror}; mend BROADSIDE_AGENT_CERTIFICATE or its _KEY"
+            f"certificate: {path}: {error.strerror}; check "
+            "or set BROADSIDE_AGENT_CERTIFICATE and BROADSIDE_AGENT_CERTIFICATE_KEY"
         ) from error
 
 
@@ -99,8 +100,8 @@ def _self_signed(address: str) -> tuple[str, str]:
         ).stdout
     except (OSError, subprocess.SubprocessError) as error:
         raise NoCertificate(
-            f"certificate: none is set, and openssl made none ({error}); install openssl, or set "
-            "BROADSIDE_AGENT_CERTIFICATE and BROADSIDE_AGENT_CERTIFICATE_KEY"
+            f"certificate: not set, and openssl could not create one ({error}); install openssl, "
+            "or set BROADSIDE_AGENT_CERTIFICATE and BROADSIDE_AGENT_CERTIFICATE_KEY"
         ) from error
     at = made.index("-----BEGIN CERTIFICATE-----")
     return made[at:], made[:at]
@@ -249,8 +250,8 @@ class DaemonPort(ServedPort):
         """Return the problem of a service that ended soon after it was started."""
         error_lines = exit_.stderr.strip().splitlines()
         fix = (
-            "it runs as nobody: lower net.ipv4.ip_unprivileged_port_start, or take a port "
-            "from there on"
+            "it runs as the user nobody: lower net.ipv4.ip_unprivileged_port_start, or use a "
+            "port from that number upwards"
             if self.port < PRIVILEGED_PORTS
             else "free the port, or set BROADSIDE_AGENT_SERVICES"
         )

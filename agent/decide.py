@@ -183,7 +183,7 @@ def _refusal(job: Job, settings: AgentSettings) -> str | None:
     target = job.endpoint.address
     if not settings.is_allowed(target):
         return (
-            f"endpoint.address: {target} lies outside this agent's allowed networks "
+            f"endpoint.address: {target} is outside this agent's allowed networks "
             f"({', '.join(map(str, settings.allowed_networks))}); "
             "set BROADSIDE_AGENT_ALLOWED_NETWORKS on the agent"
         )
@@ -310,17 +310,20 @@ def judge_outcome(
         return JobOutcome(outcome=Outcome.FAILED, reason=failure)
     error_s = start_error_s(job, reading)
     if error_s is None:
-        return JobOutcome(outcome=Outcome.FAILED, reason="no telling when data began")
+        return JobOutcome(
+            outcome=Outcome.FAILED, reason="the engine did not report when data began"
+        )
     if error_s < -late_after_s:
         return JobOutcome(
             outcome=Outcome.FAILED,
-            reason=f"data began {-error_s:.3f} s before the instant: the start gate did not hold",
+            reason=f"data began {-error_s:.3f} s before the planned instant (limit "
+            f"{late_after_s:g} s): the start gate did not work",
         )
     if error_s > late_after_s:
         return JobOutcome(
             outcome=Outcome.LATE,
-            reason=f"data began {error_s:.3f} s after the instant, over {late_after_s:g} s"
-            + _why_late(job, gate.release),
+            reason=f"data began {error_s:.3f} s after the planned instant "
+            f"(limit {late_after_s:g} s)" + _why_late(job, gate.release),
         )
     return JobOutcome(outcome=Outcome.MEASURED, reason=None)
 
@@ -329,7 +332,7 @@ def _why_late(job: Job, release: Release | None) -> str:
     if release is None:
         return ""
     ready_s = release.gate_reached_at_s - job.planned_start_at.timestamp()
-    return f": the connections stood {ready_s:.3f} s after it" if ready_s > 0 else ""
+    return f": the connections were open {ready_s:.3f} s after it" if ready_s > 0 else ""
 
 
 def _unopened(job: Job, reading: Reading, exit_: Exit) -> str | None:

@@ -139,7 +139,7 @@ def _try_iperf3(name: str) -> Iperf3:
         reason = (
             (completed.stderr or completed.stdout).decode(errors="replace").strip().split("\n")[0]
         )
-        raise EngineUnusable(f"iperf3: {path} does not tell its version: {reason[:200]!r}; {_FIX}")
+        raise EngineUnusable(f"iperf3: {path} does not print its version: {reason[:200]!r}; {_FIX}")
     if version < MINIMUM_VERSION:
         raise EngineTooOld(f"iperf3: {path} is {version}, need {MINIMUM_VERSION} or newer; {_FIX}")
     gate = find_gate()
@@ -583,4 +583,6 @@ def _watch(group_id: int, hard_stop_at_s: float) -> subprocess.Popen[bytes]:
             preexec_fn=_leash(hard_stop_at_s, None, signal.SIGKILL),
         )
     except (OSError, subprocess.SubprocessError) as error:
-        raise EngineUnusable(f"engine: no watchdog for it: {error}; install sh") from error
+        raise EngineUnusable(
+            f"engine: its watchdog could not be started: {error}; install sh"
+        ) from error

@@ -75,12 +75,12 @@ def _find_library(name: str) -> Path | None:
 
 def explain_no_gate() -> str:
     """Return a line with the reason why there is no gate, its effect and the fix."""
-    cost = "tests start up to seconds apart"
+    cost = "start times of tests differ by up to some seconds"
     folder = Path(__file__).parent
     if find_gate() is not None:
         return (
-            f"the start gate does not take hold in this iperf3, so {cost}; "
-            "use a dynamically linked one"
+            f"the start gate cannot be loaded into this iperf3, so {cost}; "
+            "use a dynamically linked iperf3"
         )
     if re.search("[ :]", str(folder)):
         return f"no start gate from {folder}, so {cost}; use a path without spaces and colons"

@@ -79,7 +79,7 @@ def find_address() -> str:
         if (address := find_source(family, anywhere)) is not None:
             return address
     raise HostUnknown(
-        "address: this host has no default route to tell it by; set BROADSIDE_AGENT_ADDRESS"
+        "address: unknown, because this host has no default route; set BROADSIDE_AGENT_ADDRESS"
     )
 
 

@@ -94,7 +94,7 @@ def unknown_engine(name: str) -> InstalledEngine:
     return InstalledEngine(
         engine=engines().get(name) or engines()[DEFAULT_ENGINE],
         tools={},
-        problem=f"{name}: this agent has no such engine (yet); update it, or launch again",
+        problem=f"{name}: this agent does not have this engine; update the agent, or launch again",
     )
 
 
@@ -108,7 +108,8 @@ def find_program(program: Program) -> Tool | str:
     if version is None:
         version_line = output.strip().split("\n")[0][:100]
         return (
-            f"{program.name}: {argv[-1]} does not tell its version: {version_line!r}; {program.fix}"
+            f"{program.name}: {argv[-1]} does not print its version: {version_line!r}; "
+            f"{program.fix}"
         )
     return Tool(argv=tuple(argv), version=version[1])
 

@@ -137,7 +137,7 @@ class TunnelEnd:
         devices = await asyncio.to_thread(_devices)
         # This device belongs to another job, so we should not delete it.
         if name in devices:
-            raise TunnelFailed(f"{name}: there is one already ({devices[name] or 'foreign'})")
+            raise TunnelFailed(f"{name}: the device already exists ({devices[name] or 'foreign'})")
         end = cls(name=name, _guard=await asyncio.to_thread(_guardian, name))
         making = asyncio.ensure_future(asyncio.to_thread(_ip, ["-batch", "-"], commands))
         try:

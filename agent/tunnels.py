@@ -154,10 +154,12 @@ class TunnelKeeper:
         tunnel, settings, host = requested.tunnel, self.tools.settings, self.tools.host
         try:
             if len(standing) >= TUNNELS_MAX_COUNT:
-                raise TunnelFailed(f"{TUNNELS_MAX_COUNT} tunnels stand already")
+                raise TunnelFailed(
+                    f"{TUNNELS_MAX_COUNT} tunnels are already open, which is the limit"
+                )
             if not settings.is_allowed(tunnel.client_address):
                 raise TunnelFailed(
-                    f"{tunnel.client_address} lies outside this agent's allowed networks"
+                    f"{tunnel.client_address} is outside this agent's allowed networks"
                 )
             requested.end = await TunnelEnd.open(
                 tunnel,
@@ -184,7 +186,7 @@ class TunnelKeeper:
             return
         self.bind(requested.tunnel.ports, None)
         await end.close()
-        log.info("tunnel %d is gone", requested.tunnel.vni, extra={"action": "tunnel_gone"})
+        log.info("tunnel %d was removed", requested.tunnel.vni, extra={"action": "tunnel_gone"})
 
     async def _drop(self, tunnel: Tunnel) -> None:
         """Delete the rows that are left of a tunnel, such as the request of a dead client."""

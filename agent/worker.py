@@ -120,7 +120,7 @@ class PlannedJobReads:
         if digest in planned.superseded:
             return Superseded()
         if planned_job is None:
-            return NotPlanned(description=f"{job.job_id}: the run's plan has no such pair")
+            return NotPlanned(description=f"{job.job_id}: the run's plan does not have this pair")
         return NotPlanned(
             description=f"{job.job_id}: this is not the job that the run's plan has for the pair "
             f"(SHA-256 {digest.hex()[:16]}..., planned {planned_job.hex()[:16]}...)"
@@ -250,7 +250,10 @@ class Worker:
             return
         if not won:
             self.tools.troubles.happened(OutageKind.DUPLICATE)
-            log.info("somebody has this job", extra={"action": "claim_lost", **context})
+            log.info(
+                "another agent has already claimed this job",
+                extra={"action": "claim_lost", **context},
+            )
             await self._settle(self.queue.complete(delivery))
             return
         if isinstance(planned, Unfamiliar):
@@ -300,7 +303,9 @@ class Worker:
                     return False
                 case Unknown():
                     log.warning(
-                        "not believed: %s", lookup.why, extra={"action": "plan_unread", **context}
+                        "the job could not be verified: %s",
+                        lookup.why,
+                        extra={"action": "plan_unread", **context},
                     )
                 case _:
                     assert_never(lookup)
@@ -324,7 +329,7 @@ class Worker:
 
     async def _conduct(self, job: Job, claim: Claim) -> None:
         log.info(
-            "took %s, due at %s",
+            "claimed %s, due at %s",
             job.pair,
             job.planned_start_at.isoformat(),
             extra={"action": "claim", "job_id": job.job_id},

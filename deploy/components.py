@@ -253,7 +253,7 @@ def notices(title: str, carried: Sequence[Carried]) -> str:
         f"Third-party notices of {title}, {version_line()}",
         "",
         *textwrap.wrap(
-            "Broadside itself has the Apache License 2.0, see LICENSE. This archive also carries "
+            "Broadside itself has the Apache License 2.0, see LICENSE. This archive also contains "
             "the components below, each under its own licence. Their texts follow the list.",
             width=100,
         ),

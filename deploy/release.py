@@ -69,7 +69,7 @@ def build(
     version = version_number()
     known = commit() or "unknown commit"
     if known.endswith("-dirty"):
-        _print(f"files differ from the commit: every version here says {known}")
+        _print(f"files differ from the commit; every version in this release ends with {known}")
     shutil.rmtree(output, ignore_errors=True)
     output.mkdir(parents=True)
     with tempfile.TemporaryDirectory(prefix="broadside-release-") as folder:

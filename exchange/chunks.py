@@ -517,5 +517,5 @@ def _inflated(plane: bytes, count: int) -> bytes:
     if len(plane) != count:
         plane = zlib.decompressobj(-15).decompress(plane, count + 1)
         if len(plane) != count:
-            raise ValueError(f"a plane of {len(plane)} values in place of {count}")
+            raise ValueError(f"a plane of {len(plane)} values instead of {count}")
     return plane

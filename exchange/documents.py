@@ -124,7 +124,7 @@ def inflated_pieces(
         raise RecordUnreadable(f"{name}: not deflated ({error}); save it again") from error
     if not stream.eof:
         raise RecordUnreadable(
-            f"{name}: cut short, or over {DOCUMENT_MAX_BYTES / 1e6:.0f} MB inflated; save it again"
+            f"{name}: incomplete, or over {DOCUMENT_MAX_BYTES / 1e6:.0f} MB unpacked; save it again"
         )
 
 

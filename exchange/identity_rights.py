@@ -139,7 +139,7 @@ _TRIALS_OVER_HTTPS: Final[Sequence[tuple[str, _Trial, frozenset[Identity]]]] = (
     ("read a token", lambda fabric: _read(fabric.private, TOKENS), _NOBODY),
     ("write a token", lambda fabric: try_table(fabric.private), _NOBODY),
     ("send a job", lambda fabric: try_send(fabric.queue), _NOBODY),
-    ("look at dead letters", _peek_dead_letters, _NOBODY),
+    ("read dead letters", _peek_dead_letters, _NOBODY),
 )
 
 
@@ -207,8 +207,8 @@ async def _tried(
         detail, _, fix = str(error).partition("; ")
         return Check(name=name, ok=not may, detail=detail, fix=fix if may else None)
     except ExchangeError as error:
-        return Check(name=name, ok=False, detail=f"that cannot be told: {error}")
+        return Check(name=name, ok=False, detail=f"could not be tested: {error}")
     finally:
         await fabric.close()
-    fix = f"take away the role that lets this identity {what} (docs/azure.md, 'Roles')"
+    fix = f"remove the role that allows this identity to {what} (docs/azure.md, 'Roles')"
     return Check(name=name, ok=may, detail=done, fix=None if may else fix)

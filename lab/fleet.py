@@ -237,7 +237,7 @@ class Fleet:
             # ``stop()`` has closed the pipe if this is a ValueError.
             except (OSError, ValueError) as error:
                 raise FleetError(
-                    f"the fork server is gone ({error}); start the fleet again"
+                    f"the fork server has ended ({error}); start the fleet again"
                 ) from error
         if not line:
             why = "ended" if ready else f"gave no answer within {timeout_s:.0f} s"

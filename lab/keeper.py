@@ -171,14 +171,14 @@ def apply_pauses(lab: Lab, profile: Profile) -> None:
 def rate_of(lab: Lab) -> int:
     """Return the firewall's full rate in bit/s. Exit if it is not limited."""
     if lab.spec.firewall_bits_per_second is None:
-        raise SystemExit("the lab's firewall has no rate to lose, to grow or to be held against")
+        raise SystemExit("the lab's firewall has no rate limit; build the lab with one")
     return lab.spec.firewall_bits_per_second
 
 
 def loads(lab: Lab) -> Iterator[float]:
     """Yield the higher rate of both directions in bit/s (IP layer), for each ledger line."""
     if lab.ledger_path is None:
-        raise SystemExit("the lab has no ledger to read the load from")
+        raise SystemExit("the lab has no firewall counter, so its load is unknown")
     last: LedgerReading | None = None
     while True:
         time.sleep(LOOK_EVERY_S)

@@ -317,10 +317,12 @@ def main() -> None:
     try:
         missing = {"c0", "s0"} - reader.read().keys()
         if missing:
-            sys.exit(f"ledger: no qdisc on {', '.join(sorted(missing))}; run lab up again")
+            sys.exit(
+                f"firewall counter: no qdisc on {', '.join(sorted(missing))}; run lab up again"
+            )
         begin(arguments.csv)
     except OSError as error:
-        sys.exit(f"ledger: {error}")
+        sys.exit(f"firewall counter: {error}")
     if os.fork():
         os._exit(0)
     os.setsid()

@@ -31,9 +31,9 @@ CLOCK_START_S: Final = 10.0
 CLIENT_NETWORK: Final = IPv4Address("127.1.1.0")
 SERVER_NETWORK: Final = IPv4Address("127.2.1.0")
 LIMITS: Final = (
-    "plain loopback: there is no firewall, so no device ledger to hold the fleet's bytes against",
+    "plain loopback: there is no firewall, so no device counter checks the fleet's bytes",
     "plain loopback: nothing is shaped; the rates are those of this machine's memory and CPU",
-    "plain loopback: one clock and one network serve all agents; so these tell nothing",
+    "plain loopback: all agents have the same clock and network, so the run does not test these",
 )
 
 

@@ -179,7 +179,7 @@ def status(prefix: str, base_path: Path = DEFAULT_PATH) -> LabStatus:
     lab = topology.build_lab(spec, path)
     faults = list(network_faults(lab))
     if not is_ledger_running(lab):
-        faults.append("the ledger's process is not running")
+        faults.append("the firewall counter's process is not running")
     missing = clocks.missing_clocks(lab)
     if missing:
         faults.append(f"{len(missing)} chronyd not running: {', '.join(missing[:5])}")
@@ -230,7 +230,7 @@ def set_nic_rate(lab: Lab, hosts: Sequence[Host], bits_per_second: int | None) -
 def _rated(lab: Lab, bits_per_second: int | None) -> LabSpec:
     """Return the specification after checking that it would accept the rate."""
     if lab.firewall_namespace is None:
-        raise LabMisconfigured("this is plain loopback: there is no shaper; build a lab for one")
+        raise LabMisconfigured("plain loopback has no shaper; build a lab to use one")
     dataclasses.replace(lab.spec, firewall_bits_per_second=bits_per_second)
     return lab.spec
 
@@ -302,7 +302,7 @@ def free_slot(prefix: str) -> Iterator[int]:
                 return
     raise LabBroken(
         f"all {topology.MANAGEMENT_SLOTS_COUNT} management networks of "
-        f"{topology.MANAGEMENT_NETWORK}/15 are in use; take labs down (`ip -br address`)"
+        f"{topology.MANAGEMENT_NETWORK}/15 are in use; remove labs (`ip -br address`)"
     )
 
 

@@ -194,7 +194,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
     "path-20ms": Profile(description="a path with a round trip of 20 ms", delay_s=0.01),
     **{
         f"service-{name}": Profile(
-            description=f"two firewalls whose processes read each byte {first} and {second} times",
+            description=f"two firewalls; their processes read each byte {first} and {second} times",
             twins={"a": 1, "b": 1},
             inspects={"a": first, "b": second},
         )
@@ -218,17 +218,18 @@ PROFILES: Final[Mapping[str, Profile]] = {
         twins={"a": 7, "b": 3},
     ),
     "scale-in": Profile(
-        description="two units, of which one goes after 5 s of little load; the other knows "
-        "only its own sessions, and resets the rest",
+        description="two units; one is removed after 5 s of little load. The other knows only its "
+        "own sessions and resets the rest",
         twins={"a": 1, "b": 1},
         rules=KNOWN_ONLY,
         shrink_after_s=5.0,
     ),
     "active-standby": Profile(
-        description="two firewalls of half the rate; the first one carries all", twins={"a": 1}
+        description="two firewalls of half the rate; the first one forwards all traffic",
+        twins={"a": 1},
     ),
     "failover": Profile(
-        description="of two firewalls the first dies, and after 1.5 s the other carries all",
+        description="two firewalls; the first fails, and after 1.5 s the other forwards all",
         twins={"b": 1},
         fails_s=1.5,
     ),
@@ -327,7 +328,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
         ),
     ),
     "cpu-bound": Profile(
-        description="a device whose CPU forwards 4,000 packets a second, however large they are",
+        description="a device with a CPU that forwards 4,000 packets a second of any size",
         packets_per_second=4000,
         rules=("limit rate over 4000/second burst 400 packets counter drop",),
     ),

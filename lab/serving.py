@@ -86,7 +86,7 @@ class Serving:
     def start(self) -> None:
         """Start the process. Raises :class:`~broadside.lab.errors.LabBroken`."""
         if self._process is not None and self._process.poll() is None:
-            raise LabBroken("the coordinator runs already: of two, one would never be ended")
+            raise LabBroken("the coordinator is already running; stop it first")
         with socket.socket() as free:
             try:
                 free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

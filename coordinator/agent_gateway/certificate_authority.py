@@ -151,7 +151,7 @@ def _make(
     )
     signing = key if signer is None else signer[1]
     if not isinstance(signing, ec.EllipticCurvePrivateKey):
-        raise ValueError(f"{key_file.parent}: the authority's key is not one that was made here")
+        raise ValueError(f"{key_file.parent}: the authority's key was not created by Broadside")
     made = builder.sign(signing, hashes.SHA256())
     _write(
         key_file,
@@ -167,7 +167,7 @@ def _make(
 def _public_key(certificate: x509.Certificate) -> ec.EllipticCurvePublicKey:
     key = certificate.public_key()
     if not isinstance(key, ec.EllipticCurvePublicKey):
-        raise ValueError("the authority's certificate is not one that was made here")
+        raise ValueError("the authority's certificate was not created by Broadside")
     return key
 
 

@@ -304,7 +304,7 @@ class Enrolments:
             and (name in (agent.agent_id, agent.key) or (is_code and agent.join == name))
         ]
         if not agents and not is_code:
-            raise UnknownAgent(f"{name}: no such agent or code; see `broadside enroll list`")
+            raise UnknownAgent(f"{name}: unknown agent or code; see `broadside enroll list`")
         for code in {agent.join for agent in agents} - {name}:
             ended += await self._end_code(code, now)
         for agent in agents:
@@ -384,7 +384,7 @@ class Enrolment:
             )
             code = str(fields["code"])
         except (KeyError, ValueError, ValidationError) as error:
-            raise ExchangeRefused(f"that is no request to join: {error}"[:300]) from error
+            raise ExchangeRefused(f"invalid join request: {error}"[:300]) from error
         try:
             enrolled = await self._enrolments.enrol(code, requested, now)
         except ExchangeRefused as error:
@@ -398,7 +398,7 @@ class Enrolment:
         try:
             sha256 = _hash(fields["sha256"])
         except (KeyError, ValueError) as error:
-            raise ExchangeRefused(f"that is no hash: {error}") from error
+            raise ExchangeRefused(f"invalid hash: {error}") from error
         try:
             await self._enrolments.renew(rights.name, sha256)
         except EntityNotFound as error:

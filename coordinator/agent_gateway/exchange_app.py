@@ -281,7 +281,7 @@ async def _fields(request: Request) -> Mapping[str, Any]:
     if not isinstance(fields, dict):
         raise _Rejected(400, "not an object")
     if (field := lone_surrogate(fields)) is not None:
-        raise _Rejected(400, f"{field}: half a character (a lone surrogate)")
+        raise _Rejected(400, f"{field}: invalid Unicode (a lone surrogate)")
     return fields
 
 
@@ -315,7 +315,7 @@ def _inflated(body: bytes) -> bytes:
     except zlib.error as error:
         raise _Rejected(400, f"not deflated: {error}") from error
     if not stream.eof:
-        raise _Rejected(413, f"cut short, or over {REQUEST_MAX_BYTES} bytes inflated")
+        raise _Rejected(413, f"incomplete, or over {REQUEST_MAX_BYTES} bytes after decompression")
     return text
 
 

@@ -175,7 +175,7 @@ class FairCache(Generic[_K, _V]):
         return deliveries
 
 
-_HALF: Final = "half a character (a lone surrogate), which no text here may have"
+_HALF: Final = "invalid Unicode (a lone surrogate)"
 
 # Client, operation, reason
 Refusals = Callable[[ClientPermissions, str, str], None]
@@ -534,7 +534,7 @@ class ExchangeService:
     def _session(self, client: ClientPermissions, session_id: str) -> Session:
         session = self._sessions.get(f"{client.name} {session_id}")
         if session is None:
-            raise ExchangeUnavailable("there is no such stream; open one first")
+            raise ExchangeUnavailable("unknown stream; open one first")
         return session
 
     async def stream(
@@ -620,7 +620,7 @@ class _RequestBudget:
         self._bytes -= size_bytes
         if self._bytes < 0:
             raise ExchangeUnavailable(
-                f"the answers to one request are over {ANSWERS_MAX_BYTES} bytes; ask for less"
+                f"the answers to one request are over {ANSWERS_MAX_BYTES} bytes; request less"
             )
 
 

@@ -86,8 +86,8 @@ def entra_trust(settings: SignInSettings) -> EntraTrust | None:
     parts = urllib.parse.urlsplit(url)
     if parts.scheme != "https" and parts.hostname not in _LOOPBACK:
         raise SignInMisconfigured(
-            f"BROADSIDE_ENTRA_JWKS_URL={url}: keys must come over https; anybody on the way could "
-            "put in their own"
+            f"BROADSIDE_ENTRA_JWKS_URL={url}: keys must be read over https, because http allows "
+            "others to replace them; use an https URL"
         )
     issuers = _split(settings.entra_issuers) or [
         f"{public}/{tenant}/v2.0",
@@ -186,11 +186,11 @@ class Entra:
         granted = set(roles) & {"viewer", "operator"} if isinstance(roles, list) else set()
         if not granted:
             raise NoRole(
-                "the token carries neither the app role viewer nor operator; assign one in Entra ID"
+                "the token has neither of the app roles viewer and operator; assign one in Entra ID"
             )
         subject = claims.get("oid") or claims.get("sub") or claims.get("azp") or claims.get("appid")
         if not isinstance(subject, str):
-            raise NotSignedIn("the token does not say whose it is (oid, sub)")
+            raise NotSignedIn("the token does not name its user or application (oid, sub)")
         names = (claims.get(key) for key in ("preferred_username", "upn", "azp"))
         return Principal(
             name=str(next(filter(None, names), subject))[:_NAME_MAX_CHARS],

@@ -138,9 +138,7 @@ class Tokens:
         try:
             token = await self._shelf.change(name, revoked)
         except EntityNotFound as error:
-            raise UnknownToken(
-                f"token {name}: there is none; see `broadside token list`"
-            ) from error
+            raise UnknownToken(f"token {name}: not found; see `broadside token list`") from error
         self._read_s = None
         return token
 

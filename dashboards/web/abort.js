@@ -25,7 +25,7 @@ export function abortStudyDialog(studyId, name) {
     "study",
     name,
     studyId,
-    "The trial under way is aborted, and a device that the study switches goes back to its state of rest. What the trials before it showed is kept.",
+    "The current trial is aborted, and a device that the study switches returns to its initial state. Results of earlier trials are kept.",
   );
 }
 

@@ -60,7 +60,7 @@ output "boot" {
 
 output "proposal" {
   value       = local.proposal
-  description = "What the owners of what stands already have to do, as commands; `may_change` has the range do it."
+  description = "Commands for the owners of existing resources; with `may_change` the range executes them."
 
   precondition {
     condition     = !var.existing_firewall_virtual_hub || try(module.existing_firewall[0].inspects_private_traffic, false)
@@ -75,5 +75,5 @@ output "parked" {
 
 output "firewall_addresses" {
   value       = one(module.firewall[*].address_configurations)
-  description = "What `broadside unpark` gives the range's own firewall back; null where it is not its own."
+  description = "Configuration that `broadside unpark` restores to the range's own firewall; null if the firewall is not its own."
 }

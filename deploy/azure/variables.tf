@@ -104,7 +104,7 @@ variable "operator_subnet_ids" {
 variable "bundle_path" {
   type        = string
   default     = "../../dist/broadside-bundle.tar.gz"
-  description = "What `make wheelhouse` built: agent, wheels and Debian packages in one file."
+  description = "Result of `make wheelhouse`: agent, wheels and Debian packages in one file."
 
   validation {
     condition     = fileexists(var.bundle_path)
@@ -126,7 +126,7 @@ variable "role_settle_s" {
 variable "tags" {
   type        = map(string)
   default     = {}
-  description = "Further tags on everything that can carry tags."
+  description = "Additional tags for all resources that can have tags."
 
   validation {
     condition     = !contains(keys(var.tags), "broadside")

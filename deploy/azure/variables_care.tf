@@ -39,7 +39,7 @@ variable "parked" {
 variable "budget_amount" {
   type        = number
   default     = 500
-  description = "Monthly budget of the resource group, in the subscription's currency; it warns and stops nothing. null: no budget, for subscriptions whose offer has none."
+  description = "Monthly budget of the resource group, in the subscription's currency; it warns and stops nothing. null: no budget, for subscriptions with an offer that does not support budgets."
   nullable    = true
 
   validation {
@@ -51,7 +51,7 @@ variable "budget_amount" {
 variable "budget_emails" {
   type        = list(string)
   default     = []
-  description = "Who is told when half, most or all of the budget is spent. Not needed without a budget."
+  description = "Addresses that receive a mail when half, most or all of the budget is spent. Not needed without a budget."
 
   validation {
     condition     = (var.budget_amount == null || length(var.budget_emails) > 0) && alltrue([for email in var.budget_emails : can(regex("^[^@ ]+@[^@ ]+$", email))])

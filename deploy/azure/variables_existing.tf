@@ -5,13 +5,13 @@
 variable "existing_resource_group_name" {
   type        = string
   default     = null
-  description = "Resource group that stands already, in `location`; null: the range makes its own, and `down` deletes it."
+  description = "Existing resource group in `location`; null: the range creates one, and `down` deletes it."
 }
 
 variable "existing_firewall_id" {
   type        = string
   default     = null
-  description = "Azure Firewall that stands already, with appliance = \"existing-firewall\". It is read, and its hub peered with the spokes; also when it is in another subscription."
+  description = "Existing Azure Firewall, with appliance = \"existing-firewall\". It is read, and its hub is peered with the spokes. It may be in another subscription."
 
   validation {
     condition     = (var.existing_firewall_id != null) == (var.appliance == "existing-firewall")
@@ -46,7 +46,7 @@ variable "existing_firewall_virtual_hub" {
 variable "may_change" {
   type        = set(string)
   default     = []
-  description = "What of an existing hub and firewall the range may change: `peerings` (the hub's half, or its connections), `rules` (one group of its own in the firewall's policy), `metrics` (Monitoring Reader for the coordinator). The rest is proposed."
+  description = "Parts of an existing hub and firewall that the range may change: `peerings` (the hub's half, or its connections), `rules` (one group of its own in the firewall's policy), `metrics` (Monitoring Reader for the coordinator). The rest is proposed."
 
   validation {
     condition     = length(setsubtract(var.may_change, ["peerings", "rules", "metrics"])) == 0
@@ -73,7 +73,7 @@ variable "existing_rules_priority" {
 variable "existing_subnet_ids" {
   type        = map(string)
   default     = {}
-  description = "Subnets that stand already, by what is to be in them: clients, servers, coordinator, bastion, endpoints, firewall, appliance. Their networks, peerings, security groups, routes and ways out stay yours. With `coordinator`, no hub is made."
+  description = "Existing subnets, by their purpose: clients, servers, coordinator, bastion, endpoints, firewall, appliance. Their networks, peerings, security groups, routes and internet access are not changed. With `coordinator`, no hub is created."
 
   validation {
     condition     = length(setsubtract(keys(var.existing_subnet_ids), ["clients", "servers", "coordinator", "bastion", "endpoints", "firewall", "appliance"])) == 0
@@ -109,7 +109,7 @@ variable "existing_subnet_ids" {
 variable "existing_private_dns_zone_ids" {
   type        = map(string)
   default     = {}
-  description = "Private DNS zones that stand already and are linked to the networks, for blob, table and servicebus; a network takes one zone of a name. Empty: the range makes its own."
+  description = "Existing private DNS zones, linked to the networks, for blob, table and servicebus. A network can be linked to one zone of a name. Empty: the range creates its own."
 
   validation {
     condition     = contains([0, 3], length(setintersection(keys(var.existing_private_dns_zone_ids), ["blob", "table", "servicebus"]))) && length(var.existing_private_dns_zone_ids) <= 3

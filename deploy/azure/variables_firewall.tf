@@ -1,7 +1,7 @@
 variable "appliance" {
   type        = string
   default     = "azure-firewall"
-  description = "What stands between the spokes: `azure-firewall`, or `nva`: VMs of a marketplace image behind an internal load balancer; or `existing-firewall`: an Azure Firewall that stands already (existing_firewall_id)."
+  description = "Appliance between the spokes: `azure-firewall`, `nva` (VMs of a marketplace image behind an internal load balancer), or `existing-firewall` (existing_firewall_id)."
 
   validation {
     condition     = contains(["azure-firewall", "nva", "existing-firewall"], var.appliance)
@@ -50,11 +50,11 @@ variable "idps_mode" {
 variable "firewall_switch_enabled" {
   type        = bool
   default     = false
-  description = "Let the coordinator put a Premium firewall's policy into other modes for A/B studies (docs/studies.md): its switches `idps`, `threat` and `snat`, and a role of its own that reads and writes this one policy. Who deploys needs Owner, for that role is made here."
+  description = "Let the coordinator put a Premium firewall's policy into other modes for A/B studies (docs/studies.md): its switches `idps`, `threat` and `snat`, and a role of its own that reads and writes this one policy. The deployer needs the role Owner, because this role is created here."
 
   validation {
     condition     = !var.firewall_switch_enabled || (var.appliance == "azure-firewall" && var.firewall_tier == "Premium" && var.tls_inspection == null)
-    error_message = "firewall_switch_enabled: only for a Premium Azure Firewall, and without tls_inspection, whose identity the coordinator may not assign."
+    error_message = "firewall_switch_enabled: only for a Premium Azure Firewall, and without tls_inspection, because the coordinator may not assign its identity."
   }
 }
 

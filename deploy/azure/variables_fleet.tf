@@ -12,7 +12,7 @@ variable "instances" {
 variable "vm_size" {
   type        = string
   default     = "Standard_D4_v4"
-  description = "Size of every agent VM: one of vm_bits_per_second, whose figure the limiter uses."
+  description = "Size of every agent VM: one of vm_bits_per_second. The limiter uses the rate that is given there."
 
   validation {
     condition     = contains(keys(var.vm_bits_per_second), var.vm_size)

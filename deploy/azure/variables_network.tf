@@ -74,7 +74,7 @@ variable "service_ports" {
 
   validation {
     condition     = length(distinct(concat(var.endpoint_ports, flatten(values(var.service_ports))))) == length(var.endpoint_ports) + length(flatten(values(var.service_ports)))
-    error_message = "service_ports: a port is named twice, here or in endpoint_ports; give each service its own."
+    error_message = "service_ports: a port is used twice, here or in endpoint_ports; use a different port for each service."
   }
 }
 

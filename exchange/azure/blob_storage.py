@@ -115,7 +115,8 @@ class BlobRaw(StorageService["ContainerClient"]):
                 # Compressed text is never larger than the text itself.
                 if downloaded.size > DOCUMENT_MAX_BYTES:
                     raise RecordUnreadable(
-                        f"{self._address}: {_path(name)}: {downloaded.size} bytes; none of ours"
+                        f"{self._address}: {_path(name)}: {downloaded.size} bytes; "
+                        "Broadside did not write it"
                     )
                 return bytes(await downloaded.readall())
             except ResourceNotFoundError as error:

@@ -81,8 +81,8 @@ class _Content:
 
     def _counted(self, piece: bytes) -> bytes:
         if piece and self._packed:
-            raise aiohttp.ClientPayloadError("an answer that is packed, unasked")
+            raise aiohttp.ClientPayloadError("the answer is compressed, which was not requested")
         self._left_bytes -= len(piece)
         if self._left_bytes < 0:
-            raise aiohttp.ClientPayloadError(f"an answer of over {self._max_bytes} bytes")
+            raise aiohttp.ClientPayloadError(f"the answer is over {self._max_bytes} bytes")
         return piece

@@ -37,7 +37,7 @@ _METADATA: Final = "/metadata/identity/"
 # Status 5xx is transient, any other 4xx is final.
 _PASSING: Final = {
     404: "is being updated",
-    410: "is being updated, and back within 70 s as Azure says",
+    410: "is being updated, which takes up to 70 s according to Azure",
     429: "throttles this host",
 }
 

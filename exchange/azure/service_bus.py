@@ -425,8 +425,8 @@ class ServiceBusQueue:
                 some = await self._lock_dead(_DEAD_COUNT)
                 if not some:
                     raise ExchangeUnavailable(
-                        f"{self._address}: dead letter {sequence_number} is locked by somebody "
-                        "else; try again when that lock has run out"
+                        f"{self._address}: dead letter {sequence_number} is locked by another "
+                        "receiver; try again when that lock has expired"
                     )
                 messages += sorted(some, key=lambda item: item.sequence_number == sequence_number)
             if before is not None:
@@ -768,7 +768,7 @@ def _explain_refusal(address: ServiceBusAddress, role: str, text: str) -> Exchan
     if address.connection_string:
         right = "Send" if role == _SENDER_ROLE else "Listen"
         fix = (
-            "copy BROADSIDE_SERVICEBUS_CONNECTION_STRING anew from the portal, of a policy "
+            "copy BROADSIDE_SERVICEBUS_CONNECTION_STRING again from the portal, from a policy "
             f"with the right {right}, or use an identity with the role '{role}'"
         )
     kind = _TokenOver if "ExpiredToken" in text else ExchangeRefused
@@ -786,7 +786,7 @@ def _explain(error: Exception, address: ServiceBusAddress, role: str) -> Exchang
         return any(isinstance(cause, kinds) for cause in causes)
 
     if any_is(MessageLockLostError, MessageAlreadySettled):
-        return LockLost("its lock ran out, or it was settled before")
+        return LockLost("its lock expired, or it was already settled")
     if any_is(MessageNotFoundError):
         return _Gone(f"{address}: {text}")
     if any_is(MessageSizeExceededError):

@@ -385,11 +385,11 @@ def _expected_error(error: Exception, table: str, rows: Sequence[Entity]) -> Exc
     at = int(counted[1]) if counted else 0 if len(rows) == 1 else len(rows)
     row = f"row {rows[at].partition_key}|{rows[at].row_key}" if at < len(rows) else table
     if status == _CONFLICT and code == "EntityAlreadyExists":
-        return EntityExists(f"{row}: there is one already")
+        return EntityExists(f"{row}: it already exists")
     if status == _PRECONDITION_FAILED:
         return EntityChanged(f"{row}: changed since it was read")
     if status == _NOT_FOUND:
-        return EntityNotFound(f"{row}: there is none")
+        return EntityNotFound(f"{row}: not found")
     # Not one row is too large, but the request with all rows.
     if status == _TOO_LARGE:
         return EntityTooLarge(f"{table}: {error_text(error)}")

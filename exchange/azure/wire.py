@@ -172,8 +172,8 @@ def client_settings(service: str, settings: FabricSettings) -> dict[str, Any]:
     parts = urlsplit(endpoint or "")
     if endpoint and (parts.scheme != "https" or not parts.hostname):
         raise ExchangeMisconfigured(
-            f"{setting}_ENDPOINT={endpoint}: an identity's token travels over https only; "
-            f"give https://<account>.{service[:-1]}.core.windows.net"
+            f"{setting}_ENDPOINT={endpoint}: an identity's token is sent over https only; "
+            f"use https://<account>.{service[:-1]}.core.windows.net"
         )
     return {
         "endpoint": endpoint,
@@ -496,7 +496,7 @@ def explain_entry(
         if address.connection_string:
             fix = f"use an identity with the role '{role}' ({setting}_ENDPOINT)"
             if code != _NO_KEYS:
-                fix = f"copy the connection string anew from the portal, or {fix}"
+                fix = f"copy the connection string again from the portal, or {fix}"
         return (ExchangeRefused if code == _NO_RIGHT else ExchangeMisconfigured)(
             f"{address} refuses {address.identity}: {text}; {fix}, and let this host through the "
             "account's firewall"

@@ -122,7 +122,7 @@ def back_up(data_dir: Path, file: Path, advance: Advance = lambda _: None) -> li
             # Unlike a rename, a hard link never overwrites an existing file.
             file.hardlink_to(packed)
         except FileExistsError as error:
-            raise BackupUnusable(f"{file}: there is one already; choose another name") from error
+            raise BackupUnusable(f"{file}: the file already exists; choose another name") from error
         _sync(file.absolute().parent)
     return list(sums)
 
@@ -378,7 +378,9 @@ def _unpack(archive: tarfile.TarFile, folder: Path) -> _Unpacked:
     for position, member in enumerate(archive):
         name = member.name
         if unpacked.expected is not None:
-            raise BackupUnusable(f"{name[:100]!r} is behind its end: not a backup of Broadside")
+            raise BackupUnusable(
+                f"{name[:100]!r} is after the last file: not a backup of Broadside"
+            )
         if position == 0 and name == _HEAD:
             _check_head(_read_text(archive, member))
             unpacked.has_head = True
@@ -389,7 +391,9 @@ def _unpack(archive: tarfile.TarFile, folder: Path) -> _Unpacked:
         if not member.isreg() or member.issparse() or _NAMES.fullmatch(name) is None:
             raise BackupUnusable(f"{name[:100]!r} is in it: not a backup of Broadside")
         if name in unpacked.sums or len(unpacked.sums) == _NAMES_MAX_COUNT:
-            raise BackupUnusable(f"{name!r}: twice in it, or one of too many; take a new backup")
+            raise BackupUnusable(
+                f"{name!r}: a duplicate, or over {_NAMES_MAX_COUNT} files; make a new backup"
+            )
         free_bytes = shutil.disk_usage(folder).free
         if member.size > free_bytes:
             raise BackupUnusable(
@@ -403,7 +407,7 @@ def _read_text(archive: tarfile.TarFile, member: tarfile.TarInfo) -> str:
     """Read a small text member. Raise ``tarfile.ReadError`` or ``ValueError`` if it is invalid."""
     content = archive.extractfile(member) if member.isreg() and not member.issparse() else None
     if content is None or member.size > _HEADER_MAX_BYTES:
-        raise tarfile.ReadError(f"{member.name} is no text of up to {_HEADER_MAX_BYTES} bytes")
+        raise tarfile.ReadError(f"{member.name} is not a text of up to {_HEADER_MAX_BYTES} bytes")
     with content:
         return content.read().decode("ascii")
 
@@ -429,19 +433,19 @@ def _parse_sums(text: str) -> Mapping[str, str]:
     pairs = [line.split("  ", 1) for line in text.splitlines()]
     sums = {name: digest for digest, name in pairs}
     if len(sums) != len(pairs):
-        raise ValueError(f"a name twice in {_SUMS}")
+        raise ValueError(f"duplicate name in {_SUMS}")
     return sums
 
 
 def _explain_sums(unpacked: _Unpacked) -> str:
     if unpacked.expected is None:
-        return f"its end is missing: there is no {_SUMS}; take it from another copy"
+        return f"the end of the file is missing (no {_SUMS}); use another copy"
     names = sorted(
         name
         for name in {*unpacked.sums, *unpacked.expected}
         if unpacked.sums.get(name) != unpacked.expected.get(name)
     )
-    return f"{', '.join(names)[:200]}: not what its checksum says; take it from another copy"
+    return f"{', '.join(names)[:200]}: the checksum does not match; use another copy"
 
 
 def _explain_unreadable(file: Path, error: Exception) -> str:
@@ -452,15 +456,15 @@ def _explain_unreadable(file: Path, error: Exception) -> str:
     if not start.startswith(b"\x1f\x8b"):
         return "not a backup of Broadside: it is not compressed by gzip"
     problem = str(error) or type(error).__name__
-    return (
-        f"cut short or damaged, or not a backup of Broadside ({problem}); take it from another copy"
-    )
+    return f"incomplete or damaged, or not a backup of Broadside ({problem}); use another copy"
 
 
 def _read_to_the_end(packed: gzip.GzipFile) -> None:
     """Read the rest of the file. Raise :class:`BackupUnusable` or ``gzip.BadGzipFile``."""
     if any(packed.read(_PADDING_MAX_BYTES)) or packed.read(1):
-        raise BackupUnusable("something is behind its end: not a backup of Broadside")
+        raise BackupUnusable(
+            "there is data after the end of the archive: not a backup of Broadside"
+        )
 
 
 def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> str:
@@ -480,7 +484,7 @@ def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo, target: Path) ->
         hashed = _HashedReader(content)
         shutil.copyfileobj(hashed, to)
     if target.stat().st_size != member.size:
-        raise tarfile.ReadError(f"{member.name} is cut short")
+        raise tarfile.ReadError(f"{member.name} is incomplete")
     _sync(target)
     return hashed.digest.hexdigest()
 

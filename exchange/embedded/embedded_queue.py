@@ -361,7 +361,7 @@ class EmbeddedQueue:
             },
         )
         if changed.rowcount == 0:
-            raise LockLost(f"message {message_id}: its lock ran out; another receiver will have it")
+            raise LockLost(f"message {message_id}: its lock expired; another receiver will get it")
         return now_us
 
     def _dead_letters(self, connection: sqlite3.Connection, limit: int) -> list[DeadLetter]:

@@ -148,7 +148,7 @@ def _insert(connection: sqlite3.Connection, entity: Entity) -> str:
     try:
         connection.execute("INSERT INTO entity VALUES (?, ?, ?, ?, ?)", row)
     except sqlite3.IntegrityError as error:
-        raise EntityExists(f"row {_name(entity)}: there is one already") from error
+        raise EntityExists(f"row {_name(entity)}: it already exists") from error
     return row[2]
 
 
@@ -176,7 +176,7 @@ def _replace(connection: sqlite3.Connection, entity: Entity, etag: str) -> str:
         if changed.rowcount == 0:
             if _page(connection, *keys, entity.row_key + "\0", 1):
                 raise EntityChanged(f"row {_name(entity)}: changed since it was read")
-            raise EntityNotFound(f"row {_name(entity)}: there is none")
+            raise EntityNotFound(f"row {_name(entity)}: not found")
     return row[2]
 
 

@@ -345,7 +345,7 @@ class Database:
         except OSError as error:
             raise ExchangeMisconfigured(
                 f"data_dir {directory}: {error.strerror}; set BROADSIDE_DATA_DIR to a directory "
-                "that exists or whose parent does"
+                "that exists, or that can be created in an existing one"
             ) from error
         self._refuse_links()
         self._make_private()
@@ -424,8 +424,8 @@ class Database:
         match error.sqlite_errorcode & 0xFF:
             case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
                 return ExchangeUnavailable(
-                    f"{self._path}: locked by another process for over {self._busy_s:g} s; look "
-                    "for a stopped one, then try again"
+                    f"{self._path}: locked by another process for over {self._busy_s:g} s; check "
+                    "for a suspended process, then try again"
                 )
             case sqlite3.SQLITE_FULL:
                 return ExchangeUnavailable(

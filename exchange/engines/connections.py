@@ -224,11 +224,11 @@ class Connections(Engine):
                 yield f"traffic.options.{name}: mode {options.mode} has none; drop it"
         for name in ("tls_cipher", "tls_resume"):
             if options.tls == "off" and name in traffic.options:
-                yield f"traffic.options.{name}: there is no TLS; drop it, or set tls=any"
+                yield f"traffic.options.{name}: only TLS uses it; remove it, or set tls=any"
         if options.server_name and options.tls == "off" and options.mode != "http":
-            yield "traffic.options.server_name: no TLS or HTTP carries it; set tls=any or mode=http"
+            yield "traffic.options.server_name: only TLS and HTTP use it; set tls=any or mode=http"
         if "body_bytes" in traffic.options and options.body_mix is not None:
-            yield "traffic.options.body_bytes: body_mix replaces it; drop one of them"
+            yield "traffic.options.body_bytes: body_mix replaces it; remove one of them"
 
     def statement(self, traffic: Traffic) -> str:
         options = _options(traffic)

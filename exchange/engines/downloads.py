@@ -377,10 +377,10 @@ def parse_options(kind: type[_Options], traffic: Traffic) -> _Options:
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
         field = ".".join(str(part) for part in fault["loc"])
-        wrong = f"{fault['msg']} (got {fault['input']!r}); mend it"
+        wrong = f"{fault['msg']} (got {fault['input']!r}); correct it"
         if fault["type"] == "extra_forbidden":
             known = ", ".join(kind.model_fields)
-            wrong = f"{traffic.engine} has no such option; set of {known}"
+            wrong = f"{traffic.engine} does not have this option; use one of {known}"
         raise Unsupported(f"traffic.options.{field}: {wrong}") from error
 
 

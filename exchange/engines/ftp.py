@@ -198,7 +198,7 @@ class Ftp(Engine):
             what, how = "downloads", "in one flow" if count == 1 else "in segments of one file"
         return (
             f"lftp {what} files by FTP over TCP, {how}, without TLS, in a closed loop: the next "
-            "file is asked for when the last one is there."
+            "file is requested when the previous one was received."
         )
 
     def measures(self, traffic: Traffic) -> frozenset[str]:

@@ -165,7 +165,7 @@ class Http(Engine):
     def problems(self, traffic: Traffic) -> Iterator[str]:
         options = parse_options(Options, traffic)
         if "body_bytes" in traffic.options and options.body_mix is not None:
-            yield "traffic.options.body_bytes: body_mix replaces it; drop one of them"
+            yield "traffic.options.body_bytes: body_mix replaces it; remove one of them"
         field = "body_bytes" if options.body_mix is None else "body_mix"
         for size_bytes in options.bodies_bytes:
             yield from size_problems(f"traffic.options.{field}", size_bytes)

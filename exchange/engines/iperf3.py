@@ -161,7 +161,7 @@ def _parts(job: Job) -> Iterator[Job]:
     if count > len(job.endpoint.ports):
         raise Unsupported(
             f"traffic.processes_count: {count} processes, but the pair has "
-            f"{len(job.endpoint.ports)} ports; launch the run anew"
+            f"{len(job.endpoint.ports)} ports; launch the run again"
         )
     for index in range(count):
         share, rest = divmod(traffic.streams_count, count)
@@ -177,7 +177,7 @@ def _parts(job: Job) -> Iterator[Job]:
 def _version(text: str) -> Version:
     version = parse_version(f"iperf {text}")
     if version is None:
-        raise Unsupported(f"iperf3: {text!r} is no version; {PROGRAM.fix}")
+        raise Unsupported(f"iperf3: {text!r} is not a version; {PROGRAM.fix}")
     return version
 
 
@@ -204,7 +204,7 @@ def _too_slow(traffic: Traffic) -> Iterator[str]:
         fix = f"set at least {8 * BLOCK_MIN_BYTES}, and traffic.block_bytes={BLOCK_MIN_BYTES}"
     yield (
         f"traffic.stream_bits_per_second: at {rate} bit/s a stream sends {block_bytes} bytes every "
-        f"{block_s:.0f} s, and an end that hears nothing for {SILENCE_S:g} s gives up; {fix}"
+        f"{block_s:.0f} s, but iperf3 aborts after {SILENCE_S:g} s without data; {fix}"
     )
 
 

@@ -174,7 +174,7 @@ class Account:
                 try:
                     by_flow = self._interval(object_of(data), at_s)
                 except _Implausible as implausible:
-                    return self._fail(f"iperf3's figures make no sense: {implausible}")
+                    return self._fail(f"iperf3 reported impossible values: {implausible}")
                 return (Intervals(arrived_at_s=at_s or 0.0, by_flow=by_flow),) if by_flow else ()
             case "error":
                 text = _text(data)
@@ -398,7 +398,7 @@ class Account:
         try:
             totals = tuple(self._totals(server_ahead_s))
         except _Implausible as implausible:
-            error = error or f"iperf3's figures make no sense: {implausible}"
+            error = error or f"iperf3 reported impossible values: {implausible}"
         if error is None and not totals and (self.ended or not self.begun):
             match = re.search(r"(?m)^\s*iperf3: (?:error - |parameter error - )?(.+)$", sentence)
             error = match[1].strip() if match else "iperf3 gave no result"

@@ -700,7 +700,7 @@ def validate_argument(value: object, field: str) -> str:
     text = str(value)
     if _WORD.fullmatch(text) is None:
         raise Unwritable(
-            f"{field}: {text[:60]!r} is no plain word, as scripts and command lines take it; "
+            f"{field}: {text[:60]!r} is not safe in scripts and command lines; "
             "use letters, digits and _ . / : only"
         )
     return text

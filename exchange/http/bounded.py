@@ -108,7 +108,9 @@ def ask_now(url: str, max_bytes: int | None, total_s: float, method: str = "GET"
 async def _body(response: httpx.Response, max_bytes: int, unpacks: bool) -> bytes:
     packing = response.headers.get("Content-Encoding", "identity")
     if packing != "identity" and not (unpacks and packing == "gzip"):
-        raise httpx.DecodingError("an answer that is packed, unasked", request=response.request)
+        raise httpx.DecodingError(
+            "the answer is compressed, which was not requested", request=response.request
+        )
     body = bytearray()
     stream = zlib.decompressobj(_GZIP_FORM) if packing == "gzip" else None
     pieces = response.aiter_bytes() if stream is None else response.aiter_raw()
@@ -117,9 +119,9 @@ async def _body(response: httpx.Response, max_bytes: int, unpacks: bool) -> byte
             left_bytes = max_bytes - len(body) + 1
             body += piece if stream is None else stream.decompress(piece, left_bytes)
             if len(body) > max_bytes:
-                raise httpx.RemoteProtocolError(f"an answer of over {max_bytes} bytes")
+                raise httpx.RemoteProtocolError(f"the answer is over {max_bytes} bytes")
     except zlib.error as error:
-        raise httpx.DecodingError(f"an answer that is no gzip: {error}") from error
+        raise httpx.DecodingError(f"the answer is not valid gzip: {error}") from error
     if stream is not None and not stream.eof:
-        raise httpx.RemoteProtocolError("an answer that is cut short")
+        raise httpx.RemoteProtocolError("the answer is incomplete")
     return bytes(body)

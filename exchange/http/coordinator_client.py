@@ -235,7 +235,7 @@ class CoordinatorClient:
                 and len(answers) == len(part)
                 and all(isinstance(answer, dict) for answer in answers)
             ):
-                raise ExchangeUnavailable(f"{response.url}: that was no coordinator's answer")
+                raise ExchangeUnavailable(f"{response.url}: the answer is not from a coordinator")
         except BaseException as error:
             # Every caller should get a result, so we need to handle any error.
             named = error if isinstance(error, ExchangeError) else None
@@ -569,9 +569,9 @@ def failure(error: httpx.HTTPError) -> str:
     if "CERTIFICATE_VERIFY_FAILED" not in message:
         return message
     return (
-        f"{message}: not the coordinator that this host joined, one that lost its tls folder "
-        "(restore its backup, or join anew), or a site's authority that this system does not know "
-        "(SSL_CERT_FILE)"
+        f"{message}: the certificate was rejected. This is another coordinator than the one that "
+        "this host joined, or it lost its tls folder (restore its backup, or join again), or its "
+        "certificate is from an authority that this system does not trust (set SSL_CERT_FILE)"
     )
 
 

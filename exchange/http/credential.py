@@ -101,7 +101,7 @@ def load_credential(path: Path) -> Credential | None:
         raise ExchangeMisconfigured(f"credential {path}: {error.strerror}") from error
     except (ValueError, TypeError, RecursionError, ExchangeMisconfigured) as error:
         raise ExchangeMisconfigured(
-            f"credential {path}: not one ({type(error).__name__}); remove it and join anew"
+            f"credential {path}: invalid content ({type(error).__name__}); delete it and join again"
         ) from error
     return credential
 
@@ -119,8 +119,8 @@ def coordinator_addresses(text: str) -> tuple[str, ...]:
     for address in credential:
         if not _is_https(address):
             raise ExchangeMisconfigured(
-                f"BROADSIDE_COORDINATOR={address}: not https://host:port; credentials never "
-                "travel in clear text"
+                f"BROADSIDE_COORDINATOR={address}: use https://host:port; credentials are never "
+                "sent in clear text"
             )
     if not credential:
         raise ExchangeMisconfigured("BROADSIDE_COORDINATOR: empty; write https://host:8443")

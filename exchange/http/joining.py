@@ -92,7 +92,7 @@ async def join(
     except ValueError:
         mark = named = secret = ""
     if mark != "bsj":
-        raise ExchangeMisconfigured("the join code is not one; see `broadside enroll new`")
+        raise ExchangeMisconfigured("the join code is invalid; see `broadside enroll new`")
     pending_path = path.with_suffix(".joining")
     earlier = load_credential(pending_path)
     new_secret_text = new_secret() if earlier is None else earlier.secret
@@ -173,7 +173,7 @@ async def _authority(coordinator: str, named: str) -> str:
         digest = ""
     if not secrets.compare_digest(digest, named):
         raise ExchangeMisconfigured(
-            f"{coordinator}: its authority is not the one that the join code names: another "
-            "coordinator, or somebody in between"
+            f"{coordinator}: its authority is not the one in the join code: it is another "
+            "coordinator, or a proxy that intercepts TLS; check the address"
         )
     return text

@@ -119,7 +119,7 @@ class Collection(Generic[_M]):
             RecordUnreadable: The row is not valid.
         """
         if not _possible(key):
-            raise EntityNotFound(f"{self._partition} {key!r}: there is none")
+            raise EntityNotFound(f"{self._partition} {key!r}: not found")
 
         def changed(row: Entity) -> Entity:
             value = parse_row(self._model, row)
@@ -128,7 +128,7 @@ class Collection(Generic[_M]):
 
         row = await change_row(self._table, self._partition, key, changed)
         if row is None:
-            raise EntityNotFound(f"{self._partition} {key}: there is none")
+            raise EntityNotFound(f"{self._partition} {key}: not found")
         return parse_row(self._model, row)
 
     async def delete(self, key: str) -> bool:

@@ -75,7 +75,7 @@ def parse_jobs(part: int, row: Entity) -> PlannedJobs:
     """
     digests, old = (_cut(row, name) for name in ("digests", "superseded"))
     if len(digests) != JOBS_PAIRS_COUNT:
-        raise RecordUnreadable(f"row {row_name(row)}: {len(digests)} digests; plan the run anew")
+        raise RecordUnreadable(f"row {row_name(row)}: {len(digests)} digests; plan the run again")
     first = part * JOBS_PAIRS_COUNT
     by_pair = {first + at: digest for at, digest in enumerate(digests) if digest != _NONE}
     return PlannedJobs(by_pair=by_pair, superseded=frozenset(old))
@@ -88,5 +88,5 @@ def _part(job: Job) -> int:
 def _cut(row: Entity, name: str) -> list[bytes]:
     text = joined_properties(row, name)
     if len(text) % DIGEST_BYTES:
-        raise RecordUnreadable(f"row {row_name(row)}: {name} is cut short; plan the run anew")
+        raise RecordUnreadable(f"row {row_name(row)}: {name} is incomplete; plan the run again")
     return [text[at : at + DIGEST_BYTES] for at in range(0, len(text), DIGEST_BYTES)]

@@ -552,6 +552,6 @@ def keeps_rules(
     if broken is not None and len(broken) < BROKEN_MAX_COUNT:
         broken.append(violation)
     leave_out(
-        RecordUnreadable(f"row {violation.row}: {violation.field} is not what the row's key says")
+        RecordUnreadable(f"row {violation.row}: {violation.field} does not match the row's key")
     )
     return False

@@ -180,7 +180,7 @@ class RunRecords:
         """
         control = await self._change_copy(run_id, 0, change)
         if control is None:
-            raise EntityNotFound(f"run {run_id}: there is none")
+            raise EntityNotFound(f"run {run_id}: not found")
         written = {name: getattr(control, name) for name in _CANCEL}
         ended = {} if control.burst_end is None else {"burst_end": control.burst_end}
 

@@ -30,9 +30,9 @@ def _queue(text: str) -> tuple[str, QueueSettings]:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser("broadside.lab.servicebus", description=__doc__)
     parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=5672, help="0 takes a free one")
+    parser.add_argument("--port", type=int, default=5672, help="0 selects a free port")
     parser.add_argument("--queue", type=_queue, action="append", default=[], help=_queue.__doc__)
-    parser.add_argument("--tls-cert", type=Path, help="PEM chain; TLS only, once given")
+    parser.add_argument("--tls-cert", type=Path, help="PEM chain; if set, only TLS is accepted")
     parser.add_argument("--tls-key", type=Path)
     parser.add_argument("--sas-policy", default="RootManageSharedAccessKey")
     parser.add_argument("--sas-key-file", type=Path, help="holds the policy's key")

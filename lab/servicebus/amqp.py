@@ -205,7 +205,7 @@ def _decode_as(constructor: int, raw: bytes, at: int) -> tuple[Value, int]:
         return _TEXT[subtype](bytes(raw[at:end])), end
     count, at = _length(raw, at, wide=bool(kind & 1))
     if count > size or (kind in (0xC, 0xD) and subtype and count % 2):
-        raise WireError(f"{count} items do not fit in {size} bytes, or are no pairs")
+        raise WireError(f"{count} items do not fit in {size} bytes, or are not pairs")
     items = []
     if kind in (0xC, 0xD):
         for _ in range(count):

@@ -201,7 +201,7 @@ def test_agent_units_start_and_publish_presence(machine: Machine) -> None:
     except AssertionError as error:
         raise AssertionError(f"{error}\n{machine.log()}") from error
     assert client.problem is None
-    assert client.gate, "the packaged start gate takes hold under seccomp and NoNewPrivileges"
+    assert client.gate, "the packaged start gate works under seccomp and NoNewPrivileges"
     assert server.problem is None
     assert server.ports, "iperf3 listens under the same sandbox"
 

@@ -126,7 +126,7 @@ HALF_OF_THE_SUBNETS = {
     "/virtualNetworks/x/subnets/x"
 }
 MISTAKES: list[tuple[dict[str, Any], str]] = [
-    ({"service_ports": {"http": [5201]}}, "a port is named twice"),
+    ({"service_ports": {"http": [5201]}}, "a port is used twice"),
     ({"service_ports": {"smtp": [2525]}}, "engines are http, https, ftp"),
     ({"agent_settings": {"BROADSIDE_AGENT_SERVICES": "http=8080"}}, "set endpoint_ports, serv"),
     ({"agent_settings": {"BROADSIDE_AGENT_NIC": 'eth0"; rm'}}, "agent_settings: names begin"),

@@ -71,7 +71,7 @@ def test_doctor_leaves_healthy_fleet_unchanged(fleet: Site) -> None:
         assert result[name]["ok"], result[name]
     assert "0 of them dead" in result["queue receive"]["detail"]
     assert counts(fleet) == QueueCounts(active_count=0, scheduled_count=0, dead_count=0)
-    assert "all servers of the fleet lie in them" in result["allowed networks"]["detail"]
+    assert "they contain all servers of the fleet" in result["allowed networks"]["detail"]
 
 
 def test_doctor_reports_a_fix_for_every_fault(fleet: Site, monkeypatch: pytest.MonkeyPatch) -> None:

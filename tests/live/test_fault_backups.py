@@ -31,7 +31,7 @@ def test_compares_backup_with_earlier_verdicts(tmp_path: Path) -> None:
         verdicts = verdicts_of(coordinator)
         assert verdicts.keys() == {run_id}
         assert 10_000_000 < coordinator.peak_bytes < 400_000_000
-        with pytest.raises(LabBroken, match="runs already"):
+        with pytest.raises(LabBroken, match="already running"):
             coordinator.start()
         before = coordinator.peak_bytes
         coordinator.kill()

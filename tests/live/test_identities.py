@@ -79,7 +79,7 @@ def test_doctor_does_not_pass_without_response(site: Site, azure: Identities) ->
     code, result = doctor(site, azure, "clients", "client", **no_user)
     assert code == 4
     assert not result["client cannot read a token"]["ok"]
-    assert "cannot be told" in result["client cannot read a token"]["detail"]
+    assert "could not be tested" in result["client cannot read a token"]["detail"]
 
 
 @pytest.mark.parametrize("role", ["client", "server"])

@@ -130,7 +130,7 @@ run "another_appliance" {
 
   assert {
     condition     = length(module.firewall) == 0 && output.firewall_id == null
-    error_message = "Another appliance stands in place of the firewall."
+    error_message = "Another appliance is used instead of the firewall."
   }
 }
 

@@ -38,7 +38,7 @@ def test_unknown_engine_is_reported_with_the_known_ones(
 ) -> None:
     assert lines(capsys, "gopher") == (
         4,
-        ["gopher: no such engine; use one of connections, ftp, http, https, iperf3"],
+        ["gopher: unknown engine; use one of connections, ftp, http, https, iperf3"],
     )
 
 

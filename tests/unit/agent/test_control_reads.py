@@ -145,7 +145,10 @@ def test_unread_control_row_stops_the_run_before_the_instant(
     monkeypatch: pytest.MonkeyPatch, read_s: float
 ) -> None:
     why, at_s = guarded(monkeypatch, SlowControl(read_s), from_s=-1.3)
-    assert why == "the run's control row could not be read before the instant: no answer in time"
+    assert (
+        why
+        == "the run's control row could not be read before the planned instant: no answer in time"
+    )
     assert at_s == pytest.approx(-LAST_WORD_S, abs=0.01)
 
 

@@ -129,7 +129,11 @@ def test_valid_job_passes() -> None:
 @pytest.mark.parametrize(
     ("job", "settings", "message"),
     [
-        ({"endpoint": {"agent_id": "s", "address": "8.8.8.8", "port": 53}}, {}, "8.8.8.8 lies"),
+        (
+            {"endpoint": {"agent_id": "s", "address": "8.8.8.8", "port": 53}},
+            {},
+            "8.8.8.8 is outside",
+        ),
         ({"endpoint": {"agent_id": "s", "address": "10.2.1.3", "port": 53}}, {}, "53 is below"),
         ({"duration_s": 3601}, {}, "3601 s"),
         ({"duration_s": 3600, "traffic": {"omit_s": 1}}, {}, "3601 s"),
@@ -224,7 +228,7 @@ def test_late_data_is_late_with_a_reason() -> None:
     outcome, reason = judge(reading=late, release=release)
     assert outcome is Outcome.LATE
     assert "1.500 s" in (reason or "")
-    assert "stood 1.200 s" in (reason or "")
+    assert "open 1.200 s" in (reason or "")
 
 
 NO_DATA = (FlowTotals(flow=Flow.UP, sent_bytes=2000, received_bytes=None),)
@@ -235,8 +239,8 @@ NO_DATA = (FlowTotals(flow=Flow.UP, sent_bytes=2000, received_bytes=None),)
     [
         # The process exits with code 0.
         ({"report": {"error": "the server is busy"}}, "the server is busy"),
-        ({"reading": {"first_data_at_s": INSTANT_S - 4.0}}, "gate did not hold"),
-        ({"reading": {"first_data_at_s": None}}, "no telling"),
+        ({"reading": {"first_data_at_s": INSTANT_S - 4.0}}, "gate did not work"),
+        ({"reading": {"first_data_at_s": None}}, "did not report when"),
         ({"exit_": {"stopped": "deadline"}}, "at its deadline"),
         ({"report": {"totals": NO_DATA}}, "without data"),
         (

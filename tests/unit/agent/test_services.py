@@ -30,12 +30,12 @@ def test_services_are_ports_by_engine() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"services": "http"}, "'http' is no service; write ENGINE=PORTS"),
-        ({"services": "http=x"}, "'x' is no port or range"),
-        ({"services": "smtp=25"}, "'smtp' is no service; there are connections, ftp, http, https"),
+        ({"services": "http"}, "'http' is not a service; use ENGINE=PORTS"),
+        ({"services": "http=x"}, "'x' is not a port or a range"),
+        ({"services": "smtp=25"}, "'smtp' is unknown; use one of connections, ftp, http, https"),
         ({"services": "iperf3=9000"}, "iperf3's ports are BROADSIDE_AGENT_PORTS"),
-        ({"services": "http=8080 ftp=8080"}, "port 8080 is named twice"),
-        ({"services": "http=5201"}, "port 5201 is named twice"),
+        ({"services": "http=8080 ftp=8080"}, "port 8080 is used twice"),
+        ({"services": "http=5201"}, "port 5201 is used twice"),
         ({"services": "http=0"}, "greater than or equal to 1"),
         ({"certificate": "/c.pem"}, "set both certificate and certificate_key, or neither"),
     ],
@@ -146,4 +146,4 @@ def test_unknown_engine_is_refused_by_name() -> None:
     for name in ("http", "trex"):
         installed = unknown_engine(name)
         assert installed.problem is not None
-        assert installed.problem.startswith(f"{name}: this agent has no such engine")
+        assert installed.problem.startswith(f"{name}: this agent does not have this engine")

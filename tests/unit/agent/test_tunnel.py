@@ -295,7 +295,7 @@ def test_tunnels_clash_by_id_by_port_and_by_inner_address(other: Tunnel, expecte
 async def test_client_outside_allowed_networks_is_rejected(server: Server) -> None:
     foreign = tunnel().model_copy(update={"client_address": "8.8.8.8"})
     await server.poll(1, requesting=[foreign])
-    assert await server.answer(foreign) == "8.8.8.8 lies outside this agent's allowed networks"
+    assert await server.answer(foreign) == "8.8.8.8 is outside this agent's allowed networks"
 
 
 async def test_client_timeout_names_the_blocking_pair(monkeypatch: pytest.MonkeyPatch) -> None:

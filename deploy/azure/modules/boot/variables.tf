@@ -1,6 +1,6 @@
 variable "service" {
   type        = string
-  description = "What the VM becomes: `agent` or `coordinator`."
+  description = "Service of the VM: `agent` or `coordinator`."
 
   validation {
     condition     = contains(["agent", "coordinator"], var.service)
@@ -42,7 +42,7 @@ variable "bundle_url" {
 
 variable "bundle_sha256" {
   type        = string
-  description = "What it must be."
+  description = "SHA-256 that the package must have."
 }
 
 variable "identity_client_id" {

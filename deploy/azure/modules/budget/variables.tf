@@ -10,5 +10,5 @@ variable "amount" {
 
 variable "emails" {
   type        = list(string)
-  description = "Who is told."
+  description = "Addresses that receive the budget's mails."
 }

@@ -14,7 +14,7 @@ variable "machine" {
     shutdown_time              = string # time of the daily stop as HHMM, or null to disable it
     shutdown_timezone          = string # name of the timezone in Windows
   })
-  description = "What agents and coordinator have in common."
+  description = "Settings that agents and coordinator share."
 }
 
 variable "identity" {
@@ -49,12 +49,12 @@ variable "exchange_environment" {
 
 variable "firewall_id" {
   type        = string
-  description = "Azure Firewall whose metrics are the second ledger; null: none."
+  description = "Azure Firewall with the metrics that the fleet's bytes are compared with; null: none."
 }
 
 variable "policy_id" {
   type        = string
-  description = "Firewall policy whose modes its switches set; null: no switches."
+  description = "Firewall policy with the modes that the switches set; null: no switches."
 }
 
 variable "modes_at_rest" {

@@ -56,7 +56,7 @@ output "package" {
     blob      = local.package
     path      = abspath(var.bundle.path)
   }
-  description = "What `broadside up` uploads itself; null where Terraform does."
+  description = "Files that `broadside up` uploads; null if Terraform uploads them."
 }
 
 output "boot_table" {

@@ -5,7 +5,7 @@ variable "context" {
 
 variable "domains" {
   type        = object({ storage = string, servicebus = string })
-  description = "What host names of storage and Service Bus end in, in this cloud."
+  description = "Suffixes of the host names of storage and Service Bus in this cloud."
 }
 
 variable "private_endpoints" {
@@ -30,12 +30,12 @@ variable "subnet_ids" {
 
 variable "existing_zone_ids" {
   type        = map(string)
-  description = "Private DNS zones that stand already; empty: they are made."
+  description = "Existing private DNS zones; empty: they are created."
 }
 
 variable "deployer_principal_id" {
   type        = string
-  description = "Who uploads the package."
+  description = "Principal that uploads the package."
 }
 
 variable "role_settle_s" {
@@ -50,7 +50,7 @@ variable "account" {
 
 variable "operators" {
   type        = object({ addresses = list(string), subnet_ids = list(string) })
-  description = "Who may upload: public addresses, and subnets inside Azure, that the storage account lets in."
+  description = "Sources that may upload: public addresses, and subnets in Azure, that the storage account accepts."
 }
 
 variable "bundle" {

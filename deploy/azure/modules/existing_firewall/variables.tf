@@ -10,12 +10,12 @@ variable "firewall_id" {
 
 variable "may_change" {
   type        = set(string)
-  description = "What of it may be changed."
+  description = "Parts of it that may be changed."
 }
 
 variable "spoke_ids" {
   type        = map(string)
-  description = "The range's own spokes; empty where they stand already."
+  description = "The range's own spokes; empty if existing ones are used."
 }
 
 variable "is_virtual_hub" {

@@ -18,5 +18,5 @@ output "address_configurations" {
     ipConfigurations          = [{ name = "data", properties = { subnet = { id = var.subnet_id }, publicIPAddress = { id = azurerm_public_ip.this.id } } }]
     managementIpConfiguration = one([for address in azurerm_public_ip.management : { name = "management", properties = { subnet = { id = var.management_subnet_id }, publicIPAddress = { id = address.id } } }])
   }
-  description = "What `broadside unpark` puts back, as the Resource Manager wants it."
+  description = "Configuration that `broadside unpark` restores, in the format of the Resource Manager."
 }

@@ -14,7 +14,7 @@ variable "machine" {
     shutdown_time              = string # time of the daily stop as HHMM, or null to disable it
     shutdown_timezone          = string # name of the timezone in Windows
   })
-  description = "What agents and coordinator have in common."
+  description = "Settings that agents and coordinator share."
 }
 
 variable "identity" {
@@ -24,7 +24,7 @@ variable "identity" {
 
 variable "role" {
   type        = string
-  description = "What its agents are: `client` or `server`."
+  description = "Role of its agents: `client` or `server`."
 
   validation {
     condition     = contains(["client", "server"], var.role)

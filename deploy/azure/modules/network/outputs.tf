@@ -1,6 +1,6 @@
 output "network_ids" {
   value       = merge({ for network in azurerm_virtual_network.hub : "hub" => network.id }, { for network in azurerm_virtual_network.clients : "clients" => network.id }, { for network in azurerm_virtual_network.servers : "servers" => network.id })
-  description = "The networks that the range makes: all three, unless subnets stand already."
+  description = "Networks that the range creates: all three, unless existing subnets are given."
 }
 
 output "subnet_ids" {
@@ -14,7 +14,7 @@ output "subnet_ids" {
     clients             = try(azurerm_subnet.clients[0].id, var.existing_subnet_ids["clients"], null)
     servers             = try(azurerm_subnet.servers[0].id, var.existing_subnet_ids["servers"], null)
   }
-  description = "Subnets by what stands in them; null: none, as the firewall's management without Basic."
+  description = "Subnets by their content; null if there is none, such as the firewall's management subnet without the tier Basic."
 }
 
 output "prefixes" {
@@ -24,10 +24,10 @@ output "prefixes" {
 
 output "flows" {
   value       = concat(local.traffic, local.vxlan_to_servers, local.vxlan_to_clients)
-  description = "What passes between the spokes, and so must pass the appliance."
+  description = "Traffic between the spokes, which the appliance must forward."
 }
 
 output "network_names" {
   value       = { clients = one(azurerm_virtual_network.clients[*].name), servers = one(azurerm_virtual_network.servers[*].name) }
-  description = "The spokes' networks; null where they stand already."
+  description = "Networks of the spokes; null if existing ones are used."
 }

@@ -16,7 +16,7 @@ variable "traffic" {
     icmp_enabled    = bool   # ICMP echo requests from clients to servers
     vxlan_port      = number # UDP port for tunnels, allowed in both directions, or null for none
   })
-  description = "What passes between the spokes."
+  description = "Traffic between the spokes."
 }
 
 variable "translated_enabled" {
@@ -41,7 +41,7 @@ variable "private_endpoints" {
 
 variable "existing_subnet_ids" {
   type        = map(string)
-  description = "Subnets that stand already, by what is to be in them."
+  description = "Existing subnets, by their purpose."
 }
 
 variable "flow_logs" {

@@ -29,5 +29,5 @@ variable "clients_prefix" {
 
 variable "flows" {
   type        = list(object({ flow = string, protocol = string, ports = list(string), from = string, to = string }))
-  description = "What is let through: flow is a rule's name."
+  description = "Allowed traffic; flow is the name of a rule."
 }

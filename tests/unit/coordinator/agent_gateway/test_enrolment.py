@@ -249,7 +249,7 @@ def test_stored_credential_is_private_and_validated(tmp_path: Path) -> None:
     invalid += [{"secret": 5}, {"issued_s": "x"}, {"agent_id": None}]
     for text in ("{}", "[]", "[" * 100_000, *(json.dumps(fields | item) for item in invalid)):
         path.write_text(text)
-        with pytest.raises(ExchangeMisconfigured, match="join anew"):
+        with pytest.raises(ExchangeMisconfigured, match="join again"):
             load_credential(path)
 
 

@@ -91,7 +91,7 @@ def test_existing_files_are_not_overwritten(tmp_path: Path) -> None:
 
     asyncio.run(make())
     back_up(tmp_path / "data", tmp_path / "file")
-    with pytest.raises(BackupUnusable, match="there is one already"):
+    with pytest.raises(BackupUnusable, match="already exists"):
         back_up(tmp_path / "data", tmp_path / "file")
     with pytest.raises(BackupUnusable, match="not empty"):
         restore(tmp_path / "file", tmp_path / "data")
@@ -250,11 +250,11 @@ CHANGES: dict[str, tuple[Callable[[dict[str, bytes]], dict[str, bytes]], str]] =
     "no JSON": (lambda m: m | {"backup.json": b"{"}, "not a backup of Broadside"),
     "a flipped byte": (
         lambda m: m | {"results.sqlite3": flipped(m["results.sqlite3"])},
-        "results.sqlite3: not what its checksum says",
+        "results.sqlite3: the checksum does not match",
     ),
     "a checksum of another": (
         lambda m: m | {"SHA256SUMS": m["SHA256SUMS"].replace(b"results", b"control")},
-        "control.sqlite3, results.sqlite3: not what its checksum says",
+        "control.sqlite3, results.sqlite3: the checksum does not match",
     ),
     "no sums": (
         lambda m: {k: v for k, v in m.items() if k != "SHA256SUMS"},
@@ -262,11 +262,11 @@ CHANGES: dict[str, tuple[Callable[[dict[str, bytes]], dict[str, bytes]], str]] =
     ),
     "a missing database": (
         lambda m: {k: v for k, v in m.items() if k != "results.sqlite3"},
-        "results.sqlite3: not what its checksum says",
+        "results.sqlite3: the checksum does not match",
     ),
     "a database behind its end": (
         lambda m: m | {"control.sqlite3": m["results.sqlite3"]},
-        "is behind its end",
+        "is after the last file",
     ),
     "a head in its middle": (
         lambda m: dict(sorted(m.items(), reverse=True)),
@@ -300,7 +300,7 @@ def test_trailing_bytes_are_rejected(tmp_path: Path, behind: bytes) -> None:
     make_store(data := tmp_path / "data")
     back_up(data, tmp_path / "file")
     pack(tmp_path / "other", members_of(tmp_path / "file"), behind)
-    with pytest.raises(BackupUnusable, match="behind its end"):
+    with pytest.raises(BackupUnusable, match="after the end of the archive"):
         restore(tmp_path / "other", tmp_path / "again")
 
 

@@ -114,7 +114,10 @@ def test_options_of_a_mode_are_on_the_command_line() -> None:
             "traffic.options.attempts_per_second: Input should be greater",
         ),
         ({"timeout_s": 9}, "traffic.options.timeout_s: Input should be less than or equal to 8"),
-        ({"rate": 9}, "traffic.options.rate: connections has no such option; set of mode,"),
+        (
+            {"rate": 9},
+            "traffic.options.rate: connections does not have this option; use one of mode,",
+        ),
     ],
 )
 def test_invalid_options_are_rejected(options: dict[str, Any], message: str) -> None:
@@ -127,13 +130,13 @@ def test_invalid_options_are_rejected(options: dict[str, Any], message: str) -> 
     [
         (
             {"tls_resume": True},
-            "traffic.options.tls_resume: there is no TLS; drop it, or set tls=any",
+            "traffic.options.tls_resume: only TLS uses it; remove it, or set tls=any",
         ),
         (
             {"tls": "any", "body_bytes": 5},
             "traffic.options.body_bytes: mode connect has none; drop it",
         ),
-        ({"server_name": "a.test"}, "traffic.options.server_name: no TLS or HTTP carries it; set"),
+        ({"server_name": "a.test"}, "traffic.options.server_name: only TLS and HTTP use it; set"),
         (
             {"mode": "http", "server_name": "a b"},
             "traffic.options.server_name: String should match",
@@ -141,7 +144,7 @@ def test_invalid_options_are_rejected(options: dict[str, Any], message: str) -> 
         ({"mode": "http", "body_mix": "1,x"}, "traffic.options.body_mix: String should match"),
         (
             {"mode": "http", "body_bytes": 1, "body_mix": "1,2"},
-            "traffic.options.body_bytes: body_mix replaces it; drop one",
+            "traffic.options.body_bytes: body_mix replaces it; remove one",
         ),
         ({"tls": "1.1"}, "traffic.options.tls: Input should be 'off', 'any', '1.2' or '1.3'"),
     ],
@@ -601,7 +604,7 @@ def test_agent_without_the_option_names_it() -> None:
     class Older(Message):
         mode: str = "connect"
 
-    with pytest.raises(Unsupported, match=r"traffic\.options\.ramp_up_s: connections has no such"):
+    with pytest.raises(Unsupported, match=r"traffic\.options\.ramp_up_s: connections does not"):
         parse_options(Older, traffic(ramp_up_s=3))
 
 

@@ -438,7 +438,7 @@ def test_impossible_byte_count_is_an_error(section: str, value: str) -> None:
     reading = stream_with(f'({section}[^}}]*"bytes":)\\d+', rf"\g<1>{value}")
     assert not reading.usable
     assert reading.report.error is not None
-    assert reading.report.error.startswith("iperf3's figures make no sense: bytes = ")
+    assert reading.report.error.startswith("iperf3 reported impossible values: bytes = ")
     assert all(i.transferred_bytes > 0 for flow in reading.intervals.values() for i in flow)
 
 

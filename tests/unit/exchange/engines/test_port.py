@@ -152,7 +152,7 @@ def test_reader_of_invalid_output_is_not_usable(engine: Engine) -> None:
         ),
         (
             {"engine": "https", "options": {"colour": 1}},
-            "traffic.options.colour: https has no such option; set of requests_per_second",
+            "traffic.options.colour: https does not have this option; use one of requests_per_",
         ),
         (
             {"engine": "http", "options": {"body_bytes": 1_000_001}},
@@ -164,7 +164,7 @@ def test_reader_of_invalid_output_is_not_usable(engine: Engine) -> None:
         ),
         (
             {"engine": "https", "options": {"verify": "True"}},
-            "traffic.options.verify: Input should be a valid boolean (got 'True'); mend it",
+            "traffic.options.verify: Input should be a valid boolean (got 'True'); correct it",
         ),
         (
             {"engine": "ftp", "streams_count": 64, "options": {"file_bytes": 1_000_000}},

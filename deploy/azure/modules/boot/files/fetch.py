@@ -54,8 +54,8 @@ BLOB_VERSION = "2023-11-03"
 TABLE_VERSION = "2023-11-03"
 # Hint for each HTTP status of the package.
 HINTS = {
-    403: "no right yet: the identity needs 'Storage Blob Data Reader' on the container (a new role "
-    "takes minutes), the subnet its storage service endpoint",
+    403: "no access: the identity needs 'Storage Blob Data Reader' on the container (a new role "
+    "needs some minutes), and the subnet needs its storage service endpoint",
     404: "the package is not uploaded yet; run: broadside up",
 }
 
