@@ -233,6 +233,31 @@ def test_file_names_are_unique() -> None:
     assert twice <= {"__init__.py", "__main__.py", "conftest.py"}
 
 
+def real_clocks(source: str) -> list[str]:
+    """Return the uses of a clock that tests cannot replace, because it is a method of a C type."""
+    return [
+        ast.unparse(node)
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Attribute)
+        and node.attr in ("now", "utcnow", "today")
+        and ast.unparse(node.value).rpartition(".")[2] in ("datetime", "date")
+    ]
+
+
+def test_modules_and_unit_tests_use_the_function_for_the_current_time() -> None:
+    """See ``exchange.outage_log.utc_now``."""
+    folders = (*PACKAGES, "dashboards", "tests/unit")
+    paths = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    found = {str(path): uses for path in paths if (uses := real_clocks(path.read_text("utf-8")))}
+    assert found == {}
+
+
+@pytest.mark.parametrize("source", ["datetime.now(UTC)", "dt.datetime.utcnow", "date.today()"])
+def test_real_clock_is_detected(source: str) -> None:
+    assert len(real_clocks(source)) == 1
+    assert real_clocks("self.now(), clock.today") == []
+
+
 # Modules that import one of these are adapters. They are tested in tests/contract and tests/live.
 ADAPTS: Final = frozenset(
     {
