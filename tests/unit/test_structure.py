@@ -13,6 +13,7 @@ from typing import Final
 
 import pytest
 
+from tests import conftest
 from tests.bench.bench_structure import imported_names, imports, longest, modules
 from tests.docs_build.import_table import read_import_table, used_imports
 
@@ -231,6 +232,12 @@ def test_file_names_are_unique() -> None:
     twice = {name for name, count in names.items() if count > 1}
     # Files named by Python and pytest.
     assert twice <= {"__init__.py", "__main__.py", "conftest.py"}
+
+
+@pytest.mark.parametrize("order", ["FIRST", "BOTH_CORES", "ALONE"])
+def test_files_in_the_order_of_the_tests_exist(order: str) -> None:
+    stems = {path.stem for path in (ROOT / "tests").rglob("test_*.py")}
+    assert [name for name in getattr(conftest, order) if f"test_{name}" not in stems] == []
 
 
 def real_clocks(source: str) -> list[str]:
