@@ -26,7 +26,7 @@ settings.load_profile("shared-cores")
 FIRST: Final = (
     *("hosts_archive", "wheel", "azure_bundle", "release", "hosts", "support_bundle"),
     *("connections_io", "servicebus_faults", "connections_run", "queue"),
-    *("canaries_over_transports", "engine", "pipeline", "launches_at_once", "fault_core"),
+    *("engine", "pipeline", "launches_at_once", "fault_core"),
     *("traffic", "agents", "deploy_boot", "page", "azure_faults", "managed_identity"),
     *("rolling_upgrade", "services_on_loopback", "revocation", "demo", "hosts_ways"),
     *("page_views", "soak", "live_values", "api_live", "foreign_rows", "attack_io", "identities"),
@@ -49,8 +49,9 @@ BOTH_CORES: Final = (
 ALONE: Final = (
     *BOTH_CORES,
     *("canaries_in_lab", "translated_in_lab", "tunnels_in_lab", "planted_causes", "drill_in_lab"),
-    *("udp_loss", "first_run", "guarded_runs", "units_in_lab", "devices_in_modes"),
-    *("translation_study", "soak", "scale_in_lab", "demo", "canaries_with_units"),
+    *("canaries_over_transports", "udp_loss", "first_run", "guarded_runs", "units_in_lab"),
+    *("devices_in_modes", "translation_study", "soak", "scale_in_lab", "demo"),
+    "canaries_with_units",
 )
 # The tests of a file in which each release of Debian has hosts of its own, and those of an upgrade.
 OWN_HOSTS: Final = re.compile(r"/test_hosts_archive\.py::(test_upgrades)?.*\[(\w+)\]$")

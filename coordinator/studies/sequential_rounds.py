@@ -59,7 +59,7 @@ def round_rates(
     rounds: list[Mapping[str, float]] = []
     for at in range(0, len(results) - size + 1, size):
         rates = {
-            ", ".join(trials[result.index].labels.values()): rate
+            ", ".join(trials[result.index].says.values()): rate
             for result in results[at : at + size]
             if result.is_complete(floor) and (rate := result.received_bits_per_second)
         }

@@ -108,7 +108,7 @@ def _load_trial(question: Staircase, spec: RunSpec, index: int, at: int) -> Tria
         return Trial(
             index=index,
             overrides={**more, "objective.target_bits_per_second": None},
-            labels={"hold": "all there is"},
+            says={"hold": "all there is"},
         )
     trial = _offered(spec, index, question.offers_bits_per_second[at])
     return trial.model_copy(update={"overrides": {**trial.overrides, **more}})
@@ -128,7 +128,7 @@ def planned_trials(question: Sweep | AB | Matrix) -> tuple[Trial, ...]:
                 Trial(
                     index=index,
                     overrides=dict(zip(fields, values, strict=True)),
-                    labels={f: str(v) for f, v in zip(fields, values, strict=True)},
+                    says={f: str(v) for f, v in zip(fields, values, strict=True)},
                 )
                 for index, values in enumerate(chain.from_iterable(orders))
             )
@@ -143,7 +143,7 @@ def planned_trials(question: Sweep | AB | Matrix) -> tuple[Trial, ...]:
 
 def _in_modes(modes: Sequence[Mode]) -> tuple[Trial, ...]:
     return tuple(
-        Trial(index=index, overrides=mode.overrides, labels={"mode": mode.name}, mode=mode.name)
+        Trial(index=index, overrides=mode.overrides, says={"mode": mode.name}, mode=mode.name)
         for index, mode in enumerate(modes)
     )
 
@@ -157,7 +157,7 @@ def _drilled(question: Drill, spec: RunSpec) -> Trial:
         "traffic.probe": {"every_s": question.probe_every_s},
         "objective.target_bits_per_second": None,
     }
-    return Trial(index=0, overrides=overrides, labels={"event": question.state or OWN_COMMAND})
+    return Trial(index=0, overrides=overrides, says={"event": question.state or OWN_COMMAND})
 
 
 def _offered(spec: RunSpec, index: int, offer: float) -> Trial:
@@ -172,7 +172,7 @@ def _offered(spec: RunSpec, index: int, offer: float) -> Trial:
     return Trial(
         index=index,
         overrides=overrides,
-        labels={"offered_bits_per_second": f"{offer:.0f}"},
+        says={"offered_bits_per_second": f"{offer:.0f}"},
         offered_bits_per_second=offer,
     )
 
@@ -196,7 +196,7 @@ def _offered_connections(load: SearchLoad, spec: RunSpec, index: int, offer: flo
         index=index,
         # The goals of the search replace the thresholds of the run.
         overrides={**options, **dict.fromkeys(_REPLACED)},
-        labels={f"offered_{load}": f"{offer:.0f}"},
+        says={f"offered_{load}": f"{offer:.0f}"},
         offered_connections_count=offer,
     )
 
@@ -212,7 +212,7 @@ def describe_trial(study: StudySpec, result: TrialResult) -> Mapping[str, str]:
     if isinstance(question, Drill):
         return {"event": question.state or OWN_COMMAND}
     if not isinstance(question, Search | Staircase | Inspection):
-        return planned_trials(question)[result.index].labels
+        return planned_trials(question)[result.index].says
     offer = result.offered
     if offer is None and isinstance(question, Staircase):
         return {"hold": "all there is"}

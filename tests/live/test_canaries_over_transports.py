@@ -14,7 +14,12 @@ from tests.live.labs import new_prefix
 from tests.live.live_site import call, wait_for_summary
 from tests.live.test_canaries_in_lab import IDLE, SIGNATURES
 
-pytestmark = [pytest.mark.live, pytest.mark.needs_root, pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.alone,
+    pytest.mark.needs_root,
+    pytest.mark.timeout(300),
+]
 
 PAIRS = 2
 

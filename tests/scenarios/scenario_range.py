@@ -248,9 +248,7 @@ class Range:
                 return
             if result.run_id is not None:
                 spec = trial.resolve(study.study_id, study.spec)
-                name = ", ".join(
-                    f"{what.rpartition('.')[2]} {v}" for what, v in trial.labels.items()
-                )
+                name = ", ".join(f"{what.rpartition('.')[2]} {v}" for what, v in trial.says.items())
                 summary = self._summary(result.run_id, case)
                 row = run_row(f"- {name}", summary, spec)
                 window = summary.bursts[0].window

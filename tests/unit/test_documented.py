@@ -130,6 +130,24 @@ def test_every_finding_has_one_line() -> None:
     assert len(set(ids)) == len(ids) > 0
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / "docs").glob("*.csv")), ids=lambda path: path.name)
+def test_lines_of_tables_have_a_value_in_each_required_column(path: Path) -> None:
+    """A comma without quotes would move the rest of a line to the next column."""
+    optional = {"next_step", "unit", "checks"}
+    with path.open(encoding="utf-8", newline="") as file:
+        head, *lines = csv.reader(file)
+    for line in lines:
+        assert len(line) == len(head), line
+        empty = {name for name, cell in zip(head, line, strict=True) if not cell.strip()}
+        assert empty <= optional, line
+
+
+def test_documentation_is_short() -> None:
+    pages = [ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "DECISIONS")]
+    pages += (ROOT / "docs").glob("*.md")
+    assert sum(len(page.read_text("utf-8").split()) for page in pages) <= 30_000
+
+
 def test_constants_of_called_functions_are_listed() -> None:
     shape = checks_page().partition("\n### shape\n")[2].partition("\n### ")[0]
     # The first constant is used directly, the second in a function to compute the input.

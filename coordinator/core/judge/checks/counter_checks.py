@@ -42,8 +42,9 @@ AFTER_BINS: Final = 5.0
 COARSE_S: Final = 10.0
 _CONFIGURE = "Configure a `byte_counter` (BROADSIDE_TELEMETRY_FILE) before the launch"
 _REPEAT = (
-    "Find out why the values are missing, and set a larger `settle_s` of the source if they arrive "
-    "late. Then run again, because a stored verdict does not read the source again"
+    "Find out why the values are missing: for a polled device, check its connection and `poll_s`; "
+    "for a system with history whose values arrive late, set a larger `settle_s`. Then run again, "
+    "because a stored verdict does not read the source again"
 )
 _RESTORE = (
     "Correct this source in the telemetry file (BROADSIDE_TELEMETRY_FILE): address, user, "

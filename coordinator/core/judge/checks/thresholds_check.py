@@ -121,9 +121,18 @@ def _compare(
             f"{formatting.time(value.bound_s)}. The limit is {threshold.format(limit)}.",
             "Use a source with a clock that can be checked, or a burst longer than this error",
         )
-    measured = burst.completeness.completeness_ratio >= COMPLETE_RATIO
-    if values and value.is_complete and measured:
+    measured_ratio = burst.completeness.completeness_ratio
+    if values and value.is_complete and measured_ratio >= COMPLETE_RATIO:
         return Verdict.PASS, None
+    if values and value.is_complete:
+        return Verdict.INCONCLUSIVE, problem(
+            f"{threshold.id}-unproven",
+            70,
+            f"{label} is within the limit {threshold.format(limit)} as far as it is known, but "
+            f"{formatting.ratio(1 - measured_ratio, 2)} of the pair-seconds were not measured. A "
+            f"threshold passes with at most {formatting.ratio(1 - COMPLETE_RATIO, 2)}.",
+            missing_pairs_step(burst),
+        )
     return Verdict.INCONCLUSIVE, problem(
         f"{threshold.id}-unproven",
         70,

@@ -43,7 +43,7 @@ def run(
     source = random.Random(38)
     results: list[TrialResult] = []
     while (trial := next_trial(study, results)) is not None:
-        [name] = trial.labels.values()
+        [name] = trial.says.values()
         drift = 1 + 0.001 * trial.index
         results.append(
             TrialResult(
@@ -135,7 +135,7 @@ def test_every_second_round_of_a_sweep_is_reversed() -> None:
     for _ in range(6):
         trial = next_trial(study, results)
         assert trial is not None
-        values += trial.labels.values()
+        values += trial.says.values()
         results.append(TrialResult(index=trial.index))
     assert values == ["1", "8", "64", "64", "8", "1"]
 
