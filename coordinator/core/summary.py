@@ -35,7 +35,7 @@ class Verdict(StrEnum):
         PASS: Every check passes.
         FAIL: The rate is below the limit, or a threshold is exceeded.
         INCONCLUSIVE: Evidence is missing, contradictory or too uncertain.
-        MEASURED: The run is complete, but no target was set.
+        MEASURED: The run is complete, but no target and no threshold was set.
     """
 
     PASS = "pass"  # noqa: S105  # a verdict, not a password
@@ -154,10 +154,10 @@ class Finding(Message):
     Attributes:
         id: Id of the finding, which does not change between versions.
         kind: What it is: the conclusion, its cause, or additional information.
-        severity: Problem (it prevents a pass), warning or note.
+        severity: Problem, warning or note. A problem prevents a pass if ``kind`` is verdict.
         weight: Weight, by which findings are sorted with the highest first.
         sentence: What was measured, with the limit, and what it means.
-        part: Mixed run: engine of the other traffic that the finding is about.
+        part: Mixed run: name of the part that the finding is about.
     """
 
     id: Annotated[str, renamed_values(FORMER_FINDING_IDS)]
@@ -517,7 +517,8 @@ class FlowSummary(Message):
         jain_ratio: Jain's fairness index over the pairs (0 to 1).
         share_movement_ratio: Variance of the sum divided by the sum of the pairs' variances.
         retransmits_count: Number of retransmitted segments in the window, from senders with data.
-        retransmit_ratio: Retransmitted segments divided by all segments that were sent (0 to 1).
+        retransmit_ratio: Retransmitted segments divided by the sent payload in full segments (0 to
+            1).
         mss_bytes: TCP payload of a full packet in bytes, as used for the headers.
         tcp_efficiency_ratio: Bytes that were not retransmitted divided by all sent bytes (RFC
             6349).

@@ -286,7 +286,7 @@ class Coordinator:
         counter, span = self._counter_reader.counter, await self._closing.ledger_span(plan)
         before_at = min(span.before_at, self._now())
         ledger = await counter.read(span.from_at, before_at, span.direction)
-        return ledger, counter.latency.poll_s or 0.0
+        return ledger, counter.latency.reread_s or 0.0
 
     # Main loop ---------------------------------------------------------------------------------
 

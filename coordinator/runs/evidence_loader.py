@@ -21,7 +21,7 @@ from broadside.coordinator.core.live.status import BurstRows
 from broadside.coordinator.core.measure.records.clock_readings import on_shared_clock
 from broadside.coordinator.core.measure.records.columns import NO_HOST, HostColumns, IntervalColumns
 from broadside.coordinator.core.measure.records.evidence import (
-    HOLD_MAX_S,
+    OPENED_BEFORE_MAX_S,
     BurstEvidence,
     CanaryColumns,
     PairEvidence,
@@ -252,7 +252,7 @@ async def read_tests(
             pairs, but another agent wrote them.
     """
     most = readings_max_count(burst, plan.spec.traffic.interval_s)
-    begin_at = burst.planned_start_at - timedelta(seconds=HOLD_MAX_S)
+    begin_at = burst.planned_start_at - timedelta(seconds=OPENED_BEFORE_MAX_S)
     # Agents by planned endpoint.
     holders = defaultdict[tuple[str, int], set[str]](set)
     for pair in planned:

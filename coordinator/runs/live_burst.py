@@ -22,7 +22,7 @@ from broadside.coordinator.core.live.live_view import (
 from broadside.coordinator.core.measure.grid.align import Chosen
 from broadside.coordinator.core.measure.records.columns import HostColumns, IntervalColumns
 from broadside.coordinator.core.measure.records.evidence import (
-    HOLD_MAX_S,
+    OPENED_BEFORE_MAX_S,
     BurstEvidence,
     FirewallLedger,
     PairEvidence,
@@ -142,7 +142,7 @@ class LiveBurst:
         if self._snapshot is None or self._evidence is None:
             return None
         plan, burst = self._plan, self.burst
-        begin_at = burst.planned_start_at - timedelta(seconds=HOLD_MAX_S)
+        begin_at = burst.planned_start_at - timedelta(seconds=OPENED_BEFORE_MAX_S)
         clients, servers = await asyncio.gather(
             self._records.bursts.read_tails(plan.run_id, burst.index, self._etags),
             self._records.bursts.read_test_tails(begin_at, burst.planned_end_at, self._test_etags),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import Field, StrictBool
 
-from broadside.coordinator.core.measure.records.evidence import HOLD_MAX_S
+from broadside.coordinator.core.measure.records.evidence import OPENED_BEFORE_MAX_S
 from broadside.coordinator.core.run_spec import Plan, due_at
 from broadside.coordinator.runs.launch import delete_old_keys
 from broadside.coordinator.runs.stored_runs import parse_plan
@@ -106,7 +106,7 @@ async def prune(records: Records, request: PruneRequest, now: datetime) -> Prune
         elif due_at(plan.bursts[-1]) < before_at:
             old.append((header, len(plan.bursts)))
         else:
-            begun_at = plan.bursts[0].planned_start_at - timedelta(seconds=HOLD_MAX_S)
+            begun_at = plan.bursts[0].planned_start_at - timedelta(seconds=OPENED_BEFORE_MAX_S)
             tests_until_at = min(tests_until_at, max(begun_at, header.created_at))
     hours = [hour_at async for hour_at in records.bursts.tests_hours(tests_until_at)]
     rows_count = 0

@@ -50,10 +50,9 @@ def traffic_of(**fields: object) -> Traffic:
 
 
 def measures(traffic: Traffic) -> frozenset[str]:
-    """Return the metrics that the engine reports besides bytes.
+    """Return the metrics that the engine reports besides bytes, for example ``rtt``.
 
-    These are rtt, retransmits, loss, success and latency. The result is empty for an unknown
-    engine.
+    The result is empty for an unknown engine.
     """
     engine = find(traffic.engine)
     return frozenset() if engine is None else engine.measures(traffic)

@@ -593,10 +593,7 @@ class Engine(ABC):
 
     @abstractmethod
     def measures(self, traffic: Traffic) -> frozenset[str]:
-        """Return the metrics that a threshold can use.
-
-        These are rtt, retransmits, loss, success and latency.
-        """
+        """Return the metrics that a threshold can use: names in ``Threshold.requires``."""
 
     def used_new_options(self, traffic: Traffic) -> frozenset[str]:
         """Return the names in ``new_options`` that the traffic uses."""

@@ -100,7 +100,11 @@ DAY_ONE: Final[tuple[tuple[str, Callable[[], float], float], ...]] = (
     ),
 )  # fmt: skip
 LONG_RUNS: Final[tuple[tuple[str, Callable[[], float], float], ...]] = (
-    ("estimate soak # about $_ at 100 Gbit/s", lambda: run_cost("soak"), 1),
+    (
+        "--set device.sku=premium # about $_ for 48 hours",
+        lambda: run_cost("soak", bursts_count=96),
+        1,
+    ),
 )
 FIRST: Final = SCALE | {"firewall_tier": "Basic", "public_addresses_count": 6}
 

@@ -182,8 +182,8 @@ def _stop_finding(plan: Plan, stop: GuardStop, report: GuardReport) -> Finding:
             130,
             f"Stopped by guard before the first byte of burst {stop.burst_index + 1}: "
             f"{stop.reason}.",
-            "If the value was beyond its limit, wait until the device has less load. If there was no "
-            "value, check its source (`broadside doctor`). Then try again with `--dry-run`",
+            "If the value was beyond its limit, wait until the device has less load. If there was "
+            "no value, check its source (`broadside doctor`). Then try again with `--dry-run`",
         )
     after_s = (stop.stop_requested_at - burst.planned_start_at).total_seconds()
     later = len(plan.bursts) - stop.burst_index - 1

@@ -112,7 +112,7 @@ class AzureLogsSource(ArchiveSource):
             entry,
             name=f"azure-logs {entry.resource_id.rpartition('/')[2]}",
             reads=entry.read,
-            latency=DataLatency(settle_s=settle_s, poll_s=60.0, timeout_s=3 * settle_s),
+            latency=DataLatency(settle_s=settle_s, reread_s=60.0, timeout_s=3 * settle_s),
         )
         self._transport = transport
         self._token = None if entry.token is None else entry.token.read(entry.device)

@@ -256,7 +256,7 @@ class AzureMonitorSource(ArchiveSource):
             latency=DataLatency(
                 settle_s=settle_s,
                 lag_s=1.5 * self._grain_s,
-                poll_s=max(1.0, self._grain_s),
+                reread_s=max(1.0, self._grain_s),
                 timeout_s=3 * settle_s,
             ),
         )

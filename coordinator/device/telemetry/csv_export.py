@@ -112,7 +112,7 @@ class CsvSource(ArchiveSource):
             entry,
             name=f"csv {entry.file.name}",
             reads=entry.read,
-            latency=DataLatency(settle_s=settle_s, poll_s=5.0, timeout_s=settle_s + 60),
+            latency=DataLatency(settle_s=settle_s, reread_s=5.0, timeout_s=settle_s + 60),
         )
 
     async def query_bytes(

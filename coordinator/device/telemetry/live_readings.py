@@ -136,4 +136,4 @@ def _poll_s(source: TelemetrySource) -> float:
     """Return the time between two reads while guards are armed, in seconds."""
     if isinstance(source, PolledSource):
         return min(ARMED_POLL_S, source.entry.poll_s)
-    return max(ARCHIVE_POLL_S, source.latency.poll_s or 0.0)
+    return max(ARCHIVE_POLL_S, source.latency.reread_s or 0.0)

@@ -74,12 +74,14 @@ class Reading:
 
     Attributes:
         quantity: Quantity to which the value belongs.
-        value: Current value for a gauge, or total for a counter (in bits or packets, for example).
+        value: Current value for a gauge, or total for a counter. The totals of
+            ``Quantity.RECEIVED`` and ``Quantity.SENT`` are in bits: multiply a byte counter by 8.
         instance: Interface, core or other part of the device.
         over_s: Averaging time of a gauge before this reading, in seconds.
-        counts_to: Total at which a counter will wrap, ``inf`` if it never does, ``None`` for a
-            gauge.
-        most_per_second: Maximum rate of a counter, if the device reports it.
+        counts_to: Total at which a counter will wrap, in the unit of ``value``, ``inf`` if it never
+            does, ``None`` for a gauge.
+        most_per_second: Maximum rate of a counter, if the device reports it. Without it, a counter
+            that wraps more than once between two polls is not noticed.
         at_s: Epoch seconds of the coordinator clock, if the value had its own request. Such a value
             is complete even if the answer is partial. ``None`` means the time of the round.
         bound_s: Uncertainty of ``at_s`` in seconds.
@@ -101,7 +103,7 @@ class Answer:
 
     Attributes:
         readings: The values.
-        up_s: Uptime of the device in seconds, if known.
+        up_s: Uptime of the device in seconds, if known. Without it, a restart is not noticed.
         missing: Requested values that the device does not have.
         at_s: Epoch seconds of the device clock, if the response has a timestamp.
         partial: Reason to report when this response is known to be incomplete, or ``None``.
@@ -157,12 +159,14 @@ class PolledDevice:
     """How to read a device.
 
     Attributes:
-        request: Function that reads the device once. It raises TelemetryError without a response.
+        request: Function that reads the device once. It raises TelemetryError without a response;
+            another exception is only logged, and is no finding.
         name: Name in reports.
-        quantities: Quantities to query.
+        quantities: All quantities to query. Readings of others are not stored with the burst.
         counter_name: Name of its byte counter. The default is ``name``.
         counter_instances: Instances of the byte counter. ``None`` means all.
-        close: Function that releases the connection.
+        close: Function that releases the connection, also after a timeout. The next request must
+            open it again.
     """
 
     request: Callable[[], Coroutine[Any, Any, Answer]]
@@ -220,7 +224,7 @@ class PolledSource:
         self.quantities = frozenset(device.quantities)
         settle_s = 1.5 * entry.poll_s
         self.latency = DataLatency(
-            settle_s=settle_s, poll_s=max(1.0, entry.poll_s), timeout_s=settle_s + 60
+            settle_s=settle_s, reread_s=max(1.0, entry.poll_s), timeout_s=settle_s + 60
         )
         self.close = device.close
         self._request = device.request

@@ -118,7 +118,7 @@ class PrometheusSource(ArchiveSource):
             latency=DataLatency(
                 settle_s=settle_s,
                 lag_s=entry.step_s,
-                poll_s=max(1.0, entry.step_s),
+                reread_s=max(1.0, entry.step_s),
                 timeout_s=settle_s + 300,
             ),
         )

@@ -98,13 +98,14 @@ class DataLatency:
     Attributes:
         settle_s: Time in seconds after the end of a bin from which its value should not change.
         lag_s: Maximum delay in seconds between traffic and the label of its bin.
-        poll_s: Seconds between two reads that must agree. ``None`` means that one read is enough.
-        timeout_s: Seconds after the end of a run at which the values are used as they are.
+        reread_s: Seconds between two reads that must agree. ``None`` means that one read is enough.
+        timeout_s: Seconds after the end of a run at which the values are used as they are. It must
+            be longer than ``settle_s``.
     """
 
     settle_s: float
     lag_s: float = 0.0
-    poll_s: float | None = None
+    reread_s: float | None = None
     timeout_s: float = 60.0
 
 

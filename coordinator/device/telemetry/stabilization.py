@@ -90,7 +90,9 @@ class StableReader:
         """Return the initial state with the full time limit, even long after the end of a run."""
         latency = self.counter.latency
         first_s = (
-            latency.settle_s if latency.poll_s is None else min(latency.poll_s, latency.settle_s)
+            latency.settle_s
+            if latency.reread_s is None
+            else min(latency.reread_s, latency.settle_s)
         )
         next_at = max(span.ended_at + timedelta(seconds=first_s), self.now())
         return _ReadState(
@@ -127,12 +129,12 @@ class StableReader:
             )
             if over:
                 return _unread(self.counter.name, state.draft, str(error), now)
-            pause_s = max(_AGAIN_S, latency.poll_s or 0.0)
+            pause_s = max(_AGAIN_S, latency.reread_s or 0.0)
             if isinstance(error, TelemetryBusy):
                 pause_s = max(pause_s, error.retry_after_s)
             state.next_at = now + timedelta(seconds=pause_s)
             return None
-        if latency.poll_s is None or span.is_empty:
+        if latency.reread_s is None or span.is_empty:
             return ledger
         until_s = span.ended_at.timestamp() + latency.lag_s
         if state.draft is not None and is_stable(
@@ -146,7 +148,7 @@ class StableReader:
             )
             return replace(ledger, notes=(*ledger.notes, note))
         state.draft = ledger
-        state.next_at = now + timedelta(seconds=latency.poll_s)
+        state.next_at = now + timedelta(seconds=latency.reread_s)
         return None
 
 

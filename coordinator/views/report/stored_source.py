@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from broadside.coordinator.core.measure.records.columns import NO_HOST, HostColumns
-from broadside.coordinator.core.measure.records.evidence import HOLD_MAX_S, FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import OPENED_BEFORE_MAX_S, FirewallLedger
 from broadside.coordinator.core.measure.records.server_tests import join_tests
 from broadside.coordinator.core.metrics import RECEIVED
 from broadside.coordinator.core.plan.budget import PriceMeter
@@ -167,7 +167,7 @@ async def _ends(records: Records, plan: Plan, burst: Burst) -> Ends:
         records.bursts.read_claims(plan.run_id, burst.index),
         records.bursts.read_reports(plan.run_id, burst.index),
     )
-    opened_at = burst.planned_start_at - timedelta(seconds=HOLD_MAX_S)
+    opened_at = burst.planned_start_at - timedelta(seconds=OPENED_BEFORE_MAX_S)
     tests = [
         _Record(test=test)
         async for test, _ in records.bursts.stream_tests(opened_at, burst.planned_end_at)

@@ -56,7 +56,8 @@ class Check(Generic[Input]):
 
     Attributes:
         id: Stable name of the check.
-        stage: Position of its result in the order of precedence.
+        stage: Position of its result in the order of precedence. Seal, rate and coverage have rows
+            of their own; the other two have the same effect.
         evaluate: Pure function that computes the result. Its docstring has the formula, the sources
             and the result if they are missing.
         findings: Ids of the findings that it can return, separated by spaces.

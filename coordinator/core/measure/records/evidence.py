@@ -27,7 +27,7 @@ from broadside.exchange.messages import (
 )
 
 # Seconds before the planned start. The start gate can open connections from this time on.
-HOLD_MAX_S: Final = 60.0
+OPENED_BEFORE_MAX_S: Final = 60.0
 # How many seconds to unpack at once, per end.
 _BLOCK_COUNT: Final = 50_000
 

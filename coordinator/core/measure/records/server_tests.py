@@ -10,7 +10,7 @@ import numpy as np
 
 from broadside.coordinator.core.arrays import Floats
 from broadside.coordinator.core.measure.records.columns import HostColumns, IntervalColumns
-from broadside.coordinator.core.measure.records.evidence import HOLD_MAX_S
+from broadside.coordinator.core.measure.records.evidence import OPENED_BEFORE_MAX_S
 from broadside.coordinator.core.run_spec import Burst, Pair
 from broadside.coordinator.core.summary import ForeignTest, MatchMethod
 from broadside.exchange.engines.buckets import folded
@@ -455,10 +455,10 @@ def _summed_tracks(tracks: Sequence[IntervalColumns]) -> IntervalColumns:
 def _near(test: ServerTest, burst: Burst) -> bool:
     """Return true if a test can belong to this burst.
 
-    It must not open more than :data:`HOLD_MAX_S` before the planned start, and there needs to be no
-    data until then. It needs to end after the planned start.
+    It must not open more than :data:`OPENED_BEFORE_MAX_S` before the planned start, and there needs
+    to be no data until then. It needs to end after the planned start.
     """
-    phase = timedelta(seconds=HOLD_MAX_S)
+    phase = timedelta(seconds=OPENED_BEFORE_MAX_S)
     slack = timedelta(seconds=CLOCK_SLACK_S)
     at = burst.planned_start_at
     return (

@@ -196,10 +196,13 @@ def test_engine_change_preserves_supported_settings() -> None:
             "traffic.window_bytes": 65536,
             "traffic.direction": "bidirectional",
             "objective.retransmit_max_ratio": 0.1,
+            # Telemetry does not depend on the engine.
+            "objective.device_cpu_p95_max_ratio": 0.8,
             "objective.target_bits_per_second": 1e9,
         },
     )
     first_spec, second_spec = resolved(swept(spec, engine=("iperf3", "http")))
+    assert second_spec.objective.device_cpu_p95_max_ratio == 0.8
     assert first_spec.objective == spec.objective
     assert second_spec.traffic.streams_count == 4
     assert second_spec.traffic.direction is Direction.REVERSE

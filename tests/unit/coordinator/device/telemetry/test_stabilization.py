@@ -22,7 +22,7 @@ from broadside.exchange.messages import Direction
 BEGUN = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 ENDED = BEGUN + timedelta(seconds=120)
 NAN = float("nan")
-POLLED = DataLatency(settle_s=300, lag_s=90, poll_s=30, timeout_s=900)
+POLLED = DataLatency(settle_s=300, lag_s=90, reread_s=30, timeout_s=900)
 
 SPAN = RunSpan(
     run_id="run-1",
