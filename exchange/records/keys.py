@@ -264,7 +264,7 @@ def tunnel_key(kind: str, tunnel: Tunnel) -> str:
 
     Args:
         kind: Prefix of the key: request or answer.
-        tunnel: Tunnel with its VNI and the agent that opened it.
+        tunnel: Tunnel with its VNI and the job that needs it.
     """
     return f"{kind}.{tunnel.vni:08d}.{tunnel.opened_by}"
 
