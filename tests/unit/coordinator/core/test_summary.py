@@ -73,7 +73,7 @@ def uncomputed(model: type[Message], name: str) -> set[str]:
             if isinstance(node, ast.Call) and ast.unparse(node.func) == name:
                 fields |= {keyword.arg for keyword in node.keywords if keyword.arg}
             elif isinstance(node, ast.Dict):
-                fields |= {key.value for key in node.keys if isinstance(key, ast.Constant)}
+                fields |= {str(key.value) for key in node.keys if isinstance(key, ast.Constant)}
     return model.model_fields.keys() - fields
 
 

@@ -76,7 +76,9 @@ async def test_repeated_listing_does_not_open_a_finished_run_again(records: Priv
     assert stored.outcome == OUTCOME
 
 
-async def test_changed_labels_keep_the_outcome_and_none_removes(records: PrivateRecords) -> None:
+async def test_changed_labels_do_not_change_the_outcome_and_none_removes(
+    records: PrivateRecords,
+) -> None:
     await shown(records, header("r1", labels={"site": "a", "rack": "1"}))
     await records.save_outcome("r1", OUTCOME)
     await records.change_labels("r1", {"site": None, "rack": "2", "team": "x"})
