@@ -255,8 +255,8 @@ class RunSpec(Message):
                 yield (
                     f"objective.{threshold.bound}: {self.traffic.engine} over "
                     f"{self.traffic.protocol.value} does not measure it; remove it, or use an "
-                    "engine that does (/docs/engines.html of the coordinator); available thresholds: "
-                    f"{there}"
+                    "engine that does (/docs/engines.html of the coordinator); available "
+                    f"thresholds: {there}"
                 )
 
     @property
