@@ -210,5 +210,8 @@ async def _tried(
         return Check(name=name, ok=False, detail=f"that cannot be told: {error}")
     finally:
         await fabric.close()
-    fix = f"take away the role that lets this identity {what} (docs/azure.md, 'Roles')"
+    fix = (
+        f"take away the role that lets this identity {what} "
+        "(/docs/azure.html of the coordinator, 'Roles')"
+    )
     return Check(name=name, ok=may, detail=done, fix=None if may else fix)

@@ -255,7 +255,8 @@ class RunSpec(Message):
                 yield (
                     f"objective.{threshold.bound}: {self.traffic.engine} over "
                     f"{self.traffic.protocol.value} does not measure it; remove it, or use an "
-                    f"engine that does (docs/engines.md); available thresholds: {there}"
+                    "engine that does (/docs/engines.html of the coordinator); available "
+                    f"thresholds: {there}"
                 )
 
     @property

@@ -210,7 +210,10 @@ class AzureLogsSource(ArchiveSource):
                 f"{self.name} refuses us: {reason}; give it the role '{ROLE}' on the firewall"
             )
         if "resolve table" in reason:
-            reason += "; set firewall_flow_logs, and switch the logs on (docs/azure.md)"
+            reason += (
+                "; set firewall_flow_logs, and switch the logs on "
+                "(/docs/azure.html of the coordinator)"
+            )
         return TelemetryError(f"{self.name} cannot be read: {reason}")
 
 

@@ -1,8 +1,8 @@
 """Byte counter and metrics of an Azure resource (firewall, load balancer or VM) from Azure Monitor.
 
 The role *Monitoring Reader* on this resource is enough, because the request to the Resource Manager
-names a resource (``DECISIONS.md``). Unit, grain and aggregation are read from the response. The
-newest data points need care:
+names this resource. One that names the subscription needs the role there. Unit, grain and
+aggregation are read from the response. The newest data points need care:
 
 - Azure Monitor first returns them as 0 or null and can change them for some minutes. If a 0 is
   newer than ``settle_s``, it is unknown. A null is always unknown. A bin that has not ended is also
