@@ -56,7 +56,13 @@ class CanaryMessage:
     tag: str
 
     def to_bytes(self, address: str, port: int) -> bytes:
-        """Return the HTTP request to an address and port."""
+        """Return the HTTP request to an address and port.
+
+        Args:
+            address: IP address of the server, for the ``Host`` header if the request has no host
+                name.
+            port: TCP port of the server, used like the address.
+        """
         request, body = self.request, self.request.body.encode()
         host = request.host or (f"[{address}]:{port}" if ":" in address else f"{address}:{port}")
         lines = [

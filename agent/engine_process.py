@@ -326,6 +326,10 @@ class EngineProcess:
         """Wait for the process and its output to end.
 
         If the waiting task is cancelled, the engine is killed.
+
+        Raises:
+            asyncio.CancelledError: The waiting task was cancelled.
+            Exception: The function that receives the output failed. It is its own exception.
         """
         try:
             await asyncio.shield(self._pipes.ended)

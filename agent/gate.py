@@ -59,7 +59,11 @@ def find_gate() -> Path | None:
 
 
 def find_bodies() -> str | None:
-    """Return the path of the library for the content of large files, like :func:`find_gate`."""
+    """Return the path of the library for the content of large files, like :func:`find_gate`.
+
+    Returns:
+        The path, or None if the library was not built or cannot be used.
+    """
     path = _find_library("libbodies")
     return None if path is None else str(path)
 

@@ -62,7 +62,11 @@ def _messages(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the type and value of each attribute."""
+    """Yield the type and value of each attribute.
+
+    Raises:
+        OSError: An attribute is shorter than its own header (``EBADMSG``).
+    """
     at = 0
     while at + _ATTRIBUTE.size <= len(data):
         length, kind = _ATTRIBUTE.unpack_from(data, at)

@@ -108,7 +108,12 @@ async def save_failure(table: Table, kind: BackupKind, error: str, now: datetime
 
 
 def new_backup_file(folder: Path, now: datetime) -> Path:
-    """Return the path of a new scheduled backup."""
+    """Return the path of a new scheduled backup.
+
+    Args:
+        folder: Folder of the scheduled backups.
+        now: Time of the backup with a time zone. The file name has whole seconds in UTC.
+    """
     return folder / f"broadside-{now.astimezone(UTC):%Y%m%dT%H%M%SZ}.tar.gz"
 
 
@@ -120,7 +125,15 @@ def scheduled_files(folder: Path) -> list[Path]:
 
 
 def remove_old_files(folder: Path, keep_count: int) -> None:
-    """Remove all scheduled backups except the newest ``keep_count``."""
+    """Remove all scheduled backups except the newest ``keep_count``.
+
+    Args:
+        folder: Folder of the scheduled backups. Other files in it are not removed.
+        keep_count: Number of backups to keep.
+
+    Raises:
+        OSError: A file cannot be removed.
+    """
     for path in scheduled_files(folder)[keep_count:]:
         path.unlink(missing_ok=True)
 

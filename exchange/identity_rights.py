@@ -210,5 +210,8 @@ async def _tried(
         return Check(name=name, ok=False, detail=f"could not be tested: {error}")
     finally:
         await fabric.close()
-    fix = f"remove the role that allows this identity to {what} (docs/azure.md, 'Roles')"
+    fix = (
+        f"remove the role that allows this identity to {what} "
+        "(/docs/azure.html of the coordinator, 'Roles')"
+    )
     return Check(name=name, ok=may, detail=done, fix=None if may else fix)

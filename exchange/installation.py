@@ -27,7 +27,12 @@ def bring(package: str, *, target: str, root: Path = _ROOT) -> str:
 
 
 def bring_extra(extra: str, *, root: Path = _ROOT) -> str:
-    """Return the install command for a missing library of an extra."""
+    """Return the install command for a missing library of an extra.
+
+    Args:
+        extra: Name of the extra in ``pyproject.toml``.
+        root: Folder of our packages, which is a checkout or not.
+    """
     return "run make setup" if in_checkout(root) else f"pip install 'broadside[{extra}]'"
 
 
@@ -38,14 +43,24 @@ def bring_gate(*, root: Path = _ROOT) -> str:
 
 
 def bring_recent_iperf3(release: str, *, root: Path = _ROOT) -> str:
-    """Return the instructions to replace an iperf3 older than ``release``."""
+    """Return the instructions to replace an iperf3 older than ``release``.
+
+    Args:
+        release: Oldest supported release, such as ``3.17``.
+        root: Folder of our packages, which is a checkout or not.
+    """
     if in_checkout(root):
         return f"make setup brings {release} or newer where the machine's Debian mirror has one"
     return f"install iperf3 {release} or newer, and name it in BROADSIDE_AGENT_IPERF3"
 
 
 def bring_by_script(script: str, *, root: Path = _ROOT) -> str:
-    """Return the instructions to run a script that only a checkout contains."""
+    """Return the instructions to run a script that only a checkout contains.
+
+    Args:
+        script: Command as entered in the root of the checkout.
+        root: Folder of our packages, which is a checkout or not.
+    """
     if in_checkout(root):
         return f"run `{script}`"
     return f"only a checkout of Broadside brings it, by `{script}`"

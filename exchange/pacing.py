@@ -4,7 +4,7 @@ A table partition accepts about 2,000 rows per second. A Standard namespace of S
 credits per second. Pairs therefore send in the order of their index, ``PAIRS_PER_S`` pairs per
 second. A pair does not need to know the size of the fleet, and thirty pairs lose only a seventh of
 a second. Servers have no pair index, so their tests are distributed over partitions by agent name.
-docs/azure-limits.md has the calculation.
+/docs/azure-limits.html of the coordinator has the calculation.
 """
 
 from typing import Final

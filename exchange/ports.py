@@ -318,7 +318,15 @@ class Table(Protocol):
         """
 
     async def get(self, partition_key: str, row_key: str) -> Entity | None:
-        """Return a row, or None if it does not exist."""
+        """Return a row, or None if it does not exist.
+
+        Args:
+            partition_key: Partition of the row.
+            row_key: Key of the row in its partition.
+
+        Raises:
+            ExchangeError: The table cannot be read.
+        """
 
     def scan(
         self,
@@ -338,7 +346,15 @@ class Table(Protocol):
         """
 
     async def delete(self, partition_key: str, row_key: str) -> bool:
-        """Delete a row. Return False if it did not exist."""
+        """Delete a row. Return False if it did not exist.
+
+        Args:
+            partition_key: Partition of the row.
+            row_key: Key of the row in its partition.
+
+        Raises:
+            ExchangeError: The table cannot be changed.
+        """
 
     async def batch(self, entities: Sequence[Entity]) -> None:
         """Create or replace rows of one partition, in atomic batches of at most 100 rows and 4 MiB.

@@ -20,12 +20,24 @@ _reported: set[str] = set()
 
 
 def make_row(partition: str, key: str, properties: Mapping[str, Value]) -> Entity:
-    """Return a row with the given key and properties."""
+    """Return a row with the given key and properties.
+
+    Args:
+        partition: Partition key.
+        key: Row key.
+        properties: Properties by name, without the two keys.
+    """
     return Entity(partition_key=partition, row_key=key, properties=properties)
 
 
 def message_row(partition: str, key: str, message: Message) -> Entity:
-    """Return a row with a message in its property ``json``."""
+    """Return a row with a message in its property ``json``.
+
+    Args:
+        partition: Partition key.
+        key: Row key.
+        message: Message to store as JSON text.
+    """
     return make_row(partition, key, {"json": message.to_json()})
 
 

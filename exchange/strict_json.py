@@ -108,7 +108,16 @@ def parse_strict_json(
 
 
 async def read_json(body: bytes, max_bytes: int) -> Any:
-    """Parse JSON as :func:`read_json_as` does, and return the value itself."""
+    """Parse JSON as :func:`read_json_as` does, and return the value itself.
+
+    Args:
+        body: JSON text.
+        max_bytes: The maximum size in bytes.
+
+    Raises:
+        ValueError: The text is not JSON, ambiguous, too large (:class:`TooMuch`) or nested too
+            deep.
+    """
     return await read_json_as(body, max_bytes, lambda value: value)
 
 

@@ -20,7 +20,12 @@ _FIRST_TABLE: Final = 77
 
 
 def inspector_argv(lab: Lab, letter: str) -> tuple[str, ...]:
-    """Return the command for the process of a twin firewall, with a unique program path."""
+    """Return the command for the process of a twin firewall, with a unique program path.
+
+    Args:
+        lab: Lab of the firewall.
+        letter: Letter of the twin: ``a`` or ``b``.
+    """
     return (str(lab.path / f"inspector-{letter}"),)
 
 

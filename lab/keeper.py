@@ -33,7 +33,15 @@ PAUSED_RATIO: Final = 0.002
 
 
 def main(folder: Path, name: str) -> None:
-    """Apply a profile until the process is killed."""
+    """Apply a profile until the process is killed.
+
+    Args:
+        folder: Folder of the lab.
+        name: Name of the profile in ``PROFILES``.
+
+    Raises:
+        SystemExit: The folder has no finished lab, or the lab was removed.
+    """
     spec = network.read_spec(folder)
     if spec is None:
         raise SystemExit(f"{folder}: no finished lab")
@@ -169,14 +177,22 @@ def apply_pauses(lab: Lab, profile: Profile) -> None:
 
 
 def rate_of(lab: Lab) -> int:
-    """Return the firewall's full rate in bit/s. Exit if it is not limited."""
+    """Return the firewall's full rate in bit/s. Exit if it is not limited.
+
+    Raises:
+        SystemExit: The firewall has no limit.
+    """
     if lab.spec.firewall_bits_per_second is None:
         raise SystemExit("the lab's firewall has no rate limit; build the lab with one")
     return lab.spec.firewall_bits_per_second
 
 
 def loads(lab: Lab) -> Iterator[float]:
-    """Yield the higher rate of both directions in bit/s (IP layer), for each ledger line."""
+    """Yield the higher rate of both directions in bit/s (IP layer), for each ledger line.
+
+    Raises:
+        SystemExit: The lab has no ledger.
+    """
     if lab.ledger_path is None:
         raise SystemExit("the lab has no firewall counter, so its load is unknown")
     last: LedgerReading | None = None

@@ -258,7 +258,11 @@ class Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
 
     def serve(self) -> None:
-        """Handle the current request."""
+        """Handle the current request.
+
+        Raises:
+            NotImplementedError: The subclass does not define it.
+        """
         raise NotImplementedError
 
     def do_GET(self) -> None:

@@ -203,7 +203,15 @@ def sqlite_fabric(data_dir: Path) -> dict[str, str]:
 
 
 def counter_settings(lab: Lab, folder: Path) -> dict[str, str]:
-    """Return the settings to read the lab's firewall, empty if there is none."""
+    """Return the settings to read the lab's firewall, empty if there is none.
+
+    Args:
+        lab: Lab with or without a ledger.
+        folder: Folder to write ``telemetry.toml`` to.
+
+    Returns:
+        Environment variables of the coordinator by name.
+    """
     if lab.ledger_path is None:
         return {}
     return write_telemetry_file(folder / "telemetry.toml", lab_entry(lab.ledger_path))

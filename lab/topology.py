@@ -192,7 +192,12 @@ def check_prefix(prefix: str) -> None:
 
 
 def host_names(spec: LabSpec, role: Role) -> tuple[str, ...]:
-    """Return ``c001``, ``c002``... or ``s001``, ``s002``..."""
+    """Return ``c001``, ``c002``... or ``s001``, ``s002``...
+
+    Args:
+        spec: Specification with the number of pairs.
+        role: Role of the hosts, which decides the letter.
+    """
     return tuple(f"{role.value[0]}{index:03d}" for index in range(1, spec.pairs_count + 1))
 
 
@@ -202,7 +207,12 @@ def firewall_namespace(prefix: str) -> str:
 
 
 def switch_namespace(prefix: str, role: Role) -> str:
-    """Return the namespace of the switch for a role."""
+    """Return the namespace of the switch for a role.
+
+    Args:
+        prefix: Prefix of all namespaces of the lab.
+        role: Role of the hosts at the switch.
+    """
     return f"{prefix}{role.value[0]}sw"
 
 

@@ -110,6 +110,10 @@ class EndpointOwners:
     async def address_of(self, role: Role, agent_id: str) -> str | None:
         """Return the address in an agent's latest heartbeat.
 
+        Args:
+            role: Role of the agent.
+            agent_id: Id of the agent. Ids are unique within a role only.
+
         Returns:
             The address. None if there is no heartbeat, or if a server on another host announced the
             same address.

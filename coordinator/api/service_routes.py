@@ -90,7 +90,7 @@ async def read_readiness(coordinator: Service, request: Request) -> Readiness:
     },
 )
 async def read_metrics(coordinator: Service, request: Request) -> Response:
-    """Return the metrics in Prometheus format. docs/metrics.md lists them."""
+    """Return the metrics in Prometheus format. /docs/metrics.html of the coordinator lists them."""
     figures: MetricsCollector = request.app.state.figures
     figures.show(await take_snapshot(coordinator, request.app.state.budgets))
     return Response(generate_latest(figures.registry), media_type=CONTENT_TYPE_LATEST)

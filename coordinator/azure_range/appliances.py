@@ -29,7 +29,15 @@ _WEB: Final[Mapping[str, str]] = {"Http": "tcp", "Https": "tcp", "Mssql": "tcp"}
 
 
 def device_subnet(trace: Trace, address: str) -> Resource:
-    """Return the subnet of a next hop."""
+    """Return the subnet of a next hop.
+
+    Args:
+        trace: Trace to add a failed hop to.
+        address: IPv4 address of the next hop. An empty one fails the hop.
+
+    Raises:
+        Stop: No visible subnet contains the address.
+    """
     subnet = subnet_of_address(trace.resources, address) if address else None
     if subnet is None:
         unknown = "" if trace.resources.is_complete else "(another owner)"
@@ -40,7 +48,19 @@ def device_subnet(trace: Trace, address: str) -> Resource:
 
 
 def forward(trace: Trace, address: str, flow: Flow) -> Flow:
-    """Return the flow as it leaves the device with an address."""
+    """Return the flow as it leaves the device with an address.
+
+    Args:
+        trace: Trace to add the hop to.
+        address: Private IPv4 address of the firewall or of the load balancer's frontend.
+        flow: Flow as it arrives at the device.
+
+    Returns:
+        The flow with the addresses and ports after translation. A load balancer does not change it.
+
+    Raises:
+        Stop: No device has the address, or the device drops the flow.
+    """
     for firewall in trace.resources.of_kind("azureFirewalls"):
         for item in properties(firewall).get("ipConfigurations") or ():
             if item["properties"].get("privateIPAddress") == address:

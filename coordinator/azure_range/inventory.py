@@ -35,7 +35,12 @@ _USED_BY_OTHERS: Final = (
 
 
 def inventory(resources: Resources, fleet: list[Machine]) -> Iterator[Row]:
-    """Yield the rows of the range itself."""
+    """Yield the rows of the range itself.
+
+    Args:
+        resources: All resources of the range.
+        fleet: The VMs, one of each role.
+    """
     steps: dict[tuple[str, str], Callable[[Trace], None]] = {
         ("range", "one of each VM"): partial(_fleet, fleet=fleet),
         ("range", "storage is closed"): _storage,
@@ -53,7 +58,12 @@ def inventory(resources: Resources, fleet: list[Machine]) -> Iterator[Row]:
 
 
 def created(resources: Resources, kind: str) -> list[Resource]:
-    """Return the resources of a kind that the range has created."""
+    """Return the resources of a kind that the range has created.
+
+    Args:
+        resources: All resources, including those of other owners.
+        kind: Last part of the resource type, such as ``subnets``.
+    """
     return [item for item in resources.of_kind(kind) if not resources.is_foreign(item["id"])]
 
 

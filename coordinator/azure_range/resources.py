@@ -48,7 +48,12 @@ class Resources:
         return self._kinds.get(kind.lower(), [])
 
     def children(self, parent_id: str | None, kind: str) -> Iterator[Resource]:
-        """Yield the child resources of a kind."""
+        """Yield the child resources of a kind.
+
+        Args:
+            parent_id: Id of the parent, in any case. None or an empty id has no children.
+            kind: Last part of the resource type, such as ``routes``.
+        """
         prefix = f"{(parent_id or 'none').lower()}/"
         return (item for item in self.of_kind(kind) if str(item["id"]).lower().startswith(prefix))
 
@@ -59,7 +64,12 @@ def properties(resource: Resource | None) -> Mapping[str, Any]:
 
 
 def reference(fields: Mapping[str, Any], name: str) -> str:
-    """Return the id in a field such as ``{"id": ...}``, or an empty string."""
+    """Return the id in a field such as ``{"id": ...}``, or an empty string.
+
+    Args:
+        fields: Properties of a resource.
+        name: Name of the field with the reference.
+    """
     return str((fields.get(name) or {}).get("id") or "")
 
 

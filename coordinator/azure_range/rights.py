@@ -80,7 +80,16 @@ class Grants:
 
 
 def role_of(resources: Resources, assignment: Resource) -> tuple[str, tuple[str, ...]]:
-    """Return the name and the permissions of an assigned role."""
+    """Return the name and the permissions of an assigned role.
+
+    Args:
+        resources: All resources, to find custom roles.
+        assignment: Role assignment.
+
+    Returns:
+        Role name and patterns of permitted actions. There are no patterns if the role is not
+        visible.
+    """
     role_id = properties(assignment)["roleDefinitionId"]
     if role := BUILT_IN.get(short(role_id).lower()):
         return role
@@ -93,7 +102,12 @@ def role_of(resources: Resources, assignment: Resource) -> tuple[str, tuple[str,
 
 
 def permits(role: tuple[str, tuple[str, ...]], action: str) -> bool:
-    """Return whether a role permits an action."""
+    """Return whether a role permits an action.
+
+    Args:
+        role: Name and patterns of actions, from :func:`role_of`.
+        action: Action of the code, such as ``Microsoft.Storage/storageAccounts/.../read``.
+    """
     name, actions = role
     is_data = action.startswith((_BLOBS + "/blobs", _ROWS, _MESSAGES))
     if is_data and name in _NO_DATA:
@@ -102,7 +116,12 @@ def permits(role: tuple[str, tuple[str, ...]], action: str) -> bool:
 
 
 def assignments(resources: Resources, principal_id: str) -> Iterator[Resource]:
-    """Yield the role assignments of a principal."""
+    """Yield the role assignments of a principal.
+
+    Args:
+        resources: All resources.
+        principal_id: Object id of the identity, not its client id.
+    """
     for item in resources.of_kind("roleAssignments"):
         if properties(item)["principalId"] == principal_id:
             yield item
@@ -115,6 +134,9 @@ def authenticate(trace: Trace, machine: Machine, client_id: str) -> Resource:
         trace: Trace to add the hop to.
         machine: VM that requests the token.
         client_id: Client id in the request.
+
+    Raises:
+        Stop: The client id is not one of the VM's identities, or an identity is not visible.
     """
     resources = trace.resources
     attached = [(item_id, resources.get(item_id)) for item_id in machine.identity_ids]
@@ -144,6 +166,9 @@ def authorise(
         identity: Identity of the token.
         target_id: Id of the resource.
         actions: Actions of the code.
+
+    Raises:
+        Stop: No assigned role permits an action on the resource.
     """
     resources = trace.resources
     principal_id, target = properties(identity)["principalId"], target_id.lower() + "/"

@@ -82,7 +82,13 @@ class Route:
 
 
 def covers_ports(texts: list[str], ports: tuple[int, int], *, partly: bool) -> bool:
-    """Return whether ports of a rule contain a range, or with ``partly`` overlap it."""
+    """Return whether ports of a rule contain a range, or with ``partly`` overlap it.
+
+    Args:
+        texts: Ports of a rule: ``*``, a port, or a range such as ``5201-5300``.
+        ports: First and last port of the flow.
+        partly: True if one common port is enough.
+    """
     for text in texts:
         first, _, last = text.partition("-")
         low, high = ANY_PORT if text == "*" else (int(first), int(last or first))
@@ -122,12 +128,26 @@ def covers_place(text: str, place: Place, tagged: list[IPv4Network], *, partly: 
 
 
 def network_of(resources: Resources, subnet_id: str) -> Resource | None:
-    """Return the virtual network of a subnet."""
+    """Return the virtual network of a subnet.
+
+    Args:
+        resources: All visible resources.
+        subnet_id: Id of the subnet.
+
+    Returns:
+        The network, or None if it is not visible.
+    """
     return resources.get(parent_id(subnet_id))
 
 
 def peering(resources: Resources, near_id: str, far_id: str) -> Resource | None:
-    """Return the peering of a network with another one, or None."""
+    """Return the peering of a network with another one, or None.
+
+    Args:
+        resources: All visible resources.
+        near_id: Network that owns the peering.
+        far_id: Network that the peering leads to. Case is ignored.
+    """
     for item in resources.children(near_id, "virtualNetworkPeerings"):
         remote = reference(properties(item), "remoteVirtualNetwork")
         if remote.lower() == far_id.lower():
@@ -148,6 +168,10 @@ def tagged_networks(resources: Resources, subnet_id: str) -> list[IPv4Network]:
     """Return the address ranges of the tag ``VirtualNetwork`` in a subnet.
 
     They are the network's own space, the spaces of its peers, and the prefixes of its routes.
+
+    Args:
+        resources: All visible resources.
+        subnet_id: Subnet whose security group has the rule with the tag.
     """
     near_id = parent_id(subnet_id)
     ranges = list(address_space(resources.get(near_id)))
@@ -166,6 +190,14 @@ def effective_route(trace: Trace, subnet_id: str, target: Place) -> Route:
 
     The longest prefix wins, and a user route wins over a route of Azure with the same prefix. The
     route of a service endpoint wins over all of them.
+
+    Args:
+        trace: Trace to add a failed hop to.
+        subnet_id: Subnet of the sender.
+        target: Destination network or service tag.
+
+    Raises:
+        Stop: Subnet or route table is not visible, or a private target has no connection.
     """
     resources = trace.resources
     subnet = resources.get(subnet_id)
@@ -260,6 +292,13 @@ def group_allows(
 
     A rule that denies decides if it matches a part of the flow. A rule that allows has to match
     all of it.
+
+    Args:
+        resources: All visible resources.
+        group_id: Id of the security group.
+        direction: ``Outbound`` or ``Inbound``.
+        flow: Flow to check.
+        tagged: Address ranges of the tag ``VirtualNetwork``, from :func:`tagged_networks`.
     """
     rules = [{**properties(item), "name": item["name"]}
              for item in resources.children(group_id, "securityRules")]  # fmt: skip
@@ -304,6 +343,9 @@ def pass_groups(trace: Trace, subnet_id: str, group_id: str, direction: str, flo
         group_id: Security group of the interface itself, or an empty string.
         direction: ``Outbound`` or ``Inbound``.
         flow: Flow to check.
+
+    Raises:
+        Stop: A group denies the flow, is not visible, or a subnet of the range has no group.
     """
     resources = trace.resources
     hop = "group out" if direction == "Outbound" else "group in"
@@ -338,6 +380,9 @@ def cross_peering(trace: Trace, near_id: str, far_id: str, *, forwarded: bool) -
         near_id: Network that the packet leaves.
         far_id: Network that the packet enters.
         forwarded: True if a device in the near network forwards the packet.
+
+    Raises:
+        Stop: A peering is missing in one direction, or does not accept the packet.
     """
     resources = trace.resources
     if near_id.lower() == far_id.lower():
@@ -362,7 +407,15 @@ def cross_peering(trace: Trace, near_id: str, far_id: str, *, forwarded: bool) -
 
 
 def subnet_of_address(resources: Resources, address: str) -> Resource | None:
-    """Return the subnet of an address, or None."""
+    """Return the subnet of an address, or None.
+
+    Args:
+        resources: All visible resources.
+        address: IPv4 address.
+
+    Raises:
+        ValueError: The text is not an IPv4 address.
+    """
     place = IPv4Network(address)
     for item in resources.of_kind("subnets"):
         if any(place.subnet_of(prefix) for prefix in prefixes(item)):
@@ -372,7 +425,14 @@ def subnet_of_address(resources: Resources, address: str) -> Resource | None:
 
 def translated(flow: Flow, *, source: IPv4Network | None = None, target: Place | None = None,
                port: int | None = None) -> Flow:  # fmt: skip
-    """Return a flow after a device has translated its addresses."""
+    """Return a flow after a device has translated its addresses.
+
+    Args:
+        flow: Flow as it arrives at the device.
+        source: New source network. None does not change it.
+        target: New destination. None does not change it.
+        port: New destination port, instead of the range of ports. None does not change them.
+    """
     return replace(
         flow,
         source=flow.source if source is None else source,

@@ -67,6 +67,9 @@ def find_service(trace: Trace, host: str, wanted: str) -> Service:
         trace: Trace to add the hop to.
         host: Host name that the VM is given.
         wanted: ``blob``, ``table``, ``namespace`` or ``platform``.
+
+    Raises:
+        Stop: The host name is unknown, or is an endpoint of another kind.
     """
     for end, tag in _PLATFORM:
         if host == end and wanted == "platform":
@@ -90,7 +93,18 @@ def _region(item: Resource) -> str:
 
 
 def reach(trace: Trace, machine: Machine, host: str, wanted: str, port: int) -> Service:
-    """Check the path from a VM to a service of Azure, and return the service."""
+    """Check the path from a VM to a service of Azure, and return the service.
+
+    Args:
+        trace: Trace to add the hops to.
+        machine: VM that connects.
+        host: Host name of the service.
+        wanted: Kind of the endpoint: ``blob``, ``table``, ``namespace`` or ``platform``.
+        port: TCP port of the service.
+
+    Raises:
+        Stop: A hop of the path fails.
+    """
     service = find_service(trace, host, wanted)
     endpoint = _resolve(trace, machine, host, service)
     if endpoint is not None:

@@ -58,7 +58,12 @@ class Trace:
     hops: list[Hop] = field(default_factory=list)
 
     def ok(self, name: str, text: str) -> None:
-        """Add a hop that works."""
+        """Add a hop that works.
+
+        Args:
+            name: Name of the hop.
+            text: What the hop uses, such as a rule or an address.
+        """
         self.hops.append(Hop(name=name, state=State.OK, text=text))
 
     def fail(self, name: str, text: str, at: str = "") -> Stop:
@@ -77,7 +82,17 @@ class Trace:
 
 
 def follow(resources: Resources, role: str, need: str, steps: Callable[[Trace], None]) -> Row:
-    """Return the row of a need."""
+    """Return the row of a need.
+
+    Args:
+        resources: All visible resources.
+        role: Who needs the path, such as ``client``.
+        need: What is needed, as the row names it.
+        steps: Function that adds the hops. It may raise :class:`Stop` at the first failed hop.
+
+    Returns:
+        The row. A missing or malformed value is its last hop, and is broken.
+    """
     trace = Trace(resources=resources)
     try:
         steps(trace)

@@ -37,7 +37,12 @@ _UNUSED_PORT: Final = 3389
 
 
 def traffic(resources: Resources, fleet: list[Machine]) -> Iterator[Row]:
-    """Yield a row for each flow of the engines, probes and tunnels, and for closed paths."""
+    """Yield a row for each flow of the engines, probes and tunnels, and for closed paths.
+
+    Args:
+        resources: All visible resources.
+        fleet: The VMs, one of each role.
+    """
     by_role = {machine.role: machine for machine in fleet}
     if {"client", "server"} <= by_role.keys():
         client, server = by_role["client"], by_role["server"]

@@ -15,12 +15,22 @@ from broadside.coordinator.azure_range.trace import Trace
 
 
 def takes_hub_routes(resources: Resources, table_id: str) -> bool:
-    """Return whether a subnet with this route table takes the routes of gateways and hubs."""
+    """Return whether a subnet with this route table takes the routes of gateways and hubs.
+
+    Args:
+        resources: All visible resources.
+        table_id: Id of the route table. An empty id is a subnet without one.
+    """
     return not properties(resources.get(table_id)).get("disableBgpRoutePropagation")
 
 
 def connection_of(resources: Resources, network_id: str) -> Resource | None:
-    """Return the connection of a network with a virtual hub, or None."""
+    """Return the connection of a network with a virtual hub, or None.
+
+    Args:
+        resources: All visible resources.
+        network_id: Id of the virtual network. Case is ignored.
+    """
     for item in resources.of_kind("hubVirtualNetworkConnections"):
         remote = reference(properties(item), "remoteVirtualNetwork")
         if remote.lower() == network_id.lower():
@@ -29,7 +39,18 @@ def connection_of(resources: Resources, network_id: str) -> Resource | None:
 
 
 def hub_routes(trace: Trace, network_id: str) -> Iterator[tuple[IPv4Network, str, str]]:
-    """Yield prefix, next hop's address and name of the routes that a network gets from its hub."""
+    """Yield prefix, next hop's address and name of the routes that a network gets from its hub.
+
+    Args:
+        trace: Trace to add a failed hop to.
+        network_id: Id of the virtual network. Without a connection it gets no routes.
+
+    Yields:
+        Prefix, private IPv4 address of the next hop (empty if it has none), and name of each route.
+
+    Raises:
+        Stop: The hub of the connection is not visible.
+    """
     connection = connection_of(trace.resources, network_id)
     if connection is None:
         return
@@ -56,7 +77,16 @@ def missing_hub(resources: Resources) -> str | None:
 
 
 def cross_hub(trace: Trace, near_id: str, far_id: str) -> None:
-    """Check that two networks are connections of one virtual hub."""
+    """Check that two networks are connections of one virtual hub.
+
+    Args:
+        trace: Trace to add the hop to.
+        near_id: Network that the packet leaves.
+        far_id: Network that the packet enters.
+
+    Raises:
+        Stop: A network has no connection, or the hubs differ.
+    """
     near, far = (connection_of(trace.resources, one) for one in (near_id, far_id))
     if near is None or far is None:
         network_id = near_id if near is None else far_id

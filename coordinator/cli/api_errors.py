@@ -59,7 +59,17 @@ def describe_unknown(kind: str, name: str, known: Iterable[str], command: str | 
 
 
 def require_known(kind: str, name: str, known: Iterable[str], command: str | None = None) -> None:
-    """Exit with an error for an unknown name. The arguments are those of ``describe_unknown``."""
+    """Exit with an error for an unknown name. The arguments are those of ``describe_unknown``.
+
+    Args:
+        kind: Kind of the name, such as ``run``.
+        name: Name that the user gave.
+        known: All known names.
+        command: Command that lists the names. None if there is no such command.
+
+    Raises:
+        typer.Exit: The name is unknown.
+    """
     names = list(known)
     if name not in names:
         exit_usage(describe_unknown(kind, name, names, command))

@@ -88,8 +88,8 @@ GROUPS: Final[Mapping[str, Mapping[str, Command]]] = {
         ),
     },
 }
-# Used by containers, systemd units and install scripts. They are in docs/commands.md and not in the
-# help.
+# Used by containers, systemd units and install scripts. They are in /docs/commands.html of the
+# coordinator and not in the help.
 SERVICE_COMMANDS: Final[Mapping[str, Command]] = {
     "healthy": Command("service_commands.healthy", "Check the coordinator or agent on this host."),
     "baseline": Command("result_commands.baseline", "Print the newest accepted run of a scenario."),

@@ -366,7 +366,17 @@ def _age_text(age: timedelta) -> str:
 
 
 async def try_raw(raw: RawStore | None) -> str:
-    """Check the permission to store raw engine output."""
+    """Check the permission to store raw engine output.
+
+    Args:
+        raw: Blob store, or None if raw output is stored in the table.
+
+    Returns:
+        Result as shown in the check.
+
+    Raises:
+        ExchangeUnavailable: The blob that was read differs from the one that was written.
+    """
     if raw is None:
         return "stored in the table, because no blob account is set"
     probe, text = RawName(folder="doctor", file=uuid4().hex), b"doctor"

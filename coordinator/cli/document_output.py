@@ -29,7 +29,12 @@ class OutputFormat(StrEnum):
 
 
 def print_document(value: Any, output: str = OutputFormat.JSON) -> None:
-    """Print a model or a JSON value as one document of JSON or YAML."""
+    """Print a model or a JSON value as one document of JSON or YAML.
+
+    Args:
+        value: Pydantic model or JSON value.
+        output: ``json`` or ``yaml``.
+    """
     # By name, because pydantic is slow to import.
     dump = getattr(value, "model_dump_json", None)
     if dump is None:

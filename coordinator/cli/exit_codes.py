@@ -76,6 +76,9 @@ def exit_with_error(message: str, code: Exit = Exit.CANNOT_RUN) -> NoReturn:
     Args:
         message: The line to print.
         code: Exit code.
+
+    Raises:
+        typer.Exit: Always, with ``code``.
     """
     print_error(message)
     raise typer.Exit(code)
@@ -189,7 +192,12 @@ def invalid_setting(error: BaseException) -> tuple[str, str] | None:
 
 
 def masked_value(field: str, value: object) -> str:
-    """Return an invalid value as text, or "..." if it can be a secret, because CI stores output."""
+    """Return an invalid value as text, or "..." if it can be a secret, because CI stores output.
+
+    Args:
+        field: Name of the setting or option, which decides if the value can be a secret.
+        value: Invalid value.
+    """
     return "..." if _SECRET.search(field) else repr(value)
 
 

@@ -34,7 +34,12 @@ class ReportFormat(StrEnum):
 
     @classmethod
     def choose(cls, format: "ReportFormat | None", output: Path | None) -> "ReportFormat":
-        """Return the format of the option or of the file extension. The default is HTML."""
+        """Return the format of the option or of the file extension. The default is HTML.
+
+        Args:
+            format: Format of the option, or None if it is not given.
+            output: File to write. Its extension is the format if the option is not given.
+        """
         return format or format_of(output, cls) or cls.HTML
 
     @property
@@ -90,7 +95,15 @@ def save_chart(
 
 
 def save(body: bytes, output: Path | None) -> None:
-    """Write bytes to a file, or to standard output if it is None or `-`."""
+    """Write bytes to a file, or to standard output if it is None or `-`.
+
+    Args:
+        body: Content of the file.
+        output: File to write.
+
+    Raises:
+        typer.Exit: The file cannot be written.
+    """
     if output is None or str(output) == "-":
         write_bytes(body)
         return
@@ -171,7 +184,12 @@ def junit_of_run(summary: "RunSummary") -> "TestSuite":
 
 
 def junit_of_gates(comparison: "Comparison", results: "Sequence[GateResult]") -> "TestSuite":
-    """Return a test suite with one case per gate of a comparison."""
+    """Return a test suite with one case per gate of a comparison.
+
+    Args:
+        comparison: Comparison, which names the suite.
+        results: Result of each gate.
+    """
     from junitparser import TestSuite
 
     suite = TestSuite(f"{comparison.b} against {comparison.a}")
@@ -217,7 +235,15 @@ def _case(classname: str, name: str, verdict: "Verdict", message: str, text: str
 
 
 def save_junit(suite: "TestSuite", path: Path) -> None:
-    """Write a test suite to a JUnit file."""
+    """Write a test suite to a JUnit file.
+
+    Args:
+        suite: Test suite to write.
+        path: File to write.
+
+    Raises:
+        typer.Exit: The file cannot be written.
+    """
     from junitparser import JUnitXml
 
     xml = JUnitXml()

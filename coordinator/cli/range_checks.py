@@ -304,7 +304,17 @@ def wait_ready(
 def boot_report(
     az_options: Sequence[str], scale_sets: Sequence[str], boot: Mapping[str, Any]
 ) -> list[Mapping[str, Any]]:
-    """Return the readiness of each VM, for a support bundle. The arguments are as above."""
+    """Return the readiness of each VM, for a support bundle.
+
+    Args:
+        az_options: Options of az that select resource group and subscription.
+        scale_sets: Names of the scale sets of the agents.
+        boot: Terraform output with the same name. It has the VM of the coordinator, and the table
+            of boot statuses, or None if only hosts inside the network can read it.
+
+    Returns:
+        For each VM its name, id, readiness and reason, and the error of the table of boot statuses.
+    """
     machines = _list_machines(az_options, scale_sets, boot)
     status = RangeStatus(by_console=boot["table"] is None)
     if not status.by_console:

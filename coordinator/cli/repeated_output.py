@@ -44,6 +44,9 @@ def repeat(command: Callable[[], object], output: str) -> None:
     Args:
         command: Command without arguments.
         output: Output format of the command.
+
+    Raises:
+        typer.Exit: Ctrl-C was pressed.
     """
     try:
         with _printer(output) as show:

@@ -124,7 +124,11 @@ class RunEventState:
         return layer_label("ip" if self.factor != 1.0 else "payload")
 
     def rates(self) -> Mapping[int, float | None]:
-        """Return the fleet rate by second, at the target layer if the headers are known."""
+        """Return the fleet rate by second, at the target layer if the headers are known.
+
+        Returns:
+            Rate in bit/s by second of the burst. None for a second without a value.
+        """
         factor = 1.0 if self.layer == "link" else self.factor
         return {s: None if rate is None else rate * factor for s, rate in self.fleet.items()}
 

@@ -137,7 +137,12 @@ def port_check(host: str, port: int, *, is_running: bool) -> Check:
 
 
 def listener_check(settings: CoordinatorSettings, security: SignInSettings) -> Check:
-    """Check the combination of address, sign-in and TLS that the service refuses otherwise."""
+    """Check the combination of address, sign-in and TLS that the service refuses otherwise.
+
+    Args:
+        settings: Settings with the address of the service.
+        security: Settings of sign-in and TLS.
+    """
     from broadside.coordinator.api.auth_middleware import is_loopback
 
     detail = f"sign-in is {security.sign_in}, on {settings.host}"

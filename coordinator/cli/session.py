@@ -101,6 +101,9 @@ class Session(Output):
             drive: Process unfinished runs meanwhile. Only for the local store.
             has_progress: ``work`` shows its progress, as it does with ``drive``.
             expected_s: Usual duration in seconds. None if unknown.
+
+        Raises:
+            typer.Exit: The API reported an error.
         """
 
         async def connected() -> T:
@@ -139,7 +142,15 @@ class Session(Output):
         return self.call(resolved, drive=drive, has_progress=has_progress)
 
     def call_study(self, study_id: str, work: IdWork[T]) -> T:
-        """Run ``work`` with a study id; `last` is resolved."""
+        """Run ``work`` with a study id; `last` is resolved.
+
+        Args:
+            study_id: Id of the study. You can also use `last`.
+            work: Function to call with the client and the id.
+
+        Raises:
+            typer.Exit: The API reported an error.
+        """
 
         async def resolved(client: "Operations") -> T:
             return await work(client, await resolve_study(client, study_id))
@@ -211,7 +222,15 @@ async def resolve_run(client: "Operations", run_id: str) -> str:
 
 
 async def resolve_study(client: "Operations", study_id: str) -> str:
-    """Return the study id to use; `last` is the newest study."""
+    """Return the study id to use; `last` is the newest study.
+
+    Args:
+        client: The operations to use.
+        study_id: Id of the study, or `last`.
+
+    Raises:
+        typer.Exit: There is no study yet.
+    """
     if study_id != LAST:
         return study_id
     newest = await client.studies(1)
@@ -257,7 +276,12 @@ complete_label: Final = complete(labels)
 
 
 def complete_assignment(context: typer.Context, incomplete: str) -> Sequence[str]:
-    """Return fields and values for ``--set``, with the labels of the newest runs."""
+    """Return fields and values for ``--set``, with the labels of the newest runs.
+
+    Args:
+        context: Context of the shell completion.
+        incomplete: Text that the user has typed.
+    """
     if not incomplete.startswith("labels."):
         return complete_field(incomplete)
     prefix, label = incomplete[:7], incomplete[7:]

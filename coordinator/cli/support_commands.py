@@ -171,7 +171,12 @@ class Collected:
         self._is_live = False
 
     def add(self, name: str, content: Any) -> None:
-        """Add a file: JSON for a name that ends with ``.json``, otherwise text."""
+        """Add a file: JSON for a name that ends with ``.json``, otherwise text.
+
+        Args:
+            name: File name in the bundle.
+            content: JSON value, or text. Secrets are removed from both.
+        """
         if name.endswith(".json"):
             self.files[name] = json.dumps(self._scrubber.scrub_value(content), indent=1)
         else:
@@ -189,7 +194,13 @@ class Collected:
             self.missing[name] = self._scrubber.scrub(text or type(error).__name__)
 
     def collect(self, session: Session, logs: list[Path], directory: Path) -> None:
-        """Collect all parts. The manifest names those that are missing."""
+        """Collect all parts. The manifest names those that are missing.
+
+        Args:
+            session: Session to read the runs with.
+            logs: Log files to add.
+            directory: Folder of the range.
+        """
         with self.part("versions"):
             self.add("versions.json", _versions())
         with self.part("settings"):

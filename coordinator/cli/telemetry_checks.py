@@ -123,7 +123,11 @@ async def _check(entry: Mapping[str, Any]) -> Check:
     missed = [f"{missed_count} of its first questions had no answer"] if missed_count else []
     # The service would start, but the run would have no evidence from this source.
     troubles += _no_values(source, telemetry, counted_count)
-    fix = "mend what the words name; docs/telemetry.md has each field" if troubles else None
+    fix = (
+        "mend what the words name; /docs/telemetry.html of the coordinator has each field"
+        if troubles
+        else None
+    )
     if lacks and not troubles:
         fix = "choose another profile, metric or query"
     return Check(

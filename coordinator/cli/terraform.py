@@ -132,7 +132,12 @@ def store_variables(directory: Path, options: Sequence[str]) -> None:
 
 
 def store_errors(directory: Path, errors: str) -> None:
-    """Store the errors of an apply for a support bundle, or remove those of an earlier one."""
+    """Store the errors of an apply for a support bundle, or remove those of an earlier one.
+
+    Args:
+        directory: Folder of the range.
+        errors: Text of the errors, with colour codes. An empty text removes the file.
+    """
     path = directory / ERRORS
     if errors:
         path.parent.mkdir(exist_ok=True)

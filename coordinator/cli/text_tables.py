@@ -70,7 +70,12 @@ def cell(row: object, column: Column) -> str:
 
 
 def cells(row: object, columns: Mapping[str, Column]) -> list[str]:
-    """Return the table cells of a row."""
+    """Return the table cells of a row.
+
+    Args:
+        row: Object that the columns read.
+        columns: Columns by title, in the order of the cells.
+    """
     return [cell(row, column) for column in columns.values()]
 
 

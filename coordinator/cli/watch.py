@@ -44,6 +44,9 @@ async def follow(
         local: The run is processed by this process.
         quiet: Do not display anything.
         plain: Print lines even on a terminal.
+
+    Raises:
+        typer.Exit: The user left the screen before the verdict.
     """
     console = open_console(stderr=True)
     try:

@@ -330,7 +330,12 @@ def interval_of(guard: Guard, intervals_s: Mapping[str, float]) -> float:
 
 
 def worst_of(guard: Guard, values: Sequence[LiveValue]) -> LiveValue:
-    """Return the worst value of several devices or pairs, of which there is at least one."""
+    """Return the worst value of several devices or pairs, of which there is at least one.
+
+    Args:
+        guard: Guard that limits the values. With a floor, the lowest value is the worst.
+        values: Values in the unit of the guard, at least one.
+    """
     pick = min if guard.is_floor else max
     return pick(values, key=lambda value: value.value)
 

@@ -118,7 +118,11 @@ class MetricDefinition:
         )
 
     def of_run(self, summary: object) -> float | None:
-        """Return the value that is stored for a run, or else aggregate it from the bursts."""
+        """Return the value that is stored for a run, or else aggregate it from the bursts.
+
+        Returns:
+            The value in the unit of the metric. None if the run does not have it.
+        """
         path = self.stored or self.name
         if hasattr(summary, path.partition(".")[0]):
             return next(values_at(summary, path), None)

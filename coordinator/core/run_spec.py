@@ -255,7 +255,8 @@ class RunSpec(Message):
                 yield (
                     f"objective.{threshold.bound}: {self.traffic.engine} over "
                     f"{self.traffic.protocol.value} does not measure it; remove it, or use an "
-                    f"engine that does (docs/engines.md); available thresholds: {there}"
+                    "engine that does (/docs/engines.html of the coordinator); available "
+                    f"thresholds: {there}"
                 )
 
     @property
@@ -420,7 +421,10 @@ class RunSpec(Message):
 
     @property
     def scaled_target_bits_per_second(self) -> float | None:
-        """Target in bit/s as measured (divided by ``scale``), at the layer of the objective."""
+        """Target in bit/s as measured (divided by ``scale``), at the layer of the objective.
+
+        None if the objective has no target.
+        """
         target = self.objective.target_bits_per_second
         return None if target is None else target / self.scale
 
@@ -577,7 +581,12 @@ class Plan(Message):
         return plan
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> "Plan":
-        """Return a copy. A changed copy does not use the digest of the stored document."""
+        """Return a copy. A changed copy does not use the digest of the stored document.
+
+        Args:
+            update: New values by field name. They are not validated.
+            deep: True to copy the values of the fields too.
+        """
         copy = super().model_copy(update=update, deep=deep)
         if update:
             copy._stored_sha256 = None

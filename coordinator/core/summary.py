@@ -68,7 +68,12 @@ class FindingValue:
 
     @classmethod
     def share(cls, ratio: float, worst: Literal["low", "high"] = "low") -> "FindingValue":
-        """Return a ratio that is shown with one decimal."""
+        """Return a ratio that is shown with one decimal.
+
+        Args:
+            ratio: Ratio, where 1 is 100 %.
+            worst: Which of several ratios is the worst.
+        """
         return cls(value=ratio, text=formatting.ratio(ratio, 1), worst=worst)
 
     @classmethod
@@ -78,7 +83,12 @@ class FindingValue:
 
     @classmethod
     def time(cls, seconds: float, worst: Literal["low", "high"] = "high") -> "FindingValue":
-        """Return a time in s."""
+        """Return a time in s.
+
+        Args:
+            seconds: Time in s.
+            worst: Which of several times is the worst.
+        """
         return cls(value=seconds, text=formatting.time(seconds), worst=worst)
 
     @classmethod
@@ -221,7 +231,12 @@ def caution(
 ) -> Finding:
     """Create a finding for a problem that is not related to the verdict.
 
-    See :func:`warning` for the arguments.
+    Args:
+        id: Id of the finding.
+        weight: Weight to sort the findings by, with the highest first.
+        sentence: Text of the finding: the measurement and its meaning.
+        next_step: Action for the user to take, or None if there is none.
+        value: Measured value, for the range over several bursts. None if there is no single one.
     """
     return warning(id, weight, sentence, next_step, value).model_copy(update={"kind": "context"})
 
@@ -235,7 +250,12 @@ def note(
 ) -> Finding:
     """Create a finding with additional information.
 
-    See :func:`warning` for the arguments.
+    Args:
+        id: Id of the finding.
+        weight: Weight to sort the findings by, with the highest first.
+        sentence: Text of the finding: the measurement and its meaning.
+        next_step: Action for the user to take, or None if there is none.
+        value: Measured value, for the range over several bursts. None if there is no single one.
     """
     update = {"kind": "context", "severity": "note"}
     return warning(id, weight, sentence, next_step, value).model_copy(update=update)
@@ -1633,12 +1653,12 @@ class SessionCount(Message):
 
     @property
     def set_up_residual_ratio(self) -> float | None:
-        """Sessions set up / connections - 1."""
+        """Sessions set up / connections - 1. None without connections."""
         return self.set_up_count / self.fleet_count - 1 if self.fleet_count else None
 
     @property
     def ended_residual_ratio(self) -> float | None:
-        """Sessions ended / connections ended - 1."""
+        """Sessions ended / connections ended - 1. None if a count is unknown."""
         if self.ended_count is None or not self.fleet_ended_count:
             return None
         return self.ended_count / self.fleet_ended_count - 1

@@ -333,6 +333,10 @@ def restore(firewall: FirewallCapacity, record: Record) -> Capacity | None:
 
     The record is deleted only after the firewall has the bounds. If a restore fails, you can run it
     again.
+
+    Args:
+        firewall: Firewall to change.
+        record: Stored bounds from before the change.
     """
     before = record.read()
     if before is not None:

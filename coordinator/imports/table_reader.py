@@ -197,6 +197,10 @@ class TableReader:
     def instant(self, row: "Row", text: str) -> datetime:
         """Return the UTC time of a cell.
 
+        Args:
+            row: Row of the cell, to name it in an error.
+            text: Text of the cell, in the time format of the profile.
+
         Raises:
             BadFile: The text is not a time, or its offset is unlike that of the rows above.
         """

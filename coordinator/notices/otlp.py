@@ -59,7 +59,11 @@ class Otlp:
 
 
 def metrics_of(notice: Notice) -> MetricsData:
-    """Return one gauge for each known metric. Unknown values are left out and are never zero."""
+    """Return one gauge for each known metric. Unknown values are left out and are never zero.
+
+    Raises:
+        NotDelivered: The run has no known metric.
+    """
     reader = InMemoryMetricReader()
     provider = MeterProvider(
         metric_readers=[reader], resource=Resource.create({"service.name": "broadside"})

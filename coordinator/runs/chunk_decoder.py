@@ -143,7 +143,16 @@ def decode_ends(
 def decode_end(
     end: PackedEnd, readings_max_count: int, wanted: frozenset[str] = ALL_COLUMNS
 ) -> EndColumns | None:
-    """Decode one end as :func:`decode_ends` does."""
+    """Decode one end as :func:`decode_ends` does.
+
+    Args:
+        end: The packed end.
+        readings_max_count: Maximum number of readings, from :func:`readings_max_count`.
+        wanted: Names of the columns to decode. All other columns are filled with NaN.
+
+    Returns:
+        Tracks and host columns, or None if the end cannot be read.
+    """
     return decode_ends([end], readings_max_count, wanted)[0]
 
 

@@ -436,7 +436,12 @@ class Launcher:
 
 
 async def delete_old_keys(table: Table, before_at: datetime) -> None:
-    """Delete the idempotency keys that were decided before ``before_at``."""
+    """Delete the idempotency keys that were decided before ``before_at``.
+
+    Args:
+        table: Table with the keys.
+        before_at: Keys from this time on are not deleted.
+    """
     shelf = _keys(table)
     for row in [row async for row, record in shelf.scan() if record.decided_at < before_at]:
         await shelf.delete(row)

@@ -65,6 +65,14 @@ async def save_outages(
 
 
 async def read_outages(records: Records, run_id: str) -> tuple[ServiceOutage, ...]:
-    """Return the stored outages of a run."""
+    """Return the stored outages of a run.
+
+    Args:
+        records: Records to read from.
+        run_id: The run id.
+
+    Returns:
+        The outages, or an empty tuple if none is stored.
+    """
     stored = await records.private.read_document(run_id, Document.TROUBLES)
     return () if stored is None else _TROUBLES.validate_json(stored)

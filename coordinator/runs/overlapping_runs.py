@@ -90,6 +90,10 @@ async def read_overlapping_runs(records: Records, run_id: str) -> OverlappingRun
     """Return the overlapping bursts that are stored for a run.
 
     The result is empty if no counter is configured.
+
+    Args:
+        records: Records to read from.
+        run_id: The run id.
     """
     document = await records.private.read_document(run_id, Document.NEIGHBOURS)
     return OverlappingRuns() if document is None else OverlappingRuns.load(document)

@@ -90,13 +90,23 @@ async def read_series(
 
 
 async def read_run_summary(records: Records, run_id: str) -> RunSummary | None:
-    """Return a run summary, or None while it has no verdict."""
+    """Return a run summary, or None while it has no verdict.
+
+    Args:
+        records: Records to read from.
+        run_id: The run id.
+    """
     document = await records.private.read_document(run_id, Document.RUN)
     return None if document is None else parse_run(document)
 
 
 async def read_ledger(records: Records, run_id: str) -> FirewallLedger | None:
-    """Return the stored ledger with which a run was judged, or None if there is none."""
+    """Return the stored ledger with which a run was judged, or None if there is none.
+
+    Args:
+        records: Records to read from.
+        run_id: The run id.
+    """
     document = await records.private.read_document(run_id, Document.LEDGER)
     return None if document is None else load_ledger(document)
 
@@ -152,7 +162,12 @@ def dump_fleet(presences: Sequence[Presence]) -> bytes:
 
 
 async def read_fleet(records: Records, run_id: str) -> tuple[Presence, ...]:
-    """Return the agents at the launch, or an empty tuple for imports."""
+    """Return the agents at the launch, or an empty tuple for imports.
+
+    Args:
+        records: Records to read from.
+        run_id: The run id.
+    """
     document = await records.private.read_document(run_id, Document.FLEET)
     return (
         ()

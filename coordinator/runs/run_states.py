@@ -180,7 +180,12 @@ class RunStates:
         return status.model_copy(update={"warnings": (*status.warnings, *texts)})
 
     async def bursts(self, plan: Plan, indices: range) -> Sequence[BurstStatus]:
-        """Return the status for some bursts. Rows for other bursts are not read."""
+        """Return the status for some bursts. Rows for other bursts are not read.
+
+        Args:
+            plan: Plan of the run.
+            indices: Burst indexes from 0, with step 1. An empty range returns an empty sequence.
+        """
         part = plan.model_copy(update={"bursts": plan.bursts[indices.start : indices.stop]})
         return (await self.status(part)).bursts if part.bursts else ()
 
@@ -253,7 +258,16 @@ class RunStates:
 
 
 async def read_uploaded(records: Records, plan: Plan, burst: Burst) -> "Progress":
-    """Return the seconds of a burst that have been uploaded so far."""
+    """Return the seconds of a burst that have been uploaded so far.
+
+    Args:
+        records: Records to read from.
+        plan: Plan of the run.
+        burst: Burst of the plan.
+
+    Returns:
+        Sums over the pairs by second. For a mixed run, of all its parts.
+    """
     from broadside.coordinator.core.live.progress import mixed_progress, progress
     from broadside.coordinator.runs.chunk_decoder import readings_max_count, stream_columns
 

@@ -74,7 +74,11 @@ class StoredRuns:
         self.states.forget(run_id)
 
     async def read_plan(self, run_id: str) -> Plan:
-        """Return a run plan. Bursts that were ended early have their shorter duration."""
+        """Return a run plan. Bursts that were ended early have their shorter duration.
+
+        Raises:
+            UnknownRun: The id is malformed, or the run does not exist.
+        """
         if not _RUN_ID.fullmatch(run_id):
             raise UnknownRun(run_id)
         if run_id not in self._plans:

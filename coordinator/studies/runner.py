@@ -216,13 +216,13 @@ class Studies:
             raise BadStudy(
                 f"question.rtt_mean_max_s: {rtt_max_s:g}: {traffic.engine} over "
                 f"{traffic.protocol.value} does not measure the RTT; remove the field, or set "
-                "another engine (docs/engines.md)"
+                "another engine (/docs/engines.html of the coordinator)"
             )
         if question.residual_max_ratio is not None and not self._coordinator.has_ledger:
             raise NotHere(
                 f"question.residual_max_ratio: {question.residual_max_ratio:g}: this coordinator "
                 "has no device counter; remove the field, or configure a byte_counter "
-                "(docs/telemetry.md)"
+                "(/docs/telemetry.html of the coordinator)"
             )
 
     def _check_switch(self, name: str | None, states: Sequence[str]) -> None:

@@ -76,6 +76,9 @@ def units_counted(holds: Sequence[DeviceFigure]) -> Mapping[str, float | None]:
 
     The device can scale within the first hold, so the first number is taken from the time before
     it.
+
+    Returns:
+        The numbers by field name. None if no hold has telemetry.
     """
     first = next(iter(holds), None)
     before = None if first is None else first.min if first.idle is None else first.idle

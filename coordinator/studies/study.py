@@ -667,7 +667,15 @@ class TrialResult(Message):
         return self.offered_connections_count if bits is None else bits
 
     def received_at(self, layer: Layer) -> tuple[float | None, Layer]:
-        """Return the received rate at a layer, or the payload of a result of an older version."""
+        """Return the received rate at a layer, or the payload of a result of an older version.
+
+        Args:
+            layer: Wanted layer.
+
+        Returns:
+            Rate in bit/s, and the layer at which it was measured. The rate is None if it is
+            unknown.
+        """
         if layer is Layer.IP and self.fleet_ip_bits_per_second is not None:
             return self.fleet_ip_bits_per_second, Layer.IP
         return self.received_bits_per_second, Layer.PAYLOAD
@@ -783,13 +791,13 @@ class SearchResult(Message):
 
     @property
     def highest(self) -> float | None:
-        """Highest load that met the goals."""
+        """Highest load that met the goals. None if there is none."""
         bits = self.highest_bits_per_second
         return self.highest_connections_count if bits is None else bits
 
     @property
     def lowest_failing(self) -> float | None:
-        """Lowest load that did not meet the goals."""
+        """Lowest load that did not meet the goals. None if there is none."""
         bits = self.lowest_failing_bits_per_second
         return self.lowest_failing_connections_count if bits is None else bits
 

@@ -126,7 +126,9 @@ def read_switches(path: Path | None) -> Mapping[str, Switch]:
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise SwitchError(f"switches file {path}: {error}; see docs/studies.md") from error
+        raise SwitchError(
+            f"switches file {path}: {error}; see /docs/studies.html of the coordinator"
+        ) from error
     switches = {}
     for name, value in values.items():
         try:

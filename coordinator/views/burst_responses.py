@@ -70,6 +70,9 @@ async def list_bursts(
         limit: Maximum number of bursts to return.
         cursor: First burst index.
 
+    Returns:
+        The bursts, and the index of the first burst on the next page. None on the last page.
+
     Raises:
         UnknownRun: The run does not exist.
     """
@@ -85,6 +88,11 @@ async def list_bursts(
 
 async def read_burst(coordinator: "Coordinator", run_id: str, burst_index: int) -> BurstEntry:
     """Return one burst.
+
+    Args:
+        coordinator: The coordinator with the run.
+        run_id: The run's id.
+        burst_index: Burst index, starting at 0.
 
     Raises:
         UnknownRun: The run does not exist.
@@ -108,6 +116,9 @@ async def list_pairs(
         burst_index: Burst index, starting at 0.
         limit: Maximum number of pairs to return.
         cursor: First pair index.
+
+    Returns:
+        The pairs, and the index of the first pair on the next page. None on the last page.
 
     Raises:
         UnknownRun: The run does not exist.
@@ -144,6 +155,10 @@ async def list_pairs(
 async def read_verdict(coordinator: "Coordinator", run_id: str) -> RunVerdict:
     """Return the verdict of a run, and how many bursts have each verdict.
 
+    Args:
+        coordinator: The coordinator with the run.
+        run_id: The run's id.
+
     Raises:
         UnknownRun: The run does not exist.
         RunNotOver: The run is not finished.
@@ -179,6 +194,9 @@ async def read_reconciliation(
         limit: Maximum number of bursts to return.
         cursor: First burst index.
 
+    Returns:
+        The result, and the index of the first burst on the next page. None on the last page.
+
     Raises:
         UnknownRun: The run does not exist.
         RunNotOver: The run is not finished.
@@ -203,6 +221,10 @@ async def read_reconciliation(
 async def summary_of(coordinator: "Coordinator", run_id: str) -> RunSummary:
     """Return the summary of a finished run.
 
+    Args:
+        coordinator: The coordinator with the run.
+        run_id: The run's id.
+
     Raises:
         UnknownRun: The run does not exist.
         RunNotOver: The run is not finished.
@@ -215,6 +237,11 @@ async def summary_of(coordinator: "Coordinator", run_id: str) -> RunSummary:
 
 async def plan_with_burst(coordinator: "Coordinator", run_id: str, burst_index: int) -> Plan:
     """Return the plan of a run, if it has the burst.
+
+    Args:
+        coordinator: The coordinator with the run.
+        run_id: The run's id.
+        burst_index: Burst index, starting at 0.
 
     Raises:
         UnknownRun: The run does not exist.
@@ -251,6 +278,10 @@ async def _full_summary(
 
 async def recomputed(coordinator: "Coordinator", run_id: str) -> Recomputed:
     """Compute the verdict from the stored rows, and compare it with the stored verdict.
+
+    Args:
+        coordinator: The coordinator with the run.
+        run_id: The run's id.
 
     Raises:
         UnknownRun: The run does not exist.

@@ -399,6 +399,9 @@ class Feeds:
     async def verdict(self, run_id: str) -> RunSummary | None:
         """Wait for the run verdict, as ``Feed.verdict`` does.
 
+        Returns:
+            The summary. None if the run was removed or the coordinator is stopping.
+
         Raises:
             UnknownRun: The run does not exist.
         """

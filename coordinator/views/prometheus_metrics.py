@@ -1,8 +1,9 @@
 """Prometheus metrics about the current state and the newest run.
 
-Dashboards and alerts depend on the names, which docs/metrics.md lists. Units are the base units of
-Prometheus, which are seconds, bytes, and ratios from 0 to 1. An unknown value has no sample, so it
-never appears as zero. Label values are limited to states, roles, layers, and one run at a time.
+Dashboards and alerts depend on the names, which /docs/metrics.html of the coordinator lists.
+Units are the base units of Prometheus, which are seconds, bytes, and ratios from 0 to 1. An unknown
+value has no sample, so it never appears as zero. Label values are limited to states, roles, layers,
+and one run at a time.
 """
 
 import re

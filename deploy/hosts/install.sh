@@ -32,7 +32,7 @@ for word in "$@"; do
             "process; a join code is read from standard input, other secrets from $settings" >&2
         ;;
     BROADSIDE_[A-Z]*=*) ;;
-    *) stop "$word: not a setting; write BROADSIDE_NAME=VALUE (docs/settings.md)" ;;
+    *) stop "$word: not a setting; write BROADSIDE_NAME=VALUE (/docs/settings.html of the coordinator)" ;;
     esac
 done
 umask 077 # files for all users get their mode in a separate line

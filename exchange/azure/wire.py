@@ -85,7 +85,11 @@ class StorageAddress(Address):
 
     @property
     def place(self) -> str:
-        """Return the name of the table or container."""
+        """Return the name of the table or container.
+
+        Raises:
+            NotImplementedError: The subclass does not define it.
+        """
         raise NotImplementedError
 
     def __str__(self) -> str:

@@ -165,6 +165,10 @@ def restore(file: Path, data_dir: Path, advance: Advance = lambda _: None) -> li
 def unpacked_backup(file: Path, advance: Advance = lambda _: None) -> Iterator[Path]:
     """Unpack and verify ``file`` in a temporary folder next to it, while the context is active.
 
+    Args:
+        file: A backup from :func:`back_up`.
+        advance: Function that receives the number of bytes of each step.
+
     Yields:
         The data directory.
 

@@ -167,6 +167,10 @@ class Database:
             work: Function to run. It receives the connection and ``args``.
             args: Arguments of ``work`` after the connection.
             reads: True if ``work`` does not write.
+
+        Raises:
+            RuntimeError: The database is closed.
+            ExchangeMisconfigured: The database was opened before this process was forked.
         """
         if self._closed:
             raise RuntimeError(f"{self._path}: used after close()")

@@ -259,7 +259,12 @@ def cipher_problems(version: str, cipher: str | None) -> Iterator[str]:
 
 
 def direction_problems(engine: str, traffic: Traffic) -> Iterator[str]:
-    """Yield an error if traffic has both directions."""
+    """Yield an error if traffic has both directions.
+
+    Args:
+        engine: Name of the engine, for the text.
+        traffic: Traffic to check.
+    """
     if traffic.direction is Direction.BIDIRECTIONAL:
         yield (
             f"traffic.direction: {engine} moves bytes one way; set reverse (download) or forward "
@@ -322,7 +327,12 @@ ZerosPercent = Annotated[Integer, Field(ge=0, le=100, multiple_of=STEP_PERCENT)]
 
 
 def file_name(size_bytes: int, zeros_percent: int) -> str:
-    """Return the name of a file with this size and content on a server."""
+    """Return the name of a file with this size and content on a server.
+
+    Args:
+        size_bytes: Size of the file in bytes.
+        zeros_percent: Part of the content that is zeros, 0 to 100.
+    """
     return f"{size_bytes}-{zeros_percent}" if zeros_percent else f"{size_bytes}"
 
 

@@ -153,6 +153,9 @@ def find_objects(text: str) -> Generator[int, int | None, None]:
     """Yield the positions at which a JSON object can start, in order.
 
     Send the end of an object to the generator to continue there.
+
+    Yields:
+        Position after the match, at which to parse. Send None if no object begins there.
     """
     at = 0
     while match := _OBJECT.search(text, at):

@@ -199,7 +199,14 @@ class ServedTests(Generic[ServedT]):
         released_at_s: float | None = None,
         server_ahead_s: float = 0.0,
     ) -> Reading:
-        """Return a reading without results, because the results are in ``tests``."""
+        """Return a reading without results, because the results are in ``tests``.
+
+        Args:
+            exit_code: Exit code of the server. None if it did not exit.
+            stderr: Not used.
+            released_at_s: Not used.
+            server_ahead_s: Not used.
+        """
         return Reading(
             report=EngineReport(engine=self._engine, exit_code=exit_code),
             side=Side.SERVER,

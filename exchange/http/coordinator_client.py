@@ -469,6 +469,10 @@ class CoordinatorClient:
 
         Returns:
             The fields of the delivery, or None if no message arrived in time.
+
+        Raises:
+            ExchangeUnavailable: The coordinator did not answer in time.
+            ExchangeError: The coordinator reported another error.
         """
         want = uuid4().hex
         until_s = time.monotonic() + wait_s

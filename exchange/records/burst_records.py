@@ -133,7 +133,12 @@ class BurstRecords:
         return await self._table.get(burst_partition(run_id, burst_index), key)
 
     async def save_claim(self, job: Job, claim: Claim) -> None:
-        """Replace this agent's claim row when the job progresses."""
+        """Replace this agent's claim row when the job progresses.
+
+        Args:
+            job: Job of the claim, which decides the row.
+            claim: New state of the job.
+        """
         await self._table.upsert(_claim_row(job, claim))
 
     async def save_report(self, report: JobReport) -> None:
@@ -172,7 +177,12 @@ class BurstRecords:
         await self._table.batch(rows)
 
     async def save_probes(self, job: Job, probes: Probes) -> None:
-        """Store the results of the client end's probes."""
+        """Store the results of the client end's probes.
+
+        Args:
+            job: Job of the client end.
+            probes: Results of its probes in the burst.
+        """
         partition = burst_partition(job.run_id, job.burst_index)
         rows = await asyncio.to_thread(
             probe_rows, partition, f"{PROBE}{job.pair_index:05d}", probes
@@ -180,7 +190,12 @@ class BurstRecords:
         await self._table.batch(rows)
 
     async def save_canary(self, job: Job, rounds: CanaryRounds) -> None:
-        """Store the canaries of a pair, as seen by its client."""
+        """Store the canaries of a pair, as seen by its client.
+
+        Args:
+            job: Job of the client end.
+            rounds: All rounds of canaries in the burst.
+        """
         partition = burst_partition(job.run_id, job.burst_index)
         await self._table.batch(canary_rows(partition, f"{CANARY}{job.pair_index:05d}", rounds))
 
@@ -366,7 +381,14 @@ class BurstRecords:
         pairs: range = ALL_PAIRS,
         broken: list[Violation] | None = None,
     ) -> Mapping[int, JobReport]:
-        """Return the reports of some pairs, by pair index. See :meth:`read_claims`."""
+        """Return the reports of some pairs, by pair index. See :meth:`read_claims`.
+
+        Args:
+            run_id: The run id.
+            burst_index: The burst index in the run, from 0.
+            pairs: Range of pair indexes.
+            broken: List to which violations are appended. The rows that violate a rule are skipped.
+        """
         return await self._read_pairs(
             JobReport, REPORT, burst_partition(run_id, burst_index), pairs, broken
         )
@@ -513,7 +535,12 @@ class BurstRecords:
                 yield text
 
     async def save_server_raw(self, test: ServerTest, text: bytes) -> None:
-        """Store the output of the server end's engine under the key of the test."""
+        """Store the output of the server end's engine under the key of the test.
+
+        Args:
+            test: Test of the server end, which decides the name.
+            text: Output of the engine as it was written.
+        """
         await self._raw.save(server_raw_name(test), text)
 
     async def read_server_raw(self, test: ServerTest) -> bytes | None:

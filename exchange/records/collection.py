@@ -89,7 +89,12 @@ class Collection(Generic[_M]):
         await self._table.insert(message_row(self._partition, key, value))
 
     async def put(self, key: str, value: _M) -> None:
-        """Create or replace a value."""
+        """Create or replace a value.
+
+        Args:
+            key: Row key of the value in the partition of the collection.
+            value: Message to store as JSON.
+        """
         await self._table.upsert(message_row(self._partition, key, value))
 
     async def read(self, key: str) -> _M | None:

@@ -158,7 +158,12 @@ class Document(StrEnum):
 
 
 def document_key(document: Document, burst_index: int | None) -> str:
-    """Return the row key of a document, without its part number. None is a run document."""
+    """Return the row key of a document, without its part number. None is a run document.
+
+    Args:
+        document: Kind of the document.
+        burst_index: Burst index from 0, or None for a document of the run.
+    """
     return f"summary.{document}" + ("" if burst_index is None else f".{burst_index:05d}")
 
 
@@ -188,17 +193,32 @@ def control_partition(run_id: str, copy: int) -> str:
 
 
 def jobs_key(burst_index: int, part: int) -> str:
-    """Return the key of a row with digests of a burst's jobs."""
+    """Return the key of a row with digests of a burst's jobs.
+
+    Args:
+        burst_index: Burst index from 0.
+        part: Number of the row, because one row cannot contain the digests of all jobs.
+    """
     return f"{JOBS}{burst_index:05d}.{part:04d}"
 
 
 def run_key(created_at: datetime, run_id: str) -> str:
-    """Return the key of a run in the list of runs."""
+    """Return the key of a run in the list of runs.
+
+    Args:
+        created_at: Time of the launch. A later run has a smaller key, so that it is listed first.
+        run_id: The run id.
+    """
     return f"{newest_first(created_at)}.{run_id}"
 
 
 def burst_partition(run_id: str, burst_index: int) -> str:
-    """Return the partition of a burst."""
+    """Return the partition of a burst.
+
+    Args:
+        run_id: The run id.
+        burst_index: Burst index from 0.
+    """
     return f"burst.{run_id}.{burst_index:05d}"
 
 
@@ -240,17 +260,33 @@ def tunnels_partition(server_id: str) -> str:
 
 
 def tunnel_key(kind: str, tunnel: Tunnel) -> str:
-    """Return the row key of a tunnel request (or of its answer, by ``kind``)."""
+    """Return the row key of a tunnel request (or of its answer, by ``kind``).
+
+    Args:
+        kind: Prefix of the key: request or answer.
+        tunnel: Tunnel with its VNI and the job that needs it.
+    """
     return f"{kind}.{tunnel.vni:08d}.{tunnel.opened_by}"
 
 
 def raw_folder(run_id: str, burst_index: int) -> str:
-    """Return the folder for the raw output of a burst."""
+    """Return the folder for the raw output of a burst.
+
+    Args:
+        run_id: The run id.
+        burst_index: Burst index from 0.
+    """
     return f"raw.{run_id}.{burst_index:05d}"
 
 
 def raw_name(run_id: str, burst_index: int, pair_index: int) -> RawName:
-    """Return the name of a client's raw output."""
+    """Return the name of a client's raw output.
+
+    Args:
+        run_id: The run id.
+        burst_index: Burst index from 0.
+        pair_index: Pair index from 0.
+    """
     return RawName(folder=raw_folder(run_id, burst_index), file=f"client.{pair_index:05d}")
 
 

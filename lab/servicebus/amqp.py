@@ -253,7 +253,11 @@ def sections(raw: bytes) -> Iterator[Section]:
 
 
 def encode(value: Value) -> bytes:
-    """Return a value with its constructor, in the shortest form for its type."""
+    """Return a value with its constructor, in the shortest form for its type.
+
+    Raises:
+        TypeError: AMQP has no type for the value.
+    """
     try:
         return _ENCODERS[type(value)](value)
     except KeyError:
@@ -271,7 +275,14 @@ def performative(code: int, fields: Sequence[Value]) -> bytes:
 
 
 def frame(channel: int, body: bytes, payload: bytes = b"", *, sasl: bool = False) -> bytes:
-    """Return an AMQP frame, or a SASL frame if ``sasl`` is True."""
+    """Return an AMQP frame, or a SASL frame if ``sasl`` is True.
+
+    Args:
+        channel: Number of the channel.
+        body: Encoded performative.
+        payload: Bytes after the performative, such as a message section.
+        sasl: True for a SASL frame.
+    """
     return (
         struct.pack(">IBBH", 8 + len(body) + len(payload), 2, int(sasl), channel) + body + payload
     )

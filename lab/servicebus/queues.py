@@ -297,7 +297,12 @@ class Queue:
         self.advance(now)
 
     def double(self, twice: bool, now: float) -> None:
-        """Start or stop a fault that duplicates every message when it becomes active."""
+        """Start or stop a fault that duplicates every message when it becomes active.
+
+        Args:
+            twice: True to start the fault, False to stop it.
+            now: Current time in s, on the clock of the queue.
+        """
         self.advance(now)
         self._log("double", now, {"twice": twice})
         self.twice = twice

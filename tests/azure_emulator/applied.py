@@ -57,7 +57,6 @@ def store_fixture(stage: Stage, before: Collection[str], path: Path) -> None:
     store = {
         key: {name: value for name, value in item.items() if name != "_taken"}
         for key, item in stage.subscription.store.items()
-        if not item["type"].lower().endswith("/workbooks")
     }
     document = {
         "before": sorted(key.lower() for key in before),

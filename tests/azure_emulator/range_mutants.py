@@ -51,7 +51,7 @@ _SKIPPED: Final = frozenset(
 )  # fmt: skip
 # Kinds without an effect on what a VM needs.
 _INERT: Final = ("disks", "workspaces", "components", "currentbillingfeatures", "deployments",
-                 "authorizationrules", "locks", "resourcegroups", "workbooks", "providers",
+                 "authorizationrules", "locks", "resourcegroups", "providers",
                  "blobservices", "plans", "agreements", "offertypes")  # fmt: skip
 _FLAGS: Final = frozenset(
     {"allowForwardedTraffic", "allowVirtualNetworkAccess", "useRemoteGateways", "allowGatewayTransit",

@@ -1,6 +1,7 @@
 """Test the import directions in docs/architecture.md and the size of agent processes."""
 
 import ast
+import csv
 import re
 import sys
 from collections import Counter
@@ -8,12 +9,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from tests.bench.bench_structure import imported_names, imports, longest, modules
+from broadside.coordinator.cli.command_list import COMMANDS
+from tests import conftest
+from tests.bench.bench_structure import (
+    IMPORT_NAME,
+    imported_names,
+    imports,
+    longest,
+    modules,
+)
 from tests.docs_build.import_table import read_import_table, used_imports
 
 ROOT: Final = Path(__file__).parents[2]
@@ -233,56 +243,140 @@ def test_file_names_are_unique() -> None:
     assert twice <= {"__init__.py", "__main__.py", "conftest.py"}
 
 
-# Modules that import one of these are adapters. They are tested in tests/contract and tests/live.
-ADAPTS: Final = frozenset(
-    {
-        *("aiohttp", "asyncio", "azure", "cryptography", "ctypes", "fastapi", "http", "httpx"),
-        *("multiprocessing", "pysnmp", "rich", "socket", "sqlite3", "ssl", "starlette"),
-        *("subprocess", "threading", "typer", "urllib", "uvicorn"),
-        *("broadside.lab.namespaces", "broadside.lab.network"),
-    }
-)
+@pytest.mark.parametrize("order", ["FIRST", "BOTH_CORES", "ALONE"])
+def test_files_in_the_order_of_the_tests_exist(order: str) -> None:
+    stems = {path.stem for path in (ROOT / "tests").rglob("test_*.py")}
+    assert [name for name in getattr(conftest, order) if f"test_{name}" not in stems] == []
+
+
+def real_clocks(source: str) -> list[str]:
+    """Return the uses of a clock that tests cannot replace, because it is a method of a C type."""
+    return [
+        ast.unparse(node)
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Attribute)
+        and node.attr in ("now", "utcnow", "today")
+        and ast.unparse(node.value).rpartition(".")[2] in ("datetime", "date")
+    ]
+
+
+def test_modules_and_unit_tests_use_the_function_for_the_current_time() -> None:
+    """See ``exchange.outage_log.utc_now``."""
+    folders = (*PACKAGES, "dashboards", "tests/unit")
+    paths = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    found = {str(path): uses for path in paths if (uses := real_clocks(path.read_text("utf-8")))}
+    assert found == {}
+
+
+@pytest.mark.parametrize("source", ["datetime.now(UTC)", "dt.datetime.utcnow", "date.today()"])
+def test_real_clock_is_detected(source: str) -> None:
+    assert len(real_clocks(source)) == 1
+    assert real_clocks("self.now(), clock.today") == []
+
+
+# Branches, loops, comprehensions and handlers.
 DECISIONS: Final = (
-    *(ast.If, ast.IfExp, ast.For, ast.While, ast.comprehension, ast.BoolOp),
+    *(ast.If, ast.IfExp, ast.For, ast.AsyncFor, ast.While, ast.comprehension, ast.BoolOp),
     *(ast.Try, ast.Match),
 )
 # A module with fewer decisions is tested with the modules that use it.
 LOGIC_MIN_COUNT: Final = 20
+LOGIC_FOLDERS: Final = (*PACKAGES, "dashboards", "deploy")
+
+# Modules with logic that have no unit test in the same place, with the test that covers each. Most
+# are adapters, which tests of processes, sockets and files cover. Without a value in the column
+# ``uses``, the test imports or names the module. Otherwise it calls the command of this name, or it
+# uses the first of these modules, and each uses the next one.
+TESTED_ELSEWHERE: Final = Path(__file__).with_name("tested_elsewhere.csv")
 
 
-def has_logic(source: str, path: str) -> bool:
+def has_logic(source: str) -> bool:
     """Return whether a module needs its own unit test.
 
-    It does if its plain functions have at least ``LOGIC_MIN_COUNT`` decisions (branches, loops,
-    comprehensions, handlers), and if it is not an adapter.
+    It does if its functions have at least ``LOGIC_MIN_COUNT`` decisions.
     """
-    if any(within(name, tuple(ADAPTS)) for name in imported_names(source, path)):
-        return False
-    functions = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)]
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef
+    functions = [node for node in ast.walk(ast.parse(source)) if isinstance(node, kinds)]
     decisions = {node for item in functions for node in ast.walk(item)}
     return sum(isinstance(node, DECISIONS) for node in decisions) >= LOGIC_MIN_COUNT
 
 
-def test_every_module_with_logic_has_a_unit_test() -> None:
-    """Its place mirrors the module: ``a/b.py`` has ``tests/unit/a/test_b.py``."""
-    modules = [
+def modules_without_unit_test() -> set[str]:
+    """Return the modules with logic that no unit test mirrors."""
+    paths = [
         path.relative_to(ROOT)
-        for package in PACKAGES
-        for path in (ROOT / package).rglob("*.py")
-        if not path.name.startswith("__")
-        and has_logic(path.read_text("utf-8"), str(path.relative_to(ROOT)))
+        for folder in LOGIC_FOLDERS
+        for path in (ROOT / folder).rglob("*.py")
+        if not path.name.startswith("__") and has_logic(path.read_text("utf-8"))
     ]
-    assert len(modules) > 80
+    assert len(paths) > 200
     tests = ROOT / "tests" / "unit"
-    missing = [
-        str(path) for path in modules if not (tests / path.parent / f"test_{path.name}").is_file()
-    ]
-    assert missing == []
+    mirrored = {path for path in paths if (tests / path.parent / f"test_{path.name}").is_file()}
+    return {str(path) for path in paths if path not in mirrored}
 
 
-def test_module_with_many_decisions_has_logic() -> None:
-    function = "def f(x):\n" + "    if x: x = 0\n" * LOGIC_MIN_COUNT
-    assert has_logic(function, "agent/f.py")
-    assert not has_logic(function.rpartition("    if")[0], "agent/f.py")
-    assert not has_logic("import subprocess\n" + function, "agent/f.py")
-    assert not has_logic("from broadside.lab import network\n" + function, "lab/f.py")
+def uses(source: str, path: str, module: str) -> bool:
+    """Return whether a file imports a module, or names it in its text.
+
+    Args:
+        source: Text of the file.
+        path: Path of the file.
+        module: Path of the module. The name of a ``__main__`` is that of its package.
+    """
+    parts = module.removesuffix(".py").removesuffix("/__init__").removesuffix("/__main__")
+    dotted = parts.replace("/", ".")
+    names = (dotted, f"{IMPORT_NAME}.{dotted}")
+    if any(within(name, names) for name in imported_names(source, path)):
+        return True
+    stem = re.escape(Path(module).stem)
+    texts = [rf"\b{re.escape(dotted)}\b", rf"\b{stem}\.py\b"]
+    # A package can name the modules that it imports by configuration.
+    texts += [f'"{stem}"'] if path.endswith("__init__.py") else []
+    return any(re.search(text, source) for text in texts)
+
+
+def calls(source: str, command: str, module: str) -> bool:
+    """Return whether a test names a command which this module provides."""
+    function = COMMANDS[command].function
+    is_named = re.search(rf"[\"']{re.escape(command)}[ \"']", source)
+    return is_named is not None and Path(module).stem == function.partition(".")[0]
+
+
+def covers(test: str, module: str, how: list[str]) -> bool:
+    """Return whether a row of ``TESTED_ELSEWHERE`` is true."""
+    source = (ROOT / test).read_text("utf-8")
+    if how and how[0] in COMMANDS:
+        return calls(source, how[0], module)
+    chain = [test, *how, module]
+    return all(uses((ROOT / path).read_text("utf-8"), path, used) for path, used in pairwise(chain))
+
+
+def test_every_module_with_logic_has_a_unit_test() -> None:
+    """Its place mirrors the module: ``a/b.py`` has ``tests/unit/a/test_b.py``.
+
+    ``TESTED_ELSEWHERE`` names the test of each other module.
+    """
+    with TESTED_ELSEWHERE.open(encoding="utf-8", newline="") as file:
+        _, *rows = csv.reader(file)
+    assert rows == sorted(rows)
+    assert modules_without_unit_test() == {module for module, _, _ in rows}
+    wrong = [row for row in rows if not covers(row[1], row[0], row[2].split())]
+    assert wrong == []
+    assert {test.split("/")[1] for _, test, _ in rows} <= {"contract", "live", "unit"}
+
+
+@pytest.mark.parametrize("prefix", ["", "async ", "import asyncio\n", "import subprocess\n"])
+def test_module_with_many_decisions_has_logic(prefix: str) -> None:
+    function = f"{prefix}def f(x):\n" + "    if x: x = 0\n" * LOGIC_MIN_COUNT
+    assert has_logic(function)
+    assert not has_logic(function.rpartition("    if")[0])
+
+
+def test_test_that_does_not_use_its_module_is_detected() -> None:
+    screen, watch = "coordinator/cli/screen.py", "tests/unit/coordinator/cli/test_watch.py"
+    assert covers(watch, screen, [])
+    assert not covers(watch, "coordinator/cli/support_commands.py", [])
+    assert not covers(watch, "coordinator/cli/support_commands.py", ["support-bundle"])
+    assert covers("tests/live/test_imports.py", "coordinator/cli/compare_commands.py", ["compare"])
+    assert not covers("tests/live/test_imports.py", screen, ["compare"])
+    assert not covers(watch, "lab/keeper.py", [screen])

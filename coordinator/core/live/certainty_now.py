@@ -101,6 +101,14 @@ def find_certainty(plan: Plan, evidence: BurstEvidence, now: datetime) -> Certai
 
 
 def stop_at(burst: Burst, now: datetime) -> datetime:
-    """Return the time to stop, which is a whole second of the burst."""
+    """Return the time to stop, which is a whole second of the burst.
+
+    Args:
+        burst: Burst that is running.
+        now: Current time.
+
+    Returns:
+        The time, at least ``ORDER_S`` seconds after ``now``.
+    """
     elapsed_s = (now - burst.planned_start_at).total_seconds()
     return burst.planned_start_at + timedelta(seconds=math.ceil(elapsed_s + ORDER_S))

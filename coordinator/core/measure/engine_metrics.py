@@ -140,6 +140,10 @@ def cost_of(ends: Iterable[tuple[str, EngineReport | None]]) -> CpuCost | None:
 
     Args:
         ends: Engine reports, each with the agent on its host.
+
+    Returns:
+        CPU time per payload, in CPU-seconds per gigabyte. None if no report has CPU time and
+        payload.
     """
     cpu_s, payload_bytes, pairs_count = 0.0, 0, 0
     hosts: dict[str, list[float | None]] = {}
@@ -163,7 +167,11 @@ def cost_of(ends: Iterable[tuple[str, EngineReport | None]]) -> CpuCost | None:
 
 
 def taken_cpu(aligned: Aligned) -> TakenCpu | None:
-    """Return CPU time taken by hypervisors, using the maximum per host."""
+    """Return CPU time taken by hypervisors, using the maximum per host.
+
+    Returns:
+        Ratios of CPU time (0 to 1) over the hosts. None if no host measures it.
+    """
     hosts: dict[str, float] = {}
     for pair in aligned.pairs:
         for end in (pair.report, pair.server_test):

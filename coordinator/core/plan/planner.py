@@ -456,7 +456,12 @@ def _probe_problems(spec: RunSpec, servers: Sequence[Presence]) -> Iterator[Prob
 
 
 def answers_canary(server: Presence, traffic: Traffic) -> bool:
-    """Return True if a server listens on the ports of the canary, or if there is none."""
+    """Return True if a server listens on the ports of the canary, or if there is none.
+
+    Args:
+        server: Heartbeat of the server agent.
+        traffic: Traffic of the run, with its canary.
+    """
     canary = traffic.canary
     return canary is None or {canary.port, canary.forbidden_port} <= {*server.canary_ports}
 

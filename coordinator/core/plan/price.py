@@ -261,7 +261,14 @@ def _either(prices: Iterable[Price | None]) -> Price | None:
 
 
 def bill_line(item: str, unit: str, quantity: Span, price: Price | None) -> Line:
-    """Return one item of a bill. Without a price its cost is unknown."""
+    """Return one item of a bill. Without a price its cost is unknown.
+
+    Args:
+        item: Name of the item.
+        unit: Unit of the quantity, such as ``VM-hours``.
+        quantity: Quantity in this unit, with bounds.
+        price: Price of one unit in USD. None if it is unknown.
+    """
     entry = Span() if price is None else Span(value=price.usd, low=price.low, high=price.high)
     paid = quantity.times(entry)
     return Line(

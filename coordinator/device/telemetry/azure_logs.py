@@ -125,7 +125,19 @@ class AzureLogsSource(ArchiveSource):
     async def query_series(
         self, from_at: datetime, before_at: datetime
     ) -> tuple[Sequence[TelemetrySeries], Sequence[TelemetryIssue]]:
-        """Return one series per query. A query that fails is reported, and the others are used."""
+        """Return one series per query. A query that fails is reported, and the others are used.
+
+        Args:
+            from_at: Start time.
+            before_at: End time.
+
+        Returns:
+            Series, and an issue for each query that failed.
+
+        Raises:
+            TelemetryBusy: A query was throttled.
+            TelemetryError: No token is available, or all queries failed.
+        """
         headers = {"Authorization": f"Bearer {await self._bearer()}"}
         matched: list[TelemetrySeries] = []
         issues: list[TelemetryIssue] = []
@@ -198,7 +210,10 @@ class AzureLogsSource(ArchiveSource):
                 f"{self.name} refuses us: {reason}; give it the role '{ROLE}' on the firewall"
             )
         if "resolve table" in reason:
-            reason += "; set firewall_flow_logs, and switch the logs on (docs/azure.md)"
+            reason += (
+                "; set firewall_flow_logs, and switch the logs on "
+                "(/docs/azure.html of the coordinator)"
+            )
         return TelemetryError(f"{self.name} cannot be read: {reason}")
 
 

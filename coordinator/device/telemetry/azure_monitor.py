@@ -1,8 +1,8 @@
 """Byte counter and metrics of an Azure resource (firewall, load balancer or VM) from Azure Monitor.
 
 The role *Monitoring Reader* on this resource is enough, because the request to the Resource Manager
-names a resource (``DECISIONS.md``). Unit, grain and aggregation are read from the response. The
-newest data points need care:
+names this resource. One that names the subscription needs the role there. Unit, grain and
+aggregation are read from the response. The newest data points need care:
 
 - Azure Monitor first returns them as 0 or null and can change them for some minutes. If a 0 is
   newer than ``settle_s``, it is unknown. A null is always unknown. A bin that has not ended is also
@@ -270,7 +270,17 @@ class AzureMonitorSource(ArchiveSource):
     async def query_bytes(
         self, from_at: datetime, before_at: datetime, direction: Direction
     ) -> FirewallLedger:
-        """Return the bins of the byte metric, and the highest use of SNAT ports."""
+        """Return the bins of the byte metric, and the highest use of SNAT ports.
+
+        Args:
+            from_at: Start time, rounded down to a whole grain.
+            before_at: End time, rounded up to a whole grain.
+            direction: Direction of the traffic. The metric counts both, so it is not used.
+
+        Raises:
+            TelemetryError: The byte metric could not be read. An error of the SNAT metric is
+                ignored.
+        """
         name = (self.entry.byte_counter or AzureByteCounter()).metric
         total: Aggregation = "Total" if name == "DataProcessed" else "Average"
         snat_metric = Metric(
@@ -303,6 +313,16 @@ class AzureMonitorSource(ArchiveSource):
         """Return one value per grain for each metric. A null point is unknown.
 
         A metric that cannot be read is reported, and the others are used.
+
+        Args:
+            from_at: Start time, rounded down to a whole grain.
+            before_at: End time, rounded up to a whole grain.
+
+        Returns:
+            Series, and an issue for each metric that failed or is partial.
+
+        Raises:
+            TelemetryError: No token is available, all metrics failed, or one was throttled.
         """
         if not self._metrics:
             return [], []

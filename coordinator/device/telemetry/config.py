@@ -23,7 +23,8 @@ SOURCES_MAX_COUNT: Final = 64
 _REPLACED: Final = ("BROADSIDE_LEDGER", "BROADSIDE_WITNESSES_FILE")
 _FORM: Final = (
     'write a [[source]] table with type = "...", device = "..." and the fields of the type, and '
-    "byte_counter = {} in the one that counts the bytes; see docs/telemetry.md"
+    "byte_counter = {} in the one that counts the bytes; see /docs/telemetry.html of the "
+    "coordinator"
 )
 
 Entry = TypeVar("Entry", bound=SourceEntry)

@@ -118,7 +118,17 @@ class CsvSource(ArchiveSource):
     async def query_bytes(
         self, from_at: datetime, before_at: datetime, direction: Direction
     ) -> FirewallLedger:
-        """Return the bins of the byte counter (see :meth:`.ArchiveSource.query_bytes`)."""
+        """Return the bins of the byte counter (see :meth:`.ArchiveSource.query_bytes`).
+
+        Args:
+            from_at: Start time.
+            before_at: End time.
+            direction: Direction of the traffic. The column counts what the user exported, so it is
+                not used.
+
+        Raises:
+            TelemetryError: The file cannot be read, has less than two rows, or irregular times.
+        """
         counter = self.entry.byte_counter or CsvByteCounter()
         at_s, values = self._column(counter.column)
         place = self._where
@@ -144,7 +154,18 @@ class CsvSource(ArchiveSource):
     async def query_series(
         self, from_at: datetime, before_at: datetime
     ) -> tuple[list[TelemetrySeries], list[TelemetryIssue]]:
-        """Return the columns, with an issue if no row is within the run."""
+        """Return the columns, with an issue if no row is within the run.
+
+        Args:
+            from_at: Start time.
+            before_at: End time.
+
+        Returns:
+            Series with the rows between both times, and at most one issue.
+
+        Raises:
+            TelemetryError: The file cannot be read.
+        """
         results: list[TelemetrySeries] = []
         issues: list[TelemetryIssue] = []
         for column in self.entry.read:

@@ -54,7 +54,16 @@ class LabSource(ArchiveSource):
     async def query_bytes(
         self, from_at: datetime, before_at: datetime, direction: Direction
     ) -> FirewallLedger:
-        """Return the bins of the byte counter (see :meth:`.ArchiveSource.query_bytes`)."""
+        """Return the bins of the byte counter (see :meth:`.ArchiveSource.query_bytes`).
+
+        Args:
+            from_at: Start time.
+            before_at: End time.
+            direction: Direction of the traffic, which selects the columns of the file.
+
+        Raises:
+            TelemetryError: The file cannot be read.
+        """
         try:
             text = self.entry.file.read_text(encoding="utf-8")
         except OSError as error:

@@ -346,7 +346,15 @@ class PolledSource:
         return repeated
 
     async def query(self, from_at: datetime, before_at: datetime) -> DeviceTelemetry:
-        """Return all quantities in a time span (see :meth:`.TelemetrySource.query`)."""
+        """Return all quantities in a time span (see :meth:`.TelemetrySource.query`).
+
+        Args:
+            from_at: Start time, on the coordinator's clock.
+            before_at: End time, on the coordinator's clock.
+
+        Returns:
+            The polled readings. A failed poll is an issue, not an error.
+        """
         from_s, before_s = from_at.timestamp(), before_at.timestamp()
         offset = estimate_offset(
             [item for item in self._responses if from_s <= item.sent_s < before_s]

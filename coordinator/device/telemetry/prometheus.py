@@ -131,6 +131,16 @@ class PrometheusSource(ArchiveSource):
         A rate covers the step before its time, like the result of ``rate(x[<step>])``. With the
         unit ``bytes_total``, each pair of adjacent samples makes a bin. If the counter decreases,
         this bin is unknown.
+
+        Args:
+            from_at: Start time.
+            before_at: End time.
+            direction: Direction of the traffic. The query selects what is counted, so it is not
+                used.
+
+        Raises:
+            TelemetryError: No counter is set, it could not be read, or the query has several
+                series.
         """
         counter, step_s = self.entry.byte_counter, self.entry.step_s
         if counter is None:
@@ -164,7 +174,18 @@ class PrometheusSource(ArchiveSource):
     async def query_series(
         self, from_at: datetime, before_at: datetime
     ) -> tuple[list[TelemetrySeries], list[TelemetryIssue]]:
-        """Return the series of all queries by the coordinator's clock."""
+        """Return the series of all queries by the coordinator's clock.
+
+        Args:
+            from_at: Start time, on the coordinator's clock.
+            before_at: End time, on the coordinator's clock.
+
+        Returns:
+            Series with corrected times, and issues of the clock and of partial results.
+
+        Raises:
+            TelemetryError: Prometheus could not be read.
+        """
         if not self.entry.read:
             return [], []
         clock = await self._api.clock_offset()

@@ -172,7 +172,9 @@ class SnmpClient:
                 self._engine, credential, target, context, *options, *objects, lookupMib=False
             )
         except (PySnmpError, OSError) as error:
-            raise TelemetryError(f"{self}: {type(error).__name__}; see docs/telemetry.md") from None
+            raise TelemetryError(
+                f"{self}: {type(error).__name__}; see /docs/telemetry.html of the coordinator"
+            ) from None
         if failure is not None:
             if self._entry.version == "3":
                 # The device may have restarted. A new engine discovers its boots and time (USM)

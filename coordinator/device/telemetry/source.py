@@ -316,7 +316,15 @@ class ArchiveSource(ABC):
         """Return at once, because the system has its own history."""
 
     async def query(self, from_at: datetime, before_at: datetime) -> DeviceTelemetry:
-        """Return all quantities in a time span (see :meth:`TelemetrySource.query`)."""
+        """Return all quantities in a time span (see :meth:`TelemetrySource.query`).
+
+        Args:
+            from_at: Start time.
+            before_at: End time.
+
+        Raises:
+            TelemetryError: The source could not be read.
+        """
         series, issues = await self.query_series(from_at, before_at)
         return DeviceTelemetry(
             devices=(self.entry.device,),

@@ -188,21 +188,48 @@ def numbers(values: Values, size: float = 1.0) -> Numbers:
 def line_series(
     name: str, x: Values, y: Values, colour: Colour, unit: Unit, **style: Any
 ) -> ChartSeries:
-    """Return a line. See :func:`_series`."""
+    """Return a line.
+
+    Args:
+        name: Name in the legend.
+        x: Positions on the x axis, in its unit.
+        y: Values in the base unit. They are divided by the size of ``unit``.
+        colour: Colour of the line.
+        unit: Display unit of the values.
+        style: ``half_width`` and other attributes of ``ChartSeries``.
+    """
     return _series("line", name, (x, y), unit, colour=colour, **style)
 
 
 def point_series(
     name: str, x: Values, y: Values, colour: Colour, unit: Unit, **style: Any
 ) -> ChartSeries:
-    """Return points. See :func:`_series`."""
+    """Return points.
+
+    Args:
+        name: Name in the legend.
+        x: Positions on the x axis, in its unit.
+        y: Values in the base unit. They are divided by the size of ``unit``.
+        colour: Colour of the points.
+        unit: Display unit of the values.
+        style: ``half_width`` and other attributes of ``ChartSeries``.
+    """
     return _series("points", name, (x, y), unit, colour=colour, **style)
 
 
 def bar_series(
     name: str, x: Values, y: Values, colour: Colour, unit: Unit, **style: Any
 ) -> ChartSeries:
-    """Return bars. See :func:`_series`."""
+    """Return bars.
+
+    Args:
+        name: Name in the legend.
+        x: Positions on the x axis, in its unit.
+        y: Values in the base unit. They are divided by the size of ``unit``.
+        colour: Colour of the bars.
+        unit: Display unit of the values.
+        style: ``half_width`` and other attributes of ``ChartSeries``.
+    """
     return _series("bars", name, (x, y), unit, colour=colour, **style)
 
 

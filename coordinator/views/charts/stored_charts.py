@@ -47,7 +47,12 @@ async def read_burst_view(records: Records, plan: Plan, burst_index: int) -> Bur
 
 
 async def read_run_view(records: Records, plan: Plan) -> RunView | None:
-    """Read the chart input of a run, without seconds. Return None if the run is not finished."""
+    """Read the chart input of a run, without seconds. Return None if the run is not finished.
+
+    Args:
+        records: Records to read from.
+        plan: Plan of the run.
+    """
     summary = await read_run_summary(records, plan.run_id)
     return None if summary is None else RunView(spec=plan.spec, summary=summary)
 

@@ -108,6 +108,9 @@ def sweep(study: Study) -> Figure:
     """Return the payload rate over the values of the first field.
 
     Each value of the second field has its own line or bars.
+
+    Raises:
+        NoChart: The study is not a sweep.
     """
     question = study.spec.question
     if not isinstance(question, Sweep):
@@ -155,7 +158,11 @@ def sweep(study: Study) -> Figure:
 
 
 def inspection(study: Study) -> Figure:
-    """Return the leaked share of the canaries over the offered load, with its interval."""
+    """Return the leaked share of the canaries over the offered load, with its interval.
+
+    Raises:
+        NoChart: The study does not measure inspection, or no complete trial has canaries.
+    """
     if not isinstance(study.spec.question, Inspection):
         raise _wrong_chart("inspection-under-load", study)
     points = leak_curve(_complete_trials(study)).points
@@ -189,7 +196,11 @@ def inspection(study: Study) -> Figure:
 
 
 def modes(study: Study) -> Figure:
-    """Return the payload of each mode relative to the best mode, and the CPU use of the hosts."""
+    """Return the payload of each mode relative to the best mode, and the CPU use of the hosts.
+
+    Raises:
+        NoChart: The study compares no modes.
+    """
     question = study.spec.question
     if not isinstance(question, AB | Matrix):
         raise _wrong_chart("modes", study)

@@ -60,7 +60,12 @@ class Scale:
         return self.start + share * (self.stop - self.start)
 
     def ticks(self, most: int, *, is_integer: bool = False) -> list[float]:
-        """Return round values inside the range, at most about ``most``."""
+        """Return round values inside the range, at most about ``most``.
+
+        Args:
+            most: Wanted number of values. The steps are round, so there can be a few more.
+            is_integer: True if only whole numbers have a meaning, such as a count.
+        """
         step = round_step((self.high - self.low) / max(1, most))
         step = max(1.0, math.ceil(step)) if is_integer else step
         first = math.ceil(self.low / step - 1e-9)
@@ -140,7 +145,12 @@ def _title_lines(title: str, width: float) -> list[str]:
 
 
 def height_of(figure: Figure, width: float) -> float:
-    """Return the usual height of a drawing in px. A heat map grows with its number of pairs."""
+    """Return the usual height of a drawing in px. A heat map grows with its number of pairs.
+
+    Args:
+        figure: Figure to draw.
+        width: Width of the drawing in px.
+    """
     rows = 0 if figure.heat_map is None else len(figure.heat_map.cells)
     return max(280.0 if width > 600 else 250.0, min(620.0, 110.0 + 7 * rows))
 

@@ -102,5 +102,9 @@ _STATE_HATCHES: Final[Mapping[State, Hatch]] = {
 
 
 def state_style(state: State) -> tuple[Colour, Hatch | None]:
-    """Return the colour and the hatch of the bars for one state."""
+    """Return the colour and the hatch of the bars for one state.
+
+    Returns:
+        Colour, and hatch or None for plain bars.
+    """
     return _STATE_COLOURS.get(state, Colour.MISSING), _STATE_HATCHES.get(state)

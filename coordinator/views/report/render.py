@@ -28,7 +28,12 @@ _HERE: Final = Path(__file__).parent
 
 
 def html(report: Report, source: Source) -> str:
-    """Return the HTML page of a report. A line names the charts that have no data."""
+    """Return the HTML page of a report. A line names the charts that have no data.
+
+    Args:
+        report: Report to show.
+        source: Plan, summary and views of the run, for the charts.
+    """
     views = {view.summary.index: view for view in source.views}
     run = RunView(spec=source.plan.spec, summary=source.summary)
 

@@ -139,6 +139,13 @@ def as_csv(_: Metadata, columns: Columns) -> bytes:
     """Return columns as CSV. An unknown value is an empty cell.
 
     The column names contain unit and layer.
+
+    Args:
+        _: Not used, because CSV has no place for metadata.
+        columns: Columns of equal length.
+
+    Returns:
+        UTF-8 text with a header row and CRLF line ends.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\r\n")

@@ -69,7 +69,12 @@ class BottleneckInput:
         return median / self.traffic.streams_count
 
     def sender_nics(self, pair: PairSummary) -> tuple[float | None, ...]:
-        """Return the utilization of each NIC that sends payload of a pair, 0 to 1."""
+        """Return the utilization of each NIC that sends payload of a pair, 0 to 1.
+
+        Returns:
+            One value per sending host: the client, the server, or both. None if a NIC's limit or
+            rate is unknown.
+        """
         match self.traffic.direction:
             case Direction.FORWARD:
                 return (pair.client_nic_ratio,)

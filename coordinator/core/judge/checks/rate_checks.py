@@ -341,7 +341,15 @@ def limit_of(spec: RunSpec) -> float | None:
 
 
 def layer_factor(spec: RunSpec, burst: BurstSummary) -> float:
-    """Return how many bytes at the objective's layer there are per payload byte."""
+    """Return how many bytes at the objective's layer there are per payload byte.
+
+    Args:
+        spec: Specification with the layer of the objective.
+        burst: Burst with the measured ratio of headers.
+
+    Returns:
+        Bytes at the layer divided by payload bytes, at least 1.
+    """
     return burst.header_ratio if spec.objective.layer is Layer.IP else 1.0
 
 

@@ -288,7 +288,12 @@ def declaration_error(
 def certain_declaration_error(
     counter: Reconciliation, bursts: Sequence[BurstSummary]
 ) -> DeclarationError | None:
-    """Return the wrong declaration if real traffic cannot explain the factor, else None."""
+    """Return the wrong declaration if real traffic cannot explain the factor, else None.
+
+    Args:
+        counter: Reconciliation of the run with the device counter.
+        bursts: All bursts of the run.
+    """
     error = declaration_error(counter, bursts)
     return error if error is not None and error.is_sure else None
 

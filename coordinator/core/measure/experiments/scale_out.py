@@ -297,6 +297,9 @@ class LoadPhase:
 
         Args:
             at_end: Set to true to use the last seconds, and to false to use the first.
+
+        Returns:
+            The median. None if no second of the hold has a usable rate.
         """
         seen = self.rates[self.known]
         part = seen[-LEVEL_LEAST_S:] if at_end else seen[:LEVEL_LEAST_S]

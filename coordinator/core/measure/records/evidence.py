@@ -135,7 +135,7 @@ class PairEvidence:
 
     @property
     def clock_fixes(self) -> Mapping[Side, tuple[float, float | None]]:
-        """Clock correction per end, see ``clock_correction``."""
+        """Clock correction per end, see ``clock_correction``. A bound of None is unknown."""
         report, test, claim = self.report, self.server_test, self.claim
         return {
             Side.CLIENT: clock_correction(

@@ -1,5 +1,5 @@
-# Storage and charts for metrics. They are not needed for the verdict, because the coordinator gets
-# the metrics of the firewall from Azure Monitor.
+# Storage for metrics and logs. The verdict does not need it, because the coordinator gets the metrics
+# of the firewall from Azure Monitor.
 
 resource "azurerm_log_analytics_workspace" "this" {
   name                         = "${var.context.names.log}-logs"

@@ -1,6 +1,6 @@
 variable "context" {
-  type        = object({ name = string, names = map(string), group_name = string, group_id = string, location = string, tags = map(string) })
-  description = "Of the whole range: name, first parts of names by kind of resource, resource group, its id, region, tags."
+  type        = object({ names = map(string), group_name = string, location = string, tags = map(string) })
+  description = "Of the whole range: first parts of names by kind of resource, resource group, region, tags."
 }
 
 variable "retention_days" {

@@ -1,6 +1,10 @@
 """Tests for the engine interface, to be run with all engines."""
 
+import importlib
+import inspect
+import pkgutil
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +45,41 @@ def test_engine_has_a_module_a_test_and_documentation(engine: Engine) -> None:
     for path in (ROOT / "agent").glob("*.py"):
         reported = re.sub(r"(fabric [!=]= |how=)\"\w+\"", "", path.read_text(encoding="utf-8"))
         assert f'"{engine.name}"' not in reported, path
+
+
+def subclasses(parent: type[Any]) -> Iterator[type[Any]]:
+    for child in parent.__subclasses__():
+        yield child
+        yield from subclasses(child)
+
+
+def unregistered() -> set[type[Any]]:
+    """Return the complete engines in the package that are not a module's ``ENGINE``."""
+    for module in pkgutil.iter_modules(engines_package.__path__):
+        importlib.import_module(f"{engines_package.__name__}.{module.name}")
+    complete = {
+        item
+        for item in subclasses(Engine)
+        if item.__module__.startswith(engines_package.__name__) and not inspect.isabstract(item)
+    }
+    assert len(complete) >= 5
+    return complete - {type(engine) for engine in engines().values()}
+
+
+def test_every_engine_is_registered() -> None:
+    """A module without ``ENGINE`` is not found, so no other test of this file would use it."""
+    assert unregistered() == set()
+
+
+def test_engine_without_its_constant_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    http = importlib.import_module(f"{engines_package.__name__}.http")
+    monkeypatch.delattr(http, "ENGINE")
+    engines.cache_clear()
+    try:
+        assert unregistered() == {http.Http}
+    finally:
+        monkeypatch.undo()
+        engines.cache_clear()
 
 
 def test_default_traffic_is_valid(engine: Engine) -> None:
