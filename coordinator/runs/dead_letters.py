@@ -49,7 +49,7 @@ _REASONS: Final[Mapping[str, str]] = {
     "NotPlanned": f"it is a job, but differs from the run's plan: {_SENDER}",
     "UnsupportedVersion": f"install one version of Broadside on coordinator and agents, {_AGAIN}",
     "MaxDeliveryCountExceeded": "agents received it several times and stopped, or did not "
-    "write to the table: read the logs of the agents at that time, and run `broadside doctor` on one",
+    "write to the table: read the agent logs of that time, and run `broadside doctor` on one",
     "TTLExpiredException": "no agent received it before its start time: start as many client "
     "agents as pairs. Turn off dead-lettering on expiration; the coordinator detects missed jobs",
 }

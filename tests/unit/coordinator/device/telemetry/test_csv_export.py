@@ -95,7 +95,7 @@ async def test_reads_the_metric_of_the_original_test() -> None:
         ("time,bytes\n0,-5\n60,1\n", {}, r"line 2: '-5' is not a number"),
         ("time,bytes\n0,inf\n60,1\n", {}, r"line 2: 'inf' is not a number"),
         ("time,bytes\nnoon,1\n", {}, r"line 2: 'noon' is not a time; write ISO 8601"),
-        ("time,bytes\n0,1\n0,2\n", {}, r"line 3: '0' comes twice"),
+        ("time,bytes\n0,1\n0,2\n", {}, r"line 3: '0' occurs twice"),
         ("time,bytes\n0,1\n", {}, r"1 rows; give two or more"),
         ("time,bytes\n0,1\n60,1\n61,1\n121,2\n", {}, r"not a regular interval apart"),
         (
