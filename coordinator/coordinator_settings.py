@@ -114,8 +114,8 @@ class CoordinatorSettings(BaseSettings):
     azure_monitor_endpoint: str = Field(
         "https://management.azure.com",
         description="Resource Manager for `broadside capacity` and `policy-switch`: "
-        "`https://management.usgovcloudapi.net`, `https://management.chinacloudapi.cn`; tokens' "
-        "scope and who signs in follow",
+        "`https://management.usgovcloudapi.net`, `https://management.chinacloudapi.cn`. The "
+        "token scope and the sign-in address are derived from it",
     )
     azure_monitor_token: SecretStr | None = Field(
         None, description="bearer token for them in place of an Azure identity"

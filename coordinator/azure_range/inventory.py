@@ -128,7 +128,7 @@ def _check_endpoints(trace: Trace) -> None:
         for connection in properties(endpoint).get("privateLinkServiceConnections") or ():
             target = trace.resources.get(connection["properties"]["privateLinkServiceId"])
             if properties(target).get("publicNetworkAccess") not in (None, "Disabled"):
-                text = f"{(target or {}).get('name')} has public access beside {endpoint['name']}"
+                text = f"{(target or {}).get('name')} is public besides {endpoint['name']}"
                 raise trace.fail("listener", text)
 
 
@@ -191,7 +191,7 @@ def _budget(trace: Trace) -> None:
         fields = properties(item)
         listed = list((fields.get("notifications") or {}).values())
         if not listed or float(fields["amount"]) <= 0:
-            raise trace.fail("budget", f"{item['name']} notifies nobody")
+            raise trace.fail("budget", f"{item['name']} has no recipient of notifications")
         for one in listed:
             if not one.get("enabled") or not (one.get("contactEmails") or one.get("contactRoles")):
                 raise trace.fail("budget", f"{item['name']}: a notification has no address")

@@ -149,7 +149,7 @@ def authenticate(trace: Trace, machine: Machine, client_id: str) -> Resource:
     names = ", ".join(short(item_id) for item_id, _ in attached) or "none"
     others = [item["name"] for item in resources.of_kind("userAssignedIdentities")
               if properties(item)["clientId"] == client_id]  # fmt: skip
-    owner = f" (of {others[0]})" if others else ", which is no client id"
+    owner = f" (of {others[0]})" if others else ", which is not a client id"
     raise trace.fail(
         "identity", f"client id {client_id}{owner} is not assigned to the VM; it has {names}"
     )

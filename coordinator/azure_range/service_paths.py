@@ -85,7 +85,7 @@ def find_service(trace: Trace, host: str, wanted: str) -> Service:
             if wanted != "namespace":
                 raise trace.fail("name", f"{host} is a Service Bus namespace, not {wanted}")
             return Service(tag=Tag("ServiceBus", _region(item)), group="namespace", resource=item)
-    raise trace.fail("name", f"{host or 'an empty name'} is no {wanted} of this range")
+    raise trace.fail("name", f"{host or 'an empty name'} is not {wanted} of this range")
 
 
 def _region(item: Resource) -> str:

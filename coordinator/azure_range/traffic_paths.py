@@ -248,7 +248,7 @@ def _closed(trace: Trace, machine: Machine, fleet: list[Machine]) -> None:
     for other in fleet:
         if {machine.role, other.role} == {"client", "server"}:
             _firewall_is_closed(trace, machine, other)
-    trace.ok("closed", f"{count} flows of {mine} that nobody needs are denied")
+    trace.ok("closed", f"{count} flows of {mine} that are not needed are denied")
 
 
 def _forbidden(

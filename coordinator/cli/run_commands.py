@@ -216,7 +216,7 @@ def _recompute(session: ResultSession, run_id: str) -> NoReturn:
 def abort(
     session: Session,
     run_id: RunArgument,
-    reason: str = "asked to",
+    reason: str = "no reason given",
 ) -> None:
     """Abort a run and keep what was measured.
 

@@ -301,7 +301,7 @@ def inspection_under_load(
     offer: Annotated[str, typer.Option(metavar="R1,R2,...")],
     rounds: Annotated[int, typer.Option(min=1)] = 1,
 ) -> questions.Inspection:
-    """Find the load above which the device stops to inspect.
+    """Find the load above which the device stops inspecting traffic.
 
     It needs `--set traffic.canary.consent=NAME`.
 
@@ -458,7 +458,7 @@ def report(
 def abort(
     session: Session,
     study_id: StudyArgument,
-    reason: str = "asked to",
+    reason: str = "no reason given",
 ) -> None:
     """Abort a study and its running trial.
 

@@ -124,7 +124,7 @@ async def _check(entry: Mapping[str, Any]) -> Check:
     # The service would start, but the run would have no evidence from this source.
     troubles += _no_values(source, telemetry, counted_count)
     fix = (
-        "mend what the words name; /docs/telemetry.html of the coordinator has each field"
+        "correct the problem above; /docs/telemetry.html of the coordinator has each field"
         if troubles
         else None
     )
@@ -201,7 +201,7 @@ def _no_values(
 def _silences(telemetry: DeviceTelemetry) -> Iterator[str]:
     yield from (issue.text for issue in telemetry.issues if issue.kind is IssueKind.SILENT)
     if not telemetry.series and all(item.kind is IssueKind.UNPLACED for item in telemetry.issues):
-        yield f"it answers, and tells nothing of the last {LOOKBACK_S / 60:.0f} minutes"
+        yield f"it answers, but has no values for the last {LOOKBACK_S / 60:.0f} minutes"
 
 
 def _clock(telemetry: DeviceTelemetry) -> Iterator[str]:

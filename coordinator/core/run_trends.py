@@ -1,7 +1,7 @@
 """Computation of disruptions, availability and trends for a run from its bursts."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from broadside.coordinator.core import formatting
@@ -208,10 +208,18 @@ def trend_findings(run_trends: RunTrends, *, silent_controls_count: int = 0) -> 
             "availability",
             42,
             f"Traffic was received in {formatting.ratio(down.up_ratio)} of {down.planned_s} "
-            f"planned pair-seconds. {down.down_s} had too little traffic; {down.unknown_s} are "
-            "unknown.",
+            f"planned pair-seconds. In {down.down_s} pair-seconds the pair had no traffic, or its "
+            "rate was below its median by `disruption_drop_ratio` or more. "
+            f"{down.unknown_s} pair-seconds are unknown.",
         )
     yield from map(_drift, (trend for trend in run_trends.trends if trend.moved))
+
+
+_TREND_LABELS: Final[Mapping[str, str]] = {
+    "received": "received rate",
+    "rtt": "mean round-trip time",
+    "retransmits": "share of retransmitted packets",
+}
 
 
 def _drift(trend: Trend) -> Finding:
@@ -222,8 +230,10 @@ def _drift(trend: Trend) -> Finding:
     return note(
         f"drift-{trend.name}",
         41,
-        f"Trend of {trend.name}: {formatting.signed(trend.percent_per_hour, 3)} % per hour (95 % "
-        f"interval {interval}) over {trend.bursts_count} bursts.",
+        f"The {_TREND_LABELS.get(trend.name, trend.name)} changed steadily over "
+        f"{trend.bursts_count} bursts: {formatting.signed(trend.percent_per_hour, 3)} % of its "
+        f"median per hour (95 % interval {interval}).",
+        "Compare memory, sessions and CPU of the device at the first and the last burst",
     )
 
 

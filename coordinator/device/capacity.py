@@ -142,7 +142,7 @@ class FirewallCapacity:
             now = _capacity(body)
             if over is not None and now != over:
                 raise ResourceBusy(
-                    f"the capacity became {now} meanwhile, by somebody else; look, and set it again"
+                    f"another user changed the capacity to {now}; check it, then set it again"
                 )
             if now == capacity:
                 return body
@@ -151,8 +151,7 @@ class FirewallCapacity:
 
         if (result := _capacity(self._firewall.change(changed))) != capacity:
             raise ResourceUnavailable(
-                f"the Resource Manager took {capacity} and keeps {result}; look at the firewall's "
-                "activity log"
+                f"the capacity is {result} after setting {capacity}; see its activity log"
             )
 
     def observed(self, now: datetime) -> Observed | None:
@@ -282,7 +281,7 @@ class Record:
             if (older := self.read()) is not None:
                 return older
             raise ResourceRefused(
-                f"{self.path}: {error.strerror}; nothing was changed, for it could not be put back"
+                f"{self.path}: {error.strerror}; nothing changed: no copy could be saved"
             ) from error
         return before
 
@@ -313,7 +312,7 @@ def raise_capacity(
     capacity.checked()
     result = firewall.read()
     if result.tier == "Basic":
-        raise ResourceRefused("a Basic firewall has a fixed capacity; take another tier")
+        raise ResourceRefused("a Basic firewall has a fixed capacity; use another tier")
     stored_already = record.read() is not None
     before = record.save_original(result.capacity, firewall.resource_id, now)
     try:

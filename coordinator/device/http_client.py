@@ -50,7 +50,7 @@ def bounded_client(
     """
     for name, value in headers.items():
         if not (value.isascii() and value.isprintable()):
-            raise TelemetryError(f"{name}: a secret of other than printable ASCII; give it alone")
+            raise TelemetryError(f"{name}: the secret is not printable ASCII; give only the secret")
     return httpx.AsyncClient(
         headers={"Accept-Encoding": "identity", **headers},
         verify=ssl.create_default_context(cafile=ca_file),

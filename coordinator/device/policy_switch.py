@@ -43,7 +43,7 @@ def set_modes(policy: Resource, modes: Mapping[str, str]) -> None:
     if with_modes(result, modes) != result:
         state = result["properties"].get("provisioningState", "unknown")
         raise ResourceUnavailable(
-            f"the policy did not take the mode ({state}); see its activity log"
+            f"the policy did not accept the mode (state {state}); see its activity log"
         )
 
 

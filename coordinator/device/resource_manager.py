@@ -226,7 +226,7 @@ class Resource:
                 self._follow(answer, end_s)
                 return self._read_at_rest(end_s)
         raise ResourceBusy(
-            f"the {self._kind.name} is changed all the time by somebody else; try later"
+            f"the {self._kind.name} was changed by others during each attempt; try again later"
         )
 
     def _read(self, end_s: float) -> Body:

@@ -155,5 +155,5 @@ def _state(reading: Reading) -> tuple[RecordingState, str | None]:
     if report.truncated:
         return RecordingState.TRUNCATED, "the output stops before the test's end"
     if not reading.usable:
-        return RecordingState.FAILED, "a flow that was asked for carried no bytes"
+        return RecordingState.FAILED, "a requested flow carried no bytes"
     return RecordingState.MEASURED, None

@@ -433,7 +433,7 @@ def _inflated(
                 raise RecordUnreadable(f"row {item.row}: a chunk without a column {name}")
             unknown = column.mask or (column.planes is None and rows_count)
             if unknown and name in _INSTANTS:
-                raise RecordUnreadable(f"row {item.row}: an instant is unknown")
+                raise RecordUnreadable(f"row {item.row}: a time is unknown")
         chunks.append(_Chunk(item.row, item.is_tail, rows_count, columns))
     return chunks
 
@@ -444,7 +444,7 @@ def _part(
     for number in chunks:
         if number in beyond:
             row = flat.chunks[number].row
-            return RecordUnreadable(f"row {row}: an instant beyond {max_s:g} s")
+            return RecordUnreadable(f"row {row}: a time after {max_s:g} s")
     cells = slice(int(flat.edges[chunks.start]), int(flat.edges[chunks.stop]))
     mask = None
     if len(chunks) > 1 and flat.chunks[chunks[-1]].is_tail and flat.chunks[chunks[-1]].rows_count:

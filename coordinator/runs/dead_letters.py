@@ -46,12 +46,12 @@ _REASONS: Final[Mapping[str, str]] = {
     "NotAJob": _SENDER,
     "TooMuch": _SENDER,
     "Unreadable": _SENDER,
-    "NotPlanned": f"it reads as a job, and the run's plan says something else: {_SENDER}",
+    "NotPlanned": f"it is a job, but differs from the run's plan: {_SENDER}",
     "UnsupportedVersion": f"install one version of Broadside on coordinator and agents, {_AGAIN}",
-    "MaxDeliveryCountExceeded": "agents took it again and again and died, or could not write to "
-    "the table: read the log of the agents at that time, and run `broadside doctor` on one",
-    "TTLExpiredException": "no agent took it before its instant: start as many client agents as "
-    "pairs; and turn off dead-lettering on expiration, the coordinator sees missed jobs by itself",
+    "MaxDeliveryCountExceeded": "agents received it several times and stopped, or did not "
+    "write to the table: read the agent logs of that time, and run `broadside doctor` on one",
+    "TTLExpiredException": "no agent received it before its start time: start as many client "
+    "agents as pairs. Turn off dead-lettering on expiration; the coordinator detects missed jobs",
 }
 _FOREIGN: Final = "Broadside does not set messages aside for this reason: ask who reads the queue"
 
@@ -143,7 +143,7 @@ def _advice(letter: DeadLetter) -> str:
     # The text after the agent's name.
     _, _, refusal = letter.description.partition(": ")
     field = refusal.partition(":")[0]
-    return _REFUSALS.get(field, "do what the description says on the agent that it names")
+    return _REFUSALS.get(field, "follow the description on the agent that it names")
 
 
 def _resend_problem(job: Job | None, claim: Claim | None, now: datetime) -> str | None:
@@ -156,13 +156,13 @@ def _resend_problem(job: Job | None, claim: Claim | None, now: datetime) -> str 
     overdue_s = (now - job.planned_start_at).total_seconds()
     if overdue_s >= 0:
         return (
-            f"its instant {job.planned_start_at:%Y-%m-%d %H:%M:%S}Z passed {overdue_s:.0f} s ago: "
+            f"start time {job.planned_start_at:%Y-%m-%d %H:%M:%S}Z passed {overdue_s:.0f} s ago: "
             "a late job is a missed measurement; launch again"
         )
     if claim is not None:
         return (
-            f"agent {claim.agent_id} has it on record, so any agent would drop a second delivery; "
-            "mend the cause and launch again"
+            f"agent {claim.agent_id} already claimed it, so agents would drop a second delivery; "
+            "correct the cause and launch again"
         )
     return None
 

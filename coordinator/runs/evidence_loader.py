@@ -197,7 +197,7 @@ class PackedSeconds:
             RuntimeError: The full seconds of one of the pairs were unpacked before.
         """
         if not self.given.isdisjoint(pair.pair_index for pair in pairs):
-            raise RuntimeError("a burst's seconds are given once; read its evidence again")
+            raise RuntimeError("a burst's seconds can be read only once; load its evidence again")
         indices = [pair.pair_index for pair in pairs]
         records = [(index, self.servers[index]) for index in indices if index in self.servers]
         packed = {i: r.end for i, r in records if isinstance(r, PackedTest) and r.end is not None}
@@ -294,7 +294,7 @@ def _at_anothers_endpoint(test: ServerTest, planned: Collection[str]) -> Foreign
 
 
 def _foreign_row(violation: Violation) -> ForeignRow:
-    problem = f"{violation.field} is not what the row's key says"
+    problem = f"{violation.field} does not match the row's key"
     return ForeignRow(row=plain_text(violation.row, 300), field=violation.field, problem=problem)
 
 

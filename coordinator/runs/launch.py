@@ -281,7 +281,7 @@ class Launcher:
                 return plan, fleet
         problem = Problem(
             field="pairs_count",
-            message=f"concurrent launches took the same ports in {_ATTEMPTS_COUNT} attempts",
+            message=f"concurrent launches reserved the same ports in {_ATTEMPTS_COUNT} attempts",
             fix="launch again in a few seconds",
         )
         raise Infeasible([problem])

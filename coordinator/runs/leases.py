@@ -128,8 +128,8 @@ class Leases:
         if abs(step_s) >= STEP_S:
             self._troubles.record_interval(OutageKind.CLOCK_STEPPED, *sorted((expected_at, now)))
             log.warning(
-                "this host's clock was set by %+.1f s; leases go by the monotonic one, what is "
-                "due goes by the new time: check the time service",
+                "this host's clock was set by %+.1f s; start times use the new time, leases "
+                "use the monotonic clock: check the time service",
                 step_s,
                 extra={"action": "clock"},
             )

@@ -272,9 +272,9 @@ def read_value(field: str, value: Any) -> Any:
     parse = next((parse for unit, parse in _UNITS.items() if field.endswith(unit)), None)
     is_number = _is_number(_fields(RunSpec).get(field))
     if is_number and isinstance(value, bool):
-        raise BadScenario(f"{field}: {json.dumps(value)} is no number; give one")
+        raise BadScenario(f"{field}: {json.dumps(value)} is not a number")
     if isinstance(value, float) and not math.isfinite(value):
-        raise BadScenario(f"{field}: {value} is no number; give one")
+        raise BadScenario(f"{field}: {value} is not a number")
     if not isinstance(value, str) or not (parse or is_number):
         return value
     if (plain := _number(value)) is not None:

@@ -131,7 +131,7 @@ class Schedules:
             await self._shelf.create(schedule.name, schedule)
         except EntityExists as error:
             raise NameTaken(
-                f"name {schedule.name}: there is one of that name; remove it, or choose another"
+                f"name {schedule.name}: name in use; remove it, or choose another"
             ) from error
         return self._view(schedule)
 
@@ -296,7 +296,7 @@ class Schedules:
         if schedule.overlap is not Overlap.SKIP:
             return None
         if waiting:
-            return f"the instant {waiting[-1].instant_at:%Y-%m-%d %H:%M:%SZ} is not over"
+            return f"the run of {waiting[-1].instant_at:%Y-%m-%d %H:%M:%SZ} is not over"
         run_id = _newest_run(schedule, rows)
         if run_id is not None and await self._runs.ended_at(run_id) is None:
             return f"run {run_id} is not over"
@@ -317,7 +317,7 @@ class Schedules:
         if schedule.overlap is Overlap.CANCEL:
             later = [at for at, other in rows.items() if at > ready_at and other.state in OPEN]
             if later:
-                instead = f"the instant {min(later):%Y-%m-%d %H:%M:%SZ} came before its turn"
+                instead = f"the next start time {min(later):%Y-%m-%d %H:%M:%SZ} came first"
                 return await self._step(schedule, row, _as(row, FiringState.SKIPPED, instead))
         run_id = _newest_run(schedule, rows)
         if run_id is not None:
@@ -375,7 +375,7 @@ class Schedules:
 
     async def _cancel(self, schedule: Schedule, run_id: str, row: Firing) -> None:
         at = f"{row.instant_at:%Y-%m-%d %H:%M:%SZ}"
-        reason = f"schedule {schedule.name}: its instant {at} is due"
+        reason = f"schedule {schedule.name}: its start time {at} is due"
         # The run has just ended.
         with contextlib.suppress(RunIsOver):
             await self._runs.cancel(run_id, by=f"schedule {schedule.name}", reason=reason)

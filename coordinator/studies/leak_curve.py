@@ -65,7 +65,7 @@ def inspected(results: Sequence[TrialResult]) -> Conclusion:
     else:
         point = next(point for point in curve.points if point.offered_bits_per_second == end)
         sentence = (
-            f"the device stops to inspect between {formatting.rate(start)} and "
+            f"the device stops inspecting between {formatting.rate(start)} and "
             f"{formatting.rate(end)}: {text}, and at {formatting.rate(end)} {_share(point)}"
         )
     return Conclusion(sentence=sentence, leaks=curve)

@@ -361,7 +361,7 @@ async def test_overlap_skips_queues_or_cancels(site: Site) -> None:
     control = await site.members[0].fabric.records.runs.read_control(first["cancel"] or "")
     assert control is not None
     assert control.cancelled_by == "schedule cancel"
-    assert "schedule cancel: its instant 2026-11-20 12:02:00Z is due" in (
+    assert "schedule cancel: its start time 2026-11-20 12:02:00Z is due" in (
         control.cancel_reason or ""
     )
     await site.race(seconds=2)

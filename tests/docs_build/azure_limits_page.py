@@ -113,12 +113,12 @@ def loads(pairs: int) -> Mapping[str, tuple[float, float]]:
             turns_per_s * rounds * job_bytes(),
             PREMIUM_BYTES_PER_S,
         ),
-        "private: the coordinator, of a run that goes on": (RUN_PER_S["private"], PARTITION_PER_S),
+        "private: the coordinator, for a run in progress": (RUN_PER_S["private"], PARTITION_PER_S),
         "private: endpoints reserved and released": (
             min(2 * pairs, IN_TURN_PER_S),
             PARTITION_PER_S,
         ),
-        "results: the coordinator's looks at a burst": (
+        "results: reads of a burst by the coordinator": (
             RUN_PER_S["results"] * math.ceil(3 * pairs / PAGE_ROWS),
             PARTITION_PER_S,
         ),
@@ -130,9 +130,9 @@ def most_of(pairs: int, kind: str) -> float:
     """Return the highest value of the partitions of one kind, for example ``results: burst``."""
     prefixes = {
         "control: run": ("control: one copy of the control row", "control: jobs' digests"),
-        "results: burst": ("results: the burst", "results: the coordinator's looks"),
+        "results: burst": ("results: the burst", "results: reads of a burst"),
         "results: presence": ("results: presence",),
-        "results: tests": ("results: a share", "results: the coordinator's looks"),
+        "results: tests": ("results: a share", "results: reads of a burst"),
         "private: reservations": ("private: endpoints",),
     }.get(kind, ("private: the coordinator",))
     return LAUNCH_PER_S + sum(

@@ -1,4 +1,4 @@
-"""Test 30 pairs through a device of four units that stops to inspect under load."""
+"""Test 30 pairs through a device of four units that stops inspecting under load."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path

@@ -13,6 +13,7 @@ from broadside.coordinator.core.plain_fields import UNKNOWN_TEXTS, plain_fields
 from broadside.coordinator.core.summary import (
     BurstSummary,
     CanarySummary,
+    CauseId,
     DeviceSummary,
     Finding,
     FindingValue,
@@ -184,7 +185,8 @@ def _pair_findings(burst: BurstSummary) -> Iterator[Finding]:
             45,
             f"Late pairs received {formatting.rate(late)} of payload. It is included in the "
             "fleet's rate, but not in the completeness.",
-            value=FindingValue.rate(late),
+            "Check clocks, start gate and queue of the late pairs",
+            FindingValue.rate(late),
         )
 
 
@@ -212,8 +214,8 @@ def _foreign_findings(burst: BurstSummary) -> Iterator[Finding]:
         yield warning(
             "foreign-rows",
             71,
-            f"{count} rows name another agent, endpoint, pair or burst than their agent is allowed "
-            f"to: {listed}{'; ...' if count > LISTED_COUNT else ''}. They are not used.",
+            f"{count} rows are for an agent, endpoint, pair or burst for which their writer has no "
+            f"permission: {listed}{'; ...' if count > LISTED_COUNT else ''}. They are not used.",
             "Find the host that wrote these rows and revoke its credential. On Azure every "
             "identity with the agent role can write them",
             FindingValue.count(count),
@@ -366,6 +368,20 @@ def _silent_stream_findings(silent: Sequence[SilentStream]) -> Iterator[Finding]
     )
 
 
+_CAUSE_STEPS: Final[Mapping[CauseId, str]] = {
+    "bypass": "Check routes and the counter's directions",
+    "duplicate-counting": "Use one direction or one interface of the device counter",
+    "foreign-traffic": "Stop the other traffic if the residual is too large",
+    "lost-reports": "Run again with all pairs",
+    "metric-declaration": "Check what the metric means and correct the declaration (import: "
+    "`--metric`; device: table `byte_counter` of the source). Then measure again",
+    "unknown": "Find traffic that only the firewall or only the fleet counted",
+    "unknown-bins": "Find out why values are missing. For a polled device, check its connection "
+    "and `poll_s`. For a system with history whose values arrive late, set a larger `settle_s`. "
+    "Then run again",
+}
+
+
 def residual_findings(counter: Reconciliation | None) -> Iterator[Finding]:
     """Yield a finding for each possible cause of a residual."""
     if counter is None or counter.residual_ratio is None:
@@ -379,7 +395,9 @@ def residual_findings(counter: Reconciliation | None) -> Iterator[Finding]:
         is_other = cause.id == OTHER_TRAFFIC
         part = "" if is_other or explains_all else part
         value = None if is_other else FindingValue.residual(cause.share_ratio)
-        yield warning(cause.id, 72 - rank, f"{cause.sentence}.{part}", value=value)
+        yield warning(
+            cause.id, 72 - rank, f"{cause.sentence}.{part}", _CAUSE_STEPS[cause.id], value
+        )
 
 
 def lag_findings(counter: Reconciliation | None, over_s: float) -> Iterator[Finding]:

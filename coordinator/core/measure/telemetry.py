@@ -245,7 +245,7 @@ def drop_invalid(telemetry: DeviceTelemetry) -> DeviceTelemetry:
             continue
         series.append(replace(item, values=np.where(wrong, np.nan, item.values)))
         value = float(item.values[wrong][-1])
-        why = "a percentage needs scale = 0.01" if value > most else "it is under zero"
+        why = "a percentage needs scale = 0.01" if value > most else "it is below zero"
         issues.append(
             TelemetryIssue(
                 kind=IssueKind.MISSING,
@@ -254,7 +254,7 @@ def drop_invalid(telemetry: DeviceTelemetry) -> DeviceTelemetry:
                 from_s=float(item.at_s[wrong][0]),
                 to_s=float(item.at_s[wrong][-1]),
                 text=f"{item.quantity} {item.instance}".strip()
-                + f": {value:g}, which none can be: {why}",
+                + f": {value:g} is not possible: {why}",
                 count=int(wrong.sum()),
             )
         )

@@ -316,8 +316,8 @@ def with_abort(summary: RunSummary, control: Control | None) -> RunSummary:
         f"{control.cancelled_at:%H:%M:%S} UTC ({control.cancel_reason or 'no reason given'}). "
         f"{measured.measured_s} of {measured.planned_s} planned seconds of all pairs were measured "
         f"({ratio(measured.completeness_ratio, 1)}){bursts}.",
-        f"Correct this with {control.cancelled_by or 'the person who aborted'}, then launch the "
-        "run again and let it end",
+        f"Ask {control.cancelled_by or 'the person who aborted'} for the reason and remove it. "
+        "Then launch the run again and let it end",
     )
     # The bursts are missing because of the abort, so their own next step would contradict this one.
     others = (other for other in summary.findings if other.id != "bursts-pending")

@@ -204,7 +204,9 @@ class AzureLogsSource(ArchiveSource):
         reason = reason or f"HTTP {response.status_code}"
         if response.status_code == httpx.codes.TOO_MANY_REQUESTS:
             after_s = retry_after_s(response, _RETRY_AFTER_S)
-            return TelemetryBusy(f"{self.name} throttles us: come back in {after_s:g} s", after_s)
+            return TelemetryBusy(
+                f"{self.name} limits our requests; try again in {after_s:g} s", after_s
+            )
         if response.status_code in (401, 403):
             return TelemetryError(
                 f"{self.name} refuses us: {reason}; give it the role '{ROLE}' on the firewall"

@@ -463,14 +463,16 @@ class AzureMonitorSource(ArchiveSource):
         match response.status_code:
             case 429:
                 after_s = retry_after_s(response, _RETRY_AFTER_S)
-                return TelemetryBusy(f"{self} throttles us: come back in {after_s:g} s", after_s)
+                return TelemetryBusy(
+                    f"{self} limits our requests; try again in {after_s:g} s", after_s
+                )
             case 401 | 403:
                 return TelemetryError(
                     f"{self} refuses {self._identity}: {reason}; give it the role '{ROLE}' on the "
                     "firewall"
                 )
             case 404:
-                return TelemetryError(f"{self}: there is no such resource; check resource_id")
+                return TelemetryError(f"{self}: resource not found; check resource_id")
         return TelemetryError(f"{self} cannot be read: {reason}")
 
 

@@ -119,8 +119,8 @@ def describe_offset(offset: ClockOffset) -> str | None:
         from_s, to_s = offset.offset_s - offset.bound_s, offset.offset_s + offset.bound_s
         return (
             f"its time stamps differ from the time of the answer by {from_s:+.1f} to {to_s:+.1f} s "
-            f"({answers}): not used; its figures are placed by question and answer, within "
-            f"{offset.spread_s:.1f} s"
+            f"({answers}): not used; its values get the time between request and answer, "
+            f"within {offset.spread_s:.1f} s"
         )
     if offset.is_large:
         side = "ahead of" if offset.offset_s > 0 else "behind"

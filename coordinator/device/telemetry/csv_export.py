@@ -228,7 +228,7 @@ def read_column(
         for row in rows:
             at_s = parse_timestamp(row[time_column] or "", zone)
             if at_s in by_name:
-                raise ValueError(f"{row[time_column]!r} comes twice")
+                raise ValueError(f"{row[time_column]!r} occurs twice")
             by_name[at_s] = _value(row[value_column] or "")
     except ValueError as error:
         raise TelemetryError(f"{error_prefix}, line {rows.line_num}: {error}") from error
@@ -248,7 +248,7 @@ def _value(text: str) -> float:
         value = -1.0
     if not 0 <= value < float("inf"):
         raise ValueError(
-            f"{text!r} is no figure; write plain digits, or nothing where it is unknown"
+            f"{text!r} is not a number >= 0; write plain digits, or leave an unknown value empty"
         )
     return value
 

@@ -159,7 +159,7 @@ class PrometheusApi:
         if response.status_code == httpx.codes.TOO_MANY_REQUESTS:
             after_s = retry_after_s(response, span["step"])
             raise TelemetryBusy(
-                f"url {self.where} throttles us: come back in {after_s:g} s", after_s
+                f"url {self.where} limits our requests; try again in {after_s:g} s", after_s
             )
         try:
             document, rows = await read_json_as(

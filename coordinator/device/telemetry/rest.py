@@ -156,7 +156,7 @@ def _timestamp(value: Any) -> float:
     try:
         return parse_timestamp(str(value))
     except ValueError:
-        raise TelemetryError("at_path: no instant there; epoch seconds, or ISO 8601") from None
+        raise TelemetryError("at_path: not a time; give epoch seconds or ISO 8601") from None
 
 
 def open_source(entry: Mapping[str, Any]) -> PolledSource:

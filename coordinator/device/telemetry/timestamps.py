@@ -29,7 +29,7 @@ def parse_timestamp(text: str, zone: tzinfo = UTC) -> float:
     except ValueError:
         return _parse_iso(text, zone)
     if not 0 <= number < _TIME_MAX:
-        raise ValueError(f"{text!r} is no time")
+        raise ValueError(f"{text!r} is not a time")
     for _ in range(3):
         number /= _STEP if number >= _FINER_FROM else 1
     return number
@@ -40,14 +40,14 @@ def _parse_iso(text: str, zone: tzinfo) -> float:
         at = datetime.fromisoformat(text.strip())
     except ValueError:
         raise ValueError(
-            f"{text!r} is no time; write ISO 8601 such as 2026-11-20T12:00:00Z, or epoch seconds"
+            f"{text!r} is not a time; write ISO 8601 such as 2026-11-20T12:00:00Z, or epoch seconds"
         ) from None
     if at.tzinfo is not None:
         return at.timestamp()
     early, late = (at.replace(tzinfo=zone, fold=fold) for fold in (0, 1))
     if early.utcoffset() != late.utcoffset():
         raise ValueError(
-            f"{text!r} comes twice or never in {zone}, where clocks change; write it with its "
+            f"{text!r} occurs twice or never in {zone}, because its clocks change; add the UTC "
             "offset"
         )
     return early.timestamp()

@@ -194,12 +194,12 @@ def test_value_is_parsed_equally_from_all_sources(
     [
         ("target", "-5G", ["objective.target_bits_per_second: '-5G' is not a rate", "180Gbit/s"]),
         ("target", "fast", ["objective.target_bits_per_second: 'fast' is not a rate"]),
-        ("target", float("inf"), ["objective.target_bits_per_second: inf is no number"]),
+        ("target", float("inf"), ["objective.target_bits_per_second: inf is not a number"]),
         ("target", "nan", ["objective.target_bits_per_second: 'nan' is not a rate"]),
         ("burst", "-3s", ["burst_s: '-3s' is not a time", "5m"]),
         ("window", "x", ["traffic.window_bytes: 'x' is not a size"]),
         ("tolerance", "much", ["objective.tolerance_ratio: 'much' is not a share"]),
-        ("pairs", True, ["pairs_count: true is no number"]),
+        ("pairs", True, ["pairs_count: true is not a number"]),
         ("unattended_until_at", "soon", ["unattended_until_at: an instant such as"]),
     ],
 )

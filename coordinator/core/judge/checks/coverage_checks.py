@@ -185,7 +185,7 @@ def _clock_note(*, shared: bool) -> Finding:
         "clocks-self-reported",
         10,
         "Each clock error is known only from the host's own readings before and after the burst. "
-        "The two ends of a pair confirm each other only to their clock errors plus "
+        "Comparing the two ends of a pair detects only differences above their clock errors plus "
         f"{formatting.time(STAMPS_APART_S)} ({formatting.time(LOGIN_APART_S)} for engines without "
         "a start gate).",
         "Nothing if you trust the time synchronisation of these hosts. Otherwise compare their "

@@ -95,14 +95,7 @@ def check_rate(inputs: BurstInput) -> Result:
             (_rate_finding("no-target", 20, sentence, received * layer_factor(spec, burst)),),
         )
     if fleet is None:
-        return inconclusive(
-            "interval-unknown",
-            91,
-            f"The window of {burst.window.window_s} s is too short for a 95 % interval of the "
-            f"rate ({VALUES_MIN} s or more are required), or its seconds were not recorded.",
-            "Run bursts of 30 s or more",
-            FindingValue.time(burst.window.window_s),
-        )
+        return _interval_unknown(burst.window.window_s)
     comparison = _compare(spec, burst, fleet, limit)
     missing = min(burst.completeness.completeness_ratio, burst.proven_ratio) < COMPLETE_RATIO
     if fleet.high < limit:
@@ -110,6 +103,22 @@ def check_rate(inputs: BurstInput) -> Result:
     reached = _rate_finding("target-reached", 50, f"{comparison}.", fleet.value)
     passed = Result(Verdict.PASS, (reached,))
     return _doubt(inputs, fleet, limit, comparison, missing=missing) or passed
+
+
+def _interval_unknown(window_s: int) -> Result:
+    if window_s < VALUES_MIN:
+        sentence = (
+            f"The window of {window_s} s is too short for a 95 % interval of the rate "
+            f"({VALUES_MIN} s or more are required)."
+        )
+        step = "Run bursts of 30 s or more"
+    else:
+        sentence = (
+            f"Too few seconds of the window of {window_s} s were recorded for a 95 % interval of "
+            f"the rate ({VALUES_MIN} s or more are required)."
+        )
+        step = "Run bursts of 30 s or more. If they are long enough, read the agents' logs"
+    return inconclusive("interval-unknown", 91, sentence, step, FindingValue.time(window_s))
 
 
 def _rate_finding(id: str, weight: float, sentence: str, rate: float) -> Finding:
@@ -254,9 +263,9 @@ def check_device_rate(inputs: BurstInput) -> Result:
     return inconclusive(
         "device-unproven",
         84,
-        f"By the device counter the rate is {device}; by the fleet it is {fleet}. The rate by the "
-        f"device counter is {'below' if device.high < limit else 'not clearly above'} the limit "
-        f"{formatting.rate(limit)}.",
+        f"The rate by the device counter is {device}. This is "
+        f"{'below' if device.high < limit else 'not clearly above'} the limit "
+        f"{formatting.rate(limit)}. The rate by the fleet is {fleet}.",
         "Find traffic that bypasses the device, or use shorter counter bins and longer bursts",
         FindingValue.rate(device.value),
     )

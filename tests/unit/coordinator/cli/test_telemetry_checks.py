@@ -38,7 +38,7 @@ def entry(folder: Path, values: str, *, at_s: float = 0.0, more: str = "", scale
         ({"values": "30 40 50", "scale": 0.01}, "CPU 50.00 %; newest ", True),
         ({"values": "30 40 50"}, "cpu_ratio is 50, over 1: a percentage needs scale = 0.01", False),
         ({"values": "900", "more": "ms"}, "latency_s is 900 s: milliseconds need scale", False),
-        ({"values": "0.3", "at_s": -7200.0}, "tells nothing of the last 15 minutes", False),
+        ({"values": "0.3", "at_s": -7200.0}, "has no values for the last 15 minutes", False),
     ],
 )
 async def test_check_reports_values_or_the_error(

@@ -140,8 +140,9 @@ def test_reports_availability_and_time_resolution() -> None:
     assert "Readings cover up to 5 s" in resolution[2]
     assert availability[:2] == ("availability", 42)
     assert availability[2] == (
-        f"Traffic was received in {down.up_ratio * 100:.2f} % of 1000 planned pair-seconds. 60 had "
-        "too little traffic; 40 are unknown."
+        f"Traffic was received in {down.up_ratio * 100:.2f} % of 1000 planned pair-seconds. In 60 "
+        "pair-seconds the pair had no traffic, or its rate was below its median by "
+        "`disruption_drop_ratio` or more. 40 pair-seconds are unknown."
     )
     assert _findings(availability=Availability.of(1000, 990, 0, None)) == []
 
@@ -153,7 +154,14 @@ def test_reports_trend_with_interval() -> None:
     )  # fmt: skip
     still = moving.model_copy(update={"name": "received", "low_percent_per_hour": -0.5})
     assert _findings(trends=[moving, still]) == [
-        ("drift-rtt", 41, "Trend of rtt: +2.5 % per hour (95 % interval +0.5 to +4) over 8 bursts.")
+        (
+            "drift-rtt",
+            41,
+            (
+                "The mean round-trip time changed steadily over 8 bursts: +2.5 % of its median per "
+                "hour (95 % interval +0.5 to +4)."
+            ),
+        )
     ]
 
 

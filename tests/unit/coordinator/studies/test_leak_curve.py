@@ -57,7 +57,7 @@ def test_the_worst_round_counts() -> None:
 @pytest.mark.parametrize(
     ("done", "text"),
     [
-        (RISING, "the device stops to inspect between 2 Gbit/s and 3 Gbit/s"),
+        (RISING, "the device stops inspecting between 2 Gbit/s and 3 Gbit/s"),
         (RISING[:2], "no knee up to 2 Gbit/s"),
         (RISING[:1], "the leaked share is unknown"),
         (results(1e9, 2e9), "the leaked share is unknown"),

@@ -346,7 +346,7 @@ def test_markdown_keeps_code_and_escapes_the_rest() -> None:
 def test_aborted_run_has_one_next_step() -> None:
     findings = explain_verdict(summary_of("aborted")).findings
     assert [f.next_step for f in findings if f.severity == "problem"] == [
-        "Correct this with alice, then launch the run again and let it end"
+        "Ask alice for the reason and remove it. Then launch the run again and let it end"
     ]
     assert "2 of 3 bursts have no result" in findings[0].sentence
 

@@ -126,7 +126,7 @@ async def test_rest_reads_lists_by_index_and_skips_invalid_numbers(
         (b"<html>", "s3cret", "not JSON that can be read"),
         ({"at": 1}, "wrong", "HTTP 401"),
         (b"[" * 5000, "s3cret", "not JSON that can be read"),
-        ({"at": "noon", "cpu": {"all": 1}}, "s3cret", "at_path: no instant there"),
+        ({"at": "noon", "cpu": {"all": 1}}, "s3cret", "at_path: not a time"),
     ],
 )
 async def test_unreadable_rest_answer_is_an_issue(

@@ -65,16 +65,14 @@ def test_ratio_above_one_is_unknown_and_reported_with_a_fix() -> None:
     assert first == _issue()
     assert (second.kind, second.device, second.source) == (IssueKind.MISSING, "fw", "snmp")
     assert (second.from_s, second.to_s, second.count) == (20.0, 40.0, 2)
-    assert second.text == (
-        "cpu_ratio core 1: 60, which none can be: a percentage needs scale = 0.01"
-    )
+    assert second.text == ("cpu_ratio core 1: 60 is not possible: a percentage needs scale = 0.01")
 
 
 def test_negative_value_is_unknown_for_all_units() -> None:
     result = drop_invalid(_telemetry(_series([5e9, -1.0], quantity=Quantity.RECEIVED)))
     assert result.series[0].values == pytest.approx([5e9, np.nan], nan_ok=True)
     (issue,) = result.issues
-    assert issue.text == "in_bits_per_second: -1, which none can be: it is under zero"
+    assert issue.text == "in_bits_per_second: -1 is not possible: it is below zero"
 
 
 def test_returns_valid_values_unchanged() -> None:

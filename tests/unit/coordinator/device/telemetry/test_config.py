@@ -172,7 +172,7 @@ async def test_csv_reads_a_column_and_empty_cells_are_unknown(tmp_path: Path) ->
             "fw: file .*x.csv: no column 'cpu'; it has time, load; set c",
         ),
         ("at,cpu\n1,2\n", "fw: file .*x.csv: no column 'time'; .*; set time_column"),
-        ("time,cpu\n1,37 %\n", "fw: file .*x.csv, line 2: '37 %' is no figure"),
+        ("time,cpu\n1,37 %\n", "fw: file .*x.csv, line 2: '37 %' is not a number"),
         (None, "fw: file .*x.csv: No such file"),
     ],
 )
@@ -207,4 +207,4 @@ async def test_percentage_without_scale_is_unknown_and_reported(tmp_path: Path) 
     np.testing.assert_allclose(reported.series[0].values, [0.4, np.nan, 0.5, np.nan])
     [issue] = reported.issues
     assert (issue.kind, issue.count) == (IssueKind.MISSING, 2)
-    assert issue.text == "cpu_ratio: 41, which none can be: a percentage needs scale = 0.01"
+    assert issue.text == "cpu_ratio: 41 is not possible: a percentage needs scale = 0.01"

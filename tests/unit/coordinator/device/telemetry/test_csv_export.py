@@ -63,7 +63,7 @@ async def test_detects_the_unit_of_epoch_times(tmp_path: Path, finer: int) -> No
 
 @pytest.mark.parametrize("text", ["nan", "inf", "1e300", "-1"])
 async def test_rejects_numbers_that_are_not_times(tmp_path: Path, text: str) -> None:
-    with pytest.raises(TelemetryError, match=r"line 2: .* is no time"):
+    with pytest.raises(TelemetryError, match=r"line 2: .* is not a time"):
         await read(tmp_path, f"time,bytes\n{text},1\n60,1\n")
 
 
@@ -91,17 +91,17 @@ async def test_reads_the_metric_of_the_original_test() -> None:
         ("at,bytes\n0,1\n", {}, r"no column 'time'; it has at, bytes; set time_column"),
         ("", {}, r"no column 'time'; it has none"),
         ("time,rate\n0,1\n", {}, r"no column 'bytes'.*set column"),
-        ('time,bytes\n0,1\n60,"1,234"\n', {}, r"line 3: '1,234' is no figure"),
-        ("time,bytes\n0,-5\n60,1\n", {}, r"line 2: '-5' is no figure"),
-        ("time,bytes\n0,inf\n60,1\n", {}, r"line 2: 'inf' is no figure"),
-        ("time,bytes\nnoon,1\n", {}, r"line 2: 'noon' is no time; write ISO 8601"),
-        ("time,bytes\n0,1\n0,2\n", {}, r"line 3: '0' comes twice"),
+        ('time,bytes\n0,1\n60,"1,234"\n', {}, r"line 3: '1,234' is not a number"),
+        ("time,bytes\n0,-5\n60,1\n", {}, r"line 2: '-5' is not a number"),
+        ("time,bytes\n0,inf\n60,1\n", {}, r"line 2: 'inf' is not a number"),
+        ("time,bytes\nnoon,1\n", {}, r"line 2: 'noon' is not a time; write ISO 8601"),
+        ("time,bytes\n0,1\n0,2\n", {}, r"line 3: '0' occurs twice"),
         ("time,bytes\n0,1\n", {}, r"1 rows; give two or more"),
         ("time,bytes\n0,1\n60,1\n61,1\n121,2\n", {}, r"not a regular interval apart"),
         (
             "time,bytes\n2026-11-01 01:30,1\n",
             {"zone": "America/New_York"},
-            r"line 2: '2026-11-01 01:30' comes twice or never in America/New_York",
+            r"line 2: '2026-11-01 01:30' occurs twice or never in America/New_York",
         ),
     ],
 )

@@ -131,6 +131,6 @@ async def test_unreadable_input_is_a_one_line_error(server: Server, expected: st
 
 
 async def test_throttling_error_has_the_retry_time() -> None:
-    with pytest.raises(TelemetryBusy, match="come back in 7 s") as caught:
+    with pytest.raises(TelemetryBusy, match="try again in 7 s") as caught:
         await read(Server("", 429, {"Retry-After": "7"}))
     assert caught.value.retry_after_s == 7

@@ -16,8 +16,8 @@ def test_device_rate_below_limit_is_inconclusive() -> None:
     """The device rate is 1.2 Gbit/s - 20 % = 0.96 Gbit/s."""
     result = check_device_rate(of_burst(burst(reconciliation=make_reconciliation(-0.2))))
     assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [("device-unproven", 84)])
-    assert "By the device counter the rate is 960 Mbit/s" in result.findings[0].sentence
-    assert "by the fleet it is 1.2 Gbit/s +- 10 Mbit/s" in result.findings[0].sentence
+    assert "The rate by the device counter is 960 Mbit/s" in result.findings[0].sentence
+    assert "The rate by the fleet is 1.2 Gbit/s +- 10 Mbit/s" in result.findings[0].sentence
 
 
 @pytest.mark.parametrize(("residual", "undecided"), [(-0.153, False), (-0.156, True), (0.0, False)])
