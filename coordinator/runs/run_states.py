@@ -254,8 +254,8 @@ class RunStates:
 
 async def read_uploaded(records: Records, plan: Plan, burst: Burst) -> "Progress":
     """Return the seconds of a burst that have been uploaded so far."""
+    from broadside.coordinator.chunk_decoder import readings_max_count, stream_columns
     from broadside.coordinator.core.live.progress import mixed_progress, progress
-    from broadside.coordinator.runs.chunk_decoder import readings_max_count, stream_columns
 
     limit = readings_max_count(burst, plan.spec.traffic.interval_s)
     packed_ends = records.bursts.stream_seconds(plan.run_id, burst.index)
