@@ -54,9 +54,10 @@ computing: setup # with a longer limit of time, because it has the lowest priori
 shipped: tools ## execute what leaves the checkout on the systems of its users: one table
 	@nice $(PYTEST) -n 3 tests/shipped $(ARGS)
 
-lint: setup ## ruff: rules and format; vulture: dead code; hadolint and a compose parser: Docker files
+lint: setup ## ruff: rules and format; vulture: dead code; hadolint and compose: Docker files; commit subjects
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/vulture
 	@$(BIN)/hadolint deploy/docker/Dockerfile && $(BIN)/python -m tests.deploy_check.compose
+	@sh .ci/commit_subjects.sh
 
 types: setup ## mypy, strict
 	@nice $(BIN)/mypy

@@ -30,10 +30,10 @@ FIRST: Final = (
     *("traffic", "agents", "deploy_boot", "page", "azure_faults", "managed_identity"),
     *("rolling_upgrade", "services_on_loopback", "revocation", "demo", "hosts_ways"),
     *("page_views", "soak", "live_values", "api_live", "foreign_rows", "attack_io", "identities"),
-    *("recipes", "no_secrets", "passports", "reviewed_engine", "studies", "witnesses_over_snmp"),
+    *("recipes", "no_secrets", "passports", "reviewed_engine", "studies", "telemetry_over_snmp"),
     *("azure_requests", "slow_places_io", "silent_streams_in_lab", "lab_network"),
     *("poisoned_queue", "azure_answers", "competition", "secrets_of_a_run"),
-    *("canaries_on_sockets", "stopped", "witnesses_in_a_run", "lab_profiles", "imports"),
+    *("canaries_on_sockets", "stopped", "telemetry_in_a_run", "lab_profiles", "imports"),
     *("connections_in_lab", "connection_limits_io", "coordinators_die", "hard_stop", "api_reads"),
     *("engine_silence", "cli", "records", "fuzz", "azure_table", "schedules_live", "assistant"),
     *("schedules", "connection_limits_run", "servicebus_tls", "given_up", "lab_fleet"),
@@ -42,7 +42,7 @@ FIRST: Final = (
 # The tests that run alone and need both cores. They run one after the other in one process, because
 # a second process would only wait.
 BOTH_CORES: Final = (
-    *("snmp_ledger", "sequential_studies", "readme", "demo_azure", "connections_in_lab"),
+    *("snmp_counter", "sequential_studies", "readme", "demo_azure", "connections_in_lab"),
     *("search_in_lab", "seconds_on_the_wire", "mixed_in_lab"),
 )
 # The order of the tests that run alone.

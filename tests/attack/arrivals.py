@@ -18,11 +18,11 @@ from broadside.exchange.http.bounded import ask
 from broadside.exchange.row_text import entity_fields
 from broadside.exchange.second_rows import CHUNK_ROWS_MAX_COUNT
 from tests.attack import Attack, attack_variants, memory_within
-from tests.attack.on_door import CALLER, site
 from tests.attack.on_hosts import BASE, PORT, Port, at_port, make_row, write
+from tests.attack.on_requests import CALLER, site
 from tests.attack.unfolding_rows import forged
+from tests.contract.coordinator.notices.notice_servers import DRIPS, dripping
 from tests.unit.coordinator.api.test_arrivals import BODIES
-from tests.unit.coordinator.notices.test_slow_places import DRIPS, dripping
 
 OUTWARD: Final = "servers that we call"
 WHOLE_S: Final = 0.4

@@ -44,7 +44,7 @@ from broadside.exchange.records.collection import Collection
 from broadside.exchange.records.keys import PRESENCE, burst_partition, server_tests_partition
 from broadside.exchange.rows import make_row, parse_row, row_name
 from tests.attack.fuzzed import mangled, planned_job
-from tests.attack.on_door import RUN, site
+from tests.attack.on_requests import RUN, site
 from tests.unit.coordinator.presences import presence
 
 # Number of rows in the table at the same time.

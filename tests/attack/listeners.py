@@ -28,7 +28,7 @@ from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.exchange.outage_log import utc_now
 from tests.attack import Attack, attack_variants
 from tests.attack.between import unproven_wire
-from tests.attack.on_door import site
+from tests.attack.on_requests import site
 
 PORTS: Final = "stranger to listeners"
 ASK: Final = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n"

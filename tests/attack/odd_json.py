@@ -16,7 +16,7 @@ from broadside.exchange.ports import RecordUnreadable
 from broadside.exchange.rows import make_row, parse_row
 from tests.attack import Attack
 from tests.attack.fuzzed import planned_job
-from tests.attack.on_door import site
+from tests.attack.on_requests import site
 from tests.unit.coordinator.presences import presence
 
 JSON: Final = "JSON to every reader"

@@ -45,7 +45,7 @@ from tests.attack import Attack, attack_variants, refusal, unfolding
 from tests.attack.disk import touch
 from tests.attack.fuzzed_coordinator import fuzz_coordinator
 from tests.attack.injections import SHOWN_UNSEEN
-from tests.attack.on_door import RUN, bearer, site
+from tests.attack.on_requests import RUN, bearer, site
 from tests.synthetic_runs import SMALL, measured
 
 ROW: Final = "table to coordinator"

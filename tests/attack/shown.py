@@ -38,7 +38,7 @@ from broadside.exchange.outage_log import utc_now
 from broadside.exchange.ports import Outgoing
 from tests.attack import Attack, attack_variants
 from tests.attack.fuzzed import planned_job
-from tests.attack.on_door import bearer, site
+from tests.attack.on_requests import bearer, site
 from tests.attack.unfolding_rows import forged
 from tests.loopback_server import Quiet, served
 from tests.one_table import records_in

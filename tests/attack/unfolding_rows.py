@@ -21,7 +21,7 @@ from broadside.exchange.records.keys import burst_partition
 from broadside.exchange.rows import make_row, parse_row
 from broadside.exchange.second_rows import packed_end
 from tests.attack import Attack, attack_variants, refusal
-from tests.attack.on_door import RUN, site
+from tests.attack.on_requests import RUN, site
 
 ROW: Final = "table to coordinator"
 

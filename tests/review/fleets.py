@@ -1,4 +1,4 @@
-"""Runs as recorded by agents and a device, with the fields that `doors.judge` reads.
+"""Runs as recorded by agents and a device, with the fields that `common_functions.judge` reads.
 
 A fleet is created from the payload of its pairs per second, without errors. Tests add noise and
 faults.
@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.review.doors import at
+from tests.review.common_functions import at
 
 Floats = NDArray[np.float64]
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.review.doors import at
+from tests.review.common_functions import at
 from tests.review.fleets import START_S, fleet, steady
 from tests.review.versions import Versions
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tests.review.doors import at
+from tests.review.common_functions import at
 from tests.review.fleets import START_S, Floats, counted
 
 # Columns of the original tables.

@@ -1,4 +1,4 @@
-"""Processes of the reviewed version and today's version that run functions of `doors`."""
+"""Processes of the reviewed version and today's version that run `common_functions`."""
 
 import json
 import os
@@ -29,7 +29,7 @@ class Version:
     def __init__(self, packages: Path, data: Path) -> None:
         self.packages = packages
         self._process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("doors.py"))],
+            [sys.executable, str(Path(__file__).with_name("common_functions.py"))],
             env=os.environ
             | {"PYTHONPATH": str(packages), "BROADSIDE_DATA_DIR": str(data), "TZ": "UTC"},
             cwd=data.parent,

@@ -1,16 +1,34 @@
 """Keep unit tests away from processes, the network, and real time.
 
-While a unit test runs, an audit hook rejects new processes and network sockets, ``time.sleep`` is
-rejected, and the clock is not the clock of the host:
+While a unit test runs, an audit hook rejects new processes, network sockets and C libraries that a
+test loads with ``ctypes``. Also rejected are ``time.sleep``, ``time.clock_gettime``, and a wait for
+a condition, an event or ``select.select`` that ends by its timeout. The clock is not the clock of
+the host:
 
-* ``time.time`` is shifted by :data:`SHIFT_S`, so a result that depends on the date differs from the
-  expected one.
-* The event loop does not wait for its timers. When nothing else can run, it moves the clock to the
+* ``time.time`` starts :data:`SHIFT_S` after the real time, so a result that depends on the date
+  differs from the expected one.
+* The clocks of ``time`` stop while code runs, so a test cannot measure how long something takes.
+* The event loop does not wait for its timers. When nothing else can run, it moves the clocks to the
   next timer, so ``asyncio.sleep(60)`` takes no time.
+
+While pytest imports a file of unit tests, new processes and network sockets are rejected.
+
+Python offers no way to catch these:
+
+* ``datetime.now`` and ``date.today``, which are methods of C types. ``test_structure.py`` rejects
+  them in the packages and in unit tests. ``time.localtime`` without an argument is the same.
+* A function of ``time`` or ``select`` that a module imported by name before :func:`install`.
+* CPU time (``time.process_time``), which two tests compare with other CPU time.
+* The timeout of a lock, of ``Thread.join``, and of ``select.poll`` and ``select.epoll``.
+* A wait in a thread that a test or a package starts itself. The test need not wait for it.
+* C code that a package loads itself.
 """
 
+import _posixsubprocess
 import asyncio
 import concurrent.futures.thread
+import ctypes  # noqa: F401 - imported early, because its import loads the C library of Python
+import select
 import selectors
 import socket
 import sys
@@ -42,9 +60,14 @@ _NETWORK_EVENTS: Final = frozenset(
         *("socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyaddr"),
     }
 )
+# Its first two arguments are the library and the name of a function.
+_LIBRARY_EVENTS: Final = frozenset({"ctypes.dlopen", "ctypes.dlsym"})
 _POLL_S: Final = 0.002
+CLOCKS: Final = ("time", "monotonic", "perf_counter")
 _REAL: Final = SimpleNamespace(**vars(time))
-_REAL_TIME, _REAL_TIME_NS, _REAL_MONOTONIC = time.time, time.time_ns, time.monotonic
+_REAL_FORK: Final = _posixsubprocess.fork_exec
+_REAL_SELECT: Final = select.select
+_REAL_WAIT: Final = threading.Condition.wait
 
 
 class _State:
@@ -52,7 +75,9 @@ class _State:
 
     Attributes:
         active: True while a unit test runs.
+        collecting: True while pytest imports a file of unit tests.
         violations: What the test did that a unit test must not do.
+        started_s: Value of each clock when the test started, in seconds.
         jumped_s: Sum of the timers for which the event loop did not wait.
         pool_count: Calls in thread pools that have not ended.
         known_threads: Threads that were alive when the test started.
@@ -60,24 +85,26 @@ class _State:
 
     def __init__(self) -> None:
         self.active = False
+        self.collecting = False
         self.violations: list[str] = []
+        self.started_s: dict[str, float] = {}
         self.jumped_s = 0.0
         self.pool_count = 0
         self.known_threads: frozenset[threading.Thread] = frozenset()
         self.lock = threading.Lock()
 
 
-_state: Final = _State()
+STATE: Final = _State()
 
 
 def _reject(what: str) -> NoReturn:
-    _state.violations.append(what)
+    STATE.violations.append(what)
     pytest.fail(f"A unit test must not {what}. Move it to tests/contract or tests/live.")
 
 
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:
     """Audit hook (``sys.addaudithook``), which cannot be removed from a process."""
-    if not _state.active:
+    if not (STATE.active or STATE.collecting):
         return
     if event in _PROCESS_EVENTS:
         _reject(f"start a process ({event} {arguments[0] if arguments else ''!r:.80})")
@@ -85,35 +112,81 @@ def _audit(event: str, arguments: tuple[Any, ...]) -> None:
         _reject(f"use the network ({event} {arguments[1:]!r:.80})")
     if event == "socket.__new__" and arguments[1] != socket.AF_UNIX:
         _reject(f"open a network socket (family {arguments[1]})")
+    if event in _LIBRARY_EVENTS and STATE.active:
+        _reject(f"call C functions with ctypes ({event} {arguments[-1]!r:.80})")
 
 
 sys.addaudithook(_audit)
 
 
 def _sleep(seconds: Any) -> None:
-    if _state.active:
+    if STATE.active:
         _reject(f"sleep (time.sleep({seconds}))")
     _REAL.sleep(seconds)
 
 
-def _time() -> float:
-    return _REAL_TIME() + (SHIFT_S + _state.jumped_s if _state.active else 0.0)
+def _wait(self: threading.Condition, timeout: float | None = None) -> bool:
+    """Wait for another thread. A wait that only ends by its timeout is a sleep."""
+    is_notified = _REAL_WAIT(self, timeout)
+    if not is_notified and (timeout or 0) > 0 and _delays_test():
+        _reject(f"wait until a timeout (Condition.wait({timeout}))")
+    return is_notified
 
 
-def _time_ns() -> int:
-    return _REAL_TIME_NS() + (int((SHIFT_S + _state.jumped_s) * 1e9) if _state.active else 0)
+def _select(*args: Any) -> tuple[list[Any], list[Any], list[Any]]:
+    ready = _REAL_SELECT(*args)
+    if not any(ready) and args[-1] and _delays_test():
+        _reject(f"wait until a timeout (select.select, {args[-1]} s)")
+    return ready
 
 
-def _monotonic() -> float:
-    return _REAL_MONOTONIC() + (_state.jumped_s if _state.active else 0.0)
+def _delays_test() -> bool:
+    """Whether a unit test runs and waits for the current thread."""
+    thread = threading.current_thread()
+    return STATE.active and (thread is threading.main_thread() or _is_in_pool(thread))
+
+
+def _guarded(what: str, real: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that is rejected while a unit test runs."""
+
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        if STATE.active or (STATE.collecting and real is _REAL_FORK):
+            _reject(f"{what} ({real.__name__})")
+        return real(*args, **kwargs)
+
+    return guarded
+
+
+def _clock(name: str) -> Callable[[], float]:
+    """Return a replacement of a clock of ``time``, which stops while a unit test runs."""
+    real: Callable[[], float] = getattr(_REAL, name)
+
+    def now_s() -> float:
+        return STATE.started_s[name] + STATE.jumped_s if STATE.active else real()
+
+    return now_s
+
+
+def _clock_ns(name: str) -> Callable[[], int]:
+    """Return a replacement of the clock of ``time`` that returns nanoseconds."""
+    real: Callable[[], int] = getattr(_REAL, f"{name}_ns")
+
+    def now_ns() -> int:
+        if not STATE.active:
+            return real()
+        return int((STATE.started_s[name] + STATE.jumped_s) * 1e9)
+
+    return now_ns
 
 
 def _is_foreign(thread: threading.Thread) -> bool:
     """Whether a test started this thread itself, so that nothing shows when it is idle."""
+    return thread not in STATE.known_threads and not _is_in_pool(thread)
+
+
+def _is_in_pool(thread: threading.Thread) -> bool:
     pools = concurrent.futures.thread._threads_queues
-    return thread not in _state.known_threads and not (
-        isinstance(thread, WorkerThread) or thread in pools
-    )
+    return isinstance(thread, WorkerThread) or thread in pools
 
 
 class _JumpingSelector(selectors.EpollSelector):
@@ -124,7 +197,7 @@ class _JumpingSelector(selectors.EpollSelector):
         self._is_busy = is_busy
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        if timeout is None or timeout <= 0 or not _state.active:
+        if timeout is None or timeout <= 0 or not STATE.active:
             return super().select(timeout)
         # This must precede the poll: a thread causes its event before it becomes idle.
         is_busy = self._is_busy()
@@ -132,9 +205,11 @@ class _JumpingSelector(selectors.EpollSelector):
         if events:
             return events
         if is_busy:
-            return super().select(min(timeout, _POLL_S))
-        _state.jumped_s += timeout
-        return []
+            timeout = min(timeout, _POLL_S)
+            events = super().select(timeout)
+        if not events:
+            STATE.jumped_s += timeout
+        return events
 
 
 class JumpingLoop(asyncio.SelectorEventLoop):
@@ -160,59 +235,83 @@ class JumpingLoop(asyncio.SelectorEventLoop):
         threads = threading.enumerate()
         return (
             self._call_count > 0
-            or _state.pool_count > 0
+            or STATE.pool_count > 0
             or any(isinstance(one, WorkerThread) and one not in one.idle_workers for one in threads)
             or any(map(_is_foreign, threads))
         )
 
 
+# The clock of files is the real one.
+_FILE_TIME: Final = SimpleNamespace(time=_REAL.time, monotonic=_REAL.monotonic, sleep=_sleep)
 _submit: Final = ThreadPoolExecutor.submit
 
 
 def _count_submit(self: ThreadPoolExecutor, *args: Any, **kwargs: Any) -> "Future[Any]":
-    with _state.lock:
-        _state.pool_count += 1
+    with STATE.lock:
+        STATE.pool_count += 1
     future: Future[Any] = _submit(self, *args, **kwargs)
     future.add_done_callback(_end_pool_call)
     return future
 
 
 def _end_pool_call(_: "Future[Any]") -> None:
-    with _state.lock:
-        _state.pool_count -= 1
+    with STATE.lock:
+        STATE.pool_count -= 1
 
 
 def install() -> None:
-    """Replace the functions of ``time``. This must precede the import of the tested modules.
+    """Replace functions that wait or read a clock, before the tested modules are imported.
 
     Many of them use a function of ``time`` as a default argument. The replacements behave like the
     originals while no unit test runs.
     """
-    time.time, time.time_ns, time.monotonic, time.sleep = _time, _time_ns, _monotonic, _sleep
+    for name in CLOCKS:
+        setattr(time, name, _clock(name))
+        setattr(time, f"{name}_ns", _clock_ns(name))
+    time.sleep = _sleep
+    time.clock_gettime = _guarded("read a clock", time.clock_gettime)
+    time.clock_gettime_ns = _guarded("read a clock", time.clock_gettime_ns)
+    select.select = _select
+    threading.Condition.wait = _wait  # type: ignore[method-assign]
+    # ``multiprocessing`` starts its processes with it, without an audit event.
+    _posixsubprocess.fork_exec = _guarded("start a process", _REAL_FORK)
 
 
 @contextmanager
 def isolated() -> Iterator[None]:
     """Reject processes, network and sleep, and use the shifted clock and the jumping loop."""
-    _state.violations.clear()
-    _state.jumped_s = 0.0
-    _state.pool_count = 0
-    _state.known_threads = frozenset(threading.enumerate())
+    STATE.violations.clear()
+    STATE.started_s = {name: getattr(_REAL, name)() for name in CLOCKS}
+    STATE.started_s["time"] += SHIFT_S
+    STATE.jumped_s = 0.0
+    STATE.pool_count = 0
+    STATE.known_threads = frozenset(threading.enumerate())
     with (
         # Used by pytest-asyncio and by ``asyncio.run``.
         mock.patch.object(asyncio.DefaultEventLoopPolicy, "_loop_factory", JumpingLoop),
         mock.patch.object(ThreadPoolExecutor, "submit", _count_submit),
         # This module compares the clock with the times of its files, which are real.
-        mock.patch("broadside.exchange.embedded.sqlite.time", _REAL),
+        mock.patch("broadside.exchange.embedded.sqlite.time", _FILE_TIME),
     ):
-        _state.active = True
+        STATE.active = True
         try:
             yield
         finally:
-            _state.active = False
+            STATE.active = False
+
+
+@contextmanager
+def collecting() -> Iterator[None]:
+    """Reject processes and network while pytest imports a file of unit tests."""
+    STATE.violations.clear()
+    STATE.collecting = True
+    try:
+        yield
+    finally:
+        STATE.collecting = False
 
 
 def violations() -> list[str]:
     """Return what the running test did that a unit test must not do, and forget it."""
-    matches, _state.violations = _state.violations, []
+    matches, STATE.violations = STATE.violations, []
     return matches

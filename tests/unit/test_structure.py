@@ -13,6 +13,7 @@ from typing import Final
 
 import pytest
 
+from tests import conftest
 from tests.bench.bench_structure import imported_names, imports, longest, modules
 from tests.docs_build.import_table import read_import_table, used_imports
 
@@ -240,6 +241,37 @@ def test_file_names_are_unique() -> None:
     twice = {name for name, count in names.items() if count > 1}
     # Files named by Python and pytest.
     assert twice <= {"__init__.py", "__main__.py", "conftest.py"}
+
+
+@pytest.mark.parametrize("order", ["FIRST", "BOTH_CORES", "ALONE"])
+def test_files_in_the_order_of_the_tests_exist(order: str) -> None:
+    stems = {path.stem for path in (ROOT / "tests").rglob("test_*.py")}
+    assert [name for name in getattr(conftest, order) if f"test_{name}" not in stems] == []
+
+
+def real_clocks(source: str) -> list[str]:
+    """Return the uses of a clock that tests cannot replace, because it is a method of a C type."""
+    return [
+        ast.unparse(node)
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Attribute)
+        and node.attr in ("now", "utcnow", "today")
+        and ast.unparse(node.value).rpartition(".")[2] in ("datetime", "date")
+    ]
+
+
+def test_modules_and_unit_tests_use_the_function_for_the_current_time() -> None:
+    """See ``exchange.outage_log.utc_now``."""
+    folders = (*PACKAGES, "dashboards", "tests/unit")
+    paths = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    found = {str(path): uses for path in paths if (uses := real_clocks(path.read_text("utf-8")))}
+    assert found == {}
+
+
+@pytest.mark.parametrize("source", ["datetime.now(UTC)", "dt.datetime.utcnow", "date.today()"])
+def test_real_clock_is_detected(source: str) -> None:
+    assert len(real_clocks(source)) == 1
+    assert real_clocks("self.now(), clock.today") == []
 
 
 # Modules that import one of these are adapters. They are tested in tests/contract and tests/live.

@@ -5,7 +5,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
 import numpy as np
@@ -14,6 +14,7 @@ from broadside.coordinator.core.guards import ARMED_POLL_S, Guard, LiveValue
 from broadside.coordinator.core.measure.telemetry import KINDS, Quantity
 from broadside.coordinator.device.telemetry.polling import PolledSource
 from broadside.coordinator.device.telemetry.source import TelemetryError, TelemetrySource
+from broadside.exchange.outage_log import utc_now
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +77,7 @@ class LiveReadings:
             if isinstance(source, PolledSource):
                 await source.poll()
                 return
-            now = datetime.now().astimezone()
+            now = utc_now()
             telemetry = await source.query(now - timedelta(seconds=ARCHIVE_SPAN_S), now)
         except TelemetryError as error:
             log.warning("telemetry %s: %s", source.name, error, extra={"action": "telemetry"})

@@ -168,6 +168,7 @@ async def test_rows_replace_raw_output_newest_first(
     assert store.texts.keys() < {named(0), named(1), named(9)}
     assert store.texts[named(0)] == texts[0]
     assert f"LOST {named(2)}: to make room for rows" in caplog.text
+    await asyncio.sleep(1)
     kinds = [trouble.kind for trouble in troubles.between(utc_now(), utc_now())]
     assert OutageKind.SPOOLED not in kinds, "the outage has ended"
     [lost] = [t for t in troubles.between(before_at, utc_now()) if t.kind is OutageKind.LOST]

@@ -48,8 +48,8 @@ class Bench:
 
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
-    monkeypatch.setattr(worker_module, "CLAIM_PAUSE_S", 0.0)
-    monkeypatch.setattr(worker_module, "PAUSE_S", 0.0)
+    monkeypatch.setattr(worker_module, "CLAIM_PAUSE_S", 0.01)
+    monkeypatch.setattr(worker_module, "PAUSE_S", 0.01)
     return Bench()
 
 

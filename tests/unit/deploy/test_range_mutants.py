@@ -51,7 +51,7 @@ def test_a_change_leaves_the_stored_range_as_it_was() -> None:
         ("/budgets/broadside-monthly", "survived"),
     ],
 )
-def test_outcome(key: str, result: str) -> None:
+def test_evaluates_a_removed_resource(key: str, result: str) -> None:
     removals = [one for one in all_of("notebook") if one.operator == "remove resource"]
     (mutant,) = (one for one in removals if one.key.endswith(key))
     assert evaluate("notebook", mutant).result == result

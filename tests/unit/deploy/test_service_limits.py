@@ -181,7 +181,7 @@ CASES: list[tuple[str, str, Change, str]] = [
 
 
 @pytest.mark.parametrize(("name", "state", "change", "code"), CASES)
-def test_refusal(name: str, state: str, change: Change, code: str) -> None:
+def test_refuses_what_azure_refuses(name: str, state: str, change: Change, code: str) -> None:
     store = copy.deepcopy(document(state)["store"])
     item = change(store)
     with pytest.raises(Refused) as refused:

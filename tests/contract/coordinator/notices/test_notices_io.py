@@ -15,7 +15,8 @@ from broadside.coordinator.notices.otlp import Otlp
 from broadside.coordinator.notices.webhook import Webhook
 from broadside.coordinator.runs.run_documents import read_run_summary
 from broadside.exchange.fabric import Fabric
-from tests.unit.coordinator.notices.test_announcer import SECRET, ended_run, receiver
+from tests.contract.coordinator.notices.notice_servers import receiver
+from tests.unit.coordinator.notices.test_announcer import SECRET, ended_run
 
 
 async def test_webhook_is_signed_and_sent_once(fabric: Fabric) -> None:

@@ -25,13 +25,9 @@ from broadside.coordinator.notices.webhook import Webhook
 from broadside.exchange.fabric import Fabric
 from broadside.exchange.http.bounded import SENT_BYTES_PER_S, ask, ask_now
 from broadside.exchange.outage_log import utc_now
+from tests.contract.coordinator.notices.notice_servers import DRIPS, dripping, ends_soon, receiver
 from tests.unit.coordinator.device.test_capacity import FIREWALL
-from tests.unit.coordinator.notices.test_announcer import SECRET, ended_run, receiver
-from tests.unit.coordinator.notices.test_slow_places import (
-    DRIPS,
-    dripping,
-    ends_soon,
-)
+from tests.unit.coordinator.notices.test_announcer import SECRET, ended_run
 
 TOTAL_S = 0.6
 

@@ -42,7 +42,7 @@ CASES: list[tuple[Callable[[Store], None], str]] = [
 
 
 @pytest.mark.parametrize(("change", "need"), CASES)
-def test_fault(change: Callable[[Store], None], need: str) -> None:
+def test_detects_a_changed_resource(change: Callable[[Store], None], need: str) -> None:
     rows = {row.need: row for row in rows_with("notebook", change)}
     assert rows[need].state is State.BROKEN, str(rows[need])
 

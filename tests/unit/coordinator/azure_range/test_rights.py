@@ -28,7 +28,7 @@ BY_NAME = {role[0]: role for role in BUILT_IN.values()}
         ("Network Contributor", rights.SWITCH_POLICY[1], True),
     ],
 )
-def test_permission(role: str, action: str, expected: bool) -> None:
+def test_role_permits_only_its_actions(role: str, action: str, expected: bool) -> None:
     assert permits(BY_NAME[role], action) is expected
 
 

@@ -41,7 +41,9 @@ def group(resources: Resources, name: str) -> str:
         ([], (1, 1), True, False),
     ],
 )
-def test_ports(texts: list[str], ports: tuple[int, int], partly: bool, expected: bool) -> None:
+def test_rule_covers_ports(
+    texts: list[str], ports: tuple[int, int], partly: bool, expected: bool
+) -> None:
     assert covers_ports(texts, ports, partly=partly) is expected
 
 
@@ -59,7 +61,7 @@ def test_ports(texts: list[str], ports: tuple[int, int], partly: bool, expected:
         ("10.71.0.0/21", Tag("Storage", "eastus"), False),
     ],
 )
-def test_places(text: str, place: IPv4Network | Tag, expected: bool) -> None:
+def test_rule_covers_place(text: str, place: IPv4Network | Tag, expected: bool) -> None:
     assert covers_place(text, place, INSIDE, partly=False) is expected
 
 

@@ -61,7 +61,7 @@ def private(store: Store) -> None:
         (private, "queue", "listener"),
     ],
 )
-def test_hop(change: Callable[[Store], None], need: str, hop: str) -> None:
+def test_detects_the_broken_hop(change: Callable[[Store], None], need: str, hop: str) -> None:
     rows = {(row.role, row.need): row for row in rows_with("notebook", change)}
     row = rows["client", need]
     assert row.state is State.BROKEN

@@ -78,8 +78,9 @@ def test_progress_is_shown_on_a_terminal_on_standard_error(
     monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal)
     monkeypatch.setattr(progress_display, "_DELAY_S", 0.0)
     with show_progress("copying", 4) as advance:
-        started = threading.Event()
-        started.wait(0.05)
+        for thread in threading.enumerate():
+            if isinstance(thread, threading.Timer):
+                thread.join()
         advance(1)
     printed = capfd.readouterr()
     assert printed.out == ""

@@ -185,7 +185,7 @@ def _sums(sent_and_received: tuple[int | None, ...]) -> str:
 
 
 @pytest.mark.parametrize("name", SEEN)
-def test_recording(name: str) -> None:
+def test_reads_a_recorded_report(name: str) -> None:
     file, _, index = name.partition("#")
     reading = readings(file)[int(index or 0)]
     assert format_reading(reading) == SEEN[name]

@@ -1,7 +1,12 @@
 """Tests for config that need processes, sockets or real time."""
 
+import json
 import re
+from collections.abc import Iterator
+from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -12,19 +17,58 @@ from broadside.coordinator.core.measure.telemetry import (
     IssueKind,
     Quantity,
 )
+from broadside.coordinator.device.telemetry.polling import PolledSource
 from broadside.coordinator.device.telemetry.source import TelemetryError
 from broadside.exchange.outage_log import utc_now
-from tests.unit.coordinator.device.telemetry import test_config
 from tests.unit.coordinator.device.telemetry.test_config import (
     BEGUN,
     LINES,
     opened,
     read,
-    rest,
 )
 
-# Fixtures.
-device = test_config.device
+
+class Device(BaseHTTPRequestHandler):
+    """HTTP handler to answer all GET requests as given in ``answer``."""
+
+    answer = b""
+
+    def do_GET(self) -> None:
+        self.send_response(200 if self.headers.get("X-Key") == "s3cret" else 401)
+        self.send_header("Content-Length", str(len(self.answer)))
+        self.end_headers()
+        self.wfile.write(self.answer)
+
+    def log_message(self, *_: object) -> None:
+        """Do not write a log to standard error."""
+
+
+@pytest.fixture
+def device() -> Iterator[str]:
+    server = HTTPServer(("127.0.0.1", 0), Device)
+    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+async def rest(device: str, folder: Path, answer: Any, key: str = "s3cret") -> DeviceTelemetry:
+    """Return the telemetry when a device is polled once."""
+    Device.answer = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+    (folder / "key").write_text(key)
+    lines = (
+        f'url = "{device}/status"\nheader = "X-Key"\n'
+        'header_value = { file = "key" }\nat_path = "at"\n[[source.read]]\nquantity = "cpu_ratio"\n'
+        'path = "cpu.all"\nscale = 0.01\n[[source.read]]\nquantity = "sessions_count"\n'
+        'path = "units"'
+    )
+    telemetry = opened(folder, "rest", lines)
+    assert isinstance(telemetry, PolledSource)
+    await telemetry.poll()
+    now, day = utc_now(), timedelta(days=1)
+    return await telemetry.query(min(BEGUN, now) - day, max(BEGUN, now) + day)
 
 
 async def test_prometheus_password_is_not_shown_in_name_or_error(

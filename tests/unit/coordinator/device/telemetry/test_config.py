@@ -3,14 +3,9 @@
 An error is given in one line, and must not show a secret.
 """
 
-import json
 import re
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from threading import Thread
-from typing import Any
 
 import httpx
 import numpy as np
@@ -28,7 +23,6 @@ from broadside.coordinator.device.telemetry.polling import PolledSource
 from broadside.coordinator.device.telemetry.prometheus import PrometheusEntry, PrometheusSource
 from broadside.coordinator.device.telemetry.snmp_profiles import BUILT_IN, read_profiles
 from broadside.coordinator.device.telemetry.source import TelemetryError, TelemetrySource
-from broadside.exchange.outage_log import utc_now
 from tests.unit.coordinator.device.telemetry.test_prometheus import Server
 
 BEGUN = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -202,49 +196,6 @@ async def test_prometheus_reads_instances_by_label() -> None:
     reported = await read(telemetry)
     assert [item.instance for item in reported.series] == ["0", "1"]
     np.testing.assert_allclose(reported.series[0].values, [0.2, 0.21, 0.22])
-
-
-class Device(BaseHTTPRequestHandler):
-    """HTTP handler to answer all GET requests as given in ``answer``."""
-
-    answer = b""
-
-    def do_GET(self) -> None:
-        self.send_response(200 if self.headers.get("X-Key") == "s3cret" else 401)
-        self.send_header("Content-Length", str(len(self.answer)))
-        self.end_headers()
-        self.wfile.write(self.answer)
-
-    def log_message(self, *_: object) -> None:
-        """Do not write a log to standard error."""
-
-
-@pytest.fixture
-def device() -> Iterator[str]:
-    server = HTTPServer(("127.0.0.1", 0), Device)
-    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-async def rest(device: str, folder: Path, answer: Any, key: str = "s3cret") -> DeviceTelemetry:
-    """Return the telemetry when a device is polled once."""
-    Device.answer = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
-    (folder / "key").write_text(key)
-    lines = (
-        f'url = "{device}/status"\nheader = "X-Key"\n'
-        'header_value = { file = "key" }\nat_path = "at"\n[[source.read]]\nquantity = "cpu_ratio"\n'
-        'path = "cpu.all"\nscale = 0.01\n[[source.read]]\nquantity = "sessions_count"\n'
-        'path = "units"'
-    )
-    telemetry = opened(folder, "rest", lines)
-    assert isinstance(telemetry, PolledSource)
-    await telemetry.poll()
-    now, day = utc_now(), timedelta(days=1)
-    return await telemetry.query(min(BEGUN, now) - day, max(BEGUN, now) + day)
 
 
 async def test_percentage_without_scale_is_unknown_and_reported(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from broadside.coordinator.device.telemetry.source import Secret, TelemetryError
 from tests.attack import Attack, attack_variants, lasting
 from tests.attack.injections import INJECTIONS
 
-DEVICE: Final = "witness of the device"
+DEVICE: Final = "telemetry of the device"
 ASSISTANT: Final = "assistant"
 _COMMUNITY: Final = b"c0mmunity"
 
@@ -192,7 +192,7 @@ async def _read_device(port: int, folder: Path) -> str:
     return f"{text}{', and a line in the log' * bool(failed)}"
 
 
-async def _witness(make: _Made) -> str:
+async def _telemetry(make: _Made) -> str:
     with (
         tempfile.TemporaryDirectory() as base,
         _answering(make) as port,
@@ -249,7 +249,7 @@ async def _tool(name: str, argument: str) -> str:
 
 
 ATTACKS: Final[tuple[Attack, ...]] = (
-    *attack_variants("SNMP: {}", DEVICE, "memory, a crash, a figure", _witness, _ANSWERS),
+    *attack_variants("SNMP: {}", DEVICE, "memory, a crash, a figure", _telemetry, _ANSWERS),
     *attack_variants(
         "{}",
         ASSISTANT,
