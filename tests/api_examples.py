@@ -20,8 +20,8 @@ from broadside.coordinator.api.app import create_app
 from broadside.coordinator.api.examples import FILE, REQUESTS
 from broadside.coordinator.core.plan.schedule import Schedule
 from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.coordinator.runs.requests import ScheduleRequest
 from broadside.coordinator.studies.study import Study
-from broadside.coordinator.views.requests import ScheduleRequest
 from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
 from broadside.exchange.records.collection import Collection
 from broadside.exchange.version import UNKNOWN, commit

@@ -6,8 +6,8 @@ from typing import Final
 
 from broadside.coordinator.api.examples import REQUESTS
 from broadside.coordinator.core.plan.schedule import Schedule
+from broadside.coordinator.runs.requests import ScheduleRequest
 from broadside.coordinator.studies.study import Study, StudyRequest
-from broadside.coordinator.views.requests import ScheduleRequest
 from broadside.exchange.fabric import Fabric
 from broadside.exchange.outage_log import utc_now
 from broadside.exchange.ports import Outgoing

@@ -8,7 +8,7 @@ from broadside.coordinator.api.conditional import ConditionalRoute
 from broadside.coordinator.api.problems import PROBLEMS
 from broadside.coordinator.auth.principal import Principal
 from broadside.coordinator.runs.coordinator import Coordinator
-from broadside.coordinator.views.requests import CancelRequest
+from broadside.coordinator.runs.requests import CancelRequest
 
 
 def make_router(tag: str, prefix: str = "/v1") -> APIRouter:

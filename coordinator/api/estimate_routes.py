@@ -7,7 +7,7 @@ from broadside.coordinator.api.tabular_responses import rows_at
 from broadside.coordinator.core.plan.budget import PriceMeter
 from broadside.coordinator.core.plan.cost_estimate import Appraisal
 from broadside.coordinator.runs.budgets import Budgets
-from broadside.coordinator.views.requests import EstimateRequest
+from broadside.coordinator.runs.requests import EstimateRequest
 
 router = make_router("prices")
 

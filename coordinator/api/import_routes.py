@@ -16,7 +16,7 @@ from broadside.coordinator.api.request_body import Deferred, validated
 from broadside.coordinator.auth.principal import Principal
 from broadside.coordinator.imports.import_answers import ImportedRecordings, ImportedTable
 from broadside.coordinator.imports.import_requests import OriginalTable, Recordings
-from broadside.coordinator.imports.stored_imports import store_recordings, store_table
+from broadside.coordinator.runs.import_storage import store_recordings, store_table
 from broadside.exchange.chunks import count_rows
 from broadside.exchange.ports import RecordUnreadable
 

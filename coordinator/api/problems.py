@@ -11,10 +11,10 @@ from starlette.exceptions import HTTPException
 
 from broadside.coordinator.api.conditional import ConditionalRoute
 from broadside.coordinator.api.error_locations import NO_BODY, error_location, json_pointer
+from broadside.coordinator.api.expected_errors import EXPECTED, describe_error
 from broadside.coordinator.api.request_body import PARSED_BODY, InvalidBody
 from broadside.coordinator.auth.permissions import allowed_methods
 from broadside.coordinator.core.plan.planner import Infeasible
-from broadside.coordinator.expected_errors import EXPECTED, describe_error
 from broadside.coordinator.request_errors import RequestError
 from broadside.exchange.messages import Message
 

@@ -14,6 +14,7 @@ from broadside.coordinator.core.live.progress import Progress
 from broadside.coordinator.core.live.status import RunStatus
 from broadside.coordinator.core.summary import RunSummary, RunTrends, Verdict
 from broadside.coordinator.request_errors import RunNotOver
+from broadside.coordinator.runs.comparison_groups import compare_stored
 from broadside.coordinator.runs.launch import KEY_MAX_CHARS, LaunchKey
 from broadside.coordinator.runs.listing import (
     GROUPINGS,
@@ -25,11 +26,10 @@ from broadside.coordinator.runs.listing import (
 from broadside.coordinator.runs.listing import aggregate_runs as aggregate
 from broadside.coordinator.runs.listing import list_runs as list_page
 from broadside.coordinator.runs.raw_output import find_raw_output
+from broadside.coordinator.runs.requests import CompareRequest, LaunchRequest, RunChange
 from broadside.coordinator.runs.retention import Pruned, PruneRequest
 from broadside.coordinator.runs.retention import prune_runs as prune_all
 from broadside.coordinator.views.burst_responses import recomputed
-from broadside.coordinator.views.comparison_groups import compare_stored
-from broadside.coordinator.views.requests import CompareRequest, LaunchRequest, RunChange
 from broadside.coordinator.views.responses import Recomputed
 from broadside.coordinator.views.tables.formats import FILE, chosen_format
 from broadside.exchange.messages import Side, UtcDatetime

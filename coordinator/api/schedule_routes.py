@@ -9,8 +9,8 @@ from broadside.coordinator.api.dependencies import Caller, Service, app_state, m
 from broadside.coordinator.api.pagination import PAGED, KeyCursor, Limit, Links
 from broadside.coordinator.api.tabular_responses import rows_at
 from broadside.coordinator.request_errors import OtherName
+from broadside.coordinator.runs.requests import ScheduleRequest
 from broadside.coordinator.schedules.firing import Schedules
-from broadside.coordinator.views.requests import ScheduleRequest
 from broadside.coordinator.views.responses import ScheduleView
 
 router = make_router("schedules", "/v1/schedules")

@@ -24,7 +24,7 @@ from broadside.coordinator.core.comparison import Comparison, Metric, evaluate_g
 from broadside.coordinator.core.metrics import layer_label, metric_by_short_name
 from broadside.coordinator.core.summary import worse
 from broadside.coordinator.imports.time_text import parse_time, parse_zone, to_utc
-from broadside.coordinator.views.requests import CompareRequest, Selection
+from broadside.coordinator.runs.requests import CompareRequest, Selection
 from broadside.exchange.records import RunHeader
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from broadside.coordinator.core.formatting import dollars
 from broadside.coordinator.core.plan.budget import PriceMeter
 from broadside.coordinator.core.plan.cost_estimate import Appraisal, EarlyStopEstimate
 from broadside.coordinator.core.plan.price import Bill
-from broadside.coordinator.views.requests import EstimateRequest
+from broadside.coordinator.runs.requests import EstimateRequest
 
 
 def estimate(

@@ -36,7 +36,7 @@ from broadside.coordinator.cli.text_tables import ProgressLog
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.summary import RunSummary
-from broadside.coordinator.views.requests import LaunchRequest
+from broadside.coordinator.runs.requests import LaunchRequest
 from broadside.exchange.embedded.sqlite import is_open_elsewhere
 from broadside.exchange.fabric_settings import FabricSettings
 from broadside.exchange.outage_log import utc_now

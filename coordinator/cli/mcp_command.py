@@ -137,8 +137,8 @@ def _read_tools(session: Session) -> list[Any]:
 
     async def compare_runs(a: str, b: str) -> str:
         """Return the difference of run b from run a, with 95 % intervals, as Markdown."""
+        from broadside.coordinator.runs.requests import CompareRequest, Selection
         from broadside.coordinator.views.markdown import comparison_markdown
-        from broadside.coordinator.views.requests import CompareRequest, Selection
 
         request = CompareRequest(a=Selection(run_ids=(a,)), b=Selection(run_ids=(b,)))
         async with _connect(session) as client:
@@ -170,7 +170,7 @@ def _launch_tool(session: Session, budget_usd: float) -> Any:
 
         from broadside.coordinator import scenarios
         from broadside.coordinator.cli.api_client import ApiClient
-        from broadside.coordinator.views.requests import LaunchRequest
+        from broadside.coordinator.runs.requests import LaunchRequest
 
         async with _connect(session) as client:
             if not isinstance(client, ApiClient) or not await client.is_operator():

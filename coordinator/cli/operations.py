@@ -39,6 +39,14 @@ if TYPE_CHECKING:
     from broadside.coordinator.runs.coordinator import Coordinator
     from broadside.coordinator.runs.dead_letters import DeadJob
     from broadside.coordinator.runs.listing import RunFilter, RunGroups
+    from broadside.coordinator.runs.requests import (
+        CancelRequest,
+        CompareRequest,
+        EstimateRequest,
+        LaunchRequest,
+        RunChange,
+        ScheduleRequest,
+    )
     from broadside.coordinator.runs.retention import Pruned, PruneRequest
     from broadside.coordinator.runs.stored_runs import StoredRuns
     from broadside.coordinator.schedules.firing import Schedules
@@ -47,14 +55,6 @@ if TYPE_CHECKING:
     from broadside.coordinator.views.charts import Chart
     from broadside.coordinator.views.charts.study_charts import StudyChart
     from broadside.coordinator.views.feeds import Feeds
-    from broadside.coordinator.views.requests import (
-        CancelRequest,
-        CompareRequest,
-        EstimateRequest,
-        LaunchRequest,
-        RunChange,
-        ScheduleRequest,
-    )
     from broadside.coordinator.views.responses import (
         BurstEntry,
         PairEntry,
@@ -178,7 +178,7 @@ def open_coordinator(fabric: Fabric) -> Coordinator:
 
 def _to_api_error(error: Exception) -> Exception:
     """Convert an expected error to ``ApiError``. Other errors are returned unchanged."""
-    from broadside.coordinator.expected_errors import describe_error
+    from broadside.coordinator.api.expected_errors import describe_error
     from broadside.exchange.ports import ExchangeError
 
     expected = None if isinstance(error, ApiError | ExchangeError) else describe_error(error)
@@ -554,7 +554,7 @@ class Operations:
         is_slow=True,
     )
     async def compare(self, request: CompareRequest) -> Comparison:
-        from broadside.coordinator.views.comparison_groups import compare_stored
+        from broadside.coordinator.runs.comparison_groups import compare_stored
 
         return await compare_stored(self._coordinator, request)
 
@@ -646,7 +646,7 @@ class Operations:
         status=201,
     )
     async def import_table(self, table: OriginalTable) -> ImportedTable:
-        from broadside.coordinator.imports.stored_imports import store_table
+        from broadside.coordinator.runs.import_storage import store_table
 
         return await store_table(self._fabric.records, table, utc_now())
 
@@ -657,7 +657,7 @@ class Operations:
         status=201,
     )
     async def import_recordings(self, recordings: Recordings) -> ImportedRecordings:
-        from broadside.coordinator.imports.stored_imports import store_recordings
+        from broadside.coordinator.runs.import_storage import store_recordings
 
         return await store_recordings(self._fabric.records, recordings, utc_now())
 
@@ -712,7 +712,7 @@ def _run_filter(filters: Mapping[str, Any]) -> RunFilter:
 def _cancel_request(by: str, reason: str) -> CancelRequest:
     from pydantic import ValidationError
 
-    from broadside.coordinator.views.requests import CancelRequest
+    from broadside.coordinator.runs.requests import CancelRequest
 
     try:
         return CancelRequest(by=by, reason=reason)

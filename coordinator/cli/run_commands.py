@@ -66,7 +66,7 @@ def launch(  # noqa: PLR0913 - options
     """
     from broadside.coordinator import scenarios
     from broadside.coordinator.cli.watch import follow
-    from broadside.coordinator.views.requests import LaunchRequest
+    from broadside.coordinator.runs.requests import LaunchRequest
 
     if detach and junit is not None:
         exit_usage(
@@ -248,7 +248,7 @@ def label(
     """
     from pydantic import ValidationError
 
-    from broadside.coordinator.views.requests import RunChange
+    from broadside.coordinator.runs.requests import RunChange
 
     new: dict[str, str | None] = {}
     for text in labels:

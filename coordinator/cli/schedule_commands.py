@@ -20,7 +20,7 @@ from broadside.coordinator.cli.session import (
 )
 from broadside.coordinator.cli.text_tables import ListTable, print_list, print_table
 from broadside.coordinator.core.plan.schedule import MissedPolicy, Overlap, check
-from broadside.coordinator.views.requests import ScheduleRequest
+from broadside.coordinator.runs.requests import ScheduleRequest
 from broadside.coordinator.views.responses import ScheduleView
 from broadside.exchange.outage_log import utc_now
 

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import Final
 
+from broadside.coordinator.chunk_decoder import read_track
 from broadside.coordinator.core.measure.burst import measure_burst
 from broadside.coordinator.core.measure.grid.series import BurstMeasurement
 from broadside.coordinator.core.measure.records.columns import IntervalColumns
@@ -33,7 +34,6 @@ from broadside.coordinator.imports.import_runs import (
     note_findings,
 )
 from broadside.coordinator.imports.metric_csv import throughput_ledger
-from broadside.coordinator.runs.chunk_decoder import read_track
 from broadside.exchange.chunks import last_end_s
 from broadside.exchange.engines.iperf3 import MINIMUM_VERSION
 from broadside.exchange.engines.iperf3_account import parse_version

@@ -16,6 +16,15 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from broadside.coordinator.chunk_decoder import (
+    ALL_COLUMNS,
+    REACH_COLUMNS,
+    EndColumns,
+    decode_end,
+    decode_ends,
+    readings_max_count,
+    reject_oversized,
+)
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.live.status import BurstRows
 from broadside.coordinator.core.measure.records.clock_readings import on_shared_clock
@@ -36,15 +45,6 @@ from broadside.coordinator.core.measure.records.server_tests import (
 from broadside.coordinator.core.plan.server_failover import Failover, pairs_in
 from broadside.coordinator.core.run_spec import Burst, Pair, Plan
 from broadside.coordinator.core.summary import ForeignRow
-from broadside.coordinator.runs.chunk_decoder import (
-    ALL_COLUMNS,
-    REACH_COLUMNS,
-    EndColumns,
-    decode_end,
-    decode_ends,
-    readings_max_count,
-    reject_oversized,
-)
 from broadside.coordinator.runs.run_documents import read_rows
 from broadside.exchange.canary_rows import CanaryRequests, CanaryRounds
 from broadside.exchange.messages import JobReport, ServerTest, Side, plain_text

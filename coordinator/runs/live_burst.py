@@ -12,6 +12,12 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final, TypeVar
 
+from broadside.coordinator.chunk_decoder import (
+    LIVE_COLUMNS,
+    EndColumns,
+    decode_ends,
+    readings_max_count,
+)
 from broadside.coordinator.core.live.live_view import (
     LiveSnapshot,
     empty_snapshot,
@@ -28,12 +34,6 @@ from broadside.coordinator.core.measure.records.evidence import (
     PairEvidence,
 )
 from broadside.coordinator.core.run_spec import Burst, Plan
-from broadside.coordinator.runs.chunk_decoder import (
-    LIVE_COLUMNS,
-    EndColumns,
-    decode_ends,
-    readings_max_count,
-)
 from broadside.coordinator.runs.evidence_loader import NOTHING, read_evidence, with_ends
 from broadside.exchange.records import Records
 from broadside.exchange.records.keys import server_test_key

@@ -268,8 +268,8 @@ async def read_uploaded(records: Records, plan: Plan, burst: Burst) -> "Progress
     Returns:
         Sums over the pairs by second. For a mixed run, of all its parts.
     """
+    from broadside.coordinator.chunk_decoder import readings_max_count, stream_columns
     from broadside.coordinator.core.live.progress import mixed_progress, progress
-    from broadside.coordinator.runs.chunk_decoder import readings_max_count, stream_columns
 
     limit = readings_max_count(burst, plan.spec.traffic.interval_s)
     packed_ends = records.bursts.stream_seconds(plan.run_id, burst.index)

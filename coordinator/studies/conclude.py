@@ -17,6 +17,7 @@ from broadside.coordinator.core.measure.experiments.scale_out import ScaleOut
 from broadside.coordinator.core.metrics import ALL_METRICS, RECEIVED, MetricDefinition
 from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.core.summary import BottleneckName, DisruptionKind, RunSummary
+from broadside.coordinator.runs.requests import CompareRequest, Selection
 from broadside.coordinator.studies.drill_text import drilled
 from broadside.coordinator.studies.leak_curve import blocked_text, inspected
 from broadside.coordinator.studies.scale_out_text import scaled_out
@@ -46,7 +47,6 @@ from broadside.coordinator.studies.study import (
     differences,
 )
 from broadside.coordinator.studies.trials import planned_trials
-from broadside.coordinator.views.requests import CompareRequest, Selection
 from broadside.exchange.messages import SILENT_STREAMS_MAX_COUNT, Protocol
 
 # A knee cannot be found with fewer points.

@@ -32,6 +32,7 @@ from broadside.coordinator.request_errors import (
     UnknownRun,
     UnknownStudy,
 )
+from broadside.coordinator.runs.comparison_groups import compare_stored
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.device_history import read_history
 from broadside.coordinator.runs.run_cost import cost_of
@@ -57,7 +58,6 @@ from broadside.coordinator.studies.study import (
 from broadside.coordinator.studies.switch import Switch, SwitchError
 from broadside.coordinator.studies.switch_lock import SwitchLocks, other_runs
 from broadside.coordinator.studies.trials import next_trial
-from broadside.coordinator.views.comparison_groups import compare_stored
 from broadside.exchange.engines import engines, measures
 from broadside.exchange.outage_log import utc_now
 from broadside.exchange.ports import EntityExists, EntityNotFound, ExchangeError, Table

@@ -17,7 +17,7 @@ from broadside.coordinator.core.metrics import Layer
 from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.core.summary import BottleneckName, Verdict
 from broadside.coordinator.core.thresholds import ALL_THRESHOLDS, CANARIES, PROBES, WITNESSES
-from broadside.coordinator.views.requests import LaunchRequest
+from broadside.coordinator.runs.requests import LaunchRequest
 from broadside.exchange.engines import find, problems, traffic_of
 from broadside.exchange.engines.port import EVERY_ENGINE
 from broadside.exchange.messages import Integer, Message, Number, RunId, UtcDatetime, renamed

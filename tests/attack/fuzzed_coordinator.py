@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Final
 
 from broadside.coordinator.auth.static_tokens import Token
+from broadside.coordinator.chunk_decoder import decode_end
 from broadside.coordinator.core.plan.reserved import Reservation
 from broadside.coordinator.core.plan.schedule import Schedule
 from broadside.coordinator.core.run_spec import Burst, Plan
-from broadside.coordinator.runs.chunk_decoder import decode_end
 from broadside.coordinator.runs.dead_letters import explain, read_dead_job
 from broadside.coordinator.runs.evidence_loader import read_evidence
 from broadside.coordinator.studies.study import Study

@@ -27,9 +27,9 @@ from broadside.coordinator.core.plan.planner import plan as make_plan
 from broadside.coordinator.core.run_spec import Burst, Plan, RunSpec
 from broadside.coordinator.core.summary import canonical
 from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.coordinator.runs.requests import ScheduleRequest
 from broadside.coordinator.runs.run_documents import read_rows
 from broadside.coordinator.schedules.firing import Schedules
-from broadside.coordinator.views.requests import ScheduleRequest
 from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
 from broadside.exchange.messages import Side, Traffic
 from broadside.exchange.ports import Entity

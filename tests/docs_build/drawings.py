@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from graphlib import TopologicalSorter
 from typing import Final
 
 from tests.docs_build.checks_page import precedence_rows
@@ -36,13 +37,10 @@ def _head(height: int, title: str) -> str:
 
 
 def _layers(table: Mapping[str, Sequence[str]]) -> dict[str, int]:
-    """Return the layer of each folder, which is one above the highest imported folder.
-
-    Only imports of folders that are listed earlier are counted, so cycles do not change the layers.
-    """
+    """Return the layer of each folder, which is one above the highest imported folder."""
     layers: dict[str, int] = {}
-    for folder, allowed in table.items():
-        layers[folder] = max((layers[other] + 1 for other in allowed if other in layers), default=0)
+    for folder in TopologicalSorter(table).static_order():
+        layers[folder] = max((layers[other] + 1 for other in table[folder]), default=0)
     return layers
 
 
@@ -50,12 +48,10 @@ def _direct(table: Mapping[str, Sequence[str]]) -> dict[str, set[str]]:
     """Return the imports of each folder without those that follow from another import."""
     below: dict[str, set[str]] = {}
     direct: dict[str, set[str]] = {}
-    for folder, allowed in table.items():
-        known = {other for other in allowed if other in below}
-        direct[folder] = {
-            other for other in known if not any(other in below[between] for between in known)
-        }
-        below[folder] = known.union(*(below[other] for other in known))
+    for folder in TopologicalSorter(table).static_order():
+        allowed = set(table[folder])
+        below[folder] = allowed.union(*(below[other] for other in allowed))
+        direct[folder] = allowed.difference(*(below[other] for other in allowed))
     return direct
 
 

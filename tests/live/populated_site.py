@@ -19,9 +19,9 @@ import uvicorn
 from broadside.coordinator.api.app import Extensions, create_app
 from broadside.coordinator.bounded_listener import Listener
 from broadside.coordinator.device.telemetry.config import open_telemetry
-from broadside.coordinator.imports.stored_imports import store_table
 from broadside.coordinator.notices.announcer import NotDelivered, Notice, Receiver
 from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.coordinator.runs.import_storage import store_table
 from broadside.coordinator.studies.study import Study
 from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
 from broadside.exchange.messages import AgentState, ClockReading, ClockSource, EngineState, Role

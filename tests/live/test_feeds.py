@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from broadside.coordinator.core.live.status import RunStatus
-from broadside.coordinator.imports.stored_imports import store_table
 from broadside.coordinator.request_errors import TooManyViewers, UnknownRun
 from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.coordinator.runs.import_storage import store_table
 from broadside.coordinator.runs.stored_runs import StoredRuns
 from broadside.coordinator.scenarios import load
 from broadside.coordinator.views.feeds import Event, Feed, Feeds

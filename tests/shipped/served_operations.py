@@ -22,8 +22,8 @@ import pytest
 
 from broadside.coordinator.api.examples import REQUESTS
 from broadside.coordinator.core.plan.schedule import Schedule
+from broadside.coordinator.runs.requests import ScheduleRequest
 from broadside.coordinator.studies.study import Study
-from broadside.coordinator.views.requests import ScheduleRequest
 from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
 from broadside.exchange.records.collection import Collection
 from tests.live.live_site import Site, wait_for_fleet

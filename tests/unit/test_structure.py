@@ -157,6 +157,15 @@ def test_imports_between_folders_match_the_architecture_page() -> None:
     assert wrong == {}, "(add, remove) for each folder: python -m tests.docs_build"
 
 
+def test_folders_have_no_import_cycle() -> None:
+    """Check the table, which has all imports: also those inside functions and for types."""
+    table = read_import_table()
+    # This can raise CycleError.
+    TopologicalSorter(table).prepare()
+    with pytest.raises(CycleError):
+        TopologicalSorter(table | {"coordinator": ("coordinator/views",)}).prepare()
+
+
 def test_modules_have_no_import_cycle() -> None:
     """Check this also for imports inside functions and for types."""
     known = modules(ROOT)

@@ -25,8 +25,8 @@ from broadside.coordinator.cli import app
 from broadside.coordinator.cli.exit_codes import Exit
 from broadside.coordinator.cli.shell_completion import joined_words
 from broadside.coordinator.core.plan.schedule import Schedule
+from broadside.coordinator.runs.requests import ScheduleRequest
 from broadside.coordinator.studies.study import Study
-from broadside.coordinator.views.requests import ScheduleRequest
 from broadside.exchange.fabric import FabricSettings, open_fabric
 from broadside.exchange.messages import Role
 from broadside.exchange.ports import Outgoing, Table

@@ -15,12 +15,12 @@ import zstandard
 
 from broadside.coordinator.api.app import create_app
 from broadside.coordinator.api.auth_middleware import AuthConfig
+from broadside.coordinator.api.expected_errors import EXPECTED
 from broadside.coordinator.api.page_files import site
 from broadside.coordinator.api.problems import KINDS, _request_errors, type_of
 from broadside.coordinator.auth.signin import SignIn
 from broadside.coordinator.auth.static_tokens import Tokens
 from broadside.coordinator.coordinator_log import add_request_id
-from broadside.coordinator.expected_errors import EXPECTED
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
 from tests import synthetic_runs

@@ -11,7 +11,7 @@ from broadside.coordinator.cli.api_client import ApiClient
 from broadside.coordinator.cli.api_errors import ApiError
 from broadside.coordinator.cli.operations import Operations
 from broadside.coordinator.runs.coordinator import Coordinator
-from broadside.coordinator.views.requests import LaunchRequest
+from broadside.coordinator.runs.requests import LaunchRequest
 from broadside.exchange.fabric import Fabric
 from broadside.exchange.outage_log import utc_now
 from tests.unit.coordinator.stored_run import store_run

@@ -26,16 +26,16 @@ from broadside.coordinator.core.metrics import LAYER_LABELS, Layer, layer_label,
 from broadside.coordinator.core.summary import RunSummary
 from broadside.coordinator.notices.announcer import Notice
 from broadside.coordinator.notices.webhook import body_of
+from broadside.coordinator.runs.comparison_groups import Run, compare_runs
 from broadside.coordinator.runs.listing import _Rates, outcome_of
+from broadside.coordinator.runs.requests import CompareRequest, Selection
 from broadside.coordinator.studies.conclude import result_of
 from broadside.coordinator.views.charts import BurstView, RunView, draw_burst, draw_run
-from broadside.coordinator.views.comparison_groups import Run, compare_runs
 from broadside.coordinator.views.markdown import verdict_markdown
 from broadside.coordinator.views.metric_rows import metric_rows
 from broadside.coordinator.views.page_labels import page_labels
 from broadside.coordinator.views.report.build import headline
 from broadside.coordinator.views.report.study_tables import study_tables
-from broadside.coordinator.views.requests import CompareRequest, Selection
 from broadside.coordinator.views.tables.run_tables import make_tables
 from broadside.exchange.records import RunHeader
 from tests.synthetic import Fleet, Plant, fleet

@@ -11,9 +11,9 @@ import pytest
 
 from broadside.coordinator import scenarios
 from broadside.coordinator.core.run_spec import LedgerPromise
-from broadside.coordinator.imports.stored_imports import store_table
 from broadside.coordinator.request_errors import RunNotOver, UnknownRun
 from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.coordinator.runs.import_storage import store_table
 from broadside.coordinator.runs.run_documents import read_fleet
 from broadside.coordinator.views.report.build import build
 from broadside.coordinator.views.report.document import Report

@@ -9,7 +9,7 @@ import pytest
 from broadside.coordinator.core.formatting import instant, rate, time
 from broadside.coordinator.core.metrics import RECEIVED
 from broadside.coordinator.core.summary import Verdict
-from broadside.coordinator.imports.stored_imports import store_table
+from broadside.coordinator.runs.import_storage import store_table
 from broadside.coordinator.views.report.build import build
 from broadside.coordinator.views.report.document import Report
 from broadside.coordinator.views.report.render import html

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from broadside.coordinator.request_errors import EmptyGroup
-from broadside.coordinator.views.comparison_groups import Run, compare_runs
-from broadside.coordinator.views.requests import CompareRequest, Selection
+from broadside.coordinator.runs.comparison_groups import Run, compare_runs
+from broadside.coordinator.runs.requests import CompareRequest, Selection
 from tests.unit.coordinator.imports.small_tables import fleet, made, parse, row
 
 DATA = Path(__file__).parents[3] / "data" / "original"

@@ -16,8 +16,8 @@ from broadside.coordinator.core.run_spec import Plan
 from broadside.coordinator.core.summary import BurstSummary, RunSummary
 from broadside.coordinator.imports.import_requests import TABLES_SCENARIO
 from broadside.coordinator.request_errors import EmptyGroup, RunNotOver
+from broadside.coordinator.runs.requests import CompareRequest, Selection
 from broadside.coordinator.runs.run_documents import read_fleet
-from broadside.coordinator.views.requests import CompareRequest, Selection
 from broadside.exchange.messages import Presence
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""API request types."""
+"""API requests that launch, change, schedule or compare runs."""
 
 from collections.abc import Mapping
 from datetime import datetime

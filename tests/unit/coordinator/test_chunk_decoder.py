@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broadside.coordinator.chunk_decoder import end_columns
 from broadside.coordinator.core.measure.records.columns import HostColumns, IntervalColumns
-from broadside.coordinator.runs.chunk_decoder import end_columns
 from broadside.exchange.chunks import pack, pack_host, pack_intervals, unpack_intervals
 from broadside.exchange.messages import Flow, HostSecond, Interval, Side, Track
 from broadside.exchange.ports import RecordUnreadable
