@@ -351,9 +351,7 @@ ALL_METRICS: Final = (
         )
     ),
     _engine_metric("success_ratio", "share of complete attempts", "success_ratio", MIN),
-    _engine_metric(
-        "connections_held_count", "connections held, sum of the maximum of each pair", "held_count"
-    ),
+    _engine_metric("connections_held_count", "connections held, most of each pair", "held_count"),
     _engine_metric(
         "connections_attempted_ratio",
         "connections attempted, of those scheduled",

@@ -75,13 +75,13 @@ def test_lists_and_explains_dead_letters_of_an_agent(site: Site) -> None:
         "outside this agent's allowed networks",
         "next: if the target is a server",
         "BROADSIDE_AGENT_ALLOWED_NETWORKS on every client agent",
-        "it cannot be resent: agent c1 has it on record",
+        "it cannot be resent: agent c1 already claimed it",
     ):
         assert parts in text.stdout
     table = site.run("deadletters", "list")
     assert "poison-1" not in table.stdout
     assert "NotJson" in table.stdout
-    for letter, parts in ((poison, "is not a job"), (refused, "agent c1 has it on record")):
+    for letter, parts in ((poison, "is not a job"), (refused, "agent c1 already claimed it")):
         again = site.run("deadletters", "resend", str(letter["sequence_number"]), "--api", url)
         assert again.returncode == 4
         assert parts in again.stderr

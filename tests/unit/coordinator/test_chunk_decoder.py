@@ -96,7 +96,7 @@ def same(one: IntervalColumns | HostColumns, other: IntervalColumns | HostColumn
     [
         (b"nonsense", "not a Broadside chunk"),
         (pack({"bytes": [1]}), "without a column gap_us"),
-        (pack({"gap_us": [None], "span_us": [1]}), "an instant is unknown"),
+        (pack({"gap_us": [None], "span_us": [1]}), "a time is unknown"),
     ],
 )
 def test_unreadable_chunk_error_contains_its_row(data: bytes, expected: str) -> None:

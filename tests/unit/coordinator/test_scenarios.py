@@ -200,7 +200,7 @@ def test_value_is_parsed_equally_from_all_sources(
         ("window", "x", ["traffic.window_bytes: 'x' is not a size"]),
         ("tolerance", "much", ["objective.tolerance_ratio: 'much' is not a share"]),
         ("pairs", True, ["pairs_count: true is not a number"]),
-        ("unattended_until_at", "soon", ["unattended_until_at: an instant such as"]),
+        ("unattended_until_at", "soon", ["unattended_until_at: use a time such as"]),
     ],
 )
 def test_invalid_value_error_names_field_value_and_format(

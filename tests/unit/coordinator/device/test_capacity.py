@@ -70,5 +70,5 @@ def test_damaged_record_is_an_error(tmp_path: Path) -> None:
 def test_changes_nothing_if_the_record_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     record = Record.of(FIREWALL, tmp_path / "file")
-    with pytest.raises(ResourceRefused, match="nothing was changed"):
+    with pytest.raises(ResourceRefused, match="nothing changed"):
         record.save_original(Capacity(min_count=2, max_count=4), FIREWALL, NOW)

@@ -88,7 +88,7 @@ def test_recorded_job_cannot_be_resent() -> None:
     """If it is sent again, the job would be dropped because the claim is taken."""
     dead = explained(JOB.model_dump_json().encode(), "Refused", "client-001: version: x", CLAIM)
     assert dead.claimed_by == "client-001"
-    assert "client-001 has it on record" in (dead.resend_problem or "")
+    assert "agent client-001 already claimed it" in (dead.resend_problem or "")
 
 
 def test_advice_reports_an_unknown_reason() -> None:
