@@ -63,7 +63,7 @@ class CancelRequest(Message):
     """
 
     by: str = Field(default="api", max_length=100)
-    reason: str = Field(default="no reason given", max_length=500)
+    reason: str = Field(default="asked to", max_length=500)
 
 
 class EstimateRequest(LaunchRequest):

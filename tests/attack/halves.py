@@ -56,7 +56,7 @@ async def _batched(target: Port, field: str, operation: dict[str, Any]) -> str:
         while True:
             rows, _ = await Audit(target.fabric.private).read(utc_now(), limit=100)
             stored = [row.path for row in rows if row.at >= since and row.by == "client.c1"]
-            if any(quote(f"{field}: half") in path for path in stored):
+            if any(quote(f"{field}: invalid") in path for path in stored):
                 return str(answer["said"])
             await asyncio.sleep(0.02)
 

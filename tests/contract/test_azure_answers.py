@@ -29,13 +29,13 @@ ANSWERS: Final = Answers(Path(__file__).with_name("azure_answers.toml"))
 NAME: Final = RawName(folder="run-1", file="p1")
 # Texts in our errors that are used instead of the service code.
 ERROR_TEXTS: Final = (
-    "one already",
+    "already exists",
     "changed since",
-    "there is no",
+    "not found",
     "does not exist",
     "being deleted",
-    "come back in",
-    "changed all the time",
+    "try again in",
+    "changed by others",
     "give it the role",
     "the identity needs",
     "cannot be read",
