@@ -152,7 +152,7 @@ def is_inside() -> bool:
     return INSIDE in os.environ
 
 
-def hold(prefix: str) -> None:
+def create_world(prefix: str) -> None:
     """Create a persistent world when it does not exist. Raises :class:`NoRights`."""
     if find_holder(prefix) is None:
         problem = _try(["hold", _holder_mark(prefix)])
@@ -231,7 +231,7 @@ def main() -> NoReturn:
                 _run(lambda: _be_first(argv))
             case "hold":
                 _make_world()
-                _hold()
+                _wait_in_world()
             case "join":
                 _enter_world(int(parts[0]))
                 _run(lambda: _be_member(argv))
@@ -303,7 +303,7 @@ def _be_member(argv: list[str]) -> NoReturn:
         raise LabBroken(f"{argv[0]}: {error.strerror}") from error
 
 
-def _hold() -> NoReturn:
+def _wait_in_world() -> NoReturn:
     """Fork a first process that only waits, and exit when the world is ready."""
     read, write = os.pipe()
     if os.fork() == 0:

@@ -66,7 +66,7 @@ def built(
     *,
     on_loopback: bool = False,
     keep: bool = False,
-    say: Callable[[str], None] = lambda _: None,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> Iterator[Lab]:
     """Build a lab, or its replacement on plain loopback with a single clock.
 
@@ -75,7 +75,7 @@ def built(
         base_path: Data folder to use.
         on_loopback: Whether to use plain loopback.
         keep: Whether to leave the lab running on exit.
-        say: Function to call with progress messages.
+        progress: Function to call with progress messages.
 
     Raises:
         LabError: The lab cannot be built.
@@ -88,18 +88,18 @@ def built(
             if not keep:
                 stack.callback(shutil.rmtree, path, ignore_errors=True)
         if not keep:
-            stack.callback(_take_down, spec.prefix, path, say)
+            stack.callback(_take_down, spec.prefix, path, progress)
         if on_loopback:
             yield stack.enter_context(loopback.one_clock(loopback.up(spec, path)))
         else:
             yield network.up(spec, path)
 
 
-def _take_down(prefix: str, path: Path, say: Callable[[str], None]) -> None:
+def _take_down(prefix: str, path: Path, progress: Callable[[str], None]) -> None:
     gone = network.down(prefix, path)
-    say(f"lab down: {gone.namespaces_count} namespaces, {gone.processes_count} processes")
+    progress(f"lab down: {gone.namespaces_count} namespaces, {gone.processes_count} processes")
     for left in gone.left:
-        say(f"could not remove {left}")
+        progress(f"could not remove {left}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +133,7 @@ def staged(  # noqa: PLR0913
     entry: str = fleet.AGENT_ENTRY,
     port: int = 0,
     token: str | None = None,
-    say: Callable[[str], None] = lambda _: None,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> Iterator[Site]:
     """Start coordinator and agents in a running lab, and wait until every agent is ready.
 
@@ -151,7 +151,7 @@ def staged(  # noqa: PLR0913
         entry: Function to run as an agent.
         port: Port for the coordinator. If it is 0 or in use, a free port will be used.
         token: Token with the viewer role, if the coordinator requires one.
-        say: Function to call with progress messages.
+        progress: Function to call with progress messages.
 
     Raises:
         LabError: The coordinator, the agents or the clocks are not ready in time.
@@ -181,9 +181,9 @@ def staged(  # noqa: PLR0913
     with Serving(environment, folder, port=port, token=token) as serving:
         # You cannot connect to the network in a world from outside.
         if not privileges.is_inside():
-            say(f"the live page: {serving.url}/")
+            progress(f"the live page: {serving.url}/")
         since_at = utc_now()
-        say(f"starting {len(plans)} agents")
+        progress(f"starting {len(plans)} agents")
         with fleet.start(
             list(plans.values()),
             prefix=lab.spec.prefix,

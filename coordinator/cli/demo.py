@@ -242,7 +242,7 @@ def _build_lab(options: DemoOptions, prefix: str, log: ProgressLog) -> Iterator[
     with contextlib.ExitStack() as stack:
         with show_progress("building the lab", expected_s=lab_build_s(options.pairs_count)):
             lab = stack.enter_context(
-                built(spec, on_loopback=on_loopback, keep=options.keep, say=log.print)
+                built(spec, on_loopback=on_loopback, keep=options.keep, progress=log.print)
             )
         for limit in lab.limits:
             log.print(f"note: {limit}")
@@ -288,7 +288,7 @@ def _run(
                 ledger=ledger,
                 other_hosts=options.fabric is FabricChoice.HTTP,
                 port=CoordinatorSettings().port,
-                say=log.print,
+                progress=log.print,
             )
         )
         return asyncio.run(

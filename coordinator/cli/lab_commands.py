@@ -66,7 +66,7 @@ def up(
     from broadside.lab.site import PREFIX
 
     if rights.find_rights().require().rights is rights.Rights.USER_NAMESPACE:
-        rights.hold(PREFIX)
+        rights.create_world(PREFIX)
         rights.join(PREFIX, module_command("broadside.coordinator", *sys.argv[1:]))
     with show_progress("building the lab", expected_s=lab_build_s(pairs)):
         built = network.up(lab_spec(pairs, PREFIX, scale, firewall_gbit * 1e9))

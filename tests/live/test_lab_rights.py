@@ -180,8 +180,8 @@ from broadside.lab import privileges as rights
 from broadside.lab.topology import LabSpec
 prefix, base_path, what = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
 if what == "hold":
-    rights.hold(prefix)
-    rights.hold(prefix)
+    rights.create_world(prefix)
+    rights.create_world(prefix)
 elif what == "join":
     rights.join(prefix, [sys.executable, *sys.orig_argv[1:-1], "up"])
 elif what == "up":
