@@ -28,6 +28,8 @@ _SECRETS: Final = tuple(
         (r"(?i)\b(SharedAccessKey|AccountKey|SharedAccessSignature)=[^;\s'\"]+", r"\1=***"),
         # Signature in the URL of a shared access signature
         (r"(?i)\b(sig)=[^&\s'\"]+", r"\1=***"),
+        # Options of a command, for example of a drill's event
+        (r"(?i)(--[\w-]*(?:password|passwd|secret|token|key)=)[^\s'\"]+", r"\1***"),
         # Password in the URL of a proxy or service
         (r"(?i)(://[^/\s:@'\"]*:)[^/\s@'\"]+@", r"\1***@"),
     )

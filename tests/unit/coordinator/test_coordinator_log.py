@@ -24,6 +24,8 @@ JWT = "eyJhbGciOiJSUzI1NiJ9.eyJhdWQiOiJicm9hZHNpZGUifQ.c2lnbmF0dXJl"
         ),
         ("AccountName=a;AccountKey=bXkta2V5==;TableEndpoint=x", "bXkta2V5"),
         ("https://a.blob.core.windows.net/c?sv=1&sig=abc%2Fdef&se=2", "abc%2Fdef"),
+        ("az login --password=hunter2 -u me", "hunter2"),
+        ("event --client-secret=abc.def", "abc.def"),
     ],
 )
 def test_credentials_are_redacted(text: str, secret: str) -> None:
