@@ -30,7 +30,7 @@ from broadside.exchange.ports import JobQueue, RawStore, Table
 
 _Port = TypeVar("_Port", covariant=True)
 
-LOCK_S: Final = 2.0
+LOCK_S: Final = 3.0
 _AUTHORITY: Final = certifi.contents().partition(ssl.PEM_FOOTER)[0] + ssl.PEM_FOOTER
 
 

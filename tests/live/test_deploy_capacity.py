@@ -132,7 +132,7 @@ def test_keeps_concurrent_change_of_another_client(arm: ResourceManager, tmp_pat
     theirs = {"minCapacity": 5, "maxCapacity": 9}
     arm.rivals = [{"autoscaleConfiguration": theirs}]
     opened, record = firewall(arm), Record.of(FIREWALL, tmp_path)
-    with pytest.raises(ResourceBusy, match="5 to 9 units meanwhile"):
+    with pytest.raises(ResourceBusy, match="to 5 to 9 units"):
         raise_capacity(opened, NEW, record, NOW)
     assert capacity(arm) == theirs
     assert arm.puts == []
@@ -151,7 +151,7 @@ def test_failed_restore_can_be_repeated(arm: ResourceManager, tmp_path: Path) ->
 
 def test_reports_ignored_put(arm: ResourceManager, tmp_path: Path) -> None:
     arm.keeps_old = True
-    with pytest.raises(ResourceUnavailable, match="keeps 2 to 20 units"):
+    with pytest.raises(ResourceUnavailable, match="the capacity is 2 to 20 units"):
         raise_capacity(firewall(arm), NEW, Record.of(FIREWALL, tmp_path), NOW)
 
 

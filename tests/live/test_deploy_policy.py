@@ -101,7 +101,7 @@ def test_retries_after_concurrent_change(arm: ResourceManager) -> None:
     put(arm, idps="Deny")
     assert len(arm.puts) == 1
     arm.rivals = [{}] * 99
-    with pytest.raises(ResourceError, match="somebody else"):
+    with pytest.raises(ResourceError, match="changed by others"):
         put(arm, idps="Off")
 
 
@@ -109,7 +109,7 @@ def test_errors_have_one_line(arm: ResourceManager) -> None:
     with pytest.raises(ResourceError, match="401 no token"):
         put(arm, token="another", idps="Deny")  # noqa: S106
     arm.keeps_old = True
-    with pytest.raises(ResourceError, match="did not take the mode"):
+    with pytest.raises(ResourceError, match="did not accept the mode"):
         put(arm, idps="Deny")
     arm.fails = True
     with pytest.raises(ResourceError, match="failed: no room"):

@@ -233,7 +233,7 @@ def test_join_code_is_for_one_coordinator_and_revocation_is_final(
     code = site.plans["c001"].environment["BROADSIDE_AGENT_JOIN"]
     mark, named, secret = code.split(".")
     other = ".".join((mark, named[::-1], secret))
-    with pytest.raises(ExchangeMisconfigured, match="not the one that the join code names"):
+    with pytest.raises(ExchangeMisconfigured, match="not the one in the join code"):
         asyncio.run(join(other, (at,), "c777", "client", tmp_path / "other.json"))
     with pytest.raises(ExchangeMisconfigured, match="revoke that one first"):
         asyncio.run(join(code, (at,), "c001", "client", tmp_path / "twice.json"))

@@ -514,7 +514,7 @@ def test_agent_reports_wrong_credential(tmp_path: Path) -> None:
         try:
             wait_for(
                 "the log contains the reason",
-                lambda: "that lost its tls folder" in (spool / "agent.log").read_text(),
+                lambda: "it lost its tls folder" in (spool / "agent.log").read_text(),
             )
         finally:
             agent.terminate()

@@ -71,7 +71,7 @@ def test_doctor_reports_excess_permissions(site: Site, azure: Identities) -> Non
     assert wrong.keys() == {f"client cannot {what}" for what in CANNOT["client"]} - {
         "client cannot write a token"
     }
-    assert all("take away the role" in check["fix"] for check in wrong.values())
+    assert all("remove the role" in check["fix"] for check in wrong.values())
 
 
 def test_doctor_does_not_pass_without_response(site: Site, azure: Identities) -> None:

@@ -135,7 +135,7 @@ async def opened(
 EXPECTED: list[tuple[int, type[ExchangeError], str]] = [
     (400, ExchangeMisconfigured, f"the identity {CLIENT} is not assigned to this VM"),
     (404, ExchangeUnavailable, r"metadata service \(IMDS\) is being updated \(404"),
-    (410, ExchangeUnavailable, "is being updated, and back within 70 s"),
+    (410, ExchangeUnavailable, "is being updated, which takes up to 70 s"),
     (429, ExchangeUnavailable, r"throttles this host \(429"),
     (500, ExchangeUnavailable, r"metadata service \(IMDS\) fails \(500: Failed to retrieve"),
     (SLOW, ExchangeUnavailable, r"metadata service \(IMDS\) did not answer within 2 s"),
