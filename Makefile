@@ -34,8 +34,9 @@ test-all: test ## all tests of CI: also the release files, and live tests that n
 	@$(MAKE) --no-print-directory shipped
 	@$(MAKE) --no-print-directory quiet
 
-quiet: setup # live tests that assert what a loaded machine changes; several only wait
-	@$(PYTEST) -n 4 $$(grep -rl "mark.alone" tests) -m alone $(ARGS)
+quiet: setup # live tests that assert what a loaded machine changes: those that wait, then those that load it
+	@$(PYTEST) -n 4 $$(grep -rl "mark.quiet" tests) -m quiet $(ARGS)
+	@$(PYTEST) -n 2 $$(grep -rl "mark.alone" tests) -m alone $(ARGS)
 
 costs: setup # in CPU-seconds beside others: what runs at the same time slows both alike
 	@$(MAKE) --no-print-directory ratios || echo "costs: told above, and no failure here: a shared host's ratios wander; make ratios on a quiet one"
@@ -46,7 +47,7 @@ ratios: setup ## compare costs with this machine's in tests/bench/machines; fail
 PYTEST := $(BIN)/pytest --dist loadfile --no-loadscope-reorder
 
 waiting: setup # for clocks and processes, but not for a core: what computes beside them is nice
-	@$(PYTEST) -n 7 tests/live tests/contract -m "not alone" $(ARGS)
+	@$(PYTEST) -n 7 tests/live tests/contract -m "not alone and not quiet" $(ARGS)
 
 computing: setup # with a longer limit of time, because it has the lowest priority
 	@nice $(PYTEST) -n 2 --timeout 1500 tests/unit tests/review $(ARGS)

@@ -45,7 +45,7 @@ BOTH_CORES: Final = (
     *("snmp_counter", "sequential_studies", "readme", "demo_azure", "connections_in_lab"),
     *("search_in_lab", "seconds_on_the_wire", "mixed_in_lab"),
 )
-# The order of the tests that run alone.
+# The order of the tests that run after the others (markers `alone` and `quiet`).
 ALONE: Final = (
     *BOTH_CORES,
     *("canaries_in_lab", "translated_in_lab", "tunnels_in_lab", "planted_causes", "drill_in_lab"),
@@ -91,7 +91,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _place(item: pytest.Item) -> int:
     parts: Sequence[str] = item.path.parts
     name = _name(item.path)
-    order = ALONE if item.get_closest_marker("alone") else FIRST
+    is_late = item.get_closest_marker("alone") or item.get_closest_marker("quiet")
+    order = ALONE if is_late else FIRST
     if name in order:
         return order.index(name)
     if "live" in parts or "shipped" in parts:

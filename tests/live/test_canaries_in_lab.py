@@ -13,7 +13,7 @@ from broadside.lab.topology import Lab, LabSpec
 from tests.live.labs import new_prefix
 from tests.live.live_site import call, wait_for_summary
 
-pytestmark = [pytest.mark.live, pytest.mark.alone, pytest.mark.needs_root, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.live, pytest.mark.quiet, pytest.mark.needs_root, pytest.mark.timeout(400)]
 
 # Port and payload, over TCP and UDP.
 SIGNATURES = ["url", "port", "et-id-check-udp", "port-udp"]

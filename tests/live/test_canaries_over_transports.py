@@ -16,7 +16,7 @@ from tests.live.test_canaries_in_lab import IDLE, SIGNATURES
 
 pytestmark = [
     pytest.mark.live,
-    pytest.mark.alone,
+    pytest.mark.quiet,
     pytest.mark.needs_root,
     pytest.mark.timeout(300),
 ]

@@ -13,7 +13,7 @@ from tests.live.live_site import Site, wait_for_fleet
 
 pytestmark = [
     pytest.mark.live,
-    pytest.mark.alone,
+    pytest.mark.quiet,
     needs_snmpd,
 ]
 

@@ -24,7 +24,7 @@ from tests.live.labs import new_prefix
 from tests.live.live_site import call, wait_for_summary
 from tests.live.waiting import wait_for
 
-pytestmark = [pytest.mark.live, pytest.mark.alone, pytest.mark.needs_root, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.live, pytest.mark.quiet, pytest.mark.needs_root, pytest.mark.timeout(200)]
 
 PORTS = {"http": 8080, "https": 8443, "ftp": 2121}
 CIPHER = "TLS_CHACHA20_POLY1305_SHA256"

@@ -25,7 +25,7 @@ from tests.live.test_deploy_policy import POLICY
 from tests.live.test_units_in_lab import AGENT, SPEC
 from tests.live.waiting import wait_for
 
-pytestmark = [pytest.mark.live, pytest.mark.alone, pytest.mark.needs_root, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.live, pytest.mark.quiet, pytest.mark.needs_root, pytest.mark.timeout(400)]
 
 ROOT = Path(__file__).parents[2]
 TEMPLATE = ROOT / "deploy/azure/modules/coordinator/switches.toml"

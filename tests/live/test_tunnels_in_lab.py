@@ -29,7 +29,7 @@ from tests.live.waiting import wait_for
 
 pytestmark = [
     pytest.mark.live,
-    pytest.mark.alone,
+    pytest.mark.quiet,
     pytest.mark.needs_root,
     pytest.mark.timeout(200),
 ]

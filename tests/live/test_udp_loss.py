@@ -11,7 +11,7 @@ from broadside.exchange.messages import Direction, Protocol, Traffic
 from tests.live.engines import engines, start_client, start_server
 from tests.live.wired_path import Wire, wire
 
-pytestmark = [pytest.mark.live, pytest.mark.alone, pytest.mark.needs_root]
+pytestmark = [pytest.mark.live, pytest.mark.quiet, pytest.mark.needs_root]
 
 PORT = 5201
 LOSS_RATIO = 0.05

@@ -17,7 +17,7 @@ from tests.live.labs import new_prefix
 from tests.live.live_site import call, wait_for_summary
 from tests.live.waiting import wait_for
 
-pytestmark = [pytest.mark.live, pytest.mark.alone, pytest.mark.needs_root, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.live, pytest.mark.quiet, pytest.mark.needs_root, pytest.mark.timeout(300)]
 
 AGENT = {"BROADSIDE_AGENT_SERVICES": "http=8080", "BROADSIDE_AGENT_HEARTBEAT_S": "1"}
 LEAD_S = 8
