@@ -218,7 +218,7 @@ def trend_findings(run_trends: RunTrends, *, silent_controls_count: int = 0) -> 
 _TREND_LABELS: Final[Mapping[str, str]] = {
     "received": "received rate",
     "rtt": "mean round-trip time",
-    "retransmits": "share of retransmitted packets",
+    "retransmits": "share of retransmitted segments",
 }
 
 

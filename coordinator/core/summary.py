@@ -231,12 +231,7 @@ def caution(
 ) -> Finding:
     """Create a finding for a problem that is not related to the verdict.
 
-    Args:
-        id: Id of the finding.
-        weight: Weight to sort the findings by, with the highest first.
-        sentence: Text of the finding: the measurement and its meaning.
-        next_step: Action for the user to take, or None if there is none.
-        value: Measured value, for the range over several bursts. None if there is no single one.
+    See :func:`warning` for the arguments.
     """
     return warning(id, weight, sentence, next_step, value).model_copy(update={"kind": "context"})
 
@@ -250,12 +245,7 @@ def note(
 ) -> Finding:
     """Create a finding with additional information.
 
-    Args:
-        id: Id of the finding.
-        weight: Weight to sort the findings by, with the highest first.
-        sentence: Text of the finding: the measurement and its meaning.
-        next_step: Action for the user to take, or None if there is none.
-        value: Measured value, for the range over several bursts. None if there is no single one.
+    See :func:`warning` for the arguments.
     """
     update = {"kind": "context", "severity": "note"}
     return warning(id, weight, sentence, next_step, value).model_copy(update=update)

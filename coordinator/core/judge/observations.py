@@ -6,6 +6,7 @@ from statistics import median
 from typing import Final
 
 from broadside.coordinator.core import formatting
+from broadside.coordinator.core.judge.checks.counter_checks import CAUSE_STEPS, UNKNOWN_STEP
 from broadside.coordinator.core.judge.checks.pair_texts import LISTED_COUNT, list_pairs, state_texts
 from broadside.coordinator.core.judge.reconciliation.lag import CLOCK_PPM_MAX, is_clock
 from broadside.coordinator.core.judge.reconciliation.residual_causes import OTHER_TRAFFIC
@@ -13,7 +14,6 @@ from broadside.coordinator.core.plain_fields import UNKNOWN_TEXTS, plain_fields
 from broadside.coordinator.core.summary import (
     BurstSummary,
     CanarySummary,
-    CauseId,
     DeviceSummary,
     Finding,
     FindingValue,
@@ -368,17 +368,10 @@ def _silent_stream_findings(silent: Sequence[SilentStream]) -> Iterator[Finding]
     )
 
 
-_CAUSE_STEPS: Final[Mapping[CauseId, str]] = {
-    "bypass": "Check routes and the counter's directions",
-    "duplicate-counting": "Use one direction or one interface of the device counter",
-    "foreign-traffic": "Stop the other traffic if the residual is too large",
-    "lost-reports": "Run again with all pairs",
-    "metric-declaration": "Check what the metric means and correct the declaration (import: "
-    "`--metric`; device: table `byte_counter` of the source). Then measure again",
-    "unknown": "Find traffic that only the firewall or only the fleet counted",
-    "unknown-bins": "Find out why values are missing. For a polled device, check its connection "
-    "and `poll_s`. For a system with history whose values arrive late, set a larger `settle_s`. "
-    "Then run again",
+_CAUSE_STEPS: Final[Mapping[str, str]] = {
+    **CAUSE_STEPS,
+    OTHER_TRAFFIC: "Stop the other traffic if the residual is too large",
+    "unknown": UNKNOWN_STEP,
 }
 
 

@@ -206,13 +206,7 @@ def point_series(
 ) -> ChartSeries:
     """Return points.
 
-    Args:
-        name: Name in the legend.
-        x: Positions on the x axis, in its unit.
-        y: Values in the base unit. They are divided by the size of ``unit``.
-        colour: Colour of the points.
-        unit: Display unit of the values.
-        style: ``half_width`` and other attributes of ``ChartSeries``.
+    See :func:`line_series` for the arguments.
     """
     return _series("points", name, (x, y), unit, colour=colour, **style)
 
@@ -222,13 +216,7 @@ def bar_series(
 ) -> ChartSeries:
     """Return bars.
 
-    Args:
-        name: Name in the legend.
-        x: Positions on the x axis, in its unit.
-        y: Values in the base unit. They are divided by the size of ``unit``.
-        colour: Colour of the bars.
-        unit: Display unit of the values.
-        style: ``half_width`` and other attributes of ``ChartSeries``.
+    See :func:`line_series` for the arguments.
     """
     return _series("bars", name, (x, y), unit, colour=colour, **style)
 

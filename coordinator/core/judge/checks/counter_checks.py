@@ -57,8 +57,9 @@ _CONFIGURE_AGAIN = (
     "(BROADSIDE_TELEMETRY_FILE), then run again; or launch without a counter: the verdict then "
     "rests on the agents alone"
 )
+UNKNOWN_STEP: Final = "Find traffic that only the firewall or only the fleet counted"
 # Next step for each cause of a residual. Traffic of others is subtracted, so it is no cause.
-_CAUSE_STEPS: Final = {
+CAUSE_STEPS: Final = {
     "lost-reports": "Run again with all pairs",
     "bypass": "Check that the routes of clients and servers lead through the firewall, and that "
     "`byte_counter` in the telemetry file counts the interfaces and the direction of this "
@@ -299,7 +300,7 @@ def check_residual(inputs: BurstInput) -> Result:
 
 def _first_cause(counter: Reconciliation) -> str:
     """Return the cause that explains most of the residual as a sentence, or an empty text."""
-    cause = next((cause for cause in counter.causes if cause.id in _CAUSE_STEPS), None)
+    cause = next((cause for cause in counter.causes if cause.id in CAUSE_STEPS), None)
     named = filter(None, (_other_traffic(counter), cause))
     return "".join(f" {one.sentence}." for one in named)
 
@@ -348,8 +349,8 @@ def _declared_wrongly(counter: Reconciliation, wrong: DeclarationError, ratio: f
 def _residual_step(counter: Reconciliation, limit: float) -> str:
     """Return what you can do to explain the residual or to reduce its interval."""
     if abs(counter.residual_ratio or 0.0) > limit:
-        steps = (_CAUSE_STEPS[cause.id] for cause in counter.causes if cause.id in _CAUSE_STEPS)
-        step = next(steps, "Find traffic that only the firewall or only the fleet counted")
+        steps = (CAUSE_STEPS[cause.id] for cause in counter.causes if cause.id in CAUSE_STEPS)
+        step = next(steps, UNKNOWN_STEP)
         other = _other_traffic(counter)
         if other is None or other.share_ratio < abs(counter.residual_ratio or 0.0):
             return step
