@@ -49,8 +49,12 @@ class Audit:
         self._table = table
 
     async def begin(self, row: AuditRow) -> str:
-        """Store an audit row before the write is executed, and return the key of the row."""
-        key = f"{newest_first(row.at)}.{secrets.token_hex(4)}"
+        """Store an audit row before the write is executed, and return the key of the row.
+
+        Keys have the order of the times to the microsecond, newest first.
+        """
+        microseconds = row.at.microsecond % 1000
+        key = f"{newest_first(row.at)}.{999 - microseconds:03d}{secrets.token_hex(4)}"
         await self._shelf(_month(row.at)).create(key, row)
         return key
 
