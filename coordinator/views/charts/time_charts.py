@@ -85,11 +85,13 @@ def throughput(view: BurstView) -> Figure:
 def parts(view: BurstView) -> Figure:
     """Return the rate and the connections of each traffic, relative to the highest second.
 
-    A run that is not mixed has one.
+    A run that is not mixed has no lines here: the throughput shows its rate.
     """
     data = view.series
     received = np.where(data.coverage_ratio > 0, data.received_bytes * 8, np.nan)
-    lines = [(view.spec.part_names[0], _seconds(view), _in_burst(view, received), False)]
+    lines = []
+    if view.summary.parts:
+        lines.append((view.spec.part_names[0], _seconds(view), _in_burst(view, received), False))
     for part in view.summary.parts:
         lines += _lines_of_part(part, data)
     colours = (Colour.FLEET, Colour.OTHER, Colour.SENT, Colour.TARGET, Colour.WARN)

@@ -9,7 +9,7 @@ import numpy as np
 from broadside.coordinator.core.judge.summarise import summarise_run
 from broadside.coordinator.core.measure.grid.series import BurstMeasurement
 from broadside.coordinator.core.measure.records.evidence import BurstEvidence, ProbeColumn
-from broadside.coordinator.core.summary import RunSummary
+from broadside.coordinator.core.summary import BurstPart, RunSummary
 from broadside.coordinator.views.charts import (
     BurstView,
     Chart,
@@ -76,8 +76,24 @@ def counted(view: BurstView) -> BurstView:
     return replace(view, series=replace(view.series, events=events))
 
 
+def mixed(view: BurstView) -> BurstView:
+    """Return the same burst with a second part, of connections."""
+    part = BurstPart(
+        engine="connections",
+        name="connections",
+        part_index=1,
+        summary=view.summary,
+        start_at=view.summary.planned_start_at,
+        received_bits_per_second=(None, 1e6, 2e6),
+        open_count=(0, 400, 1200),
+    )
+    return replace(view, summary=view.summary.model_copy(update={"parts": (part,)}))
+
+
 def drawn(entry: ChartEntry) -> Chart:
     """Return a chart for the run or the first burst."""
+    if entry.name == "parts":
+        return draw_burst(entry.name, mixed(burst_view()))
     if entry.name.startswith("connection"):
         return draw_burst(entry.name, counted(burst_view()))
     if entry.kind == "burst":
