@@ -15,7 +15,13 @@ from broadside.coordinator.views.charts.time_charts import HEAT_CELLS_MAX
 from broadside.exchange.messages import Flow
 from tests.synthetic import Plant
 from tests.unit.coordinator.views.charts.test_catalogue import series_of
-from tests.unit.coordinator.views.charts.views import burst_view, counted, mixed, unseen
+from tests.unit.coordinator.views.charts.views import (
+    burst_view,
+    counted,
+    mixed,
+    telemetered,
+    unseen,
+)
 
 
 def heat_of(chart: Chart) -> HeatMap:
@@ -109,6 +115,23 @@ def test_times_of_connections_are_in_milliseconds() -> None:
     figure = draw_burst("connection-times", counted(burst_view())).figure
     values = {series.name: series.y[5] for series in figure.series}
     assert values == {"handshake, p50": 1.5, "handshake, p99": 3.0, "handshake, max": 4.5}
+
+
+def test_telemetry_is_drawn_relative_to_its_highest_second() -> None:
+    with pytest.raises(NoChart, match="chart device: burst 1 has no data"):
+        draw_burst("device", burst_view())
+    figure = draw_burst("device", telemetered(burst_view())).figure
+    # The minute of the sessions begins before the burst and ends after it.
+    assert [series.name for series in figure.series] == [
+        "CPU (100 %: 80.00 %)",
+        "sessions (100 %: 80\u202f000)",
+    ]
+    cpu, sessions = figure.series
+    assert cpu.y[1] == pytest.approx(25)
+    assert max(value or 0 for value in cpu.y) == 100
+    # Readings of CPU end 15 s after the start, and a value is not used for long.
+    assert cpu.y[-1] is None
+    assert set(sessions.y) <= {100, None}
 
 
 def test_parts_are_drawn_relative_to_their_highest_second() -> None:
