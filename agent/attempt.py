@@ -29,11 +29,11 @@ from broadside.agent.gate import Release, holds, read_release
 from broadside.exchange.documents import Packed
 from broadside.exchange.engines.port import (
     EndBy,
+    EngineResult,
     Event,
     FileWatch,
     Process,
     Reader,
-    Reading,
     Started,
 )
 from broadside.exchange.programs import program_environment
@@ -355,7 +355,7 @@ class Attempt:
         """Report of the start gate, or None while the process runs or if there is no gate."""
         return read_release(self.over.stderr) if self.over else None
 
-    def read(self) -> Reading:
+    def read(self) -> EngineResult:
         """Return the measurements so far, with the command line in the report."""
         over, release = self.over, self.release
         reading = self.reader.finish(
@@ -432,7 +432,7 @@ async def _wait(process: EngineProcess, second: EngineProcess | None) -> Exit:
     )
 
 
-def known_until_s(reading: Reading) -> float:
+def known_until_s(reading: EngineResult) -> float:
     """Return the engine time up to which all flows have intervals, or 0 if there are none."""
     ends_s = [intervals[-1].end_s for intervals in reading.intervals.values() if intervals]
     return min(ends_s, default=0.0)

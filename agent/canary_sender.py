@@ -108,7 +108,7 @@ async def send(
     """
     began_s = time.monotonic()
     writer: asyncio.StreamWriter | None = None
-    seen = _Answer(message.tag)
+    seen = _CanaryResponse(message.tag)
 
     def observed(outcome: CanaryOutcome) -> Observed:
         cut = CanaryOutcome.CUT if seen.is_of_server else outcome
@@ -212,7 +212,7 @@ class _Datagrams(asyncio.DatagramProtocol):
         self.is_over.set()
 
 
-class _Answer:
+class _CanaryResponse:
     """Answer to a request, as far as it was received."""
 
     def __init__(self, tag: str) -> None:

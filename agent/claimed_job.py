@@ -43,9 +43,9 @@ from broadside.agent.tunnel import TunnelFailed
 from broadside.agent.workspace import Workspace
 from broadside.exchange.engines.port import (
     ClientRequest,
+    EngineResult,
     Launch,
     Process,
-    Reading,
     Serving,
     Unsupported,
 )
@@ -331,7 +331,7 @@ class ClaimedJob:
                 late_after_s=_tighter(self._tools.settings.late_after_s, self._job.late_after_s),
             )
 
-    def _reading(self, attempt: ClientProcesses) -> Reading:
+    def _reading(self, attempt: ClientProcesses) -> EngineResult:
         """Return the measurements so far. To be stopped at an early end is no error."""
         reading = attempt.read()
         if self._stopped_at is None:
@@ -539,7 +539,7 @@ class ClaimedJob:
         await self._save_seconds(reading, from_s=self._sent_s)
         self._sent_s = max(UNTOLD_S, known_until_s(reading))
 
-    async def _mark_running(self, reading: Reading) -> None:
+    async def _mark_running(self, reading: EngineResult) -> None:
         cookie = reading.report.cookie
         if self._claim.phase is not Phase.RUNNING:
             first_s = reading.first_data_at_s or time.time()
@@ -565,7 +565,7 @@ class ClaimedJob:
 
     # Results ----------------------------------------------------------------------------------
 
-    async def _save_seconds(self, reading: Reading, *, from_s: float) -> None:
+    async def _save_seconds(self, reading: EngineResult, *, from_s: float) -> None:
         peer = None if self._job.traffic.encapsulation else self._job.endpoint.address
         host = self._tools.host_seconds(self._instant_s - EDGE_S, time.time() + EDGE_S, peer)
         await self._tools.results.save_seconds(self._job, reading.tracks(), host, from_s=from_s)
@@ -633,7 +633,9 @@ class ClaimedJob:
             troubles=self._tools.troubles.new_since(self._claim.claimed_at - TROUBLES_BEFORE),
         )
 
-    def _engine_report(self, reading: Reading | None, exit_: Exit | None) -> EngineReport | None:
+    def _engine_report(
+        self, reading: EngineResult | None, exit_: Exit | None
+    ) -> EngineReport | None:
         if reading is None:
             return None
         report = reading.report if self._pings is None else self._pings.with_pings(reading.report)

@@ -11,7 +11,7 @@ from broadside.agent.engine_process import Exit, ProcessSetup
 from broadside.agent.gate import Release
 from broadside.exchange.documents import Packed, packed
 from broadside.exchange.engines.merge import merge
-from broadside.exchange.engines.port import Engine, Launch, Process, Reading
+from broadside.exchange.engines.port import Engine, EngineResult, Launch, Process
 from broadside.exchange.messages import Job
 
 ALONE: Final = "another process of its pair ended before the planned instant"
@@ -98,7 +98,7 @@ class ClientProcesses:
         known = [release for release in releases if release is not None]
         return max(known, key=lambda release: release.gate_reached_at_s, default=None)
 
-    def read(self) -> Reading:
+    def read(self) -> EngineResult:
         """Return the merged measurements so far."""
         reading = merge([attempt.read() for attempt in self.attempts])
         report = reading.report.model_copy(update={"files": self.texts})

@@ -19,7 +19,7 @@ from broadside.agent.engine_process import Exit
 from broadside.agent.installed_engines import InstalledEngine
 from broadside.agent.side_tasks import pause
 from broadside.agent.sockets import PortView
-from broadside.exchange.engines.port import Reading
+from broadside.exchange.engines.port import EngineResult
 from broadside.exchange.messages import (
     ClockReading,
     Endpoint,
@@ -151,7 +151,7 @@ class ServedPort(ABC):
 
     async def _save(
         self,
-        reading: Reading,
+        reading: EngineResult,
         report: EngineReport,
         span: ServedSpan,
         *,

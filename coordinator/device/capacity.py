@@ -18,11 +18,11 @@ from broadside.coordinator.device.resource_manager import (
     METRICS_VERSION,
     Access,
     Body,
-    Kind,
     Resource,
     ResourceBusy,
     ResourceError,
     ResourceRefused,
+    ResourceType,
     ResourceUnavailable,
     token_source,
 )
@@ -30,7 +30,7 @@ from broadside.coordinator.device.resource_manager import (
 # Capacity units, from Azure's documentation of pre-scaling (November 2026).
 LEAST, MOST = 2, 50
 
-FIREWALL: Final = Kind(
+FIREWALL: Final = ResourceType(
     name="firewall",
     type="azureFirewalls",
     # A PUT writes the whole firewall. Azure also checks the rights to join its subnet, address and

@@ -11,8 +11,8 @@ from broadside.coordinator.coordinator_settings import CoordinatorSettings
 from broadside.coordinator.device.resource_manager import (
     Access,
     Body,
-    Kind,
     Resource,
+    ResourceType,
     ResourceUnavailable,
     Waits,
     token_source,
@@ -24,7 +24,7 @@ PATIENCE_S: Final = 1500.0
 # private IP address ranges").
 TRANSLATE_ALL: Final = ("255.255.255.255/32",)
 
-POLICY: Final = Kind(
+POLICY: Final = ResourceType(
     name="firewall policy", type="firewallPolicies", rights="a role that reads and writes it"
 )
 

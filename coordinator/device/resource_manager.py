@@ -84,7 +84,7 @@ class ResourceUnavailable(ResourceError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class ResourceType:
     """Type of a resource in ``Microsoft.Network``.
 
     Attributes:
@@ -143,7 +143,7 @@ class Resource:
     def __init__(
         self,
         resource_id: str,
-        kind: Kind,
+        kind: ResourceType,
         access: Access,
         *,
         waits: Waits | None = None,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+class IndexRange:
     """One page of a list, as a range of indices.
 
     Attributes:
@@ -47,7 +47,7 @@ class Span:
         return self.before if self.before < count else None
 
 
-def span_of(cursor: int, limit: int, count: int) -> Span:
+def span_of(cursor: int, limit: int, count: int) -> IndexRange:
     """Return one page of a list.
 
     Args:
@@ -56,7 +56,7 @@ def span_of(cursor: int, limit: int, count: int) -> Span:
         count: Number of items in the list.
     """
     first = min(cursor, count)
-    return Span(first=first, before=min(first + limit, count))
+    return IndexRange(first=first, before=min(first + limit, count))
 
 
 async def list_bursts(
@@ -99,7 +99,7 @@ async def read_burst(coordinator: "Coordinator", run_id: str, burst_index: int) 
         UnknownBurst: The burst does not exist in this run.
     """
     await plan_with_burst(coordinator, run_id, burst_index)
-    span = Span(first=burst_index, before=burst_index + 1)
+    span = IndexRange(first=burst_index, before=burst_index + 1)
     [status] = await coordinator.stored.burst_statuses(run_id, span.indices)
     summaries = await _burst_summaries(coordinator, run_id, span)
     return BurstEntry(status=status, summary=summaries.get(burst_index))
@@ -255,7 +255,7 @@ async def plan_with_burst(coordinator: "Coordinator", run_id: str, burst_index: 
 
 
 async def _burst_summaries(
-    coordinator: "Coordinator", run_id: str, span: Span
+    coordinator: "Coordinator", run_id: str, span: IndexRange
 ) -> Mapping[int, BurstSummary]:
     """Return burst summaries by index. They have verdicts only if the run is finished."""
     summary = await coordinator.stored.summary(run_id)

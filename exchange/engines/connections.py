@@ -40,12 +40,12 @@ from broadside.exchange.engines.peer_seconds import PeerRates
 from broadside.exchange.engines.port import (
     ClientRequest,
     Engine,
+    EngineResult,
     Event,
     HostNeeds,
     Launch,
     Process,
     Program,
-    Reading,
     ServerRequest,
     StartBasis,
     Started,
@@ -675,13 +675,13 @@ class AttemptReader:
         stderr: str = "",
         released_at_s: float | None = None,
         server_ahead_s: float = 0.0,
-    ) -> Reading:
+    ) -> EngineResult:
         job, counts, first_s = self._job, self._counts, self._first_s
         version = self._started.get("version")
         ended_s = _number(self._ended, "ended") if self._ended else float(job.duration_s)
         until_s = min(ended_s, job.duration_s)
         began_s = None if first_s is None else self._at_s + first_s
-        return Reading(
+        return EngineResult(
             report=EngineReport(
                 engine=self._engine,
                 version=version if isinstance(version, str) else None,
@@ -933,7 +933,7 @@ class AcceptedTest:
             if _whole(ended, cause):
                 yield _limit(f"server_{name}", _whole(ended, name))
 
-    def finish(self) -> Reading:
+    def finish(self) -> EngineResult:
         """Return everything that was read so far."""
         counts, first_s = self._counts, self._first_s
         intervals: dict[Flow, tuple[Interval, ...]] = {}
@@ -952,7 +952,7 @@ class AcceptedTest:
             measures += self._host_measures()
             if self._foreign_count:
                 measures.append(_count("server_foreign", self._foreign_count))
-        return Reading(
+        return EngineResult(
             report=EngineReport(
                 engine=self._engine,
                 cookie=self.cookie,

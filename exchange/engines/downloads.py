@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Field, StringConstraints, ValidationError
 from pydantic_core import PydanticCustomError
 
 from broadside.exchange.engines.buckets import LEAST_S
-from broadside.exchange.engines.port import Event, File, Reading, StartBasis, Unsupported
+from broadside.exchange.engines.port import EngineResult, Event, File, StartBasis, Unsupported
 from broadside.exchange.engines.tokens import Token
 from broadside.exchange.installation import bring_gate
 from broadside.exchange.messages import (
@@ -441,7 +441,7 @@ class DownloadReader:
         stderr: str = "",
         released_at_s: float | None = None,
         server_ahead_s: float = 0.0,
-    ) -> Reading:
+    ) -> EngineResult:
         job, zero_s = self._job, self._seconds.first_s
         until_s = None
         if self.complete_at_end and job is not None and zero_s is not None and exit_code == 0:
@@ -454,7 +454,7 @@ class DownloadReader:
             totals = FlowTotals(flow=flow, sent_bytes=moved_bytes, sent_s=length_s)
         else:
             totals = FlowTotals(flow=flow, received_bytes=moved_bytes, received_s=length_s)
-        return Reading(
+        return EngineResult(
             report=EngineReport(
                 engine=self._engine,
                 cookie=self._cookie,

@@ -113,7 +113,7 @@ Event = Started | Intervals | Failed | Ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class EngineResult:
     """Result of a test as one end recorded it.
 
     Attributes:
@@ -448,7 +448,7 @@ class Reader(Protocol):
         stderr: str = "",
         released_at_s: float | None = None,
         server_ahead_s: float = 0.0,
-    ) -> Reading:
+    ) -> EngineResult:
         """Return everything that was read so far. It can be called at any time, also during a test.
 
         Args:
@@ -488,7 +488,7 @@ class DaemonTest(Protocol):
     def last_at_s(self) -> float | None:
         """Return the epoch second at which the last byte was sent, or None if no byte was sent."""
 
-    def finish(self) -> Reading:
+    def finish(self) -> EngineResult:
         """Return everything that was read so far."""
 
 

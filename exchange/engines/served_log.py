@@ -13,7 +13,7 @@ from typing import Final, Generic, TypeVar
 
 from broadside.exchange.engines.downloads import GONE_S, UNPLACED, DownloadReader
 from broadside.exchange.engines.peer_seconds import PeerRates
-from broadside.exchange.engines.port import DaemonTest, Event, Reading
+from broadside.exchange.engines.port import DaemonTest, EngineResult, Event
 from broadside.exchange.engines.tokens import Token
 from broadside.exchange.messages import (
     Direction,
@@ -198,7 +198,7 @@ class ServedTests(Generic[ServedT]):
         stderr: str = "",
         released_at_s: float | None = None,
         server_ahead_s: float = 0.0,
-    ) -> Reading:
+    ) -> EngineResult:
         """Return a reading without results, because the results are in ``tests``.
 
         Args:
@@ -207,7 +207,7 @@ class ServedTests(Generic[ServedT]):
             released_at_s: Not used.
             server_ahead_s: Not used.
         """
-        return Reading(
+        return EngineResult(
             report=EngineReport(engine=self._engine, exit_code=exit_code),
             side=Side.SERVER,
             intervals={},

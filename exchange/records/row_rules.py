@@ -55,7 +55,7 @@ from broadside.exchange.second_rows import TAIL
 BROKEN_MAX_COUNT: Final = 1_000
 
 
-class Kind(StrEnum):
+class RowKind(StrEnum):
     """Kind of row or engine output that agents write."""
 
     CLAIM = "claim"
@@ -167,8 +167,8 @@ def _tracks(side: Side) -> dict[str, FieldRule]:
     }
 
 
-ROW_RULES: Final[Mapping[Kind, RowRule]] = {
-    Kind.CLAIM: RowRule(
+ROW_RULES: Final[Mapping[RowKind, RowRule]] = {
+    RowKind.CLAIM: RowRule(
         place=f"{_BURST} / {CLAIM}<pair>",
         role=Role.CLIENT,
         model=Claim,
@@ -184,7 +184,7 @@ ROW_RULES: Final[Mapping[Kind, RowRule]] = {
             **_clock("clock"),
         },
     ),
-    Kind.REPORT: RowRule(
+    RowKind.REPORT: RowRule(
         place=f"{_BURST} / {REPORT}<pair>",
         role=Role.CLIENT,
         model=JobReport,
@@ -207,28 +207,28 @@ ROW_RULES: Final[Mapping[Kind, RowRule]] = {
             **_TROUBLES,
         },
     ),
-    Kind.CHUNK: RowRule(
+    RowKind.CHUNK: RowRule(
         place=f"{_BURST} / {CHUNK}<pair>.<n>",
         role=Role.CLIENT,
         model=None,
         foreign=f"json|{Side.SERVER}_.*",
         fields=_tracks(Side.CLIENT),
     ),
-    Kind.PROBE: RowRule(
+    RowKind.PROBE: RowRule(
         place=f"{_BURST} / {PROBE}<pair>.<n>",
         role=Role.CLIENT,
         model=None,
         foreign="json",
         fields={"first_at_s": _TIME},
     ),
-    Kind.CANARY: RowRule(
+    RowKind.CANARY: RowRule(
         place=f"{_BURST} / {CANARY}<pair>.<n>",
         role=Role.CLIENT,
         model=None,
         foreign="json",
         fields={"first_at_s": _TIME},
     ),
-    Kind.TEST: RowRule(
+    RowKind.TEST: RowRule(
         place=f"{_TESTS} / <epoch ms>.<agent>.<port>",
         role=Role.SERVER,
         model=ServerTest,
@@ -250,14 +250,14 @@ ROW_RULES: Final[Mapping[Kind, RowRule]] = {
             **_TROUBLES,
         },
     ),
-    Kind.TEST_CHUNK: RowRule(
+    RowKind.TEST_CHUNK: RowRule(
         place=f"{_TESTS} / <epoch ms>.<agent>.<port>.chunk.<n>",
         role=Role.SERVER,
         model=None,
         foreign=f"json|{Side.CLIENT}_.*",
         fields=_tracks(Side.SERVER),
     ),
-    Kind.PRESENCE: RowRule(
+    RowKind.PRESENCE: RowRule(
         place=f"{PRESENCE} / <role>.<agent>",
         role=None,
         model=Presence,
@@ -277,14 +277,14 @@ ROW_RULES: Final[Mapping[Kind, RowRule]] = {
             **_clock("clock"),
         },
     ),
-    Kind.PASSPORT: RowRule(
+    RowKind.PASSPORT: RowRule(
         place=f"{PASSPORT} / <role>.<agent>",
         role=None,
         model=HostInfo,
         foreign=_COLUMNS,
         fields={},
     ),
-    Kind.ASK: RowRule(
+    RowKind.ASK: RowRule(
         place=f"tunnel.<server agent> / {ASK}.<vni>.<job>",
         role=Role.CLIENT,
         model=Tunnel,
@@ -301,21 +301,21 @@ ROW_RULES: Final[Mapping[Kind, RowRule]] = {
             "inner_server_address": _key("endpoint", "inner_server"),
         },
     ),
-    Kind.ANSWER: RowRule(
+    RowKind.ANSWER: RowRule(
         place=f"tunnel.<server agent> / {ANSWER}.<vni>.<job>",
         role=Role.SERVER,
         model=None,
         foreign=f"json|{_COLUMNS}",
         fields={},
     ),
-    Kind.RAW: RowRule(
+    RowKind.RAW: RowRule(
         place="raw.<run>.<burst> / client.<pair>",
         role=Role.CLIENT,
         model=None,
         foreign=".*",
         fields={},
     ),
-    Kind.SERVER_RAW: RowRule(
+    RowKind.SERVER_RAW: RowRule(
         place="raw.tests.<UTC hour> / <epoch ms>.<agent>.<port>",
         role=Role.SERVER,
         model=None,
@@ -335,7 +335,7 @@ class Place:
             ``pair``, ``job``, ``agent``, ``role``, ``port``, ...).
     """
 
-    kind: Kind
+    kind: RowKind
     facts: Mapping[str, Any]
 
 
@@ -359,11 +359,11 @@ class Violation:
 
 _IN_BURST: Final = re.compile(r"burst\.([a-z0-9][a-z0-9-]{0,62})\.([0-9]{5})")
 _PAIR_ROWS: Final = (
-    (Kind.CLAIM, re.compile(rf"{re.escape(CLAIM)}([0-9]{{5}})")),
-    (Kind.REPORT, re.compile(rf"{re.escape(REPORT)}([0-9]{{5}})")),
-    (Kind.CHUNK, re.compile(rf"{re.escape(CHUNK)}([0-9]{{5}})\.(?:[0-9]{{3}}|{TAIL})")),
-    (Kind.PROBE, re.compile(rf"{re.escape(PROBE)}([0-9]{{5}})\.[0-9]{{3}}")),
-    (Kind.CANARY, re.compile(rf"{re.escape(CANARY)}([0-9]{{5}})\.[0-9]{{3}}")),
+    (RowKind.CLAIM, re.compile(rf"{re.escape(CLAIM)}([0-9]{{5}})")),
+    (RowKind.REPORT, re.compile(rf"{re.escape(REPORT)}([0-9]{{5}})")),
+    (RowKind.CHUNK, re.compile(rf"{re.escape(CHUNK)}([0-9]{{5}})\.(?:[0-9]{{3}}|{TAIL})")),
+    (RowKind.PROBE, re.compile(rf"{re.escape(PROBE)}([0-9]{{5}})\.[0-9]{{3}}")),
+    (RowKind.CANARY, re.compile(rf"{re.escape(CANARY)}([0-9]{{5}})\.[0-9]{{3}}")),
 )
 _RAW_FOLDER: Final = re.compile(r"raw\.([a-z0-9][a-z0-9-]{0,62})\.([0-9]{5})")
 _RAW_FILE: Final = re.compile(r"client\.([0-9]{5})")
@@ -392,7 +392,7 @@ def place_of(partition: str, key: str) -> Place | None:
                 return _of_pair(kind, burst[1], burst[2], named[1])
         return None
     if partition in (PRESENCE, PASSPORT):
-        kind = Kind.PRESENCE if partition == PRESENCE else Kind.PASSPORT
+        kind = RowKind.PRESENCE if partition == PRESENCE else RowKind.PASSPORT
         named = _AGENT.fullmatch(key)
         return named and Place(kind=kind, facts={"role": named[1], "agent": named[2]})
     if tunnel := _TUNNEL.fullmatch(partition):
@@ -407,8 +407,8 @@ def _test_place(key: str) -> Place | None:
     """Return the values from the key of a test or of its seconds."""
     # We should test for a chunk first, because the name of the agent can end like a chunk key.
     if chunk := _CHUNK_ROW.fullmatch(key):
-        return _of_test(Kind.TEST_CHUNK, chunk[1])
-    return _of_test(Kind.TEST, key)
+        return _of_test(RowKind.TEST_CHUNK, chunk[1])
+    return _of_test(RowKind.TEST, key)
 
 
 def raw_place(folder: str, file: str) -> Place | None:
@@ -423,12 +423,12 @@ def raw_place(folder: str, file: str) -> Place | None:
     """
     burst, pair = _RAW_FOLDER.fullmatch(folder), _RAW_FILE.fullmatch(file)
     if burst and pair:
-        return _of_pair(Kind.RAW, burst[1], burst[2], pair[1])
-    test = None if _CHUNK_ROW.fullmatch(file) else _of_test(Kind.SERVER_RAW, file)
+        return _of_pair(RowKind.RAW, burst[1], burst[2], pair[1])
+    test = None if _CHUNK_ROW.fullmatch(file) else _of_test(RowKind.SERVER_RAW, file)
     return test if test and folder == test.facts["folder"] else None
 
 
-def _of_pair(kind: Kind, run: str, burst: str, pair: str) -> Place:
+def _of_pair(kind: RowKind, run: str, burst: str, pair: str) -> Place:
     facts = {"run": run, "burst": int(burst), "pair": int(pair), "job": f"{run}.{burst}.{pair}"}
     return Place(kind=kind, facts=facts)
 
@@ -437,7 +437,7 @@ def _of_tunnel(server: str, key: str) -> Place | None:
     named = _TUNNEL_ROW.fullmatch(key)
     if named is None:
         return None
-    kind = Kind.ASK if named[1] == ASK else Kind.ANSWER
+    kind = RowKind.ASK if named[1] == ASK else RowKind.ANSWER
     vni = int(named[2])
     inner_client, inner_server = inner_addresses(vni)
     place = _of_pair(kind, named[4], named[5], named[6])
@@ -446,7 +446,7 @@ def _of_tunnel(server: str, key: str) -> Place | None:
     return Place(kind=kind, facts={**place.facts, **expected, **inner})
 
 
-def _of_test(kind: Kind, key: str) -> Place | None:
+def _of_test(kind: RowKind, key: str) -> Place | None:
     """Return the values from a test's key, including the partition of the row."""
     named = _TEST_ROW.fullmatch(key)
     if named is None:
@@ -468,7 +468,7 @@ def _of_test(kind: Kind, key: str) -> Place | None:
     return Place(kind=kind, facts=facts)
 
 
-def wrong_field(kind: Kind, message: Message, facts: Mapping[str, Any]) -> str | None:
+def wrong_field(kind: RowKind, message: Message, facts: Mapping[str, Any]) -> str | None:
     """Return the first field that violates its rule.
 
     Args:

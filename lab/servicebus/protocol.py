@@ -659,7 +659,7 @@ class Connection:
         else:
             queue = self._broker.queues[path.removesuffix("/$management")]
             if busy := self._broker.busy(now):
-                answer = dialect.Answer(503, busy, condition=dialect.SERVER_BUSY)
+                answer = dialect.ManagementResponse(503, busy, condition=dialect.SERVER_BUSY)
             else:
                 answer = dialect.manage(
                     queue, message["operation"], parts[Code.VALUE], len(raw), now

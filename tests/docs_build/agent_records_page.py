@@ -1,7 +1,7 @@
 """Reference page of the rules for rows and operations of agents."""
 
 from broadside.coordinator.agent_gateway.agent_permissions import OPERATIONS
-from broadside.exchange.records.row_rules import ROW_RULES, Kind, RowRule, Rule
+from broadside.exchange.records.row_rules import ROW_RULES, RowKind, RowRule, Rule
 
 HEAD = """\
 # Agent records
@@ -45,7 +45,7 @@ APPLIED = {
     Rule.OWN: ("stored", "used for the writer's own pair or host"),
 }
 
-OUTPUTS_NAMED = (Kind.RAW, Kind.SERVER_RAW)
+OUTPUTS_NAMED = (RowKind.RAW, RowKind.SERVER_RAW)
 
 
 def _fields(rule: RowRule) -> list[str]:

@@ -22,7 +22,7 @@ from broadside.agent.engine_process import (
 from broadside.agent.gate import Release, find_gate, gate_env, read_release, serving_env
 from broadside.exchange.engines.iperf3 import ServerLimits, client_argv, server_argv
 from broadside.exchange.engines.iperf3_text import StreamReader
-from broadside.exchange.engines.port import Reading
+from broadside.exchange.engines.port import EngineResult
 from broadside.exchange.messages import Endpoint, Job, Traffic
 from tests.live.waiting import until
 
@@ -54,7 +54,7 @@ class End:
     """Exit status and parsed output of one end."""
 
     exit: Exit
-    reading: Reading
+    reading: EngineResult
     release: Release | None
 
 

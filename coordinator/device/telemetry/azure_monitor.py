@@ -196,13 +196,13 @@ class MetricResult(BaseModel):
         return np.array(sorted(rows, key=lambda row: row[0]), dtype=float).reshape(-1, 2)
 
 
-class _Answer(BaseModel):
+class _MetricsResponse(BaseModel):
     interval: str | None = None
     value: Annotated[tuple[MetricResult, ...], _Listed] = ()
 
 
-def _read_answer(document: Any) -> tuple[Any, _Answer]:
-    return document, _Answer.model_validate(document)
+def _read_answer(document: Any) -> tuple[Any, _MetricsResponse]:
+    return document, _MetricsResponse.model_validate(document)
 
 
 # Source -------------------------------------------------------------------------------------------

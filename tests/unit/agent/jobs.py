@@ -6,7 +6,7 @@ from typing import Any
 
 from broadside.agent.agent_settings import AgentSettings
 from broadside.agent.engine_process import Exit
-from broadside.exchange.engines.port import Reading, StartBasis
+from broadside.exchange.engines.port import EngineResult, StartBasis
 from broadside.exchange.messages import EngineReport, Flow, FlowTotals, Interval, Job, Role, Side
 
 INSTANT_AT = datetime(2026, 11, 20, 12, 0, 0, tzinfo=UTC)
@@ -31,9 +31,9 @@ def make_settings(**changes: Any) -> AgentSettings:
     return AgentSettings(**({"role": Role.CLIENT, "agent_id": "client-1"} | changes))
 
 
-def make_reading(**changes: Any) -> Reading:
+def make_reading(**changes: Any) -> EngineResult:
     """Return the reading for a successful forward test with 2 s."""
-    reading = Reading(
+    reading = EngineResult(
         report=EngineReport(
             engine="iperf3",
             direction="forward",

@@ -12,8 +12,8 @@ from broadside.coordinator.agent_gateway.certificate_authority import load_autho
 from broadside.coordinator.device.http_client import bounded_client, get_bounded
 from broadside.coordinator.device.resource_manager import (
     Access,
-    Kind,
     Resource,
+    ResourceType,
     ResourceUnavailable,
     Waits,
 )
@@ -110,7 +110,7 @@ def test_slow_resource_manager_times_out(name: str) -> None:
     with dripping(name) as url:
         resource = Resource(
             FIREWALL,
-            Kind(name="firewall", type="azureFirewalls", rights="all"),
+            ResourceType(name="firewall", type="azureFirewalls", rights="all"),
             Access(token=lambda: "t", endpoint=url),
             waits=Waits(patience_s=0.0, request_s=TOTAL_S),
         )

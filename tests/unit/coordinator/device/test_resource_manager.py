@@ -12,16 +12,16 @@ from broadside.coordinator.device.resource_manager import (
     ANSWER_MAX_BYTES,
     POLL_S,
     Access,
-    Kind,
     Resource,
     ResourceError,
     ResourceRefused,
+    ResourceType,
     Waits,
     token_source,
 )
 from tests.unit.coordinator.device.test_capacity import FIREWALL
 
-KIND = Kind(name="firewall", type="azureFirewalls", rights="all")
+KIND = ResourceType(name="firewall", type="azureFirewalls", rights="all")
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,10 @@ from broadside.coordinator.core.measure.telemetry import (
 )
 from broadside.coordinator.device.telemetry.device_counter import DeviceCounter, open_counter
 from broadside.coordinator.device.telemetry.polling import (
-    Answer,
     PolledDevice,
     PolledEntry,
     PolledSource,
+    PollResult,
 )
 from broadside.coordinator.device.telemetry.source import ByteCounter, TelemetryError
 from broadside.coordinator.device.telemetry.telemetry_storage import dump_telemetry, load_telemetry
@@ -49,7 +49,7 @@ def series(times_s: Sequence[float], *, device: str = "fw", rate: float = RATE) 
 
 
 def source(device: str = "fw", **fields: Any) -> PolledSource:
-    async def request() -> Answer:
+    async def request() -> PollResult:
         raise TelemetryError("down")
 
     fields = {"byte_counter": ByteCounter(layer="wire"), **fields}

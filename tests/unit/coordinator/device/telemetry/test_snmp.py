@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from broadside.coordinator.core.measure.telemetry import Quantity
-from broadside.coordinator.device.telemetry.polling import Reading
+from broadside.coordinator.device.telemetry.polling import PolledValue
 from broadside.coordinator.device.telemetry.snmp import (
     IF_DESCR,
     IF_HIGH_SPEED,
@@ -64,7 +64,7 @@ def poller(
     return SnmpPoller(client, profile, entry)  # type: ignore[arg-type]
 
 
-def by_instance(readings: Sequence[Reading], quantity: Quantity) -> dict[str, float]:
+def by_instance(readings: Sequence[PolledValue], quantity: Quantity) -> dict[str, float]:
     return {one.instance: one.value for one in readings if one.quantity is quantity}
 
 
