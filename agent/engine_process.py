@@ -209,7 +209,7 @@ class ProcessSetup:
     """
 
     env: Mapping[str, str] | None = None
-    identity: "Identity | None" = None
+    identity: "ProcessUser | None" = None
     stdin: int = subprocess.DEVNULL
     stdout: int = subprocess.PIPE
 
@@ -510,14 +510,14 @@ class _Pipe(asyncio.Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
+class ProcessUser:
     """User and group to run a process as."""
 
     user_id: int
     group_id: int
 
 
-def least_privileged(program: str) -> Identity | None:
+def least_privileged(program: str) -> ProcessUser | None:
     """Return the user ``nobody`` if the agent is root.
 
     Args:
@@ -538,11 +538,11 @@ def least_privileged(program: str) -> Identity | None:
         entry = pwd.getpwnam("nobody")
     except KeyError:
         return None
-    return Identity(user_id=entry.pw_uid, group_id=entry.pw_gid)
+    return ProcessUser(user_id=entry.pw_uid, group_id=entry.pw_gid)
 
 
 def _leash(
-    hard_stop_at_s: float | None, identity: Identity | None, end_by: signal.Signals
+    hard_stop_at_s: float | None, identity: ProcessUser | None, end_by: signal.Signals
 ) -> Callable[[], None]:
     """Return the function to run in the child between fork and exec.
 

@@ -490,7 +490,7 @@ def _set_units(lab: Lab, profile: Profile) -> None:
     device_units.set_units(
         lab,
         [
-            device_units.Unit(
+            device_units.DeviceUnit(
                 number=number,
                 bits_per_second=_scaled(firewall, UNIT_RATIO * (abs(ratio) or 1)),
                 takes_flows=ratio > 0,

@@ -103,7 +103,7 @@ def _take_down(prefix: str, path: Path, progress: Callable[[str], None]) -> None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
+class RunningLab:
     """Running lab.
 
     Attributes:
@@ -134,7 +134,7 @@ def staged(  # noqa: PLR0913
     port: int = 0,
     token: str | None = None,
     progress: Callable[[str], None] = lambda _: None,
-) -> Iterator[Site]:
+) -> Iterator[RunningLab]:
     """Start coordinator and agents in a running lab, and wait until every agent is ready.
 
     All settings are environment variables.
@@ -194,7 +194,7 @@ def staged(  # noqa: PLR0913
             if late := clocks.wait_synced(lab, READY_S):
                 raise LabBroken(f"no good clock within {READY_S:g} s: {', '.join(late[:5])}")
             wait_for_agents(serving, started, plans, since_at)
-            yield Site(lab=lab, coordinator=serving, agents=started, plans=plans)
+            yield RunningLab(lab=lab, coordinator=serving, agents=started, plans=plans)
 
 
 def sqlite_fabric(data_dir: Path) -> dict[str, str]:

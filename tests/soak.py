@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Final
 
 from broadside.coordinator.cli.summary_tables import print_summary
-from broadside.coordinator.core.summary import DisruptionKind, RunSummary, State
+from broadside.coordinator.core.summary import DisruptionKind, RunSummary, SecondState
 from broadside.exchange.fabric import FabricSettings, open_fabric
 from broadside.exchange.messages import Phase
 from broadside.lab import privileges as rights
 from broadside.lab.errors import LabBroken, LabError
 from broadside.lab.offspring import run_to_end
 from broadside.lab.serving import Serving
-from broadside.lab.site import Site, built, free_prefix, staged
+from broadside.lab.site import RunningLab, built, free_prefix, staged
 from broadside.lab.topology import Lab, LabSpec
 
 # Time from the launch to the first burst.
@@ -87,7 +87,7 @@ class Soaked:
         summary, result = self.summary, []
         if len(summary.bursts) != options.bursts_count:
             result.append(f"{len(summary.bursts)} of {options.bursts_count} bursts are on record")
-        seen = sum(summary.completeness.seconds(state) for state in State)
+        seen = sum(summary.completeness.seconds(state) for state in SecondState)
         planned = options.bursts_count * options.pairs_count * options.burst_s
         if not seen == summary.completeness.planned_s == planned:
             result.append(f"{seen} pair-seconds have a state, {planned} were planned")
@@ -127,7 +127,7 @@ def soak(options: SoakOptions, lab: Lab, folder: Path) -> Soaked:
 
 
 def _carry(
-    options: SoakOptions, data: FabricSettings, site: Site, run_id: str, first_start_s: float
+    options: SoakOptions, data: FabricSettings, site: RunningLab, run_id: str, first_start_s: float
 ) -> Soaked:
     """Kill processes at the planned times and wait for the verdict."""
     # Burst index for a kill of a client agent, ``None`` for a kill of the coordinator.

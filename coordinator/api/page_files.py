@@ -53,7 +53,7 @@ class File:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
+class PageFiles:
     """All page files, read once."""
 
     version: str
@@ -62,7 +62,7 @@ class Site:
 
 
 @cache
-def site() -> Site:
+def site() -> PageFiles:
     """Return all page files. There are no pages without ``dashboards/web``."""
     paths = sorted(FOLDER.glob("*")) if FOLDER.is_dir() else []
     texts = {path.name: path.read_bytes() for path in paths if path.suffix in _TYPES}
@@ -81,7 +81,7 @@ def site() -> Site:
             pages[name] = File(content=text, media_type=media_type)
         else:
             assets[name] = File(content=text, media_type=media_type)
-    return Site(version=version, pages=pages, assets=assets)
+    return PageFiles(version=version, pages=pages, assets=assets)
 
 
 def palette() -> str:

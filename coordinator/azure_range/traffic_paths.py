@@ -25,7 +25,7 @@ from broadside.coordinator.azure_range.routing import (
     pass_groups,
     tagged_networks,
 )
-from broadside.coordinator.azure_range.trace import Row, State, Trace, follow
+from broadside.coordinator.azure_range.trace import HopState, Row, Trace, follow
 from broadside.coordinator.azure_range.virtual_hubs import cross_hub
 
 # Passive ports of the FTP server (exchange/engines/ftp.py), and the default port of VXLAN.
@@ -329,7 +329,7 @@ def _firewall_is_closed(trace: Trace, near: Machine, far: Machine) -> None:
         for flow in flows:
             step = partial(_forward_only, address=route.address, flow=flow)
             row = follow(trace.resources, near.role, "closed", step)
-            if row.state is State.OK:
+            if row.state is HopState.OK:
                 text = f"{item['name']} allows {flow}: {row.hops[-1].text}"
                 raise trace.fail("closed", text)
 

@@ -21,7 +21,7 @@ from broadside.coordinator.azure_range.resources import (
 )
 from broadside.coordinator.azure_range.rights import Grants, authenticate, authorise
 from broadside.coordinator.azure_range.service_paths import AMQPS, HTTPS, host_of, reach
-from broadside.coordinator.azure_range.trace import Row, State, Trace, follow
+from broadside.coordinator.azure_range.trace import HopState, Row, Trace, follow
 from broadside.coordinator.azure_range.traffic_paths import traffic
 
 # Tables by role, with the operations of its code (exchange/identity_rights.py probes them too).
@@ -91,7 +91,7 @@ def _needs(resources: Resources, machine: Machine, fleet: list[Machine]) -> Iter
     unmet = [
         row.need
         for row in rows
-        if row.state is not State.OK and row.hops[-1].name not in ("role", "identity")
+        if row.state is not HopState.OK and row.hops[-1].name not in ("role", "identity")
     ]
     yield follow(resources, machine.role, "rights",
                  partial(rights.check_rights, grants=grants, unmet=unmet))  # fmt: skip

@@ -415,7 +415,7 @@ def _check(directory: Path, options: Sequence[str]) -> None:
 def _explain(directory: Path, dry_run: bool) -> None:
     """Walk the Terraform state, and exit if a VM cannot use what it needs."""
     from broadside.coordinator.azure_range.terraform_state import read_state
-    from broadside.coordinator.azure_range.trace import State, table
+    from broadside.coordinator.azure_range.trace import HopState, table
     from broadside.coordinator.azure_range.walk import walk
 
     argv = [*tf.terraform(directory), "show", "-json"]
@@ -425,7 +425,7 @@ def _explain(directory: Path, dry_run: bool) -> None:
     rows = walk(read_state(json.loads(tf.read_output(argv))))
     for line in table(rows):
         typer.echo(line)
-    if broken := sum(row.state is State.BROKEN for row in rows):
+    if broken := sum(row.state is HopState.BROKEN for row in rows):
         exit_with_error(f"{broken} needs are not met; each line names the hop that breaks")
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from broadside.coordinator.cli.exit_codes import invalid_setting
 from broadside.coordinator.core import formatting
-from broadside.coordinator.core.formatting import Unit
+from broadside.coordinator.core.formatting import MetricUnit
 from broadside.coordinator.core.measure.telemetry import (
     KINDS,
     RATIO_MAX,
@@ -228,9 +228,9 @@ def _units(telemetry: DeviceTelemetry) -> Iterator[str]:
         known = series.values[~np.isnan(series.values)]
         most = float(known.max(initial=0.0))
         unit = series.quantity.unit
-        if unit is Unit.RATIO and most > RATIO_MAX:
+        if unit is MetricUnit.RATIO and most > RATIO_MAX:
             yield f"{series.quantity} is {most:g}, over 1: a percentage needs scale = 0.01"
-        if unit is Unit.TIME and most > TIME_MAX_S:
+        if unit is MetricUnit.TIME and most > TIME_MAX_S:
             yield f"{series.quantity} is {most:g} s: milliseconds need scale = 0.001"
 
 

@@ -335,7 +335,7 @@ class MatchMethod(StrEnum):
     ENDPOINT = "endpoint"
 
 
-class Basis(StrEnum):
+class ByteSource(StrEnum):
     """Source of the received bytes of a pair.
 
     Attributes:
@@ -355,7 +355,7 @@ class Basis(StrEnum):
     NONE = "none"
 
 
-class State(StrEnum):
+class SecondState(StrEnum):
     """State of a planned pair-second.
 
     Attributes:
@@ -408,17 +408,17 @@ class Completeness(Message):
     completeness_ratio: float = 0.0
 
     @classmethod
-    def of(cls, seconds: dict[State, int]) -> "Completeness":
+    def of(cls, seconds: dict[SecondState, int]) -> "Completeness":
         """Create this from seconds by state."""
         planned = sum(seconds.values())
-        measured = seconds.get(State.MEASURED, 0)
+        measured = seconds.get(SecondState.MEASURED, 0)
         return cls(
             planned_s=planned,
             completeness_ratio=measured / planned if planned else 0.0,
-            **{f"{state}_s": seconds.get(state, 0) for state in State},
+            **{f"{state}_s": seconds.get(state, 0) for state in SecondState},
         )
 
-    def seconds(self, state: State) -> int:
+    def seconds(self, state: SecondState) -> int:
         """Return the pair-seconds in one state."""
         return int(getattr(self, f"{state}_s"))
 
@@ -623,12 +623,12 @@ class PairSummary(Message):
     pair_index: int
     client_agent_id: str | None = None
     server_agent_id: str | None = None
-    state: State
+    state: SecondState
     reason: str | None = None
     completeness_ratio: float
     start_error_s: float | None = None
     clock_bound_s: float | None = None
-    basis: Basis
+    basis: ByteSource
     joined_by: MatchMethod | None = None
     ends_offset_s: float | None = None
     ends_offset_bound_s: float | None = None

@@ -14,7 +14,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from broadside.coordinator.core.formatting import Unit, quantity_text
+from broadside.coordinator.core.formatting import MetricUnit, quantity_text
 from broadside.coordinator.core.metrics import Layer
 from broadside.exchange.messages import Message
 
@@ -151,8 +151,8 @@ class Threshold:
     is_floor: bool = False
 
     @property
-    def unit(self) -> Unit:
-        return Unit.of(self.bound)
+    def unit(self) -> MetricUnit:
+        return MetricUnit.of(self.bound)
 
     def broken_by(self, value: float, bound: float) -> bool:
         return value < bound if self.is_floor else value > bound

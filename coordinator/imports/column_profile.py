@@ -24,9 +24,11 @@ _FOLDER: Final = Path(__file__).parent / "profiles"
 RESULT_PROFILES: Final = ("original", "original-http")
 METRIC_PROFILE: Final = "firewall-metric"
 
-Unit = Literal["", "s", "ms", "us", "min", "bit/s", "kbit/s", "Mbit/s", "Gbit/s", "byte/s", "%"]
-FACTORS: Final[Mapping[Unit, float]] = dict(
-    zip(get_args(Unit), (1, 1, 1e-3, 1e-6, 60, 1, 1e3, 1e6, 1e9, 8, 0.01), strict=True)
+ColumnUnit = Literal[
+    "", "s", "ms", "us", "min", "bit/s", "kbit/s", "Mbit/s", "Gbit/s", "byte/s", "%"
+]
+FACTORS: Final[Mapping[ColumnUnit, float]] = dict(
+    zip(get_args(ColumnUnit), (1, 1, 1e-3, 1e-6, 60, 1, 1e3, 1e6, 1e9, 8, 0.01), strict=True)
 )
 
 
@@ -34,7 +36,7 @@ class Column(Message):
     """A column of a table. Names are compared without case, the first one has priority."""
 
     names: Annotated[tuple[str, ...], Field(min_length=1)]
-    unit: Unit = ""
+    unit: ColumnUnit = ""
     required: bool = True
 
 
@@ -95,7 +97,7 @@ class Profile(Message):
             field: The field of the value.
             value: Value in the unit of the field.
         """
-        unit: Unit = self.columns[field].unit if field in self.columns else ""
+        unit: ColumnUnit = self.columns[field].unit if field in self.columns else ""
         return f"{value / FACTORS[unit]:g}"
 
 

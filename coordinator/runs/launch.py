@@ -33,7 +33,13 @@ from broadside.coordinator.core.plan.budget import basis
 from broadside.coordinator.core.plan.cost_estimate import Appraisal, OverBudget, estimate
 from broadside.coordinator.core.plan.early_stop_estimate import with_early_stop
 from broadside.coordinator.core.plan.nightly_stop import NightlyStop
-from broadside.coordinator.core.plan.planner import Infeasible, Problem, Site, live, without_ports
+from broadside.coordinator.core.plan.planner import (
+    Infeasible,
+    PlanContext,
+    Problem,
+    live,
+    without_ports,
+)
 from broadside.coordinator.core.plan.planner import plan as make_plan
 from broadside.coordinator.core.plan.price import Prices
 from broadside.coordinator.core.run_spec import LedgerPromise, Plan, RunSpec
@@ -314,7 +320,7 @@ class Launcher:
             presences,
             now,
             run_id,
-            Site(
+            PlanContext(
                 reserved=await self.reservations.in_force(but_of=run_id),
                 ledger=self.ledger,
                 witnesses=self.quantities,

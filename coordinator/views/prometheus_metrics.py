@@ -18,7 +18,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from broadside.coordinator.backups import BackupKind, BackupRecord, read_backup_records
-from broadside.coordinator.core.formatting import Unit
+from broadside.coordinator.core.formatting import MetricUnit
 from broadside.coordinator.core.live.progress import Progress, complete_seconds
 from broadside.coordinator.core.live.status import BurstPhase, BurstStatus, RunState, RunStatus
 from broadside.coordinator.core.metrics import ALL_METRICS, MetricDefinition
@@ -353,4 +353,4 @@ def _ended(summary: RunSummary) -> Iterator[Sample]:
         labels = (layer_of(metric.layer, summary),) if metric.layer else ()
         value = metric.of_run(summary)
         if value is not None:
-            yield name_of(metric), labels, value / 8 if metric.unit is Unit.RATE else value
+            yield name_of(metric), labels, value / 8 if metric.unit is MetricUnit.RATE else value

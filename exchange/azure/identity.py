@@ -176,7 +176,7 @@ class Credential:
         return " ".join((tried or [str(error)])[0].split()), False
 
 
-class Identity:
+class AdapterCredential:
     """Credential for an adapter.
 
     Args:

@@ -142,7 +142,7 @@ class Broker:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Session:
+class AmqpSession:
     """AMQP session.
 
     Attributes:
@@ -185,7 +185,7 @@ class Link:
         answers: Responses that wait for credit.
     """
 
-    session: Session
+    session: AmqpSession
     handle: int
     path: str
     sends: bool
@@ -234,7 +234,7 @@ class Connection:
         self._peer_frame_bytes = 512
         self._peer_idle_s: float | None = None
         self._heard_at_s = self._beat_at_s = now
-        self._sessions: dict[int, Session] = {}
+        self._sessions: dict[int, AmqpSession] = {}
         self._answer_links: dict[str, Link] = {}
         self._grants: list[Grant] = []
         broker.connections.append(self)
@@ -423,7 +423,7 @@ class Connection:
 
     def _on_begin(self, frame: _Frame, now: float) -> None:
         channel, (_, next_incoming_id, peer_window, *_) = frame.channel, frame.fields
-        self._sessions[channel] = Session(
+        self._sessions[channel] = AmqpSession(
             connection=self,
             channel=channel,
             next_incoming_id=int(next_incoming_id),

@@ -74,7 +74,7 @@ class Sent:
     enqueue_at_s: float | None = None
 
 
-class State(IntEnum):
+class MessageState(IntEnum):
     """State with the values of ``x-opt-message-state``."""
 
     ACTIVE = 0
@@ -114,7 +114,7 @@ class Message:
 
     sent: Sent
     sequence_number: int
-    state: State
+    state: MessageState
     enqueued_at_s: float
     expires_at_s: float | None = None
     delivery_count: int = 0
@@ -178,7 +178,7 @@ class Queue:
         if self.settings.duplicate_window_s and sent.message_id is not None:
             self._seen[sent.message_id] = (now, number)
         message = Message(
-            sent=sent, sequence_number=number, state=State.SCHEDULED, enqueued_at_s=now
+            sent=sent, sequence_number=number, state=MessageState.SCHEDULED, enqueued_at_s=now
         )
         if sent.enqueue_at_s is None or sent.enqueue_at_s <= now:
             self._activate(message, now)
@@ -199,7 +199,9 @@ class Queue:
         """
         self.advance(now)
         results = [self.messages.get(number) for number in numbers]
-        if any(message is None or message.state is not State.SCHEDULED for message in results):
+        if any(
+            message is None or message.state is not MessageState.SCHEDULED for message in results
+        ):
             return False
         self._log("cancel", now, {"numbers": list(numbers)})
         for number in numbers:
@@ -330,7 +332,9 @@ class Queue:
         return [self.messages[number] for number in numbers[:limit]]
 
     def counts(self) -> dict[str, int]:
-        scheduled = sum(message.state is State.SCHEDULED for message in self.messages.values())
+        scheduled = sum(
+            message.state is MessageState.SCHEDULED for message in self.messages.values()
+        )
         return {
             # Locked messages are also active.
             "active": len(self.messages) - scheduled,
@@ -352,7 +356,7 @@ class Queue:
             message = self.messages.get(number)
             if message is None:
                 continue
-            if message.state is State.SCHEDULED:
+            if message.state is MessageState.SCHEDULED:
                 del self.messages[number]
                 # The service will also assign a new number.
                 message.sequence_number = self._next_number(number >> PARTITION_BIT)
@@ -389,7 +393,7 @@ class Queue:
         return known[1] if known else None
 
     def _activate(self, message: Message, at: float) -> None:
-        message.state = State.ACTIVE
+        message.state = MessageState.ACTIVE
         message.enqueued_at_s = at
         limits = (message.sent.ttl_s, self.settings.default_ttl_s)
         ttl_s = min((limit for limit in limits if limit is not None), default=None)
@@ -441,7 +445,7 @@ class Queue:
         del self.messages[message.sequence_number]
         grave = self.dead or self
         grave.messages[message.sequence_number] = message
-        message.state = State.ACTIVE
+        message.state = MessageState.ACTIVE
         message.sent = replace(message.sent, application=application)
         message.expires_at_s = None
         grave._line_up(message, at)

@@ -15,7 +15,7 @@ from typing import Final
 import httpx
 
 from broadside.coordinator.core.run_spec import COLLECT_S, Plan
-from broadside.coordinator.core.summary import BurstSummary, State
+from broadside.coordinator.core.summary import BurstSummary, SecondState
 from broadside.exchange.messages import Claim
 from broadside.exchange.messages import Phase as Told
 from broadside.lab.errors import LabError
@@ -184,7 +184,7 @@ def _log_end(site: Range) -> str:
 def describe(burst: BurstSummary) -> str:
     """Return the number of pairs by state, for example ``1 measured, 1 abandoned``."""
     counts = Counter(pair.state.value for pair in burst.pairs)
-    return ", ".join(f"{counts[state]} {state}" for state in State if counts[state])
+    return ", ".join(f"{counts[state]} {state}" for state in SecondState if counts[state])
 
 
 def _launch(site: Range, fault: Fault, phase: Phase) -> Plan:

@@ -17,7 +17,7 @@ from broadside.exchange.fabric import FabricSettings, open_fabric
 from broadside.lab import clocks
 from broadside.lab.ledger import parse_ledger
 from broadside.lab.serving import Serving
-from broadside.lab.site import Site, built, staged
+from broadside.lab.site import RunningLab, built, staged
 from broadside.lab.topology import Lab, LabSpec
 from tests.invariants import broken, left_behind, read_stored
 from tests.live.labs import new_prefix
@@ -76,7 +76,7 @@ async def check(data_path: Path, summary: RunSummary) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def thirty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def thirty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
     """Run thirty clients, thirty servers and a coordinator without a ledger."""
     folder = tmp_path_factory.mktemp("thirty")
     with (
@@ -155,7 +155,7 @@ def last_byte_at_s(lab: Lab, since_s: float) -> float:
 
 
 def test_traffic_stops_within_five_seconds_after_abort(
-    thirty: Site,
+    thirty: RunningLab,
 ) -> None:
     lab, serving = thirty.lab, thirty.coordinator
     run_id = launch(serving, bursts_count=3)
@@ -178,7 +178,7 @@ def test_traffic_stops_within_five_seconds_after_abort(
 
 
 def test_burst_names_agent_with_clock_error_above_the_limit(
-    thirty: Site,
+    thirty: RunningLab,
 ) -> None:
     lab, serving = thirty.lab, thirty.coordinator
     clocks.plant_offset(lab, "c030", 0.4)
@@ -203,7 +203,7 @@ def _bound_s(serving: Serving, agent_id: str) -> float:
 
 
 def test_agents_stop_after_the_lease_of_a_stopped_coordinator(
-    thirty: Site,
+    thirty: RunningLab,
 ) -> None:
     lab, serving = thirty.lab, thirty.coordinator
     # Only some pairs are needed, because agents have separate leases.

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from broadside.exchange.messages import Presence
-from broadside.lab.device_units import Unit, set_units, units
+from broadside.lab.device_units import DeviceUnit, set_units, units
 from broadside.lab.site import built, staged
 from broadside.lab.topology import Lab, LabSpec
 from tests.live.labs import new_prefix
@@ -98,7 +98,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Range]:
         yield standing
 
 
-def changed(chosen: tuple[Unit, ...], number: int, **fields: Any) -> tuple[Unit, ...]:
+def changed(chosen: tuple[DeviceUnit, ...], number: int, **fields: Any) -> tuple[DeviceUnit, ...]:
     return tuple(replace(unit, **fields) if unit.number == number else unit for unit in chosen)
 
 

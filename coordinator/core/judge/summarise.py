@@ -73,7 +73,7 @@ from broadside.coordinator.core.summary import (
     MeasuredFinding,
     Reconciliation,
     RunSummary,
-    State,
+    SecondState,
     figure,
     named_finding,
     note,
@@ -154,7 +154,10 @@ def summarise_run(
     ]
     pending = len(plan.pairs) * plan.spec.burst_s * (len(plan.bursts) - len(summary))
     completeness = combine(
-        [*(burst.completeness for burst in summary), Completeness.of({State.PENDING: pending})]
+        [
+            *(burst.completeness for burst in summary),
+            Completeness.of({SecondState.PENDING: pending}),
+        ]
     )
     verdict, check_findings = evaluate_run(
         RunInput(
@@ -485,7 +488,7 @@ def _metric_fields(plan: Plan, summaries: Sequence[BurstSummary]) -> dict[str, A
         if f"real_{name}" in RunSummary.model_fields
     }
     measured = [
-        {pair.pair_index for pair in burst.pairs if pair.state is State.MEASURED}
+        {pair.pair_index for pair in burst.pairs if pair.state is SecondState.MEASURED}
         for burst in summaries
         if len(summaries) == len(plan.bursts)
     ]

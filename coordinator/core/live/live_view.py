@@ -38,7 +38,7 @@ from broadside.coordinator.core.summary import (
     BurstSummary,
     Finding,
     RunSummary,
-    State,
+    SecondState,
     instant,
     named_finding,
 )
@@ -116,7 +116,7 @@ class Trouble(Message):
 
     pair_index: int
     pair: str
-    state: State
+    state: SecondState
     reason: str | None = None
 
 
@@ -653,7 +653,7 @@ def make_snapshot(
     trouble = tuple(
         Trouble(pair_index=p.pair_index, pair=p.pair, state=p.state, reason=p.reason)
         for p in summary.pairs
-        if p.state is not State.MEASURED
+        if p.state is not SecondState.MEASURED
     )
     explained = explain_verdict(summary) if final else None
     return LiveSnapshot(

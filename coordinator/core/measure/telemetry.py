@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from broadside.coordinator.core.arrays import Floats
-from broadside.coordinator.core.formatting import Unit
+from broadside.coordinator.core.formatting import MetricUnit
 from broadside.exchange.messages import Aggregation
 
 
@@ -42,8 +42,8 @@ class Quantity(StrEnum):
     URL_FAILED = "url_failed_ratio"
 
     @property
-    def unit(self) -> Unit:
-        return Unit.of(self)
+    def unit(self) -> MetricUnit:
+        return MetricUnit.of(self)
 
 
 # Maximum for a ratio, to allow for rounding.
@@ -238,7 +238,7 @@ def drop_invalid(telemetry: DeviceTelemetry) -> DeviceTelemetry:
     """Remove impossible values, for example a percentage that is read as a ratio."""
     series, issues = [], list(telemetry.issues)
     for item in telemetry.series:
-        most = RATIO_MAX if item.quantity.unit is Unit.RATIO else np.inf
+        most = RATIO_MAX if item.quantity.unit is MetricUnit.RATIO else np.inf
         wrong = (item.values < 0) | (item.values > most)
         if not wrong.any():
             series.append(item)

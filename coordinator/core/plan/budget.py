@@ -67,7 +67,7 @@ class PriceMeter(Message):
     stopped: str | None = None
 
 
-class Basis(Message):
+class PriceBasis(Message):
     """Inputs for the price other than the bytes, to be stored at launch.
 
     Attributes:
@@ -96,7 +96,7 @@ class Spend:
     """
 
     plan: Plan
-    basis: Basis
+    basis: PriceBasis
     payload_bytes: Mapping[int, int]
     over: frozenset[int]
 
@@ -146,7 +146,7 @@ class Spend:
         return compute_bill(usage, prices)
 
 
-def basis(spec: RunSpec, fleet: Sequence[Presence]) -> Basis:
+def basis(spec: RunSpec, fleet: Sequence[Presence]) -> PriceBasis:
     """Return the price basis for the live agents.
 
     Args:
@@ -155,7 +155,7 @@ def basis(spec: RunSpec, fleet: Sequence[Presence]) -> Basis:
     """
     rate, _ = rate_of(spec, fleet)
     sent = rate.times((spec.burst_s + spec.traffic.omit_s) / 8)
-    return Basis(
+    return PriceBasis(
         machines={size or "": count for size, count in machines_of(spec, fleet).items()},
         burst_ip_bytes=sent.value,
         burst_ip_bytes_low=sent.low,

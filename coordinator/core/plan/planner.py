@@ -80,7 +80,7 @@ def live(presences: Sequence[Presence], now: datetime) -> list[Presence]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
+class PlanContext:
     """Other runs, and the sources for the device under test.
 
     Attributes:
@@ -101,7 +101,7 @@ def plan(
     presences: Sequence[Presence],
     now: datetime,
     run_id: str,
-    site: Site = Site(),
+    site: PlanContext = PlanContext(),
 ) -> Plan:
     """Select endpoints and start times for a run.
 

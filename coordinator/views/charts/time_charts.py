@@ -19,9 +19,9 @@ from broadside.coordinator.views.charts.figure import (
     PERCENT,
     ChartAxis,
     ChartSeries,
+    DisplayUnit,
     Figure,
     HeatMap,
-    Unit,
     line_series,
     numbers,
     point_series,
@@ -217,7 +217,7 @@ def rtt(view: BurstView) -> Figure:
 def retransmits(view: BurstView) -> Figure:
     """Return the retransmitted segments of all pairs in each second."""
     values = [flow.retransmits_count for flow in view.series.flows]
-    title, unit = "TCP segments retransmitted by the fleet", Unit(name="", size=1.0)
+    title, unit = "TCP segments retransmitted by the fleet", DisplayUnit(name="", size=1.0)
     return _by_flow(view, title, "segments per second, TCP", unit, values)
 
 
@@ -243,7 +243,7 @@ _TIMES: Final = (
 def connections(view: BurstView) -> Figure:
     """Return the attempts of all clients in each second, by outcome."""
     x, events = _seconds(view), view.series.events
-    unit = Unit(name="", size=1.0)
+    unit = DisplayUnit(name="", size=1.0)
     drawn = [
         line_series(name.replace("_", " "), x, events[name], colour, unit, dash=dash)
         for name, colour, dash in _OUTCOMES
@@ -336,7 +336,7 @@ def reconciliation(view: BurstView) -> Figure:
 
 
 def _by_flow(
-    view: BurstView, title: str, y_title: str, unit: Unit, values: Sequence[Floats]
+    view: BurstView, title: str, y_title: str, unit: DisplayUnit, values: Sequence[Floats]
 ) -> Figure:
     flows = view.series.flows
     names = [flow.flow.value for flow in flows] if len(flows) > 1 else [y_title.split(",")[0]]
@@ -348,7 +348,7 @@ def _two_lines(
     view: BurstView,
     title: str,
     y: ChartAxis,
-    unit: Unit,
+    unit: DisplayUnit,
     values: Mapping[str, Floats],
 ) -> Figure:
     """Return a chart of at most two named quantities. The second line is dashed."""
@@ -432,7 +432,7 @@ def _samples(
     return start, end, counter.bytes[overlaps] * 8 / np.maximum(end - start, 1e-9)
 
 
-def _counter_series(view: BurstView, factor: float, unit: Unit) -> list[ChartSeries]:
+def _counter_series(view: BurstView, factor: float, unit: DisplayUnit) -> list[ChartSeries]:
     """Return the counter samples near the burst as steps at the chart's layer."""
     result = view.summary.reconciliation
     if view.ledger is None or result is None:

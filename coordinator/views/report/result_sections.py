@@ -7,24 +7,24 @@ from typing import Final
 from broadside.coordinator.core.formatting import count, instant, number, rate, ratio, time
 from broadside.coordinator.core.measure.completeness import PAIR_FLOOR_RATIO
 from broadside.coordinator.core.metrics import RECEIVED
-from broadside.coordinator.core.summary import BurstSummary, PairSummary, State
+from broadside.coordinator.core.summary import BurstSummary, PairSummary, SecondState
 from broadside.coordinator.views.guard_tables import GUARD_COLUMNS, guard_row, impact_table
 from broadside.coordinator.views.metric_rows import metric_rows
 from broadside.coordinator.views.part_rows import PART_COLUMNS, PART_NUMBERS_FROM, part_rows
 from broadside.coordinator.views.report.document import TEXT_ONLY, Section, Table, make_table
 from broadside.coordinator.views.report.stored_source import Source
 
-_STATES: Final[Mapping[State, str]] = {
-    State.MEASURED: "started on time, second recorded",
-    State.LATE: "started later than the tolerance",
-    State.NULL: "engine failed, or no data transferred",
-    State.MISSED: "no agent ran the pair",
-    State.REFUSED: "rejected by the agent",
-    State.ABANDONED: "stopped before the end",
-    State.LOST: "claimed, but nothing was reported",
-    State.PENDING: "not finished",
+_STATES: Final[Mapping[SecondState, str]] = {
+    SecondState.MEASURED: "started on time, second recorded",
+    SecondState.LATE: "started later than the tolerance",
+    SecondState.NULL: "engine failed, or no data transferred",
+    SecondState.MISSED: "no agent ran the pair",
+    SecondState.REFUSED: "rejected by the agent",
+    SecondState.ABANDONED: "stopped before the end",
+    SecondState.LOST: "claimed, but nothing was reported",
+    SecondState.PENDING: "not finished",
 }
-_COUNTED: Final = (State.MEASURED, State.PENDING)
+_COUNTED: Final = (SecondState.MEASURED, SecondState.PENDING)
 _GUARDS_NOTE: Final = (
     'A guard stops all traffic when its value is beyond the limit. "Stops within" is the longest '
     "expected time from a breach to the last byte."
@@ -100,7 +100,7 @@ def _in_rate(pair: PairSummary) -> str:
 
 
 def _reason(pair: PairSummary) -> str:
-    is_late = pair.state is State.LATE and pair.start_error_s is not None
+    is_late = pair.state is SecondState.LATE and pair.start_error_s is not None
     reason = f"start error {time(pair.start_error_s)}" if is_late else pair.reason
     return f"{pair.state.value}: {reason}" if reason else pair.state.value
 
@@ -251,7 +251,7 @@ def _pairs_of_run(bursts: Sequence[BurstSummary]) -> Table:
             by_index.setdefault(pair.pair_index, []).append(pair)
 
     def states(pairs: Sequence[PairSummary]) -> str:
-        others = Counter(p.state.value for p in pairs if p.state is not State.MEASURED)
+        others = Counter(p.state.value for p in pairs if p.state is not SecondState.MEASURED)
         return ", ".join(f"{n} {state}" for state, n in others.items()) or "none"
 
     def rates(pairs: Sequence[PairSummary]) -> list[float]:
@@ -263,7 +263,7 @@ def _pairs_of_run(bursts: Sequence[BurstSummary]) -> Table:
         {
             "pair": lambda pairs: pairs[0].pair,
             "bursts measured": lambda pairs: (
-                f"{sum(pair.state is State.MEASURED for pair in pairs)} of {len(pairs)}"
+                f"{sum(pair.state is SecondState.MEASURED for pair in pairs)} of {len(pairs)}"
             ),
             "other states": states,
             "mean received, payload": lambda pairs: rate(

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from broadside.coordinator.core.judge.summarise import summarise_run
-from broadside.coordinator.core.summary import Completeness, State
+from broadside.coordinator.core.summary import Completeness, SecondState
 from tests.invariants import Stored, broken
 from tests.planted import EXPECTED, measure, plant
 from tests.synthetic import Plant, fleet
@@ -38,7 +38,7 @@ def test_synthetic_runs_have_no_violations() -> None:
 def test_reports_second_counted_twice() -> None:
     right = stored(Plant(pairs=3, bursts=1, ledger=False))
     [burst] = right.summary.bursts
-    wrong = burst.model_copy(update={"completeness": Completeness.of({State.MEASURED: 91})})
+    wrong = burst.model_copy(update={"completeness": Completeness.of({SecondState.MEASURED: 91})})
     summary = right.summary.model_copy(update={"bursts": (wrong,)})
     text = broken(Stored(plan=right.plan, summary=summary))
     assert any("states add up to 91 of 90" in line for line in text)

@@ -16,11 +16,11 @@ from broadside.coordinator.core.judge.checks.pair_texts import (
 )
 from broadside.coordinator.core.measure.consistency_checks import LOGIN_APART_S, STAMPS_APART_S
 from broadside.coordinator.core.summary import (
-    Basis,
     BurstSummary,
+    ByteSource,
     Finding,
     FindingValue,
-    State,
+    SecondState,
     Verdict,
     note,
 )
@@ -157,8 +157,8 @@ def _unseen_pairs(burst: BurstSummary) -> str:
     pairs = [
         pair
         for pair in burst.pairs
-        if pair.state in (State.MEASURED, State.LATE)
-        and pair.basis not in (Basis.RECEIVER, Basis.NONE)
+        if pair.state in (SecondState.MEASURED, SecondState.LATE)
+        and pair.basis not in (ByteSource.RECEIVER, ByteSource.NONE)
     ]
     return f" Pairs without such a record: {list_pairs(pairs)}." if pairs else ""
 

@@ -45,7 +45,7 @@ from broadside.coordinator.core.summary import (
     Finding,
     FindingValue,
     MeasuredFinding,
-    State,
+    SecondState,
     Verdict,
     problem,
 )
@@ -526,7 +526,7 @@ def _pair_rates(burst: BurstSummary) -> dict[int, float]:
     return {
         pair.pair_index: pair.received_bits_per_second
         for pair in burst.pairs
-        if pair.state is State.MEASURED and pair.received_bits_per_second
+        if pair.state is SecondState.MEASURED and pair.received_bits_per_second
     }
 
 

@@ -69,7 +69,7 @@ from broadside.coordinator.core.measure.grid.series import BurstMeasurement, Bur
 from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.core.measure.resolution import READINGS_A_PART
 from broadside.coordinator.core.run_spec import RunSpec
-from broadside.coordinator.core.summary import BurstSummary, Reconciliation, State, figure
+from broadside.coordinator.core.summary import BurstSummary, Reconciliation, SecondState, figure
 from broadside.exchange.messages import Protocol
 
 # The firewall rate is computed from full bins only if there are at least this many.
@@ -289,12 +289,15 @@ def _missing(burst: BurstSummary) -> Missing:
     silent_s = seconds.null_s + seconds.abandoned_s + seconds.lost_s
     measured_s = seconds.measured_s + seconds.late_s
     rates = [
-        pair.received_bits_per_second or 0.0 for pair in burst.pairs if pair.state is State.MEASURED
+        pair.received_bits_per_second or 0.0
+        for pair in burst.pairs
+        if pair.state is SecondState.MEASURED
     ]
     mean = sum(rates) / len(rates) if rates else 0.0
     return Missing(
         pairs_count=sum(
-            pair.state in (State.NULL, State.ABANDONED, State.LOST) for pair in burst.pairs
+            pair.state in (SecondState.NULL, SecondState.ABANDONED, SecondState.LOST)
+            for pair in burst.pairs
         ),
         share_ratio=silent_s / measured_s if measured_s else 0.0,
         planned_pairs_count=burst.pairs_planned,

@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broadside.lab.servicebus.queues import Message, Queue, QueueSettings, Sent, Settlement, State
+from broadside.lab.servicebus.queues import (
+    Message,
+    MessageState,
+    Queue,
+    QueueSettings,
+    Sent,
+    Settlement,
+)
 
 SETTINGS = QueueSettings(lock_s=10.0, max_delivery_count=3)
 
@@ -201,7 +208,7 @@ def test_peek_returns_all_states_without_a_change(queue: Queue) -> None:
     _take(queue, 0.0)
     seen = queue.peek(2, 2)
     assert [message.sent.message_id for message in seen] == ["b", "c"]
-    assert queue.peek(4, 10)[0].state is State.SCHEDULED
+    assert queue.peek(4, 10)[0].state is MessageState.SCHEDULED
     assert queue.counts()["locked"] == 1
 
 

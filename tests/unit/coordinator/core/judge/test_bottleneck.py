@@ -10,14 +10,14 @@ from broadside.coordinator.core.judge.bottleneck import (
 )
 from broadside.coordinator.core.summary import (
     UNKNOWN,
-    Basis,
     Bottleneck,
     BottleneckName,
+    ByteSource,
     DeviceFigure,
     DeviceSummary,
     FlowSummary,
     PairSummary,
-    State,
+    SecondState,
 )
 from broadside.exchange.messages import Direction, Flow, Traffic
 from tests.judged import judged_burst
@@ -31,9 +31,9 @@ def pairs_of(count: int, **figures: Any) -> list[PairSummary]:
         PairSummary(
             pair=f"pair-{index + 1:03d}",
             pair_index=index,
-            state=State.MEASURED,
+            state=SecondState.MEASURED,
             completeness_ratio=1.0,
-            basis=Basis.RECEIVER,
+            basis=ByteSource.RECEIVER,
             **{"cov_ratio": 0.1, **figures},
         )
         for index in range(count)

@@ -8,11 +8,11 @@ from broadside.coordinator.core.judge.bottleneck import BottleneckInput, find_bo
 from broadside.coordinator.core.judge.bottleneck.device_causes import drops_per_second
 from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.core.summary import (
-    Basis,
     BottleneckName,
+    ByteSource,
     FlowSummary,
     PairSummary,
-    State,
+    SecondState,
     Window,
 )
 from broadside.exchange.messages import Flow, Traffic
@@ -82,9 +82,9 @@ def test_drops_must_match_fleet_loss_to_locate_the_limit(
         PairSummary(
             pair=f"pair-{index}",
             pair_index=index,
-            state=State.MEASURED,
+            state=SecondState.MEASURED,
             completeness_ratio=1.0,
-            basis=Basis.RECEIVER,
+            basis=ByteSource.RECEIVER,
             received_bits_per_second=1e9,
             cov_ratio=0.1,
             client_nic_ratio=0.3,

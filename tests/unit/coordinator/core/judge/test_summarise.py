@@ -21,7 +21,7 @@ from broadside.coordinator.core.summary import (
     BottleneckName,
     BurstSummary,
     RunSummary,
-    State,
+    SecondState,
     Verdict,
     canonical,
     parse_run,
@@ -92,7 +92,7 @@ def test_names_killed_agent_and_is_inconclusive() -> None:
     (burst, _) = result.bursts
     (dead,) = burst.missing_pairs
     (row,) = [pair for pair in burst.pairs if pair.pair == dead]
-    assert row.state is State.ABANDONED
+    assert row.state is SecondState.ABANDONED
     assert row.reason == "the agent fell silent after 5 of 10 s"
     assert row.received_bits_per_second is not None
 
@@ -338,14 +338,14 @@ def test_late_pairs_are_reported_but_not_counted_as_covered() -> None:
 @pytest.mark.parametrize(
     ("outcome", "state"),
     [
-        (Outcome.MISSED, State.MISSED),
-        (Outcome.REFUSED, State.REFUSED),
-        (Outcome.FAILED, State.NULL),
-        (Outcome.ABANDONED, State.ABANDONED),
-        (Outcome.MEASURED, State.NULL),
+        (Outcome.MISSED, SecondState.MISSED),
+        (Outcome.REFUSED, SecondState.REFUSED),
+        (Outcome.FAILED, SecondState.NULL),
+        (Outcome.ABANDONED, SecondState.ABANDONED),
+        (Outcome.MEASURED, SecondState.NULL),
     ],
 )
-def test_report_without_seconds_sets_pair_state(outcome: Outcome, state: State) -> None:
+def test_report_without_seconds_sets_pair_state(outcome: Outcome, state: SecondState) -> None:
     fields = {"outcome": outcome, "reason": "because", "engine": None, "first_data_at": None}
 
     def silent(pair: PairEvidence) -> PairEvidence:

@@ -5,7 +5,7 @@ import pytest
 
 from broadside.coordinator.core.arrays import Floats
 from broadside.coordinator.core.judge.checks.rate_checks import unseen_bits_per_second
-from broadside.coordinator.core.summary import BurstSummary, PairSummary, State, Verdict
+from broadside.coordinator.core.summary import BurstSummary, PairSummary, SecondState, Verdict
 from tests.hunt.adapter import conclude
 from tests.planted import ids, summarise
 from tests.synthetic import Plant, fleet
@@ -20,8 +20,8 @@ def rates(burst: BurstSummary, *values: float | None) -> BurstSummary:
     """Return the burst with these pair rates. Use ``None`` for a missing pair."""
 
     def changed(pair: PairSummary, rate: float | None) -> PairSummary:
-        missing = {"state": State.LOST, "completeness_ratio": 0.0}
-        received = {"state": State.MEASURED, "completeness_ratio": 1.0}
+        missing = {"state": SecondState.LOST, "completeness_ratio": 0.0}
+        received = {"state": SecondState.MEASURED, "completeness_ratio": 1.0}
         return pair.model_copy(
             update={"received_bits_per_second": rate, **(missing if rate is None else received)}
         )

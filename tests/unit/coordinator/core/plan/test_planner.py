@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broadside.coordinator.core.plan.planner import Infeasible, Site, first_start, live, plan
+from broadside.coordinator.core.plan.planner import Infeasible, PlanContext, first_start, live, plan
 from broadside.coordinator.core.run_spec import LedgerPromise, RunSpec
 from broadside.exchange.messages import (
     ClockReading,
@@ -73,10 +73,12 @@ def test_device_threshold_needs_a_telemetry_source() -> None:
     with pytest.raises(Infeasible, match=r"device_cpu_p95_max_ratio: the limit is 80\.000 %, but"):
         plan(requested, fleet(1), NOW, "run-1")
     fields = {"fw-a": {"cpu_ratio", "sessions_count"}}
-    assert plan(requested, fleet(1), NOW, "run-1", Site(witnesses=fields)).witnesses == ("fw-a",)
+    assert plan(requested, fleet(1), NOW, "run-1", PlanContext(witnesses=fields)).witnesses == (
+        "fw-a",
+    )
     fields["lb"] = {"health_ratio", "ping_loss_ratio"}
     with pytest.raises(Infeasible, match=r"but lb has no cpu_ratio"):
-        plan(requested, fleet(1), NOW, "run-1", Site(witnesses=fields))
+        plan(requested, fleet(1), NOW, "run-1", PlanContext(witnesses=fields))
 
 
 def test_lists_all_missing_resources_with_agent_problems() -> None:
@@ -178,7 +180,7 @@ def test_warns_if_device_counter_cannot_agree(
     state = EngineState(name=engine, version="1", ports=(2121,))
     agents = [agent.model_copy(update={"engines": (state,)}) for agent in fleet(2)]
     ledger = LedgerPromise(source="lab") if promised else None
-    warnings = plan(requested, agents, NOW, "run-1", Site(ledger=ledger)).warnings
+    warnings = plan(requested, agents, NOW, "run-1", PlanContext(ledger=ledger)).warnings
     assert any("does not report its segment size" in warning for warning in warnings) is warned
 
 

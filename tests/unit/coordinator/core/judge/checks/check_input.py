@@ -9,7 +9,12 @@ import numpy as np
 from broadside.coordinator.core.judge.checks.check_types import BurstInput, Result, RunInput
 from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.core.metrics import Layer
-from broadside.coordinator.core.summary import Basis, BottleneckName, Reconciliation, State
+from broadside.coordinator.core.summary import (
+    BottleneckName,
+    ByteSource,
+    Reconciliation,
+    SecondState,
+)
 from broadside.exchange.messages import Flow
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -60,10 +65,10 @@ def pair(name: str = "pair-001", **fields: Any) -> SimpleNamespace:
     """Build a completely measured pair."""
     known = {
         "pair": name,
-        "state": State.MEASURED,
+        "state": SecondState.MEASURED,
         "reason": None,
         "completeness_ratio": 1.0,
-        "basis": Basis.RECEIVER,
+        "basis": ByteSource.RECEIVER,
     }
     return SimpleNamespace(**(known | fields))
 

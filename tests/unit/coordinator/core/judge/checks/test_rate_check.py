@@ -6,7 +6,7 @@ import pytest
 from broadside.coordinator.core.judge.checks.check_types import Result
 from broadside.coordinator.core.judge.checks.rate_checks import check_rate
 from broadside.coordinator.core.metrics import Layer
-from broadside.coordinator.core.summary import BottleneckName, State, Verdict
+from broadside.coordinator.core.summary import BottleneckName, SecondState, Verdict
 from broadside.coordinator.core.thresholds import ALL_THRESHOLDS
 from broadside.exchange.messages import Flow, Traffic
 from tests.unit.coordinator.core.judge.checks.check_input import (
@@ -113,7 +113,7 @@ PART = seen(900)
 
 
 def _pair(index: int, rate: float | None, completeness: float = 1.0) -> SimpleNamespace:
-    state = State.MEASURED if rate is not None else State.LOST
+    state = SecondState.MEASURED if rate is not None else SecondState.LOST
     return SimpleNamespace(
         pair=f"p{index}",
         pair_index=index,

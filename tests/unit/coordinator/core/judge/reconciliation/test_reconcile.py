@@ -28,7 +28,7 @@ from broadside.coordinator.core.measure.completeness import combine
 from broadside.coordinator.core.measure.formulas.headers import tcp_headers, udp_headers
 from broadside.coordinator.core.measure.grid.series import BurstSeries
 from broadside.coordinator.core.measure.records.evidence import FirewallLedger
-from broadside.coordinator.core.summary import Completeness, Reconciliation, State
+from broadside.coordinator.core.summary import Completeness, Reconciliation, SecondState
 from tests.synthetic import IP_RATIO, Plant, fleet
 from tests.unit.coordinator.core.judge.reconciliation.counted import reconcile
 from tests.unit.coordinator.core.records import burst_series
@@ -281,7 +281,7 @@ def test_requested_segment_size_is_limited_by_path_mtu(
 
 @st.composite
 def parts(draw: st.DrawFn) -> Completeness:
-    return Completeness.of({state: draw(st.integers(0, 10**9)) for state in State})
+    return Completeness.of({state: draw(st.integers(0, 10**9)) for state in SecondState})
 
 
 @given(st.lists(parts(), max_size=8), st.integers(0, 8))
@@ -290,7 +290,7 @@ def test_combining_completeness_is_associative(completeness: list[Completeness],
     complete = combine(completeness)
     assert combine([combine(completeness[:cut]), combine(completeness[cut:])]) == complete
     assert combine(reversed(completeness)) == complete
-    assert sum(complete.seconds(state) for state in State) == complete.planned_s
+    assert sum(complete.seconds(state) for state in SecondState) == complete.planned_s
 
 
 def beside(series: list[BurstSeries], by_s: int, factor: float) -> list[Neighbour]:
