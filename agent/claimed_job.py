@@ -56,9 +56,9 @@ from broadside.exchange.messages import (
     EngineReport,
     IdleRtt,
     Job,
+    JobPhase,
     JobReport,
     Outcome,
-    Phase,
     StartMethod,
 )
 from broadside.exchange.pacing import ARMED_TURN_MAX_S, turn_s
@@ -500,7 +500,7 @@ class ClaimedJob:
             turn = turn_s(self._job.pair_index, ARMED_TURN_MAX_S)
             await asyncio.sleep(min(turn, max(0.0, self._instant_s - time.time())))
             await self._mark(
-                phase=Phase.ARMED,
+                phase=JobPhase.ARMED,
                 armed_at=now_at,
                 clock=self._clock_before,
                 address=self._source_address(),
@@ -541,10 +541,10 @@ class ClaimedJob:
 
     async def _mark_running(self, reading: EngineResult) -> None:
         cookie = reading.report.cookie
-        if self._claim.phase is not Phase.RUNNING:
+        if self._claim.phase is not JobPhase.RUNNING:
             first_s = reading.first_data_at_s or time.time()
             await self._mark(
-                phase=Phase.RUNNING,
+                phase=JobPhase.RUNNING,
                 running_at=utc(first_s),
                 cookie=cookie,
                 address=self._source_address(),

@@ -18,7 +18,7 @@ from typing import Final
 from broadside.coordinator.cli.summary_tables import print_summary
 from broadside.coordinator.core.summary import DisruptionKind, RunSummary, SecondState
 from broadside.exchange.fabric import FabricSettings, open_fabric
-from broadside.exchange.messages import Phase
+from broadside.exchange.messages import JobPhase
 from broadside.lab import privileges as rights
 from broadside.lab.errors import LabBroken, LabError
 from broadside.lab.offspring import run_to_end
@@ -170,7 +170,9 @@ async def _sending_client(
     try:
         while time.time() < over_s:
             claims = await fabric.records.bursts.read_claims(run_id, burst_index)
-            sending = [claim.agent_id for claim in claims.values() if claim.phase is Phase.RUNNING]
+            sending = [
+                claim.agent_id for claim in claims.values() if claim.phase is JobPhase.RUNNING
+            ]
             if sending:
                 return min(sending)
             await asyncio.sleep(0.1)

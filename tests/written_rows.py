@@ -23,12 +23,12 @@ from broadside.exchange.messages import (
     HostSecond,
     Interval,
     Job,
+    JobPhase,
     JobReport,
     Message,
     OutageKind,
     Outcome,
     PeerSeconds,
-    Phase,
     Presence,
     Role,
     ServerTest,
@@ -47,7 +47,7 @@ from broadside.exchange.records.keys import (
     server_test_key,
     server_tests_partition,
 )
-from broadside.exchange.records.row_rules import ROW_RULES, FieldRule, RowKind, Rule
+from broadside.exchange.records.row_rules import ROW_RULES, FieldCondition, FieldRule, RowKind
 from broadside.exchange.second_rows import HostCounters, chunk_rows
 
 # This date is in the past on every machine.
@@ -93,7 +93,7 @@ def claim(index: int) -> Claim:
     return Claim(
         job_id=job(index).job_id,
         agent_id=CLIENTS[index],
-        phase=Phase.REPORTED,
+        phase=JobPhase.REPORTED,
         claimed_at=AT,
         cookie=f"cookie-{index}",
         clock=_CLOCK,
@@ -319,10 +319,10 @@ _FOREIGN: Final[Mapping[str, tuple[object, ...]]] = {
 
 def foreign_values(kind: RowKind, path: str, field: FieldRule) -> tuple[object, ...]:
     """Return values of another agent, endpoint, run, pair, burst, test or time for a field."""
-    if field.rule in (Rule.PLACED, Rule.LIVE):
+    if field.rule in (FieldCondition.PLACED, FieldCondition.LIVE):
         return (9e9,) if path.endswith("_at_s") else (_LATE,)
     # See held_cases.
-    if field.rule is Rule.HELD and kind is RowKind.PRESENCE:
+    if field.rule is FieldCondition.HELD and kind is RowKind.PRESENCE:
         return ()
     name = path.rpartition(".")[2]
     if kind is RowKind.ASK and name == "port":
@@ -331,7 +331,7 @@ def foreign_values(kind: RowKind, path: str, field: FieldRule) -> tuple[object, 
 
 
 # These rules accept foreign values, because no other agent is affected.
-STORED: Final = frozenset({Rule.OWN, Rule.PLACED, Rule.LIVE})
+STORED: Final = frozenset({FieldCondition.OWN, FieldCondition.PLACED, FieldCondition.LIVE})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,7 @@ from broadside.exchange.ports import (
 from broadside.exchange.records import Records
 from broadside.exchange.records.row_rules import (
     ROW_RULES,
-    Place,
+    RowKey,
     RowKind,
     place_of,
     raw_place,
@@ -272,7 +272,7 @@ class AgentPermissions:
             await self._check_endpoint(row, message)
         return row
 
-    async def _facts(self, do: str, place: Place, name: str) -> Mapping[str, Any]:
+    async def _facts(self, do: str, place: RowKey, name: str) -> Mapping[str, Any]:
         """Return the values that a row or output needs to have, from its key, credential and job.
 
         Raises:
@@ -343,7 +343,7 @@ class AgentPermissions:
         if place.kind is RowKind.PRESENCE:
             self.delivered.endpoints.release(self.name)
 
-    async def _may_delete(self, place: Place) -> bool:
+    async def _may_delete(self, place: RowKey) -> bool:
         """Return True for the agent's own heartbeat, and for tunnel rows of both ends."""
         facts = place.facts
         match place.kind:

@@ -15,7 +15,7 @@ from broadside.coordinator.cli.session import (
     WatchedSession,
     user_name,
 )
-from broadside.coordinator.cli.text_tables import Column, cells, print_table
+from broadside.coordinator.cli.text_tables import TextColumn, cells, print_table
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.formatting import dollars
 from broadside.coordinator.core.plan.budget import PriceMeter
@@ -116,7 +116,7 @@ def _total(bill: Bill) -> str:
 
 
 def _print_bill(bill: Bill) -> None:
-    columns: dict[str, Column] = {
+    columns: dict[str, TextColumn] = {
         "item": "item",
         "quantity": lambda line: formatting.quantity(line.quantity, line.unit),
         "unit price": lambda line: formatting.unit_price(line.unit_price_usd),

@@ -18,7 +18,7 @@ from broadside.coordinator.cli.session import (
     Session,
     user_name,
 )
-from broadside.coordinator.cli.text_tables import Column, cells, print_table
+from broadside.coordinator.cli.text_tables import TextColumn, cells, print_table
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.metrics import RECEIVED
 from broadside.coordinator.core.summary import Finding
@@ -217,7 +217,7 @@ def _parse_labels(assignments: Sequence[str] | None) -> dict[str, str]:
 
 
 def _print_table_import(imported: ImportedTable) -> None:
-    columns: dict[str, Column] = {
+    columns: dict[str, TextColumn] = {
         "": lambda burst: str(burst.index + 1),
         "start (UTC)": "planned_start_at",
         "pairs": lambda burst: f"{burst.pairs_measured}/{burst.pairs_planned}",
@@ -236,7 +236,7 @@ def _print_table_import(imported: ImportedTable) -> None:
 
 
 def _print_recordings_import(imported: ImportedRecordings) -> None:
-    columns: dict[str, Column] = {
+    columns: dict[str, TextColumn] = {
         "file": _file_name,
         "state": "state",
         "iperf3": lambda result: result.version or "unknown",

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from broadside.exchange.checks import Check
+from broadside.exchange.checks import HostCheck
 from broadside.exchange.programs import program_environment
 
 Service = Literal["agent", "coordinator"]
@@ -38,7 +38,7 @@ def installed_services(units_path: Path = UNITS_PATH) -> list[Service]:
     return [name for name in SERVICES if f"={sys.prefix}/" in _unit_text(name, units_path)]
 
 
-def check_service(name: Service) -> Check:
+def check_service(name: Service) -> HostCheck:
     """Check if a service is active."""
     unit = f"broadside-{name}.service"
     command = ["systemctl", "show", unit, "--property=ActiveState,NRestarts,Result"]
@@ -52,13 +52,13 @@ def check_service(name: Service) -> Check:
             check=True,
         )
     except (OSError, subprocess.SubprocessError) as error:
-        return Check(name=f"service {name}", ok=False, detail=f"systemctl: {error}")
+        return HostCheck(name=f"service {name}", ok=False, detail=f"systemctl: {error}")
     shown = dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
     state, result = shown.get("ActiveState", "unknown"), shown.get("Result", "success")
     restarts = shown.get("NRestarts", "0")
     again = "" if restarts == "0" else f", restarted {restarts} times"
     ended = "" if result == "success" else f", last result: {result}"
-    return Check(
+    return HostCheck(
         name=f"service {name}",
         ok=state == "active",
         detail=f"{unit} is {state}{again}{ended}",
@@ -129,7 +129,7 @@ def _assignments(lines: Iterable[str]) -> dict[str, str]:
     return variables
 
 
-def unit_checks(name: Service, unit: ServiceUnit) -> list[Check]:
+def unit_checks(name: Service, unit: ServiceUnit) -> list[HostCheck]:
     """Check what systemd needs to start the program: the user, its folder and its environment.
 
     Args:
@@ -147,7 +147,7 @@ def unit_checks(name: Service, unit: ServiceUnit) -> list[Check]:
     if unit.folder is not None and not unit.folder.is_dir() and os.geteuid() == 0:
         problems.append((f"there is no folder {unit.folder}", "run the installer again"))
     return [
-        Check(name=f"unit broadside-{name}", ok=False, detail=detail, fix=fix)
+        HostCheck(name=f"unit broadside-{name}", ok=False, detail=detail, fix=fix)
         for detail, fix in problems
     ]
 

@@ -21,8 +21,8 @@ from broadside.coordinator.cli.session import (
 )
 from broadside.coordinator.cli.terminal_text import write_bytes
 from broadside.coordinator.cli.text_tables import (
-    Column,
     ListTable,
+    TextColumn,
     cells,
     print_list,
     print_table,
@@ -457,7 +457,7 @@ def reconciliation(session: Session, run_id: RunArgument) -> None:
 def _print_reconciliation(result: "RunReconciliation") -> None:
     from broadside.coordinator.core.metrics import layer_label
 
-    columns: dict[str, Column] = {
+    columns: dict[str, TextColumn] = {
         "firewall": "firewall_bits_per_second",
         "residual": "residual_ratio",
         "+-": "residual_uncertainty_ratio",

@@ -26,8 +26,8 @@ from broadside.coordinator.cli.session import (
     user_name,
 )
 from broadside.coordinator.cli.text_tables import (
-    Column,
     ListTable,
+    TextColumn,
     cells,
     print_list,
     print_table,
@@ -161,7 +161,7 @@ def _print_status(status: "RunStatus", trends: "RunTrends") -> None:
         typer.echo(f"verdict: {status.verdict.value}")
     if status.reason is not None:
         typer.echo(f"reason: {status.reason}\nnext: {status.next_step}")
-    columns: dict[str, Column] = {
+    columns: dict[str, TextColumn] = {
         "burst": lambda burst: str(burst.index + 1),
         "start (UTC)": "planned_start_at",
         "phase": "phase",

@@ -31,7 +31,7 @@ from broadside.coordinator.device.telemetry.source import (
     TelemetryError,
     TelemetrySource,
 )
-from broadside.exchange.checks import Check
+from broadside.exchange.checks import HostCheck
 from broadside.exchange.messages import Direction
 from broadside.exchange.outage_log import utc_now
 from broadside.exchange.ports import ExchangeMisconfigured
@@ -49,7 +49,7 @@ AHEAD_MAX_S: Final = 2.0
 TIME_MAX_S: Final = 60.0
 
 
-def failed(name: str, error: Exception, fix: str | None = None) -> Check:
+def failed(name: str, error: Exception, fix: str | None = None) -> HostCheck:
     """Return a failed check.
 
     Args:
@@ -59,14 +59,14 @@ def failed(name: str, error: Exception, fix: str | None = None) -> Check:
     """
     if (invalid := invalid_setting(error)) is not None:
         variable, detail = invalid
-        return Check(name=name, ok=False, detail=detail, fix=f"correct or unset {variable}")
+        return HostCheck(name=name, ok=False, detail=detail, fix=f"correct or unset {variable}")
     text = " ".join(str(error).split())
     if isinstance(error, (ExchangeMisconfigured, TelemetryError)) and "; " in text:
         text, _, fix = text.rpartition("; ")
-    return Check(name=name, ok=False, detail=text, fix=fix)
+    return HostCheck(name=name, ok=False, detail=text, fix=fix)
 
 
-async def check_telemetry_sources(path: Path | None) -> list[Check]:
+async def check_telemetry_sources(path: Path | None) -> list[HostCheck]:
     """Return one check for each source, and a note if none of them counts bytes.
 
     Args:
@@ -82,7 +82,7 @@ async def check_telemetry_sources(path: Path | None) -> list[Check]:
         entry.get("type") == "lab" for entry in entries
     ):
         checks.append(
-            Check(
+            HostCheck(
                 name="device counter",
                 ok=False,
                 detail="none: the fleet's bytes are not compared with the firewall's",
@@ -93,7 +93,7 @@ async def check_telemetry_sources(path: Path | None) -> list[Check]:
     return checks
 
 
-async def _check(entry: Mapping[str, Any]) -> Check:
+async def _check(entry: Mapping[str, Any]) -> HostCheck:
     """Check one entry. An invalid entry does not hide the others."""
     name = f"telemetry {entry.get('device', '?')} ({entry.get('type', '?')})"
     try:
@@ -106,7 +106,7 @@ async def _check(entry: Mapping[str, Any]) -> Check:
     except TelemetryError as error:
         return failed(name, error)
     except TimeoutError:
-        return Check(
+        return HostCheck(
             name=name,
             ok=False,
             detail=f"no answer within {formatting.time(QUERY_MAX_S)}",
@@ -130,7 +130,7 @@ async def _check(entry: Mapping[str, Any]) -> Check:
     )
     if lacks and not troubles:
         fix = "choose another profile, metric or query"
-    return Check(
+    return HostCheck(
         name=name,
         ok=not (troubles or lacks),
         detail=f"{source.name}: "

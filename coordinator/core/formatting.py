@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Final, assert_never
 
 # Units with their size, the largest first.
-Scale = Sequence[tuple[str, float]]
+UnitScale = Sequence[tuple[str, float]]
 
 # Number of significant digits.
 DIGITS: Final = 4
@@ -19,7 +19,7 @@ UNKNOWN: Final = "unknown"
 RATES: Final = (("Tbit/s", 1e12), ("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3), ("bit/s", 1.0))
 SIZES: Final = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0))
 TIMES: Final = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6))
-SCALES: Final[Mapping[str, Scale]] = {"rate": RATES, "size": SIZES, "time": TIMES}
+SCALES: Final[Mapping[str, UnitScale]] = {"rate": RATES, "size": SIZES, "time": TIMES}
 
 
 class MetricUnit(StrEnum):
@@ -72,7 +72,7 @@ def quantity_text(unit: MetricUnit, value: float | None, digits: int = 2) -> str
             assert_never(unit)
 
 
-def unit_of(value: float, scale: Scale) -> tuple[str, float]:
+def unit_of(value: float, scale: UnitScale) -> tuple[str, float]:
     """Select the unit for a value. Zero has the base unit.
 
     Args:
@@ -139,7 +139,7 @@ def time(seconds: float | None) -> str:
     return _scaled(seconds, TIMES)
 
 
-def _scaled(value: float | None, scale: Scale) -> str:
+def _scaled(value: float | None, scale: UnitScale) -> str:
     if value is None:
         return UNKNOWN
     name, item = unit_of(value, scale)

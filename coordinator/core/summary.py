@@ -1232,7 +1232,7 @@ CauseId = Literal[
 ]
 
 
-class Cause(Message):
+class ResidualCause(Message):
     """Possible cause of a residual.
 
     Attributes:
@@ -1341,7 +1341,7 @@ class Reconciliation(Message):
     overlapping_run_ids: Annotated[
         tuple[str, ...], renamed("overlapping_run_ids", "neighbours")
     ] = ()
-    causes: tuple[Cause, ...] = ()
+    causes: tuple[ResidualCause, ...] = ()
 
     @property
     def residual_ends(self) -> tuple[float, float]:

@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from broadside.coordinator.imports import FieldName
+from broadside.coordinator.imports import RowField
 from broadside.exchange.messages import Integer, Number, TrafficAt
 
 # A row is late if it starts more than this time after the planned time.
@@ -78,7 +78,7 @@ class RowProblem:
     """
 
     row_number: int
-    field: FieldName
+    field: RowField
     value: str
     reason: str
     number: float | None = None
@@ -89,7 +89,7 @@ class RowProblem:
 
 # Largest value of each field, with the reason to reject other values. Only a duration must not be
 # zero.
-_LIMITS: Final[Mapping[FieldName, tuple[float, str]]] = {
+_LIMITS: Final[Mapping[RowField, tuple[float, str]]] = {
     "sent_bits_per_second": (RATE_MAX_BITS_PER_SECOND, "must be between 0 and 10 Tbit/s"),
     "received_bits_per_second": (RATE_MAX_BITS_PER_SECOND, "must be between 0 and 10 Tbit/s"),
     "duration_s": (DURATION_MAX_S, "must be above 0 and at most a day"),

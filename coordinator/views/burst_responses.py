@@ -19,7 +19,7 @@ from broadside.coordinator.views.responses import (
     RunVerdict,
     compare_stored_summary,
 )
-from broadside.exchange.messages import Phase
+from broadside.exchange.messages import JobPhase
 from broadside.exchange.records import Document
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ async def list_pairs(
                 pair=pair.name,
                 endpoint=pair.endpoint,
                 client_agent_id=holder.agent_id if holder else shown and shown.client_agent_id,
-                phase=Phase.REPORTED if report else claim and claim.phase,
+                phase=JobPhase.REPORTED if report else claim and claim.phase,
                 outcome=report and report.outcome,
                 reason=report and report.reason,
                 summary=shown,

@@ -407,7 +407,7 @@ def _options(traffic: Traffic) -> Options:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class HttpResult:
     """A request as vegeta reports it.
 
     Attributes:
@@ -427,7 +427,7 @@ class Result:
     error: str
 
 
-def read_result(line: bytes) -> Result | None:
+def read_result(line: bytes) -> HttpResult | None:
     """Parse a line of ``vegeta encode -to=json``. Return None if it is not a result."""
     try:
         record: Any = json.loads(line)
@@ -436,7 +436,7 @@ def read_result(line: bytes) -> Result | None:
         fraction = re.match(r"\.(\d+)", stamp[19:])
         code = int(record["code"])
         lengths = (record.get("headers") or {}).get("Content-Length") or ["0"]
-        return Result(
+        return HttpResult(
             start_s=second_s + (float(f"0.{fraction[1]}") if fraction else 0.0),
             latency_s=max(0.0, int(record["latency"]) / 1e9),
             code=code,

@@ -73,7 +73,7 @@ class RowKind(StrEnum):
     SERVER_RAW = "output of a server's engine"
 
 
-class Rule(StrEnum):
+class FieldCondition(StrEnum):
     """Condition for the value of a field."""
 
     KEY = "repeats the row's key"
@@ -99,7 +99,7 @@ class FieldRule:
     """
 
     names: str
-    rule: Rule
+    rule: FieldCondition
     fact: str = ""
 
 
@@ -127,16 +127,16 @@ class RowRule:
 
 
 def _key(names: str, fact: str) -> FieldRule:
-    return FieldRule(names=names, rule=Rule.KEY, fact=fact)
+    return FieldRule(names=names, rule=FieldCondition.KEY, fact=fact)
 
 
-_WRITER: Final = FieldRule(names="agent", rule=Rule.WRITER, fact="agent")
-_TIME: Final = FieldRule(names="time", rule=Rule.PLACED)
-_OWN_TEST: Final = FieldRule(names="test", rule=Rule.OWN)
-_OWN_ENDPOINT: Final = FieldRule(names="endpoint", rule=Rule.OWN)
-_HELD: Final = FieldRule(names="endpoint", rule=Rule.HELD)
-_UNSET: Final = FieldRule(names="endpoint", rule=Rule.UNSET, fact="unset")
-_OWN_BOOT: Final = FieldRule(names="agent", rule=Rule.OWN)
+_WRITER: Final = FieldRule(names="agent", rule=FieldCondition.WRITER, fact="agent")
+_TIME: Final = FieldRule(names="time", rule=FieldCondition.PLACED)
+_OWN_TEST: Final = FieldRule(names="test", rule=FieldCondition.OWN)
+_OWN_ENDPOINT: Final = FieldRule(names="endpoint", rule=FieldCondition.OWN)
+_HELD: Final = FieldRule(names="endpoint", rule=FieldCondition.HELD)
+_UNSET: Final = FieldRule(names="endpoint", rule=FieldCondition.UNSET, fact="unset")
+_OWN_BOOT: Final = FieldRule(names="agent", rule=FieldCondition.OWN)
 
 
 def _clock(name: str) -> dict[str, FieldRule]:
@@ -161,9 +161,9 @@ _TESTS: Final = "tests.<UTC hour>.<share>"
 def _tracks(side: Side) -> dict[str, FieldRule]:
     """Return the rules for the properties of packed seconds from one end."""
     return {
-        f"{side}_<flow>_<n>": FieldRule(names="pair's end", rule=Rule.SIDE),
+        f"{side}_<flow>_<n>": FieldRule(names="pair's end", rule=FieldCondition.SIDE),
         f"{side}_<flow>_first_data_at_s": _TIME,
-        "host_<n>": FieldRule(names="time", rule=Rule.OWN),
+        "host_<n>": FieldRule(names="time", rule=FieldCondition.OWN),
     }
 
 
@@ -195,7 +195,9 @@ ROW_RULES: Final[Mapping[RowKind, RowRule]] = {
             "burst_index": _key("burst", "burst"),
             "pair_index": _key("pair", "pair"),
             "agent_id": _WRITER,
-            "planned_start_at": FieldRule(names="time", rule=Rule.JOB, fact="planned_start_at"),
+            "planned_start_at": FieldRule(
+                names="time", rule=FieldCondition.JOB, fact="planned_start_at"
+            ),
             "process_start_at": _TIME,
             "first_data_at": _TIME,
             "ended_at": _TIME,
@@ -265,7 +267,7 @@ ROW_RULES: Final[Mapping[RowKind, RowRule]] = {
         fields={
             "agent_id": _key("agent", "agent"),
             "role": _key("agent", "role"),
-            "beat_at": FieldRule(names="time", rule=Rule.LIVE),
+            "beat_at": FieldRule(names="time", rule=FieldCondition.LIVE),
             "started_at": _TIME,
             "address": _HELD,
             "ports": _HELD,
@@ -292,10 +294,10 @@ ROW_RULES: Final[Mapping[RowKind, RowRule]] = {
         fields={
             "vni": _key("tunnel", "vni"),
             "opened_by": _key("run, burst, pair", "job"),
-            "port": FieldRule(names="endpoint", rule=Rule.JOB, fact="tunnel_port"),
-            "ports": FieldRule(names="endpoint", rule=Rule.JOB, fact="ports"),
+            "port": FieldRule(names="endpoint", rule=FieldCondition.JOB, fact="tunnel_port"),
+            "ports": FieldRule(names="endpoint", rule=FieldCondition.JOB, fact="ports"),
             "client_address": FieldRule(
-                names="endpoint", rule=Rule.ANNOUNCED, fact="announced_address"
+                names="endpoint", rule=FieldCondition.ANNOUNCED, fact="announced_address"
             ),
             "inner_client_address": _key("endpoint", "inner_client"),
             "inner_server_address": _key("endpoint", "inner_server"),
@@ -326,7 +328,7 @@ ROW_RULES: Final[Mapping[RowKind, RowRule]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class RowKey:
     """Values from the key of a row.
 
     Attributes:
@@ -353,7 +355,7 @@ class Violation:
 
     row: str
     field: str
-    place: Place | None
+    place: RowKey | None
     message: Message | None = None
 
 
@@ -376,7 +378,7 @@ _TEST_ROW: Final = re.compile(r"([0-9]{13})\.(.+)\.([1-9][0-9]{0,4})")
 _CHUNK_ROW: Final = re.compile(rf"(.+){re.escape(TEST_CHUNK)}\.(?:[0-9]{{3}}|{TAIL})")
 
 
-def place_of(partition: str, key: str) -> Place | None:
+def place_of(partition: str, key: str) -> RowKey | None:
     """Return the values from a row's key.
 
     Args:
@@ -394,7 +396,7 @@ def place_of(partition: str, key: str) -> Place | None:
     if partition in (PRESENCE, PASSPORT):
         kind = RowKind.PRESENCE if partition == PRESENCE else RowKind.PASSPORT
         named = _AGENT.fullmatch(key)
-        return named and Place(kind=kind, facts={"role": named[1], "agent": named[2]})
+        return named and RowKey(kind=kind, facts={"role": named[1], "agent": named[2]})
     if tunnel := _TUNNEL.fullmatch(partition):
         return _of_tunnel(tunnel[1], key)
     test = _test_place(key)
@@ -403,7 +405,7 @@ def place_of(partition: str, key: str) -> Place | None:
     return test if matches else None
 
 
-def _test_place(key: str) -> Place | None:
+def _test_place(key: str) -> RowKey | None:
     """Return the values from the key of a test or of its seconds."""
     # We should test for a chunk first, because the name of the agent can end like a chunk key.
     if chunk := _CHUNK_ROW.fullmatch(key):
@@ -411,7 +413,7 @@ def _test_place(key: str) -> Place | None:
     return _of_test(RowKind.TEST, key)
 
 
-def raw_place(folder: str, file: str) -> Place | None:
+def raw_place(folder: str, file: str) -> RowKey | None:
     """Return the values from the name of an engine output.
 
     Args:
@@ -428,12 +430,12 @@ def raw_place(folder: str, file: str) -> Place | None:
     return test if test and folder == test.facts["folder"] else None
 
 
-def _of_pair(kind: RowKind, run: str, burst: str, pair: str) -> Place:
+def _of_pair(kind: RowKind, run: str, burst: str, pair: str) -> RowKey:
     facts = {"run": run, "burst": int(burst), "pair": int(pair), "job": f"{run}.{burst}.{pair}"}
-    return Place(kind=kind, facts=facts)
+    return RowKey(kind=kind, facts=facts)
 
 
-def _of_tunnel(server: str, key: str) -> Place | None:
+def _of_tunnel(server: str, key: str) -> RowKey | None:
     named = _TUNNEL_ROW.fullmatch(key)
     if named is None:
         return None
@@ -443,10 +445,10 @@ def _of_tunnel(server: str, key: str) -> Place | None:
     place = _of_pair(kind, named[4], named[5], named[6])
     expected = {"server": server, "vni": vni}
     inner = {"inner_client": inner_client, "inner_server": inner_server}
-    return Place(kind=kind, facts={**place.facts, **expected, **inner})
+    return RowKey(kind=kind, facts={**place.facts, **expected, **inner})
 
 
-def _of_test(kind: RowKind, key: str) -> Place | None:
+def _of_test(kind: RowKind, key: str) -> RowKey | None:
     """Return the values from a test's key, including the partition of the row."""
     named = _TEST_ROW.fullmatch(key)
     if named is None:
@@ -465,7 +467,7 @@ def _of_test(kind: RowKind, key: str) -> Place | None:
         "hour": folder.removeprefix("raw."),
         "folder": folder,
     }
-    return Place(kind=kind, facts=facts)
+    return RowKey(kind=kind, facts=facts)
 
 
 def wrong_field(kind: RowKind, message: Message, facts: Mapping[str, Any]) -> str | None:
@@ -481,7 +483,7 @@ def wrong_field(kind: RowKind, message: Message, facts: Mapping[str, Any]) -> st
         Dotted name of the field, or None if there is no violation.
     """
     for path, field in ROW_RULES[kind].fields.items():
-        is_known = field.fact in facts or field.rule is Rule.UNSET
+        is_known = field.fact in facts or field.rule is FieldCondition.UNSET
         if is_known and not _equals(list(_values(message, path.split("."))), field, facts):
             return path
     return None
@@ -501,7 +503,7 @@ def _values(value: Any, path: list[str]) -> Iterator[Any]:
 
 
 def _equals(values: list[Any], field: FieldRule, facts: Mapping[str, Any]) -> bool:
-    if field.rule is Rule.UNSET:
+    if field.rule is FieldCondition.UNSET:
         return not any(values)
     values_in_key = [epoch_ms(value) if field.fact == "started_ms" else value for value in values]
     return values_in_key == [facts[field.fact]]
@@ -525,7 +527,7 @@ def check_row(row: Entity, message: Message | None) -> Violation | None:
     return Violation(row=row_name(row), field=field, place=named, message=message)
 
 
-def _broken_field(row: Entity, place: Place | None, message: Message | None) -> str | None:
+def _broken_field(row: Entity, place: RowKey | None, message: Message | None) -> str | None:
     if place is None:
         return "key"
     rule = ROW_RULES[place.kind]

@@ -37,7 +37,7 @@ from broadside.exchange.fabric import FabricSettings, open_fabric
 from broadside.exchange.http.coordinator_client import CoordinatorClient
 from broadside.exchange.http.credential import Credential, new_secret
 from broadside.exchange.http.http_ports import HttpTable
-from broadside.exchange.messages import Claim, Control, Phase, Role
+from broadside.exchange.messages import Claim, Control, JobPhase, Role
 from broadside.exchange.ports import Entity, ExchangeError, Outgoing
 from broadside.exchange.records.collection import Collection
 from broadside.exchange.records.keys import CHUNK as CLIENT_CHUNK
@@ -211,7 +211,7 @@ async def prepare(data_dir: Path, agents_count: int, at: datetime) -> list[str]:
 
 def claim_row(job_id: str, agent_id: str) -> Entity:
     claim = Claim(
-        job_id=job_id, agent_id=agent_id, phase=Phase.CLAIMED, claimed_at=datetime.now(UTC)
+        job_id=job_id, agent_id=agent_id, phase=JobPhase.CLAIMED, claimed_at=datetime.now(UTC)
     )
     return message_row(burst_partition(RUN, 0), f"{CLAIM}{job_id.rpartition('.')[2]}", claim)
 

@@ -38,7 +38,7 @@ import numpy as np
 from broadside.agent.claimed_job import UNTOLD_S
 from broadside.agent.worker import Planned, PlannedJobReads
 from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
-from broadside.exchange.messages import Claim, Job, Phase, Presence, Side
+from broadside.exchange.messages import Claim, Job, JobPhase, Presence, Side
 from broadside.exchange.pacing import turn_s
 from broadside.exchange.ports import Delivery, Entity
 from broadside.lab.servicebus.broker_process import BrokerProcess
@@ -116,7 +116,7 @@ class Agents:
         claim = Claim(
             job_id=job.job_id,
             agent_id=f"client-{job.pair_index + 1:03d}",
-            phase=Phase.CLAIMED,
+            phase=JobPhase.CLAIMED,
             claimed_at=datetime.now(UTC),
         )
         if not isinstance(stored, Planned) or not await records.bursts.claim(job, claim):

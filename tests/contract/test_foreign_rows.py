@@ -23,7 +23,7 @@ from broadside.exchange.messages import Control
 from broadside.exchange.ports import Entity, Table
 from broadside.exchange.records import Records
 from broadside.exchange.records.keys import server_tests_partition
-from broadside.exchange.records.row_rules import RowKind, Rule
+from broadside.exchange.records.row_rules import FieldCondition, RowKind
 from tests.contract.adapters import Place
 from tests.written_rows import (
     AT,
@@ -182,7 +182,11 @@ async def test_row_with_another_identity_is_not_evidence(
     assert told(evidence, 1) == before
 
 
-_KEYED = [case for case in cases() if case.field.rule in (Rule.KEY, Rule.SIDE, Rule.UNSET)]
+_KEYED = [
+    case
+    for case in cases()
+    if case.field.rule in (FieldCondition.KEY, FieldCondition.SIDE, FieldCondition.UNSET)
+]
 
 
 async def test_foreign_values_are_never_evidence(fleet: tuple[Table, Records]) -> None:

@@ -17,7 +17,7 @@ import httpx
 from broadside.coordinator.core.run_spec import COLLECT_S, Plan
 from broadside.coordinator.core.summary import BurstSummary, SecondState
 from broadside.exchange.messages import Claim
-from broadside.exchange.messages import Phase as Told
+from broadside.exchange.messages import JobPhase as Told
 from broadside.lab.errors import LabError
 from tests.faults.fault_range import PAIRS_COUNT, Range
 from tests.faults.matrix import LEAD_BEFORE_CLAIM_S, Cell, Fault, Phase, Scene, has_come

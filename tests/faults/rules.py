@@ -23,7 +23,7 @@ from broadside.coordinator.core.run_spec import Plan
 from broadside.coordinator.core.summary import BurstSummary, RunSummary, Verdict
 from broadside.exchange.engines import offered_bits_per_second
 from broadside.exchange.messages import EngineReport
-from broadside.exchange.messages import Phase as Told
+from broadside.exchange.messages import JobPhase as Told
 from broadside.exchange.second_rows import TestSeconds
 from broadside.lab.ledger import LedgerReading, parse_ledger
 from tests.faults.fault_range import Range

@@ -25,9 +25,9 @@ from broadside.exchange.messages import (
     ClockSource,
     EndCause,
     Flow,
+    JobPhase,
     JobReport,
     Outcome,
-    Phase,
     Side,
     StartMethod,
     Track,
@@ -147,7 +147,7 @@ async def test_measures_job_at_client_and_server(pair: Pair) -> None:
     assert_seconds_add_up(received, totals.received_bytes)
 
     assert b"sum_received" in await site.raw(job)
-    claim = await site.claim(job, lambda claim: claim.phase is Phase.REPORTED)
+    claim = await site.claim(job, lambda claim: claim.phase is JobPhase.REPORTED)
     assert None not in (claim.armed_at, claim.running_at, claim.clock)
 
 
@@ -271,7 +271,7 @@ async def test_stops_burst_after_lease_expired(site: Range, any_engine: Iperf3) 
     (claim,) = (await site.fabric.records.bursts.read_claims(late.run_id, 0)).values()
     # The report should not be written again.
     assert (await site.report(late)).reported_at < report.reported_at
-    assert claim.phase is Phase.REPORTED
+    assert claim.phase is JobPhase.REPORTED
     for agent in site.agents:
         assert agent.stop() == 0
     assert await site.fabric.records.fleet.read_presences() == []
@@ -377,7 +377,7 @@ async def test_killed_client_leaves_server_record_and_no_engine(
     assert sum(i.transferred_bytes for i in track.intervals) > 2_000_000
     assert await site.fabric.records.bursts.read_reports(job.run_id, 0) == {}
     claim = (await site.fabric.records.bursts.read_claims(job.run_id, 0))[0]
-    assert claim.phase is Phase.RUNNING
+    assert claim.phase is JobPhase.RUNNING
     await site.presence("server-k", lambda presence: presence.ports == (port,))
 
 

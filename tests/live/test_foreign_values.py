@@ -37,7 +37,7 @@ from broadside.exchange.ports import (
     Outgoing,
 )
 from broadside.exchange.records import FleetRecords
-from broadside.exchange.records.row_rules import RowKind, Rule
+from broadside.exchange.records.row_rules import FieldCondition, RowKind
 from tests.written_rows import (
     CLIENTS,
     OUTPUTS,
@@ -146,7 +146,7 @@ async def test_rejects_foreign_values_in_every_field(port: Port) -> None:
 
     for case in cases():
         # The agent s2 is alive and owns its endpoints.
-        if case.field.rule is Rule.HELD:
+        if case.field.rule is FieldCondition.HELD:
             assert await port.put(written(1)[RowKind.PRESENCE].row, "s2") == "ok"
         answer = (await put_case(case))[1]
         wanted = "ok" if case.field.rule in STORED else "EntityRefused"

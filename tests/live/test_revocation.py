@@ -12,7 +12,7 @@ import pytest
 from broadside.agent.run import EXIT_CANNOT_RUN, EXIT_USAGE
 from broadside.coordinator.core.run_spec import Plan
 from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
-from broadside.exchange.messages import Claim, Phase
+from broadside.exchange.messages import Claim, JobPhase
 from broadside.lab.namespaces import list_namespaces, list_processes
 from broadside.lab.site import RunningLab, built, sqlite_fabric, staged
 from broadside.lab.topology import LabSpec
@@ -130,7 +130,7 @@ def test_revoked_agent_stops_its_engines_and_cannot_return(site: RunningLab) -> 
     # During a burst: a client, and the server of another pair.
     def running() -> bool:
         result = claims(site, run_id)
-        return all(result[index].phase is Phase.RUNNING for index in (1, 2))
+        return all(result[index].phase is JobPhase.RUNNING for index in (1, 2))
 
     wait_for("two pairs are sending", running)
     [idle_client] = {host.name for host in site.lab.clients} - set(stored.values())

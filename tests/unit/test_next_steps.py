@@ -19,7 +19,7 @@ from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.core.summary import PairSummary
 from broadside.coordinator.device.telemetry import SOURCES
 from broadside.coordinator.device.telemetry.source import _Fields
-from broadside.coordinator.imports.column_profile import Profile
+from broadside.coordinator.imports.column_profile import ColumnProfile
 from broadside.coordinator.imports.metric_declaration import MetricDeclaration
 from broadside.exchange.engines import connections
 from tests.docs_build.reference_pages import CLASSES
@@ -105,7 +105,7 @@ def _subclasses(kind: Any) -> Iterator[Any]:
 def known_fields() -> frozenset[str]:
     for module in SOURCES.values():
         importlib.import_module(f"broadside.coordinator.device.telemetry.{module}")
-    models = (RunSpec, PairSummary, Profile, MetricDeclaration, *_subclasses(_Fields))
+    models = (RunSpec, PairSummary, ColumnProfile, MetricDeclaration, *_subclasses(_Fields))
     paths = {name for model in models for name in _fields_of(model)}
     # `--set` accepts the last part of a name.
     # The device of a scenario is a mapping.

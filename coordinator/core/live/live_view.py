@@ -23,7 +23,7 @@ from broadside.coordinator.core.live.progress import progress
 from broadside.coordinator.core.live.status import BurstPhase, BurstStatus, RunState, RunStatus
 from broadside.coordinator.core.measure.aggregate import series_of
 from broadside.coordinator.core.measure.burst import measure_burst
-from broadside.coordinator.core.measure.formulas.phases import Phase, sustain_of
+from broadside.coordinator.core.measure.formulas.phases import TrafficPhase, sustain_of
 from broadside.coordinator.core.measure.formulas.quantiles import column_quantiles
 from broadside.coordinator.core.measure.grid.align import Chosen, align
 from broadside.coordinator.core.measure.grid.grid_rows import Grid
@@ -86,7 +86,7 @@ class LiveStatus(Message):
     duration_s: int
     omit_s: int = 0
     # Phase of the load, or None if it has no ramps.
-    load_phase: Phase | None = None
+    load_phase: TrafficPhase | None = None
     # Reason if the burst ends before its planned end.
     early_end_reason: str | None = None
     pairs_count: int
@@ -305,7 +305,7 @@ def live_status(
     )
 
 
-def _load_phase(plan: Plan, burst: Burst, now: datetime) -> Phase | None:
+def _load_phase(plan: Plan, burst: Burst, now: datetime) -> TrafficPhase | None:
     """Return the phase of the first part's load, or None if it has no ramps."""
     sustain = sustain_of(plan.spec.traffic, plan.spec.burst_s, burst.duration_s)
     after_s = (now - burst.planned_start_at).total_seconds()

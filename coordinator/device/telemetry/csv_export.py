@@ -52,7 +52,7 @@ CsvUnit = Literal[
 ]
 
 
-class Column(Read):
+class CsvColumn(Read):
     """Column to read from the file."""
 
     column: str
@@ -83,7 +83,7 @@ class CsvEntry(ArchiveEntry):
     zone: str = "UTC"
     clock_bound_s: ClockBound = np.nan
     byte_counter: CsvByteCounter | None = None
-    read: Annotated[tuple[Column, ...], Field(max_length=64)] = ()
+    read: Annotated[tuple[CsvColumn, ...], Field(max_length=64)] = ()
 
 
 class CsvSource(ArchiveSource):

@@ -11,7 +11,7 @@ from broadside.coordinator.core.summary import BurstSummary, PairSummary, Second
 from broadside.coordinator.views.guard_tables import GUARD_COLUMNS, guard_row, impact_table
 from broadside.coordinator.views.metric_rows import metric_rows
 from broadside.coordinator.views.part_rows import PART_COLUMNS, PART_NUMBERS_FROM, part_rows
-from broadside.coordinator.views.report.document import TEXT_ONLY, Section, Table, make_table
+from broadside.coordinator.views.report.document import TEXT_ONLY, ReportTable, Section, make_table
 from broadside.coordinator.views.report.stored_source import Source
 
 _STATES: Final[Mapping[SecondState, str]] = {
@@ -40,7 +40,7 @@ def headline_section(source: Source) -> Section:
     lab = summary.scale != 1
     spread = summary.received_over_bursts
     tables = [
-        Table(
+        ReportTable(
             columns=("metric", "layer", "measured", *(("at real scale",) if lab else ())),
             rows=tuple(row.cells(lab=lab) for row in metric_rows(summary)),
             numeric_from=2,
@@ -59,7 +59,9 @@ def headline_section(source: Source) -> Section:
             "CoV": ratio(spread.cov_ratio),
         }
         title = "Received payload over the bursts"
-        tables.append(Table(title=title, columns=tuple(columns), rows=(tuple(columns.values()),)))
+        tables.append(
+            ReportTable(title=title, columns=tuple(columns), rows=(tuple(columns.values()),))
+        )
     return Section(
         id="figures",
         title="Results",
@@ -105,7 +107,7 @@ def _reason(pair: PairSummary) -> str:
     return f"{pair.state.value}: {reason}" if reason else pair.state.value
 
 
-def _flow_table(burst: BurstSummary) -> Table:
+def _flow_table(burst: BurstSummary) -> ReportTable:
     """Return a table with flow statistics of the first burst."""
     return make_table(
         burst.flows,
@@ -156,7 +158,7 @@ def parts_section(source: Source) -> Section | None:
     names = source.plan.spec.part_names
     if not (rows := part_rows(source.summary)):
         return None
-    table = Table(
+    table = ReportTable(
         columns=PART_COLUMNS,
         rows=tuple(rows),
         title="Traffic of the pairs",
@@ -175,7 +177,7 @@ def guards_section(source: Source) -> Section | None:
     if guards is None:
         return None
     rows = tuple(tuple(guard_row(record)) for record in guards.guards)
-    tables = [Table(columns=GUARD_COLUMNS, rows=rows, note=_GUARDS_NOTE)]
+    tables = [ReportTable(columns=GUARD_COLUMNS, rows=rows, note=_GUARDS_NOTE)]
     facts: dict[str, str] = {}
     if (stop := guards.stop) is not None:
         facts = {
@@ -186,7 +188,7 @@ def guards_section(source: Source) -> Section | None:
         }
         columns, impact = impact_table(guards)
         tables.append(
-            Table(
+            ReportTable(
                 title=f"Impact in burst {stop.burst_index + 1}",
                 columns=tuple(columns),
                 rows=tuple(map(tuple, impact)),
@@ -217,7 +219,7 @@ def pairs_section(source: Source) -> Section:
     )
 
 
-def _pairs_of_burst(burst: BurstSummary, *, is_many: bool) -> Table:
+def _pairs_of_burst(burst: BurstSummary, *, is_many: bool) -> ReportTable:
     return make_table(
         burst.pairs,
         {
@@ -244,7 +246,7 @@ def _pairs_of_burst(burst: BurstSummary, *, is_many: bool) -> Table:
     )
 
 
-def _pairs_of_run(bursts: Sequence[BurstSummary]) -> Table:
+def _pairs_of_run(bursts: Sequence[BurstSummary]) -> ReportTable:
     by_index: dict[int, list[PairSummary]] = {}
     for burst in bursts:
         for pair in burst.pairs:
@@ -298,7 +300,7 @@ def completeness_section(source: Source) -> Section:
     unmeasured = _unmeasured(source.summary.bursts)
     more = len(unmeasured) - _LISTED_MAX
     tables = [
-        Table(
+        ReportTable(
             columns=("state", "meaning", "pair-seconds", "share"),
             rows=(*rows, ("sum", "", count(planned_s), "")),
             numeric_from=2,

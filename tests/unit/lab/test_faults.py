@@ -18,7 +18,7 @@ from broadside.exchange.messages import (
     Side,
     Track,
 )
-from broadside.exchange.messages import Phase as ClaimPhase
+from broadside.exchange.messages import JobPhase as ClaimPhase
 from broadside.exchange.second_rows import TestSeconds
 from broadside.lab.ledger import parse_ledger
 from tests.faults import cell

@@ -14,8 +14,8 @@ from broadside.coordinator.core.judge.bottleneck.bottleneck_evidence import (
     CANCEL_MAX_RATIO,
     NO_BASELINE,
     TOGETHER_RATIO,
+    BottleneckCause,
     BottleneckInput,
-    Cause,
     Evidence,
     has_drops,
     is_queued,
@@ -61,7 +61,7 @@ CONNECTIONS_NEXT: Final = (
 )
 
 # Resources that were measured as full come before conclusions from the movement of pairs.
-CAUSES: Final[tuple[Cause, ...]] = (
+CAUSES: Final[tuple[BottleneckCause, ...]] = (
     ONE_UNIT,
     OFFERED_LOAD,
     SINGLE_FLOW,
@@ -119,7 +119,7 @@ def find_bottleneck(given: BottleneckInput) -> Bottleneck:
     If there is none, the result is unknown, with a list of the missing sources. If the traffic does
     not cross the firewall, sources of the firewall are ignored.
     """
-    causes: Sequence[Cause] = CAUSES
+    causes: Sequence[BottleneckCause] = CAUSES
     if given.traffic.engine == CONNECTIONS:
         causes = CONNECTION_CAUSES
     else:
@@ -147,7 +147,7 @@ def find_bottleneck(given: BottleneckInput) -> Bottleneck:
     return undecided(given, [evidence for _, evidence in results])
 
 
-def _named(cause: Cause, evidence: Evidence, given: BottleneckInput) -> Bottleneck:
+def _named(cause: BottleneckCause, evidence: Evidence, given: BottleneckInput) -> Bottleneck:
     return Bottleneck(
         name=cause.name,
         evidence=evidence.facts,

@@ -12,8 +12,8 @@ from broadside.coordinator.core.judge.bottleneck.bottleneck_evidence import (
     ABSENT,
     CPU_FULL_RATIO,
     QUEUED_RATIO,
+    BottleneckCause,
     BottleneckInput,
-    Cause,
     Evidence,
     crowded_hosts,
     found,
@@ -66,7 +66,7 @@ def _snat(given: BottleneckInput) -> Evidence:
     )
 
 
-SNAT_PORTS: Final = Cause(
+SNAT_PORTS: Final = BottleneckCause(
     id="snat-ports",
     name=BottleneckName.SNAT_PORTS,
     refuted_by="the same rate with fewer connections",
@@ -99,7 +99,7 @@ def _cpu(given: BottleneckInput) -> Evidence:
     return found(*facts)
 
 
-DEVICE_CPU: Final = Cause(
+DEVICE_CPU: Final = BottleneckCause(
     id="device-cpu",
     name=BottleneckName.FIREWALL,
     refuted_by="the same rate with less work for the device (fewer rules, no inspection), or with "
@@ -156,7 +156,7 @@ def _known_rate(given: BottleneckInput) -> Evidence:
     )
 
 
-KNOWN_RATE: Final = Cause(
+KNOWN_RATE: Final = BottleneckCause(
     id="device-known-rate",
     name=BottleneckName.FIREWALL,
     refuted_by=_REFUTED,
@@ -248,7 +248,7 @@ def _drops_fact(given: BottleneckInput) -> str | None:
     return None
 
 
-OWN_QUEUE: Final = Cause(
+OWN_QUEUE: Final = BottleneckCause(
     id="device-queue",
     name=BottleneckName.FIREWALL,
     refuted_by=_REFUTED,
@@ -277,7 +277,7 @@ def _single_flow(given: BottleneckInput) -> Evidence:
     )
 
 
-SINGLE_FLOW: Final = Cause(
+SINGLE_FLOW: Final = BottleneckCause(
     id="single-flow",
     name=BottleneckName.SINGLE_FLOW,
     refuted_by="the same total rate with twice the streams per pair",
@@ -299,7 +299,7 @@ def _one_unit(given: BottleneckInput) -> Evidence:
     return ABSENT if limit is None else found(limit)
 
 
-ONE_UNIT: Final = Cause(
+ONE_UNIT: Final = BottleneckCause(
     id="one-unit",
     name=BottleneckName.ONE_UNIT,
     refuted_by="the same streams with new source ports, if another unit is then slow",

@@ -65,19 +65,19 @@ class RunInput:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class CheckResult:
     """Verdict and findings of a check."""
 
     verdict: Verdict = Verdict.PASS
     findings: tuple[Finding, ...] = ()
 
 
-NOTHING: Final = Result()
+NOTHING: Final = CheckResult()
 
 
 def inconclusive(
     id: str, weight: float, sentence: str, next_step: str, value: FindingValue | None = None
-) -> Result:
+) -> CheckResult:
     """Return an inconclusive result with one finding.
 
     Args:
@@ -87,4 +87,4 @@ def inconclusive(
         next_step: What you can do.
         value: Measured value, for the range over several bursts. None if there is no single one.
     """
-    return Result(Verdict.INCONCLUSIVE, (problem(id, weight, sentence, next_step, value),))
+    return CheckResult(Verdict.INCONCLUSIVE, (problem(id, weight, sentence, next_step, value),))

@@ -9,7 +9,7 @@ from broadside.coordinator.core import formatting
 from broadside.coordinator.core.judge.checks.check_types import (
     NOTHING,
     BurstInput,
-    Result,
+    CheckResult,
     RunInput,
     inconclusive,
 )
@@ -24,10 +24,10 @@ from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.core.metrics import RECEIVED, layer_label
 from broadside.coordinator.core.run_spec import Plan
 from broadside.coordinator.core.summary import (
-    Cause,
     Finding,
     FindingValue,
     Reconciliation,
+    ResidualCause,
     Verdict,
     note,
     problem,
@@ -72,16 +72,16 @@ CAUSE_STEPS: Final = {
 _KEEP = "Record the device counter from some minutes before the first burst to some after the last"
 
 
-def _all_of(findings: Iterator[Finding]) -> Result:
+def _all_of(findings: Iterator[Finding]) -> CheckResult:
     """Return an inconclusive result if there are findings."""
     listed = tuple(findings)
-    return Result(Verdict.INCONCLUSIVE if listed else Verdict.PASS, listed)
+    return CheckResult(Verdict.INCONCLUSIVE if listed else Verdict.PASS, listed)
 
 
 # Record of the counter
 
 
-def check_counter_record(inputs: RunInput) -> Result:
+def check_counter_record(inputs: RunInput) -> CheckResult:
     """Check that the record of the device counter is as complete as promised at launch.
 
     Formula: the answer of the source is complete; time covered before the first burst >= max(5 s,
@@ -166,7 +166,7 @@ def _late_counter(plan: Plan, ledger: FirewallLedger) -> Iterator[Finding]:
         )
 
 
-def check_metric_aggregation(inputs: RunInput) -> Result:
+def check_metric_aggregation(inputs: RunInput) -> CheckResult:
     """Check that bytes can be computed from the device metric.
 
     Formula: its declared aggregation is an average or a total.
@@ -186,7 +186,7 @@ def check_metric_aggregation(inputs: RunInput) -> Result:
     )
 
 
-def check_reference_record(inputs: RunInput) -> Result:
+def check_reference_record(inputs: RunInput) -> CheckResult:
     """Check that the counter of a reference run ends late enough to show that nothing crossed.
 
     Formula: the last known bin ends >= 5 bins after the last burst (one bin, of bins under 10 s).
@@ -231,7 +231,7 @@ def _reference_findings(plan: Plan, ledger: FirewallLedger | None) -> Iterator[F
 # Agreement with the fleet
 
 
-def check_residual(inputs: BurstInput) -> Result:
+def check_residual(inputs: BurstInput) -> CheckResult:
     """Check that the bytes of the fleet and of the device counter agree.
 
     Formula: the larger of abs(lower end) and abs(upper end) of the residual's interval <=
@@ -276,7 +276,7 @@ def check_residual(inputs: BurstInput) -> Result:
     )
     value = FindingValue.residual(counter.residual_ratio)
     if counter.lag_s is not None and reach <= limit:
-        return Result(
+        return CheckResult(
             Verdict.PASS,
             (
                 note("reconciled", 40, f"Device counter and fleet agree: {measured}.", value=value),
@@ -305,12 +305,12 @@ def _first_cause(counter: Reconciliation) -> str:
     return "".join(f" {one.sentence}." for one in named)
 
 
-def _other_traffic(counter: Reconciliation) -> Cause | None:
+def _other_traffic(counter: Reconciliation) -> ResidualCause | None:
     """Return the other traffic that was subtracted, or None without any."""
     return next((cause for cause in counter.causes if cause.id == OTHER_TRAFFIC), None)
 
 
-def _no_residual(inputs: BurstInput, counter: Reconciliation) -> Result:
+def _no_residual(inputs: BurstInput, counter: Reconciliation) -> CheckResult:
     """Return the result if the counter cannot be compared with the fleet."""
     if counter.lags_scale_ratio is not None:
         wrong = certain_declaration_error(counter, [inputs.burst])
@@ -334,7 +334,9 @@ def _no_residual(inputs: BurstInput, counter: Reconciliation) -> Result:
     )
 
 
-def _declared_wrongly(counter: Reconciliation, wrong: DeclarationError, ratio: float) -> Result:
+def _declared_wrongly(
+    counter: Reconciliation, wrong: DeclarationError, ratio: float
+) -> CheckResult:
     return inconclusive(
         "metric-declaration",
         88,
@@ -364,7 +366,7 @@ def _residual_step(counter: Reconciliation, limit: float) -> str:
     return "Reduce the uncertainty: shorter bins, no other traffic before and after, more bursts"
 
 
-def check_device_fit(inputs: BurstInput) -> Result:
+def check_device_fit(inputs: BurstInput) -> CheckResult:
     """Check that the device counter changes over time as the records of the fleet predict.
 
     Formula: largest distance between the cumulative curves of counted and predicted bytes, scaled
@@ -390,7 +392,7 @@ def check_device_fit(inputs: BurstInput) -> Result:
     )
 
 
-def check_bypass(inputs: BurstInput) -> Result:
+def check_bypass(inputs: BurstInput) -> CheckResult:
     """Check that the traffic of a reference run (device.path=bypass) did not cross the device.
 
     Formula: (counted - idle) / fleet bytes + h + share of unknown bins <=
@@ -421,7 +423,7 @@ def check_bypass(inputs: BurstInput) -> Result:
     )
     if max(0.0, counter.residual_ratio) + uncertainty + counter.unknown_ratio <= limit:
         sentence = f"The traffic bypassed the firewall, as planned. {measured}"
-        return Result(Verdict.PASS, (note("bypassed", 40, sentence, value=value),))
+        return CheckResult(Verdict.PASS, (note("bypassed", 40, sentence, value=value),))
     if counter.unknown_ratio > limit:
         measured += (
             f" {formatting.ratio(counter.unknown_ratio, 1)} of the bytes are in unknown bins."

@@ -28,7 +28,7 @@ from broadside.exchange.messages import VXLAN_BYTES, Protocol
 BITS_PER_SECOND_MAX: Final = 1e15
 
 
-class Traffic(TypingProtocol):
+class PayloadSeconds(TypingProtocol):
     """Payload for each second on the UTC grid, starting at ``start_s`` (epoch s)."""
 
     @property
@@ -61,7 +61,7 @@ class Curve:
         )
 
 
-def fleet_curve(bursts: Sequence[Traffic]) -> Curve:
+def fleet_curve(bursts: Sequence[PayloadSeconds]) -> Curve:
     """Return one cumulative curve for all bursts, which may overlap and be in any order."""
     seconds = np.concatenate(
         [burst.start_s + np.arange(len(burst.received_bytes)) for burst in bursts]

@@ -130,7 +130,7 @@ class RunComparison:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class ByteComparison:
     """Comparison of a burst or run, counted bytes against predicted bytes.
 
     Attributes:
@@ -519,7 +519,7 @@ def _common_fields(compared: RunComparison, share: BurstShare) -> dict[str, obje
     }
 
 
-def _surest(comparisons: Sequence[Comparison]) -> Comparison:
+def _surest(comparisons: Sequence[ByteComparison]) -> ByteComparison:
     """Return the comparison of all bins, or a more certain one that agrees with it."""
     result, *surer = comparisons
     for other in surer:
@@ -543,7 +543,7 @@ def _lags_scale_ratio(compared: RunComparison) -> float | None:
     return figure(scale) if gap <= math.log1p(SCALES_APART_RATIO) else None
 
 
-def _compared_fields(outcome: Comparison) -> dict[str, object]:
+def _compared_fields(outcome: ByteComparison) -> dict[str, object]:
     return {
         "basis": outcome.basis,
         "firewall_bytes": figure(outcome.ledger_bytes),
@@ -729,7 +729,7 @@ def compare_bytes(
     extra: ExtraBytes,
     idle_ends: tuple[float, float],
     scatter_ratio: float,
-) -> list[Comparison]:
+) -> list[ByteComparison]:
     """Compare the bytes in all bins, and in the full bins if there are enough.
 
     All bins together also include bytes that were in flight when the receivers stopped. There are
@@ -772,7 +772,7 @@ def _compared(
     errors: _Errors,
     *,
     rate: bool,
-) -> Comparison:
+) -> ByteComparison:
     overhead = compared.overhead
     level = 0.0 if compared.idle is None else compared.idle.bytes_per_s
     # UDP bytes that were not received count as lost, not as in flight.
@@ -804,7 +804,7 @@ def _compared(
     lasting = 0.0 if compared.bypassed else max(0.0, lasting)
     shared = compared.idle is not None and compared.idle.how != "quiet"
     residual, surplus = _residual(crossed, extra, bypassed=compared.bypassed)
-    return Comparison(
+    return ByteComparison(
         basis="rate" if rate else "bytes",
         ledger_bytes=float(net.sum()),
         expected_bytes=expected,

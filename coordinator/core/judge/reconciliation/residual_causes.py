@@ -17,9 +17,9 @@ from broadside.coordinator.core.measure.grid.series import BurstSeries
 from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.core.summary import (
     BurstSummary,
-    Cause,
     CauseId,
     Reconciliation,
+    ResidualCause,
     figure,
 )
 from broadside.exchange.messages import Flow
@@ -118,7 +118,7 @@ class ForeignTraffic:
 
 def causes(
     deviation: Residual, missing: Missing, foreign: ForeignTraffic, unknown_ratio: float
-) -> tuple[Cause, ...]:
+) -> tuple[ResidualCause, ...]:
     """Return the possible causes of a residual, sorted by the part that they explain.
 
     A cause has no probability. It only states which part of the residual it can explain. A cause is
@@ -137,14 +137,16 @@ def causes(
     """
     residual, uncertainty = deviation.ratio, deviation.uncertainty_ratio
     # Each cause with the part of the residual that it leaves unexplained.
-    offers: list[tuple[float, Cause]] = []
+    offers: list[tuple[float, ResidualCause]] = []
 
     def offer(name: CauseId, low: float, high: float, sentence: str) -> None:
         """Add a cause that can explain a residual from ``low`` to ``high``."""
         open_ratio = max(0.0, low - residual, residual - high)
         if open_ratio <= max(2 * uncertainty, UNEXPLAINED_RATIO * abs(residual)):
             share = figure(min(max(residual, low), high)) or 0.0
-            offers.append((open_ratio, Cause(id=name, share_ratio=share, sentence=sentence)))
+            offers.append(
+                (open_ratio, ResidualCause(id=name, share_ratio=share, sentence=sentence))
+            )
 
     size = formatting.ratio(abs(residual), 1)
     significant = deviation.significant
@@ -185,7 +187,7 @@ def causes(
     listed = [cause for _, cause in sorted(offers, key=lambda item: item[0])]
     if foreign.ratio is not None and foreign.ratio > AGREES_RATIO:
         listed.append(
-            Cause(
+            ResidualCause(
                 id=OTHER_TRAFFIC,
                 share_ratio=figure(foreign.ratio) or 0.0,
                 sentence=f"The firewall carried {formatting.rate(foreign.bits_per_second)} of "
@@ -196,7 +198,7 @@ def causes(
     if significant and all(open_ratio > uncertainty for open_ratio, _ in offers):
         side = "more" if residual > 0 else "less"
         listed.append(
-            Cause(
+            ResidualCause(
                 id="unknown",
                 share_ratio=figure(residual) or 0.0,
                 sentence=f"The firewall counted {size} {side} than the fleet, and no known cause "
@@ -388,7 +390,7 @@ def with_declaration(
         return counter
     if not error.is_sure:
         share = figure(error.factor - 1) or 0.0
-        cause = Cause(id="metric-declaration", share_ratio=share, sentence=error.describe())
+        cause = ResidualCause(id="metric-declaration", share_ratio=share, sentence=error.describe())
         return counter.model_copy(update={"causes": (*counter.causes, cause)})
     # The values are not bytes, so we should not report any result that is based on them.
     removed = dict.fromkeys(

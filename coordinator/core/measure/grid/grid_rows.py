@@ -137,7 +137,7 @@ class Placed:
     totals_only: frozenset[Flow]
 
 
-class Matrix:
+class PairMatrix:
     """Cells for all pairs, filled with ``unknown`` until a value is set.
 
     To save memory, ``array`` will not be created until the first value needs to be set.
@@ -229,13 +229,13 @@ class FlowRows:
         self.flow = flow
         self._pairs = pairs
         omit_s, duration_s = lengths_s
-        self._received = Matrix(shape, 0.0, np.float64)
-        self._coverage = Matrix(shape, 0.0)
+        self._received = PairMatrix(shape, 0.0, np.float64)
+        self._coverage = PairMatrix(shape, 0.0)
         # Double precision is only needed for means. It will be changed to single precision for
         # anything else.
-        self._sent = Matrix(shape, kind=np.float64)
-        self._of_sender = {name: Matrix(shape) for name in ("retransmits_count", *_LEVELS)}
-        self._of_receiver = {name: Matrix(shape) for name in ("lost_count", "packets_count")}
+        self._sent = PairMatrix(shape, kind=np.float64)
+        self._of_sender = {name: PairMatrix(shape) for name in ("retransmits_count", *_LEVELS)}
+        self._of_receiver = {name: PairMatrix(shape) for name in ("lost_count", "packets_count")}
         self._own_edges = omit_s + np.arange(duration_s + 1, dtype=np.float64)
         self._own_bytes = np.zeros((shape[0], duration_s), np.float32)
         self._own_coverage = np.zeros(self._own_bytes.shape, np.float32)
@@ -442,7 +442,7 @@ class HostRows:
     def __init__(self, side: Side, pairs: Sequence[Placed], shape: tuple[int, int]) -> None:
         self._side = side
         self._pairs = pairs
-        self._told = {name: Matrix(shape) for name in (*_BUSY, "nic_tx_bytes")}
+        self._told = {name: PairMatrix(shape) for name in (*_BUSY, "nic_tx_bytes")}
         self._drops = np.full(shape[0], np.nan)
         self._reading_s = np.full(shape[0], np.nan)
         self._waiting = _Portion[HostColumns]()
@@ -491,7 +491,7 @@ class HostRows:
 
 
 def _put_known(
-    matrix: Matrix,
+    matrix: PairMatrix,
     rows: Sequence[int],
     values: NDArray[np.floating],
     how: Callable[[NDArray[np.floating]], Floats],

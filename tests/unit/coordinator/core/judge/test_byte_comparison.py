@@ -19,7 +19,7 @@ from broadside.coordinator.core.judge.reconciliation.idle_level import IdleLevel
 from broadside.coordinator.core.judge.reconciliation.lag import Lag
 from broadside.coordinator.core.judge.reconciliation.reconcile import (
     NOISE_ASSUMED_RATIO,
-    Comparison,
+    ByteComparison,
     RunComparison,
     compare_bytes,
     scatter_of_bursts,
@@ -110,7 +110,7 @@ def _compared(
     extra: ExtraBytes = ExtraBytes(),  # noqa: B008 - frozen
     ends: tuple[float, float] = (0.0, 0.0),
     scatter: float = 0.01,
-) -> Comparison:
+) -> ByteComparison:
     return compare_bytes(run, share, extra, ends, scatter)[0]
 
 

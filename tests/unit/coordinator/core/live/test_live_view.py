@@ -23,7 +23,7 @@ from broadside.coordinator.core.live.live_view import (
     seconds_message,
 )
 from broadside.coordinator.core.live.status import derive
-from broadside.coordinator.core.measure.formulas.phases import Phase
+from broadside.coordinator.core.measure.formulas.phases import TrafficPhase
 from broadside.coordinator.core.measure.records.columns import NO_HOST, IntervalColumns
 from broadside.coordinator.core.measure.records.evidence import BurstEvidence, PairEvidence
 from broadside.coordinator.core.run_spec import Plan
@@ -238,7 +238,7 @@ def test_status_names_the_phase_of_a_load_with_ramps() -> None:
     ramped = made.asked(traffic=Traffic(engine="connections", options=ramps)).plan
     start_at = ramped.bursts[0].planned_start_at
 
-    def phase_at(plan: Plan, after_s: float) -> Phase | None:
+    def phase_at(plan: Plan, after_s: float) -> TrafficPhase | None:
         now = start_at + timedelta(seconds=after_s)
         status = derive(plan, None, {}, now)
         return live_status(plan, status, 0, now).load_phase

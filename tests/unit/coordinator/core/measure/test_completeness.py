@@ -23,8 +23,8 @@ from broadside.exchange.messages import (
     ClockSource,
     Endpoint,
     EngineReport,
+    JobPhase,
     Outcome,
-    Phase,
     ServerTest,
 )
 from tests.unit.coordinator.core.records import job_report
@@ -32,7 +32,7 @@ from tests.unit.coordinator.core.records import job_report
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 BURST = Burst(index=0, planned_start_at=AT, duration_s=10)
 LATER = AT + timedelta(hours=1)
-CLAIM = Claim(job_id="j", agent_id="c-1", phase=Phase.RUNNING, claimed_at=AT)
+CLAIM = Claim(job_id="j", agent_id="c-1", phase=JobPhase.RUNNING, claimed_at=AT)
 
 
 def _aligned(

@@ -28,7 +28,7 @@ from broadside.coordinator.core.measure.disruptions import (
 from broadside.coordinator.core.measure.records.evidence import PairEvidence
 from broadside.coordinator.core.run_spec import Burst, RunSpec
 from broadside.coordinator.core.summary import Completeness, DisruptionKind, SecondState
-from broadside.exchange.messages import Claim, EngineReport, Outcome, Phase
+from broadside.exchange.messages import Claim, EngineReport, JobPhase, Outcome
 from tests.unit.coordinator.core.records import job_report
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -122,7 +122,7 @@ def _grade(state: SecondState, reason: str | None = "why") -> PairGrade:
     )  # fmt: skip
 
 
-CLAIM = Claim(job_id="j", agent_id="c-1", phase=Phase.RUNNING, claimed_at=AT)
+CLAIM = Claim(job_id="j", agent_id="c-1", phase=JobPhase.RUNNING, claimed_at=AT)
 
 
 @pytest.mark.parametrize(

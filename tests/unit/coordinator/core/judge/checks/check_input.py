@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from broadside.coordinator.core.judge.checks.check_types import BurstInput, Result, RunInput
+from broadside.coordinator.core.judge.checks.check_types import BurstInput, CheckResult, RunInput
 from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.core.metrics import Layer
 from broadside.coordinator.core.summary import (
@@ -24,7 +24,7 @@ def at(seconds: float) -> datetime:
     return START + timedelta(seconds=seconds)
 
 
-def weights(result: Result) -> list[tuple[str, float]]:
+def weights(result: CheckResult) -> list[tuple[str, float]]:
     """Return id and weight for every finding, in report order."""
     return [(finding.id, finding.weight) for finding in result.findings]
 

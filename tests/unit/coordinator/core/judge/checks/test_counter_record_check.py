@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from broadside.coordinator.core.judge.checks.check_types import Result
+from broadside.coordinator.core.judge.checks.check_types import CheckResult
 from broadside.coordinator.core.judge.checks.counter_checks import check_counter_record
 from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.core.summary import Verdict
@@ -20,7 +20,7 @@ PROMISE = SimpleNamespace(source="counter", coverage_min_ratio=0.95)
 PROMISED = plan(ledger=PROMISE)
 
 
-def _run_check(ledger: FirewallLedger | None, *unknown_ratios: float) -> Result:
+def _run_check(ledger: FirewallLedger | None, *unknown_ratios: float) -> CheckResult:
     bursts = [
         burst(index=index, reconciliation=make_reconciliation(unknown_ratio=ratio))
         for index, ratio in enumerate(unknown_ratios)
@@ -34,7 +34,7 @@ def test_absent_promised_counter_is_inconclusive() -> None:
         Verdict.INCONCLUSIVE,
         [("device-counter-missing", 105)],
     )
-    assert check_counter_record(of_run(plan())) == Result()
+    assert check_counter_record(of_run(plan())) == CheckResult()
 
 
 def test_reports_incomplete_counter_response() -> None:
@@ -56,7 +56,7 @@ def test_names_burst_with_lowest_counter_coverage() -> None:
     sentence = result.findings[0].sentence
     assert sentence.startswith("Burst 2: the device counter counter covers 60.0 % of")
     assert "2 of 3 bursts are below this limit" in sentence
-    assert _run_check(counter(-10, 40), 0.05) == Result()
+    assert _run_check(counter(-10, 40), 0.05) == CheckResult()
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ from typing import Any, cast
 
 import pytest
 
-from broadside.coordinator.core.judge.checks.check_types import Result
+from broadside.coordinator.core.judge.checks.check_types import CheckResult
 from broadside.coordinator.core.judge.checks.rate_checks import check_rate
 from broadside.coordinator.core.metrics import Layer
 from broadside.coordinator.core.summary import BottleneckName, SecondState, Verdict
@@ -19,7 +19,7 @@ from tests.unit.coordinator.core.judge.checks.check_input import (
 )
 
 
-def _run_check(rate: float, half: float = 0.01e9, **fields: Any) -> Result:
+def _run_check(rate: float, half: float = 0.01e9, **fields: Any) -> CheckResult:
     """Run the check with a 1 Gbit/s limit."""
     return check_rate(of_burst(burst(rate, half, **fields)))
 

@@ -5,7 +5,7 @@ from typing import Any, cast
 import pytest
 
 from broadside.coordinator.core.judge.checks.rate_checks import (
-    Interval,
+    RateInterval,
     _compare,
     device_rate,
     half_width_of_bursts,
@@ -40,10 +40,10 @@ def _burst(*args: Any, **fields: Any) -> BurstSummary:
 
 
 def test_formats_symmetric_and_asymmetric_interval() -> None:
-    even = Interval(value=1e9, below=1e7, above=1e7)
+    even = RateInterval(value=1e9, below=1e7, above=1e7)
     assert (even.low, even.high) == (0.99e9, 1.01e9)
     assert str(even) == "1 Gbit/s +- 10 Mbit/s"
-    uneven = Interval(value=1e9, below=1e7, above=2e7)
+    uneven = RateInterval(value=1e9, below=1e7, above=2e7)
     assert (uneven.low, uneven.high) == (0.99e9, 1.02e9)
     assert str(uneven) == "1 Gbit/s (-10 Mbit/s, +20 Mbit/s)"
 
@@ -132,7 +132,7 @@ def test_half_width_of_bursts_uses_student_t() -> None:
     assert half_width_of_bursts([*bursts[:2], _burst(None)]) is None
 
 
-FLEET = Interval(value=1e9, below=3e6, above=4e6)
+FLEET = RateInterval(value=1e9, below=3e6, above=4e6)
 
 
 def test_device_rate_is_fleet_rate_plus_residual() -> None:

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from broadside.coordinator.core.judge.checks.check_types import Result
+from broadside.coordinator.core.judge.checks.check_types import CheckResult
 from broadside.coordinator.core.judge.checks.counter_checks import check_reference_record
 from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.core.summary import Verdict
@@ -16,7 +16,7 @@ from tests.unit.coordinator.core.judge.checks.check_input import (
 REFERENCE = spec(bypasses_device=True)
 
 
-def _run_check(ledger: FirewallLedger | None, promised: object = None) -> Result:
+def _run_check(ledger: FirewallLedger | None, promised: object = None) -> CheckResult:
     return check_reference_record(of_run(plan(spec=REFERENCE, ledger=promised), ledger=ledger))
 
 
@@ -47,9 +47,9 @@ def test_unknown_bins_do_not_extend_the_record() -> None:
 
 def test_reference_run_needs_a_device_counter() -> None:
     assert weights(_run_check(None)) == [("reference-unwatched", 103)]
-    assert _run_check(None, promised="a counter, whose absence is said elsewhere") == Result()
+    assert _run_check(None, promised="a counter, whose absence is said elsewhere") == CheckResult()
 
 
 def test_check_applies_only_to_reference_runs() -> None:
-    assert check_reference_record(of_run(plan(), ledger=counter(0, 5))) == Result()
-    assert check_reference_record(of_run(plan())) == Result()
+    assert check_reference_record(of_run(plan(), ledger=counter(0, 5))) == CheckResult()
+    assert check_reference_record(of_run(plan())) == CheckResult()

@@ -20,8 +20,8 @@ from broadside.coordinator.core.measure.grid.series import BurstSeries
 from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.core.summary import (
     BurstSummary,
-    Cause,
     Reconciliation,
+    ResidualCause,
     RunSummary,
     Verdict,
 )
@@ -260,7 +260,7 @@ def test_only_counter_without_lag_has_unit_error(fields: dict[str, object], is_f
     assert has_unit_error(with_ratio(0.01, **fields)) is is_far
 
 
-CAUSES = (Cause(id="duplicate-counting", share_ratio=1.0, sentence="counted twice"),)
+CAUSES = (ResidualCause(id="duplicate-counting", share_ratio=1.0, sentence="counted twice"),)
 OF_BYTES = {
     "causes": CAUSES,
     "firewall_bits_per_second": 8e9,
