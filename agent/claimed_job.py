@@ -32,7 +32,12 @@ from broadside.agent.clock import clock_problem, read_clock
 from broadside.agent.control_reads import LAST_LOOK_S, ControlReads, ControlWatch
 from broadside.agent.decide import GateReport, JobOutcome, judge_outcome, may_retry, start_error_s
 from broadside.agent.device_pings import DevicePings
-from broadside.agent.engine_process import EngineUnusable, Exit, ProcessSetup, least_privileged
+from broadside.agent.engine_process import (
+    EngineUnusable,
+    ProcessExit,
+    ProcessSetup,
+    least_privileged,
+)
 from broadside.agent.gate import find_bodies, gate_env
 from broadside.agent.host import find_source
 from broadside.agent.idle_rtt import MARGIN_S, from_connections, from_handshakes
@@ -46,7 +51,7 @@ from broadside.exchange.engines.port import (
     EngineResult,
     Launch,
     Process,
-    Serving,
+    ServerLifetime,
     Unsupported,
 )
 from broadside.exchange.messages import (
@@ -341,7 +346,7 @@ class ClaimedJob:
 
     async def _race(self, guard: asyncio.Task[str], until_s: float | None) -> str | None:
         """Wait for a time or the end of the engine, or return the guard's reason to stop."""
-        waiting: set[asyncio.Task[str] | asyncio.Task[Exit]] = {guard}
+        waiting: set[asyncio.Task[str] | asyncio.Task[ProcessExit]] = {guard}
         if self._attempt is not None and not self._attempt.exit.done():
             waiting.add(self._attempt.exit)
         while True:
@@ -521,7 +526,7 @@ class ClaimedJob:
             return
         if self._gated:
             self._idle_rtt = from_connections(job.endpoint.address, job.endpoint.ports)
-        elif engine.serving is Serving.DAEMON:
+        elif engine.serving is ServerLifetime.DAEMON:
             bind = self._tunnel.bind if self._tunnel else self._bind_address()
             with suppress(TimeoutError):
                 async with asyncio.timeout(left_s):
@@ -634,7 +639,7 @@ class ClaimedJob:
         )
 
     def _engine_report(
-        self, reading: EngineResult | None, exit_: Exit | None
+        self, reading: EngineResult | None, exit_: ProcessExit | None
     ) -> EngineReport | None:
         if reading is None:
             return None

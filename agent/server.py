@@ -20,7 +20,7 @@ from broadside.agent.agent_settings import split_service
 from broadside.agent.attempt import Attempt, AttemptLimits, known_until_s
 from broadside.agent.canary_service import CanaryService
 from broadside.agent.daemon import DaemonPort, service_states
-from broadside.agent.engine_process import EngineUnusable, Exit, ProcessSetup
+from broadside.agent.engine_process import EngineUnusable, ProcessExit, ProcessSetup
 from broadside.agent.gate import find_gate, serving_env
 from broadside.agent.installed_engines import find_installed_engines
 from broadside.agent.presence import AgentHealth
@@ -30,7 +30,7 @@ from broadside.agent.side_tasks import safely
 from broadside.agent.sockets import PortView, read_ports
 from broadside.agent.tunnels import TunnelKeeper
 from broadside.exchange.background import restart_on_error
-from broadside.exchange.engines.port import EngineResult, Event, ServerRequest, Started
+from broadside.exchange.engines.port import EngineEvent, EngineResult, ServerRequest, Started
 from broadside.exchange.messages import DEFAULT_ENGINE, ClockReading, Role, ServerTest
 
 # Seconds to wait between checks of the socket tables.
@@ -167,7 +167,7 @@ class OneTestPort(ServedPort):
         served = ServedTest(spawned_at_s=time.time())
         noticed = self._noticed = asyncio.Event()
 
-        def take(event: Event, at_s: float) -> None:
+        def take(event: EngineEvent, at_s: float) -> None:
             if isinstance(event, Started):
                 served.started_at_s = at_s
                 noticed.set()
@@ -198,7 +198,7 @@ class OneTestPort(ServedPort):
             self.tools.changed.set()
         return self._judge(attempt.read(), exit_)
 
-    def _judge(self, reading: EngineResult, exit_: Exit) -> bool:
+    def _judge(self, reading: EngineResult, exit_: ProcessExit) -> bool:
         """Return True if a server that has ended was able to serve."""
         lived_s = exit_.ended_at_s - exit_.started_at_s
         if is_test(reading) or exit_.stopped is not None or lived_s >= HEALTHY_S:
@@ -256,7 +256,7 @@ class OneTestPort(ServedPort):
         served: ServedTest,
         *,
         clock_before: ClockReading | None,
-        exit_: Exit | None = None,
+        exit_: ProcessExit | None = None,
         from_s: float = 0.0,
     ) -> ServerTest:
         # The engine reports data only when it ends.

@@ -16,7 +16,7 @@ from typing import BinaryIO, Final
 
 from broadside.agent.engine_process import ProcessUser
 from broadside.exchange.engines.downloads import BLOCK_BYTES
-from broadside.exchange.engines.port import File
+from broadside.exchange.engines.port import EngineFile
 
 # Zeros are at the end of each unit of a body, so that small bodies have their share of them.
 UNIT_BYTES: Final = 1000
@@ -40,7 +40,7 @@ class Workspace:
         self.identity = identity
         self._make_private(self.path)
 
-    def fill(self, files: Iterable[File]) -> None:
+    def fill(self, files: Iterable[EngineFile]) -> None:
         """Write files that only the engine can use.
 
         Raises:

@@ -14,7 +14,7 @@ from typing import Final
 from broadside.lab import network, topology
 from broadside.lab.errors import LabBroken
 from broadside.lab.ledger import LedgerReading, parse_ledger
-from broadside.lab.profiles import PROFILES, Profile, note_fall, spread
+from broadside.lab.profiles import PROFILES, LabProfile, note_fall, spread
 from broadside.lab.topology import Lab
 
 LOOK_EVERY_S: Final = 0.25
@@ -62,7 +62,7 @@ def main(folder: Path, name: str) -> None:
         raise SystemExit(str(error)) from error
 
 
-def apply_cliff(lab: Lab, profile: Profile, cliff_ratio: float) -> None:
+def apply_cliff(lab: Lab, profile: LabProfile, cliff_ratio: float) -> None:
     """Reduce the firewall's rate after a high load, until the load is gone.
 
     Args:
@@ -89,7 +89,7 @@ def apply_cliff(lab: Lab, profile: Profile, cliff_ratio: float) -> None:
             collapsed = False
 
 
-def apply_table(lab: Lab, profile: Profile, most: int) -> None:
+def apply_table(lab: Lab, profile: LabProfile, most: int) -> None:
     """Reduce the firewall's rate while its session table is full.
 
     Args:
@@ -108,7 +108,7 @@ def apply_table(lab: Lab, profile: Profile, most: int) -> None:
             note_fall(lab)
 
 
-def apply_growth(lab: Lab, profile: Profile) -> None:
+def apply_growth(lab: Lab, profile: LabProfile) -> None:
     """Raise the firewall's rate in steps under load, and reset it when idle.
 
     A step will follow when the load was above :data:`GROW_LOAD_RATIO` of the current rate for the
@@ -137,7 +137,7 @@ def apply_growth(lab: Lab, profile: Profile) -> None:
             note_fall(lab)
 
 
-def apply_until_quiet(lab: Lab, profile: Profile) -> None:
+def apply_until_quiet(lab: Lab, profile: LabProfile) -> None:
     """Remove the second of two units when the load was high and then stays low for a while.
 
     Args:
@@ -160,7 +160,7 @@ def apply_until_quiet(lab: Lab, profile: Profile) -> None:
             return
 
 
-def apply_pauses(lab: Lab, profile: Profile) -> None:
+def apply_pauses(lab: Lab, profile: LabProfile) -> None:
     """Reduce the firewall's rate to almost nothing at regular intervals.
 
     Args:

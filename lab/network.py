@@ -39,7 +39,7 @@ from broadside.lab.namespaces import (
     write_sysctls,
 )
 from broadside.lab.privileges import Rights, find_rights
-from broadside.lab.topology import Batch, Host, Lab, LabSpec
+from broadside.lab.topology import Batch, Lab, LabHost, LabSpec
 
 DEFAULT_PATH: Final = Path("/run/broadside")
 LOCK_TIMEOUT_S: Final = 60.0
@@ -215,7 +215,7 @@ def set_firewall_rate(lab: Lab, bits_per_second: int | None) -> None:
     run_batch(topology.firewall_batch(_rated(lab, bits_per_second), bits_per_second))
 
 
-def set_nic_rate(lab: Lab, hosts: Sequence[Host], bits_per_second: int | None) -> None:
+def set_nic_rate(lab: Lab, hosts: Sequence[LabHost], bits_per_second: int | None) -> None:
     """Change the rate of host links in both directions, to simulate a slow NIC.
 
     Args:

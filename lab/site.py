@@ -17,7 +17,7 @@ from typing import Final
 from broadside.exchange.outage_log import utc_now
 from broadside.lab import clocks, fleet, hosts, loopback, network, privileges
 from broadside.lab.errors import LabBroken
-from broadside.lab.serving import READY_S, Serving, wait_for_agents
+from broadside.lab.serving import READY_S, ServeProcess, wait_for_agents
 from broadside.lab.telemetry_file import lab_entry, write_telemetry_file
 from broadside.lab.topology import Lab, LabSpec
 
@@ -114,7 +114,7 @@ class RunningLab:
     """
 
     lab: Lab
-    coordinator: Serving
+    coordinator: ServeProcess
     agents: fleet.Fleet
     plans: Mapping[str, fleet.AgentPlan]
 
@@ -178,7 +178,7 @@ def staged(  # noqa: PLR0913
         at = environment["BROADSIDE_HOSTS_LISTEN"] = hosts.free_address(lab)
         plans = hosts.enrolled(plans, Path(fabric["BROADSIDE_DATA_DIR"]), at)
         warmed = ("broadside.exchange.http.http_ports", "broadside.exchange.http.joining")
-    with Serving(environment, folder, port=port, token=token) as serving:
+    with ServeProcess(environment, folder, port=port, token=token) as serving:
         # You cannot connect to the network in a world from outside.
         if not privileges.is_inside():
             progress(f"the live page: {serving.url}/")

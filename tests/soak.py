@@ -22,7 +22,7 @@ from broadside.exchange.messages import JobPhase
 from broadside.lab import privileges as rights
 from broadside.lab.errors import LabBroken, LabError
 from broadside.lab.offspring import run_to_end
-from broadside.lab.serving import Serving
+from broadside.lab.serving import ServeProcess
 from broadside.lab.site import RunningLab, built, free_prefix, staged
 from broadside.lab.topology import Lab, LabSpec
 
@@ -181,7 +181,7 @@ async def _sending_client(
     raise LabBroken(f"no client agent sends in the second half of burst {burst_index + 1}")
 
 
-def _launch(coordinator: Serving, options: SoakOptions) -> tuple[str, float]:
+def _launch(coordinator: ServeProcess, options: SoakOptions) -> tuple[str, float]:
     overrides = {
         "pairs_count": options.pairs_count,
         "bursts_count": options.bursts_count,

@@ -341,9 +341,9 @@ async def identity_token(client_id: str | None, endpoint: str) -> "AccessToken":
     Raises:
         broadside.exchange.azure.identity.NoToken: No token is available.
     """
-    from broadside.exchange.azure.identity import Credential
+    from broadside.exchange.azure.identity import AzureCredential
 
-    async with Credential(client_id, **authority_of(endpoint)) as credential:
+    async with AzureCredential(client_id, **authority_of(endpoint)) as credential:
         return await credential.get_token(f"{endpoint.rstrip('/')}/.default")
 
 

@@ -46,7 +46,7 @@ from azure.servicebus.exceptions import (
 
 from broadside.exchange.azure.identity import AdapterCredential, NoToken
 from broadside.exchange.azure.wire import (
-    Address,
+    AzureEndpoint,
     Bounds,
     causes_of,
     explain_certificate,
@@ -121,7 +121,7 @@ class _TokenOver(ExchangeRefused):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceBusAddress(Address):
+class ServiceBusAddress(AzureEndpoint):
     """Queue and namespace. The endpoint ``sb://host:port`` replaces the host of the namespace.
 
     Attributes:

@@ -49,7 +49,7 @@ _MISSING: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
+class AzureEndpoint:
     """Service endpoint with a connection string or an Azure identity.
 
     Attributes:
@@ -74,7 +74,7 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StorageAddress(Address):
+class StorageAddress(AzureEndpoint):
     """Address of a table or container.
 
     The endpoint is ``https://<account>.<service>.core.windows.net``.

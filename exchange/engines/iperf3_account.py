@@ -13,8 +13,8 @@ from broadside.exchange.engines.buckets import Buckets
 from broadside.exchange.engines.peer_seconds import PeerRates, addresses_of
 from broadside.exchange.engines.port import (
     Ended,
+    EngineEvent,
     EngineResult,
-    Event,
     Failed,
     Intervals,
     StartBasis,
@@ -148,7 +148,7 @@ class Account:
     def client_address(self) -> str | None:
         return _text(object_of(self.start.get("accepted_connection")).get("host"))
 
-    def take(self, event: object, data: object, at_s: float | None) -> tuple[Event, ...]:
+    def take(self, event: object, data: object, at_s: float | None) -> tuple[EngineEvent, ...]:
         """Process an event, from a live stream or from a document.
 
         Args:
@@ -191,7 +191,7 @@ class Account:
             case _:
                 return ()
 
-    def _fail(self, error: str) -> tuple[Event, ...]:
+    def _fail(self, error: str) -> tuple[EngineEvent, ...]:
         self.error = self.error or error
         return (Failed(error=error),)
 

@@ -17,7 +17,7 @@ from typing import Final
 
 from broadside.exchange.engines.iperf3_account import EVENTS, Account, object_of
 from broadside.exchange.engines.iperf3_forms import decode, find_objects, split_sources
-from broadside.exchange.engines.port import EngineResult, Event
+from broadside.exchange.engines.port import EngineEvent, EngineResult
 
 
 class StreamReader:
@@ -35,7 +35,7 @@ class StreamReader:
         # Arrival of the first of these lines, in epoch seconds.
         self._other_at_s: float | None = None
 
-    def feed(self, line: bytes, at_s: float) -> tuple[Event, ...]:
+    def feed(self, line: bytes, at_s: float) -> tuple[EngineEvent, ...]:
         """Parse a line of standard output and return its events.
 
         Args:
@@ -57,7 +57,7 @@ class StreamReader:
             self._test = Account()
         return self._test.take(message.get("event"), message.get("data"), at_s)
 
-    def sample(self, name: str, text: str, at_s: float) -> tuple[Event, ...]:
+    def sample(self, name: str, text: str, at_s: float) -> tuple[EngineEvent, ...]:
         return ()
 
     def finish(

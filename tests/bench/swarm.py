@@ -43,7 +43,7 @@ from broadside.exchange.pacing import turn_s
 from broadside.exchange.ports import Delivery, Entity
 from broadside.lab.servicebus.broker_process import BrokerProcess
 from broadside.lab.servicebus.queues import QueueSettings
-from broadside.lab.serving import Serving
+from broadside.lab.serving import ServeProcess
 from tests.bench.bench_hosts import cpu_s
 from tests.bench.limit_rows import Row, show
 from tests.bench.stored_fleet import VARIANTS_COUNT, client_rows, end_of, server_rows
@@ -221,7 +221,7 @@ class Watched:
     core: float = 0.0
 
 
-async def watch(serving: Serving, pairs: int, seconds: int, viewers: int) -> Watched:
+async def watch(serving: ServeProcess, pairs: int, seconds: int, viewers: int) -> Watched:
     """Launch a run when the fleet is complete, and poll until there is a verdict."""
     seen = Watched()
     fields = {"pairs_count": pairs, "bursts_count": 1, "burst_s": seconds, "lead_s": LEAD_S}
@@ -253,7 +253,7 @@ async def watch(serving: Serving, pairs: int, seconds: int, viewers: int) -> Wat
 async def _poll(
     client: httpx.AsyncClient,
     run_id: str,
-    serving: Serving,
+    serving: ServeProcess,
     seen: Watched,
     before_s: float,
     seconds: int,
@@ -315,7 +315,7 @@ def rows(
     with (
         tempfile.TemporaryDirectory(prefix="broadside-swarm-") as name,
         fabric_of(kind, Path(name)) as (environment, azure),
-        Serving(environment, Path(name)) as serving,
+        ServeProcess(environment, Path(name)) as serving,
         context.Pool(PROCESSES_COUNT) as pool,
     ):
         cuts = np.linspace(0, pairs, PROCESSES_COUNT + 1).astype(int).tolist()

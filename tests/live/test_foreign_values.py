@@ -25,7 +25,7 @@ from broadside.coordinator.auth.audit import Audit
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
 from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
 from broadside.exchange.http.coordinator_client import CoordinatorClient, open_client
-from broadside.exchange.http.credential import Credential
+from broadside.exchange.http.credential import AgentCredential
 from broadside.exchange.http.http_ports import HttpQueue, HttpTable
 from broadside.exchange.http.joining import join, new_code
 from broadside.exchange.messages import Role
@@ -60,7 +60,7 @@ class Port:
 
     fabric: Fabric
     links: Mapping[str, CoordinatorClient]
-    credentials: Mapping[str, Credential]
+    credentials: Mapping[str, AgentCredential]
 
     def table(self, agent: str) -> HttpTable:
         return HttpTable(self.links[agent], "results")

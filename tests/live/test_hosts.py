@@ -18,7 +18,7 @@ import httpx
 import pytest
 
 from broadside.exchange.http.coordinator_client import CoordinatorClient
-from broadside.exchange.http.credential import Credential, load_credential
+from broadside.exchange.http.credential import AgentCredential, load_credential
 from broadside.exchange.http.http_ports import HttpTable
 from broadside.exchange.http.joining import join
 from broadside.exchange.ports import Entity, EntityRefused, ExchangeMisconfigured, ExchangeRefused
@@ -104,7 +104,7 @@ def wait_for_complete(site: RunningLab, run_id: str) -> dict[str, Any]:
     return summary
 
 
-def credential(site: RunningLab, agent_id: str) -> Credential:
+def credential(site: RunningLab, agent_id: str) -> AgentCredential:
     folder = Path(site.plans[agent_id].environment["BROADSIDE_AGENT_SPOOL_DIR"])
     path = folder / "credential.json"
     assert path.stat().st_mode & 0o777 == 0o600

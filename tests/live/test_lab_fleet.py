@@ -16,7 +16,7 @@ from broadside.lab import fleet, loopback, network, serving
 from broadside.lab.errors import FleetError, LabBroken
 from broadside.lab.fleet import AgentPlan, Fleet
 from broadside.lab.namespaces import list_owned, list_processes
-from broadside.lab.serving import Serving
+from broadside.lab.serving import ServeProcess
 from broadside.lab.site import built
 from broadside.lab.topology import LabSpec
 from tests.live.labs import new_prefix
@@ -75,7 +75,7 @@ def test_records_exit_codes_of_all_agents(prefix: str, tmp_path: Path) -> None:
     assert list_owned(prefix) == []
 
 
-class Coordinator(Serving):
+class Coordinator(ServeProcess):
     """Coordinator stub that returns the given presences."""
 
     def __init__(self, presences: list[dict[str, object]] | None) -> None:

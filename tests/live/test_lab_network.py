@@ -29,7 +29,7 @@ from broadside.lab.namespaces import (
     run,
 )
 from broadside.lab.site import built
-from broadside.lab.topology import Host, Lab, LabSpec
+from broadside.lab.topology import Lab, LabHost, LabSpec
 from tests.live.labs import new_prefix, send
 from tests.live.taken import Taken
 from tests.live.waiting import wait_for
@@ -348,7 +348,7 @@ def test_firewall_rate_applies_to_the_ip_layer(lab: Lab) -> None:
 
 
 def test_nic_rate_affects_one_host(lab: Lab) -> None:
-    def shaper_of(host: Host) -> str:
+    def shaper_of(host: LabHost) -> str:
         return run(["tc", "qdisc", "show", "dev", "eth0"], namespace=host.namespace)
 
     try:
@@ -441,7 +441,7 @@ def test_concurrent_labs_get_different_management_networks(lab: Lab) -> None:
 # Time service -------------------------------------------------------------------------------------
 
 
-def read_clock(host: Host) -> ClockReading:
+def read_clock(host: LabHost) -> ClockReading:
     text = run(["chronyc", "-c", "-h", str(host.chrony), "tracking"], namespace=host.namespace)
     return parse_tracking(text, datetime.datetime.now(datetime.UTC))
 

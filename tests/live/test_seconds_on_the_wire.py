@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from broadside.agent.attempt import Attempt, AttemptLimits
 from broadside.agent.client_processes import ClientProcesses
-from broadside.agent.engine_process import Iperf3, ProcessSetup
+from broadside.agent.engine_process import Iperf3Program, ProcessSetup
 from broadside.agent.gate import find_bodies
 from broadside.agent.installed_engines import find_installed_engine
 from broadside.agent.workspace import Workspace
@@ -103,7 +103,7 @@ async def _change(path: Wire, at_s: float) -> None:
 
 
 async def _play(
-    engine: Iperf3, traffic: Traffic, path: Wire
+    engine: Iperf3Program, traffic: Traffic, path: Wire
 ) -> tuple[float, dict[Side, EngineResult], dict[Side, Meter]]:
     """Run a test and return its start time, the readings and the packets of both ends."""
     serving = await start_server(engine, PORT, address=path.address, prefix=path.server)

@@ -16,7 +16,7 @@ from broadside.coordinator.views.burst_responses import recomputed
 from broadside.exchange.fabric import FabricSettings, open_fabric
 from broadside.lab import clocks
 from broadside.lab.ledger import parse_ledger
-from broadside.lab.serving import Serving
+from broadside.lab.serving import ServeProcess
 from broadside.lab.site import RunningLab, built, staged
 from broadside.lab.topology import Lab, LabSpec
 from tests.invariants import broken, left_behind, read_stored
@@ -86,7 +86,7 @@ def thirty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
         yield site
 
 
-def launch(serving: Serving, **overrides: object) -> str:
+def launch(serving: ServeProcess, **overrides: object) -> str:
     requested = {
         "pairs_count": 30,
         "burst_s": 60,
@@ -113,7 +113,7 @@ def launch(serving: Serving, **overrides: object) -> str:
     return run_id
 
 
-def status(serving: Serving, run_id: str) -> dict[str, Any]:
+def status(serving: ServeProcess, run_id: str) -> dict[str, Any]:
     answer = serving.get(f"/v1/runs/{run_id}")
     return dict(answer or {"state": "unknown"})
 
@@ -197,7 +197,7 @@ def test_burst_names_agent_with_clock_error_above_the_limit(
     assert any("c030: clock bound" in cause for cause in absent["causes"])
 
 
-def _bound_s(serving: Serving, agent_id: str) -> float:
+def _bound_s(serving: ServeProcess, agent_id: str) -> float:
     [there] = [item for item in serving.get("/v1/agents") if item["agent_id"] == agent_id]
     return float((there["clock"] or {}).get("bound_s") or 0.0)
 

@@ -111,7 +111,7 @@ def known_fields() -> frozenset[str]:
     # The device of a scenario is a mapping.
     paths |= {"device.path", "device.sku", "device.units"}
     # So are the options of an engine.
-    paths |= {f"traffic.options.{name}" for name in connections.Options.model_fields}
+    paths |= {f"traffic.options.{name}" for name in connections.ConnectionsOptions.model_fields}
     return frozenset(paths | {name.rpartition(".")[2] for name in paths})
 
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from broadside.agent.agent_settings import AgentSettings
-from broadside.agent.engine_process import Exit
+from broadside.agent.engine_process import ProcessExit
 from broadside.exchange.engines.port import EngineResult, StartBasis
 from broadside.exchange.messages import EngineReport, Flow, FlowTotals, Interval, Job, Role, Side
 
@@ -55,6 +55,8 @@ def make_reading(**changes: Any) -> EngineResult:
     return replace(reading, **changes)
 
 
-def make_exit(**changes: Any) -> Exit:
-    exit_ = Exit(exit_code=0, stderr="", started_at_s=INSTANT_S - 5, ended_at_s=INSTANT_S + 2.1)
+def make_exit(**changes: Any) -> ProcessExit:
+    exit_ = ProcessExit(
+        exit_code=0, stderr="", started_at_s=INSTANT_S - 5, ended_at_s=INSTANT_S + 2.1
+    )
     return replace(exit_, **changes)

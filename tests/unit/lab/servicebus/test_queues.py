@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broadside.lab.servicebus.queues import (
-    Message,
     MessageState,
     Queue,
+    QueuedMessage,
     QueueSettings,
     Sent,
     Settlement,
@@ -26,14 +26,14 @@ def _sent(name: str = "m", **fields: Any) -> Sent:
     return Sent(content=name.encode(), message_id=name, **fields)
 
 
-def _take(queue: Queue, now: float) -> Message:
+def _take(queue: Queue, now: float) -> QueuedMessage:
     message = queue.take(now)
     assert message is not None
     assert message.lock_token is not None
     return message
 
 
-def _token(message: Message) -> UUID:
+def _token(message: QueuedMessage) -> UUID:
     assert message.lock_token is not None
     return message.lock_token
 
