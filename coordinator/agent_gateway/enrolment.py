@@ -49,7 +49,7 @@ _WHY_MAX_CHARS: Final = 1_000
 log = logging.getLogger(__name__)
 
 
-class UnknownAgent(Exception):
+class NotEnrolled(Exception):
     """No agent with this name is enrolled."""
 
 
@@ -292,7 +292,7 @@ class Enrolments:
             now: Current time to use.
 
         Raises:
-            UnknownAgent: No agent and no code has this name.
+            NotEnrolled: No agent and no code has this name.
         """
         ended = []
         if is_code := await self._joins.read(name) is not None:
@@ -304,7 +304,7 @@ class Enrolments:
             and (name in (agent.agent_id, agent.key) or (is_code and agent.join == name))
         ]
         if not agents and not is_code:
-            raise UnknownAgent(f"{name}: unknown agent or code; see `broadside enroll list`")
+            raise NotEnrolled(f"{name}: unknown agent or code; see `broadside enroll list`")
         for code in {agent.join for agent in agents} - {name}:
             ended += await self._end_code(code, now)
         for agent in agents:

@@ -45,7 +45,7 @@ _HEADERS: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class File:
+class PageFile:
     """One file with its content."""
 
     content: bytes
@@ -57,8 +57,8 @@ class PageFiles:
     """All page files, read once."""
 
     version: str
-    pages: Mapping[str, File]
-    assets: Mapping[str, File]
+    pages: Mapping[str, PageFile]
+    assets: Mapping[str, PageFile]
 
 
 @cache
@@ -72,15 +72,15 @@ def site() -> PageFiles:
     for name, text in texts.items():
         digest.update(name.encode() + text)
     version = digest.hexdigest()[:16]
-    pages: dict[str, File] = {}
-    assets: dict[str, File] = {}
+    pages: dict[str, PageFile] = {}
+    assets: dict[str, PageFile] = {}
     for name, text in texts.items():
         media_type = _TYPES[Path(name).suffix]
         if name.endswith(".html"):
             text = text.replace(b"{{base}}", f"/web/{version}".encode())
-            pages[name] = File(content=text, media_type=media_type)
+            pages[name] = PageFile(content=text, media_type=media_type)
         else:
-            assets[name] = File(content=text, media_type=media_type)
+            assets[name] = PageFile(content=text, media_type=media_type)
     return PageFiles(version=version, pages=pages, assets=assets)
 
 

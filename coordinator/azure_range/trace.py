@@ -28,7 +28,7 @@ class Hop:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class TraceRow:
     """Need of a VM with its hops. The walk ends at the first hop that is not OK."""
 
     role: str
@@ -81,7 +81,7 @@ class Trace:
         return Stop()
 
 
-def follow(resources: Resources, role: str, need: str, steps: Callable[[Trace], None]) -> Row:
+def follow(resources: Resources, role: str, need: str, steps: Callable[[Trace], None]) -> TraceRow:
     """Return the row of a need.
 
     Args:
@@ -101,7 +101,7 @@ def follow(resources: Resources, role: str, need: str, steps: Callable[[Trace], 
     except (KeyError, ValueError, TypeError, AttributeError, IndexError) as error:
         text = f"a value is missing or invalid: {error!r}"
         trace.hops.append(Hop(name="given", state=HopState.BROKEN, text=text))
-    return Row(role=role, need=need, hops=tuple(trace.hops))
+    return TraceRow(role=role, need=need, hops=tuple(trace.hops))
 
 
 _WORDS = {
@@ -112,7 +112,7 @@ _WORDS = {
 }
 
 
-def table(rows: Sequence[Row]) -> Iterator[str]:
+def table(rows: Sequence[TraceRow]) -> Iterator[str]:
     """Yield the lines of the table: VM role, need, result and hops, and then the counts.
 
     A row that is not OK has the text of its last hop only, after the names of those before.

@@ -17,8 +17,8 @@ from broadside.coordinator.agent_gateway.enrolment import (
     Enrolments,
     JoinCode,
     JoinTerms,
+    NotEnrolled,
     Revoked,
-    UnknownAgent,
 )
 from broadside.coordinator.auth.principal import Access
 from broadside.coordinator.auth.static_tokens import Tokens
@@ -331,7 +331,7 @@ def revoke_agent(
     async def work(table: Table) -> Revoked:
         try:
             return await Enrolments(table).revoke(name, utc_now())
-        except UnknownAgent:
+        except NotEnrolled:
             known = await _enrolled_names(table)
             exit_usage(describe_unknown("agent or code", name, known, "broadside enroll list"))
 

@@ -7,7 +7,7 @@ import typer
 
 from broadside.coordinator import prices, scenarios
 from broadside.coordinator.cli.exit_codes import exit_usage
-from broadside.coordinator.cli.options import Scenario
+from broadside.coordinator.cli.options import ScenarioArgument
 from broadside.coordinator.cli.session import (
     Assignments,
     RunArgument,
@@ -26,7 +26,7 @@ from broadside.coordinator.runs.requests import EstimateRequest
 
 def estimate(
     session: Session,
-    scenario: Scenario,
+    scenario: ScenarioArgument,
     assignments: Assignments = None,
     price_file: Annotated[Path | None, typer.Option("--price-file", metavar="FILE")] = None,
 ) -> None:

@@ -16,9 +16,9 @@ from broadside.coordinator.auth.audit import AuditRow
 from broadside.coordinator.auth.static_tokens import Token
 from broadside.coordinator.backups import BackupKind, BackupRecord, read_backup_records
 from broadside.coordinator.cli.command_group import Output
-from broadside.coordinator.cli.exit_codes import Exit
+from broadside.coordinator.cli.exit_codes import ExitCode
 from broadside.coordinator.cli.installed_services import (
-    Service,
+    ServiceName,
     check_service,
     installed_services,
     read_unit,
@@ -74,7 +74,7 @@ def doctor(
         checks = asyncio.run(all_checks() if identity is None else _permissions(identity))
     session.show(TypeAdapter(list[HostCheck]).dump_python(checks, mode="json"), _print_checks)
     if any(check.required and not check.ok for check in checks):
-        raise typer.Exit(Exit.CANNOT_RUN)
+        raise typer.Exit(ExitCode.CANNOT_RUN)
 
 
 def _print_checks(checks: list[Mapping[str, Any]]) -> None:
@@ -100,7 +100,7 @@ async def all_checks() -> list[HostCheck]:
     return [*require_clock(agent_checks(servers)), *lab_checks(), *on_fabric, *on_telemetry]
 
 
-def service_checks(name: Service) -> list[HostCheck]:
+def service_checks(name: ServiceName) -> list[HostCheck]:
     """Check an installed service, in a process that runs as the service.
 
     Args:

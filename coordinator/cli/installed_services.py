@@ -19,8 +19,8 @@ from typing import Any, Final, Literal
 from broadside.exchange.checks import HostCheck
 from broadside.exchange.programs import program_environment
 
-Service = Literal["agent", "coordinator"]
-SERVICES: Final[Sequence[Service]] = ("agent", "coordinator")
+ServiceName = Literal["agent", "coordinator"]
+SERVICES: Final[Sequence[ServiceName]] = ("agent", "coordinator")
 UNITS_PATH: Final = Path("/etc/systemd/system")
 # This folder exists if systemd is the init process.
 BOOTED_PATH: Final = Path("/run/systemd/system")
@@ -33,12 +33,12 @@ _NOT_SANDBOX: Final = re.compile(
 )
 
 
-def installed_services(units_path: Path = UNITS_PATH) -> list[Service]:
+def installed_services(units_path: Path = UNITS_PATH) -> list[ServiceName]:
     """Return the services whose units start this installation. A checkout has none."""
     return [name for name in SERVICES if f"={sys.prefix}/" in _unit_text(name, units_path)]
 
 
-def check_service(name: Service) -> HostCheck:
+def check_service(name: ServiceName) -> HostCheck:
     """Check if a service is active."""
     unit = f"broadside-{name}.service"
     command = ["systemctl", "show", unit, "--property=ActiveState,NRestarts,Result"]
@@ -85,7 +85,7 @@ class ServiceUnit:
     folder: Path | None
 
 
-def read_unit(name: Service, units_path: Path | None = None) -> ServiceUnit:
+def read_unit(name: ServiceName, units_path: Path | None = None) -> ServiceUnit:
     """Read the unit of a service.
 
     Args:
@@ -129,7 +129,7 @@ def _assignments(lines: Iterable[str]) -> dict[str, str]:
     return variables
 
 
-def unit_checks(name: Service, unit: ServiceUnit) -> list[HostCheck]:
+def unit_checks(name: ServiceName, unit: ServiceUnit) -> list[HostCheck]:
     """Check what systemd needs to start the program: the user, its folder and its environment.
 
     Args:
@@ -161,7 +161,7 @@ def _user_exists(user: str) -> bool:
 
 
 def run_as_service(
-    name: Service, argv: Sequence[str], timeout_s: float
+    name: ServiceName, argv: Sequence[str], timeout_s: float
 ) -> "subprocess.CompletedProcess[str] | None":
     """Run a command as a service runs: with its user, its environment and its sandbox.
 
@@ -206,7 +206,7 @@ def run_as_service(
 
 
 def run_in_sandbox(
-    name: Service,
+    name: ServiceName,
     argv: Sequence[str],
     timeout_s: float,
     units_path: Path = UNITS_PATH,
@@ -279,7 +279,7 @@ def sandboxed_unit(service: str, argv: Sequence[str], output: Path, errors: Path
         f"StandardOutput=file:{output}",
         f"StandardError=file:{errors}",
     ]
-    return "\n".join(["[Service]", *settings, *unit, ""])
+    return "\n".join(["[ServiceName]", *settings, *unit, ""])
 
 
 def _service_lines(unit: str) -> list[str]:
@@ -289,7 +289,7 @@ def _service_lines(unit: str) -> list[str]:
     return [line for line in lines if "=" in line and not line.startswith(("#", ";"))]
 
 
-def _unit_text(name: Service, units_path: Path) -> str:
+def _unit_text(name: ServiceName, units_path: Path) -> str:
     try:
         return (units_path / f"broadside-{name}.service").read_text()
     except OSError:

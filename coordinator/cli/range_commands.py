@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final, NoReturn
 import typer
 
 from broadside.coordinator.cli import terraform as tf
-from broadside.coordinator.cli.exit_codes import Exit, exit_with_error
+from broadside.coordinator.cli.exit_codes import ExitCode, exit_with_error
 from broadside.coordinator.cli.progress_display import print_expected_end, show_progress
 from broadside.coordinator.cli.range_checks import (
     READY_WITHIN_S,
@@ -569,7 +569,7 @@ class RemainingResources:
             typer.echo(f"remaining: {name}")
         count = len(resources) + len(groups)
         exit_with_error(
-            f"{count} resources of range {self.name} remain; they still cost money", Exit.FAIL
+            f"{count} resources of range {self.name} remain; they still cost money", ExitCode.FAIL
         )
 
 

@@ -12,7 +12,7 @@ from broadside.coordinator.cli.options import (
     Detach,
     Junit,
     Plain,
-    Scenario,
+    ScenarioArgument,
     complete_scenario,
     parse_duration_s,
     parse_end_time,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 def launch(  # noqa: PLR0913 - options
     session: ResultSession,
-    scenario: Scenario,
+    scenario: ScenarioArgument,
     assignments: Assignments = None,
     budget: Annotated[float | None, typer.Option(metavar="USD", min=0)] = None,
     unattended: Annotated[str | None, typer.Option("--end-at", metavar="TIME")] = None,

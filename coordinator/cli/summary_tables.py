@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from broadside.coordinator.cli.exit_codes import Exit
+from broadside.coordinator.cli.exit_codes import ExitCode
 from broadside.coordinator.cli.terminal_text import one_line, open_console
 from broadside.coordinator.cli.text_tables import TextColumn, cells, print_table
 from broadside.coordinator.core import formatting
@@ -30,18 +30,18 @@ from broadside.coordinator.views.metric_rows import metric_rows
 from broadside.coordinator.views.part_rows import PART_COLUMNS, part_rows
 
 EXITS: Final = {
-    Verdict.PASS: Exit.PASS,
+    Verdict.PASS: ExitCode.PASS,
     # Without a target there is nothing to fail.
-    Verdict.MEASURED: Exit.PASS,
-    Verdict.FAIL: Exit.FAIL,
-    Verdict.INCONCLUSIVE: Exit.INCONCLUSIVE,
+    Verdict.MEASURED: ExitCode.PASS,
+    Verdict.FAIL: ExitCode.FAIL,
+    Verdict.INCONCLUSIVE: ExitCode.INCONCLUSIVE,
 }
 # Limit of the table, which has the most severe disruptions. ``-o json`` prints all that are stored.
 _DISRUPTIONS_MAX: Final = 20
 _UNITS_MAX: Final = 64
 
 
-def exit_of(summary: RunSummary) -> Exit:
+def exit_of(summary: RunSummary) -> ExitCode:
     """Return the exit code of a verdict."""
     return EXITS[summary.verdict]
 

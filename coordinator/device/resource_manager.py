@@ -99,7 +99,7 @@ class ResourceType:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
+class ResourceManagerAccess:
     """The Resource Manager and the token for it.
 
     Attributes:
@@ -134,7 +134,7 @@ class _Request:
     body: Body | None = None
 
 
-class Resource:
+class AzureResource:
     """One Azure resource that can be read and changed.
 
     A call ends after at most ``patience_s`` plus the time limit of a request (60 s).
@@ -144,7 +144,7 @@ class Resource:
         self,
         resource_id: str,
         kind: ResourceType,
-        access: Access,
+        access: ResourceManagerAccess,
         *,
         waits: Waits | None = None,
         say: Callable[[str], None] = lambda _: None,

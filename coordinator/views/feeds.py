@@ -66,7 +66,7 @@ SECONDS_A_MESSAGE: Final = 120
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class FeedEvent:
     """One event of a stream.
 
     Attributes:
@@ -119,7 +119,7 @@ class Feed:
         self.left_s = time.monotonic()
         self.over = False
 
-    async def follow(self, last_event_id: str | None) -> AsyncGenerator[Event]:
+    async def follow(self, last_event_id: str | None) -> AsyncGenerator[FeedEvent]:
         """Yield the changes since ``last_event_id``, and then all changes until the run ends.
 
         Args:
@@ -135,7 +135,7 @@ class Feed:
                     events = self._since(seen)
                     for place, (name, data) in enumerate(events):
                         last = place == len(events) - 1
-                        yield Event(
+                        yield FeedEvent(
                             name=name, data=data, id=f"{self._name}.{poll}" if last else None
                         )
                         beat_s = time.monotonic() + BEAT_S
@@ -149,7 +149,7 @@ class Feed:
                 # We should also send a heartbeat if there is no new data, because we use it to
                 # check the token of the viewer.
                 if time.monotonic() >= beat_s:
-                    yield Event()
+                    yield FeedEvent()
                     beat_s = time.monotonic() + BEAT_S
 
     async def verdict(self) -> RunSummary | None:

@@ -13,7 +13,11 @@ from azure.core.exceptions import HttpResponseError
 
 from broadside.coordinator.device import resource_manager
 from broadside.coordinator.device.capacity import FIREWALL
-from broadside.coordinator.device.resource_manager import Access, Resource, Waits
+from broadside.coordinator.device.resource_manager import (
+    AzureResource,
+    ResourceManagerAccess,
+    Waits,
+)
 from broadside.coordinator.device.telemetry import source
 from broadside.coordinator.device.telemetry.azure_monitor import AzureEntry, AzureMonitorSource
 from broadside.exchange import ports
@@ -116,8 +120,8 @@ async def clients(
     }
     ledger = AzureMonitorSource(AzureEntry.model_validate(entry), now=lambda: STARTED_AT)
     waits = Waits(patience_s=1, sleep=lambda _: None)
-    access = Access(token=lambda: "given", endpoint=management)
-    resource = Resource(RESOURCE_ID, FIREWALL, access, waits=waits)
+    access = ResourceManagerAccess(token=lambda: "given", endpoint=management)
+    resource = AzureResource(RESOURCE_ID, FIREWALL, access, waits=waits)
     of_raw = {"save": raw, "read": raw, "delete_folder": raw, "ledger": ledger}
     of_raw |= {"resource_read": resource, "resource_change": resource}
     yield lambda method_name: of_raw.get(method_name, table)

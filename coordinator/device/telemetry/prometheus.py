@@ -44,7 +44,7 @@ _BYTES_OF_RATE: Final = {"bits_per_second": 1 / 8, "bytes_per_second": 1.0}
 Promql = Annotated[str, Field(min_length=1, max_length=4096)]
 
 
-class Query(Read):
+class PrometheusQuery(Read):
     """Query to read a quantity."""
 
     query: Promql
@@ -73,7 +73,7 @@ class PrometheusEntry(ArchiveEntry):
     step_s: Annotated[float, Field(gt=0, le=3600)] = 15.0
     clock_bound_s: ClockBound = np.nan
     byte_counter: PrometheusByteCounter | None = None
-    read: Annotated[tuple[Query, ...], Field(max_length=64)] = ()
+    read: Annotated[tuple[PrometheusQuery, ...], Field(max_length=64)] = ()
 
 
 class PrometheusSource(ArchiveSource):
@@ -220,7 +220,9 @@ class PrometheusSource(ArchiveSource):
             results += series
         return results, issues
 
-    async def _result(self, query: Query, from_s: float, before_s: float) -> PrometheusResult:
+    async def _result(
+        self, query: PrometheusQuery, from_s: float, before_s: float
+    ) -> PrometheusResult:
         """Return the samples of a query, those of a plain selector at their scrape times.
 
         A step shows the last sample before it, which may be minutes old. The query ``timestamp()``

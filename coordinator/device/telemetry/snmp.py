@@ -16,8 +16,8 @@ from broadside.coordinator.device.telemetry.polling import (
 )
 from broadside.coordinator.device.telemetry.snmp_client import UP, SnmpClient, SnmpEntry, number_of
 from broadside.coordinator.device.telemetry.snmp_profiles import (
-    Profile,
     ProfileRead,
+    SnmpProfile,
     find_profile,
 )
 from broadside.coordinator.device.telemetry.source import TelemetryError
@@ -49,7 +49,7 @@ class SnmpPoller:
         wide: Whether 64-bit counters are used where available.
     """
 
-    def __init__(self, client: SnmpClient, profile: Profile | None, entry: SnmpEntry) -> None:
+    def __init__(self, client: SnmpClient, profile: SnmpProfile | None, entry: SnmpEntry) -> None:
         self._client = client
         self._profile = profile
         self._entry = entry

@@ -16,7 +16,7 @@ from broadside.coordinator.agent_gateway.enrolment import (
     Enrolment,
     Enrolments,
     JoinTerms,
-    UnknownAgent,
+    NotEnrolled,
 )
 from broadside.coordinator.auth.audit import Audit
 from broadside.coordinator.auth.static_tokens import digest
@@ -134,7 +134,7 @@ async def test_revoking_a_code_revokes_its_agents(fabric: Fabric) -> None:
     assert (await known.revoke(join.name, NOW)).agents == ["client.c1"]
     with pytest.raises(ExchangeRefused, match="ended"):
         await known.enrol("code", agent("c2", "x"), NOW + timedelta(seconds=1))
-    with pytest.raises(UnknownAgent):
+    with pytest.raises(NotEnrolled):
         await known.revoke("c9", NOW)
 
 

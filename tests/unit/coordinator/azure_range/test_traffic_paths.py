@@ -8,7 +8,7 @@ import pytest
 
 from broadside.coordinator.azure_range.routing import Tag, effective_route
 from broadside.coordinator.azure_range.terraform_state import read_state
-from broadside.coordinator.azure_range.trace import HopState, Row, Trace
+from broadside.coordinator.azure_range.trace import HopState, Trace, TraceRow
 from broadside.coordinator.azure_range.walk import walk
 from tests.unit.coordinator.azure_range.stored import (
     Store,
@@ -126,7 +126,7 @@ def add(store: Store, resource_id: str, kind: str, fields: dict[str, Any]) -> No
     }  # fmt: skip
 
 
-def traffic_row(change: Callable[[Store], None]) -> Row:
+def traffic_row(change: Callable[[Store], None]) -> TraceRow:
     def both(store: Store) -> None:
         in_virtual_hub(store)
         change(store)
