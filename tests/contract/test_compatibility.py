@@ -221,9 +221,12 @@ FORMER_NAMES: Final = {
     "Failover": "Move",
     "ForeignTest": "Stray",
     "HostInfo": "Passport",
+    "JoinCode": "Join",
     "LaunchRecord": "Launched",
+    "PriceBasis": "Basis",
     "RateCurve": "RateCourse",
     "ReceiverStart": "PlaceSet",
+    "ResidualCause": "Cause",
     "ServiceOutage": "exchange.messages.Trouble",
     "SwitchLock": "Turn",
 }
