@@ -37,7 +37,7 @@ FOREIGN_OPTIONS = {"--json", "--json-stream", "--get-server-output"}
 # Names and values of files of other programs, and prefixes of ids.
 FOREIGN_WORDS = {
     *("matrix", "values", "value", "timestamp", "CSV UTF-8", "az monitor metrics list"),
-    *("average", "total", "maximum", "minimum", "bin", "second", "minute"),
+    *("mean", "sum", "max", "min", "bin", "second", "minute"),
     *("in", "out", "both", "payload", "ip", "wire", "coordinator-", "metric_declaration"),
 }
 

@@ -78,14 +78,14 @@ _ANSWER_MAX_BYTES: Final = 16 * 1_048_576
 # Used if a 429 response has no ``Retry-After``.
 _RETRY_AFTER_S: Final = 30.0
 
-Aggregation = Literal["Average", "Maximum", "Minimum", "Total", "Count"]
+AzureAggregation = Literal["Average", "Maximum", "Minimum", "Total", "Count"]
 
 
 class AzureMetric(Read):
     """Metric to read from Azure Monitor."""
 
     metric: Annotated[str, Field(min_length=1, max_length=200)]
-    aggregation: Aggregation = "Average"
+    aggregation: AzureAggregation = "Average"
     # Each value of this dimension is an instance.
     split_by: Annotated[str, Field(pattern=r"^[A-Za-z0-9 _-]{1,80}$")] | None = None
 
@@ -282,7 +282,7 @@ class AzureMonitorSource(ArchiveSource):
                 ignored.
         """
         name = (self.entry.byte_counter or AzureByteCounter()).metric
-        total: Aggregation = "Total" if name == "DataProcessed" else "Average"
+        total: AzureAggregation = "Total" if name == "DataProcessed" else "Average"
         snat_metric = AzureMetric(
             metric="SNATPortUtilization", quantity=Quantity.SNAT, aggregation="Maximum"
         )

@@ -182,7 +182,7 @@ def check_metric_aggregation(inputs: RunInput) -> CheckResult:
         f"The values of {ledger.source} are the {ledger.extreme} of the samples in each bin. Bytes "
         "cannot be computed from them, so the counter cannot be compared with the fleet.",
         "Export the average or the total of each bin, and declare it (import: `--metric "
-        "aggregation=average`; device: `aggregation` of the source)",
+        "aggregation=mean`; device: `aggregation` of the source)",
     )
 
 

@@ -350,8 +350,8 @@ def _sum_errors(grain_s: float) -> Iterator[DeclarationError]:
     for over_s, name in {grain_s: "bin", 60.0: "minute"}.items():
         if over_s != 1:
             total = f"the total of a {name} of {over_s:g} s"
-            yield DeclarationError(over_s, f"{total} is read as a rate", "aggregation=total")
-            yield DeclarationError(1 / over_s, f"a rate is read as {total}", "aggregation=average")
+            yield DeclarationError(over_s, f"{total} is read as a rate", "aggregation=sum")
+            yield DeclarationError(1 / over_s, f"a rate is read as {total}", "aggregation=mean")
 
 
 def _direction_errors(

@@ -17,6 +17,7 @@ from broadside.coordinator.core.measure.records.ends_offset import EndsOffset
 from broadside.coordinator.core.run_spec import Burst
 from broadside.coordinator.core.summary import ForeignRow, ForeignTest, MatchMethod
 from broadside.exchange.messages import (
+    Aggregation,
     Claim,
     ClockReading,
     EngineReport,
@@ -201,6 +202,13 @@ class BurstEvidence:
 LedgerLayer = Literal["payload", "ip", "wire", "unknown"]
 # Direction to count. Use "in" for clients to servers and "out" for servers to clients.
 CounterDirection = Literal["in", "out", "both"]
+# Values of ``aggregation`` before 1.0. They are still read.
+FORMER_AGGREGATIONS: Final = {"average": "mean", "total": "sum", "maximum": "max", "minimum": "min"}
+# Values of ``extreme`` for the aggregations from which bytes cannot be computed.
+EXTREMES: Final[Mapping[Aggregation, Literal["maximum", "minimum"]]] = {
+    Aggregation.MAX: "maximum",
+    Aggregation.MIN: "minimum",
+}
 FLOWS_COUNTED: Final[Mapping[CounterDirection, tuple[Flow, ...]]] = {
     "in": (Flow.UP,),
     "out": (Flow.DOWN,),

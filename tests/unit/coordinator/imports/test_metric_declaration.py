@@ -89,8 +89,8 @@ def finding_by_id(summary: RunSummary, name: str) -> Finding | None:
     [
         {},
         {"unit": "bytes"},
-        {"unit": "bytes", "aggregation": "total"},
-        {"unit": "bytes", "prefix": "Ki", "aggregation": "total"},
+        {"unit": "bytes", "aggregation": "sum"},
+        {"unit": "bytes", "prefix": "Ki", "aggregation": "sum"},
         {"prefix": "M"},
         {"per": "bin"},
     ],
@@ -124,10 +124,10 @@ def test_unknown_layer_and_segment_size_request_a_declaration() -> None:
 ERRORS = [
     ({}, {"unit": "bytes"}, "bits are read as bytes", "unit=bits"),
     ({"unit": "bytes"}, {}, "bytes are read as bits", "unit=bytes"),
-    ({"aggregation": "total"}, {}, "read as a rate", "aggregation=total"),
-    ({}, {"aggregation": "total"}, "a rate is read as the total", "aggregation=average"),
-    ({"unit": "bytes", "aggregation": "total"}, {}, "bytes are read as bits, and", "unit=bytes"),
-    ({}, {"unit": "bytes", "aggregation": "total"}, "bits are read as bytes, and", "unit=bits"),
+    ({"aggregation": "sum"}, {}, "read as a rate", "aggregation=sum"),
+    ({}, {"aggregation": "sum"}, "a rate is read as the total", "aggregation=mean"),
+    ({"unit": "bytes", "aggregation": "sum"}, {}, "bytes are read as bits, and", "unit=bytes"),
+    ({}, {"unit": "bytes", "aggregation": "sum"}, "bits are read as bytes, and", "unit=bits"),
     ({"prefix": "k"}, {}, "a thousand times too small", "prefix"),
     ({}, {"prefix": "k"}, "a thousand times too large", "prefix"),
     ({"prefix": "M"}, {}, "a million times too small", "prefix"),
@@ -168,7 +168,7 @@ def test_bypass_is_not_a_wrong_declaration() -> None:
         assert finding_by_id(summary, "bypass") is not None
 
 
-@pytest.mark.parametrize("aggregation", ["maximum", "minimum"])
+@pytest.mark.parametrize("aggregation", ["max", "min", "maximum", "minimum"])
 def test_maximum_or_minimum_of_a_bin_is_not_a_byte_count(aggregation: str) -> None:
     summary = run_summary(table({"layer": "ip"}, {"layer": "ip", "aggregation": aggregation}))
     assert summary.verdict is Verdict.INCONCLUSIVE
@@ -181,9 +181,9 @@ def test_maximum_or_minimum_of_a_bin_is_not_a_byte_count(aggregation: str) -> No
     [
         ("throughput_bits_per_second", {}, {"mtu_bytes": 1500}),
         ("Average", {"mss_bytes": 1448}, {"mss_bytes": 1448}),
-        ("DataProcessed", {}, {"unit": "bytes", "aggregation": "total", "mtu_bytes": 1500}),
-        ("Total", {}, {"unit": "bytes", "aggregation": "total", "mtu_bytes": 1500}),
-        ("Maximum", {}, {"aggregation": "maximum"}),
+        ("DataProcessed", {}, {"unit": "bytes", "aggregation": "sum", "mtu_bytes": 1500}),
+        ("Total", {}, {"unit": "bytes", "aggregation": "sum", "mtu_bytes": 1500}),
+        ("Maximum", {}, {"aggregation": "max"}),
         ("value", {"unit": "bytes", "lag_s": 75.0}, {"unit": "bytes", "lag_s": 75.0, **AZURE}),
     ],
 )

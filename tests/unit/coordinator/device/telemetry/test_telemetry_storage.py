@@ -50,7 +50,8 @@ CSV = """time,bytes
         ({"counts_lost": False}, {"counts_lost": False}),
         ({"counts_lost": True}, {"counts_lost": True}),
         ({}, {"counts_lost": None}),
-        ({"aggregation": "maximum"}, {"extreme": "maximum"}),
+        ({"aggregation": "max"}, {"extreme": "maximum"}),
+        ({"aggregation": "minimum"}, {"extreme": "minimum"}),
     ],
 )
 def test_ledger_has_the_declared_properties_of_its_counter(

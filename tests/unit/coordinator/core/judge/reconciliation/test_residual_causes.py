@@ -65,11 +65,11 @@ def explain(counter: Reconciliation | None, rates: Mapping[Flow, float]) -> Decl
         (8, "unit=bits"),
         (1 / 8, "unit=bytes"),
         (8.1, "unit=bits"),
-        (60, "aggregation=total"),
-        (1 / 60, "aggregation=average"),
-        (7.5, "unit=bytes and aggregation=total"),
-        (480, "unit=bits and aggregation=total"),
-        (8 / 60, "unit=bits and aggregation=average"),
+        (60, "aggregation=sum"),
+        (1 / 60, "aggregation=mean"),
+        (7.5, "unit=bytes and aggregation=sum"),
+        (480, "unit=bits and aggregation=sum"),
+        (8 / 60, "unit=bits and aggregation=mean"),
         (1000, "the prefix"),
         (1e-6, "the prefix"),
         (8000, "unit=bits and the prefix"),
@@ -124,7 +124,7 @@ def test_no_factor_for_counter_at_idle_level() -> None:
 
 @pytest.mark.parametrize(
     ("ratio", "fix"),
-    [(8.0, "unit=bits"), (7.9, "unit=bits"), (60.0, "aggregation=total"), (1e6, "the prefix"),
+    [(8.0, "unit=bits"), (7.9, "unit=bits"), (60.0, "aggregation=sum"), (1e6, "the prefix"),
      (9.0, None), (2.0, None), (1.024**3, None)],
 )  # fmt: skip
 def test_scale_without_lag_identifies_unit_aggregation_or_prefix(
