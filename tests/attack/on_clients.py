@@ -172,7 +172,7 @@ def _fetch(token: str | None, url: str) -> str:
         path = Path(folder) / "bundle.tar.gz"
         try:
             fetch.fetch(bundle, path)
-        except fetch.Failed as failed:
+        except fetch.AttemptFailed as failed:
             assert not path.exists() or path.stat().st_size <= _ANSWER_MAX_BYTES
             return str(failed).replace(url, "")
     raise AssertionError("it was installed")
