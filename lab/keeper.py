@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from broadside.lab import network, topology
+from broadside.lab.byte_counter import ByteCounterReading, parse_counter
 from broadside.lab.errors import LabBroken
-from broadside.lab.ledger import LedgerReading, parse_ledger
 from broadside.lab.profiles import PROFILES, LabProfile, note_fall, spread
 from broadside.lab.topology import Lab
 
@@ -24,7 +24,7 @@ GROW_LOAD_RATIO: Final = 0.6
 SHRINK_LOAD_RATIO: Final = 0.3
 # Load below which a collapsed firewall recovers.
 IDLE_RATIO: Final = 0.02
-# Bytes to read from the end of the ledger, which is more than one line.
+# Bytes to read from the end of the byte counter, which is more than one line.
 TAIL_BYTES: Final = 400
 # Entries of the session table in this namespace.
 SESSIONS_PATH: Final = Path("/proc/sys/net/netfilter/nf_conntrack_count")
@@ -188,17 +188,17 @@ def rate_of(lab: Lab) -> int:
 
 
 def loads(lab: Lab) -> Iterator[float]:
-    """Yield the higher rate of both directions in bit/s (IP layer), for each ledger line.
+    """Yield the higher rate of both directions in bit/s (IP layer), for each byte counter line.
 
     Raises:
-        SystemExit: The lab has no ledger.
+        SystemExit: The lab has no byte counter.
     """
-    if lab.ledger_path is None:
+    if lab.counter_path is None:
         raise SystemExit("the lab has no firewall counter, so its load is unknown")
-    last: LedgerReading | None = None
+    last: ByteCounterReading | None = None
     while True:
         time.sleep(LOOK_EVERY_S)
-        reading = newest(lab.ledger_path)
+        reading = newest(lab.counter_path)
         if reading is None or reading == last:
             continue
         if last is not None and reading.at_s > last.at_s:
@@ -208,12 +208,12 @@ def loads(lab: Lab) -> Iterator[float]:
         last = reading
 
 
-def newest(ledger_path: Path) -> LedgerReading | None:
-    """Return the last complete line of the ledger, or ``None`` if there is none."""
+def newest(counter_path: Path) -> ByteCounterReading | None:
+    """Return the last complete line of the byte counter, or ``None`` if there is none."""
     try:
-        with ledger_path.open("rb") as file:
+        with counter_path.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
-            readings = parse_ledger(file.read().decode())
+            readings = parse_counter(file.read().decode())
     except OSError:
         return None
     return readings[-1] if readings else None

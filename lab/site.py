@@ -125,7 +125,7 @@ def staged(  # noqa: PLR0913
     folder: Path,
     *,
     fabric: Mapping[str, str] | None = None,
-    ledger: Mapping[str, str] | None = None,
+    device_counter: Mapping[str, str] | None = None,
     coordinator: Mapping[str, str] = {},
     agents: Mapping[str, str] = {},
     other_hosts: bool = False,
@@ -143,7 +143,7 @@ def staged(  # noqa: PLR0913
         lab: The lab.
         folder: Folder for data and logs.
         fabric: Settings for both sides. ``None`` uses SQLite in ``folder``.
-        ledger: Settings for the ledger. ``None`` uses the lab's ledger, if any.
+        device_counter: Settings for the byte counter. ``None`` uses the lab's byte counter, if any.
         coordinator: Settings for the coordinator.
         agents: Settings for each agent.
         other_hosts: Whether agents need to enroll and use HTTPS to reach the coordinator.
@@ -158,8 +158,8 @@ def staged(  # noqa: PLR0913
     """
     if fabric is None:
         fabric = sqlite_fabric(folder / "data")
-    if ledger is None:
-        ledger = counter_settings(lab, folder)
+    if device_counter is None:
+        device_counter = counter_settings(lab, folder)
     spares = {host.name for host in lab.servers[len(lab.servers) - spares_count :]}
     plans = {
         plan.agent_id: plan
@@ -173,7 +173,7 @@ def staged(  # noqa: PLR0913
     )
     azure = ("broadside.exchange.azure.azure_fabric", "broadside.exchange.azure.blob_client")
     warmed = azure if in_azure else embedded
-    environment = {**fabric, **ledger, **coordinator}
+    environment = {**fabric, **device_counter, **coordinator}
     if other_hosts:
         at = environment["BROADSIDE_HOSTS_LISTEN"] = hosts.free_address(lab)
         plans = hosts.enrolled(plans, Path(fabric["BROADSIDE_DATA_DIR"]), at)
@@ -206,12 +206,12 @@ def counter_settings(lab: Lab, folder: Path) -> dict[str, str]:
     """Return the settings to read the lab's firewall, empty if there is none.
 
     Args:
-        lab: Lab with or without a ledger.
+        lab: Lab with or without a byte counter.
         folder: Folder to write ``telemetry.toml`` to.
 
     Returns:
         Environment variables of the coordinator by name.
     """
-    if lab.ledger_path is None:
+    if lab.counter_path is None:
         return {}
-    return write_telemetry_file(folder / "telemetry.toml", lab_entry(lab.ledger_path))
+    return write_telemetry_file(folder / "telemetry.toml", lab_entry(lab.counter_path))

@@ -142,11 +142,11 @@ class Lab:
 
     Attributes:
         spec: Specification.
-        path: Folder for the state (spec.json, ledger.csv, logs).
+        path: Folder for the state (spec.json, counter.csv, logs).
         clients: Client hosts.
         servers: Server hosts.
         firewall_namespace: Namespace of the firewall, or ``None`` on loopback.
-        ledger_path: Path to the ledger (see broadside.lab.ledger), or ``None`` without a ledger.
+        counter_path: Path to the file of :mod:`broadside.lab.byte_counter`, or ``None`` without it.
         management_address: Address where agents can connect to a broker, or ``None``.
         limits: A sentence for each limitation of this lab.
     """
@@ -156,7 +156,7 @@ class Lab:
     clients: tuple[LabHost, ...]
     servers: tuple[LabHost, ...]
     firewall_namespace: str | None = None
-    ledger_path: Path | None = None
+    counter_path: Path | None = None
     management_address: str | None = None
     limits: tuple[str, ...] = ()
 
@@ -320,7 +320,7 @@ def build_lab(spec: LabSpec, path: Path) -> Lab:
         clients=hosts(Role.CLIENT),
         servers=hosts(Role.SERVER),
         firewall_namespace=firewall_namespace(spec.prefix),
-        ledger_path=path / "ledger.csv",
+        counter_path=path / "counter.csv",
         management_address=str(management_address(spec, "broker")),
     )
 

@@ -1,8 +1,9 @@
 """A soak in minutes: the lab, a fleet, bursts a few seconds apart, and processes killed under it.
 
 ``python -m tests.soak`` kills the coordinator twice and one client agent once, and
-prints what the run says of itself: every burst accounted for, the kill in the ledger of what broke,
-availability and drift. The exit code is 0 if all of that holds, whatever the verdict on rates.
+prints what the run says of itself: every burst accounted for, the kill in the account of what
+broke, availability and drift. The exit code is 0 if all of that holds, whatever the verdict on
+rates.
 """
 
 import argparse
@@ -98,7 +99,7 @@ class Soaked:
         if options.bursts_count >= 4 and not summary.run_trends.trends:
             result.append("no trend")
         if self.victim_killed_at_s is not None and not self._names_the_kill():
-            result.append(f"the kill of {self.victim} is not in the ledger of what broke")
+            result.append(f"the kill of {self.victim} is not in the account of what broke")
         return result
 
     def _names_the_kill(self) -> bool:

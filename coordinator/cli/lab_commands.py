@@ -84,13 +84,13 @@ def up(
     def print_text(_: object) -> None:
         typer.echo(
             f"lab {PREFIX}: {pairs} + {pairs} hosts at 1:{scale}, firewall in namespace "
-            f"{built.firewall_namespace}, device counter {built.ledger_path}"
+            f"{built.firewall_namespace}, device counter {built.counter_path}"
         )
         for limit in built.limits:
             typer.echo(f"note: {limit}")
 
     fields = {"prefix": PREFIX, "pairs": pairs, "scale": scale}
-    fields |= {"ledger_path": str(built.ledger_path), "hosts": hosts}
+    fields |= {"counter_path": str(built.counter_path), "hosts": hosts}
     session.show({**fields, "limits": list(built.limits)}, print_text)
 
 

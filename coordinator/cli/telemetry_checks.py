@@ -175,12 +175,14 @@ async def _count(source: TelemetrySource) -> tuple[list[str], int | None]:
         return ["its in_bits_per_second is the byte counter"], None
     now = utc_now()
     from_at = now - timedelta(seconds=LOOKBACK_S)
-    ledger = await DeviceCounter([source]).read(from_at, now, Direction.FORWARD)
-    known_s = ledger.end_s[~np.isnan(ledger.bytes)]
+    device_counter = await DeviceCounter([source]).read(from_at, now, Direction.FORWARD)
+    known_s = device_counter.end_s[~np.isnan(device_counter.bytes)]
     newest = f", newest {now.timestamp() - known_s.max():.0f} s old" if known_s.size else ""
     last = ""
     if known_s.size:
-        rates = (ledger.bytes * 8 / (ledger.end_s - ledger.start_s))[~np.isnan(ledger.bytes)]
+        rates = (device_counter.bytes * 8 / (device_counter.end_s - device_counter.start_s))[
+            ~np.isnan(device_counter.bytes)
+        ]
         last = f", last {formatting.rate(float(rates[-1]))}"
     text = f"{known_s.size} byte counts of the last {LOOKBACK_S / 60:.0f} minutes{newest}{last}"
     return [text], int(known_s.size)

@@ -1287,7 +1287,7 @@ class Reconciliation(Message):
         unplanned_bytes: Bytes above the idle level in one burst of unplanned traffic, which the
             level does not include.
         full_bins_count: Number of full bins.
-        ledger_cov_ratio: Standard deviation of the full bins divided by their mean.
+        counter_cov_ratio: Standard deviation of the full bins divided by their mean.
         rejected_bins_count: Bins with values that are not possible for any device.
         slowest_bits_per_second: Largest payload rate that the bins of the slowest part of the
             window can contain, in bit/s. None if it is not needed, or if the bins are too long.
@@ -1329,7 +1329,9 @@ class Reconciliation(Message):
     baseline_how: Literal["quiet", "fitted", "bounded"] | None = None
     unplanned_bytes: float | None = None
     full_bins_count: int = 0
-    ledger_cov_ratio: float | None = None
+    counter_cov_ratio: Annotated[
+        float | None, renamed("counter_cov_ratio", "ledger_cov_ratio")
+    ] = None
     rejected_bins_count: int = 0
     slowest_bits_per_second: float | None = None
     slowest_noise_bits_per_second: float | None = None

@@ -10,7 +10,7 @@ from broadside.coordinator.core.measure.records.evidence import (
     FLOWS_COUNTED,
     FORMER_AGGREGATIONS,
     CounterDirection,
-    LedgerLayer,
+    CounterLayer,
 )
 from broadside.exchange.messages import Aggregation, Flow, Integer, Message, Number, renamed_values
 
@@ -39,7 +39,7 @@ class MetricDeclaration(Message):
         default="both",
         description="`in`: from clients to servers; `out`: from servers to clients",
     )
-    layer: LedgerLayer = Field(
+    layer: CounterLayer = Field(
         default="unknown",
         description="`payload`, `ip` (IP packets) or `wire` (Ethernet frames without preamble and "
         "check sequence)",

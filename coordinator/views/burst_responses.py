@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from broadside.coordinator.core.run_spec import Plan
 from broadside.coordinator.core.summary import BurstSummary, RunSummary, Verdict, parse_burst
 from broadside.coordinator.core.verdict_reason import explain_verdict
-from broadside.coordinator.request_errors import NoLedger, RunNotOver, UnknownBurst
+from broadside.coordinator.request_errors import NoCounter, RunNotOver, UnknownBurst
 from broadside.coordinator.runs.run_documents import read_rows
 from broadside.coordinator.views.responses import (
     BurstEntry,
@@ -200,11 +200,11 @@ async def read_reconciliation(
     Raises:
         UnknownRun: The run does not exist.
         RunNotOver: The run is not finished.
-        NoLedger: No firewall counter was read for this run.
+        NoCounter: No firewall counter was read for this run.
     """
     summary = await summary_of(coordinator, run_id)
     if summary.reconciliation is None:
-        raise NoLedger(f"run {run_id}: no device counter was stored")
+        raise NoCounter(f"run {run_id}: no device counter was stored")
     span = span_of(cursor, limit, len(summary.bursts))
     bursts = tuple(
         BurstReconciliation(

@@ -164,12 +164,16 @@ async def take_snapshot(coordinator: Coordinator, budgets: Budgets) -> Snapshot:
         if status.state is RunState.RUNNING:
             progress = await coordinator.stored.progress(header.run_id)
             try:
-                ledger, _ = await coordinator.ledger_so_far(plan)
+                device_counter, _ = await coordinator.counter_so_far(plan)
             except TelemetryError:
-                ledger = None
-            if ledger is not None and len(ledger) and ledger.bytes[-1] == ledger.bytes[-1]:
-                span_s = float(ledger.end_s[-1] - ledger.start_s[-1])
-                firewall = (float(ledger.bytes[-1]) * 8 / span_s, str(ledger.layer))
+                device_counter = None
+            if (
+                device_counter is not None
+                and len(device_counter)
+                and device_counter.bytes[-1] == device_counter.bytes[-1]
+            ):
+                span_s = float(device_counter.end_s[-1] - device_counter.start_s[-1])
+                firewall = (float(device_counter.bytes[-1]) * 8 / span_s, str(device_counter.layer))
     return Snapshot(
         now=coordinator.now(),
         ticked_at=coordinator.ticked_at,

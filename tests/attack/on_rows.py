@@ -182,7 +182,7 @@ def _answers(body: bytes) -> str:
 
 def _file(text: bytes) -> str:
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "ledger.csv"
+        path = Path(folder) / "counter.csv"
         path.write_bytes(text)
         entry = {"type": "csv", "device": "fw", "file": path, "byte_counter": {}}
         return _figures(CsvSource(CsvEntry.model_validate(entry)))

@@ -45,7 +45,7 @@ def connections_lab(folder: Path, profile: str) -> Iterator[tuple[Site, str]]:
     with built(spec, folder) as lab, Site(folder) as site:
         telemetry = write_telemetry_file(folder / "devices.toml", start_sessions(lab))
         profiles.apply(lab, profile)
-        with staged(lab, folder, ledger=telemetry, agents=agents) as running:
+        with staged(lab, folder, device_counter=telemetry, agents=agents) as running:
             yield site, running.coordinator.url
 
 

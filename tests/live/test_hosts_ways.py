@@ -269,7 +269,7 @@ def test_burst_over_ipv6_only(tmp_path: Path) -> None:
     spec = LabSpec(pairs_count=1, prefix=new_prefix(), firewall_bits_per_second=200_000_000)
     with (
         built(spec, tmp_path / "lab") as four,
-        staged(lab := with_ipv6_alone(four), tmp_path, ledger={}, other_hosts=True) as site,
+        staged(lab := with_ipv6_alone(four), tmp_path, device_counter={}, other_hosts=True) as site,
     ):
         body = {"scenario": "smoke", "overrides": ONE_PAIR}
         run_id = site.coordinator.launch(body)["run_id"]

@@ -242,7 +242,7 @@ def test_agents_run_in_the_namespaces_of_their_hosts(tmp_path: Path) -> None:
 def test_loopback_replaces_a_lab(prefix: str, tmp_path: Path) -> None:
     lab = loopback.up(LabSpec(pairs_count=2, prefix=prefix), tmp_path)
     try:
-        assert lab.ledger_path is None
+        assert lab.counter_path is None
         assert lab.firewall_namespace is None
         assert any("no device counter" in limit for limit in lab.limits)
         assert len({host.address for host in lab.hosts}) == 4

@@ -111,7 +111,7 @@ import sys
 from pathlib import Path
 from broadside.lab import clocks, network
 from broadside.lab import privileges as rights
-from broadside.lab.ledger import read_ledger
+from broadside.lab.byte_counter import read_counter
 from broadside.lab.site import built
 from broadside.lab.topology import LabSpec
 from tests.live.labs import send
@@ -122,8 +122,9 @@ with built(LabSpec(pairs_count=2, prefix=sys.argv[1]), Path(sys.argv[2])) as lab
     assert clocks.wait_synced(lab, 20) == (), lab.limits
     send(lab.clients[1], lab.servers[1], 1_000_000)
     def counted():
-        return [r for r in read_ledger(lab.ledger_path, 0, float("inf")) if r.up_bytes > 1_035_900]
-    wait_for("the ledger", counted)
+        rows = read_counter(lab.counter_path, 0, float("inf"))
+        return [row for row in rows if row.up_bytes > 1_035_900]
+    wait_for("the byte counter", counted)
     assert network.up(lab.spec, Path(sys.argv[2])) == lab
 print("carried and counted")
 """

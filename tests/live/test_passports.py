@@ -86,7 +86,7 @@ def test_verdict_and_comparison_name_gro_off(lab: Lab, tmp_path: Path) -> None:
         "by": "tester",
     }
     run_ids, reported = [], []
-    with Site(tmp_path) as site, staged(lab, tmp_path, ledger={}) as stage:
+    with Site(tmp_path) as site, staged(lab, tmp_path, device_counter={}) as stage:
         for _ in range(2):
             run_ids.append(stage.coordinator.launch(body)["run_id"])
             reported.append(wait_for_summary(stage.coordinator.url, run_ids[-1]))

@@ -75,8 +75,8 @@ def test_distinguishes_similar_runs_across_a_restart(tmp_path: Path) -> None:
         agent = firewall_agent(lab, tmp_path / "snmpd")
         with answering(agent):
             entry = agent.entry("fw", interfaces=["c0"], byte_counter={})
-            ledger = write_telemetry_file(tmp_path / "devices.toml", entry)
-            with staged(lab, tmp_path, ledger=ledger) as site:
+            device_counter = write_telemetry_file(tmp_path / "devices.toml", entry)
+            with staged(lab, tmp_path, device_counter=device_counter) as site:
                 first = run_to_verdict(site.coordinator)
                 site.coordinator.kill()
                 site.coordinator.start()

@@ -15,7 +15,7 @@ from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.views.burst_responses import recomputed
 from broadside.exchange.fabric import FabricSettings, open_fabric
 from broadside.lab import clocks
-from broadside.lab.ledger import parse_ledger
+from broadside.lab.byte_counter import parse_counter
 from broadside.lab.serving import ServeProcess
 from broadside.lab.site import RunningLab, built, staged
 from broadside.lab.topology import Lab, LabSpec
@@ -77,11 +77,11 @@ async def check(data_path: Path, summary: RunSummary) -> list[str]:
 
 @pytest.fixture(scope="module")
 def thirty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
-    """Run thirty clients, thirty servers and a coordinator without a ledger."""
+    """Run thirty clients, thirty servers and a coordinator without a device counter."""
     folder = tmp_path_factory.mktemp("thirty")
     with (
         built(LabSpec(pairs_count=30, prefix=new_prefix()), folder / "lab") as lab,
-        staged(lab, folder, ledger={}) as site,
+        staged(lab, folder, device_counter={}) as site,
     ):
         yield site
 
@@ -108,7 +108,7 @@ def launch(serving: ServeProcess, **overrides: object) -> str:
         timeout_s=40,
         pause_s=0.3,
     )
-    # The ledger needs to show this traffic.
+    # The device counter needs to show this traffic.
     time.sleep(2)
     return run_id
 
@@ -132,17 +132,17 @@ def messages_count(data_path: Path) -> int:
     return asyncio.run(counted())
 
 
-def wait_for_ledger(lab: Lab, past_s: float) -> None:
-    """Wait for the ledger to cover a second after ``past_s`` (epoch s)."""
-    assert lab.ledger_path is not None
-    path = lab.ledger_path
-    wait_for("the ledger", lambda: parse_ledger(path.read_text())[-1].at_s > past_s + 1)
+def wait_for_counter(lab: Lab, past_s: float) -> None:
+    """Wait for the device counter to cover a second after ``past_s`` (epoch s)."""
+    assert lab.counter_path is not None
+    path = lab.counter_path
+    wait_for("the byte counter", lambda: parse_counter(path.read_text())[-1].at_s > past_s + 1)
 
 
 def last_byte_at_s(lab: Lab, since_s: float) -> float:
     """Return the last epoch second in which the firewall forwarded more than a keepalive."""
-    assert lab.ledger_path is not None
-    readings = [r for r in parse_ledger(lab.ledger_path.read_text()) if r.at_s >= since_s]
+    assert lab.counter_path is not None
+    readings = [r for r in parse_counter(lab.counter_path.read_text()) if r.at_s >= since_s]
     loud = [
         # The bytes of a late reading may have passed directly after the reading before.
         earlier.at_s
@@ -162,7 +162,7 @@ def test_traffic_stops_within_five_seconds_after_abort(
     begun_s = time.time() - 2
     aborted_s = time.time()
     serving.post(f"/v1/runs/{run_id}/abort", {"by": "tester", "reason": "seen enough"})
-    wait_for_ledger(lab, aborted_s + 5)
+    wait_for_counter(lab, aborted_s + 5)
     assert begun_s < last_byte_at_s(lab, begun_s) <= aborted_s + 5
     summary = wait_for("a verdict", lambda: serving.get(f"/v1/runs/{run_id}/summary"), pause_s=0.5)
     is_up = status(serving, run_id)
@@ -212,7 +212,7 @@ def test_agents_stop_after_the_lease_of_a_stopped_coordinator(
     serving.signal(signal.SIGSTOP)
     stopped_s = time.time()
     try:
-        wait_for_ledger(lab, stopped_s + 5 + 5)
+        wait_for_counter(lab, stopped_s + 5 + 5)
         assert last_byte_at_s(lab, begun_s) <= stopped_s + 5 + 5
         assert last_byte_at_s(lab, begun_s) > stopped_s, (
             "traffic must continue while the lease is valid"

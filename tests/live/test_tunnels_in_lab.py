@@ -211,7 +211,7 @@ def test_slow_guardian_keeps_the_next_device_with_its_name(site: Range) -> None:
         asyncio.run(close_and_open())
 
 
-def test_bidirectional_run_reconciles_with_both_ledger_columns(site: Range) -> None:
+def test_bidirectional_run_reconciles_with_both_counter_columns(site: Range) -> None:
     """Test without tunnels, when the acknowledgements of a direction are in the other column."""
     site.wait_until_ready()
     plain = {"traffic.encapsulation": None, "traffic.direction": "bidirectional", "burst_s": 12}

@@ -295,8 +295,8 @@ def standing(testbed: LabTestbed, prefix: str) -> Iterator[Range]:
             agent = firewall_agent(lab, folder / "snmpd", testbed.profile)
             stack.enter_context(answering(agent))
             entries = telemetry_entries(agent, testbed.devices, folder)
-            if lab.ledger_path is not None:
-                entries.append(lab_entry(lab.ledger_path))
+            if lab.counter_path is not None:
+                entries.append(lab_entry(lab.counter_path))
             fields |= write_telemetry_file(folder / "devices.toml", *entries)
         site = stack.enter_context(staged(lab, folder, agents=allowed, coordinator=fields))
         yield Range(testbed, lab, site.coordinator, agent)

@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import AwareDatetime, Field, TypeAdapter
 
 from broadside.coordinator.core.arrays import Floats
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.core.measure.telemetry import (
     IssueKind,
     Quantity,
@@ -119,7 +119,7 @@ class AzureLogsSource(ArchiveSource):
 
     async def query_bytes(
         self, from_at: datetime, before_at: datetime, direction: Direction
-    ) -> FirewallLedger:
+    ) -> CounterRecord:
         raise TelemetryError(f"{self.name}: flow logs have no byte counter")
 
     async def query_series(

@@ -23,7 +23,7 @@ import numpy as np
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, Field
 
 from broadside.coordinator.core.arrays import Floats
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.core.measure.telemetry import (
     IssueKind,
     Quantity,
@@ -269,7 +269,7 @@ class AzureMonitorSource(ArchiveSource):
 
     async def query_bytes(
         self, from_at: datetime, before_at: datetime, direction: Direction
-    ) -> FirewallLedger:
+    ) -> CounterRecord:
         """Return the bins of the byte metric, and the highest use of SNAT ports.
 
         Args:
@@ -293,7 +293,7 @@ class AzureMonitorSource(ArchiveSource):
             raise result
         used = np.empty(0) if isinstance(snat, TelemetryError) else snat.columns("maximum")[:, 1]
         start_s, end_s, counts, grain_s = self._bins(name, result, read_at)
-        return FirewallLedger(
+        return CounterRecord(
             source=self.counter_name,
             start_s=start_s,
             end_s=end_s,

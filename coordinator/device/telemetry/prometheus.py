@@ -11,7 +11,7 @@ import httpx
 import numpy as np
 from pydantic import Field
 
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.core.measure.telemetry import IssueKind, TelemetryIssue, TelemetrySeries
 from broadside.coordinator.device.telemetry.config import parse_entry
 from broadside.coordinator.device.telemetry.prometheus_api import (
@@ -125,7 +125,7 @@ class PrometheusSource(ArchiveSource):
 
     async def query_bytes(
         self, from_at: datetime, before_at: datetime, direction: Direction
-    ) -> FirewallLedger:
+    ) -> CounterRecord:
         """Return the bins of the byte counter (see :meth:`.ArchiveSource.query_bytes`).
 
         A rate covers the step before its time, like the result of ``rate(x[<step>])``. With the
@@ -161,7 +161,7 @@ class PrometheusSource(ArchiveSource):
         else:
             start_s, end_s = at_s - step_s, at_s
             counts = values * step_s * _BYTES_OF_RATE[counter.unit]
-        return FirewallLedger(
+        return CounterRecord(
             source=self.counter_name,
             start_s=start_s,
             end_s=end_s,

@@ -24,8 +24,8 @@ from broadside.coordinator.core.measure.records.evidence import (
     FLOWS_COUNTED,
     FORMER_AGGREGATIONS,
     CounterDirection,
-    FirewallLedger,
-    LedgerLayer,
+    CounterLayer,
+    CounterRecord,
 )
 from broadside.coordinator.core.measure.telemetry import (
     DeviceTelemetry,
@@ -182,7 +182,7 @@ class ByteCounter(_Fields):
         aggregation: What a value is of its bin.
     """
 
-    layer: LedgerLayer = "unknown"
+    layer: CounterLayer = "unknown"
     direction: CounterDirection = "both"
     mss_bytes: Annotated[int, Field(ge=88, le=65_535)] | None = None
     counts_lost: bool | None = None
@@ -192,7 +192,7 @@ class ByteCounter(_Fields):
         renamed_values(FORMER_AGGREGATIONS),
     ] = Aggregation.MEAN
 
-    def declare(self, ledger: FirewallLedger) -> FirewallLedger:
+    def declare(self, device_counter: CounterRecord) -> CounterRecord:
         """Return a counter with the properties that are configured."""
         configured: dict[str, Any] = {
             "layer": None if self.layer == "unknown" else self.layer,
@@ -202,7 +202,9 @@ class ByteCounter(_Fields):
             "lag_hint_s": self.lag_s,
             "extreme": EXTREMES.get(self.aggregation),
         }
-        return replace(ledger, **{n: value for n, value in configured.items() if value is not None})
+        return replace(
+            device_counter, **{n: value for n, value in configured.items() if value is not None}
+        )
 
 
 class SourceEntry(_Fields):
@@ -353,7 +355,7 @@ class ArchiveSource(ABC):
     @abstractmethod
     async def query_bytes(
         self, from_at: datetime, before_at: datetime, direction: Direction
-    ) -> FirewallLedger:
+    ) -> CounterRecord:
         """Return the bins of the byte counter that overlap a time span.
 
         A bin is NaN (unknown) if it has not ended or if its value may not have arrived yet.

@@ -10,7 +10,7 @@ from broadside.coordinator.core import formatting
 from broadside.coordinator.core.arrays import Floats
 from broadside.coordinator.core.judge.reconciliation.counter_bins import fleet_curve
 from broadside.coordinator.core.measure.grid.series import BurstSeries
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.core.metrics import Layer, layer_label
 from broadside.coordinator.core.summary import BurstPart, Reconciliation
 from broadside.coordinator.request_errors import NoChart
@@ -307,7 +307,7 @@ def reconciliation(view: BurstView) -> Figure:
     Raises:
         NoChart: The burst has no reconciliation.
     """
-    data, counter, result = view.series, view.ledger, view.summary.reconciliation
+    data, counter, result = view.series, view.device_counter, view.summary.reconciliation
     if counter is None or result is None:
         raise NoChart(f"reconciliation: no device counter for burst {view.summary.index + 1}")
     planned_s = data.omit_s + data.duration_s
@@ -416,7 +416,7 @@ def _in_burst(view: BurstView, values: Floats) -> Floats:
 
 def _samples(
     view: BurstView,
-    counter: FirewallLedger,
+    counter: CounterRecord,
     result: Reconciliation,
     range_s: tuple[float, float],
 ) -> tuple[Floats, Floats, Floats]:
@@ -435,10 +435,10 @@ def _samples(
 def _counter_series(view: BurstView, factor: float, unit: DisplayUnit) -> list[ChartSeries]:
     """Return the counter samples near the burst as steps at the chart's layer."""
     result = view.summary.reconciliation
-    if view.ledger is None or result is None:
+    if view.device_counter is None or result is None:
         return []
     range_s = _range_s(view)
-    start, end, rate = _samples(view, view.ledger, result, range_s)
+    start, end, rate = _samples(view, view.device_counter, result, range_s)
     if not len(start):
         return []
     rate = rate / result.overhead_ratio * factor

@@ -159,7 +159,7 @@ def _spikes(spikes: list[tuple[int, Spike]], more: int) -> ReportTable:
 
 def reconciliation_section(source: Source) -> Section:
     """Return a section with lag, overhead, bytes, residual and causes, by run and burst."""
-    result, counter = source.summary.reconciliation, source.ledger
+    result, counter = source.summary.reconciliation, source.device_counter
     if result is None or counter is None:
         text = (
             "No device counter was read. The report therefore does not show that the traffic "

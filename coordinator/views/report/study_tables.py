@@ -120,7 +120,7 @@ def _steps(result: ScaleOut) -> ReportTable:
                 f"{formatting.rate(step.size_bits_per_second)} ± "
                 f"{formatting.rate(step.half_width_bits_per_second)}"
             ),
-            "device counter (IP)": lambda step: formatting.rate(step.ledger_size_bits_per_second),
+            "device counter (IP)": lambda step: formatting.rate(step.counter_size_bits_per_second),
             "retransmits": lambda step: formatting.count(step.retransmits_count),
             "RTT": lambda step: formatting.time(step.rtt_max_s),
             "pairs reset": lambda step: str(step.broken_pairs_count),

@@ -11,7 +11,7 @@ from tests.synthetic import Plant, fleet
 
 def stored(planted: Plant) -> Stored:
     run = fleet(planted)
-    summary = summarise_run(run.plan, measure(run), run.ledger, run.now)
+    summary = summarise_run(run.plan, measure(run), run.device_counter, run.now)
     return Stored(
         plan=run.plan,
         summary=summary,
@@ -36,7 +36,7 @@ def test_synthetic_runs_have_no_violations() -> None:
 
 
 def test_reports_second_counted_twice() -> None:
-    right = stored(Plant(pairs=3, bursts=1, ledger=False))
+    right = stored(Plant(pairs=3, bursts=1, device_counter=False))
     [burst] = right.summary.bursts
     wrong = burst.model_copy(update={"completeness": Completeness.of({SecondState.MEASURED: 91})})
     summary = right.summary.model_copy(update={"bursts": (wrong,)})
@@ -45,7 +45,7 @@ def test_reports_second_counted_twice() -> None:
 
 
 def test_reports_wrong_sum_of_pairs_with_an_unknown_rate() -> None:
-    right = stored(Plant(pairs=3, bursts=1, ledger=False))
+    right = stored(Plant(pairs=3, bursts=1, device_counter=False))
     [burst] = right.summary.bursts
     first, *others = burst.pairs
     unknown = first.model_copy(update={"received_bits_per_second": None})
@@ -56,7 +56,7 @@ def test_reports_wrong_sum_of_pairs_with_an_unknown_rate() -> None:
 
 
 def test_reports_lost_burst_and_duplicate_pair() -> None:
-    right = stored(Plant(pairs=3, bursts=2, ledger=False))
+    right = stored(Plant(pairs=3, bursts=2, device_counter=False))
     first = right.summary.bursts[0]
     doubled = first.model_copy(update={"pairs": (*first.pairs[:2], first.pairs[0])})
     summary = right.summary.model_copy(update={"bursts": (doubled,)})
@@ -66,7 +66,7 @@ def test_reports_lost_burst_and_duplicate_pair() -> None:
 
 
 def test_reports_result_of_another_agent() -> None:
-    right = stored(Plant(pairs=3, bursts=1, ledger=False))
+    right = stored(Plant(pairs=3, bursts=1, device_counter=False))
     reports = {
         0: {
             index: report.model_copy(update={"agent_id": "stranger"})

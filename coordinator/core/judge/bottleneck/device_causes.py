@@ -26,7 +26,7 @@ from broadside.coordinator.core.judge.bottleneck.bottleneck_evidence import (
     unknown,
 )
 from broadside.coordinator.core.measure.formulas.headers import MSS_ASSUMED_BYTES
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.core.summary import BottleneckName, Reconciliation, Window
 
 # Azure recommends to scale out at this value (SNAT utilisation metric).
@@ -117,15 +117,15 @@ def flat_counter(counter: Reconciliation | None) -> str | None:
     if (
         counter is None
         or counter.firewall_bits_per_second is None
-        or counter.ledger_cov_ratio is None
+        or counter.counter_cov_ratio is None
     ):
         return None
-    if counter.ledger_cov_ratio >= FLAT_COV_RATIO:
+    if counter.counter_cov_ratio >= FLAT_COV_RATIO:
         return None
     return (
         "the rate in the device counter is constant at "
         f"{formatting.rate(counter.firewall_bits_per_second)} (CoV "
-        f"{formatting.ratio(counter.ledger_cov_ratio, 1)})"
+        f"{formatting.ratio(counter.counter_cov_ratio, 1)})"
     )
 
 
@@ -309,7 +309,7 @@ ONE_UNIT: Final = BottleneckCause(
 
 
 def drops_per_second(
-    ledger: FirewallLedger | None,
+    device_counter: CounterRecord | None,
     window: Window | None,
     lag_s: float | None,
     busy: Sequence[tuple[datetime, datetime]],
@@ -317,7 +317,7 @@ def drops_per_second(
     """Return the rate of drops in a window and while no burst runs, in packets/s.
 
     Args:
-        ledger: Device counter with its bins.
+        device_counter: Device counter with its bins.
         window: Window of the burst.
         lag_s: Counter lag. None if it is unknown, then 0 is used.
         busy: Start and end of every burst of the run.
@@ -326,20 +326,22 @@ def drops_per_second(
         Both rates. The second one is None if there is no bin without a burst. The whole result is
         None if the source does not count drops, or if no bin is completely inside the window.
     """
-    if ledger is None or window is None or ledger.drops_count is None:
+    if device_counter is None or window is None or device_counter.drops_count is None:
         return None
-    if len(ledger.drops_count) != len(ledger):
+    if len(device_counter.drops_count) != len(device_counter):
         return None
-    start_s, end_s = ledger.start_s - (lag_s or 0.0), ledger.end_s - (lag_s or 0.0)
-    known = np.isfinite(ledger.drops_count)
+    start_s, end_s = device_counter.start_s - (lag_s or 0.0), device_counter.end_s - (lag_s or 0.0)
+    known = np.isfinite(device_counter.drops_count)
     inside = (start_s >= window.start_at.timestamp()) & (end_s <= window.end_at.timestamp()) & known
     if not inside.any():
         return None
     quiet = known.copy()
     for from_at, to_at in busy:
-        quiet &= (end_s <= from_at.timestamp()) | (start_s >= to_at.timestamp() + ledger.grain_s)
+        quiet &= (end_s <= from_at.timestamp()) | (
+            start_s >= to_at.timestamp() + device_counter.grain_s
+        )
 
     def rate(chosen: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> float:
-        return float(ledger.drops_count[chosen].sum() / (end_s - start_s)[chosen].sum())  # type: ignore[index]  # is not None: see above
+        return float(device_counter.drops_count[chosen].sum() / (end_s - start_s)[chosen].sum())  # type: ignore[index]  # is not None: see above
 
     return rate(inside), rate(quiet) if quiet.any() else None

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from broadside.coordinator.core.measure.formulas.steady import Stretch
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.core.run_spec import Plan, RunSpec
 from broadside.coordinator.core.summary import (
     BurstSummary,
@@ -53,13 +53,13 @@ class RunInput:
 
     Attributes:
         plan: Stored plan.
-        ledger: Bins of the device counter. None if no source returned data.
+        device_counter: Bins of the device counter. None if no source returned data.
         bursts: Bursts with their verdicts, in order. Planned bursts may be missing.
         completeness_ratio: Measured pair-seconds divided by planned ones, including missing bursts.
     """
 
     plan: Plan
-    ledger: FirewallLedger | None
+    device_counter: CounterRecord | None
     bursts: Sequence[BurstSummary]
     completeness_ratio: float
 

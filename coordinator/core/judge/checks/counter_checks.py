@@ -20,7 +20,7 @@ from broadside.coordinator.core.judge.reconciliation.residual_causes import (
     DeclarationError,
     certain_declaration_error,
 )
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.core.metrics import RECEIVED, layer_label
 from broadside.coordinator.core.run_spec import Plan
 from broadside.coordinator.core.summary import (
@@ -93,31 +93,32 @@ def check_counter_record(inputs: RunInput) -> CheckResult:
 
 
 def _record_findings(inputs: RunInput) -> Iterator[Finding]:
-    promise, ledger = inputs.plan.ledger, inputs.ledger
-    if promise is not None and (ledger is None or not len(ledger)):
+    promise, device_counter = inputs.plan.ledger, inputs.device_counter
+    if promise is not None and (device_counter is None or not len(device_counter)):
         why = (
             "when it was judged, the coordinator had no source with a byte_counter."
-            if ledger is None
-            else f"it returned no data.{_source_report(ledger.notes) or ' It gave no reason.'}"
+            if device_counter is None
+            else "it returned no data."
+            + (_source_report(device_counter.notes) or " It gave no reason.")
         )
         yield problem(
             "device-counter-missing",
             105,
             f"The run was launched with the device counter {promise.source}, but {why}",
-            _CONFIGURE_AGAIN if ledger is None else _RESTORE,
+            _CONFIGURE_AGAIN if device_counter is None else _RESTORE,
         )
         return
-    if ledger is None:
+    if device_counter is None:
         return
-    if ledger.partial is not None:
+    if device_counter.partial is not None:
         yield problem(
             "device-counter-partial",
             94,
-            f"The device counter {ledger.source} returned incomplete data ({ledger.partial}). Its "
-            "bytes are not used.",
+            f"The device counter {device_counter.source} returned incomplete data "
+            f"({device_counter.partial}). Its bytes are not used.",
             "Repair the source so that it returns all its data, then run again",
         )
-    yield from _late_counter(inputs.plan, ledger)
+    yield from _late_counter(inputs.plan, device_counter)
     known = {
         burst.index + 1: 1 - counter.unknown_ratio
         for burst in inputs.bursts
@@ -133,7 +134,7 @@ def _record_findings(inputs: RunInput) -> Iterator[Finding]:
             f"Burst {worst}: the device counter {promise.source} covers "
             f"{formatting.ratio(known[worst], 1)} of the fleet's bytes; "
             f"{formatting.ratio(least, 0)} are required. {len(thin)} of {len(inputs.bursts)} "
-            f"bursts are below this limit.{_source_report(ledger.notes)}",
+            f"bursts are below this limit.{_source_report(device_counter.notes)}",
             _REPEAT,
         )
 
@@ -146,22 +147,22 @@ def _source_report(notes: Sequence[str]) -> str:
     return f" The source reports: {text[:1].upper()}{text[1:].rstrip('.')}."
 
 
-def _late_counter(plan: Plan, ledger: FirewallLedger) -> Iterator[Finding]:
+def _late_counter(plan: Plan, device_counter: CounterRecord) -> Iterator[Finding]:
     """Yield a finding if the counter does not start early enough before the first burst.
 
     Without bins before the burst, the counter cannot show if other traffic ended at its start.
     """
     first_s = plan.bursts[0].planned_start_at.timestamp()
-    before = (ledger.end_s <= first_s) & ~np.isnan(ledger.bytes)
-    known_s = float((ledger.end_s - ledger.start_s)[before].sum())
-    least_s = max(COUNTER_LEAD_S, ledger.grain_s)
-    if len(ledger) and known_s + ledger.grain_s / 2 < least_s:
+    before = (device_counter.end_s <= first_s) & ~np.isnan(device_counter.bytes)
+    known_s = float((device_counter.end_s - device_counter.start_s)[before].sum())
+    least_s = max(COUNTER_LEAD_S, device_counter.grain_s)
+    if len(device_counter) and known_s + device_counter.grain_s / 2 < least_s:
         yield problem(
             "device-counter-late",
             91,
-            f"The device counter {ledger.source} covers {formatting.number(known_s, 3)} s before "
-            f"the first burst; {least_s:g} s are required. Other traffic that ended when the run "
-            "started would not be detected.",
+            f"The device counter {device_counter.source} covers {formatting.number(known_s, 3)} s "
+            f"before the first burst; {least_s:g} s are required. Other traffic that ended when "
+            "the run started would not be detected.",
             _KEEP,
         )
 
@@ -173,14 +174,15 @@ def check_metric_aggregation(inputs: RunInput) -> CheckResult:
     Reads: the declaration of the device metric.
     If absent: the check is skipped without a counter.
     """
-    ledger = inputs.ledger
-    if ledger is None or ledger.extreme is None:
+    device_counter = inputs.device_counter
+    if device_counter is None or device_counter.extreme is None:
         return NOTHING
     return inconclusive(
         "metric-aggregation",
         88,
-        f"The values of {ledger.source} are the {ledger.extreme} of the samples in each bin. Bytes "
-        "cannot be computed from them, so the counter cannot be compared with the fleet.",
+        f"The values of {device_counter.source} are the {device_counter.extreme} of the samples in "
+        "each bin. Bytes cannot be computed from them, so the counter cannot be compared with the "
+        "fleet.",
         "Export the average or the total of each bin, and declare it (import: `--metric "
         "aggregation=mean`; device: `aggregation` of the source)",
     )
@@ -193,17 +195,17 @@ def check_reference_record(inputs: RunInput) -> CheckResult:
     Reads: the bins of the device counter.
     If absent: inconclusive.
     """
-    return _all_of(_reference_findings(inputs.plan, inputs.ledger))
+    return _all_of(_reference_findings(inputs.plan, inputs.device_counter))
 
 
-def _reference_findings(plan: Plan, ledger: FirewallLedger | None) -> Iterator[Finding]:
+def _reference_findings(plan: Plan, device_counter: CounterRecord | None) -> Iterator[Finding]:
     """Yield a finding if the counter does not continue for the longest possible lag.
 
     If a run does not cross the device, its counter does not rise, and the lag cannot be estimated.
     """
     if not plan.spec.bypasses_device:
         return
-    if ledger is None:
+    if device_counter is None:
         if plan.ledger is None:
             yield problem(
                 "reference-unwatched",
@@ -213,17 +215,21 @@ def _reference_findings(plan: Plan, ledger: FirewallLedger | None) -> Iterator[F
                 _CONFIGURE,
             )
         return
-    standby_s = AFTER_BINS * ledger.grain_s if ledger.grain_s >= COARSE_S else ledger.grain_s
+    standby_s = (
+        AFTER_BINS * device_counter.grain_s
+        if device_counter.grain_s >= COARSE_S
+        else device_counter.grain_s
+    )
     ends_s = plan.bursts[-1].planned_end_at.timestamp()
-    known = ledger.end_s[~np.isnan(ledger.bytes)]
+    known = device_counter.end_s[~np.isnan(device_counter.bytes)]
     last_s = float(known.max()) if len(known) else float("-inf")
     if last_s < ends_s + standby_s:
         yield problem(
             "reference-short",
             92,
-            f"The device counter {ledger.source} must continue for {standby_s:g} s after the last "
-            "burst, because its bins may be late by this time. It ends earlier, so it does not "
-            "prove the bypass.",
+            f"The device counter {device_counter.source} must continue for {standby_s:g} s after "
+            "the last burst, because its bins may be late by this time. It ends earlier, so it "
+            "does not prove the bypass.",
             _REPEAT,
         )
 

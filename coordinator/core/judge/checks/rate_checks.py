@@ -441,9 +441,9 @@ def half_width_of_device(burst: BurstSummary) -> float | None:
     counter, rate = burst.reconciliation, RECEIVED.of_burst(burst)
     if counter is None or counter.bypassed or counter.residual_ratio is None or rate is None:
         return None
-    if counter.ledger_cov_ratio is None or counter.full_bins_count < BURSTS_MIN:
+    if counter.counter_cov_ratio is None or counter.full_bins_count < BURSTS_MIN:
         return None
-    return rate * t95(counter.full_bins_count - 1) * counter.ledger_cov_ratio
+    return rate * t95(counter.full_bins_count - 1) * counter.counter_cov_ratio
 
 
 def device_rate(spec: RunSpec, burst: BurstSummary, fleet: RateInterval) -> RateInterval | None:

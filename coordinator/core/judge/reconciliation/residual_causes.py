@@ -14,7 +14,7 @@ import numpy as np
 
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.measure.grid.series import BurstSeries
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.core.summary import (
     BurstSummary,
     CauseId,
@@ -371,7 +371,7 @@ def _direction_errors(
 
 
 def with_declaration(
-    counter: Reconciliation, ledger: FirewallLedger, bursts: Sequence[BurstSummary]
+    counter: Reconciliation, device_counter: CounterRecord, bursts: Sequence[BurstSummary]
 ) -> Reconciliation:
     """Adapt a reconciliation to a wrong declaration of the metric.
 
@@ -380,10 +380,10 @@ def with_declaration(
 
     Args:
         counter: Reconciliation of the bursts.
-        ledger: Device counter.
+        device_counter: Device counter.
         bursts: Bursts of this reconciliation.
     """
-    flows = () if set(ledger.flows) == set(Flow) else ledger.flows
+    flows = () if set(device_counter.flows) == set(Flow) else device_counter.flows
     counter = counter.model_copy(update={"counted_flows": flows})
     error = declaration_error(counter, bursts)
     if error is None or not (error.is_sure or counter.causes):
@@ -404,16 +404,16 @@ def with_declaration(
     return counter.model_copy(update={"causes": (), **removed})
 
 
-def counted_flows_only(series: BurstSeries, ledger: FirewallLedger) -> BurstSeries:
+def counted_flows_only(series: BurstSeries, device_counter: CounterRecord) -> BurstSeries:
     """Return the series without the flows that the counter does not count.
 
     If the counter counts none of its flows, all flows will be included.
 
     Args:
         series: Burst series.
-        ledger: Device counter.
+        device_counter: Device counter.
     """
-    flows = tuple(flow for flow in series.flows if flow.flow in ledger.flows)
+    flows = tuple(flow for flow in series.flows if flow.flow in device_counter.flows)
     return replace(series, flows=flows) if 0 < len(flows) < len(series.flows) else series
 
 
@@ -422,17 +422,17 @@ def has_unit_error(counter: Reconciliation) -> bool:
     return not counter.bypassed and counter.lag_s is None and counter.residual_ratio is not None
 
 
-def scale_of(ledger: FirewallLedger, counter: Reconciliation) -> float | None:
+def scale_of(device_counter: CounterRecord, counter: Reconciliation) -> float | None:
     """Return the ratio of all bytes in the counter to the expected bytes.
 
     Args:
-        ledger: Device counter.
+        device_counter: Device counter.
         counter: Reconciliation with the expected bytes.
 
     Returns:
         The ratio. None if the counter has no bytes, or if no bytes are expected.
     """
-    total = float(np.nansum(np.where(ledger.bytes > 0, ledger.bytes, 0.0)))
+    total = float(np.nansum(np.where(device_counter.bytes > 0, device_counter.bytes, 0.0)))
     return total / counter.expected_bytes if counter.expected_bytes and total > 0 else None
 
 

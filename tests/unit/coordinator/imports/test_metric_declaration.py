@@ -10,7 +10,7 @@ import pytest
 from broadside.coordinator.core.summary import BottleneckName, Finding, RunSummary, Verdict
 from broadside.coordinator.imports import BadFile
 from broadside.coordinator.imports.import_requests import MetricPoint, OriginalTable
-from broadside.coordinator.imports.metric_csv import read_declared_metric, throughput_ledger
+from broadside.coordinator.imports.metric_csv import read_declared_metric, throughput_counter
 from broadside.coordinator.imports.metric_declaration import MetricDeclaration
 from broadside.coordinator.imports.stored_imports import open_import, summarise
 from broadside.coordinator.imports.table_bursts import OriginalRow
@@ -212,8 +212,10 @@ def test_rejects_invalid_declarations(tmp_path: Path, declared: dict[str, object
 
 
 @pytest.mark.parametrize("counts_lost", [None, True, False])
-def test_ledger_has_the_declared_counting_of_lost_bytes(counts_lost: bool | None) -> None:
+def test_counter_has_the_declared_counting_of_lost_bytes(counts_lost: bool | None) -> None:
     at = datetime(2026, 1, 4, 16, 20, tzinfo=UTC)
     points = [MetricPoint(at=at + timedelta(minutes=k), bits_per_second=8.0) for k in range(2)]
-    ledger = throughput_ledger("metric", points, MetricDeclaration(counts_lost=counts_lost))
-    assert ledger.counts_lost is counts_lost
+    device_counter = throughput_counter(
+        "metric", points, MetricDeclaration(counts_lost=counts_lost)
+    )
+    assert device_counter.counts_lost is counts_lost

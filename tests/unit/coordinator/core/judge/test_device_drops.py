@@ -6,7 +6,7 @@ import pytest
 
 from broadside.coordinator.core.judge.bottleneck import BottleneckInput, find_bottleneck
 from broadside.coordinator.core.judge.bottleneck.device_causes import drops_per_second
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.core.summary import (
     BottleneckName,
     ByteSource,
@@ -28,11 +28,11 @@ BURST = (at(1100), at(1130))
 WINDOW = Window(start_at=BURST[0], end_at=BURST[1], window_s=30, common_s=30, ramp_s=0, short=True)
 
 
-def counted(drops: float, idle: float) -> FirewallLedger:
+def counted(drops: float, idle: float) -> CounterRecord:
     """Build one-second bins whose labels are late by the lag."""
     start_s = np.arange(1000.0, 1200.0)
     loaded = (start_s >= 1100 + LAG_S) & (start_s < 1130 + LAG_S)
-    return FirewallLedger(
+    return CounterRecord(
         source="lab",
         start_s=start_s,
         end_s=start_s + 1,

@@ -27,7 +27,7 @@ def planned(**changes: object) -> Plan:
     spec = RunSpec.model_validate(
         {"scenario": "x", "pairs_count": 2, "guards": [GUARD], "bursts_count": 2} | changes
     )
-    return make_plan(spec, fleet(2), NOW, "run-1", PlanContext(witnesses={"fw": ["cpu_ratio"]}))
+    return make_plan(spec, fleet(2), NOW, "run-1", PlanContext(telemetry={"fw": ["cpu_ratio"]}))
 
 
 def summary(plan: Plan) -> RunSummary:

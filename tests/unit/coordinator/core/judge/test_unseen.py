@@ -11,7 +11,7 @@ from tests.planted import ids, summarise
 from tests.synthetic import Plant, fleet
 from tests.worlds import generate
 
-MADE = fleet(Plant(pairs=6, bursts=2, burst_s=30, period_s=60, ledger=False))
+MADE = fleet(Plant(pairs=6, bursts=2, burst_s=30, period_s=60, device_counter=False))
 SPEC = MADE.plan.spec
 BURSTS = summarise(MADE).bursts
 
@@ -67,7 +67,9 @@ def test_no_unseen_rate_if_all_pairs_are_recorded() -> None:
 
 def test_missing_large_pair_with_history_prevents_a_fail() -> None:
     """One pair is three times as large, but it has no record in one burst. There is no counter."""
-    made = fleet(Plant(pairs=4, bursts=3, burst_s=60, period_s=120, ledger=False, noise=0.01))
+    made = fleet(
+        Plant(pairs=4, bursts=3, burst_s=60, period_s=120, device_counter=False, noise=0.01)
+    )
 
     def thrice(amounts: Floats) -> Floats:
         return 3 * amounts

@@ -76,7 +76,7 @@ def test_lists_pairs_by_state() -> None:
 
 
 def test_missing_pairs_are_missed_refused_abandoned_or_lost() -> None:
-    made = fleet(Plant(pairs=6, bursts=1, burst_s=10, ledger=False))
+    made = fleet(Plant(pairs=6, bursts=1, burst_s=10, device_counter=False))
     outcomes = [Outcome.MISSED, Outcome.REFUSED, Outcome.ABANDONED, Outcome.MEASURED]
     pairs = [
         PairEvidence(pair_index=row, report=job_report(row, AT, outcome=outcome))
@@ -93,7 +93,7 @@ def test_missing_pairs_are_missed_refused_abandoned_or_lost() -> None:
 
 
 def test_late_pair_is_listed_as_late_only() -> None:
-    made = fleet(Plant(pairs=3, bursts=1, burst_s=10, late=1, ledger=False))
+    made = fleet(Plant(pairs=3, bursts=1, burst_s=10, late=1, device_counter=False))
     (evidence,) = made.evidence
     summary = measure_burst(made.plan.spec, evidence, made.now).summary
     (late,) = [pair.pair for pair in summary.pairs if pair.state is SecondState.LATE]

@@ -51,7 +51,7 @@ def counted(rate: float | None, cov_ratio: float | None = 0.01) -> Reconciliatio
         overhead_ratio=1.036,
         overhead_how="recorded",
         firewall_bits_per_second=rate,
-        ledger_cov_ratio=cov_ratio,
+        counter_cov_ratio=cov_ratio,
     )
 
 

@@ -30,9 +30,11 @@ def test_reports_pending_bursts() -> None:
 
 
 def test_rejects_maximum_aggregation_as_byte_counter() -> None:
-    result = check_metric_aggregation(of_run(plan(), ledger=counter(0, 9, extreme="maximum")))
+    result = check_metric_aggregation(
+        of_run(plan(), device_counter=counter(0, 9, extreme="maximum"))
+    )
     assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [("metric-aggregation", 88)])
-    assert check_metric_aggregation(of_run(plan(), ledger=counter(0, 9))) == NOTHING
+    assert check_metric_aggregation(of_run(plan(), device_counter=counter(0, 9))) == NOTHING
     assert check_metric_aggregation(of_run(plan())) == NOTHING
 
 

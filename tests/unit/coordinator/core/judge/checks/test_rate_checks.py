@@ -109,7 +109,7 @@ def test_bytes_recorded_only_by_senders_raise_upper_bound() -> None:
         # Here 4.303 is t for 2 degrees of freedom.
         ({}, 1.2e9 * 4.303 * 0.01),
         ({"full_bins_count": 2}, None),
-        ({"ledger_cov_ratio": None}, None),
+        ({"counter_cov_ratio": None}, None),
         ({"bypassed": True}, None),
         ({"residual_ratio": None}, None),
     ],
@@ -117,7 +117,7 @@ def test_bytes_recorded_only_by_senders_raise_upper_bound() -> None:
 def test_half_width_from_scatter_of_device_bins(
     fields: dict[str, Any], scatter: float | None
 ) -> None:
-    device = make_reconciliation(**({"ledger_cov_ratio": 0.01, "full_bins_count": 3} | fields))
+    device = make_reconciliation(**({"counter_cov_ratio": 0.01, "full_bins_count": 3} | fields))
     result = half_width_of_device(_burst(reconciliation=device))
     assert result == (None if scatter is None else pytest.approx(scatter))
     assert half_width_of_device(_burst(None, reconciliation=device)) is None
