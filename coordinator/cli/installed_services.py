@@ -279,7 +279,7 @@ def sandboxed_unit(service: str, argv: Sequence[str], output: Path, errors: Path
         f"StandardOutput=file:{output}",
         f"StandardError=file:{errors}",
     ]
-    return "\n".join(["[ServiceName]", *settings, *unit, ""])
+    return "\n".join(["[Service]", *settings, *unit, ""])
 
 
 def _service_lines(unit: str) -> list[str]:

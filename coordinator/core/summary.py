@@ -1329,9 +1329,9 @@ class Reconciliation(Message):
     baseline_how: Literal["quiet", "fitted", "bounded"] | None = None
     unplanned_bytes: float | None = None
     full_bins_count: int = 0
-    counter_cov_ratio: Annotated[
-        float | None, renamed("counter_cov_ratio", "ledger_cov_ratio")
-    ] = None
+    counter_cov_ratio: Annotated[float | None, renamed("counter_cov_ratio", "ledger_cov_ratio")] = (
+        None
+    )
     rejected_bins_count: int = 0
     slowest_bits_per_second: float | None = None
     slowest_noise_bits_per_second: float | None = None

@@ -47,7 +47,7 @@ from tests.unit.coordinator.presences import NOW, fleet
 
 # Record kinds stored by runs in all versions.
 KINDS = {
-    *("AuditRow", "Claim", "ClosedBurst", "Control", "Enrolled", "Firing", "Join", "JobReport"),
+    *("AuditRow", "Claim", "ClosedBurst", "Control", "Enrolled", "Firing", "JoinCode", "JobReport"),
     *("HostInfo", "Presence", "RunHeader", "Schedule", "ServerTest", "Study", "Token"),
 }
 every_version = pytest.mark.parametrize("version", VERSIONS)
