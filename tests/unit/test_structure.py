@@ -5,7 +5,7 @@ import csv
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from graphlib import CycleError, TopologicalSorter
@@ -281,6 +281,99 @@ def test_modules_and_unit_tests_use_the_function_for_the_current_time() -> None:
 def test_real_clock_is_detected(source: str) -> None:
     assert len(real_clocks(source)) == 1
     assert real_clocks("self.now(), clock.today") == []
+
+
+# Modules that parse JSON without ``exchange.strict_json``, by reason.
+OTHER_JSON: Final[Mapping[str, tuple[str, ...]]] = {
+    "own output or a file of the package": (
+        "coordinator/api/examples.py",
+        "coordinator/api/tabular_responses.py",
+        "coordinator/cli/document_output.py",
+        "coordinator/prices/__init__.py",
+        "coordinator/scenarios/__init__.py",
+        "exchange/messages.py",
+    ),
+    "stored by the coordinator itself": (
+        "coordinator/cli/range_files.py",
+        "coordinator/core/measure/grid/series.py",
+        "coordinator/core/plan_seal.py",
+        "coordinator/device/capacity.py",
+        "coordinator/device/telemetry/telemetry_storage.py",
+        "coordinator/notices/announcer.py",
+        "coordinator/runs/evidence_loader.py",
+        "coordinator/runs/overlapping_runs.py",
+        "coordinator/runs/stored_runs.py",
+        "coordinator/views/responses.py",
+        "exchange/embedded/embedded_table.py",
+    ),
+    "output of a program on the same host, such as az, ip and terraform": (
+        "agent/tunnel.py",
+        "coordinator/azure_range/machines.py",
+        "coordinator/azure_range/terraform_state.py",
+        "coordinator/cli/range_commands.py",
+        "coordinator/cli/support_commands.py",
+        "coordinator/cli/terraform.py",
+        "deploy/image.py",
+    ),
+    "iperf3 repeats names with --bidir, and its output can be incomplete": (
+        "exchange/engines/iperf3_text.py",
+    ),
+    "a line of a serial console can have text after the object": (
+        "coordinator/cli/range_checks.py",
+    ),
+    "the secrets of an ambiguous file are redacted too": ("coordinator/cli/support_redaction.py",),
+    "it runs on a new host before Broadside is installed": (
+        "deploy/azure/modules/boot/files/fetch.py",
+    ),
+    "the lab is one host": (
+        "lab/fleet.py",
+        "lab/ledger.py",
+        "lab/network.py",
+        "lab/servicebus/__main__.py",
+        "lab/servicebus/broker_process.py",
+        "lab/servicebus/listener.py",
+        "lab/serving.py",
+    ),
+}
+JSON_READERS: Final = ("load", "loads", "JSONDecoder", "from_json")
+
+
+def parses_json(source: str) -> bool:
+    """Return whether a module parses JSON with a library."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Attribute(value=ast.Name(id="json" | "pydantic_core"), attr=name):
+                names = [name]
+            case ast.ImportFrom(module="json" | "pydantic_core", names=aliases):
+                names = [alias.name for alias in aliases]
+            # The method of a response.
+            case ast.Call(func=ast.Attribute(attr="json"), args=[], keywords=[]):
+                return True
+            case _:
+                continue
+        if set(names) & set(JSON_READERS):
+            return True
+    return False
+
+
+def test_json_of_others_is_parsed_by_the_strict_parser() -> None:
+    """See ``tests/unit/test_untrusted_json.py`` for the behaviour."""
+    paths = [path for folder in LOGIC_FOLDERS for path in (ROOT / folder).rglob("*.py")]
+    found = [str(p.relative_to(ROOT)) for p in paths if parses_json(p.read_text("utf-8"))]
+    allowed = [path for paths in OTHER_JSON.values() for path in paths]
+    assert sorted(found) == sorted([*allowed, "exchange/strict_json.py"])
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        *("json.loads(x)", "from json import load", "json.JSONDecoder()", "answer.json()"),
+        *("from pydantic_core import from_json", "pydantic_core.from_json(x)"),
+    ],
+)
+def test_use_of_a_json_library_is_detected(source: str) -> None:
+    assert parses_json(source)
+    assert not parses_json("json.dumps(x); plan.json(1)")
 
 
 # Branches, loops, comprehensions and handlers.
