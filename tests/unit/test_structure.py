@@ -2,8 +2,10 @@
 
 import ast
 import csv
+import io
 import re
 import sys
+import tokenize
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -28,6 +30,7 @@ from tests.docs_build.import_table import read_import_table, used_imports
 
 ROOT: Final = Path(__file__).parents[2]
 PACKAGES: Final = ("agent", "coordinator", "exchange", "lab")
+PRODUCT_FOLDERS: Final = (*PACKAGES, "dashboards", "deploy")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,11 +179,101 @@ def test_modules_have_no_import_cycle() -> None:
     assert len(longest(graph)) <= 15, longest(graph)
 
 
+def product_sources() -> list[str]:
+    return [
+        path.read_text("utf-8") for name in PRODUCT_FOLDERS for path in (ROOT / name).rglob("*.py")
+    ]
+
+
 def test_few_functions_have_more_than_five_arguments() -> None:
     """Ruff rejects others. These have a noqa: mostly commands and routes with many options."""
-    folders = (*PACKAGES, "dashboards", "deploy")
-    texts = [path.read_text("utf-8") for name in folders for path in (ROOT / name).rglob("*.py")]
-    assert sum(text.count("noqa: PLR0913") for text in texts) <= 25
+    assert sum(text.count("noqa: PLR0913") for text in product_sources()) <= 25
+
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+BRANCHES: Final = (
+    *(ast.If, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.match_case),
+    *(ast.FunctionDef, ast.AsyncFunctionDef),
+)
+
+
+def branches_count(node: ast.AST) -> int:
+    """Return the number of branches in a statement. A function has one more path than branches.
+
+    The count is that of ruff's rule C901, which counts no expressions.
+    """
+    count = 0
+    for child in ast.iter_child_nodes(node):
+        match child:
+            case ast.expr():
+                continue
+            case ast.Try(orelse=[_, *_]):
+                count += 1
+            case ast.Match(
+                cases=[*_, ast.match_case(pattern=ast.MatchAs(pattern=None), guard=None)]
+            ):
+                count -= 1
+        count += isinstance(child, BRANCHES) + branches_count(child)
+    return count
+
+
+def test_functions_are_short_with_few_branches() -> None:
+    trees = map(ast.parse, product_sources())
+    functions = [n for tree in trees for n in ast.walk(tree) if isinstance(n, Function)]
+    assert len(functions) > 4000
+    complex_ones = [node.name for node in functions if branches_count(node) >= 10]
+    assert len(complex_ones) <= 8, complex_ones
+    lengths = sorted((node.end_lineno or 0) - node.lineno + 1 for node in functions)
+    assert lengths[len(lengths) * 99 // 100] <= 50
+
+
+@pytest.mark.parametrize(
+    ("source", "count"),
+    [
+        ("if x: pass\nelif y and z: pass\nelse: [a for a in b if a]", 2),
+        ("while x:\n    for y in z: pass", 2),
+        ("try: pass\nexcept A: pass\nexcept B: pass\nelse: pass\nfinally: pass", 3),
+        ("match x:\n    case 1: pass\n    case y: pass", 1),
+        ("match x:\n    case 1: pass\n    case y if y: pass", 2),
+        ("def f():\n    with x: return 1 if y else 2", 1),
+    ],
+)
+def test_branches_are_counted(source: str, count: int) -> None:
+    assert branches_count(ast.parse(source)) == count
+
+
+def comments_behind_code(source: str) -> list[str]:
+    """Return the comments that follow code in their line, without those for tools."""
+    return [
+        token.string
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        if token.type == tokenize.COMMENT
+        and token.line[: token.start[1]].strip()
+        and not re.match(r"# (noqa|type|fmt|pragma)", token.string)
+    ]
+
+
+def vague_docstrings(source: str) -> tuple[int, int]:
+    """Return how many docstrings begin with a question word, and how many there are."""
+    kinds = Function | ast.ClassDef | ast.Module
+    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, kinds)]
+    texts = [text for node in nodes if (text := ast.get_docstring(node))]
+    return sum(bool(re.match(r"(What|Who|Where|Whether)\b", text)) for text in texts), len(texts)
+
+
+def test_comments_are_above_code_and_docstrings_begin_with_a_verb_or_noun() -> None:
+    sources = product_sources()
+    comments_count = sum(len(comments_behind_code(source)) for source in sources)
+    lines_count = sum(source.count("\n") for source in sources)
+    assert comments_count < lines_count / 100
+    counts = list(map(vague_docstrings, sources))
+    assert sum(vague for vague, _ in counts) < sum(all_ for _, all_ in counts) / 50
+
+
+def test_comment_behind_code_and_vague_docstring_are_detected() -> None:
+    source = '"""Whether it is."""\nx = "#"  # seconds\n# A line.\ny = 1  # noqa: E501\n'
+    assert comments_behind_code(source) == ["# seconds"]
+    assert vague_docstrings(source) == (1, 1)
 
 
 def test_import_chain_and_cycle_are_detected() -> None:
@@ -358,7 +451,7 @@ def parses_json(source: str) -> bool:
 
 def test_json_of_others_is_parsed_by_the_strict_parser() -> None:
     """See ``tests/unit/test_untrusted_json.py`` for the behaviour."""
-    paths = [path for folder in LOGIC_FOLDERS for path in (ROOT / folder).rglob("*.py")]
+    paths = [path for folder in PRODUCT_FOLDERS for path in (ROOT / folder).rglob("*.py")]
     found = [str(p.relative_to(ROOT)) for p in paths if parses_json(p.read_text("utf-8"))]
     allowed = [path for paths in OTHER_JSON.values() for path in paths]
     assert sorted(found) == sorted([*allowed, "exchange/strict_json.py"])
@@ -383,7 +476,6 @@ DECISIONS: Final = (
 )
 # A module with fewer decisions is tested with the modules that use it.
 LOGIC_MIN_COUNT: Final = 20
-LOGIC_FOLDERS: Final = (*PACKAGES, "dashboards", "deploy")
 
 # Modules with logic that have no unit test in the same place, with the test that covers each. Most
 # are adapters, which tests of processes, sockets and files cover. Without a value in the column
@@ -397,8 +489,7 @@ def has_logic(source: str) -> bool:
 
     It does if its functions have at least ``LOGIC_MIN_COUNT`` decisions.
     """
-    kinds = ast.FunctionDef | ast.AsyncFunctionDef
-    functions = [node for node in ast.walk(ast.parse(source)) if isinstance(node, kinds)]
+    functions = [node for node in ast.walk(ast.parse(source)) if isinstance(node, Function)]
     decisions = {node for item in functions for node in ast.walk(item)}
     return sum(isinstance(node, DECISIONS) for node in decisions) >= LOGIC_MIN_COUNT
 
@@ -407,7 +498,7 @@ def modules_without_unit_test() -> set[str]:
     """Return the modules with logic that no unit test mirrors."""
     paths = [
         path.relative_to(ROOT)
-        for folder in LOGIC_FOLDERS
+        for folder in PRODUCT_FOLDERS
         for path in (ROOT / folder).rglob("*.py")
         if not path.name.startswith("__") and has_logic(path.read_text("utf-8"))
     ]
