@@ -24,8 +24,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
-from broadside.coordinator.device.http_client import may_carry_secret, retry_after_s
-from broadside.exchange.http.bounded import ask
+from broadside.exchange.http.bounded import ask, may_carry_secret, retry_after_s
 from broadside.exchange.installation import bring_extra
 from broadside.exchange.strict_json import parse_strict_json
 
