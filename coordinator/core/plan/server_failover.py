@@ -59,16 +59,33 @@ def pairs_in(plan: Plan, moves: Iterable[Failover], burst_index: int) -> tuple[P
     """
     newest = active_failovers(moves, burst_index)
     return tuple(
-        pair
-        if pair.index not in newest
-        else pair.model_copy(
-            update={
-                "endpoint": newest[pair.index].endpoint,
-                "server_nic_bits_per_second": newest[pair.index].server_nic_bits_per_second,
-            }
-        )
-        for pair in plan.pairs
+        _moved(pair, newest[pair.index]) if pair.index in newest else pair for pair in plan.pairs
     )
+
+
+def superseded_pairs(plan: Plan, moves: Iterable[Failover], burst_index: int) -> list[Pair]:
+    """Return the pairs that were moved up to a burst, as they were before each move.
+
+    Args:
+        plan: The plan.
+        moves: All moves of the run.
+        burst_index: Burst index.
+    """
+    current = {pair.index: pair for pair in plan.pairs}
+    superseded = []
+    for move in sorted(moves, key=lambda item: item.from_burst_index):
+        if move.from_burst_index <= burst_index:
+            superseded.append(current[move.pair_index])
+            current[move.pair_index] = _moved(current[move.pair_index], move)
+    return superseded
+
+
+def _moved(pair: Pair, move: Failover) -> Pair:
+    update = {
+        "endpoint": move.endpoint,
+        "server_nic_bits_per_second": move.server_nic_bits_per_second,
+    }
+    return pair.model_copy(update=update)
 
 
 def free_servers(

@@ -1,7 +1,13 @@
 from datetime import timedelta
 
+from broadside.coordinator.core.guards import FAST_PAIRS_MAX_COUNT
 from broadside.coordinator.core.plan.planner import PRESENCE_STALE_S, plan
-from broadside.coordinator.core.plan.server_failover import choose_failovers, free_servers, pairs_in
+from broadside.coordinator.core.plan.server_failover import (
+    choose_failovers,
+    free_servers,
+    pairs_in,
+    superseded_pairs,
+)
 from broadside.coordinator.core.run_spec import RunSpec
 from broadside.exchange.messages import Presence, Role, Traffic
 from tests.unit.coordinator.presences import NOW, fleet, presence
@@ -38,7 +44,19 @@ def test_moved_pair_stays_until_new_server_is_silent() -> None:
     assert choose_failovers(PLAN, first, free_servers(servers(1, 2, 3, 5), LATER), 2, LATER) == []
     [second] = choose_failovers(PLAN, first, free_servers(servers(1, 3, 4), LATER), 3, LATER)
     assert second.left_agent_id == "server-005"
-    assert [p.endpoint.agent_id for p in pairs_in(PLAN, [second, *first], 3)][1] == "server-004"
+    moves = [second, *first]
+    assert [p.endpoint.agent_id for p in pairs_in(PLAN, moves, 3)][1] == "server-004"
+    superseded = [superseded_pairs(PLAN, moves, burst) for burst in (0, 2, 3)]
+    assert superseded == [[], [PLAN.pairs[1]], [PLAN.pairs[1], pairs_in(PLAN, moves, 2)[1]]]
+
+
+def test_superseded_jobs_of_a_large_run_equal_its_planned_jobs() -> None:
+    spec = PLAN.spec.model_copy(update={"dry_run": True})
+    pairs = [PLAN.pairs[0].model_copy(update={"index": i}) for i in range(FAST_PAIRS_MAX_COUNT + 1)]
+    large = PLAN.model_copy(update={"spec": spec, "pairs": tuple(pairs)})
+    planned = list(large.jobs(large.bursts[0]))
+    assert planned[1].control_poll_s is None
+    assert list(large.jobs(large.bursts[0], [pairs[1]])) == [planned[1]]
 
 
 def test_moves_no_pair_without_a_free_server() -> None:
