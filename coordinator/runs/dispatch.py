@@ -5,16 +5,11 @@ import logging
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from broadside.coordinator.core.live.status import VISIBLE_S
-from broadside.coordinator.core.plan.server_failover import (
-    Failover,
-    active_failovers,
-    pairs_in,
-    superseded_pairs,
-)
+from broadside.coordinator.core.plan.server_failover import Failover, jobs_in, servers_since
 from broadside.coordinator.core.run_spec import Burst, Plan
 from broadside.exchange.messages import Job
 from broadside.exchange.pacing import turn_s
@@ -74,11 +69,9 @@ class Dispatch:
                     continue
                 if await self._is_cancelled(plan.run_id):
                     break
-                jobs, active = await self._save_jobs(plan, burst)
-                numbers = await self._queue.send(
-                    [_outgoing(job, now, active.get(job.pair_index)) for job in jobs]
-                )
-                moved = [_since(active.get(pair.index)) for pair in plan.pairs]
+                jobs, since = await self._save_jobs(plan, burst)
+                numbers = await self._queue.send([_outgoing(job, now, since) for job in jobs])
+                moved = [since.get(pair.index) for pair in plan.pairs]
                 await self._records.private.save_queued(plan.run_id, burst.index, numbers, moved)
                 if await self._is_cancelled(plan.run_id):
                     await self._queue.cancel(numbers)
@@ -114,7 +107,7 @@ class Dispatch:
                 there = queued.get(burst.index)
                 if there is None:
                     continue
-                needed = active_failovers(moves, burst.index)
+                needed = servers_since(moves, burst.index)
                 lacking = [
                     place
                     for place, pair in enumerate(plan.pairs)
@@ -122,16 +115,13 @@ class Dispatch:
                 ]
                 if not lacking:
                     continue
-                jobs, active = await self._save_jobs(plan, burst)
-                new = {place: active[jobs[place].pair_index] for place in lacking}
+                jobs, since = await self._save_jobs(plan, burst)
                 now = self._now()
-                sent = await self._queue.send(
-                    [_outgoing(jobs[place], now, move) for place, move in new.items()]
-                )
+                sent = await self._queue.send([_outgoing(jobs[i], now, since) for i in lacking])
                 await self._queue.cancel([there.numbers[place] for place in lacking])
                 messages = {
-                    place: (number, move.from_burst_index)
-                    for (place, move), number in zip(new.items(), sent, strict=True)
+                    place: (number, since[jobs[place].pair_index])
+                    for place, number in zip(lacking, sent, strict=True)
                 }
                 await self._records.private.save_moved(plan.run_id, burst.index, messages)
                 if await self._is_cancelled(plan.run_id):
@@ -140,20 +130,17 @@ class Dispatch:
             if all(burst.index in queued for burst in to_come):
                 self._carried[plan.run_id] = wanted
 
-    async def _save_jobs(self, plan: Plan, burst: Burst) -> tuple[list[Job], dict[int, Failover]]:
+    async def _save_jobs(self, plan: Plan, burst: Burst) -> tuple[list[Job], dict[int, int]]:
         """Store the jobs for a burst in the table that agents compare with each message.
 
         Returns:
-            The jobs in pair order, with the servers after all recorded moves, and the latest move
-            of each pair by pair index.
+            The jobs in pair order, with the servers after all recorded moves, and the first burst
+            with this server by index of each pair that was moved.
         """
         moves = await self._records.runs.read_moves(plan.run_id, Failover)
-        active = active_failovers(moves, burst.index)
-        pairs = pairs_in(plan, moves, burst.index)
-        superseded = superseded_pairs(plan, moves, burst.index)
-        jobs, old = list(plan.jobs(burst, pairs)), plan.jobs(burst, superseded)
-        await self._records.runs.save_jobs(plan.run_id, burst.index, jobs, old)
-        return jobs, active
+        jobs, superseded = jobs_in(plan, moves, burst)
+        await self._records.runs.save_jobs(plan.run_id, burst.index, jobs, superseded)
+        return jobs, servers_since(moves, burst.index)
 
     async def remove_jobs(self, plan: Plan) -> int:
         """Remove the messages of a cancelled run's later bursts, and return the number removed."""
@@ -166,20 +153,17 @@ class Dispatch:
         return await self._queue.cancel(numbers) if numbers else 0
 
 
-def _since(move: Failover | None) -> int | None:
-    return None if move is None else move.from_burst_index
+def _is_older(since: int | None, needed: int | None) -> bool:
+    """Return True if a message with a server since this burst does not contain a needed move."""
+    return needed is not None and (since is None or since < needed)
 
 
-def _is_older(since: int | None, move: Failover | None) -> bool:
-    """Return True if a message with a server since this burst does not contain the move."""
-    return move is not None and (since is None or since < move.from_burst_index)
-
-
-def _outgoing(job: Job, now: datetime, move: Failover | None) -> Outgoing:
+def _outgoing(job: Job, now: datetime, since: Mapping[int, int]) -> Outgoing:
+    """Return the message of a job. ``since`` has the first burst with the server of moved pairs."""
     visible_at = job.planned_start_at - timedelta(seconds=VISIBLE_S - turn_s(job.pair_index))
     # The queue will drop a message if the id has been used before, so we need a new id to move a
     # pair.
-    suffix = "" if move is None else f".{move.from_burst_index}"
+    suffix = f".{since[job.pair_index]}" if job.pair_index in since else ""
     return Outgoing(
         body=job.body,
         message_id=job.job_id + suffix,

@@ -135,8 +135,7 @@ def _unpaced_rate(
         return Span(), "unknown: no target, no pacing, and no known NIC or device limit"
     if target is None or (carried is not None and carried > target):
         how = "not paced: the known limit of NICs and device"
-        low = None if target is None else target
-        return Span(value=carried, low=low, high=carried), how
+        return Span(value=carried, low=target, high=carried), how
     if reach is not None and reach < target:
         return Span(value=reach, low=reach, high=reach), (
             "the total of the NICs, which is below the target"

@@ -5,8 +5,9 @@ from broadside.coordinator.core.plan.planner import PRESENCE_STALE_S, plan
 from broadside.coordinator.core.plan.server_failover import (
     choose_failovers,
     free_servers,
+    jobs_in,
     pairs_in,
-    superseded_pairs,
+    servers_since,
 )
 from broadside.coordinator.core.run_spec import RunSpec
 from broadside.exchange.messages import Presence, Role, Traffic
@@ -46,17 +47,22 @@ def test_moved_pair_stays_until_new_server_is_silent() -> None:
     assert second.left_agent_id == "server-005"
     moves = [second, *first]
     assert [p.endpoint.agent_id for p in pairs_in(PLAN, moves, 3)][1] == "server-004"
-    superseded = [superseded_pairs(PLAN, moves, burst) for burst in (0, 2, 3)]
-    assert superseded == [[], [PLAN.pairs[1]], [PLAN.pairs[1], pairs_in(PLAN, moves, 2)[1]]]
+    assert [servers_since(moves, burst) for burst in (0, 2, 3)] == [{}, {1: 1}, {1: 3}]
 
 
-def test_superseded_jobs_of_a_large_run_equal_its_planned_jobs() -> None:
+def test_superseded_jobs_equal_those_of_earlier_messages() -> None:
+    # A dry run with so many pairs does not poll fast.
     spec = PLAN.spec.model_copy(update={"dry_run": True})
     pairs = [PLAN.pairs[0].model_copy(update={"index": i}) for i in range(FAST_PAIRS_MAX_COUNT + 1)]
     large = PLAN.model_copy(update={"spec": spec, "pairs": tuple(pairs)})
-    planned = list(large.jobs(large.bursts[0]))
-    assert planned[1].control_poll_s is None
-    assert list(large.jobs(large.bursts[0], [pairs[1]])) == [planned[1]]
+    [first] = choose_failovers(PLAN, [], free_servers(servers(1, 3, 5), LATER), 1, LATER)
+    second = first.model_copy(update={"from_burst_index": 3, "endpoint": PLAN.pairs[2].endpoint})
+    burst = large.bursts[3]
+    messages = [jobs_in(large, moves, burst)[0] for moves in ([], [first], [second, first])]
+    superseded = jobs_in(large, [second, first], burst)[1]
+    assert superseded == [messages[0][1], messages[1][1]]
+    servers_of_pair = [jobs[1].endpoint.agent_id for jobs in messages]
+    assert servers_of_pair == ["server-001", "server-005", "server-003"]
 
 
 def test_moves_no_pair_without_a_free_server() -> None:
