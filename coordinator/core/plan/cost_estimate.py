@@ -15,7 +15,14 @@ from typing import Final
 from broadside.coordinator.core.formatting import dollars
 from broadside.coordinator.core.plan.expected_usage import ExpectedUsage
 from broadside.coordinator.core.plan.planner import Infeasible, Problem
-from broadside.coordinator.core.plan.price import Bill, Prices, Span, Usage, compute_bill, exactly
+from broadside.coordinator.core.plan.price import (
+    Bill,
+    CostRange,
+    Prices,
+    Usage,
+    compute_bill,
+    exactly,
+)
 from broadside.coordinator.core.run_spec import RunSpec
 from broadside.exchange.engines import offered_bits_per_second
 from broadside.exchange.messages import Message
@@ -144,7 +151,7 @@ def not_charged_why(spec: RunSpec) -> str | None:
     return None
 
 
-def required_units(spec: RunSpec, ip_bits_per_second: float | None, prices: Prices) -> Span:
+def required_units(spec: RunSpec, ip_bits_per_second: float | None, prices: Prices) -> CostRange:
     """Return the capacity units, from ``device.capacity_units`` or from the rate.
 
     Args:
@@ -157,7 +164,7 @@ def required_units(spec: RunSpec, ip_bits_per_second: float | None, prices: Pric
         return exactly(float(answer))
     table = prices.firewall.get(spec.sku or "premium")
     if ip_bits_per_second is None or table is None or table.unit_bits_per_second is None:
-        return Span()
+        return CostRange()
     units = math.ceil(ip_bits_per_second / table.unit_bits_per_second)
     return exactly(float(min(UNITS_MAX_COUNT, max(UNITS_MIN_COUNT, units))))
 

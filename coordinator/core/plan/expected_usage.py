@@ -13,7 +13,7 @@ from broadside.coordinator.core.documented_limits import DOCUMENTED
 from broadside.coordinator.core.measure.formulas.headers import tcp_headers, udp_headers
 from broadside.coordinator.core.metrics import Layer
 from broadside.coordinator.core.plan.planner import first_start
-from broadside.coordinator.core.plan.price import Span, exactly
+from broadside.coordinator.core.plan.price import CostRange, exactly
 from broadside.coordinator.core.run_spec import COLLECT_S, RunSpec
 from broadside.exchange.engines import offered_bits_per_second
 from broadside.exchange.messages import Presence, Protocol, Role
@@ -32,7 +32,7 @@ class ExpectedUsage:
         elapsed_s: Seconds from the launch to the last report.
     """
 
-    rate: Span
+    rate: CostRange
     rate_how: str
     machines: Mapping[str | None, int]
     traffic_s: float
@@ -70,7 +70,7 @@ def ip_bytes_of(spec: RunSpec, payload_bytes: float) -> float:
     return payload_bytes * _ip_ratio(spec) * spec.scale
 
 
-def _rate_of(spec: RunSpec, fleet: Sequence[Presence]) -> tuple[Span, str]:
+def _rate_of(spec: RunSpec, fleet: Sequence[Presence]) -> tuple[CostRange, str]:
     """Return the IP rate during a burst in bit/s at real scale, and how it was estimated."""
     if spec.mix:
         return _mixed_rate(spec, fleet)
@@ -95,7 +95,7 @@ def _rate_of(spec: RunSpec, fleet: Sequence[Presence]) -> tuple[Span, str]:
     return _unpaced_rate(target, reach, device)
 
 
-def _mixed_rate(spec: RunSpec, fleet: Sequence[Presence]) -> tuple[Span, str]:
+def _mixed_rate(spec: RunSpec, fleet: Sequence[Presence]) -> tuple[CostRange, str]:
     """Estimate the rate of a mixed run as the sum of its parts.
 
     Parts that are not paced share what the device can carry.
@@ -108,7 +108,7 @@ def _mixed_rate(spec: RunSpec, fleet: Sequence[Presence]) -> tuple[Span, str]:
     if documented is not None and total.value is not None:
         target = spec.objective.target_bits_per_second or 0.0
         most = max(documented.bits_per_second, target)
-        total = Span(
+        total = CostRange(
             value=min(total.value, most),
             low=None if total.low is None else min(total.low, most),
             high=None if total.high is None else min(total.high, most),
@@ -119,7 +119,7 @@ def _mixed_rate(spec: RunSpec, fleet: Sequence[Presence]) -> tuple[Span, str]:
 
 def _unpaced_rate(
     target: float | None, reach: float | None, device: float | None
-) -> tuple[Span, str]:
+) -> tuple[CostRange, str]:
     """Estimate the rate without pacing, which is as much as NICs and device can carry.
 
     A target above the documented limit of the device counts, because devices can exceed it.
@@ -132,15 +132,15 @@ def _unpaced_rate(
     limits = [most for most in (reach, device) if most is not None]
     carried = min(limits, default=None)
     if target is None and carried is None:
-        return Span(), "unknown: no target, no pacing, and no known NIC or device limit"
+        return CostRange(), "unknown: no target, no pacing, and no known NIC or device limit"
     if target is None or (carried is not None and carried > target):
         how = "not paced: the known limit of NICs and device"
-        return Span(value=carried, low=target, high=carried), how
+        return CostRange(value=carried, low=target, high=carried), how
     if reach is not None and reach < target:
-        return Span(value=reach, low=reach, high=reach), (
+        return CostRange(value=reach, low=reach, high=reach), (
             "the total of the NICs, which is below the target"
         )
-    return Span(value=target, low=target, high=reach), "the target"
+    return CostRange(value=target, low=target, high=reach), "the target"
 
 
 def _caps(spec: RunSpec, fleet: Sequence[Presence]) -> float | None:

@@ -3,7 +3,7 @@
 import pytest
 
 from broadside.coordinator.core.plan.expected_usage import expect_usage
-from broadside.coordinator.core.plan.price import Span
+from broadside.coordinator.core.plan.price import CostRange
 from broadside.exchange.messages import Role
 from tests.unit.coordinator.core.plan.test_cost_estimate import D4_FLEET, spec
 from tests.unit.coordinator.presences import presence
@@ -37,10 +37,10 @@ def test_prices_what_unpaced_traffic_can_carry(
         presence(Role.CLIENT, index, nic_bits_per_second=None if nics is None else round(nics / 30))
         for index in range(1, 31)
     ]
-    assert expect_usage(requested, agents).rate == Span(value=expected, low=low, high=high)
+    assert expect_usage(requested, agents).rate == CostRange(value=expected, low=low, high=high)
 
 
 def test_fleet_on_azure_without_sku_is_priced_up_to_the_limit_of_premium() -> None:
     objective = {"target_bits_per_second": 1, "layer": "ip"}
     requested = spec(device={}, objective=objective)
-    assert expect_usage(requested, D4_FLEET).rate == Span(value=100e9, low=1, high=100e9)
+    assert expect_usage(requested, D4_FLEET).rate == CostRange(value=100e9, low=1, high=100e9)
