@@ -356,7 +356,7 @@ class CanarySender:
         signature = self._signature(number)
         request = signature.forbidden if kind == FORBIDDEN else signature.allowed
         port = self._canary.forbidden_port if request.to_forbidden_port else self._canary.port
-        # If the server does not listen, the request says nothing about the device.
+        # If the server does not listen, the request is no evidence about the device.
         ports = self._ports.get("udp" if request.over_udp else "tcp", ())
         if self._received is None or port not in ports or outcome is CanaryOutcome.NOT_SENT:
             return None

@@ -239,7 +239,7 @@ def control_problem(control: Control | None, now: datetime) -> str | None:
     if control is None:
         return "the run has no control row"
     if control.cancelled_at is not None:
-        by, why = control.cancelled_by or "somebody", control.cancel_reason
+        by, why = control.cancelled_by or "an unknown user", control.cancel_reason
         return f"cancelled by {by}" + (f": {why}" if why else "")
     if now >= control.lease_until_at:
         return f"the run's lease lapsed at {control.lease_until_at:%H:%M:%S} UTC: no coordinator"
@@ -358,7 +358,7 @@ def _streams_text(opening: Opening) -> str:
 
 def _failure(reading: Reading, exit_: Exit) -> str | None:
     if exit_.stopped is not None:
-        return "the engine did not end and was stopped at its deadline: did the path go silent?"
+        return "the engine did not end and was stopped at its deadline; check the path"
     if reading.report.error is not None:
         return reading.report.error
     if reading.report.truncated:

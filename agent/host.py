@@ -106,7 +106,11 @@ def _network(settings: AgentSettings, address: str) -> tuple[str | None, int | N
     except OSError as error:
         return None, None, [f"interface of {address}: {error.strerror or error}; {_NIC_FIX}"]
     if nic is None:
-        return None, None, [f"interface: none of this host has the address {address}; {_NIC_FIX}"]
+        return (
+            None,
+            None,
+            [f"interface: this host has no interface with the address {address}; {_NIC_FIX}"],
+        )
     try:
         return nic, mtu_bytes(nic), []
     except OSError as error:

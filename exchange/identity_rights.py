@@ -161,8 +161,8 @@ async def rights_checks(identity: Identity, settings: FabricSettings) -> list[Ch
             Check(
                 name=f"{identity}'s rights",
                 ok=False,
-                detail="the embedded fabric knows no identities: whoever may open the files of "
-                "BROADSIDE_DATA_DIR, which are this user's alone, may do everything",
+                detail="the embedded fabric has no identities: every user with access to the files "
+                "of BROADSIDE_DATA_DIR (only this user) can do everything",
                 required=False,
             )
         ]

@@ -1455,13 +1455,13 @@ class LiveProbes(Message):
 
 
 class Claim(AgentMessage):
-    """Record of the agent that took a job, and of its progress.
+    """Record of the agent that claimed a job, and of its progress.
 
     The row is created once, so a second delivery of the job fails to claim it.
 
     Attributes:
         job_id: The job id.
-        agent_id: The agent that took the job.
+        agent_id: The agent that claimed the job.
         phase: The job progress.
         claimed_at: The time of the claim.
         armed_at: Time when the job was armed.

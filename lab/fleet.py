@@ -227,7 +227,7 @@ class Fleet:
     def _ask(self, request: Mapping[str, object], timeout_s: float) -> dict[str, Any]:
         """Send a request and return the response. Raises :class:`FleetError`."""
         into, out = self._server.stdin, self._server.stdout
-        assert into is not None and out is not None  # noqa: S101  # Popen was told to make both
+        assert into is not None and out is not None  # noqa: S101  # Popen was called with PIPE for both
         with self._turn:
             try:
                 into.write(json.dumps(request).encode() + b"\n")

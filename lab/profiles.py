@@ -234,7 +234,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
         fails_s=1.5,
     ),
     "failover-cold": Profile(
-        description="as failover, but the other knows none of the sessions, and resets them",
+        description="as failover, but the other has no session table, and resets all sessions",
         twins={"b": 1},
         fails_s=1.5,
         rules=KNOWN_ONLY,
@@ -262,7 +262,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
         rules=(f"{NEW_SESSION} ct count over 40 counter drop",),
     ),
     "connection-rate-limit": Profile(
-        description="a device that opens 10 sessions a second, and drops what is asked beyond",
+        description="a device that opens 10 sessions a second, and drops any above this",
         rules=(f"{NEW_SESSION} limit rate over 10/second burst 10 packets counter drop",),
     ),
     **{

@@ -89,7 +89,7 @@ class Join(Message):
         if self.expires_at <= now:
             return f"the join code {self.name} ended {self.expires_at:%Y-%m-%d %H:%MZ}"
         if self.used_count >= self.count:
-            return f"the join code {self.name} has let in its {self.count} agents"
+            return f"the join code {self.name} has admitted its {self.count} agents"
         if role != self.role:
             return f"the join code {self.name} is for the role {self.role}, not {role}"
         return None

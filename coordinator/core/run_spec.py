@@ -170,7 +170,7 @@ class RunSpec(Message):
         others_count = sum(share.pairs_count for share in self.mix)
         if others_count >= self.pairs_count:
             yield (
-                f"mix: its {others_count} pairs leave none of {self.pairs_count} for traffic; "
+                f"mix: it has {others_count} of {self.pairs_count} pairs, so traffic has none; "
                 "raise pairs_count"
             )
             return

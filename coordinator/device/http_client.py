@@ -67,7 +67,7 @@ async def get_bounded(
     *,
     answer_s: float = ANSWER_S,
 ) -> tuple[httpx.Response, bytes]:
-    """Send a GET request and read the whole response, whatever its status.
+    """Send a GET request and read the whole response, for every status.
 
     Redirects are not followed.
 

@@ -48,7 +48,7 @@ ANSWER_MAX_BYTES: Final = 16 * 2**20
 TRIES_COUNT: Final = 5
 
 _RETRIED: Final = frozenset({408, 409, 429, 500, 502, 503, 504})
-# Conflicts that last until somebody changes the subscription or the lock. Others are with a change
+# Conflicts that last until a user changes the subscription or the lock. Others are with a change
 # that will end.
 _LASTING: Final = frozenset(
     {"MissingSubscriptionRegistration", "ScopeLocked", "ReadOnlyDisabledSubscription"}
@@ -226,7 +226,8 @@ class Resource:
                 self._follow(answer, end_s)
                 return self._read_at_rest(end_s)
         raise ResourceBusy(
-            f"the {self._kind.name} was changed by others during each attempt; try again later"
+            f"the {self._kind.name} was changed by another client during each of "
+            f"{TRIES_COUNT} attempts; try again later"
         )
 
     def _read(self, end_s: float) -> Body:
@@ -251,8 +252,10 @@ class Resource:
         answer = accepted
         while url is not None:
             if urlsplit(url)[:2] != urlsplit(self._endpoint)[:2]:
-                raise ResourceRefused(f"the operation is at {url}: not at {self._endpoint}")
-            self._pause(retry_after_s(answer, POLL_S), end_s, "the change is not through")
+                raise ResourceRefused(
+                    f"the URL of the operation, {url}, is not at the endpoint {self._endpoint}"
+                )
+            self._pause(retry_after_s(answer, POLL_S), end_s, "the change has not ended")
             answer = self._ask(_Request("GET", httpx.URL(url)), end_s, refused=(403, 404))
             if not answer.is_success:
                 # A permission on the resource does not include the operation. The state of the
@@ -311,7 +314,7 @@ class Resource:
 
     def _pause(self, pause_s: float, end_s: float, why: str) -> None:
         if time.monotonic() + pause_s > end_s:
-            raise ResourceUnavailable(f"no end in time: {why}")
+            raise ResourceUnavailable(f"not finished in time: {why}")
         self._sleep(pause_s)
 
     def _end_s(self) -> float:

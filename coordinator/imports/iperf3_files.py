@@ -110,7 +110,9 @@ def _without_test(path: Path, written_at: datetime, text: bytes) -> Recording:
     elif plain.lstrip().startswith("Usage: iperf3"):
         state, reason = RecordingState.FAILED, "iperf3 printed its usage: an option was wrong"
     elif "[ ID] Interval" in plain:
-        reason = "iperf3's text for people; run iperf3 with --json or --json-stream"
+        reason = (
+            "the text output of iperf3, which is not read; run iperf3 with --json or --json-stream"
+        )
     elif text:
         reason = (
             "no test in it; it is not iperf3's --json or --json-stream output. It begins with "

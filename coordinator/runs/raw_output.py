@@ -13,10 +13,12 @@ from broadside.exchange.records import Records
 
 _NOT_KEPT: Final = {
     RawPolicy.ALL: "",
-    RawPolicy.FAILED: "raw = failed keeps those of clients that did not measure and of pair 1; ",
-    RawPolicy.NONE: "raw = none keeps none; ",
+    RawPolicy.FAILED: "raw = failed stores only outputs of failed clients and of pair 1; ",
+    RawPolicy.NONE: "raw = none stores no output; ",
 }
-_NOT_KEPT_OF_SERVERS: Final = "kept of failed tests only, unless BROADSIDE_AGENT_RAW is all; "
+_NOT_KEPT_OF_SERVERS: Final = (
+    "only outputs of failed tests are stored, unless BROADSIDE_AGENT_RAW is all; "
+)
 
 
 async def find_raw_output(
@@ -32,7 +34,7 @@ async def find_raw_output(
         side: Client or server.
 
     Raises:
-        NoRaw: There is no such pair, burst or output. The message contains the reason.
+        NoRaw: The pair, burst or output does not exist. The message contains the reason.
     """
     called = {name: p for p in plan.pairs for name in (p.name, str(p.index + 1))}
     if pair not in called:
@@ -45,7 +47,7 @@ async def find_raw_output(
     text = await read_raw(records, plan, burst_index, called[pair].index, side)
     if text is None:
         policy = _NOT_KEPT[plan.spec.raw] if side is Side.CLIENT else _NOT_KEPT_OF_SERVERS
-        why = f"{policy}else its agent never ran, died, or has not delivered it yet"
+        why = f"{policy}otherwise its agent did not run, was killed, or has not sent it yet"
         place = f"run {plan.run_id}, burst {burst_index + 1}, {called[pair].name}"
         raise NoRaw(f"{place}: no {side} output: {why}")
     return text

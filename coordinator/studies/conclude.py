@@ -309,7 +309,7 @@ def _notes(results: Sequence[TrialResult], floor: float, question: Question) -> 
             if isinstance(question, Search):
                 effect = "counted as lost"
             elif isinstance(question, Staircase | Drill):
-                effect = "used all the same"
+                effect = "used"
             yield (
                 f"{trial}: {formatting.ratio(covered, 1)} of it was measured, below the minimum of "
                 f"{formatting.ratio(floor, 0)}; {effect}"

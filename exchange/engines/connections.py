@@ -1,8 +1,8 @@
 """TCP connections at a fixed rate, with our own program at both ends (``agent/connections.c``).
 
-- The loop is open: attempt *i* is due at the start plus *i* / rate, whatever earlier ones do. Times
-  count from then, so a stall of the path or of the generator is in the percentiles. An attempt
-  ends after ``timeout_s`` at the latest.
+- The loop is open: attempt *i* is due at the start plus *i* / rate, independent of earlier ones.
+  Times count from then, so a stall of the path or of the generator is in the percentiles. An
+  attempt ends after ``timeout_s`` at the latest.
 - The client makes attempts in one of four modes: ``connect`` (handshake, close), ``exchange``
   (bytes each way, close), ``http`` (a request, its answer, close) and ``hold`` (bytes each way at
   every heartbeat, until the end). Each of them can use TLS.
@@ -712,7 +712,7 @@ class AttemptReader:
         if self._ended is not None and not total["established"]:
             outcomes = ", ".join(f"{total[name]} {name}" for name in OUTCOMES if total[name])
             return (
-                f"none of {total['attempted']} connections was established"
+                f"0 of {total['attempted']} connections were established"
                 f"{': ' + outcomes if outcomes else ''}".replace("_", " ")
             )
         return None

@@ -315,8 +315,8 @@ def size_problems(field: str, size_bytes: int) -> Iterator[str]:
     if size_bytes not in SIZES_BYTES:
         near = min(SIZES_BYTES, key=lambda size: abs(size - size_bytes))
         yield (
-            f"{field}: no server keeps {size_bytes} bytes; set 1, 2 or 5 times a power of ten or a "
-            f"power of two, {LEAST_BYTES} to {MOST_BYTES}, such as {near}"
+            f"{field}: {size_bytes} bytes are not possible; set 1, 2 or 5 times a power of ten or "
+            f"a power of two, {LEAST_BYTES} to {MOST_BYTES}, such as {near}"
         )
 
 

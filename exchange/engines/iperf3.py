@@ -312,7 +312,7 @@ def server_argv(
         version: iperf3 version.
         binary: The iperf3 command with its leading arguments.
         bind: The local address to bind to, or None for all.
-        limits: Time limits. A limit will be omitted if the version has no such option.
+        limits: Time limits. A limit will be omitted if the version does not have the option.
 
     Raises:
         Unsupported: The version is too old.

@@ -501,7 +501,9 @@ class CoordinatorClient:
                     delivery: Mapping[str, Any] | None = answer.result()
                     return delivery
                 if not self._broken.is_set():
-                    raise ExchangeUnavailable(f"{self._url('stream')}: the coordinator is silent")
+                    raise ExchangeUnavailable(
+                        f"{self._url('stream')}: the coordinator does not respond"
+                    )
         except BaseException:
             # We need to release a message that may be locked, even if this call was cancelled.
             with suppress(ExchangeError, TimeoutError):

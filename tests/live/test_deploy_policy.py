@@ -115,7 +115,7 @@ def test_errors_have_one_line(arm: ResourceManager) -> None:
     with pytest.raises(ResourceError, match="failed: no room"):
         put(arm, idps="Deny")
     arm.throttled = 99
-    with pytest.raises(ResourceError, match="no end in time: GET: 429"):
+    with pytest.raises(ResourceError, match="not finished in time: GET: 429"):
         put(arm, patience_s=-1, idps="Deny")
 
 

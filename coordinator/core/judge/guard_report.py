@@ -192,7 +192,7 @@ def _stop_finding(plan: Plan, stop: GuardStop, report: GuardReport) -> Finding:
         "stopped-by-guard",
         130,
         f"Stopped by guard in burst {stop.burst_index + 1} after {after_s:.1f} s of "
-        f"{burst.duration_s} s: {stop.reason}. {_took(stop)} So the run says nothing about "
+        f"{burst.duration_s} s: {stop.reason}. {_took(stop)} The run does not show "
         f"{missing}.",
         "Correct the source of this value (`broadside doctor` reads it), then run again"
         if NO_NEW_VALUE in stop.reason

@@ -128,12 +128,12 @@ def _rest(
     if not over:
         return State.PENDING, "not reported yet"
     if seen:
-        return State.ABANDONED, "the agent fell silent"
+        return State.ABANDONED, "the agent stopped reporting"
     if pair.missing_reason is not None:
         return State.LOST, pair.missing_reason
     if pair.claim is None:
-        return State.MISSED, "no agent took the job"
-    return State.LOST, f"{pair.claim.agent_id} took the job and never reported"
+        return State.MISSED, "no agent claimed the job"
+    return State.LOST, f"{pair.claim.agent_id} claimed the job and did not report"
 
 
 def _rest_reported(report: JobReport, *, seen: bool) -> tuple[State, str]:
@@ -142,9 +142,9 @@ def _rest_reported(report: JobReport, *, seen: bool) -> tuple[State, str]:
         case Outcome.MISSED:
             return State.MISSED, reported or "never started"
         case Outcome.REFUSED:
-            return State.REFUSED, reported or "stood down"
+            return State.REFUSED, reported or "refused by the agent without a reason"
         case Outcome.ABANDONED:
-            return State.ABANDONED, reported or "cut short"
+            return State.ABANDONED, reported or "stopped before the end"
         case Outcome.FAILED if not seen:
             return State.NULL, reported or "the engine failed"
         case Outcome.FAILED:

@@ -316,7 +316,7 @@ def _ending(pair: PairEvidence, grade: PairGrade) -> _Ending:
     report = pair.report
     if report is None:
         if pair.claim is not None and grade.state is not State.PENDING:
-            silent = f"{pair.claim.agent_id} fell silent: killed, or cut off"
+            silent = f"{pair.claim.agent_id} stopped reporting: it was killed or lost its network"
             return _Ending(kind=DisruptionKind.CUT, cause=silent, broken=False)
         missed = grade.state is State.MISSED
         kind = DisruptionKind.ABSENT if missed else DisruptionKind.GAP

@@ -294,7 +294,7 @@ def with_budget(summary: RunSummary, plan: Plan, control: Control | None) -> Run
 
 
 def with_abort(summary: RunSummary, control: Control | None) -> RunSummary:
-    """Add a finding to an inconclusive summary if somebody aborted the run.
+    """Add a finding to an inconclusive summary if a user aborted the run.
 
     Args:
         summary: The summary of the run.

@@ -115,7 +115,7 @@ class Firing(Message):
         run_id: Id of the run, also while it is being launched.
         reason: Why it waits, or was skipped, missed or refused.
         until_at: Last start time, if this row is for many missed ones.
-        instants_count: Number of start times that this row stands for.
+        instants_count: Number of start times that this row covers.
     """
 
     instant_at: UtcDatetime

@@ -93,7 +93,8 @@ def open_entry(entry: Mapping[str, Any]) -> TelemetrySource:
     name = str(entry.get("type"))
     if name not in SOURCES:
         raise TelemetryError(
-            f"telemetry {entry.get('device', '?')}: type {name!r}: none of {', '.join(SOURCES)}"
+            f"telemetry {entry.get('device', '?')}: type {name!r} is unknown; use "
+            f"one of {', '.join(SOURCES)}"
         )
     try:
         module = importlib.import_module(f"{__package__}.{SOURCES[name]}")

@@ -176,9 +176,9 @@ class CsvSource(ArchiveSource):
             results.append(series)
             if len(at_s) and not len(series.at_s) and not issues:
                 first, last = (f"{datetime.fromtimestamp(s, UTC):%F %T}" for s in at_s[[0, -1]])
-                text = f"its rows reach from {first} to {last} UTC and none is of the run"
+                text = f"its rows are from {first} to {last} UTC, so none is in the run"
                 issues.append(
-                    self.issue(IssueKind.UNPLACED, f"{text}: check zone", from_at, before_at)
+                    self.issue(IssueKind.UNPLACED, f"{text}; check zone", from_at, before_at)
                 )
         return results, issues
 

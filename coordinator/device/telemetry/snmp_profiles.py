@@ -102,5 +102,5 @@ def find_profile(name: str, profiles_file: Path | None) -> Profile:
         **(read_profiles(profiles_file) if profiles_file is not None else {}),
     }
     if name not in known:
-        raise TelemetryError(f"profile {name!r}: none of {', '.join(sorted(known))}")
+        raise TelemetryError(f"profile {name!r} is unknown; use one of {', '.join(sorted(known))}")
     return known[name]

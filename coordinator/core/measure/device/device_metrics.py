@@ -165,7 +165,7 @@ _Grids = dict[Quantity, dict[str, Floats]]
 
 
 def _moved(telemetry: DeviceTelemetry, start_s: float, count: int) -> list[dict[str, _Grids]]:
-    """Return device grids for every placement, or an empty list if there is no time error."""
+    """Return device grids for every placement, or an empty list without a time error."""
     unsure = {series.quantity for series in telemetry.series if bound_of(series) > 0}
     if not unsure:
         return []

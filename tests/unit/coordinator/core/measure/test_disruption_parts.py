@@ -128,7 +128,12 @@ CLAIM = Claim(job_id="j", agent_id="c-1", phase=Phase.RUNNING, claimed_at=AT)
 @pytest.mark.parametrize(
     ("pair", "state", "kind", "cause"),
     [
-        ({"claim": CLAIM}, State.LOST, DisruptionKind.CUT, "c-1 fell silent: killed, or cut off"),
+        (
+            {"claim": CLAIM},
+            State.LOST,
+            DisruptionKind.CUT,
+            "c-1 stopped reporting: it was killed or lost its network",
+        ),
         ({"claim": CLAIM}, State.PENDING, DisruptionKind.GAP, "why"),
         ({}, State.MISSED, DisruptionKind.ABSENT, "why"),
         ({}, State.LOST, DisruptionKind.GAP, "why"),
