@@ -584,7 +584,7 @@ class Plan(Message):
         """Return a copy. A changed copy does not use the digest of the stored document.
 
         Args:
-            update: New values by field name. They are not validated.
+            update: New values by field name. They are not validated. None changes nothing.
             deep: True to copy the values of the fields too.
         """
         copy = super().model_copy(update=update, deep=deep)

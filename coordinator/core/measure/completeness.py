@@ -78,6 +78,9 @@ def grade(
         aligned: The same burst, aligned to the grid.
         late_after_s: A pair is late when its start error is above this limit, in seconds.
         now: Current time. It is used to see if more reports can be expected.
+
+    Returns:
+        State and reason of each pair. The state is pending while more reports can be expected.
     """
     burst = evidence.burst
     planned_s = burst.planned_start_at.timestamp()
@@ -164,6 +167,9 @@ def clock_fields(
         aligned: The aligned burst.
         grades: Grades in the same order as ``aligned.pairs``.
         bound_max_s: Limit for a clock's error bound, in seconds.
+
+    Returns:
+        Values by field name of :class:`BurstSummary`. The ratio is None if nothing was measured.
     """
     unsteady, unsteady_s, measured_s, read_s, unread_s = [], 0, 0, 0, 0
     for pair, grade in zip(aligned.pairs, grades, strict=True):

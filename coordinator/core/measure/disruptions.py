@@ -199,6 +199,10 @@ def judge_levels(
         received_bytes: Received bytes, with shape (pairs, seconds).
         coverage: Ratio to which a second is covered, with the same shape.
         drop_ratio: How far a second needs to be below the median to be low, as a ratio.
+
+    Returns:
+        Rates, medians and masks, each with shape (pairs, seconds). Seconds without data are never
+        low.
     """
     seen = coverage >= SEEN_RATIO
     rates: Floats = np.full(seen.shape, np.nan)

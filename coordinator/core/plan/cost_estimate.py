@@ -105,6 +105,10 @@ def estimate(
         prices: The price table to use.
         now: Launch time, to include the wait for the boundary of a period. None assumes a launch at
             such a boundary.
+
+    Returns:
+        Low and high cost in US dollars, with the assumptions. Unknown prices are named and not
+        zero.
     """
     rate, how = rate_of(spec, fleet)
     traffic_s = float(spec.bursts_count * (spec.burst_s + spec.traffic.omit_s))
@@ -151,6 +155,9 @@ def machines_of(spec: RunSpec, fleet: Sequence[Presence]) -> Mapping[str | None,
     Args:
         spec: The specification to price.
         fleet: Live agents. If empty, all sizes are unknown (None).
+
+    Returns:
+        Number of VMs by size. The key None has the VMs of unknown size.
     """
     if not fleet:
         return {None: 2 * spec.pairs_count}
@@ -167,6 +174,9 @@ def ip_bytes_of(spec: RunSpec, payload_bytes: float) -> float:
     Args:
         spec: The specification with the scale and the traffic.
         payload_bytes: Payload as measured.
+
+    Returns:
+        Bytes at the IP layer, with the headers of the traffic.
     """
     return payload_bytes * _ip_ratio(spec) * spec.scale
 

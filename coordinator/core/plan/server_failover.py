@@ -41,6 +41,9 @@ def active_failovers(moves: Iterable[Failover], burst_index: int) -> dict[int, F
     Args:
         moves: All moves of the run.
         burst_index: The last burst to include.
+
+    Returns:
+        Move by pair index. Pairs that were not moved have no entry.
     """
     newest: dict[int, Failover] = {}
     for move in sorted(moves, key=lambda item: item.from_burst_index):
@@ -56,6 +59,9 @@ def pairs_in(plan: Plan, moves: Iterable[Failover], burst_index: int) -> tuple[P
         plan: The plan.
         moves: All moves of the run.
         burst_index: Burst index.
+
+    Returns:
+        All pairs of the plan, in their order.
     """
     newest = active_failovers(moves, burst_index)
     return tuple(
@@ -104,6 +110,9 @@ def choose_failovers(
         servers: Live servers with their free ports, from :func:`free_servers`.
         burst_index: The next burst.
         now: Current time to use.
+
+    Returns:
+        One move for each pair that gets a spare, in the order of the pairs.
     """
     pairs = pairs_in(plan, moves, burst_index)
     there = {server.agent_id for server in servers}

@@ -85,8 +85,8 @@ def bottleneck_input(
     Args:
         plan: Plan for the run.
         burst: Measured burst.
-        counter: Comparison of the burst with the device counter.
-        ledger: Device counter.
+        counter: Comparison of the burst with the device counter. None if the run has no counter.
+        ledger: Device counter. None if no source returned data.
     """
     spec = plan.spec
     denies = spec.device.get("idps", "").lower() in ("deny", "alert-and-deny")

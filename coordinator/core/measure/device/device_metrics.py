@@ -70,6 +70,9 @@ def seconds_of(
         count: Number of seconds on the grid.
         placement: How far to move the readings, as a share of their error bound. Use -1 to move
             them to the earliest possible time, and 1 for the latest.
+
+    Returns:
+        Array with ``count`` values in the unit of the series.
     """
     off_s = bound_of(series)
     # NaN is not above 0.

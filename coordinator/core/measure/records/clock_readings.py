@@ -61,6 +61,9 @@ def on_shared_clock(
     Args:
         pairs: All pairs in a burst.
         shared_boot_id: The shared kernel's boot id, or ``None`` if there is none.
+
+    Returns:
+        Copies in the same order, or the same pairs if there is no shared clock.
     """
     if shared_boot_id is None or any(
         reading.boot_id != shared_boot_id for pair in pairs for reading in _readings(pair)
