@@ -252,7 +252,7 @@ class Record:
             raise ResourceRefused(f"{self.path}: not readable: {error}") from error
 
     def save_original(self, before: Capacity, resource_id: str, at: datetime) -> Capacity:
-        """Write the bounds durably and return the bounds that the file contains.
+        """Write the bounds durably, unless a file exists.
 
         An existing file is not overwritten. It has the original bounds, and the current ones were
         already raised.
@@ -261,6 +261,9 @@ class Record:
             before: Bounds before the change.
             resource_id: The firewall's Azure resource id.
             at: Time of the record.
+
+        Returns:
+            Bounds in capacity units, as the file contains them.
 
         Raises:
             ResourceRefused: The file cannot be written or read.
@@ -328,7 +331,7 @@ def raise_capacity(
 
 
 def restore(firewall: FirewallCapacity, record: Record) -> Capacity | None:
-    """Restore the previous bounds and return them, or ``None`` if there is no record.
+    """Restore the previous bounds.
 
     The record is deleted only after the firewall has the bounds. If a restore fails, you can run it
     again.
@@ -336,6 +339,9 @@ def restore(firewall: FirewallCapacity, record: Record) -> Capacity | None:
     Args:
         firewall: Firewall to change.
         record: Stored bounds from before the change.
+
+    Returns:
+        The bounds in capacity units. None if no record exists.
     """
     before = record.read()
     if before is not None:

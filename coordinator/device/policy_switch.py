@@ -55,6 +55,9 @@ def with_modes(body: Body, modes: Mapping[str, str]) -> dict[str, Any]:
         modes: Mode to set for each feature (``idps``, ``threat_intelligence``, ``snat``). With
             ``snat`` On, network rules translate the source address for private destinations too.
 
+    Returns:
+        The copy, in the format of the Resource Manager. Other properties are unchanged.
+
     Raises:
         ResourceUnavailable: The policy has its own private ranges, which ``snat`` would replace.
     """

@@ -94,6 +94,9 @@ class Profile(Message):
         Args:
             field: The field of the value.
             value: Value in the unit of the field.
+
+        Returns:
+            Number without its unit.
         """
         unit: Unit = self.columns[field].unit if field in self.columns else ""
         return f"{value / FACTORS[unit]:g}"

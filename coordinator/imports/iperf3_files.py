@@ -44,6 +44,9 @@ def read_files(
         paths: Files of iperf3's output.
         advance: Function that is called with 1 after each file.
 
+    Returns:
+        Recordings, also of unreadable files, and notes.
+
     Raises:
         BadFile: A file cannot be read, or there are too many tests.
     """

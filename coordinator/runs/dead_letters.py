@@ -113,6 +113,9 @@ def explain(letter: DeadLetter, job: Job | None, claim: Claim | None, now: datet
         job: The job in the letter, or None if it has no valid job.
         claim: The stored claim of the job, or None if it was not claimed.
         now: The current time to use.
+
+    Returns:
+        The letter with its cause in words, its advice, and whether it can be resent.
     """
     return DeadJob(
         sequence_number=letter.sequence_number,

@@ -242,6 +242,9 @@ class Launcher:
             listed: True lists the run, so that ticks process it. False hides it until
                 :meth:`release`.
 
+        Returns:
+            The sealed plan, as it is stored.
+
         Raises:
             Infeasible, OverBudget, EntityExists: As in :meth:`launch`.
         """

@@ -33,6 +33,9 @@ async def find_raw_output(
         burst_index: Index to use, from 0.
         side: Client or server.
 
+    Returns:
+        The output of the engine in bytes, not decoded.
+
     Raises:
         NoRaw: The pair, burst or output does not exist. The message contains the reason.
     """
@@ -56,7 +59,7 @@ async def find_raw_output(
 async def read_raw(
     records: Records, plan: Plan, burst_index: int, pair_index: int, side: Side
 ) -> bytes | None:
-    """Return the raw engine output of one end in one burst, or None if it is not stored.
+    """Return the raw engine output of one end in one burst.
 
     A server does not know the run or the pair. The output is stored with the server test, which is
     found using the same join as for measuring the burst.
@@ -67,6 +70,9 @@ async def read_raw(
         burst_index: Index to use, from 0.
         pair_index: Pair index, from 0.
         side: Client or server.
+
+    Returns:
+        The output, not decoded. None if it is not stored.
     """
     if side is Side.CLIENT:
         return await records.bursts.read_raw(plan.run_id, burst_index, pair_index)

@@ -134,11 +134,14 @@ class StoredRuns:
         )
 
     async def change_labels(self, run_id: str, change: Mapping[str, str | None]) -> RunStatus:
-        """Change the labels of a run, also of a finished one, and return its status.
+        """Change the labels of a run, also of a finished one.
 
         Args:
             run_id: The id to look up.
             change: New values by name. None removes a label.
+
+        Returns:
+            The status of the run with all its labels.
 
         Raises:
             UnknownRun: The run does not exist.

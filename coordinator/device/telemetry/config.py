@@ -45,7 +45,11 @@ def open_telemetry(path: Path | None) -> tuple[TelemetrySource, ...]:
 
 
 def refuse_replaced_settings() -> None:
-    """Raise TelemetryError if a setting of an earlier version is set."""
+    """Check that no setting of an earlier version is set.
+
+    Raises:
+        TelemetryError: Such a setting is set. The message names its replacement.
+    """
     if names := sorted(name for name in os.environ if name.startswith(_REPLACED)):
         raise TelemetryError(
             f"{', '.join(names)}: replaced by BROADSIDE_TELEMETRY_FILE, a TOML file; {_FORM}"
@@ -135,6 +139,9 @@ def read_toml(path: Path, field: str) -> dict[str, Any]:
     Args:
         path: Path to the file.
         field: Setting name in messages.
+
+    Returns:
+        Values by name, not validated.
 
     Raises:
         TelemetryError: The file is unreadable, too large or not TOML.

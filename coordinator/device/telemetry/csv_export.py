@@ -193,7 +193,7 @@ class CsvSource(ArchiveSource):
 def read_column(
     path: Path, time_column: str, value_column: str, zone: tzinfo, *, error_prefix: str
 ) -> tuple[Floats, Floats]:
-    """Return times in epoch seconds and values of a column, sorted by time.
+    """Return a column of a CSV file, sorted by time.
 
     Args:
         path: Path to the file.
@@ -201,6 +201,9 @@ def read_column(
         value_column: Name of the column with values.
         zone: Time zone for times without an offset.
         error_prefix: Prefix of error messages.
+
+    Returns:
+        Times in epoch seconds, and values. NaN is an empty value.
 
     Raises:
         TelemetryError: The file cannot be read or a row is invalid.
