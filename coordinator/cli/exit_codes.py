@@ -77,6 +77,9 @@ def exit_with_error(message: str, code: Exit = Exit.CANNOT_RUN) -> NoReturn:
         message: The line to print.
         code: Exit code.
 
+    Returns:
+        Never.
+
     Raises:
         typer.Exit: Always, with ``code``.
     """

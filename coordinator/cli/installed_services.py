@@ -91,6 +91,9 @@ def read_unit(name: Service, units_path: Path | None = None) -> ServiceUnit:
     Args:
         name: The service.
         units_path: Folder with the units. None for that of systemd.
+
+    Returns:
+        User, group and environment. Empty if the unit has none of them.
     """
     values: dict[str, list[str]] = {}
     for line in _service_lines(_unit_text(name, units_path or UNITS_PATH)):
@@ -135,6 +138,9 @@ def unit_checks(name: Service, unit: ServiceUnit) -> list[Check]:
     Args:
         name: The service.
         unit: The unit of the service.
+
+    Returns:
+        One failed check for each problem, with a fix. Empty without a problem.
     """
     problems = []
     if unit.user is not None and not _user_exists(unit.user):
@@ -221,6 +227,9 @@ def run_in_sandbox(
         argv: The command to run.
         timeout_s: Seconds to wait until the command ends.
         units_path: Folder to read the units from.
+
+    Returns:
+        The ended process with its exit code and texts.
 
     Raises:
         OSError: The unit cannot be written.

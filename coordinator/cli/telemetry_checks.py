@@ -55,7 +55,7 @@ def failed(name: str, error: Exception, fix: str | None = None) -> Check:
     Args:
         name: Name of the check.
         error: The error. If it contains a fix after the last "; ", that fix is used.
-        fix: Fix to use when the error does not contain one.
+        fix: Fix to use when the error does not contain one. None without one.
     """
     if (invalid := invalid_setting(error)) is not None:
         variable, detail = invalid

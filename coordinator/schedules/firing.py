@@ -84,6 +84,9 @@ class Runs(Protocol):
             by: User to store as the creator.
             run_id: Id for the new run.
 
+        Returns:
+            The stored plan.
+
         Raises:
             Infeasible, OverBudget: The run cannot be planned.
         """
