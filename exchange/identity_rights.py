@@ -153,6 +153,9 @@ async def rights_checks(identity: Identity, settings: FabricSettings) -> list[Ch
         identity: Identity to test.
         settings: Fabric settings with the credentials of this identity.
 
+    Returns:
+        One check for each right that the identity must have or must not have.
+
     Raises:
         ExchangeMisconfigured: A setting is missing or invalid.
     """

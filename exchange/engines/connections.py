@@ -469,11 +469,14 @@ def parse_line(line: bytes) -> dict[str, Any] | None:
 
 
 def parse_second(row: Mapping[str, Any], names: Sequence[str]) -> Second | None:
-    """Return the counts in a line of the program, or None if it is not valid.
+    """Return the counts in a line of the program.
 
     Args:
         row: The object in the line.
         names: Names of the counts.
+
+    Returns:
+        Counts, bytes and times in seconds. None if the line is not valid.
     """
     row = {**dict.fromkeys(LATER_COUNTS, 0), **row}
     fields = ("second", "sent_bytes", "received_bytes", *names)
@@ -516,11 +519,14 @@ def _times(row: Mapping[str, Any]) -> dict[str, int]:
 
 
 def parse_histogram(name: str, row: object) -> tuple[Distribution, ...]:
-    """Return the histogram of the program, or an empty tuple if it has no values or is not valid.
+    """Return the histogram of the program.
 
     Args:
         name: Name of the quantity.
         row: The object, with ``max_s`` and the counts by bucket.
+
+    Returns:
+        One distribution. Empty if it has no values or is not valid.
     """
     try:
         counts = {int(bucket): int(count) for bucket, count in row["counts"].items()}  # type: ignore[index]

@@ -358,8 +358,11 @@ def bodies_env(bodies: str | None, folder: str) -> dict[str, str]:
     """Return the environment in which a program reads the content of sparse files.
 
     Args:
-        bodies: Path of the library, if it was built.
+        bodies: Path of the library, if it was built. None if it was not built.
         folder: Folder with the files.
+
+    Returns:
+        Variables to add to the environment of the program.
 
     Raises:
         Unsupported: There is no library.

@@ -190,6 +190,9 @@ class CoordinatorClient:
             method: HTTP method, such as ``GET``.
             path: Path below ``/v1/exchange/``.
             content: The body to send, or None.
+
+        Returns:
+            The response, with status 200 or 404.
         """
         return await self._repeated(method, path, content, {}, OutageKind.RAW_AWAY)
 
