@@ -97,7 +97,7 @@ def canary_token(job: Job) -> str:
 async def send(
     message: CanaryMessage, address: str, port: int, bind: str | None, wait_s: float
 ) -> Observed:
-    """Send a request and return what is seen of it.
+    """Send a request over TCP.
 
     Args:
         message: The request.
@@ -105,6 +105,9 @@ async def send(
         port: Port of the server.
         bind: Source address, or None to use the default.
         wait_s: Seconds until a request without an answer is silent.
+
+    Returns:
+        Outcome, seconds until it was known, and the answer.
     """
     began_s = time.monotonic()
     writer: asyncio.StreamWriter | None = None
@@ -153,7 +156,7 @@ def _discard_unsent(writer: asyncio.StreamWriter) -> None:
 async def send_datagram(
     message: CanaryMessage, address: str, port: int, bind: str | None, wait_s: float
 ) -> Observed:
-    """Send a request as a datagram, again until it is answered, and return what is seen of it.
+    """Send a request as a datagram, again until it is answered.
 
     Args:
         message: The request.
@@ -161,6 +164,9 @@ async def send_datagram(
         port: Port of the server.
         bind: Source address, or None to use the default.
         wait_s: Seconds until a request without an answer is silent.
+
+    Returns:
+        Outcome, seconds until it was known, and the answer.
     """
     loop, began_s = asyncio.get_running_loop(), time.monotonic()
     answers = _Datagrams(message.tag)

@@ -49,6 +49,9 @@ class ClientProcesses:
             limits: Deadline for the processes, and maximum size for each stored output.
             setup: Callback to get the environment and the user for a process.
 
+        Returns:
+            The running processes.
+
         Raises:
             EngineUnusable: A program cannot be executed.
         """

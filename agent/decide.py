@@ -156,12 +156,15 @@ def _leave_out(fields: dict[str, Any], place: tuple[int | str, ...]) -> None:
 
 
 def check(job: Job, settings: AgentSettings, now: datetime) -> JobOutcome | None:
-    """Return the outcome for a job that this agent should not run, or None to run it.
+    """Return the outcome for a job that this agent should not run.
 
     Args:
         job: Job to check.
         settings: Limits and allowed networks of this agent.
         now: Current time.
+
+    Returns:
+        Refused or missed, with the reason. None if the agent can run the job.
     """
     refusal = _refusal(job, settings)
     if refusal is not None:
@@ -230,11 +233,14 @@ def _rate_refusal(job: Job, bits_per_second_max: int | None) -> str | None:
 
 
 def control_problem(control: Control | None, now: datetime) -> str | None:
-    """Return why a run should not continue, or None if it can.
+    """Return why a run should not continue.
 
     Args:
         control: Control row of the run, or None if there is none.
         now: Current time.
+
+    Returns:
+        The reason for the report. None if the run can continue.
     """
     if control is None:
         return "the run has no control row"

@@ -84,11 +84,14 @@ def find_address() -> str:
 
 
 def find_source(family: socket.AddressFamily, target: str) -> str | None:
-    """Return the source address that is used to send to a target, or None if there is no route.
+    """Return the source address that is used to send to a target.
 
     Args:
         family: Address family of the target.
         target: IP address to send to.
+
+    Returns:
+        IP address of this host. None without a route.
     """
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
