@@ -58,6 +58,9 @@ def new_limit(per_second: int, verdict: str) -> tuple[str, ...]:
     Args:
         per_second: Number of sessions.
         verdict: What happens to others, "drop" or "reset".
+
+    Returns:
+        Rules of nftables, one each.
     """
     burst = max(10, round(per_second * LIMIT_BURST_S))
     limit = f"limit rate over {per_second}/second burst {burst} packets"
@@ -341,6 +344,9 @@ def apply(lab: Lab, name: str) -> Profile:
     Args:
         lab: The lab.
         name: Name of the profile.
+
+    Returns:
+        The profile with its rules and rates.
 
     Raises:
         LabMisconfigured: The name is unknown, or the lab is on plain loopback.
