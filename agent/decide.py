@@ -353,8 +353,8 @@ def _unopened(job: Job, reading: Reading, exit_: Exit) -> str | None:
     which = f"the {count} streams" if opening is None else _streams_text(opening)
     return (
         f"UDP: {which} did not open: the server's answer to a stream's first datagram is missing. "
-        "Datagrams are lost or dropped between client and server. Check that the path lets UDP "
-        f"port {job.endpoint.port} through both ways, and its loss; then run again"
+        "Datagrams are lost or dropped between client and server. Check the loss of the path, and that "
+        f"it allows UDP port {job.endpoint.port} in both directions. Then run again"
     )
 
 

@@ -101,7 +101,7 @@ def test_retries_after_concurrent_change(arm: ResourceManager) -> None:
     put(arm, idps="Deny")
     assert len(arm.puts) == 1
     arm.rivals = [{}] * 99
-    with pytest.raises(ResourceError, match="changed by others"):
+    with pytest.raises(ResourceError, match="changed by another client"):
         put(arm, idps="Off")
 
 
