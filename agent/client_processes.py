@@ -14,7 +14,7 @@ from broadside.exchange.engines.merge import merge
 from broadside.exchange.engines.port import Engine, Launch, Process, Reading
 from broadside.exchange.messages import Job
 
-ALONE: Final = "another process of its pair ended before the planned instant"
+ALONE: Final = "another process of its pair ended before the planned start"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

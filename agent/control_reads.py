@@ -186,7 +186,7 @@ class ControlWatch:
         if now_s < self.instant_s - LAST_WORD_S:
             return None
         if self._last is None:
-            return f"the run's control row could not be read before the planned instant: {why}"
+            return f"the run's control row could not be read before the planned start: {why}"
         problem = self._problem(now_s)
         return problem and f"{problem} that could be seen; the control row is unreadable: {why}"
 

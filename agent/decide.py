@@ -172,7 +172,7 @@ def check(job: Job, settings: AgentSettings, now: datetime) -> JobOutcome | None
     overdue_s = (now - job.planned_start_at).total_seconds()
     if overdue_s >= 0:
         return JobOutcome(
-            outcome=Outcome.MISSED, reason=f"received {overdue_s:.3f} s after the planned instant"
+            outcome=Outcome.MISSED, reason=f"received {overdue_s:.3f} s after the planned start"
         )
     return None
 
@@ -322,13 +322,13 @@ def judge_outcome(
     if error_s < -late_after_s:
         return JobOutcome(
             outcome=Outcome.FAILED,
-            reason=f"data began {-error_s:.3f} s before the planned instant (limit "
+            reason=f"data began {-error_s:.3f} s before the planned start (limit "
             f"{late_after_s:g} s): the start gate did not work",
         )
     if error_s > late_after_s:
         return JobOutcome(
             outcome=Outcome.LATE,
-            reason=f"data began {error_s:.3f} s after the planned instant "
+            reason=f"data began {error_s:.3f} s after the planned start "
             f"(limit {late_after_s:g} s)" + _why_late(job, gate.release),
         )
     return JobOutcome(outcome=Outcome.MEASURED, reason=None)
@@ -353,8 +353,8 @@ def _unopened(job: Job, reading: Reading, exit_: Exit) -> str | None:
     which = f"the {count} streams" if opening is None else _streams_text(opening)
     return (
         f"UDP: {which} did not open: the server's answer to a stream's first datagram is missing. "
-        "Datagrams are lost or dropped between client and server. Check the loss of the path, and that "
-        f"it allows UDP port {job.endpoint.port} in both directions. Then run again"
+        "Datagrams are lost or dropped between client and server. Check the loss of the path, and "
+        f"that it allows UDP port {job.endpoint.port} in both directions. Then run again"
     )
 
 

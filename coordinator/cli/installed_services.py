@@ -144,14 +144,14 @@ def unit_checks(name: Service, unit: ServiceUnit) -> list[Check]:
     """
     problems = []
     if unit.user is not None and not _user_exists(unit.user):
-        problems.append((f"there is no user {unit.user}", "run the installer again"))
+        problems.append((f"the user {unit.user} does not exist", "run the installer again"))
     if os.geteuid() == 0:
         problems += [
-            (f"there is no {file}, which the unit needs", "run the installer again")
+            (f"{file}, which the unit needs, does not exist", "run the installer again")
             for file in unit.unreadable
         ]
     if unit.folder is not None and not unit.folder.is_dir() and os.geteuid() == 0:
-        problems.append((f"there is no folder {unit.folder}", "run the installer again"))
+        problems.append((f"the folder {unit.folder} does not exist", "run the installer again"))
     return [
         Check(name=f"unit broadside-{name}", ok=False, detail=detail, fix=fix)
         for detail, fix in problems

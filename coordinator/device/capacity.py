@@ -53,7 +53,7 @@ class Capacity:
 
     def __str__(self) -> str:
         if self.min_count is None and self.max_count is None:
-            return "the service's own choice"
+            return "chosen by the service"
         return f"{_count_text(self.min_count)} to {_count_text(self.max_count)} units"
 
     def checked(self) -> "Capacity":

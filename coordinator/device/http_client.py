@@ -154,7 +154,7 @@ def partial_answer(response: httpx.Response, document: Any) -> str | None:
     if response.status_code == httpx.codes.PARTIAL_CONTENT:
         return "HTTP 206 (partial content)"
     if "next" in response.links:
-        return "its header Link names a next page"
+        return "its header Link refers to a next page"
     if not isinstance(document, dict):
         return None
     for place in (document, *(document.get(name) for name in _ENVELOPES)):

@@ -25,7 +25,9 @@ PATIENCE_S: Final = 1500.0
 TRANSLATE_ALL: Final = ("255.255.255.255/32",)
 
 POLICY: Final = Kind(
-    name="firewall policy", type="firewallPolicies", rights="a role that reads and writes it"
+    name="firewall policy",
+    type="firewallPolicies",
+    rights="a role that can read and write the policy",
 )
 
 

@@ -169,7 +169,7 @@ class Resource:
                 f"{shape}"
             )
         if not may_carry_secret(access.endpoint):
-            raise ResourceRefused(f"endpoint {access.endpoint!r}: a token travels over https only")
+            raise ResourceRefused(f"endpoint {access.endpoint!r}: a token is sent over https only")
         self.resource_id = resource_id
         self._kind = kind
         self._endpoint = access.endpoint.rstrip("/")

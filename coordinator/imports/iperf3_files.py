@@ -111,7 +111,7 @@ def _without_test(path: Path, written_at: datetime, text: bytes) -> Recording:
     if error is not None and error != NO_RESULT:
         state, reason = RecordingState.FAILED, error
     elif plain.lstrip().startswith("Usage: iperf3"):
-        state, reason = RecordingState.FAILED, "iperf3 printed its usage: an option was wrong"
+        state, reason = RecordingState.FAILED, "iperf3 printed its usage: an option was invalid"
     elif "[ ID] Interval" in plain:
         reason = (
             "the text output of iperf3, which is not read; run iperf3 with --json or --json-stream"

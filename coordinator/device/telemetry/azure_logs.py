@@ -99,7 +99,7 @@ class AzureLogsSource(ArchiveSource):
         """
         if not may_carry_secret(entry.endpoint):
             raise TelemetryError(
-                f"telemetry {entry.device}: endpoint {entry.endpoint!r}: a token travels over "
+                f"telemetry {entry.device}: endpoint {entry.endpoint!r}: a token is sent over "
                 "https only"
             )
         if entry.byte_counter is not None:

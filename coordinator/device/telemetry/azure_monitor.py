@@ -235,7 +235,7 @@ class AzureMonitorSource(ArchiveSource):
             )
         if not may_carry_secret(entry.endpoint):
             raise TelemetryError(
-                f"telemetry {entry.device}: endpoint {entry.endpoint!r}: a token travels over "
+                f"telemetry {entry.device}: endpoint {entry.endpoint!r}: a token is sent over "
                 "https only; give https://management.azure.com"
             )
         self._grain_s = parse_grain(entry.grain)

@@ -217,7 +217,8 @@ def read_column(
         raise TelemetryError(f"{error_prefix}: {reason}") from error
     if len(data) > _FILE_MAX_BYTES:
         raise TelemetryError(
-            f"{error_prefix}: over {formatting.size(_FILE_MAX_BYTES)}; cut it to the run"
+            f"{error_prefix}: larger than {formatting.size(_FILE_MAX_BYTES)}; export only the "
+            "time of the run"
         )
     rows = csv.DictReader(io.StringIO(text))
     by_name: dict[float, float] = {}

@@ -126,7 +126,7 @@ def test_opens_all_sources_with_their_device(source: str, tmp_path: Path) -> Non
                 'url = "http://x"\nheader_value = { file = "secret" }\n'
                 'read = [{quantity = "cpu_ratio", path = "a"}]'
             ),
-            "a secret travels over https only",
+            "a secret is sent over https only",
         ),
         ("azure-monitor", 'resource_id = "fw"', "'fw': not a resource id"),
         (
