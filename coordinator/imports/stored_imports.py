@@ -84,7 +84,7 @@ def summarise(plan: Plan, measured: Measured, now: datetime) -> RunSummary:
     Returns:
         The summary with verdict and findings.
     """
-    summary = summarise_run(plan, measured.bursts, measured.ledger, now)
+    summary = summarise_run(plan, measured.bursts, measured.device_counter, now)
     findings = [
         finding.model_copy(update={"next_step": _NEXT_STEPS.get(finding.id, finding.next_step)})
         for finding in (*summary.findings, *measured.findings)

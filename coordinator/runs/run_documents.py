@@ -9,10 +9,10 @@ from pydantic import TypeAdapter
 
 from broadside.coordinator.core.live.status import BurstRows
 from broadside.coordinator.core.measure.grid.series import BurstMeasurement, BurstSeries
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.core.measure.telemetry import DeviceTelemetry
 from broadside.coordinator.core.summary import BurstSummary, RunSummary, parse_burst, parse_run
-from broadside.coordinator.device.telemetry.telemetry_storage import load_ledger, load_telemetry
+from broadside.coordinator.device.telemetry.telemetry_storage import load_counter, load_telemetry
 from broadside.exchange.messages import Presence
 from broadside.exchange.records import ALL_PAIRS, Document, Records
 from broadside.exchange.records.row_rules import Violation
@@ -49,7 +49,7 @@ async def read_rows(
 async def read_measured(
     records: Records, run_id: str, burst_index: int, *, with_pairs: bool = True
 ) -> BurstMeasurement | None:
-    """Read a measured burst, as it was before it was compared to any ledger.
+    """Read a measured burst, as it was before it was compared to any device counter.
 
     Args:
         records: Records to use for access to the tables.
@@ -106,7 +106,7 @@ async def read_run_summary(records: Records, run_id: str) -> RunSummary | None:
     return None if document is None else parse_run(document)
 
 
-async def read_ledger(records: Records, run_id: str) -> FirewallLedger | None:
+async def read_counter(records: Records, run_id: str) -> CounterRecord | None:
     """Return the stored device counter with which a run was judged.
 
     Args:
@@ -116,8 +116,8 @@ async def read_ledger(records: Records, run_id: str) -> FirewallLedger | None:
     Returns:
         The counter with bytes by bin. None if no source returned data.
     """
-    document = await records.private.read_document(run_id, Document.LEDGER)
-    return None if document is None else load_ledger(document)
+    document = await records.private.read_document(run_id, Document.COUNTER)
+    return None if document is None else load_counter(document)
 
 
 async def read_telemetry(
@@ -134,7 +134,7 @@ async def read_telemetry(
     Returns:
         The telemetry, or None if it is not stored.
     """
-    document = await records.private.read_document(run_id, Document.WITNESSES, burst_index)
+    document = await records.private.read_document(run_id, Document.TELEMETRY, burst_index)
     return None if document is None else await asyncio.to_thread(load_telemetry, document)
 
 

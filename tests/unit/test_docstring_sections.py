@@ -23,7 +23,7 @@ FOLDERS = ("agent", "exchange", "lab", "deploy", "coordinator")
 SKIPPED_PARTS = {"node_modules", ".terraform"}
 EXEMPT_DECORATORS = re.compile(
     r"\.(get|post|put|patch|delete|head|command|exception_handler|setter)$"
-    r"|^(Route|property|cached_property|overload|override|fixture|field_validator|model_validator)$"
+    r"|^(OperationRoute|property|cached_property|overload|override|fixture|field_validator|model_validator)$"
 )
 # Values with parts, which need a text about their shape.
 PARTS = re.compile(r"(tuple|dict|Mapping|NDArray)\[|Floats|Ints")

@@ -74,7 +74,8 @@ def literals(source: str) -> Iterator[tuple[int, str]]:
 
 def comments(source: str) -> Iterator[tuple[int, str]]:
     """Yield the line and the text of each comment; lines of one block are one text."""
-    first, last, words = 0, -1, []
+    first, last = 0, -1
+    words: list[str] = []
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type != tokenize.COMMENT:
             continue

@@ -163,7 +163,7 @@ def unknown(*missing: str) -> Evidence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cause:
+class BottleneckCause:
     """Possible cause of a bottleneck.
 
     Attributes:

@@ -163,6 +163,23 @@ def device_figures(
     ), tuple(results)
 
 
+def seconds_of_devices(
+    telemetry: DeviceTelemetry, start_s: float, count: int
+) -> dict[Quantity, Floats]:
+    """Return the values of all devices together for every second.
+
+    Args:
+        telemetry: Telemetry to use.
+        start_s: Grid start in epoch seconds.
+        count: Number of seconds on the grid.
+
+    Returns:
+        Array of ``count`` values by quantity, in its unit. NaN is unknown.
+    """
+    grids = {device: _grids(telemetry, device, start_s, count) for device in telemetry.devices}
+    return {quantity: instances[""] for quantity, instances in _together(grids).items()}
+
+
 # Grids by quantity and instance.
 _Grids = dict[Quantity, dict[str, Floats]]
 
@@ -466,7 +483,7 @@ _ISSUES: Final = {
 }
 
 
-def witness_findings(
+def telemetry_findings(
     telemetry: DeviceTelemetry | None, begun_at: datetime, ended_at: datetime
 ) -> Iterator[Finding]:
     """Yield a finding for each kind of telemetry problem during the bursts.
