@@ -179,7 +179,7 @@ export function launchView(main, [wanted], { operator }) {
           .filter(([bound]) => known(spec.objective[bound]))
           .flatMap(([bound, goal]) =>
             fact(
-              "Goal",
+              "Threshold",
               `${goal.isFloor ? "at least" : "at most"} ${told(goal.unit, spec.objective[bound], 3)}`,
               goal.words,
             ),
