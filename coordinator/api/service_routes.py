@@ -96,7 +96,7 @@ async def read_metrics(coordinator: Service, request: Request) -> Response:
     return Response(generate_latest(figures.registry), media_type=CONTENT_TYPE_LATEST)
 
 
-class Me(Message):
+class CallerInfo(Message):
     """The authenticated caller.
 
     Attributes:
@@ -111,9 +111,9 @@ class Me(Message):
 
 
 @account_router.get("/me")
-async def read_me(caller: Caller) -> Me:
+async def read_me(caller: Caller) -> CallerInfo:
     """Return the name and role of the token in the request."""
-    return Me(name=caller.name, role=caller.access, signed_in=caller.signed_in)
+    return CallerInfo(name=caller.name, role=caller.access, signed_in=caller.signed_in)
 
 
 class Delivery(StrEnum):

@@ -30,7 +30,7 @@ from broadside.coordinator.core.guards import (
 )
 from broadside.coordinator.core.measure.telemetry import Quantity
 from broadside.coordinator.core.plan.budget import basis
-from broadside.coordinator.core.plan.cost_estimate import Appraisal, OverBudget, estimate
+from broadside.coordinator.core.plan.cost_estimate import LaunchEstimate, OverBudget, estimate
 from broadside.coordinator.core.plan.early_stop_estimate import with_early_stop
 from broadside.coordinator.core.plan.nightly_stop import NightlyStop
 from broadside.coordinator.core.plan.planner import Infeasible, Problem, Site, live, without_ports
@@ -371,7 +371,7 @@ class Launcher:
         """Return the plan for the live fleet, with no check of the budget. Raises Infeasible."""
         return (await self._draft(spec, "estimate"))[0]
 
-    async def appraise(self, spec: RunSpec, prices: Prices) -> Appraisal:
+    async def appraise(self, spec: RunSpec, prices: Prices) -> LaunchEstimate:
         """Return the problems, warnings and cost that a launch now would have. Nothing is stored.
 
         Args:
@@ -390,7 +390,7 @@ class Launcher:
             warnings = (await self.draft(spec)).warnings
         except Infeasible as error:
             problems = [*error.problems, *problems]
-        return Appraisal(
+        return LaunchEstimate(
             feasible=not problems, problems=tuple(problems), warnings=warnings, price=price
         )
 

@@ -347,7 +347,7 @@ def _ip_ratio(spec: RunSpec) -> float:
     return tcp_headers([], requested_mss_bytes=traffic.mss_bytes, vxlan=vxlan).ip_ratio
 
 
-class Appraisal(Message):
+class LaunchEstimate(Message):
     """Result of a launch check, with problems, warnings and cost.
 
     Attributes:
