@@ -142,6 +142,7 @@ class Closing:
         span = run_span(plan, await self._records.runs.read_control(plan.run_id))
         if not await self._inputs.collect_inputs(plan, span):
             return None
+        # The run may have been cancelled in the meantime.
         control = await self._records.runs.read_control(plan.run_id)
         if await guards_pending(self._records, plan, control, self._now()):
             return None

@@ -61,20 +61,15 @@ class InputCollector:
             True if all are stored, or False while one of them may change. The caller should then
             try again later.
         """
-        private, run_id = self._records.private, plan.run_id
-        if self._counter_reader is not None and (
-            await private.read_document(run_id, Document.LEDGER) is None
-            and not await self._collect_ledger(plan, span, self._counter_reader)
-        ):
+        private, run_id, reader = self._records.private, plan.run_id, self._counter_reader
+        if reader is not None and not await self._collect_ledger(plan, span, reader):
             return False
-        if self._collector is None or (
-            await private.read_document(run_id, Document.WITNESSES) is not None
-        ):
+        if self._collector is None or await private.read_document(run_id, Document.WITNESSES):
             return True
         telemetry = await self._collector.collect(span)
         if telemetry is None:
             return False
-        if self._counter_reader is None:
+        if reader is None:
             beside = await find_bursts_beside(self._records, self._read_plan, span)
             await private.save_document(run_id, Document.NEIGHBOURS, beside.dump())
         await save_telemetry(self._records, plan, telemetry)
@@ -84,6 +79,8 @@ class InputCollector:
         """Store the ledger and the overlapping bursts, or return False while one may change."""
         records, counter = self._records, reader.counter
         run_id = plan.run_id
+        if await records.private.read_document(run_id, Document.LEDGER):
+            return True
         ledger = self._final_ledgers.get(run_id)
         if ledger is None:
             ledger = await reader.read(span)

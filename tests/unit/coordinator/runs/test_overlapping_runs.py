@@ -1,6 +1,6 @@
 """Tests to find other runs that can be in the same device counter."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,6 @@ from broadside.coordinator.core.measure.grid.series import BurstSeries
 from broadside.coordinator.core.measure.records.evidence import FirewallLedger
 from broadside.coordinator.core.run_spec import Plan, RunSpec
 from broadside.coordinator.device.telemetry.run_span import RunSpan
-from broadside.coordinator.device.telemetry.telemetry_storage import dump_ledger, load_ledger
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.overlapping_runs import (
     OLDER_MAX_COUNT,
@@ -217,22 +216,3 @@ async def test_ignores_unreadable_runs(coordinator: Coordinator) -> None:
     result = await find(coordinator)
     assert result is not None
     assert [burst.run_id for burst in result.bursts] == [plan.run_id] * 2
-
-
-def test_ledger_ends_before_an_unmeasured_run_can_begin() -> None:
-    start_s = np.arange(10.0)
-    ledger = FirewallLedger(
-        source="lab",
-        start_s=start_s,
-        end_s=start_s + 1,
-        bytes=np.ones(10),
-        grain_s=1.0,
-        read_at=datetime(2026, 11, 20, tzinfo=UTC),
-        lag_hint_s=2.0,
-        flows=(Flow.UP,),
-    )
-    cut = OverlappingBursts(unknown_from_s=5.0).trim(ledger)
-    assert np.flatnonzero(np.isnan(cut.bytes)).tolist() == [7, 8, 9]
-    assert "another run" in cut.notes[0]
-    assert OverlappingBursts(unknown_from_s=8.0).trim(ledger) is ledger
-    assert load_ledger(dump_ledger(ledger)).flows == (Flow.UP,)
