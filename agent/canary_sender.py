@@ -81,7 +81,7 @@ class CanaryMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class CanaryReply:
     """Outcome of a request, the seconds until then, and the body of the answer."""
 
     outcome: CanaryOutcome
@@ -96,7 +96,7 @@ def canary_token(job: Job) -> str:
 
 async def send(
     message: CanaryMessage, address: str, port: int, bind: str | None, wait_s: float
-) -> Observed:
+) -> CanaryReply:
     """Send a request and return what is seen of it.
 
     Args:
@@ -108,11 +108,13 @@ async def send(
     """
     began_s = time.monotonic()
     writer: asyncio.StreamWriter | None = None
-    seen = _Answer(message.tag)
+    seen = _CanaryResponse(message.tag)
 
-    def observed(outcome: CanaryOutcome) -> Observed:
+    def observed(outcome: CanaryOutcome) -> CanaryReply:
         cut = CanaryOutcome.CUT if seen.is_of_server else outcome
-        return Observed(cut, seen.last_s - began_s if seen.last_s else time.monotonic() - began_s)
+        return CanaryReply(
+            cut, seen.last_s - began_s if seen.last_s else time.monotonic() - began_s
+        )
 
     try:
         async with asyncio.timeout(wait_s):
@@ -131,9 +133,9 @@ async def send(
             writer.transport.abort()
     took_s = time.monotonic() - began_s
     if seen.is_complete:
-        return Observed(CanaryOutcome.ANSWERED, took_s, bytes(seen.body))
+        return CanaryReply(CanaryOutcome.ANSWERED, took_s, bytes(seen.body))
     if seen.is_foreign:
-        return Observed(CanaryOutcome.REPLACED, took_s)
+        return CanaryReply(CanaryOutcome.REPLACED, took_s)
     return observed(CanaryOutcome.RESET)
 
 
@@ -152,7 +154,7 @@ def _discard_unsent(writer: asyncio.StreamWriter) -> None:
 
 async def send_datagram(
     message: CanaryMessage, address: str, port: int, bind: str | None, wait_s: float
-) -> Observed:
+) -> CanaryReply:
     """Send a request as a datagram, again until it is answered, and return what is seen of it.
 
     Args:
@@ -186,8 +188,8 @@ async def send_datagram(
         if transport is not None:
             transport.abort()
     if answers.first_s and outcome is not CanaryOutcome.ANSWERED:
-        return Observed(CanaryOutcome.CUT, answers.first_s - began_s)
-    return Observed(outcome, time.monotonic() - began_s)
+        return CanaryReply(CanaryOutcome.CUT, answers.first_s - began_s)
+    return CanaryReply(outcome, time.monotonic() - began_s)
 
 
 class _Datagrams(asyncio.DatagramProtocol):
@@ -212,7 +214,7 @@ class _Datagrams(asyncio.DatagramProtocol):
         self.is_over.set()
 
 
-class _Answer:
+class _CanaryResponse:
     """Answer to a request, as far as it was received."""
 
     def __init__(self, tag: str) -> None:
@@ -268,7 +270,7 @@ class CanarySender:
         # Pairs take turns within a step, so that not all of them send at the same time.
         turn_s = (job.pair_index * 0.618 % 1) * canary.every_s
         self._first_at_s = job.planned_start_at.timestamp() - before * canary.every_s + turn_s
-        self._seen: dict[tuple[str, int], Observed] = {}
+        self._seen: dict[tuple[str, int], CanaryReply] = {}
         self._received: dict[str, Collection[int]] | None = None
         # Ports that the server listens on, by protocol.
         self._ports: Mapping[str, Collection[int]] = {}
@@ -308,7 +310,7 @@ class CanarySender:
         signatures = self._canary.signatures
         return signatures[number % len(signatures)]
 
-    async def _send(self, kind: str, number: int, request: CanaryRequest) -> Observed:
+    async def _send(self, kind: str, number: int, request: CanaryRequest) -> CanaryReply:
         canary, endpoint = self._canary, self._endpoint
         hold_ms = 0 if kind == QUESTION else round(canary.hold_s * 1000)
         return await (send_datagram if request.over_udp else send)(
@@ -340,7 +342,7 @@ class CanarySender:
         )
 
     def _requests(self, kind: str) -> CanaryRequests:
-        nothing = Observed(CanaryOutcome.NOT_SENT, None)
+        nothing = CanaryReply(CanaryOutcome.NOT_SENT, None)
         seen = [self._seen.get((kind, number), nothing) for number in range(self._count)]
         return CanaryRequests(
             outcomes=tuple(one.outcome for one in seen),

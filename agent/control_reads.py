@@ -20,7 +20,7 @@ READS_MAX_COUNT: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class ControlState:
     """The control row as it was for this request, or later. None if there is no row."""
 
     control: Control | None
@@ -45,24 +45,24 @@ class ControlReads:
         self._read = read
         self._stop = asyncio.create_task(stopping.wait())
         # The oldest is the first.
-        self._asked: list[asyncio.Task[Answer | NoAnswer]] = []
+        self._asked: list[asyncio.Task[ControlState | NoAnswer]] = []
 
     def ask(self) -> None:
         """Start a read, unless too many reads are in progress."""
         if len(self._asked) < READS_MAX_COUNT:
             self._asked.append(asyncio.create_task(self._ask()))
 
-    async def _ask(self) -> Answer | NoAnswer:
+    async def _ask(self) -> ControlState | NoAnswer:
         try:
             async with asyncio.timeout(READ_S):
-                return Answer(control=await self._read())
+                return ControlState(control=await self._read())
         except (ExchangeError, TimeoutError) as error:
             return NoAnswer(why=str(error) or "no answer in time")
         except Exception as error:
             # The row cannot be parsed, for any reason.
             return NoAnswer(why=f"the row is unreadable: {type(error).__name__}")
 
-    async def next(self, within_s: float) -> Answer | NoAnswer | None:
+    async def next(self, within_s: float) -> ControlState | NoAnswer | None:
         """Wait for an answer and return the newest one.
 
         Args:
@@ -84,7 +84,7 @@ class ControlReads:
             if not task.done():
                 continue
             match task.result():
-                case Answer() as answer:
+                case ControlState() as answer:
                     # Their answers would be older.
                     for older in self._asked[:at]:
                         older.cancel()
@@ -137,7 +137,7 @@ class ControlWatch:
         marks_s = (self.instant_s - LAST_LOOK_S, self.instant_s - LAST_WORD_S)
         return min([poll_s, *(mark_s - now_s for mark_s in marks_s if mark_s > now_s)])
 
-    def judge(self, news: Answer | NoAnswer | None, now_s: float) -> str | None:
+    def judge(self, news: ControlState | NoAnswer | None, now_s: float) -> str | None:
         """Return why the run should stop after this answer, or None if it can continue.
 
         Args:
@@ -145,7 +145,7 @@ class ControlWatch:
             now_s: Current Unix timestamp.
         """
         match news:
-            case Answer(control=control):
+            case ControlState(control=control):
                 return self.see(control, now_s)
             case NoAnswer(why=why):
                 return self.miss(why, now_s)

@@ -195,7 +195,7 @@ def difference(earlier: HostTotals, later: HostTotals) -> Mapping[str, HostSecon
     return counts
 
 
-class HostCounters:
+class HostCounterReader:
     """Open counter files on this host. To be used as a context manager."""
 
     def __init__(self, nic: str | None) -> None:
@@ -315,7 +315,7 @@ class HostLog:
         ]
         return sum(samples) / len(samples) if len(samples) >= LOOKS_MIN_COUNT else None
 
-    async def watch(self, counters: HostCounters) -> None:
+    async def watch(self, counters: HostCounterReader) -> None:
         """Take a reading on every full second, until cancelled."""
         earlier = counters.read()
         while True:

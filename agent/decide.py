@@ -13,11 +13,11 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from broadside.agent.agent_settings import AgentSettings
-from broadside.agent.engine_process import Exit
+from broadside.agent.engine_process import ProcessExit
 from broadside.agent.gate import Opening, Release, read_opening
 from broadside.exchange.engines import find, offered_bits_per_second
 from broadside.exchange.engines import problems as engine_problems
-from broadside.exchange.engines.port import Reading
+from broadside.exchange.engines.port import EngineResult
 from broadside.exchange.messages import (
     PROTOCOL_VERSION,
     Control,
@@ -251,7 +251,7 @@ def may_retry(error: str | None) -> bool:
     return error is not None and any(pattern in error.casefold() for pattern in NOT_READY)
 
 
-def start_error_s(job: Job, reading: Reading) -> float | None:
+def start_error_s(job: Job, reading: EngineResult) -> float | None:
     """Return the time from the planned start to the first data, or None if it is unknown.
 
     Args:
@@ -284,8 +284,8 @@ class GateReport:
 
 def judge_outcome(
     job: Job,
-    reading: Reading,
-    exit_: Exit,
+    reading: EngineResult,
+    exit_: ProcessExit,
     gate: GateReport = GateReport(),
     *,
     late_after_s: float,
@@ -335,7 +335,7 @@ def _why_late(job: Job, release: Release | None) -> str:
     return f": the connections were open {ready_s:.3f} s after it" if ready_s > 0 else ""
 
 
-def _unopened(job: Job, reading: Reading, exit_: Exit) -> str | None:
+def _unopened(job: Job, reading: EngineResult, exit_: ProcessExit) -> str | None:
     """Return an error if UDP streams did not open and the test could not run because of that."""
     opening = read_opening(exit_.stderr)
     error = reading.report.error or ""
@@ -356,7 +356,7 @@ def _streams_text(opening: Opening) -> str:
     return f"{opening.unanswered_count} of the first {opening.streams_count} streams"
 
 
-def _failure(reading: Reading, exit_: Exit) -> str | None:
+def _failure(reading: EngineResult, exit_: ProcessExit) -> str | None:
     if exit_.stopped is not None:
         return "the engine did not end and was stopped at its deadline: did the path go silent?"
     if reading.report.error is not None:

@@ -71,7 +71,7 @@ _DIRECTIONS: Final = ("rx", "tx")
 # Number of fraction bits in the fixed-point ratio of packets to bytes.
 _RATE_BITS: Final = 32
 
-Column = Sequence[int | None]
+ChunkColumn = Sequence[int | None]
 # A column, either packed or as a list.
 _C = TypeVar("_C")
 
@@ -184,7 +184,7 @@ def sum_intervals(packed: bytes) -> tuple[int, float]:
     return sum(compress(counts, counted)), sum(compress(spans_s, counted))
 
 
-def _placed(bounds_s: Iterable[tuple[float, float]]) -> dict[str, Column]:
+def _placed(bounds_s: Iterable[tuple[float, float]]) -> dict[str, ChunkColumn]:
     """Return start gaps and durations in microseconds. Most gaps are zero."""
     gaps_us, spans_us, last_us = [], [], 0
     for start_s, end_s in bounds_s:
@@ -224,7 +224,9 @@ def pack_host(seconds: Sequence[HostSecond], level: int = SMALLEST) -> bytes:
     return pack(columns, level)
 
 
-def _over_rate(direction: str, counted_bytes: Column, packets: Column) -> dict[str, Column]:
+def _over_rate(
+    direction: str, counted_bytes: ChunkColumn, packets: ChunkColumn
+) -> dict[str, ChunkColumn]:
     """Store each packet count as its difference from a constant ratio of the bytes.
 
     Noise changes packets and bytes together, so the difference needs half as many planes.
@@ -242,7 +244,7 @@ def _over_rate(direction: str, counted_bytes: Column, packets: Column) -> dict[s
     }
 
 
-def pack(columns: Mapping[str, Column], level: int = SMALLEST) -> bytes:
+def pack(columns: Mapping[str, ChunkColumn], level: int = SMALLEST) -> bytes:
     """Pack named columns of equal length.
 
     Args:

@@ -1193,7 +1193,7 @@ def _over_by(at: datetime, troubles: tuple[ServiceOutage, ...]) -> tuple[Service
 PROTOCOL_VERSION: Final = 2
 
 
-class Phase(StrEnum):
+class JobPhase(StrEnum):
     """Progress of a claimed job.
 
     Attributes:
@@ -1475,7 +1475,7 @@ class Claim(AgentMessage):
 
     job_id: JobId
     agent_id: Identifier
-    phase: Phase
+    phase: JobPhase
     claimed_at: UtcDatetime
     armed_at: UtcDatetime | None = None
     running_at: UtcDatetime | None = None

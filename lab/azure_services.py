@@ -110,22 +110,22 @@ def standing(
 
 @contextlib.contextmanager
 def monitored(lab: Lab, direction: Direction, folder: Path) -> Iterator[dict[str, str]]:
-    """Serve the lab's ledger on a metrics endpoint.
+    """Serve the lab's byte counter on a metrics endpoint.
 
     Args:
-        lab: The lab. Without a ledger, nothing is served.
+        lab: The lab. Without a byte counter, nothing is served.
         direction: Direction of the traffic to report.
         folder: Folder for the telemetry file.
 
     Yields:
-        The environment variables for the coordinator, empty without a ledger.
+        The environment variables for the coordinator, empty without a byte counter.
     """
-    if lab.ledger_path is None:
+    if lab.counter_path is None:
         yield {}
         return
     token = secrets.token_urlsafe(32)
     spec = MonitorSpec(
-        csv_path=lab.ledger_path,
+        csv_path=lab.counter_path,
         token=token,
         grain_s=GRAIN_S,
         lag_s=LAG_S,

@@ -276,9 +276,9 @@ def is_chronyd(process: NamespaceProcess, prefix: str) -> bool:
 
 
 def list_owned(prefix: str) -> list[NamespaceProcess]:
-    """Return all processes of a lab, including its ledger, clocks and fleets.
+    """Return all processes of a lab, including its byte counter, clocks and fleets.
 
-    The namespace of a ledger or chronyd belongs to the lab, even when its name has been removed.
+    The namespace of a byte counter or chronyd belongs to the lab, even when its name was removed.
     The namespace of this process or of the host is never included.
     """
     processes = list(list_processes())
@@ -286,7 +286,7 @@ def list_owned(prefix: str) -> list[NamespaceProcess]:
     ours |= {
         process.namespace_inode
         for process in processes
-        if is_module(process, "broadside.lab.ledger", prefix) or is_chronyd(process, prefix)
+        if is_module(process, "broadside.lab.byte_counter", prefix) or is_chronyd(process, prefix)
     }
     everybodys = {p.namespace_inode for p in processes if p.pid in (1, os.getpid())}
     return [
@@ -295,7 +295,7 @@ def list_owned(prefix: str) -> list[NamespaceProcess]:
         if process.pid != os.getpid()
         and (
             process.namespace_inode in ours - everybodys
-            or is_module(process, "broadside.lab.ledger", prefix)
+            or is_module(process, "broadside.lab.byte_counter", prefix)
             or is_module(process, "broadside.lab.fleet", prefix)
             or is_chronyd(process, prefix)
         )

@@ -73,7 +73,7 @@ class Rights(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class PrivilegeCheck:
     """Result of a test for permissions.
 
     Attributes:
@@ -84,25 +84,25 @@ class Finding:
     rights: Rights
     reason: str | None = None
 
-    def require(self) -> "Finding":
+    def require(self) -> "PrivilegeCheck":
         """Return this object, or raise :class:`NoRights` when there is no permission."""
         if self.rights is Rights.NONE:
             raise NoRights(self.reason)
         return self
 
 
-def find_rights() -> Finding:
+def find_rights() -> PrivilegeCheck:
     """Try to create a network namespace, first directly and then in a new world.
 
     This takes about 0.1 s.
     """
     as_we_are = _try(["probe"])
     if as_we_are is None:
-        return Finding(rights=Rights.ROOT)
+        return PrivilegeCheck(rights=Rights.ROOT)
     in_a_world = _try(["inside", "--", sys.executable, "-P", "-c", ""])
     if in_a_world is None:
-        return Finding(rights=Rights.USER_NAMESPACE)
-    return Finding(
+        return PrivilegeCheck(rights=Rights.USER_NAMESPACE)
+    return PrivilegeCheck(
         rights=Rights.NONE,
         reason=f"no permission to build network namespaces (as this user: {as_we_are}; in a user "
         f"namespace: {in_a_world}); {fix()}",

@@ -18,7 +18,7 @@ _HOP_HEADERS: Final = frozenset({"connection", "keep-alive", "transfer-encoding"
 
 
 @dataclass(slots=True, kw_only=True)
-class Fault:
+class InjectedFault:
     """Fault for the next requests.
 
     Attributes:
@@ -66,7 +66,7 @@ class Relay:
         self.refused_at_s: list[float] = []
         self.passed_at_s: list[float] = []
         self._upstream = (host, upstream_port)
-        self._faults: list[Fault] = []
+        self._faults: list[InjectedFault] = []
         self._lock = threading.Lock()
         relay = self
 
@@ -176,7 +176,7 @@ class Relay:
         # Other fields of the fault.
         **what: Any,
     ) -> None:
-        fault = Fault(
+        fault = InjectedFault(
             methods=frozenset(methods or _METHODS),
             count=count,
             until_s=None if for_s is None else time.monotonic() + for_s,

@@ -28,7 +28,7 @@ NAMED_MAX: Final = 5
 PATIENCE_S: Final = 5.0
 
 
-class Serving:
+class ServeProcess:
     """``broadside serve`` process that can be killed and restarted.
 
     Use it in a ``with`` block. Variables for Broadside are removed from the inherited environment.
@@ -70,7 +70,7 @@ class Serving:
         self._process: subprocess.Popen[bytes] | None = None
         self.url = ""
 
-    def __enter__(self) -> "Serving":
+    def __enter__(self) -> "ServeProcess":
         self.start()
         return self
 
@@ -219,7 +219,7 @@ def _accepted(answer: httpx.Response) -> httpx.Response:
 
 
 def wait_for_agents(
-    coordinator: Serving, agents: Fleet, agent_ids: Collection[str], since_at: datetime
+    coordinator: ServeProcess, agents: Fleet, agent_ids: Collection[str], since_at: datetime
 ) -> None:
     """Wait until all agents are ready, as long as more of them become ready.
 

@@ -11,9 +11,9 @@ def source_entry(fields: Mapping[str, Any]) -> str:
     return "\n".join(["[[source]]", *(f"{n} = {_toml(v)}" for n, v in fields.items()), ""])
 
 
-def lab_entry(ledger_path: Path) -> str:
+def lab_entry(counter_path: Path) -> str:
     """Return the table of the lab firewall's byte counter."""
-    return source_entry({"device": "lab", "type": "lab", "file": str(ledger_path.absolute())})
+    return source_entry({"device": "lab", "type": "lab", "file": str(counter_path.absolute())})
 
 
 def write_telemetry_file(path: Path, *entries: str) -> dict[str, str]:

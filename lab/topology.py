@@ -55,7 +55,7 @@ TWIN_TABLES: Final = {Role.CLIENT: 101, Role.SERVER: 102}
 # In each namespace, chronyd listens for chronyc on this address.
 NTP_OVER_LOOPBACK: Final = "127.0.0.1"
 
-Tool = Literal["ip", "tc", "nft"]
+NetworkTool = Literal["ip", "tc", "nft"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +114,7 @@ class LabSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
+class LabHost:
     """Client or server VM in the lab.
 
     Attributes:
@@ -142,26 +142,26 @@ class Lab:
 
     Attributes:
         spec: Specification.
-        path: Folder for the state (spec.json, ledger.csv, logs).
+        path: Folder for the state (spec.json, counter.csv, logs).
         clients: Client hosts.
         servers: Server hosts.
         firewall_namespace: Namespace of the firewall, or ``None`` on loopback.
-        ledger_path: Path to the ledger (see broadside.lab.ledger), or ``None`` without a ledger.
+        counter_path: Path to the file of :mod:`broadside.lab.byte_counter`, or ``None`` without it.
         management_address: Address where agents can connect to a broker, or ``None``.
         limits: A sentence for each limitation of this lab.
     """
 
     spec: LabSpec
     path: Path
-    clients: tuple[Host, ...]
-    servers: tuple[Host, ...]
+    clients: tuple[LabHost, ...]
+    servers: tuple[LabHost, ...]
     firewall_namespace: str | None = None
-    ledger_path: Path | None = None
+    counter_path: Path | None = None
     management_address: str | None = None
     limits: tuple[str, ...] = ()
 
     @property
-    def hosts(self) -> tuple[Host, ...]:
+    def hosts(self) -> tuple[LabHost, ...]:
         return self.clients + self.servers
 
 
@@ -176,7 +176,7 @@ class Batch:
     """
 
     namespace: str | None
-    tool: Tool
+    tool: NetworkTool
     lines: tuple[str, ...]
 
 
@@ -300,9 +300,9 @@ def build_lab(spec: LabSpec, path: Path) -> Lab:
         path: Folder for the state.
     """
 
-    def hosts(role: Role) -> tuple[Host, ...]:
+    def hosts(role: Role) -> tuple[LabHost, ...]:
         return tuple(
-            Host(
+            LabHost(
                 name=name,
                 role=role,
                 namespace=spec.prefix + name,
@@ -320,7 +320,7 @@ def build_lab(spec: LabSpec, path: Path) -> Lab:
         clients=hosts(Role.CLIENT),
         servers=hosts(Role.SERVER),
         firewall_namespace=firewall_namespace(spec.prefix),
-        ledger_path=path / "ledger.csv",
+        counter_path=path / "counter.csv",
         management_address=str(management_address(spec, "broker")),
     )
 
@@ -676,7 +676,7 @@ def shaper(device: str, bits_per_second: int | None, spec: LabSpec) -> str:
 
 
 def nic_batches(
-    spec: LabSpec, bits_per_second: int | None, hosts: Sequence[Host] | None = None
+    spec: LabSpec, bits_per_second: int | None, hosts: Sequence[LabHost] | None = None
 ) -> tuple[Batch, ...]:
     """Return the commands to shape host links in both directions.
 

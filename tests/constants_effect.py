@@ -31,7 +31,7 @@ from broadside.coordinator.core.judge.checks import BURST_CHECKS, RUN_CHECKS
 from broadside.coordinator.core.judge.summarise import summarise_run
 from broadside.coordinator.core.judge.verdict_inputs import RunContext
 from broadside.coordinator.core.measure.burst import measure_burst
-from broadside.coordinator.core.measure.records.evidence import BurstEvidence, FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import BurstEvidence, CounterRecord
 from broadside.coordinator.core.measure.telemetry import DeviceTelemetry
 from broadside.coordinator.core.metrics import Layer
 from broadside.coordinator.core.run_spec import Plan, due_at
@@ -43,8 +43,8 @@ from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.evidence_loader import read_evidence
 from broadside.coordinator.runs.reading_store import read_telemetry
 from broadside.coordinator.runs.run_documents import (
+    read_counter,
     read_fleet,
-    read_ledger,
     read_outages,
 )
 from broadside.exchange.embedded.backup import restore
@@ -166,7 +166,7 @@ class Stored:
     at: datetime
     imported: Imported | None = None
     bursts: tuple[BurstEvidence, ...] = ()
-    ledger: FirewallLedger | None = None
+    device_counter: CounterRecord | None = None
     telemetry: DeviceTelemetry | None = None
     fleet: tuple[Presence, ...] = ()
     troubles: tuple[ServiceOutage, ...] = ()
@@ -237,7 +237,7 @@ async def _read_run(folder: Path, run_id: str) -> Stored | None:
             summary.computed_at,
             None,
             tuple([_unpacked(await read_evidence(records, plan, burst)) for burst in plan.bursts]),
-            await read_ledger(records, run_id),
+            await read_counter(records, run_id),
             await read_telemetry(records, run_id),
             await read_fleet(records, run_id),
             await read_outages(records, run_id),
@@ -277,7 +277,7 @@ def _judge_stored(stored: Stored) -> RunSummary:
     return summarise_run(
         stored.plan,
         [measure_burst(spec, burst, due_at(burst.burst)) for burst in stored.bursts],
-        stored.ledger,
+        stored.device_counter,
         stored.at,
         RunContext(telemetry=stored.telemetry, fleet=stored.fleet, troubles=stored.troubles),
     )

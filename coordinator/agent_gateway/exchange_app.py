@@ -60,7 +60,7 @@ _NO_STORE: Final = {"Cache-Control": "no-store"}
 log = logging.getLogger(__name__)
 
 
-class Entry(Protocol):
+class AgentAuthenticator(Protocol):
     """Authentication and enrolment of agents."""
 
     async def identify(self, secret: str, address: str) -> ClientPermissions | None:
@@ -112,7 +112,7 @@ class ExchangeApp:
     def __init__(
         self,
         fabric: Fabric,
-        entry: Entry,
+        entry: AgentAuthenticator,
         service: ExchangeService,
         requests_at_once: int | None = None,
     ) -> None:

@@ -35,7 +35,7 @@ def _principal(request: Request) -> Principal:
     return principal
 
 
-Service = Annotated[Coordinator, app_state("coordinator")]
+CurrentCoordinator = Annotated[Coordinator, app_state("coordinator")]
 Caller = Annotated[Principal, Depends(_principal)]
 """Authenticated client. ``caller.named(name)`` is the name to store."""
 

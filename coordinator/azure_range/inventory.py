@@ -22,8 +22,8 @@ from broadside.coordinator.azure_range.rights import (
     permits,
     role_of,
 )
-from broadside.coordinator.azure_range.routing import Flow, cross_peering, pass_groups
-from broadside.coordinator.azure_range.trace import Row, Trace, follow
+from broadside.coordinator.azure_range.routing import RoutedFlow, cross_peering, pass_groups
+from broadside.coordinator.azure_range.trace import Trace, TraceRow, follow
 
 ROLES: Final = ("client", "server", "coordinator")
 # Kinds that are of no use alone.
@@ -34,7 +34,7 @@ _USED_BY_OTHERS: Final = (
 )  # fmt: skip
 
 
-def inventory(resources: Resources, fleet: list[Machine]) -> Iterator[Row]:
+def inventory(resources: Resources, fleet: list[Machine]) -> Iterator[TraceRow]:
     """Yield the rows of the range itself.
 
     Args:
@@ -320,7 +320,7 @@ def _bastion(trace: Trace, fleet: list[Machine]) -> None:
         subnet = resources.get(subnet_id)
         if subnet is None:
             raise trace.fail("route", f"subnet {short(subnet_id)} is not visible", subnet_id)
-        flow = Flow(
+        flow = RoutedFlow(
             protocol="tcp", source=prefixes(subnet)[0], target=machine.places[0], ports=(22, 22)
         )
         if reference(properties(subnet), "networkSecurityGroup"):

@@ -21,7 +21,7 @@ from broadside.coordinator.azure_range.resources import (
 )
 from broadside.coordinator.azure_range.rights import Grants, authenticate, authorise
 from broadside.coordinator.azure_range.service_paths import AMQPS, HTTPS, host_of, reach
-from broadside.coordinator.azure_range.trace import Row, State, Trace, follow
+from broadside.coordinator.azure_range.trace import HopState, Trace, TraceRow, follow
 from broadside.coordinator.azure_range.traffic_paths import traffic
 
 # Tables by role, with the operations of its code (exchange/identity_rights.py probes them too).
@@ -43,7 +43,7 @@ SHARED: Final = (
 )  # fmt: skip
 
 
-def walk(resources: Resources) -> list[Row]:
+def walk(resources: Resources) -> list[TraceRow]:
     """Return the rows of all VMs, of the traffic between them, and of the range itself."""
     fleet: list[Machine] = []
     rows = _collect(resources, "custom data", lambda: _fill(fleet, resources))
@@ -53,19 +53,21 @@ def walk(resources: Resources) -> list[Row]:
     return [*rows, *inventory(resources, fleet)]
 
 
-def _fill(fleet: list[Machine], resources: Resources) -> Iterator[Row]:
+def _fill(fleet: list[Machine], resources: Resources) -> Iterator[TraceRow]:
     fleet.extend(machines(resources))
     return iter(())
 
 
-def _collect(resources: Resources, need: str, make: Callable[[], Iterable[Row]]) -> list[Row]:
+def _collect(
+    resources: Resources, need: str, make: Callable[[], Iterable[TraceRow]]
+) -> list[TraceRow]:
     """Return the rows of a part. A value that cannot be read is a row too, and no error."""
-    rows: list[Row] = []
+    rows: list[TraceRow] = []
     failed = follow(resources, "range", need, lambda _: rows.extend(make()))
     return [*rows, failed] if failed.hops else rows
 
 
-def _needs(resources: Resources, machine: Machine, fleet: list[Machine]) -> Iterator[Row]:
+def _needs(resources: Resources, machine: Machine, fleet: list[Machine]) -> Iterator[TraceRow]:
     grants = Grants(machine=machine)
     steps: dict[str, Callable[[Trace], None]] = {
         "given values": partial(_given, machine=machine, fleet=fleet),
@@ -91,7 +93,7 @@ def _needs(resources: Resources, machine: Machine, fleet: list[Machine]) -> Iter
     unmet = [
         row.need
         for row in rows
-        if row.state is not State.OK and row.hops[-1].name not in ("role", "identity")
+        if row.state is not HopState.OK and row.hops[-1].name not in ("role", "identity")
     ]
     yield follow(resources, machine.role, "rights",
                  partial(rights.check_rights, grants=grants, unmet=unmet))  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Any, Final
 import httpx
 
 from broadside.coordinator.cli.api_errors import REQUEST_TIMEOUT_S, ApiError
-from broadside.coordinator.cli.operations import Operations, Route, StreamEvent, clean_json
+from broadside.coordinator.cli.operations import OperationRoute, Operations, StreamEvent, clean_json
 from broadside.coordinator.cli.terminal_text import cleaned
 from broadside.exchange.http.bounded import ask
 from broadside.exchange.messages import Message
@@ -37,7 +37,7 @@ class ApiClient(Operations):
 
     async def _execute(
         self,
-        route: Route,
+        route: OperationRoute,
         method: str,
         path: str,
         values: Mapping[str, Any],

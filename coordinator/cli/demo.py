@@ -268,7 +268,7 @@ def _run(
     folder.mkdir(parents=True)
     overrides = options.overrides(in_lab=lab.firewall_namespace is not None)
     request = LaunchRequest(scenario=SCENARIO, overrides=overrides, by="demo")
-    fabric, ledger = sqlite_fabric(data_dir), None
+    fabric, device_counter = sqlite_fabric(data_dir), None
     with contextlib.ExitStack() as stack:
         if options.keep:
             stack.callback(log.print, f"stored: {folder}")
@@ -279,13 +279,13 @@ def _run(
             host = lab.management_address or "127.0.0.1"
             fabric = stack.enter_context(azure_services.standing(folder / "azure", host)).fabric()
             direction = scenarios.load(SCENARIO).traffic.direction
-            ledger = stack.enter_context(azure_services.monitored(lab, direction, folder))
+            device_counter = stack.enter_context(azure_services.monitored(lab, direction, folder))
         site = stack.enter_context(
             staged(
                 lab,
                 folder,
                 fabric=fabric,
-                ledger=ledger,
+                device_counter=device_counter,
                 other_hosts=options.fabric is FabricChoice.HTTP,
                 port=CoordinatorSettings().port,
                 progress=log.print,

@@ -48,14 +48,14 @@ def _require_writable(path: Path | None) -> Path | None:
     return path
 
 
-Scenario = Annotated[
+ScenarioArgument = Annotated[
     str,
     typer.Argument(
         help="Name of a scenario or path of a .toml file.", autocompletion=complete_scenario
     ),
 ]
-Burst = Annotated[int, typer.Option("--burst", min=1, help="Number of the burst, from 1.")]
-Limit = Annotated[int, typer.Option(min=1, max=100_000, help="Maximum number of rows.")]
+BurstOption = Annotated[int, typer.Option("--burst", min=1, help="Number of the burst, from 1.")]
+LimitOption = Annotated[int, typer.Option(min=1, max=100_000, help="Maximum number of rows.")]
 Detach = Annotated[
     bool, typer.Option("--detach", help="Return at once; requires a running `broadside serve`.")
 ]

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from broadside.coordinator.core.live.live_view import (
+    LiveCounter,
     LiveFigures,
     LiveFinding,
-    LiveLedger,
     LiveSeconds,
     LiveStatus,
 )
@@ -26,7 +26,7 @@ class RunEventState:
     Attributes:
         status: Run and burst status.
         figures: Metrics so far.
-        ledger: Device counter data.
+        device_counter: Device counter data.
         findings: Findings by id.
         fleet: Fleet rate in bit/s by second, at ``layer``.
         coverage: Ratio of the pairs that are included, by second.
@@ -39,7 +39,7 @@ class RunEventState:
 
     status: LiveStatus | None = None
     figures: LiveFigures | None = None
-    ledger: LiveLedger | None = None
+    device_counter: LiveCounter | None = None
     findings: dict[str, Finding] = field(default_factory=dict)
     fleet: dict[int, float | None] = field(default_factory=dict)
     coverage: dict[int, float | None] = field(default_factory=dict)
@@ -67,10 +67,10 @@ class RunEventState:
                 self.figures = figures
             case "seconds":
                 self._add_seconds(LiveSeconds.parse_answer(data))
-            case "ledger":
-                ledger = LiveLedger.parse_answer(data)
-                self._select_burst(ledger.burst_index)
-                self.ledger = ledger
+            case "counter":
+                device_counter = LiveCounter.parse_answer(data)
+                self._select_burst(device_counter.burst_index)
+                self.device_counter = device_counter
             case "finding":
                 update = LiveFinding.parse_answer(data)
                 self._select_burst(update.burst_index)
@@ -89,7 +89,7 @@ class RunEventState:
         """Reset the burst data if the event is about another burst."""
         if burst_index != self.burst_index:
             self.burst_index = burst_index
-            self.figures = self.ledger = None
+            self.figures = self.device_counter = None
             self.known_s = 0
             self.findings, self.fleet, self.coverage, self.rtt = {}, {}, {}, {}
 
@@ -134,5 +134,5 @@ class RunEventState:
 
     def firewall_bits_per_second(self) -> float | None:
         """Return the newest known rate of the device counter, or None."""
-        bins = () if self.ledger is None else self.ledger.bins
+        bins = () if self.device_counter is None else self.device_counter.bins
         return next((b.bits_per_second for b in reversed(bins) if b.bits_per_second), None)

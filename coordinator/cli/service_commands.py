@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from broadside.coordinator.cli.command_group import read_secret
-from broadside.coordinator.cli.exit_codes import Exit, exit_usage, exit_with_error, masked_value
+from broadside.coordinator.cli.exit_codes import ExitCode, exit_usage, exit_with_error, masked_value
 from broadside.exchange.messages import Role
 from broadside.exchange.outage_log import utc_now
 from broadside.exchange.programs import module_command
@@ -292,7 +292,7 @@ def healthy(
             agent_id = os.environ.get("BROADSIDE_AGENT_AGENT_ID") or socket.gethostname()
             problem = asyncio.run(agent_problem(agent_id))
     if problem is not None:
-        exit_with_error(f"{service}: {problem}", Exit.FAIL)
+        exit_with_error(f"{service}: {problem}", ExitCode.FAIL)
 
 
 def _http_problem(url: str) -> str | None:

@@ -20,7 +20,7 @@ from broadside.coordinator.cli.command_group import (
     Output,
     read_secret,
 )
-from broadside.coordinator.cli.exit_codes import Exit, exit_with_error
+from broadside.coordinator.cli.exit_codes import ExitCode, exit_with_error
 from broadside.coordinator.cli.known_names import (
     NameLister,
     dead_letter_numbers,
@@ -122,7 +122,7 @@ class Session(Output):
                 return asyncio.run(connected())
         except ApiError as error:
             is_usage = error.status in (404, 422)
-            exit_with_error(str(error), Exit.USAGE if is_usage else Exit.CANNOT_RUN)
+            exit_with_error(str(error), ExitCode.USAGE if is_usage else ExitCode.CANNOT_RUN)
 
     def call_run(
         self, run_id: str, work: IdWork[T], *, drive: bool = False, has_progress: bool = False

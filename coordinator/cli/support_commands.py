@@ -27,7 +27,7 @@ from broadside.coordinator.cli.output_files import save
 from broadside.coordinator.cli.progress_display import show_progress
 from broadside.coordinator.cli.range_commands import DIRECTORY
 from broadside.coordinator.cli.session import Session
-from broadside.coordinator.cli.support_causes import Bundle, Cause, find_causes
+from broadside.coordinator.cli.support_causes import Bundle, FailureCause, find_causes
 from broadside.coordinator.cli.support_redaction import (
     MASK,
     Scrubber,
@@ -89,7 +89,7 @@ def support_bundle(
     save(packed(collected.files), file or Path(name))
 
 
-def _print_causes(bundle: Bundle, causes: Sequence[Cause]) -> None:
+def _print_causes(bundle: Bundle, causes: Sequence[FailureCause]) -> None:
     manifest = bundle["manifest.json"]
     typer.echo(f"written {manifest['created_at']} by Broadside {manifest['version']}")
     for number, cause in enumerate(causes, 1):

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Final, assert_never
 
 # Units with their size, the largest first.
-Scale = Sequence[tuple[str, float]]
+UnitScale = Sequence[tuple[str, float]]
 
 # Number of significant digits.
 DIGITS: Final = 4
@@ -19,10 +19,10 @@ UNKNOWN: Final = "unknown"
 RATES: Final = (("Tbit/s", 1e12), ("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3), ("bit/s", 1.0))
 SIZES: Final = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0))
 TIMES: Final = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6))
-SCALES: Final[Mapping[str, Scale]] = {"rate": RATES, "size": SIZES, "time": TIMES}
+SCALES: Final[Mapping[str, UnitScale]] = {"rate": RATES, "size": SIZES, "time": TIMES}
 
 
-class Unit(StrEnum):
+class MetricUnit(StrEnum):
     """Unit of a metric."""
 
     RATE = "bit/s"
@@ -33,21 +33,21 @@ class Unit(StrEnum):
     NUMBER = "1"
 
     @classmethod
-    def of(cls, name: str) -> "Unit":
+    def of(cls, name: str) -> "MetricUnit":
         """Return the unit for the name of a metric, which ends with its unit."""
         return next((unit for end, unit in _ENDINGS.items() if name.endswith(end)), cls.NUMBER)
 
 
 _ENDINGS: Final = {
-    "_bits_per_second": Unit.RATE,
-    "_s_per_gigabyte": Unit.CPU,
-    "_s": Unit.TIME,
-    "_ratio": Unit.RATIO,
-    "_count": Unit.COUNT,
+    "_bits_per_second": MetricUnit.RATE,
+    "_s_per_gigabyte": MetricUnit.CPU,
+    "_s": MetricUnit.TIME,
+    "_ratio": MetricUnit.RATIO,
+    "_count": MetricUnit.COUNT,
 }
 
 
-def quantity_text(unit: Unit, value: float | None, digits: int = 2) -> str:
+def quantity_text(unit: MetricUnit, value: float | None, digits: int = 2) -> str:
     """Format a value with its unit.
 
     Args:
@@ -56,23 +56,23 @@ def quantity_text(unit: Unit, value: float | None, digits: int = 2) -> str:
         digits: Decimals of a percentage.
     """
     match unit:
-        case Unit.RATE:
+        case MetricUnit.RATE:
             return rate(value)
-        case Unit.TIME:
+        case MetricUnit.TIME:
             return time(value)
-        case Unit.RATIO:
+        case MetricUnit.RATIO:
             return ratio(value, digits)
-        case Unit.COUNT:
+        case MetricUnit.COUNT:
             return count(value)
-        case Unit.CPU:
+        case MetricUnit.CPU:
             return quantity(value, unit)
-        case Unit.NUMBER:
+        case MetricUnit.NUMBER:
             return number(value)
         case _:
             assert_never(unit)
 
 
-def unit_of(value: float, scale: Scale) -> tuple[str, float]:
+def unit_of(value: float, scale: UnitScale) -> tuple[str, float]:
     """Select the unit for a value. Zero has the base unit.
 
     Args:
@@ -139,7 +139,7 @@ def time(seconds: float | None) -> str:
     return _scaled(seconds, TIMES)
 
 
-def _scaled(value: float | None, scale: Scale) -> str:
+def _scaled(value: float | None, scale: UnitScale) -> str:
     if value is None:
         return UNKNOWN
     name, item = unit_of(value, scale)

@@ -23,8 +23,8 @@ from broadside.coordinator.core.plan_seal import document_digest, with_seal
 from broadside.coordinator.core.thresholds import (
     ALL_THRESHOLDS,
     CANARIES,
+    DEVICE_TELEMETRY,
     PROBES,
-    WITNESSES,
     Objective,
 )
 from broadside.exchange.engines import filled_in, find, measures, ramps_s, scaled
@@ -239,7 +239,7 @@ class RunSpec(Message):
             if getattr(self.objective, threshold.bound) is None or threshold.requires in measured:
                 continue
             # The planner checks whether such telemetry is available.
-            if threshold.requires == WITNESSES:
+            if threshold.requires == DEVICE_TELEMETRY:
                 continue
             if threshold.requires == PROBES:
                 yield (
@@ -437,7 +437,7 @@ def _measured_by(traffic: Traffic) -> frozenset[str]:
 
 def _objective_of(objective: Objective, share: TrafficShare, *, is_first: bool) -> Objective:
     """Return the objective for one part of a mixed run."""
-    measured = _measured_by(share.traffic) | ({WITNESSES} if is_first else set())
+    measured = _measured_by(share.traffic) | ({DEVICE_TELEMETRY} if is_first else set())
     others = [one.bound for one in ALL_THRESHOLDS if one.requires not in measured]
     fields = dict.fromkeys(others) | ({} if is_first else {"target_bits_per_second": None})
     changed = share.objective
@@ -515,7 +515,7 @@ def due_at(burst: Burst) -> datetime:
     return burst.planned_end_at + timedelta(seconds=COLLECT_S)
 
 
-class LedgerPromise(Message):
+class CounterRequirement(Message):
     """Device counter that the verdict will use in addition to the fleet.
 
     Attributes:
@@ -557,7 +557,7 @@ class Plan(Message):
     pairs: tuple[Pair, ...]
     bursts: tuple[Burst, ...]
     warnings: tuple[str, ...] = ()
-    ledger: LedgerPromise | None = None
+    ledger: CounterRequirement | None = None
     shared_boot_id: Identifier | None = Field(None, exclude_if=is_none)
     clocks_promised: bool = True
     witnesses: tuple[str, ...] = ()

@@ -335,7 +335,7 @@ class MatchMethod(StrEnum):
     ENDPOINT = "endpoint"
 
 
-class Basis(StrEnum):
+class ByteSource(StrEnum):
     """Source of the received bytes of a pair.
 
     Attributes:
@@ -355,7 +355,7 @@ class Basis(StrEnum):
     NONE = "none"
 
 
-class State(StrEnum):
+class SecondState(StrEnum):
     """State of a planned pair-second.
 
     Attributes:
@@ -408,17 +408,17 @@ class Completeness(Message):
     completeness_ratio: float = 0.0
 
     @classmethod
-    def of(cls, seconds: dict[State, int]) -> "Completeness":
+    def of(cls, seconds: dict[SecondState, int]) -> "Completeness":
         """Create this from seconds by state."""
         planned = sum(seconds.values())
-        measured = seconds.get(State.MEASURED, 0)
+        measured = seconds.get(SecondState.MEASURED, 0)
         return cls(
             planned_s=planned,
             completeness_ratio=measured / planned if planned else 0.0,
-            **{f"{state}_s": seconds.get(state, 0) for state in State},
+            **{f"{state}_s": seconds.get(state, 0) for state in SecondState},
         )
 
-    def seconds(self, state: State) -> int:
+    def seconds(self, state: SecondState) -> int:
         """Return the pair-seconds in one state."""
         return int(getattr(self, f"{state}_s"))
 
@@ -623,12 +623,12 @@ class PairSummary(Message):
     pair_index: int
     client_agent_id: str | None = None
     server_agent_id: str | None = None
-    state: State
+    state: SecondState
     reason: str | None = None
     completeness_ratio: float
     start_error_s: float | None = None
     clock_bound_s: float | None = None
-    basis: Basis
+    basis: ByteSource
     joined_by: MatchMethod | None = None
     ends_offset_s: float | None = None
     ends_offset_bound_s: float | None = None
@@ -1232,7 +1232,7 @@ CauseId = Literal[
 ]
 
 
-class Cause(Message):
+class ResidualCause(Message):
     """Possible cause of a residual.
 
     Attributes:
@@ -1287,7 +1287,7 @@ class Reconciliation(Message):
         unplanned_bytes: Bytes above the idle level in one burst of unplanned traffic, which the
             level does not include.
         full_bins_count: Number of full bins.
-        ledger_cov_ratio: Standard deviation of the full bins divided by their mean.
+        counter_cov_ratio: Standard deviation of the full bins divided by their mean.
         rejected_bins_count: Bins with values that are not possible for any device.
         slowest_bits_per_second: Largest payload rate that the bins of the slowest part of the
             window can contain, in bit/s. None if it is not needed, or if the bins are too long.
@@ -1329,7 +1329,9 @@ class Reconciliation(Message):
     baseline_how: Literal["quiet", "fitted", "bounded"] | None = None
     unplanned_bytes: float | None = None
     full_bins_count: int = 0
-    ledger_cov_ratio: float | None = None
+    counter_cov_ratio: Annotated[float | None, renamed("counter_cov_ratio", "ledger_cov_ratio")] = (
+        None
+    )
     rejected_bins_count: int = 0
     slowest_bits_per_second: float | None = None
     slowest_noise_bits_per_second: float | None = None
@@ -1341,7 +1343,7 @@ class Reconciliation(Message):
     overlapping_run_ids: Annotated[
         tuple[str, ...], renamed("overlapping_run_ids", "neighbours")
     ] = ()
-    causes: tuple[Cause, ...] = ()
+    causes: tuple[ResidualCause, ...] = ()
 
     @property
     def residual_ends(self) -> tuple[float, float]:

@@ -1,7 +1,7 @@
 """Raise the capacity of an Azure Firewall for a test, and restore it afterwards.
 
-The previous bounds are written to disk before any change (:class:`Record`), so a later process can
-restore them. Errors are those of :mod:`broadside.coordinator.device.resource_manager`.
+The previous bounds are written to disk before any change (:class:`CapacityFile`), so a later
+process can restore them. Errors are those of :mod:`broadside.coordinator.device.resource_manager`.
 """
 
 import json
@@ -16,13 +16,13 @@ from typing import Final
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
 from broadside.coordinator.device.resource_manager import (
     METRICS_VERSION,
-    Access,
+    AzureResource,
     Body,
-    Kind,
-    Resource,
     ResourceBusy,
     ResourceError,
+    ResourceManagerAccess,
     ResourceRefused,
+    ResourceType,
     ResourceUnavailable,
     token_source,
 )
@@ -30,7 +30,7 @@ from broadside.coordinator.device.resource_manager import (
 # Capacity units, from Azure's documentation of pre-scaling (November 2026).
 LEAST, MOST = 2, 50
 
-FIREWALL: Final = Kind(
+FIREWALL: Final = ResourceType(
     name="firewall",
     type="azureFirewalls",
     # A PUT writes the whole firewall. Azure also checks the rights to join its subnet, address and
@@ -91,7 +91,7 @@ class Firewall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Observed:
+class ObservedCapacity:
     """Newest known data point of the metric ``ObservedCapacity``.
 
     Attributes:
@@ -106,7 +106,7 @@ class Observed:
 class FirewallCapacity:
     """Reads and changes the capacity of a firewall."""
 
-    def __init__(self, firewall: Resource) -> None:
+    def __init__(self, firewall: AzureResource) -> None:
         self._firewall = firewall
 
     @property
@@ -154,7 +154,7 @@ class FirewallCapacity:
                 f"the capacity is {result} after setting {capacity}; see its activity log"
             )
 
-    def observed(self, now: datetime) -> Observed | None:
+    def observed(self, now: datetime) -> ObservedCapacity | None:
         """Return the number of capacity units in use, or ``None`` if it is unknown.
 
         The metric can lag by half an hour. The query covers the hour before ``now``.
@@ -178,7 +178,7 @@ class FirewallCapacity:
             # Azure writes 0 or null for an unknown value.
             if point.get("minimum")
         ]
-        return Observed(units_count=max(points)[1], at=max(points)[0]) if points else None
+        return ObservedCapacity(units_count=max(points)[1], at=max(points)[0]) if points else None
 
 
 def open_capacity(
@@ -202,7 +202,9 @@ def open_capacity(
     endpoint = settings.azure_monitor_endpoint
     token = token_source(settings)
     return FirewallCapacity(
-        Resource(chosen, FIREWALL, Access(token=token, endpoint=endpoint), say=say)
+        AzureResource(
+            chosen, FIREWALL, ResourceManagerAccess(token=token, endpoint=endpoint), say=say
+        )
     )
 
 
@@ -210,7 +212,7 @@ def open_capacity(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class CapacityFile:
     """File that stores the previous bounds of a firewall until they are restored.
 
     Attributes:
@@ -220,7 +222,7 @@ class Record:
     path: Path
 
     @classmethod
-    def of(cls, resource_id: str, folder: Path | None = None) -> "Record":
+    def of(cls, resource_id: str, folder: Path | None = None) -> "CapacityFile":
         """Return the record of a firewall, one file per firewall.
 
         Args:
@@ -290,7 +292,7 @@ class Record:
 
 
 def raise_capacity(
-    firewall: FirewallCapacity, capacity: Capacity, record: Record, now: datetime
+    firewall: FirewallCapacity, capacity: Capacity, record: CapacityFile, now: datetime
 ) -> Capacity:
     """Record the current bounds, set ``capacity``, and return the bounds to restore.
 
@@ -327,7 +329,7 @@ def raise_capacity(
     return before
 
 
-def restore(firewall: FirewallCapacity, record: Record) -> Capacity | None:
+def restore(firewall: FirewallCapacity, record: CapacityFile) -> Capacity | None:
     """Restore the previous bounds and return them, or ``None`` if there is no record.
 
     The record is deleted only after the firewall has the bounds. If a restore fails, you can run it

@@ -84,7 +84,7 @@ class ResourceUnavailable(ResourceError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class ResourceType:
     """Type of a resource in ``Microsoft.Network``.
 
     Attributes:
@@ -99,7 +99,7 @@ class Kind:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
+class ResourceManagerAccess:
     """The Resource Manager and the token for it.
 
     Attributes:
@@ -134,7 +134,7 @@ class _Request:
     body: Body | None = None
 
 
-class Resource:
+class AzureResource:
     """One Azure resource that can be read and changed.
 
     A call ends after at most ``patience_s`` plus the time limit of a request (60 s).
@@ -143,8 +143,8 @@ class Resource:
     def __init__(
         self,
         resource_id: str,
-        kind: Kind,
-        access: Access,
+        kind: ResourceType,
+        access: ResourceManagerAccess,
         *,
         waits: Waits | None = None,
         say: Callable[[str], None] = lambda _: None,
@@ -341,9 +341,9 @@ async def identity_token(client_id: str | None, endpoint: str) -> "AccessToken":
     Raises:
         broadside.exchange.azure.identity.NoToken: No token is available.
     """
-    from broadside.exchange.azure.identity import Credential
+    from broadside.exchange.azure.identity import AzureCredential
 
-    async with Credential(client_id, **authority_of(endpoint)) as credential:
+    async with AzureCredential(client_id, **authority_of(endpoint)) as credential:
         return await credential.get_token(f"{endpoint.rstrip('/')}/.default")
 
 

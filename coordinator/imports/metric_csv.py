@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 from pydantic import ValidationError
 
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import EXTREMES, CounterRecord
 from broadside.coordinator.imports import BadFile
 from broadside.coordinator.imports.column_profile import METRIC_PROFILE, load_profile
 from broadside.coordinator.imports.import_requests import MetricPoint
@@ -169,12 +169,12 @@ def parse_metric(text: str, name: str) -> tuple[str, tuple[MetricPoint, ...]]:
     return reader.headers["metric"].lower(), tuple(points)
 
 
-def throughput_ledger(
+def throughput_counter(
     source: str,
     points: Sequence[MetricPoint],
     declared: MetricDeclaration = DEFAULT,
     partial: str | None = None,
-) -> FirewallLedger:
+) -> CounterRecord:
     """Convert points to firewall counter data. The bin length is the most frequent gap.
 
     Args:
@@ -190,8 +190,7 @@ def throughput_ledger(
     rates = np.array([point.bits_per_second for point in ordered], dtype=np.float64)
     values = np.array([point.value for point in ordered], dtype=np.float64)
     counted = np.where(np.isnan(values), rates / 8 * grain_s, declared.bytes_of(values, grain_s))
-    extreme = declared.aggregation if declared.aggregation in ("maximum", "minimum") else None
-    return FirewallLedger(
+    return CounterRecord(
         source=source,
         start_s=start,
         end_s=start + grain_s,
@@ -204,6 +203,6 @@ def throughput_ledger(
         mss_bytes=declared.mss_bytes,
         mtu_bytes=declared.mtu_bytes,
         counts_lost=declared.counts_lost,
-        extreme=extreme,
+        extreme=EXTREMES.get(declared.aggregation),
         partial=partial,
     )

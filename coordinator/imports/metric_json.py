@@ -22,10 +22,10 @@ _PREFERRED: Final = ("throughput", "dataprocessed", "data processed", "bytecount
 # Declaration of a value by unit and aggregation. Others cannot be converted to bytes.
 _DECLARATIONS: Final[Mapping[tuple[str, str], Mapping[str, Any]]] = {
     ("bitspersecond", "average"): {},
-    ("bitspersecond", "maximum"): {"aggregation": "maximum"},
-    ("bitspersecond", "minimum"): {"aggregation": "minimum"},
+    ("bitspersecond", "maximum"): {"aggregation": "max"},
+    ("bitspersecond", "minimum"): {"aggregation": "min"},
     ("bytespersecond", "average"): {"unit": "bytes"},
-    ("bytes", "total"): {"unit": "bytes", "aggregation": "total"},
+    ("bytes", "total"): {"unit": "bytes", "aggregation": "sum"},
 }
 _UNIT_OF_NAME: Final = {"throughput": "bitspersecond", "dataprocessed": "bytes"}
 # Fewest values from which a running total can be recognised.
@@ -285,7 +285,7 @@ def _prometheus(document: Mapping[str, Any], name: str) -> MetricValues:
         notes.append(Note(id="metric-series-added", sentence=sentence, next_step=step))
     declared: dict[str, Any] = {}
     if counters == {True}:
-        declared = {"unit": "bytes", "aggregation": "total"}
+        declared = {"unit": "bytes", "aggregation": "sum"}
         sentence = f"{name}: its values only grow, so they were read as a running total of bytes."
         step = "If they count bits, give `--metric unit=bits`"
         notes.append(Note(id="metric-running-total", sentence=sentence, next_step=step))

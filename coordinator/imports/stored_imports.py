@@ -78,7 +78,7 @@ def summarise(plan: Plan, measured: Measured, now: datetime) -> RunSummary:
         measured: Measurements of the import.
         now: Computation time that the summary will contain.
     """
-    summary = summarise_run(plan, measured.bursts, measured.ledger, now)
+    summary = summarise_run(plan, measured.bursts, measured.device_counter, now)
     findings = [
         finding.model_copy(update={"next_step": _NEXT_STEPS.get(finding.id, finding.next_step)})
         for finding in (*summary.findings, *measured.findings)

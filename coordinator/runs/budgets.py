@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from broadside.coordinator.core.plan.budget import (
     STOPPED_BY,
-    Basis,
+    PriceBasis,
     PriceMeter,
     Spend,
     basis,
@@ -202,11 +202,11 @@ class Budgets:
             payloads[burst.index] = uploaded.sent_bytes
         return payloads[burst.index]
 
-    async def _basis(self, plan: Plan) -> Basis:
+    async def _basis(self, plan: Plan) -> PriceBasis:
         """Return the stored price basis. For an import, compute it from the present fleet."""
         document = await self._records.private.read_document(plan.run_id, Document.PRICE)
         if document is not None:
-            return Basis.model_validate_json(document)
+            return PriceBasis.model_validate_json(document)
         presences = await self._records.fleet.read_presences()
         return basis(plan.spec, live(presences, self._now()))
 

@@ -16,7 +16,7 @@ from broadside.coordinator.core.live.certainty_now import (
     is_due,
     stop_at,
 )
-from broadside.coordinator.core.plan.budget import Basis
+from broadside.coordinator.core.plan.budget import PriceBasis
 from broadside.coordinator.core.plan.cost_estimate import ip_bytes_of, required_units
 from broadside.coordinator.core.plan.price import Usage, compute_bill, exactly
 from broadside.coordinator.core.run_spec import Burst, Plan
@@ -150,7 +150,7 @@ class EarlyStops:
         """
         document = await self._records.private.read_document(plan.run_id, Document.PRICE)
         try:
-            machines = Basis.model_validate_json(document or b"").machines
+            machines = PriceBasis.model_validate_json(document or b"").machines
         except ValidationError:
             return None
         rest_s = (burst.planned_end_at - at).total_seconds()

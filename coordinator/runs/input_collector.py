@@ -6,12 +6,12 @@ They are stored when they no longer change. A verdict uses only what is stored.
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.core.run_spec import Plan
 from broadside.coordinator.device.telemetry.collector import TelemetryCollector
 from broadside.coordinator.device.telemetry.run_span import RunSpan
 from broadside.coordinator.device.telemetry.stabilization import StableReader
-from broadside.coordinator.device.telemetry.telemetry_storage import dump_ledger
+from broadside.coordinator.device.telemetry.telemetry_storage import dump_counter
 from broadside.coordinator.runs.overlapping_runs import (
     find_bursts_beside,
     find_overlapping_bursts,
@@ -47,11 +47,11 @@ class InputCollector:
         self._read_plan = read_plan
         self._counter_reader = counter_reader
         self._collector = collector
-        # Ledgers that no longer change, for runs that wait until overlapping runs are measured.
-        self._final_ledgers: dict[str, FirewallLedger] = {}
+        # Records that no longer change, for runs that wait until overlapping runs are measured.
+        self._final_counters: dict[str, CounterRecord] = {}
 
     async def collect_inputs(self, plan: Plan, span: RunSpan) -> bool:
-        """Store the ledger, the telemetry and the bursts of other runs, each only once.
+        """Store the device counter, the telemetry and the bursts of other runs, each only once.
 
         Args:
             plan: Plan of the run.
@@ -62,9 +62,9 @@ class InputCollector:
             try again later.
         """
         private, run_id, reader = self._records.private, plan.run_id, self._counter_reader
-        if reader is not None and not await self._collect_ledger(plan, span, reader):
+        if reader is not None and not await self._collect_counter(plan, span, reader):
             return False
-        if self._collector is None or await private.read_document(run_id, Document.WITNESSES):
+        if self._collector is None or await private.read_document(run_id, Document.TELEMETRY):
             return True
         telemetry = await self._collector.collect(span)
         if telemetry is None:
@@ -75,16 +75,16 @@ class InputCollector:
         await save_telemetry(self._records, plan, telemetry)
         return True
 
-    async def _collect_ledger(self, plan: Plan, span: RunSpan, reader: StableReader) -> bool:
-        """Store the ledger and the overlapping bursts, or return False while one may change."""
+    async def _collect_counter(self, plan: Plan, span: RunSpan, reader: StableReader) -> bool:
+        """Store the record and the overlapping bursts, or return False while one may change."""
         records, counter = self._records, reader.counter
         run_id = plan.run_id
-        if await records.private.read_document(run_id, Document.LEDGER):
+        if await records.private.read_document(run_id, Document.COUNTER):
             return True
-        ledger = self._final_ledgers.get(run_id)
-        if ledger is None:
-            ledger = await reader.read(span)
-            if ledger is None:
+        record = self._final_counters.get(run_id)
+        if record is None:
+            record = await reader.read(span)
+            if record is None:
                 return False
             if counter.is_polled:
                 # We need to store them again, because a counter might need some time to report
@@ -95,17 +95,17 @@ class InputCollector:
                 planned = await planned_bursts(
                     records, self._read_plan, span.from_at, span.before_at
                 )
-                ledger = await extend_with_stored(records, planned, span, ledger, counter)
-            self._final_ledgers[run_id] = ledger
+                record = await extend_with_stored(records, planned, span, record, counter)
+            self._final_counters[run_id] = record
         lag = timedelta(seconds=counter.latency.lag_s)
         overlapping = await find_overlapping_bursts(
-            records, self._read_plan, span, ledger, begun_before_at=span.ended_at + lag
+            records, self._read_plan, span, record, begun_before_at=span.ended_at + lag
         )
         if overlapping is None:
             return False
-        document = dump_ledger(overlapping.trim(ledger))
-        # Write the ledger last, to show that the overlapping bursts have been stored too.
+        document = dump_counter(overlapping.trim(record))
+        # Write the device counter last, to show that the overlapping bursts have been stored too.
         await records.private.save_document(run_id, Document.NEIGHBOURS, overlapping.dump())
-        await records.private.save_document(run_id, Document.LEDGER, document)
-        del self._final_ledgers[run_id]
+        await records.private.save_document(run_id, Document.COUNTER, document)
+        del self._final_counters[run_id]
         return True

@@ -33,10 +33,16 @@ from broadside.coordinator.core.plan.budget import basis
 from broadside.coordinator.core.plan.cost_estimate import Appraisal, OverBudget, estimate
 from broadside.coordinator.core.plan.early_stop_estimate import with_early_stop
 from broadside.coordinator.core.plan.nightly_stop import NightlyStop
-from broadside.coordinator.core.plan.planner import Infeasible, Problem, Site, live, without_ports
+from broadside.coordinator.core.plan.planner import (
+    Infeasible,
+    PlanContext,
+    Problem,
+    live,
+    without_ports,
+)
 from broadside.coordinator.core.plan.planner import plan as make_plan
 from broadside.coordinator.core.plan.price import Prices
-from broadside.coordinator.core.run_spec import LedgerPromise, Plan, RunSpec
+from broadside.coordinator.core.run_spec import CounterRequirement, Plan, RunSpec
 from broadside.coordinator.device.telemetry.live_readings import LiveReadings
 from broadside.coordinator.request_errors import KeyReused, LaunchInProgress, UnknownRun
 from broadside.coordinator.runs.device_history import read_history
@@ -106,7 +112,7 @@ class Launcher:
         leases: Renews the leases.
         now: Returns the current time.
         prices: Price list for the budget.
-        ledger: Name of the configured device counter, or None.
+        device_counter: Name of the configured device counter, or None.
         quantities: Telemetry quantities of each configured source.
         live: Newest telemetry, for guards.
         nightly_stop: When the VMs of the agents stop, or None.
@@ -121,7 +127,7 @@ class Launcher:
     leases: Leases
     now: Callable[[], datetime]
     prices: Prices
-    ledger: LedgerPromise | None
+    device_counter: CounterRequirement | None
     quantities: Mapping[str, frozenset[Quantity]]
     live: LiveReadings
     nightly_stop: NightlyStop | None = None
@@ -314,10 +320,10 @@ class Launcher:
             presences,
             now,
             run_id,
-            Site(
+            PlanContext(
                 reserved=await self.reservations.in_force(but_of=run_id),
-                ledger=self.ledger,
-                witnesses=self.quantities,
+                device_counter=self.device_counter,
+                telemetry=self.quantities,
                 nightly_stop=self.nightly_stop,
             ),
         )

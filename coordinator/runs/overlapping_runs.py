@@ -17,7 +17,7 @@ from broadside.coordinator.core.judge.reconciliation.overlapping_bursts import (
     Neighbour,
     OverlappingBursts,
 )
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.core.run_spec import Burst, Plan
 from broadside.coordinator.device.telemetry.run_span import RunSpan
 from broadside.coordinator.runs.run_documents import read_series
@@ -65,17 +65,17 @@ async def find_overlapping_bursts(
     records: Records,
     read_plan: Callable[[str], Awaitable[Plan]],
     span: RunSpan,
-    ledger: FirewallLedger,
+    device_counter: CounterRecord,
     *,
     begun_before_at: datetime,
 ) -> OverlappingBursts | None:
-    """Find the measured bursts of other runs in the span of a ledger.
+    """Find the measured bursts of other runs in the span of a device counter.
 
     Args:
         records: Records to use for access to the tables.
         read_plan: Function to get the plan for a run id.
-        span: Time span of the ledger. Bursts of its own run are not included.
-        ledger: The ledger. Bursts before it started to count are not included.
+        span: Time span of the device counter. Bursts of its own run are not included.
+        device_counter: The device counter. Bursts before it started to count are not included.
         begun_before_at: End of the time in which another run shares bins with this run.
 
     Returns:
@@ -85,8 +85,8 @@ async def find_overlapping_bursts(
     Raises:
         ExchangeUnavailable: The tables cannot be reached.
     """
-    if ledger.counts_from_s is not None:
-        counts_from_at = datetime.fromtimestamp(ledger.counts_from_s, UTC)
+    if device_counter.counts_from_s is not None:
+        counts_from_at = datetime.fromtimestamp(device_counter.counts_from_s, UTC)
         span = replace(span, from_at=max(span.from_at, counts_from_at))
     neighbours: list[Neighbour] = []
     unknown_from_s: float | None = None
@@ -94,7 +94,9 @@ async def find_overlapping_bursts(
         if run_id == span.run_id:
             continue
         try:
-            measured, unmeasured_at = await _read_one(records, read_plan, run_id, span, ledger)
+            measured, unmeasured_at = await _read_one(
+                records, read_plan, run_id, span, device_counter
+            )
         except ExchangeUnavailable:
             raise
         # The run may be partly removed or of another version, which is no error of this run.
@@ -161,13 +163,13 @@ async def _read_one(
     read_plan: Callable[[str], Awaitable[Plan]],
     run_id: str,
     span: RunSpan,
-    ledger: FirewallLedger,
+    device_counter: CounterRecord,
 ) -> tuple[list[Neighbour], datetime | None]:
     """Return the bursts of one run in the span, and the start of the first unmeasured burst.
 
-    A burst that the ledger does not count (it bypasses the device or has the other direction) has
-    zero bytes. Its acknowledgements and control connections may still cross the device, so that
-    time is not quiet.
+    A burst that the device counter does not count (it bypasses the device or has the other
+    direction) has zero bytes. Its acknowledgements and control connections may still cross the
+    device, so that time is not quiet.
     """
     plan = await read_plan(run_id)
     bursts = _inside(plan, span.from_at, span.before_at)
@@ -183,7 +185,9 @@ async def _read_one(
         if series is None:
             unmeasured_at = min(burst.planned_start_at, unmeasured_at or burst.planned_start_at)
             continue
-        counted = [flow.received_bytes for flow in series.flows if flow.flow in ledger.flows]
+        counted = [
+            flow.received_bytes for flow in series.flows if flow.flow in device_counter.flows
+        ]
         if counted:
             received_bytes = np.asarray(np.nansum(counted, axis=0))
             neighbour = replace(neighbour, start_s=series.start_s, received_bytes=received_bytes)

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from broadside.coordinator.core.judge.checks.counter_checks import COUNTER_LEAD_S
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.core.measure.telemetry import (
     DeviceTelemetry,
     drop_invalid,
@@ -41,7 +41,7 @@ async def read_telemetry(
     Returns:
         The telemetry, or None if it is not stored.
     """
-    document = await records.private.read_document(run_id, Document.WITNESSES, burst_index)
+    document = await records.private.read_document(run_id, Document.TELEMETRY, burst_index)
     return None if document is None else await asyncio.to_thread(load_telemetry, document)
 
 
@@ -63,7 +63,7 @@ async def save_readings(
     telemetry = await query(burst.planned_start_at - margin, burst.planned_end_at + margin)
     telemetry = await _with_stored(records, telemetry, [(plan, burst)])
     document = await asyncio.to_thread(dump_telemetry, telemetry)
-    await records.private.save_document(plan.run_id, Document.WITNESSES, document, burst.index)
+    await records.private.save_document(plan.run_id, Document.TELEMETRY, document, burst.index)
 
 
 async def save_telemetry(records: Records, plan: Plan, telemetry: DeviceTelemetry) -> None:
@@ -78,16 +78,16 @@ async def save_telemetry(records: Records, plan: Plan, telemetry: DeviceTelemetr
     telemetry = await _with_stored(records, telemetry, bursts)
     telemetry = drop_invalid(telemetry)
     document = await asyncio.to_thread(dump_telemetry, telemetry)
-    await records.private.save_document(plan.run_id, Document.WITNESSES, document)
+    await records.private.save_document(plan.run_id, Document.TELEMETRY, document)
 
 
 async def extend_with_stored(
     records: Records,
     planned: Sequence[tuple[Plan, Burst]],
     span: RunSpan,
-    ledger: FirewallLedger,
+    device_counter: CounterRecord,
     counter: DeviceCounter,
-) -> FirewallLedger:
+) -> CounterRecord:
     """Extend a polled device counter with stored readings from before this process started.
 
     The stored readings of the run itself and of earlier runs are used. Traffic of an earlier run
@@ -98,14 +98,14 @@ async def extend_with_stored(
         records: Records to use for access to the tables.
         planned: Bursts of all runs in the span.
         span: Time span of the record.
-        ledger: The record that this process read.
+        device_counter: The record that this process read.
         counter: The device counter.
 
     Returns:
-        The extended record, or ``ledger`` itself if it is long enough or cannot be extended.
+        The extended record, or ``device_counter`` if it is long enough or cannot be extended.
     """
-    if len(ledger) and ledger.start_s[0] <= span.from_at.timestamp():
-        return ledger
+    if len(device_counter) and device_counter.start_s[0] <= span.from_at.timestamp():
+        return device_counter
     telemetry = await _with_stored(
         records, await counter.readings(span.from_at, span.before_at), planned
     )
@@ -115,10 +115,10 @@ async def extend_with_stored(
     try:
         longer = counter.bins_of(telemetry)
     except TelemetryError:
-        return ledger
+        return device_counter
     if longer.known_s(span.begun_at.timestamp()) < max(COUNTER_LEAD_S, longer.grain_s):
-        return ledger
-    return replace(longer, notes=tuple(dict.fromkeys((*ledger.notes, *longer.notes))))
+        return device_counter
+    return replace(longer, notes=tuple(dict.fromkeys((*device_counter.notes, *longer.notes))))
 
 
 async def _with_stored(

@@ -9,9 +9,9 @@ from pydantic import TypeAdapter
 
 from broadside.coordinator.core.judge.reconciliation.overlapping_bursts import OverlappingBursts
 from broadside.coordinator.core.measure.grid.series import BurstMeasurement, BurstSeries
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.core.summary import BurstSummary, RunSummary, parse_burst, parse_run
-from broadside.coordinator.device.telemetry.telemetry_storage import load_ledger
+from broadside.coordinator.device.telemetry.telemetry_storage import load_counter
 from broadside.exchange.messages import Presence, ServiceOutage
 from broadside.exchange.records import Document, Records
 
@@ -22,7 +22,7 @@ _OUTAGES: Final = TypeAdapter(tuple[ServiceOutage, ...])
 async def read_measured(
     records: Records, run_id: str, burst_index: int, *, with_pairs: bool = True
 ) -> BurstMeasurement | None:
-    """Read a measured burst, as it was before it was compared to any ledger.
+    """Read a measured burst, as it was before it was compared to any device counter.
 
     Args:
         records: Records to use for access to the tables.
@@ -76,15 +76,15 @@ async def read_run_summary(records: Records, run_id: str) -> RunSummary | None:
     return None if document is None else parse_run(document)
 
 
-async def read_ledger(records: Records, run_id: str) -> FirewallLedger | None:
-    """Return the stored ledger with which a run was judged, or None if there is none.
+async def read_counter(records: Records, run_id: str) -> CounterRecord | None:
+    """Return the stored device counter with which a run was judged, or None if there is none.
 
     Args:
         records: Records to read from.
         run_id: The run id.
     """
-    document = await records.private.read_document(run_id, Document.LEDGER)
-    return None if document is None else load_ledger(document)
+    document = await records.private.read_document(run_id, Document.COUNTER)
+    return None if document is None else load_counter(document)
 
 
 async def read_overlapping_bursts(records: Records, run_id: str) -> OverlappingBursts:

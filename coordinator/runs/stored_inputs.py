@@ -5,8 +5,8 @@ from broadside.coordinator.core.run_spec import Plan
 from broadside.coordinator.runs.guard_records import read_guards
 from broadside.coordinator.runs.reading_store import read_telemetry
 from broadside.coordinator.runs.run_documents import (
+    read_counter,
     read_fleet,
-    read_ledger,
     read_outages,
     read_overlapping_bursts,
 )
@@ -25,7 +25,7 @@ async def read_inputs(records: Records, plan: Plan, control: Control | None) -> 
     run_id = plan.run_id
     return VerdictInputs(
         control=control,
-        ledger=await read_ledger(records, run_id),
+        device_counter=await read_counter(records, run_id),
         context=RunContext(
             fleet=await read_fleet(records, run_id),
             troubles=await read_outages(records, run_id),

@@ -45,7 +45,7 @@ class ScenarioError(Exception):
         return " | ".join(map(str, self.args))
 
 
-class UnknownScenario(ScenarioError):
+class ScenarioNotFound(ScenarioError):
     """There is no scenario of that name."""
 
 
@@ -67,7 +67,7 @@ def load(name: str, overrides: Mapping[str, Any] | None = None, *, files: bool =
         files: False to reject paths. It needs to be False for requests from the network.
 
     Raises:
-        UnknownScenario: There is no such scenario or file.
+        ScenarioNotFound: There is no such scenario or file.
         BadScenario: A field is invalid.
     """
     path = _path_of(name, files=files)
@@ -243,13 +243,13 @@ def _path_of(name: str, *, files: bool) -> Path:
     if files and name.endswith(".toml"):
         path = Path(name)
         if not path.is_file():
-            raise UnknownScenario(f"scenario file {name!r}: no such file; check the path")
+            raise ScenarioNotFound(f"scenario file {name!r}: no such file; check the path")
         return path
     path = _HERE / f"{name}.toml"
     if name not in names():
         matches = difflib.get_close_matches(name, names(), n=1)
         hint = f"did you mean {matches[0]!r}?" if matches else f"there are: {', '.join(names())}"
-        raise UnknownScenario(f"scenario {name!r}: no such scenario; {hint}")
+        raise ScenarioNotFound(f"scenario {name!r}: no such scenario; {hint}")
     return path
 
 

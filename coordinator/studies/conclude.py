@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.comparison import Comparison
 from broadside.coordinator.core.comparison.sequential import Decision, SequentialResult
-from broadside.coordinator.core.formatting import Unit
+from broadside.coordinator.core.formatting import MetricUnit
 from broadside.coordinator.core.measure.experiments.drill import DrillResult, ExecutedEvent
 from broadside.coordinator.core.measure.experiments.scale_out import ScaleOut
 from broadside.coordinator.core.metrics import ALL_METRICS, RECEIVED, MetricDefinition
@@ -182,7 +182,7 @@ _SCALED: Final = ("connections_per_second", "connections_held_count")
 
 def _real(metric: MetricDefinition, summary: RunSummary) -> float | None:
     value = metric.of_run(summary)
-    scales = metric.unit is Unit.RATE or metric.name in _SCALED
+    scales = metric.unit is MetricUnit.RATE or metric.name in _SCALED
     return value * summary.scale if value is not None and scales else value
 
 

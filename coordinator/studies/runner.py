@@ -218,7 +218,7 @@ class Studies:
                 f"{traffic.protocol.value} does not measure the RTT; remove the field, or set "
                 "another engine (/docs/engines.html of the coordinator)"
             )
-        if question.residual_max_ratio is not None and not self._coordinator.has_ledger:
+        if question.residual_max_ratio is not None and not self._coordinator.has_counter:
             raise NotHere(
                 f"question.residual_max_ratio: {question.residual_max_ratio:g}: this coordinator "
                 "has no device counter; remove the field, or configure a byte_counter "

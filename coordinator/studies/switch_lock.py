@@ -18,7 +18,7 @@ from broadside.exchange.records.keys import SWITCHES
 if TYPE_CHECKING:
     from broadside.coordinator.runs.coordinator import Coordinator
 
-Span = tuple[datetime, datetime]
+LockPeriod = tuple[datetime, datetime]
 
 
 class SwitchLock(Message):
@@ -90,7 +90,7 @@ class SwitchLocks:
 
 
 async def other_runs(
-    coordinator: "Coordinator", study_id: str, spans: Sequence[Span]
+    coordinator: "Coordinator", study_id: str, spans: Sequence[LockPeriod]
 ) -> Mapping[str, datetime]:
     """Find runs outside the study with traffic through the device.
 

@@ -92,7 +92,7 @@ class _Scope:
     failed_at_s: float = 0.0
 
 
-class Credential:
+class AzureCredential:
     """``DefaultAzureCredential`` with time limits. You should close it after use.
 
     Args:
@@ -142,7 +142,7 @@ class Credential:
     async def close(self) -> None:
         await self._default.close()
 
-    async def __aenter__(self) -> "Credential":
+    async def __aenter__(self) -> "AzureCredential":
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -176,7 +176,7 @@ class Credential:
         return " ".join((tried or [str(error)])[0].split()), False
 
 
-class Identity:
+class AdapterCredential:
     """Credential for an adapter.
 
     Args:
@@ -185,13 +185,13 @@ class Identity:
 
     def __init__(self, given: "AsyncTokenCredential | None") -> None:
         self._given: AsyncTokenCredential | None = given
-        self._own: Credential | None = None
+        self._own: AzureCredential | None = None
 
     def credential(self, client_id: str | None) -> "AsyncTokenCredential":
         if self._given is not None:
             return self._given
         if self._own is None:
-            self._own = Credential(client_id)
+            self._own = AzureCredential(client_id)
         return self._own
 
     async def close(self) -> None:

@@ -18,7 +18,7 @@ from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpRes
 
 from broadside.exchange.azure.answer_check import checked, code_in_body, is_transient
 from broadside.exchange.azure.bounded_transport import BoundedTransport
-from broadside.exchange.azure.identity import Identity, NoToken
+from broadside.exchange.azure.identity import AdapterCredential, NoToken
 from broadside.exchange.documents import DOCUMENT_MAX_BYTES
 from broadside.exchange.fabric_settings import FabricSettings
 from broadside.exchange.messages import OutageKind
@@ -49,7 +49,7 @@ _MISSING: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
+class AzureEndpoint:
     """Service endpoint with a connection string or an Azure identity.
 
     Attributes:
@@ -74,7 +74,7 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StorageAddress(Address):
+class StorageAddress(AzureEndpoint):
     """Address of a table or container.
 
     The endpoint is ``https://<account>.<service>.core.windows.net``.
@@ -311,7 +311,7 @@ class StorageService(Generic[_Client]):
     ) -> None:
         self._address = address
         self._bounds = bounds or StorageBounds()
-        self._identity = Identity(credential)
+        self._identity = AdapterCredential(credential)
         self._troubles = troubles or OutageLog()
         self._client: _Client | None = None
         # Set after the first success.

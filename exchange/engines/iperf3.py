@@ -17,8 +17,8 @@ from broadside.exchange.engines.port import (
     Launch,
     Process,
     Program,
+    ServerLifetime,
     ServerRequest,
-    Serving,
     Unsupported,
     validate_argument,
 )
@@ -66,7 +66,7 @@ class Iperf3(Engine):
     idle_control: ClassVar[bool] = True
     paces_exactly: ClassVar[bool] = True
     both_ends_comparable: ClassVar[bool] = True
-    serving: ClassVar[Serving] = Serving.ONE_TEST
+    serving: ClassVar[ServerLifetime] = ServerLifetime.ONE_TEST
     needs_folder: ClassVar[bool] = False
     client_programs: ClassVar[tuple[Program, ...]] = (PROGRAM,)
     server_programs: ClassVar[tuple[Program, ...]] = (PROGRAM,)

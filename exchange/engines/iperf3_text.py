@@ -5,8 +5,9 @@ process and reads no clock. The agents and the importer of the coordinator use i
 
 - The exit code of iperf3 is not reliable. A test is *usable* if it ended without an ``error`` and
   every requested flow carried bytes.
-- Invalid output never raises. It results in a :class:`Reading` with ``report.error``.
-- Incomplete output results in a :class:`Reading` of the available part, with ``report.truncated``.
+- Invalid output never raises. It results in a :class:`EngineResult` with ``report.error``.
+- Incomplete output results in a :class:`EngineResult` of the available part, with
+  ``report.truncated``.
 """
 
 import json
@@ -16,7 +17,7 @@ from typing import Final
 
 from broadside.exchange.engines.iperf3_account import EVENTS, Account, object_of
 from broadside.exchange.engines.iperf3_forms import decode, find_objects, split_sources
-from broadside.exchange.engines.port import Event, Reading
+from broadside.exchange.engines.port import EngineEvent, EngineResult
 
 
 class StreamReader:
@@ -34,7 +35,7 @@ class StreamReader:
         # Arrival of the first of these lines, in epoch seconds.
         self._other_at_s: float | None = None
 
-    def feed(self, line: bytes, at_s: float) -> tuple[Event, ...]:
+    def feed(self, line: bytes, at_s: float) -> tuple[EngineEvent, ...]:
         """Parse a line of standard output and return its events.
 
         Args:
@@ -56,7 +57,7 @@ class StreamReader:
             self._test = Account()
         return self._test.take(message.get("event"), message.get("data"), at_s)
 
-    def sample(self, name: str, text: str, at_s: float) -> tuple[Event, ...]:
+    def sample(self, name: str, text: str, at_s: float) -> tuple[EngineEvent, ...]:
         return ()
 
     def finish(
@@ -66,7 +67,7 @@ class StreamReader:
         stderr: str = "",
         released_at_s: float | None = None,
         server_ahead_s: float = 0.0,
-    ) -> Reading:
+    ) -> EngineResult:
         """Return everything that was read so far. It can be called at any time, also during a test.
 
         Args:
@@ -91,7 +92,7 @@ class StreamReader:
         )
 
 
-def parse_complete(text: str, *, ended_at_s: float | None = None) -> Reading:
+def parse_complete(text: str, *, ended_at_s: float | None = None) -> EngineResult:
     """Parse a ``--json`` document.
 
     Args:
@@ -102,12 +103,12 @@ def parse_complete(text: str, *, ended_at_s: float | None = None) -> Reading:
     return (tests[-1] if tests else Account()).reading(sentence=text, ended_at_s=ended_at_s)
 
 
-def read_any(text: bytes) -> Reading:
+def read_any(text: bytes) -> EngineResult:
     """Parse a test in any form. If the text contains several tests, return the last one."""
     return parse_complete(decode(text))
 
 
-def read_all(text: bytes, *, most_count: int | None = None) -> list[Reading]:
+def read_all(text: bytes, *, most_count: int | None = None) -> list[EngineResult]:
     """Parse a file of many tests in any form, for example the log of a persistent server.
 
     The results of the server that a client has received (``--get-server-output``) are another test

@@ -28,7 +28,7 @@ import httpx
 from broadside.exchange import ports
 from broadside.exchange.background import restart_on_error
 from broadside.exchange.http.bounded import ask
-from broadside.exchange.http.credential import Credential
+from broadside.exchange.http.credential import AgentCredential
 from broadside.exchange.limits import split
 from broadside.exchange.messages import OutageKind
 from broadside.exchange.outage_log import OutageLog
@@ -135,7 +135,7 @@ class CoordinatorClient:
         revoked: Set when the coordinator has rejected every secret of this agent.
     """
 
-    credential: Credential
+    credential: AgentCredential
     troubles: OutageLog = field(default_factory=OutageLog)
     _client: httpx.AsyncClient | None = None
     # Index of the coordinator URL in use.
@@ -367,7 +367,7 @@ class CoordinatorClient:
         return False
 
     async def _announce(
-        self, credential: Credential, headers: Mapping[str, str] | None = None
+        self, credential: AgentCredential, headers: Mapping[str, str] | None = None
     ) -> None:
         """Send the hash of a new secret. The coordinator activates the secret at its first use."""
         content = json.dumps({"sha256": credential.sha256}).encode()

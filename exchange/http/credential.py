@@ -28,7 +28,7 @@ def new_secret() -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Credential:
+class AgentCredential:
     """Secret of an agent, with the coordinator that stores the hash of this secret.
 
     Attributes:
@@ -53,7 +53,7 @@ class Credential:
     earlier: tuple[str, ...] = ()
     path: Path | None = None
 
-    def save(self, path: Path) -> "Credential":
+    def save(self, path: Path) -> "AgentCredential":
         """Write the credential to ``path``, readable by the owner only.
 
         The write is atomic, even if the process dies. The returned copy has ``path`` set.
@@ -74,14 +74,14 @@ class Credential:
         """Return the SHA-256 of the secret in hex, which the coordinator stores."""
         return hashlib.sha256(self.secret.encode()).hexdigest()
 
-    def renewed(self) -> "Credential":
+    def renewed(self) -> "AgentCredential":
         """Return a copy with a new secret."""
         earlier = (self.secret, *self.earlier)[:EARLIER_MAX_COUNT]
         return replace(self, secret=new_secret(), issued_s=time.time(), earlier=earlier)
 
 
-def load_credential(path: Path) -> Credential | None:
-    """Read the credential that :meth:`Credential.save` wrote.
+def load_credential(path: Path) -> AgentCredential | None:
+    """Read the credential that :meth:`AgentCredential.save` wrote.
 
     Returns:
         The credential, or None if the file does not exist.
@@ -91,7 +91,7 @@ def load_credential(path: Path) -> Credential | None:
     """
     try:
         fields = json.loads(path.read_text())
-        credential = TypeAdapter(Credential).validate_python({**fields, "path": path})
+        credential = TypeAdapter(AgentCredential).validate_python({**fields, "path": path})
         coordinator_addresses(",".join(credential.coordinators))
         if credential.authority is not None:
             ssl.PEM_cert_to_DER_cert(credential.authority)

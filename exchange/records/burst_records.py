@@ -54,7 +54,7 @@ from broadside.exchange.records.keys import (
     server_tests_partition,
     server_tests_partitions,
 )
-from broadside.exchange.records.row_rules import Kind, Violation, keeps_rules, place_of
+from broadside.exchange.records.row_rules import RowKind, Violation, keeps_rules, place_of
 from broadside.exchange.rows import leave_out, message_row, parse_row, row_name, try_row
 from broadside.exchange.second_rows import (
     TAIL,
@@ -663,7 +663,7 @@ def _is_chunk(row: Entity) -> bool:
     place = place_of(row.partition_key, row.row_key)
     if place is None:
         return "json" not in row.properties
-    return place.kind is Kind.TEST_CHUNK
+    return place.kind is RowKind.TEST_CHUNK
 
 
 def _bytes_of(row: Entity) -> int:

@@ -7,7 +7,12 @@ import pytest
 
 from broadside.coordinator.device.policy_switch import POLICY as KIND
 from broadside.coordinator.device.policy_switch import set_modes
-from broadside.coordinator.device.resource_manager import Access, Resource, ResourceError, Waits
+from broadside.coordinator.device.resource_manager import (
+    AzureResource,
+    ResourceError,
+    ResourceManagerAccess,
+    Waits,
+)
 from broadside.coordinator.studies.switch import Switch
 from tests.live.azure_resource import TOKEN, ResourceManager
 from tests.live.commands import run_command
@@ -39,10 +44,10 @@ def modes(arm: ResourceManager) -> tuple[str, str]:
 
 
 def put(arm: ResourceManager, token: str = TOKEN, patience_s: float = 60, **modes: str) -> None:
-    policy = Resource(
+    policy = AzureResource(
         POLICY,
         KIND,
-        Access(token=lambda: token, endpoint=arm.url),
+        ResourceManagerAccess(token=lambda: token, endpoint=arm.url),
         waits=Waits(patience_s=patience_s, sleep=lambda _: None),
     )
     try:

@@ -15,7 +15,7 @@ from broadside.coordinator.core.judge.checks import BURST_CHECKS, RUN_CHECKS
 from broadside.coordinator.core.measure.outages import _TEMPLATES as OUTAGE_TEMPLATES
 from broadside.coordinator.core.measure.telemetry import IssueKind
 from broadside.coordinator.core.plan.cost_estimate import estimate
-from broadside.coordinator.core.summary import CauseId, State
+from broadside.coordinator.core.summary import CauseId, SecondState
 from broadside.coordinator.core.verdict_reason import FAIL_IDS
 from tests.docs_build.checks_page import checks_page, findings_page, precedence_rows
 from tests.docs_build.drawings import DRAWINGS
@@ -101,7 +101,14 @@ def test_findings_in_the_sources_are_documented(folder: str) -> None:
 
 
 def test_findings_with_computed_ids_are_documented() -> None:
-    stopped = (State.MISSED, State.LOST, State.NULL, State.ABANDONED, State.REFUSED, State.LATE)
+    stopped = (
+        SecondState.MISSED,
+        SecondState.LOST,
+        SecondState.NULL,
+        SecondState.ABANDONED,
+        SecondState.REFUSED,
+        SecondState.LATE,
+    )
     references = {f"telemetry-{kind}" for kind in IssueKind}
     references |= {f"{state}-pairs" for state in stopped}
     references |= set(get_args(CauseId))

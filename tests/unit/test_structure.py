@@ -1,6 +1,7 @@
 """Test the import directions in docs/architecture.md and the size of agent processes."""
 
 import ast
+import builtins
 import csv
 import re
 import sys
@@ -250,6 +251,76 @@ def test_file_names_are_unique() -> None:
     twice = {name for name, count in names.items() if count > 1}
     # Files named by Python and pytest.
     assert twice <= {"__init__.py", "__main__.py", "conftest.py"}
+
+
+def public_types(source: str) -> list[str]:
+    """Return the public classes and type aliases at the top level of a module."""
+    names = [
+        name
+        for node in ast.parse(source).body
+        for name in (
+            [node.name]
+            if isinstance(node, ast.ClassDef)
+            else [target.id for target in node.targets if isinstance(target, ast.Name)]
+            if isinstance(node, ast.Assign)
+            else []
+        )
+    ]
+    return [name for name in names if re.fullmatch(r"[A-Z][A-Za-z0-9]*[a-z][A-Za-z0-9]*", name)]
+
+
+def test_public_type_has_one_meaning() -> None:
+    names = Counter(
+        name
+        for folder in LOGIC_FOLDERS
+        for path in (ROOT / folder).rglob("*.py")
+        for name in public_types(path.read_text("utf-8"))
+    )
+    assert names.total() > 1000
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_public_types_are_detected() -> None:
+    source = "class A1b: ...\nSide = Literal['a']\nclass _C: ...\nMAX = 1\nname: str = ''"
+    assert public_types(source) == ["A1b", "Side"]
+
+
+RAISED: Final = re.compile(r"^ +([A-Za-z_][\w.]*): ", re.MULTILINE)
+
+
+def documented_errors(source: str) -> set[str]:
+    """Return the classes in the ``Raises:`` sections of a module."""
+    return {
+        error.rpartition(".")[2]
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+        and "Raises:\n" in (text := ast.get_docstring(node) or "")
+        for error in RAISED.findall(text.partition("Raises:\n")[2].partition("\n\n")[0])
+    }
+
+
+def test_documented_errors_exist() -> None:
+    sources = [
+        path.read_text("utf-8")
+        for folder in LOGIC_FOLDERS
+        for path in (ROOT / folder).rglob("*.py")
+    ]
+    bound = {
+        name
+        for source in sources
+        for node in ast.walk(ast.parse(source))
+        for name in (
+            [node.name]
+            if isinstance(node, ast.ClassDef)
+            else [alias.name for alias in node.names]
+            if isinstance(node, ast.ImportFrom)
+            else [node.attr]
+            if isinstance(node, ast.Attribute)
+            else []
+        )
+    }
+    assert {"OSError"} < (errors := {e for source in sources for e in documented_errors(source)})
+    assert errors - bound - set(dir(builtins)) == set()
 
 
 @pytest.mark.parametrize("order", ["FIRST", "BOTH_CORES", "ALONE"])

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from broadside.coordinator.core.formatting import Unit, quantity_text
+from broadside.coordinator.core.formatting import MetricUnit, quantity_text
 from broadside.coordinator.core.guards import (
     DRY_RUN,
     NO_NEW_VALUE,
@@ -208,7 +208,7 @@ def _dry_run_finding(
     planned = len(plan.pairs)
     if stop is not None and stop.reason == DRY_RUN and stop.stopped_pairs_count == planned:
         values = "; ".join(
-            f"{record.guard}: {quantity_text(Unit.of(record.quantity), record.last, 1)}"
+            f"{record.guard}: {quantity_text(MetricUnit.of(record.quantity), record.last, 1)}"
             for record in report.guards
         )
         armed = f" All guards were armed ({values})." if values else ""

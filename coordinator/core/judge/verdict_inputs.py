@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from broadside.coordinator.core.judge.guard_report import GuardEvidence
 from broadside.coordinator.core.judge.reconciliation.overlapping_bursts import Neighbour
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.core.measure.telemetry import DeviceTelemetry
 from broadside.exchange.messages import Control, Presence, ServiceOutage
 
@@ -34,12 +34,12 @@ class VerdictInputs:
 
     Attributes:
         control: Control row of the run, or None.
-        ledger: Device counter. None if no source returned data.
+        device_counter: Device counter. None if no source returned data.
         context: Other records of the run.
         guards: Stored data about the guards, without the seconds of the bursts.
     """
 
     control: Control | None
-    ledger: FirewallLedger | None
+    device_counter: CounterRecord | None
     context: RunContext
     guards: GuardEvidence

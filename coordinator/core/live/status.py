@@ -12,11 +12,11 @@ from broadside.coordinator.core.summary import Verdict
 from broadside.exchange.messages import (
     Claim,
     Control,
+    JobPhase,
     JobReport,
     Message,
     Outcome,
     OwnBurstIndex,
-    Phase,
     RunId,
     RunOutcome,
     UtcDatetime,
@@ -207,7 +207,7 @@ def derive(
 def _burst_status(
     plan: Plan, burst: Burst, rows: BurstRows, control: Control | None, now: datetime
 ) -> BurstStatus:
-    armed = sum(claim.phase is not Phase.CLAIMED for claim in rows.claims.values())
+    armed = sum(claim.phase is not JobPhase.CLAIMED for claim in rows.claims.values())
     return BurstStatus(
         index=burst.index,
         planned_start_at=burst.planned_start_at,

@@ -37,12 +37,12 @@ from broadside.coordinator.core.measure.resolution import (
 )
 from broadside.coordinator.core.run_spec import Burst, RunSpec
 from broadside.coordinator.core.summary import (
-    Basis,
+    ByteSource,
     CliffSummary,
     FlowSummary,
     HostSummary,
     PairSummary,
-    State,
+    SecondState,
     Window,
     figure,
     instant,
@@ -354,7 +354,7 @@ def _flow(flow: FlowSeconds, filled: Floats, scope: _Scope) -> FlowSummary:
     pair_bits = bytes_in.sum(axis=1) * 8 / length_s
     on_time = np.array([grade.measured for grade in grades])
     rates = pair_bits[on_time if on_time.any() else flow.coverage[:, span].any(axis=1)]
-    late = np.array([grade.state is State.LATE for grade in grades])
+    late = np.array([grade.state is SecondState.LATE for grade in grades])
     sent_bytes = _known_sum(flow.sent_bytes[:, span])
     sent_total = _sent(flow, span, np.array([grade.ran for grade in grades]))
     sent = None if sent_total is None else sent_total * 8 / length_s
@@ -577,7 +577,7 @@ def _pairs(
                 completeness_ratio=grade.completeness.completeness_ratio,
                 start_error_s=figure(grade.start_error_s),
                 clock_bound_s=figure(float(aligned.clock_bound_s[row])),
-                basis=max((flow.basis[row] for flow in aligned.flows), key=list(Basis).index),
+                basis=max((flow.basis[row] for flow in aligned.flows), key=list(ByteSource).index),
                 joined_by=pair.joined_by,
                 ends_offset_s=None if offset is None else figure(offset.offset_s),
                 ends_offset_bound_s=None if offset is None else figure(offset.bound_s),

@@ -38,7 +38,7 @@ from broadside.coordinator.core.summary import (
     Availability,
     Disruption,
     DisruptionKind,
-    State,
+    SecondState,
     instant,
     severity_rank,
 )
@@ -315,10 +315,10 @@ def _ending(pair: PairEvidence, grade: PairGrade) -> _Ending:
     reason = grade.reason
     report = pair.report
     if report is None:
-        if pair.claim is not None and grade.state is not State.PENDING:
+        if pair.claim is not None and grade.state is not SecondState.PENDING:
             silent = f"{pair.claim.agent_id} fell silent: killed, or cut off"
             return _Ending(kind=DisruptionKind.CUT, cause=silent, broken=False)
-        missed = grade.state is State.MISSED
+        missed = grade.state is SecondState.MISSED
         kind = DisruptionKind.ABSENT if missed else DisruptionKind.GAP
         return _Ending(kind=kind, cause=reason, broken=False)
     reported = report.reason or (report.engine.error if report.engine else None)

@@ -17,7 +17,14 @@ from broadside.coordinator.core.plan.cost_estimate import (
     rate_of,
     required_units,
 )
-from broadside.coordinator.core.plan.price import Bill, Prices, Span, Usage, compute_bill, exactly
+from broadside.coordinator.core.plan.price import (
+    Bill,
+    CostRange,
+    Prices,
+    Usage,
+    compute_bill,
+    exactly,
+)
 from broadside.coordinator.core.run_spec import Burst, Plan, RunSpec, due_at
 from broadside.coordinator.core.summary import RunSummary, Verdict, caution, order, problem
 from broadside.exchange.messages import Control, Message, Presence, RunId
@@ -60,7 +67,7 @@ class PriceMeter(Message):
     stopped: str | None = None
 
 
-class Basis(Message):
+class PriceBasis(Message):
     """Inputs for the price other than the bytes, to be stored at launch.
 
     Attributes:
@@ -89,12 +96,12 @@ class Spend:
     """
 
     plan: Plan
-    basis: Basis
+    basis: PriceBasis
     payload_bytes: Mapping[int, int]
     over: frozenset[int]
 
     @property
-    def over_ip_bytes(self) -> Span:
+    def over_ip_bytes(self) -> CostRange:
         """IP bytes for all finished bursts at real scale.
 
         For a burst that has no data, the expected bytes are used.
@@ -105,18 +112,18 @@ class Spend:
         return known.add(unreported) if len(reported) < len(self.over) else known
 
     @property
-    def next_ip_bytes(self) -> Span:
+    def next_ip_bytes(self) -> CostRange:
         """Expected IP bytes of a later burst, from finished bursts or from the estimate."""
         measured = [self.payload_bytes[i] for i in self.over if self.payload_bytes.get(i)]
         if measured:
             return exactly(ip_bytes_of(self.plan.spec, sum(measured) / len(measured)))
-        return Span(
+        return CostRange(
             value=self.basis.burst_ip_bytes,
             low=self.basis.burst_ip_bytes_low,
             high=self.basis.burst_ip_bytes_high,
         )
 
-    def compute_bill(self, ip_bytes: Span, until_at: datetime, prices: Prices) -> Bill:
+    def compute_bill(self, ip_bytes: CostRange, until_at: datetime, prices: Prices) -> Bill:
         """Return the bill for some bytes and the time since launch.
 
         Args:
@@ -139,7 +146,7 @@ class Spend:
         return compute_bill(usage, prices)
 
 
-def basis(spec: RunSpec, fleet: Sequence[Presence]) -> Basis:
+def basis(spec: RunSpec, fleet: Sequence[Presence]) -> PriceBasis:
     """Return the price basis for the live agents.
 
     Args:
@@ -148,7 +155,7 @@ def basis(spec: RunSpec, fleet: Sequence[Presence]) -> Basis:
     """
     rate, _ = rate_of(spec, fleet)
     sent = rate.times((spec.burst_s + spec.traffic.omit_s) / 8)
-    return Basis(
+    return PriceBasis(
         machines={size or "": count for size, count in machines_of(spec, fleet).items()},
         burst_ip_bytes=sent.value,
         burst_ip_bytes_low=sent.low,

@@ -18,7 +18,14 @@ from broadside.coordinator.core.formatting import dollars
 from broadside.coordinator.core.measure.formulas.headers import tcp_headers, udp_headers
 from broadside.coordinator.core.metrics import Layer
 from broadside.coordinator.core.plan.planner import Infeasible, Problem, first_start
-from broadside.coordinator.core.plan.price import Bill, Prices, Span, Usage, compute_bill, exactly
+from broadside.coordinator.core.plan.price import (
+    Bill,
+    CostRange,
+    Prices,
+    Usage,
+    compute_bill,
+    exactly,
+)
 from broadside.coordinator.core.run_spec import COLLECT_S, RunSpec
 from broadside.exchange.engines import offered_bits_per_second
 from broadside.exchange.messages import Message, Presence, Protocol, Role
@@ -171,7 +178,7 @@ def ip_bytes_of(spec: RunSpec, payload_bytes: float) -> float:
     return payload_bytes * _ip_ratio(spec) * spec.scale
 
 
-def rate_of(spec: RunSpec, fleet: Sequence[Presence]) -> tuple[Span, str]:
+def rate_of(spec: RunSpec, fleet: Sequence[Presence]) -> tuple[CostRange, str]:
     """Estimate the rate through the firewall during a burst.
 
     Args:
@@ -205,7 +212,7 @@ def rate_of(spec: RunSpec, fleet: Sequence[Presence]) -> tuple[Span, str]:
     return _unpaced_rate(target, reach, device)
 
 
-def _mixed_rate(spec: RunSpec, fleet: Sequence[Presence]) -> tuple[Span, str]:
+def _mixed_rate(spec: RunSpec, fleet: Sequence[Presence]) -> tuple[CostRange, str]:
     """Estimate the rate of a mixed run as the sum of its parts.
 
     Parts that are not paced share what the device can carry.
@@ -218,7 +225,7 @@ def _mixed_rate(spec: RunSpec, fleet: Sequence[Presence]) -> tuple[Span, str]:
     if documented is not None and total.value is not None:
         target = spec.objective.target_bits_per_second or 0.0
         most = max(documented.bits_per_second, target)
-        total = Span(
+        total = CostRange(
             value=min(total.value, most),
             low=None if total.low is None else min(total.low, most),
             high=None if total.high is None else min(total.high, most),
@@ -229,7 +236,7 @@ def _mixed_rate(spec: RunSpec, fleet: Sequence[Presence]) -> tuple[Span, str]:
 
 def _unpaced_rate(
     target: float | None, reach: float | None, device: float | None
-) -> tuple[Span, str]:
+) -> tuple[CostRange, str]:
     """Estimate the rate without pacing, which is as much as NICs and device can carry.
 
     A target above the documented limit of the device counts, because devices can exceed it.
@@ -242,16 +249,16 @@ def _unpaced_rate(
     limits = [most for most in (reach, device) if most is not None]
     carried = min(limits, default=None)
     if target is None and carried is None:
-        return Span(), "unknown: no target, no pacing, and no known NIC or device limit"
+        return CostRange(), "unknown: no target, no pacing, and no known NIC or device limit"
     if target is None or (carried is not None and carried > target):
         how = "not paced: the known limit of NICs and device"
         low = None if target is None else target
-        return Span(value=carried, low=low, high=carried), how
+        return CostRange(value=carried, low=low, high=carried), how
     if reach is not None and reach < target:
-        return Span(value=reach, low=reach, high=reach), (
+        return CostRange(value=reach, low=reach, high=reach), (
             "the total of the NICs, which is below the target"
         )
-    return Span(value=target, low=target, high=reach), "the target"
+    return CostRange(value=target, low=target, high=reach), "the target"
 
 
 def _caps(spec: RunSpec, fleet: Sequence[Presence]) -> float | None:
@@ -271,7 +278,7 @@ def _caps(spec: RunSpec, fleet: Sequence[Presence]) -> float | None:
     return sum(sorted(known_caps, reverse=True)[: spec.pairs_count])
 
 
-def required_units(spec: RunSpec, ip_bits_per_second: float | None, prices: Prices) -> Span:
+def required_units(spec: RunSpec, ip_bits_per_second: float | None, prices: Prices) -> CostRange:
     """Return the capacity units, from ``device.capacity_units`` or from the rate.
 
     Args:
@@ -284,12 +291,12 @@ def required_units(spec: RunSpec, ip_bits_per_second: float | None, prices: Pric
         return exactly(float(answer))
     table = prices.firewall.get(spec.sku or "premium")
     if ip_bits_per_second is None or table is None or table.unit_bits_per_second is None:
-        return Span()
+        return CostRange()
     units = math.ceil(ip_bits_per_second / table.unit_bits_per_second)
     return exactly(float(min(UNITS_MAX_COUNT, max(UNITS_MIN_COUNT, units))))
 
 
-def _over_budget(spec: RunSpec, bill: Bill, rate: Span) -> Problem | None:
+def _over_budget(spec: RunSpec, bill: Bill, rate: CostRange) -> Problem | None:
     budget = spec.budget_usd
     if budget is None:
         return None

@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import AwareDatetime, Field, TypeAdapter
 
 from broadside.coordinator.core.arrays import Floats
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.core.measure.telemetry import (
     IssueKind,
     Quantity,
@@ -59,13 +59,13 @@ _NO_FLOW: Final = (
 )
 
 
-class Query(Read):
+class LogsQuery(Read):
     """Query that returns the columns ``at`` and ``value``."""
 
     query: Annotated[str, Field(min_length=1, max_length=4000)]
 
 
-DEFAULT: Final = (Query(quantity=Quantity.DROPS, query=_NO_FLOW, over_s=60),)
+DEFAULT: Final = (LogsQuery(quantity=Quantity.DROPS, query=_NO_FLOW, over_s=60),)
 _ROWS: Final = TypeAdapter(list[tuple[AwareDatetime, float]])
 
 
@@ -77,7 +77,7 @@ class AzureLogsEntry(ArchiveEntry):
     client_id: str | None = None
     token: Secret | None = None
     ca_file: Path | None = None
-    read: Annotated[tuple[Query, ...], Field(min_length=1, max_length=16)] = DEFAULT
+    read: Annotated[tuple[LogsQuery, ...], Field(min_length=1, max_length=16)] = DEFAULT
 
 
 class AzureLogsSource(ArchiveSource):
@@ -119,7 +119,7 @@ class AzureLogsSource(ArchiveSource):
 
     async def query_bytes(
         self, from_at: datetime, before_at: datetime, direction: Direction
-    ) -> FirewallLedger:
+    ) -> CounterRecord:
         raise TelemetryError(f"{self.name}: flow logs have no byte counter")
 
     async def query_series(

@@ -27,7 +27,7 @@ _FORM: Final = (
     "coordinator"
 )
 
-Entry = TypeVar("Entry", bound=SourceEntry)
+EntryType = TypeVar("EntryType", bound=SourceEntry)
 
 
 def open_telemetry(path: Path | None) -> tuple[TelemetrySource, ...]:
@@ -106,7 +106,7 @@ def open_entry(entry: Mapping[str, Any]) -> TelemetrySource:
     return source
 
 
-def parse_entry(kind: type[Entry], entry: Mapping[str, Any]) -> Entry:
+def parse_entry(kind: type[EntryType], entry: Mapping[str, Any]) -> EntryType:
     """Return the validated fields of an entry.
 
     Args:

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.arrays import Floats
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.core.measure.telemetry import IssueKind, TelemetryIssue, TelemetrySeries
 from broadside.coordinator.device.telemetry.config import parse_entry
 from broadside.coordinator.device.telemetry.source import (
@@ -52,7 +52,7 @@ CsvUnit = Literal[
 ]
 
 
-class Column(Read):
+class CsvColumn(Read):
     """Column to read from the file."""
 
     column: str
@@ -83,7 +83,7 @@ class CsvEntry(ArchiveEntry):
     zone: str = "UTC"
     clock_bound_s: ClockBound = np.nan
     byte_counter: CsvByteCounter | None = None
-    read: Annotated[tuple[Column, ...], Field(max_length=64)] = ()
+    read: Annotated[tuple[CsvColumn, ...], Field(max_length=64)] = ()
 
 
 class CsvSource(ArchiveSource):
@@ -117,7 +117,7 @@ class CsvSource(ArchiveSource):
 
     async def query_bytes(
         self, from_at: datetime, before_at: datetime, direction: Direction
-    ) -> FirewallLedger:
+    ) -> CounterRecord:
         """Return the bins of the byte counter (see :meth:`.ArchiveSource.query_bytes`).
 
         Args:
@@ -142,7 +142,7 @@ class CsvSource(ArchiveSource):
         amount = 1 / 8 if counter.unit == "bits" else 1.0
         counts = values * amount if rate is None else values * rate * grain_s
         inside = (start_s < before_at.timestamp()) & (start_s + grain_s > from_at.timestamp())
-        return FirewallLedger(
+        return CounterRecord(
             source=self.name,
             start_s=start_s[inside],
             end_s=start_s[inside] + grain_s,

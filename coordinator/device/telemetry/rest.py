@@ -19,10 +19,10 @@ from broadside.coordinator.device.http_client import (
 )
 from broadside.coordinator.device.telemetry.config import parse_entry
 from broadside.coordinator.device.telemetry.polling import (
-    Answer,
     PolledDevice,
     PolledSource,
-    Reading,
+    PolledValue,
+    PollResult,
 )
 from broadside.coordinator.device.telemetry.source import Read, TelemetryError
 from broadside.coordinator.device.telemetry.timestamps import parse_timestamp
@@ -80,10 +80,10 @@ class RestClient:
             reason = str(error).splitlines()[0]
             raise TelemetryError(f"telemetry {entry.device}: path: {reason}") from None
 
-    async def poll(self) -> Answer:
+    async def poll(self) -> PollResult:
         """Return the readings of a round. Raises TelemetryError without a valid response."""
         document, partial = await self._get()
-        readings: list[Reading] = []
+        readings: list[PolledValue] = []
         missing = []
         for read in self._entry.read:
             result = self._search(read.path, document)
@@ -93,7 +93,7 @@ class RestClient:
             if not numbers:
                 missing.append(f"{read.quantity}: nothing at {read.path}")
             readings += [
-                Reading(
+                PolledValue(
                     quantity=read.quantity,
                     instance=instance,
                     value=value * read.scale,
@@ -104,7 +104,7 @@ class RestClient:
             ]
         at_path = self._entry.at_path
         at_s = None if at_path is None else _timestamp(self._search(at_path, document))
-        return Answer(readings=readings, missing=missing, at_s=at_s, partial=partial)
+        return PollResult(readings=readings, missing=missing, at_s=at_s, partial=partial)
 
     def _search(self, path: str, document: Any) -> Any:
         try:

@@ -58,7 +58,7 @@ class ProfileRead(BaseModel):
         return value / other * self.scale if other > 0 else None
 
 
-class Profile(BaseModel):
+class SnmpProfile(BaseModel):
     """OIDs to read from a type of device."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -69,13 +69,13 @@ class Profile(BaseModel):
 
 
 @cache
-def read_profiles(path: Path) -> Mapping[str, Profile]:
+def read_profiles(path: Path) -> Mapping[str, SnmpProfile]:
     """Return the profiles of a file by name. Raises TelemetryError that names the invalid field."""
-    by_name: dict[str, Profile] = {}
+    by_name: dict[str, SnmpProfile] = {}
     document: dict[str, Any] = read_toml(path, "profiles_file")
     for name, table in document.items():
         try:
-            by_name[name] = Profile.model_validate(table)
+            by_name[name] = SnmpProfile.model_validate(table)
         except ValidationError as error:
             first = error.errors()[0]
             text = ".".join(map(str, first["loc"]))
@@ -85,7 +85,7 @@ def read_profiles(path: Path) -> Mapping[str, Profile]:
     return by_name
 
 
-def find_profile(name: str, profiles_file: Path | None) -> Profile:
+def find_profile(name: str, profiles_file: Path | None) -> SnmpProfile:
     """Return a profile by name.
 
     Args:

@@ -22,7 +22,7 @@ _DIGITS: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unit:
+class DisplayUnit:
     """Display unit.
 
     Attributes:
@@ -34,8 +34,8 @@ class Unit:
     size: float
 
 
-PERCENT: Final = Unit(name="%", size=0.01)
-MILLISECONDS: Final = Unit(name="ms", size=1e-3)
+PERCENT: Final = DisplayUnit(name="%", size=0.01)
+MILLISECONDS: Final = DisplayUnit(name="ms", size=1e-3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,20 +156,20 @@ class Figure:
         return all(value is None for row in rows for value in row)
 
 
-def rate_unit(bits_per_second: Iterable[float | None]) -> Unit:
+def rate_unit(bits_per_second: Iterable[float | None]) -> DisplayUnit:
     """Return the decimal unit that fits the largest rate."""
     top = max((abs(v) for v in bits_per_second if v is not None and math.isfinite(v)), default=0.0)
     name, size = unit_of(top, RATES)
-    return Unit(name=name, size=size)
+    return DisplayUnit(name=name, size=size)
 
 
-def time_unit(length_s: float) -> Unit:
+def time_unit(length_s: float) -> DisplayUnit:
     """Return seconds, minutes or hours, depending on the length of the axis."""
     if length_s > 6 * 3600:
-        return Unit(name="h", size=3600.0)
+        return DisplayUnit(name="h", size=3600.0)
     if length_s > 3600:
-        return Unit(name="min", size=60.0)
-    return Unit(name="s", size=1.0)
+        return DisplayUnit(name="min", size=60.0)
+    return DisplayUnit(name="s", size=1.0)
 
 
 def numbers(values: Values, size: float = 1.0) -> Numbers:
@@ -186,7 +186,7 @@ def numbers(values: Values, size: float = 1.0) -> Numbers:
 
 
 def line_series(
-    name: str, x: Values, y: Values, colour: Colour, unit: Unit, **style: Any
+    name: str, x: Values, y: Values, colour: Colour, unit: DisplayUnit, **style: Any
 ) -> ChartSeries:
     """Return a line.
 
@@ -202,7 +202,7 @@ def line_series(
 
 
 def point_series(
-    name: str, x: Values, y: Values, colour: Colour, unit: Unit, **style: Any
+    name: str, x: Values, y: Values, colour: Colour, unit: DisplayUnit, **style: Any
 ) -> ChartSeries:
     """Return points.
 
@@ -212,7 +212,7 @@ def point_series(
 
 
 def bar_series(
-    name: str, x: Values, y: Values, colour: Colour, unit: Unit, **style: Any
+    name: str, x: Values, y: Values, colour: Colour, unit: DisplayUnit, **style: Any
 ) -> ChartSeries:
     """Return bars.
 
@@ -225,7 +225,7 @@ def _series(
     kind: SeriesKind,
     name: str,
     values: tuple[Values, Values],
-    unit: Unit,
+    unit: DisplayUnit,
     *,
     half_width: Values | None = None,
     **style: Any,

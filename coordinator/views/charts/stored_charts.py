@@ -6,7 +6,7 @@ from dataclasses import replace
 from broadside.coordinator.core.run_spec import Burst, Plan
 from broadside.coordinator.request_errors import BurstNotOver, RunNotOver, UnknownBurst
 from broadside.coordinator.runs.reading_store import read_telemetry
-from broadside.coordinator.runs.run_documents import read_ledger, read_measured, read_run_summary
+from broadside.coordinator.runs.run_documents import read_counter, read_measured, read_run_summary
 from broadside.coordinator.views.charts.catalogue import Chart, draw_burst, draw_run, kind_of
 from broadside.coordinator.views.charts.inputs import BurstView, RunView
 from broadside.exchange.records import Records
@@ -27,10 +27,10 @@ async def read_burst_view(records: Records, plan: Plan, burst_index: int) -> Bur
     count = len(plan.bursts)
     if not 0 <= burst_index < count:
         raise UnknownBurst(plan.run_id, burst_index, count)
-    measured, summary, ledger = await asyncio.gather(
+    measured, summary, device_counter = await asyncio.gather(
         read_measured(records, plan.run_id, burst_index),
         read_run_summary(records, plan.run_id),
-        read_ledger(records, plan.run_id),
+        read_counter(records, plan.run_id),
     )
     if measured is None:
         raise BurstNotOver(f"burst {burst_index + 1} of run {plan.run_id} is not over yet")
@@ -43,7 +43,7 @@ async def read_burst_view(records: Records, plan: Plan, burst_index: int) -> Bur
         spec=plan.spec,
         summary=chosen,
         series=measured.series,
-        ledger=ledger,
+        device_counter=device_counter,
     )
 
 

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from broadside.coordinator.core.measure.records.columns import NO_HOST, HostColumns
-from broadside.coordinator.core.measure.records.evidence import OPENED_BEFORE_MAX_S, FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import OPENED_BEFORE_MAX_S, CounterRecord
 from broadside.coordinator.core.measure.records.server_tests import join_tests
 from broadside.coordinator.core.metrics import RECEIVED
 from broadside.coordinator.core.plan.budget import PriceMeter
@@ -17,7 +17,7 @@ from broadside.coordinator.core.summary import BurstSummary, RunSummary, Verdict
 from broadside.coordinator.imports.import_requests import TABLES_SCENARIO
 from broadside.coordinator.request_errors import BurstNotOver, RunNotOver, UnknownRun
 from broadside.coordinator.runs.reading_store import read_telemetry
-from broadside.coordinator.runs.run_documents import complete_summary, read_fleet, read_ledger
+from broadside.coordinator.runs.run_documents import complete_summary, read_counter, read_fleet
 from broadside.coordinator.runs.stored_runs import parse_plan
 from broadside.coordinator.views.charts.inputs import BurstView
 from broadside.coordinator.views.charts.stored_charts import read_burst_view
@@ -53,7 +53,7 @@ class Source:
         header: The run's header.
         summary: The run's summary, with pairs.
         summary_sha256: SHA-256 hash of the stored summary.
-        ledger: Readings of the firewall counter. None if there are none.
+        device_counter: Readings of the firewall counter. None if there are none.
         views: Bursts that the report shows in detail.
         ends: Records of both ends by burst index, for at most ``READ_MAX`` bursts.
         imported: True for an imported run.
@@ -68,7 +68,7 @@ class Source:
     header: RunHeader
     summary: RunSummary
     summary_sha256: str
-    ledger: FirewallLedger | None
+    device_counter: CounterRecord | None
     views: tuple[BurstView, ...]
     ends: Mapping[int, Ends]
     imported: bool
@@ -133,7 +133,7 @@ async def gather(
         header=stored[0],
         summary=await complete_summary(records, run_id, summary),
         summary_sha256=hashlib.sha256(document).hexdigest(),
-        ledger=await read_ledger(records, run_id),
+        device_counter=await read_counter(records, run_id),
         views=tuple(views),
         ends=ends,
         imported=imported,

@@ -11,7 +11,7 @@ import pytest
 from broadside.agent.claimed_job import ClaimedJob
 from broadside.agent.control_reads import LAST_LOOK_S, LAST_WORD_S, READS_MAX_COUNT, ControlWatch
 from broadside.agent.engine_process import KILL_AFTER_S
-from broadside.exchange.messages import Claim, Control, Phase
+from broadside.exchange.messages import Claim, Control, JobPhase
 from broadside.exchange.ports import ExchangeUnavailable
 from broadside.exchange.records import RunRecords
 from tests.one_table import records_in
@@ -73,7 +73,7 @@ def guarded(
 ) -> tuple[str, float]:
     """Return the reason and the time (s after the instant) when the run was ended."""
     job = make_job()
-    claim = Claim(job_id=job.job_id, agent_id="c", phase=Phase.CLAIMED, claimed_at=INSTANT_AT)
+    claim = Claim(job_id=job.job_id, agent_id="c", phase=JobPhase.CLAIMED, claimed_at=INSTANT_AT)
     loop = SkippingLoop()
     loop.skipped_s = from_s
     monkeypatch.setattr(time, "time", lambda: INSTANT_S + loop.time())

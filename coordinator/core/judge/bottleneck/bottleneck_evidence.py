@@ -160,7 +160,7 @@ def unknown(*missing: str) -> Evidence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cause:
+class BottleneckCause:
     """Possible cause of a bottleneck.
 
     Attributes:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from broadside.coordinator.core.arrays import Floats
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class Neighbour:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverlappingBursts:
-    """Bursts of other runs that overlap a ledger.
+    """Bursts of other runs that overlap a device counter.
 
     Attributes:
         bursts: Measured bursts.
@@ -53,21 +53,21 @@ class OverlappingBursts:
     bursts: tuple[Neighbour, ...] = ()
     unknown_from_s: float | None = None
 
-    def trim(self, ledger: FirewallLedger) -> FirewallLedger:
-        """Return the ledger with unknown bins from the first unmeasured burst on."""
+    def trim(self, device_counter: CounterRecord) -> CounterRecord:
+        """Return the device counter with unknown bins from the first unmeasured burst on."""
         if self.unknown_from_s is None:
-            return ledger
-        label_s = self.unknown_from_s + max(0.0, ledger.lag_hint_s or 0.0)
-        if not (ledger.end_s > label_s).any():
-            return ledger
+            return device_counter
+        label_s = self.unknown_from_s + max(0.0, device_counter.lag_hint_s or 0.0)
+        if not (device_counter.end_s > label_s).any():
+            return device_counter
         note = (
             "its values are used only until another run started, because that run was not "
             "measured yet"
         )
         return replace(
-            ledger,
-            bytes=np.where(ledger.end_s > label_s, np.nan, ledger.bytes),
-            notes=(*ledger.notes, note),
+            device_counter,
+            bytes=np.where(device_counter.end_s > label_s, np.nan, device_counter.bytes),
+            notes=(*device_counter.notes, note),
         )
 
     def dump(self) -> bytes:

@@ -477,7 +477,7 @@ _ISSUES: Final = {
 }
 
 
-def witness_findings(
+def telemetry_findings(
     telemetry: DeviceTelemetry | None, begun_at: datetime, ended_at: datetime
 ) -> Iterator[Finding]:
     """Yield a finding for each kind of telemetry problem during the bursts.

@@ -70,7 +70,7 @@ resource "azurerm_role_assignment" "metrics" {
   role_definition_name = "Monitoring Reader"
   principal_id         = azurerm_user_assigned_identity.this["coordinator"].principal_id
   principal_type       = "ServicePrincipal"
-  description          = "Read the firewall's own ledger."
+  description          = "Read the firewall's own counter."
 }
 
 # None of the built-in roles is small enough. With Network Contributor, the coordinator could delete

@@ -315,7 +315,7 @@ def test_counter_of_a_device_is_compared_with_all_parts() -> None:
     made = fleet(Plant(pairs=6, bursts=1, burst_s=60))
     mixed = mixed_plan(made)
     bursts = [measure_parts(mixed, evidence, made.now) for evidence in made.evidence]
-    (burst,) = summarise_run(mixed, bursts, made.ledger, made.now).bursts
+    (burst,) = summarise_run(mixed, bursts, made.device_counter, made.now).bursts
     counter = burst.reconciliation
     assert counter is not None and counter.residual_ratio is not None
     assert abs(counter.residual_ratio) < 0.05

@@ -9,7 +9,7 @@ import pytest
 from broadside.coordinator.core.judge.reconciliation.overlapping_bursts import OverlappingBursts
 from broadside.coordinator.core.measure.burst import measure_burst
 from broadside.coordinator.core.measure.grid.series import BurstSeries
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.core.run_spec import Plan, RunSpec
 from broadside.coordinator.device.telemetry.run_span import RunSpan
 from broadside.coordinator.runs.coordinator import Coordinator
@@ -80,7 +80,7 @@ async def find(
     counts_from_s: float | None = None,
 ) -> OverlappingBursts | None:
     empty = np.empty(0)
-    ledger = FirewallLedger(
+    device_counter = CounterRecord(
         source="lab",
         start_s=empty,
         end_s=empty,
@@ -94,7 +94,7 @@ async def find(
         coordinator.fabric.records,
         coordinator.stored.read_plan,
         span_of("mine", from_at),
-        ledger,
+        device_counter,
         begun_before_at=begun_before_at,
     )
 
@@ -129,7 +129,7 @@ async def test_ignores_bursts_before_the_counter_started(
     assert [burst.burst_index for burst in result.bursts] == [1]
 
 
-async def test_waits_for_an_unmeasured_run_or_trims_the_ledger(coordinator: Coordinator) -> None:
+async def test_waits_for_an_unmeasured_run_or_trims_the_counter(coordinator: Coordinator) -> None:
     plan = await launch(coordinator)
     await measure(coordinator, plan, 0)
     second_at = plan.bursts[1].planned_start_at
@@ -140,7 +140,7 @@ async def test_waits_for_an_unmeasured_run_or_trims_the_ledger(coordinator: Coor
     assert await find(coordinator, begun_before_at=second_at + timedelta(seconds=1)) is None
 
 
-async def test_run_that_the_ledger_does_not_count_has_no_bytes(coordinator: Coordinator) -> None:
+async def test_run_that_the_counter_does_not_count_has_no_bytes(coordinator: Coordinator) -> None:
     around = await launch(coordinator, device={"path": "bypass"})
     await measure(coordinator, around, 0)
     stopped = await launch(coordinator)

@@ -31,7 +31,7 @@ from broadside.exchange.engines.connections import (
 from broadside.exchange.engines.downloads import parse_options
 from broadside.exchange.engines.merge import merge
 from broadside.exchange.engines.peer_seconds import read_steps
-from broadside.exchange.engines.port import Certificate, Reading, StartBasis, Unsupported
+from broadside.exchange.engines.port import Certificate, EngineResult, StartBasis, Unsupported
 from broadside.exchange.engines.served_log import TESTS_MAX_COUNT
 from broadside.exchange.messages import Flow, Interval, Message, Side
 from tests.unit.exchange.engines.asks import T0, client_ask, job, server_ask
@@ -57,7 +57,9 @@ def histogram(*values_s: float, resolution: int = 48) -> dict[str, Any]:
     return made | {"max_s": max(values_s), "resolution": resolution}
 
 
-def client(*lines: bytes, exit_code: int | None = 0, stderr: str = "", **options: Any) -> Reading:
+def client(
+    *lines: bytes, exit_code: int | None = 0, stderr: str = "", **options: Any
+) -> EngineResult:
     reader = CONNECTIONS.client_reader(job(traffic(**options)))
     for line in lines:
         reader.feed(line, ZERO_S + 1)
@@ -70,7 +72,7 @@ def ended(after_s: float = 10.0, scheduled: int = 20, **fields: Any) -> bytes:
     ).encode()
 
 
-def measures(reading: Reading) -> dict[str, float]:
+def measures(reading: EngineResult) -> dict[str, float]:
     return {measure.name: measure.value for measure in reading.report.measures}
 
 

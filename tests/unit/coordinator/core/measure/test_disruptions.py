@@ -218,7 +218,7 @@ def test_run_lists_disruptions_and_recomputes_identically() -> None:
     )
     made = planted(*breaks, bursts=5)
     summary = summarise(made)
-    again = summarise_run(made.plan, measure(made)[::-1], made.ledger, made.now)
+    again = summarise_run(made.plan, measure(made)[::-1], made.device_counter, made.now)
     assert canonical(summary) == canonical(again)
     assert summary.run_trends is not None
     assert [disruption.burst_index for disruption in summary.run_trends.disruptions] == [1, 2]
@@ -246,7 +246,7 @@ def test_summary_of_many_pairs_omits_them_and_bursts_do_not(
 ) -> None:
     assert PAIR_SUMMARIES_MAX < 400 * 8
     monkeypatch.setattr(summarise_module, "PAIR_SUMMARIES_MAX", PAIR_SUMMARIES_MAX // 10)
-    made = fleet(Plant(pairs=40, bursts=8, burst_s=3, period_s=10, ledger=False))
+    made = fleet(Plant(pairs=40, bursts=8, burst_s=3, period_s=10, device_counter=False))
     bursts = measure(made)
     summary = summarise_run(made.plan, bursts, None, made.now)
     assert summary.pairs_omitted

@@ -4,7 +4,7 @@ import pytest
 
 from broadside.coordinator import prices, scenarios
 from broadside.coordinator.core.plan.cost_estimate import Estimate, estimate, rate_of
-from broadside.coordinator.core.plan.price import Line, Span
+from broadside.coordinator.core.plan.price import CostRange, Line
 from broadside.coordinator.core.run_spec import RunSpec
 from broadside.exchange.messages import Role
 from tests.unit.coordinator.presences import fleet, presence
@@ -116,13 +116,13 @@ def test_prices_what_unpaced_traffic_can_carry(
         for index in range(1, 31)
     ]
     rate, _ = rate_of(requested, agents)
-    assert rate == Span(value=expected, low=low, high=high)
+    assert rate == CostRange(value=expected, low=low, high=high)
 
 
 def test_fleet_on_azure_without_sku_is_priced_up_to_the_limit_of_premium() -> None:
     objective = {"target_bits_per_second": 1, "layer": "ip"}
     rate, _ = rate_of(spec(device={}, objective=objective), D4_FLEET)
-    assert rate == Span(value=100e9, low=1, high=100e9)
+    assert rate == CostRange(value=100e9, low=1, high=100e9)
 
 
 def test_price_is_unknown_without_target_pacing_or_nic_limit() -> None:

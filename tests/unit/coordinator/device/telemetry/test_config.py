@@ -28,7 +28,7 @@ from tests.unit.coordinator.device.telemetry.test_prometheus import Server
 BEGUN = datetime(2026, 11, 20, 12, tzinfo=UTC)
 FIREWALL = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/azureFirewalls/fw"
 LINES: dict[str, str] = {
-    "lab": 'file = "ledger.csv"',
+    "lab": 'file = "counter.csv"',
     "ping": 'address = "127.0.0.1"\nicmp = false\ntcp_port = 1',
     "azure-logs": f'resource_id = "{FIREWALL}"',
     "azure-monitor": f'resource_id = "{FIREWALL}"',

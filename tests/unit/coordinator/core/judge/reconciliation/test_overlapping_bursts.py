@@ -1,4 +1,4 @@
-"""Tests of a ledger that may have the traffic of a run that is not measured yet."""
+"""Tests of a device counter that may have the traffic of a run that is not measured yet."""
 
 from datetime import UTC, datetime
 
@@ -8,14 +8,14 @@ from broadside.coordinator.core.judge.reconciliation.overlapping_bursts import (
     Neighbour,
     OverlappingBursts,
 )
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
-from broadside.coordinator.device.telemetry.telemetry_storage import dump_ledger, load_ledger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
+from broadside.coordinator.device.telemetry.telemetry_storage import dump_counter, load_counter
 from broadside.exchange.messages import Flow
 
 
-def test_ledger_ends_before_an_unmeasured_run_can_begin() -> None:
+def test_counter_ends_before_an_unmeasured_run_can_begin() -> None:
     start_s = np.arange(10.0)
-    ledger = FirewallLedger(
+    device_counter = CounterRecord(
         source="lab",
         start_s=start_s,
         end_s=start_s + 1,
@@ -25,11 +25,11 @@ def test_ledger_ends_before_an_unmeasured_run_can_begin() -> None:
         lag_hint_s=2.0,
         flows=(Flow.UP,),
     )
-    cut = OverlappingBursts(unknown_from_s=5.0).trim(ledger)
+    cut = OverlappingBursts(unknown_from_s=5.0).trim(device_counter)
     assert np.flatnonzero(np.isnan(cut.bytes)).tolist() == [7, 8, 9]
     assert "another run" in cut.notes[0]
-    assert OverlappingBursts(unknown_from_s=8.0).trim(ledger) is ledger
-    assert load_ledger(dump_ledger(ledger)).flows == (Flow.UP,)
+    assert OverlappingBursts(unknown_from_s=8.0).trim(device_counter) is device_counter
+    assert load_counter(dump_counter(device_counter)).flows == (Flow.UP,)
 
 
 def test_stored_bursts_are_read_back() -> None:
