@@ -9,7 +9,6 @@ an allowed one. So a request counts as arrived also if the device dropped only t
 
 import asyncio
 import hashlib
-import json
 import math
 import socket
 import struct
@@ -17,10 +16,11 @@ import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from broadside.exchange.canary_rows import CanaryRequests, CanaryRounds
 from broadside.exchange.messages import CanaryOutcome, CanaryRequest, CanarySignature, Job
+from broadside.exchange.strict_json import read_json
 
 # Header with the token of the job, the number of the round, the kind of the request and the time
 # over which the server sends its answer in ms.
@@ -326,7 +326,7 @@ class CanarySender:
         for number in range(QUESTIONS_COUNT):
             seen = await self._send(QUESTION, number, CanaryRequest())
             if seen.outcome is CanaryOutcome.ANSWERED:
-                answer: Any = json.loads(seen.body)
+                answer = await read_json(seen.body, _ANSWER_MAX_BYTES)
                 self._ports = answer["ports"]
                 self._received = {k: frozenset(answer[k]) for k in (FORBIDDEN, ALLOWED)}
                 return

@@ -19,6 +19,7 @@ from broadside.exchange.engines import find, offered_bits_per_second
 from broadside.exchange.engines import problems as engine_problems
 from broadside.exchange.engines.port import EngineResult
 from broadside.exchange.messages import (
+    JOB_MAX_BYTES,
     PROTOCOL_VERSION,
     Control,
     Job,
@@ -28,8 +29,6 @@ from broadside.exchange.messages import (
 )
 from broadside.exchange.strict_json import TooMuch, parse_strict_json
 
-# Maximum size of a message. A normal job has about 700 bytes.
-JOB_MAX_BYTES: Final = 65_536
 _SAID_MAX_CHARS: Final = 200
 # Messages of the engine when the server is not ready *yet*. A server is restarted after each test.
 NOT_READY: Final = (

@@ -32,11 +32,11 @@ from dataclasses import dataclass
 from itertools import accumulate, compress, pairwise
 from typing import Any, Final, TypeVar, cast
 
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 
 from broadside.exchange.messages import HostSecond, Interval
 from broadside.exchange.ports import RecordUnreadable
-from broadside.exchange.strict_json import bounded_json
+from broadside.exchange.strict_json import parse_strict_json
 
 _MAGIC: Final = b"BSC"
 _VERSION: Final = 1
@@ -454,7 +454,7 @@ def _header(packed: bytes, header_at: int, planes_at: int) -> tuple[int, list[An
     """Return ``(rows, described columns)`` of a chunk, both within the limits."""
     stream = zlib.decompressobj()
     header = stream.decompress(packed[header_at:planes_at], _HEADER_MAX_BYTES)
-    rows_count, described = from_json(bounded_json(header, _HEADER_MAX_BYTES))
+    rows_count, described = parse_strict_json(header, _HEADER_MAX_BYTES)
     if not 0 <= operator.index(rows_count) <= _ROWS_MAX_COUNT:
         raise ValueError(f"{rows_count} rows")
     if len(described) > _COLUMNS_MAX_COUNT:

@@ -1254,6 +1254,10 @@ def is_failed_only(policy: RawPolicy) -> bool:
     return policy is RawPolicy.FAILED
 
 
+# Maximum size of a job as JSON. Most have about 700 bytes.
+JOB_MAX_BYTES: Final = 65_536
+
+
 class Job(Message):
     """Task of one pair in one burst, sent as a message on the queue.
 

@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NoReturn, TypeVar
 
+from pydantic import BaseModel
+
 # The deepest nesting to accept. Our messages have at most a dozen levels.
 DEPTH_MAX_COUNT: Final = 32
 
@@ -23,6 +25,7 @@ LARGE_FROM_BYTES: Final = 65_536
 _STRINGS_AND_BRACKETS: Final = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[\]{}]', re.DOTALL)
 
 _T = TypeVar("_T")
+_Model = TypeVar("_Model", bound=BaseModel)
 Path = tuple[str | int, ...]
 
 
@@ -105,6 +108,21 @@ def parse_strict_json(
         paths = {id(member): path for path, _, member in walk(value)} | {id(value): ()}
         raise DuplicateNames(value, [(*paths[id(member)], name) for member, name in duplicates])
     return value
+
+
+def parse_strict_model(model: type[_Model], body: bytes | str, max_bytes: int) -> _Model:
+    """Return a model from JSON that :func:`parse_strict_json` accepts.
+
+    Args:
+        model: The class to parse.
+        body: JSON text.
+        max_bytes: The maximum length.
+
+    Raises:
+        ValueError: The text is not strict JSON, or does not have this type.
+    """
+    parse_strict_json(body, max_bytes)
+    return model.model_validate_json(body)
 
 
 async def read_json(body: bytes, max_bytes: int) -> Any:

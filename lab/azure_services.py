@@ -14,10 +14,10 @@ from typing import Final
 
 from broadside.exchange.messages import Direction
 from broadside.lab.azurite import ACCOUNT, Azurite
+from broadside.lab.broker_process import BrokerProcess
 from broadside.lab.errors import LabBroken
 from broadside.lab.monitor import MonitorServer, MonitorSpec
 from broadside.lab.relay import Relay
-from broadside.lab.servicebus.broker_process import BrokerProcess
 from broadside.lab.servicebus.queues import QueueSettings
 from broadside.lab.telemetry_file import source_entry, write_telemetry_file
 from broadside.lab.topology import Lab

@@ -24,7 +24,8 @@ from broadside.coordinator.azure_range.service_paths import AMQPS, HTTPS, host_o
 from broadside.coordinator.azure_range.trace import HopState, Trace, TraceRow, follow
 from broadside.coordinator.azure_range.traffic_paths import traffic
 
-# Tables by role, with the operations of its code (exchange/identity_rights.py probes them too).
+# Tables by role, with the operations of its code. They are probed by
+# exchange/fabric/identity_rights.py too.
 TABLES: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "client": {"CONTROL": (rights.READ_ROWS,), "RESULTS": rights.WRITE_ROWS},
     "server": {"CONTROL": (rights.READ_ROWS,), "RESULTS": rights.WRITE_ROWS},

@@ -23,6 +23,7 @@ from broadside.coordinator.cli.terminal_text import cleaned, printable
 from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
 from broadside.exchange.messages import Message
 from broadside.exchange.outage_log import utc_now
+from broadside.exchange.strict_json import parse_strict_json
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -97,8 +98,8 @@ class StreamEvent(NamedTuple):
 def clean_json(text: str) -> str:
     """Return the JSON document with printable strings. Invalid JSON is only made printable."""
     try:
-        return json.dumps(cleaned(json.loads(text)), ensure_ascii=False)
-    except (ValueError, RecursionError):
+        return json.dumps(cleaned(parse_strict_json(text, len(text))), ensure_ascii=False)
+    except ValueError:
         return printable(text)
 
 

@@ -143,7 +143,7 @@ def listener_check(settings: CoordinatorSettings, security: SignInSettings) -> H
         settings: Settings with the address of the service.
         security: Settings of sign-in and TLS.
     """
-    from broadside.coordinator.api.auth_middleware import is_loopback
+    from broadside.exchange.http.bounded import is_loopback
 
     detail = f"sign-in is {security.sign_in}, on {settings.host}"
     if security.sign_in == "off" and not is_loopback(settings.host):

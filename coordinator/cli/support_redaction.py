@@ -90,7 +90,7 @@ def _values_of_file(text: str) -> set[str]:
     """Return the secrets in a credential file: JSON fields, a key, or a single line."""
     try:
         document = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         document = None
     if isinstance(document, dict):
         return set(_secret_fields(document))

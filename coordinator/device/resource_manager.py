@@ -13,7 +13,6 @@ Errors::
 """
 
 import asyncio
-import json
 import re
 import ssl
 import time
@@ -25,9 +24,9 @@ from urllib.parse import urlsplit
 import httpx
 
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
-from broadside.coordinator.device.http_client import may_carry_secret, retry_after_s
-from broadside.exchange.http.bounded import ask
+from broadside.exchange.http.bounded import ask, may_carry_secret, retry_after_s
 from broadside.exchange.installation import bring_extra
+from broadside.exchange.strict_json import parse_strict_json
 
 if TYPE_CHECKING:
     from azure.core.credentials import AccessToken
@@ -397,8 +396,8 @@ def _object(answer: httpx.Response) -> dict[str, Any]:
 def object_of(body: bytes) -> dict[str, Any]:
     """Return a JSON object, or an empty one for any other content."""
     try:
-        document = json.loads(body)
-    except (ValueError, RecursionError):
+        document = parse_strict_json(body, ANSWER_MAX_BYTES)
+    except ValueError:
         return {}
     return document if isinstance(document, dict) else {}
 

@@ -8,10 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
-from pydantic import ValidationError
-
 from broadside.coordinator.request_errors import CannotResend, UnknownDeadLetter
 from broadside.exchange.messages import (
+    JOB_MAX_BYTES,
     Claim,
     Job,
     Message,
@@ -21,6 +20,7 @@ from broadside.exchange.messages import (
 )
 from broadside.exchange.ports import DeadLetter, JobQueue
 from broadside.exchange.records import Records
+from broadside.exchange.strict_json import parse_strict_model
 
 BODY_SHOWN_CHARS: Final = 200
 
@@ -98,8 +98,8 @@ class DeadJob(Message):
 def read_dead_job(letter: DeadLetter) -> Job | None:
     """Return the job in a dead letter, or None if this version cannot read one."""
     try:
-        return Job.model_validate_json(letter.body)
-    except ValidationError:
+        return parse_strict_model(Job, letter.body, JOB_MAX_BYTES)
+    except ValueError:
         return None
 
 

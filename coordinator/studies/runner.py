@@ -21,7 +21,8 @@ from datetime import datetime, timedelta
 from typing import Final, Protocol
 
 from broadside.coordinator.core import formatting
-from broadside.coordinator.core.plan.cost_estimate import estimate
+from broadside.coordinator.core.plan.cost_estimate import expected_bill
+from broadside.coordinator.core.plan.expected_usage import expect_usage
 from broadside.coordinator.core.plan.planner import Infeasible, first_start, live
 from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.core.summary import RunSummary
@@ -163,7 +164,7 @@ class Studies:
         budget_usd = spec.sequential.budget_usd
         if budget_usd is not None:
             fleet = live(await records.fleet.read_presences(), now)
-            bill = estimate(trial, fleet, coordinator.prices, now).bill
+            bill = expected_bill(trial, expect_usage(trial, fleet, now), coordinator.prices)
             round_usd = (bill.total_low_usd or 0.0) * round_size(spec.question)
             if round_usd > budget_usd:
                 raise BadStudy(

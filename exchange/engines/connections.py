@@ -18,7 +18,6 @@
 - Intervals have the payload bytes of both directions. Those of the flow ``up`` have the counts.
 """
 
-import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -71,6 +70,7 @@ from broadside.exchange.messages import (
     Traffic,
     peer_address,
 )
+from broadside.exchange.strict_json import parse_strict_json
 
 GENERATOR: Final = Program(
     name="connections",
@@ -462,8 +462,8 @@ class Second:
 def parse_line(line: bytes) -> dict[str, Any] | None:
     """Return the object in a line of the program, or None if there is none."""
     try:
-        row = json.loads(line)
-    except (ValueError, RecursionError):
+        row = parse_strict_json(line, len(line))
+    except ValueError:
         return None
     return row if isinstance(row, dict) else None
 

@@ -41,6 +41,7 @@ from broadside.exchange.ports import (
     TableError,
 )
 from broadside.exchange.row_text import entity_of
+from broadside.exchange.strict_json import read_json
 
 # How long to retry an operation, in seconds.
 CALL_S: Final = 12.0
@@ -85,7 +86,7 @@ _ERRORS: Final[Mapping[str, type[ExchangeError]]] = {
 }
 
 # Exceptions that an invalid line on the stream can raise.
-_NO_NEWS: Final = (ValueError, KeyError, TypeError, RecursionError)
+_NO_NEWS: Final = (ValueError, KeyError, TypeError)
 
 log = logging.getLogger(__name__)
 # httpx logs every request at INFO.
@@ -229,7 +230,7 @@ class CoordinatorClient:
             response = await self._repeated(
                 "POST", "operations", content, headers, *{request.kind for request in part}
             )
-            answers = response.json()
+            answers = await read_json(response.content, ANSWER_MAX_BYTES)
             if not (
                 isinstance(answers, list)
                 and len(answers) == len(part)
@@ -448,7 +449,7 @@ class CoordinatorClient:
                     self._why = ""
                     self.troubles.record_success(OutageKind.QUEUE_AWAY)
                 for line in lines:
-                    self._hear(json.loads(line))
+                    self._hear(await read_json(line, LINE_MAX_BYTES))
 
     def _hear(self, news: Mapping[str, Any]) -> None:
         match news:

@@ -3,20 +3,15 @@
 All prices are at real scale, as in :mod:`broadside.coordinator.core.plan.cost_estimate`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Final
 
 from broadside.coordinator.core.formatting import dollars, ratio
 from broadside.coordinator.core.guards import stopped_by_guard
-from broadside.coordinator.core.plan.cost_estimate import (
-    ip_bytes_of,
-    machines_of,
-    not_charged_why,
-    rate_of,
-    required_units,
-)
+from broadside.coordinator.core.plan.cost_estimate import not_charged_why, required_units
+from broadside.coordinator.core.plan.expected_usage import ExpectedUsage, ip_bytes_of
 from broadside.coordinator.core.plan.price import (
     Bill,
     CostRange,
@@ -27,7 +22,7 @@ from broadside.coordinator.core.plan.price import (
 )
 from broadside.coordinator.core.run_spec import Burst, Plan, RunSpec, due_at
 from broadside.coordinator.core.summary import RunSummary, Verdict, caution, order, problem
-from broadside.exchange.messages import Control, Message, Presence, RunId
+from broadside.exchange.messages import Control, Message, RunId
 
 # Value of ``cancelled_by`` when a run is stopped by its budget.
 STOPPED_BY: Final = "broadside's budget"
@@ -146,17 +141,16 @@ class Spend:
         return compute_bill(usage, prices)
 
 
-def basis(spec: RunSpec, fleet: Sequence[Presence]) -> PriceBasis:
-    """Return the price basis for the live agents.
+def basis(spec: RunSpec, usage: ExpectedUsage) -> PriceBasis:
+    """Return the price basis of a run.
 
     Args:
         spec: The specification.
-        fleet: Live agents.
+        usage: Its expected usage.
     """
-    rate, _ = rate_of(spec, fleet)
-    sent = rate.times((spec.burst_s + spec.traffic.omit_s) / 8)
+    sent = usage.rate.times((spec.burst_s + spec.traffic.omit_s) / 8)
     return PriceBasis(
-        machines={size or "": count for size, count in machines_of(spec, fleet).items()},
+        machines={size or "": count for size, count in usage.machines.items()},
         burst_ip_bytes=sent.value,
         burst_ip_bytes_low=sent.low,
         burst_ip_bytes_high=sent.high,

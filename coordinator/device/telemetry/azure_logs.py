@@ -23,15 +23,10 @@ from broadside.coordinator.core.measure.telemetry import (
     TelemetryIssue,
     TelemetrySeries,
 )
-from broadside.coordinator.device.http_client import (
-    bounded_client,
-    get_bounded,
-    may_carry_secret,
-    retry_after_s,
-)
 from broadside.coordinator.device.resource_manager import identity_token, object_of
 from broadside.coordinator.device.telemetry.azure_monitor import ROLE
 from broadside.coordinator.device.telemetry.config import parse_entry
+from broadside.coordinator.device.telemetry.http_client import bounded_client, get_bounded
 from broadside.coordinator.device.telemetry.source import (
     ArchiveEntry,
     ArchiveSource,
@@ -42,6 +37,7 @@ from broadside.coordinator.device.telemetry.source import (
     TelemetryError,
 )
 from broadside.exchange.azure.identity import NoToken
+from broadside.exchange.http.bounded import may_carry_secret, retry_after_s
 from broadside.exchange.messages import Direction
 from broadside.exchange.strict_json import read_json_as
 

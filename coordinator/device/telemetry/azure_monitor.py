@@ -30,15 +30,13 @@ from broadside.coordinator.core.measure.telemetry import (
     TelemetryIssue,
     TelemetrySeries,
 )
-from broadside.coordinator.device.http_client import (
-    bounded_client,
-    get_bounded,
-    may_carry_secret,
-    partial_answer,
-    retry_after_s,
-)
 from broadside.coordinator.device.resource_manager import METRICS_VERSION, identity_token, object_of
 from broadside.coordinator.device.telemetry.config import parse_entry
+from broadside.coordinator.device.telemetry.http_client import (
+    bounded_client,
+    get_bounded,
+    partial_answer,
+)
 from broadside.coordinator.device.telemetry.source import (
     ArchiveEntry,
     ArchiveSource,
@@ -51,6 +49,7 @@ from broadside.coordinator.device.telemetry.source import (
     without_values,
 )
 from broadside.exchange.azure.identity import NoToken
+from broadside.exchange.http.bounded import may_carry_secret, retry_after_s
 from broadside.exchange.messages import Direction
 from broadside.exchange.outage_log import utc_now
 from broadside.exchange.strict_json import read_json_as

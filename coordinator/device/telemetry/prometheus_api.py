@@ -12,13 +12,13 @@ import httpx
 import numpy as np
 
 from broadside.coordinator.core.arrays import Floats
-from broadside.coordinator.device.http_client import (
+from broadside.coordinator.device.telemetry.http_client import (
     bounded_client,
     get_bounded,
     partial_answer,
-    retry_after_s,
 )
 from broadside.coordinator.device.telemetry.source import TelemetryBusy, TelemetryError
+from broadside.exchange.http.bounded import retry_after_s
 from broadside.exchange.log_sanitizer import redact
 from broadside.exchange.strict_json import read_json, read_json_as
 

@@ -12,12 +12,12 @@ import httpx
 from pydantic import Field
 
 from broadside.coordinator.core.measure.telemetry import Quantity
-from broadside.coordinator.device.http_client import (
+from broadside.coordinator.device.telemetry.config import parse_entry
+from broadside.coordinator.device.telemetry.http_client import (
     bounded_client,
     get_bounded,
     partial_answer,
 )
-from broadside.coordinator.device.telemetry.config import parse_entry
 from broadside.coordinator.device.telemetry.polling import (
     PolledDevice,
     PolledSource,

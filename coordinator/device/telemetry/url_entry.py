@@ -3,9 +3,9 @@
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from broadside.coordinator.device.http_client import may_carry_secret
 from broadside.coordinator.device.telemetry.polling import PolledEntry
 from broadside.coordinator.device.telemetry.source import Secret, TelemetryError
+from broadside.exchange.http.bounded import may_carry_secret
 
 
 class UrlRequestEntry(PolledEntry):

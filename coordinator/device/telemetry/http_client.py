@@ -1,12 +1,9 @@
 """HTTP requests to a device with limits on size and time and without compression."""
 
-import math
 import ssl
 from collections.abc import Mapping
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import httpx
 
@@ -17,17 +14,6 @@ from broadside.exchange.http.bounded import ask
 # Prometheus ends a query after two minutes by default. 16 MiB in 30 s is 4.5 Mbit/s, and the
 # coordinator stops a read after 60 s.
 ANSWER_S: Final = 30.0
-
-
-def may_carry_secret(url: str) -> bool:
-    """Return True if a token is safe, because the URL uses HTTPS or a loopback address."""
-    parts = urlsplit(url)
-    if parts.scheme == "https" or parts.hostname == "localhost":
-        return True
-    try:
-        return ip_address(parts.hostname or "").is_loopback
-    except ValueError:
-        return False
 
 
 def bounded_client(
@@ -93,20 +79,6 @@ async def get_bounded(
         text = f"{type(error).__name__}: {error}".removesuffix(": ")
         raise TelemetryError(f"{error_prefix}: no answer ({text})") from error
     return response, response.content
-
-
-def retry_after_s(response: httpx.Response, otherwise_s: float) -> float:
-    """Return the ``Retry-After`` header in seconds.
-
-    Args:
-        response: HTTP response.
-        otherwise_s: Default in seconds if the header is missing, a date or not finite.
-    """
-    try:
-        reported_s = float(response.headers.get("Retry-After", ""))
-    except ValueError:
-        return otherwise_s
-    return max(0.0, reported_s) if math.isfinite(reported_s) else otherwise_s
 
 
 # Keys that mark an incomplete response, in lower case without separators: Microsoft's REST
