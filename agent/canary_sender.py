@@ -97,7 +97,7 @@ def canary_token(job: Job) -> str:
 async def send(
     message: CanaryMessage, address: str, port: int, bind: str | None, wait_s: float
 ) -> CanaryReply:
-    """Send a request and return what is seen of it.
+    """Send a request over TCP.
 
     Args:
         message: The request.
@@ -105,6 +105,9 @@ async def send(
         port: Port of the server.
         bind: Source address, or None to use the default.
         wait_s: Seconds until a request without an answer is silent.
+
+    Returns:
+        Outcome, seconds until it was known, and the answer.
     """
     began_s = time.monotonic()
     writer: asyncio.StreamWriter | None = None
@@ -155,7 +158,7 @@ def _discard_unsent(writer: asyncio.StreamWriter) -> None:
 async def send_datagram(
     message: CanaryMessage, address: str, port: int, bind: str | None, wait_s: float
 ) -> CanaryReply:
-    """Send a request as a datagram, again until it is answered, and return what is seen of it.
+    """Send a request as a datagram, again until it is answered.
 
     Args:
         message: The request.
@@ -163,6 +166,9 @@ async def send_datagram(
         port: Port of the server.
         bind: Source address, or None to use the default.
         wait_s: Seconds until a request without an answer is silent.
+
+    Returns:
+        Outcome, seconds until it was known, and the answer.
     """
     loop, began_s = asyncio.get_running_loop(), time.monotonic()
     answers = _Datagrams(message.tag)
@@ -358,7 +364,7 @@ class CanarySender:
         signature = self._signature(number)
         request = signature.forbidden if kind == FORBIDDEN else signature.allowed
         port = self._canary.forbidden_port if request.to_forbidden_port else self._canary.port
-        # If the server does not listen, the request says nothing about the device.
+        # If the server does not listen, the request is no evidence about the device.
         ports = self._ports.get("udp" if request.over_udp else "tcp", ())
         if self._received is None or port not in ports or outcome is CanaryOutcome.NOT_SENT:
             return None

@@ -54,6 +54,9 @@ def bounded_json(body: bytes | str, max_bytes: int) -> str:
         body: JSON text.
         max_bytes: The maximum length.
 
+    Returns:
+        The text, decoded from UTF-8.
+
     Raises:
         TooMuch: The text is too large or nested too deep.
         ValueError: The bytes are not UTF-8.
@@ -75,6 +78,9 @@ def parse_strict_json(
         body: JSON text.
         max_bytes: The maximum length.
         names_max_count: The maximum number of members of one object, or None.
+
+    Returns:
+        The value: dicts, lists, texts, numbers, booleans and None.
 
     Raises:
         TooMuch: A limit is exceeded.
@@ -132,6 +138,9 @@ async def read_json(body: bytes, max_bytes: int) -> Any:
         body: JSON text.
         max_bytes: The maximum size in bytes.
 
+    Returns:
+        The value: dicts, lists, texts, numbers, booleans and None.
+
     Raises:
         ValueError: The text is not JSON, ambiguous, too large (:class:`TooMuch`) or nested too
             deep.
@@ -146,6 +155,9 @@ async def read_json_as(body: bytes, max_bytes: int, convert: Callable[[Any], _T]
         body: JSON text.
         max_bytes: The maximum size in bytes.
         convert: A function that converts the value, called in the same thread.
+
+    Returns:
+        The result of ``convert``.
 
     Raises:
         ValueError: The text is not JSON, ambiguous, too large (:class:`TooMuch`) or nested too

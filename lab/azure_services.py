@@ -59,6 +59,9 @@ class AzureInMiniature:
         Args:
             tables: Relay to use for requests to the tables, or ``None`` to connect directly.
             blobs: Relay to use for requests to the blobs, or ``None`` to connect directly.
+
+        Returns:
+            Variables by name, with connection strings.
         """
         host = self.azurite.host
         storage = self.azurite.connection_string(
@@ -85,6 +88,9 @@ def standing(
         folder: Folder for logs, keys and state.
         host: Address to listen on.
         queue: Settings for the job queue.
+
+    Yields:
+        The running services.
 
     Raises:
         ToolMissing: A program is not installed.

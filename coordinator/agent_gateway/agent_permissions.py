@@ -126,13 +126,16 @@ class DeliveredJobs:
     async def job_facts(
         self, run_id: str, burst_index: int, pair_index: int, agent_id: str
     ) -> Mapping[str, Any]:
-        """Return the values of a job that an agent received, or nothing if unknown.
+        """Return the values of a job that an agent received.
 
         Args:
             run_id: The run's id.
             burst_index: Burst index, starting at 0.
             pair_index: Pair index, starting at 0.
             agent_id: The agent's id.
+
+        Returns:
+            Values by field name. Empty if they are unknown.
         """
         return await self._records.private.read_job_facts(run_id, burst_index, pair_index, agent_id)
 

@@ -190,6 +190,9 @@ async def connect(url: str, token: str | None = None) -> AsyncIterator[ApiClient
     Args:
         url: Base address of the coordinator to connect to.
         token: Bearer token to send. If None, no token will be sent.
+
+    Yields:
+        The client. It is closed at the end.
     """
     headers = {"Accept-Encoding": "gzip"}
     if token is not None:

@@ -150,6 +150,9 @@ async def local_operations(name: str, *, drive: bool) -> AsyncIterator[Operation
     Args:
         name: User name for the audit log.
         drive: Process unfinished runs meanwhile.
+
+    Yields:
+        The operations. They are closed at the end.
     """
     fabric = open_fabric(FabricSettings())
     try:

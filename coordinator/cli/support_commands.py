@@ -1,4 +1,4 @@
-"""The ``broadside support-bundle`` command: one file for whoever helps, without secrets.
+"""The ``broadside support-bundle`` command: one file for those who help, without secrets.
 
 Each part is optional. A part that this host does not have, or that cannot be read, is named in the
 manifest. So the command works on a coordinator, on the host of an agent, and on the machine from
@@ -186,7 +186,7 @@ class Collected:
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
-        """Record why a part is missing, whatever its error is."""
+        """Record why a part is missing, for every error."""
         try:
             yield
         except _NotHere as reason:

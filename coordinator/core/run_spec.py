@@ -170,7 +170,7 @@ class RunSpec(Message):
         others_count = sum(share.pairs_count for share in self.mix)
         if others_count >= self.pairs_count:
             yield (
-                f"mix: its {others_count} pairs leave none of {self.pairs_count} for traffic; "
+                f"mix: it has {others_count} of {self.pairs_count} pairs, so traffic has none; "
                 "raise pairs_count"
             )
             return
@@ -584,7 +584,7 @@ class Plan(Message):
         """Return a copy. A changed copy does not use the digest of the stored document.
 
         Args:
-            update: New values by field name. They are not validated.
+            update: New values by field name. They are not validated. None changes nothing.
             deep: True to copy the values of the fields too.
         """
         copy = super().model_copy(update=update, deep=deep)

@@ -103,7 +103,7 @@ class EarlyStops:
         """End the running burst of a run if its rate is certain.
 
         Returns:
-            The decision, or None if the burst goes on.
+            The decision, or None if the burst continues.
         """
         plan = await self._coordinator.stored.read_plan(run_id)
         if plan.spec.objective.stop is None:

@@ -196,6 +196,9 @@ class PackedSeconds:
             instants_only: True decodes only times and bytes, and does not release the packed
                 seconds.
 
+        Returns:
+            Copies with their seconds, in the order of ``pairs``. Unreadable ends are empty.
+
         Raises:
             RuntimeError: The full seconds of one of the pairs were unpacked before.
         """
@@ -251,7 +254,10 @@ async def read_rows(
         run_id: The id to look up.
         burst_index: The index to look up.
         pairs: Indices of the pairs. The default is all pairs.
-        broken: List to which invalid rows are added. They are not returned.
+        broken: List to which invalid rows are added. They are not returned. None only skips them.
+
+    Returns:
+        Valid claims and reports by pair index.
     """
     claims, reports = await asyncio.gather(
         records.bursts.read_claims(run_id, burst_index, pairs, broken),
@@ -287,7 +293,7 @@ def _reject_oversized(end: PackedEnd, readings_max_count: int) -> PackedEnd | No
     for chunks in (*(track.chunks for track in end.tracks), end.host):
         packed_bytes = sum(len(chunk.data) for chunk in chunks)
         if packed_bytes > readings_max_count * _READING_MAX_BYTES + len(chunks) * _ROW_MAX_BYTES:
-            why = f"{packed_bytes} bytes of at most {readings_max_count} readings"
+            why = f"{packed_bytes} bytes are too many for {readings_max_count} readings"
             leave_out(RecordUnreadable(f"row {chunks[0].row}: {why}"))
             return None
     return end
@@ -308,7 +314,10 @@ async def read_tests(
         burst: The burst to use.
         planned: Pairs of the burst, with all moves applied.
         foreign: List to which invalid rows are added. These rows name an endpoint or agent of the
-            pairs, but another agent wrote them.
+            pairs, but another agent wrote them. None only skips them.
+
+    Returns:
+        Tests in any order, with packed seconds. Each test occurs once.
     """
     most = readings_max_count(burst, plan.spec.traffic.interval_s)
     begin_at = burst.planned_start_at - timedelta(seconds=OPENED_BEFORE_MAX_S)
@@ -403,6 +412,9 @@ async def read_evidence(records: Records, plan: Plan, burst: Burst) -> BurstEvid
         records: Records to use for access to the tables.
         plan: The run's plan.
         burst: The burst to use.
+
+    Returns:
+        The evidence. The seconds of its pairs stay packed until they are used.
 
     Raises:
         ExchangeUnavailable: The tables cannot be reached.

@@ -242,7 +242,8 @@ class Launcher:
             fresh = decided.model_copy(update=update)
             await shelf.change(row, lambda stored: fresh if stored == decided else stored)
         raise LaunchInProgress(
-            f"Idempotency-Key: a request with it is storing {decided.run_id}; retry in a minute"
+            f"Idempotency-Key: another request with this key is storing {decided.run_id}; retry "
+            "in a minute"
         )
 
     async def _is_stored(self, run_id: str) -> bool:
@@ -265,6 +266,9 @@ class Launcher:
             run_id: Run id. None creates a new id.
             listed: True lists the run, so that ticks process it. False hides it until
                 :meth:`release`.
+
+        Returns:
+            The sealed plan, as it is stored.
 
         Raises:
             Infeasible, OverBudget, EntityExists: As in :meth:`launch`.
@@ -368,7 +372,7 @@ class Launcher:
         return plan.model_copy(update={"warnings": warnings, "seal_sha256": None}).sealed()
 
     def _guard_problem(self, guard: Guard) -> Problem | None:
-        # Polled sources have just been asked, so an old value means that the source is silent.
+        # Polled sources have just been read, so a source with an old value does not respond.
         oldest_s = self.now().timestamp() - blind_after_s(interval_of(guard, self.live.intervals_s))
         values = [value for value in self.live.values_of(guard) if value.at_s >= oldest_s]
         if not values:

@@ -66,22 +66,28 @@ async def read_series(
 
 
 async def read_run_summary(records: Records, run_id: str) -> RunSummary | None:
-    """Return a run summary, or None while it has no verdict.
+    """Return a run summary.
 
     Args:
         records: Records to read from.
         run_id: The run id.
+
+    Returns:
+        The summary in the current format. None while the run has no verdict.
     """
     document = await records.private.read_document(run_id, Document.RUN)
     return None if document is None else parse_run(document)
 
 
 async def read_counter(records: Records, run_id: str) -> CounterRecord | None:
-    """Return the stored device counter with which a run was judged, or None if there is none.
+    """Return the stored device counter with which a run was judged.
 
     Args:
         records: Records to read from.
         run_id: The run id.
+
+    Returns:
+        The counter with bytes by bin. None if no source returned data.
     """
     document = await records.private.read_document(run_id, Document.COUNTER)
     return None if document is None else load_counter(document)
@@ -147,6 +153,9 @@ async def read_fleet(records: Records, run_id: str) -> tuple[Presence, ...]:
     Args:
         records: Records to read from.
         run_id: The run id.
+
+    Returns:
+        Heartbeats at the launch. Empty for imports.
     """
     document = await records.private.read_document(run_id, Document.FLEET)
     return (

@@ -141,6 +141,9 @@ class RunStates:
             evidence: Evidence from which it was measured. Rows that arrived later are not counted
                 as measured.
             measured: Its summary and series.
+
+        Returns:
+            The stored state: counts of pairs, payload bytes and status.
         """
         burst = evidence.burst
         rows = BurstRows(

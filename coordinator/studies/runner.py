@@ -127,7 +127,10 @@ class Studies:
             spec: Study specification.
             by: User who creates it.
             command: Own command for a drill. It is only known to this process, so no other
-                coordinator can execute the study.
+                coordinator can execute the study. None uses the switch of the question.
+
+        Returns:
+            The stored study with its id.
 
         Raises:
             BadStudy: The study is invalid.
@@ -286,6 +289,9 @@ class Studies:
             study_id: The id to look up.
             by: User who cancels it.
             reason: Text to store.
+
+        Returns:
+            The study as it is stored. A study that has ended is not changed.
 
         Raises:
             UnknownStudy: If the id is unknown.

@@ -118,6 +118,10 @@ class AzureCredential:
     async def get_token(self, *scopes: str, **options: Any) -> AccessToken:
         """Return a valid token within :data:`TOKEN_S`.
 
+        Args:
+            *scopes: Scopes of the token, as the SDK passes them.
+            **options: Options of the SDK, unchanged.
+
         Raises:
             NoToken: No token is available.
         """

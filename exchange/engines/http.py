@@ -360,7 +360,7 @@ def _upload_problems(field: str, options: HttpOptions, streams_count: int) -> It
     total_bytes, largest_bytes = sum(options.bodies_bytes), max(options.bodies_bytes)
     if total_bytes > UPLOAD_MAX_BYTES:
         yield (
-            f"{field}: a client keeps the {total_bytes} bytes of its uploads in memory; set at "
+            f"{field}: a client stores the {total_bytes} bytes of its uploads in memory; set at "
             f"most {UPLOAD_MAX_BYTES}"
         )
     is_open_http2 = options.http2 and options.requests_per_second is not None

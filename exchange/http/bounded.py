@@ -50,6 +50,9 @@ async def ask(  # noqa: PLR0913
             because a kilobyte can expand to a gigabyte.
         options: More arguments for ``client.stream``.
 
+    Returns:
+        The response with the inflated body. Its status is not checked.
+
     Raises:
         httpx.HTTPError: There is no response, or the response is too large, too slow, incomplete,
             or compressed although ``unpacks`` is False.
@@ -95,6 +98,9 @@ def ask_now(url: str, max_bytes: int | None, total_s: float, method: str = "GET"
             headers.
         total_s: The maximum time to wait for the response, in seconds.
         method: HTTP method, such as ``GET``.
+
+    Returns:
+        The response. Its status is not checked.
 
     Raises:
         httpx.HTTPError: As :func:`ask`.

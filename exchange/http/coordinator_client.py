@@ -191,6 +191,9 @@ class CoordinatorClient:
             method: HTTP method, such as ``GET``.
             path: Path below ``/v1/exchange/``.
             content: The body to send, or None.
+
+        Returns:
+            The response, with status 200 or 404.
         """
         return await self._repeated(method, path, content, {}, OutageKind.RAW_AWAY)
 
@@ -502,7 +505,9 @@ class CoordinatorClient:
                     delivery: Mapping[str, Any] | None = answer.result()
                     return delivery
                 if not self._broken.is_set():
-                    raise ExchangeUnavailable(f"{self._url('stream')}: the coordinator is silent")
+                    raise ExchangeUnavailable(
+                        f"{self._url('stream')}: the coordinator does not respond"
+                    )
         except BaseException:
             # We need to release a message that may be locked, even if this call was cancelled.
             with suppress(ExchangeError, TimeoutError):

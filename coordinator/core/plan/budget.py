@@ -200,12 +200,15 @@ def measure(spending: Spend, prices: Prices, now: datetime, control: Control | N
 
 
 def over_budget_reason(spending: Spend, burst: Burst, prices: Prices) -> str | None:
-    """Return the reason why a burst must not start because of the budget, or None.
+    """Return the reason why the budget prevents the start of a burst.
 
     Args:
         spending: Known traffic. All earlier bursts need to be finished.
         burst: The next burst.
         prices: The price table to use.
+
+    Returns:
+        The reason with the costs. None if the burst can start, or if there is no budget.
     """
     plan, budget = spending.plan, spending.plan.spec.budget_usd
     if budget is None or spending.next_ip_bytes.value is None:
@@ -223,13 +226,16 @@ def over_budget_reason(spending: Spend, burst: Burst, prices: Prices) -> str | N
 
 
 def overspent_reason(spending: Spend, burst: Burst, prices: Prices, now: datetime) -> str | None:
-    """Return the reason to stop a burst in progress because the budget is spent, or None.
+    """Return the reason to stop a burst in progress because the budget is spent.
 
     Args:
         spending: Known traffic, including the bytes of this burst so far.
         burst: The burst in progress.
         prices: The price table to use.
         now: Current time.
+
+    Returns:
+        The reason with the costs. None if the budget is not spent, or if there is none.
     """
     plan, budget = spending.plan, spending.plan.spec.budget_usd
     if budget is None:
@@ -280,6 +286,9 @@ def with_budget(summary: RunSummary, plan: Plan, control: Control | None) -> Run
         summary: The summary of the run.
         plan: The whole plan.
         control: Control row for the run, or None.
+
+    Returns:
+        A copy with the finding, or the same summary.
     """
     if control is None or not stopped_by_budget(control):
         return summary
@@ -295,11 +304,15 @@ def with_budget(summary: RunSummary, plan: Plan, control: Control | None) -> Run
 
 
 def with_abort(summary: RunSummary, control: Control | None) -> RunSummary:
-    """Add a finding to an inconclusive summary if somebody aborted the run.
+    """Add a finding to an inconclusive summary if a user aborted the run.
 
     Args:
         summary: The summary of the run.
         control: Control row for the run, or None.
+
+    Returns:
+        A copy with the finding. The same summary if it is not inconclusive or was not aborted by a
+        user.
     """
     if control is None or control.cancelled_at is None:
         return summary

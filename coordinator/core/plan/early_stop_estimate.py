@@ -60,6 +60,9 @@ def with_early_stop(
         usage: Its expected usage.
         prices: The price table to use.
         history: Earlier bursts, or None if there are none.
+
+    Returns:
+        A copy with the estimate of the early end, or the same object if bursts cannot end early.
     """
     if spec.objective.stop is None:
         return price

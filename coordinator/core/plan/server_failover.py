@@ -41,6 +41,9 @@ def servers_since(moves: Iterable[Failover], burst_index: int) -> dict[int, int]
     Args:
         moves: All moves of the run.
         burst_index: The last burst to include.
+
+    Returns:
+        Move by pair index. Pairs that were not moved have no entry.
     """
     return {move.pair_index: move.from_burst_index for move in _until(moves, burst_index)}
 
@@ -52,6 +55,9 @@ def pairs_in(plan: Plan, moves: Iterable[Failover], burst_index: int) -> tuple[P
         plan: The plan.
         moves: All moves of the run.
         burst_index: Burst index.
+
+    Returns:
+        All pairs of the plan, in their order.
     """
     pairs, _ = _move_pairs(plan, moves, burst_index)
     return pairs
@@ -125,6 +131,9 @@ def choose_failovers(
         servers: Live servers with their free ports, from :func:`free_servers`.
         burst_index: The next burst.
         now: Current time to use.
+
+    Returns:
+        One move for each pair that gets a spare, in the order of the pairs.
     """
     pairs = pairs_in(plan, moves, burst_index)
     there = {server.agent_id for server in servers}

@@ -28,7 +28,7 @@ def bounded_client(
         headers: Headers of every request.
         ca_file: Path to the CA certificates (PEM). ``None`` uses the system's.
         attempt_s: Timeout in seconds to connect, and between two reads.
-        transport: Transport for tests.
+        transport: Transport for tests. None uses the network.
 
     Raises:
         TelemetryError: A header value is not printable ASCII. httpx would quote the secret in its
@@ -53,7 +53,7 @@ async def get_bounded(
     *,
     answer_s: float = ANSWER_S,
 ) -> tuple[httpx.Response, bytes]:
-    """Send a GET request and read the whole response, whatever its status.
+    """Send a GET request and read the whole response, for every status.
 
     Redirects are not followed.
 
@@ -111,7 +111,7 @@ _ENVELOPES: Final = ("meta", "metadata", "paging", "pagination", "links", "_link
 
 
 def partial_answer(response: httpx.Response, document: Any) -> str | None:
-    """Return the reason if a response is marked as incomplete, or ``None``.
+    """Return the reason if a response is marked as incomplete.
 
     Keys at the top level and in the usual envelopes are checked. They can announce more pages, a
     truncated or partial result, or an error beside the result.
@@ -119,11 +119,14 @@ def partial_answer(response: httpx.Response, document: Any) -> str | None:
     Args:
         response: HTTP response with its status and its ``Link`` header.
         document: Parsed JSON body.
+
+    Returns:
+        The reason for messages. None if the response is complete.
     """
     if response.status_code == httpx.codes.PARTIAL_CONTENT:
         return "HTTP 206 (partial content)"
     if "next" in response.links:
-        return "its header Link names a next page"
+        return "its header Link refers to a next page"
     if not isinstance(document, dict):
         return None
     for place in (document, *(document.get(name) for name in _ENVELOPES)):

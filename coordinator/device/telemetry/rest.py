@@ -89,7 +89,7 @@ class RestClient:
             result = self._search(read.path, document)
             numbers = list(_numbers(result))
             if isinstance(result, dict | list) and len(result) > ROWS_MAX_COUNT:
-                partial = f"{len(result)} figures at {read.path}; {ROWS_MAX_COUNT} are read"
+                partial = f"{len(result)} values at {read.path}; only {ROWS_MAX_COUNT} are read"
             if not numbers:
                 missing.append(f"{read.quantity}: nothing at {read.path}")
             readings += [

@@ -39,5 +39,5 @@ class UrlRequestEntry(PolledEntry):
         if self.header_value is None:
             return {}
         if not may_carry_secret(self.url):
-            raise TelemetryError(f"telemetry {self.device}: url: a secret travels over https only")
+            raise TelemetryError(f"telemetry {self.device}: url: a secret is sent over https only")
         return {self.header: self.header_value.read(self.device)}

@@ -89,7 +89,7 @@ def test_run_without_a_mix_is_its_only_part_and_stores_nothing_new() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"pairs_count": 2}, "mix: its 2 pairs leave none of 2 for traffic"),
+        ({"pairs_count": 2}, "mix: it has 2 of 2 pairs, so traffic has none"),
         ({"traffic": {"omit_s": 2}}, "traffic.omit_s are not possible"),
         ({"objective": {"latency_p99_max_s": 1}}, "objective.latency_p99_max_s"),
         (

@@ -360,7 +360,7 @@ def test_client_names_the_limits_that_it_reached() -> None:
 
 def test_no_established_connection_is_an_error_with_outcomes() -> None:
     reading = client(second(0, attempted=5, refused=3, timed_out=2), ended())
-    assert reading.report.error == ("none of 5 connections was established: 3 refused, 2 timed out")
+    assert reading.report.error == ("0 of 5 connections were established: 3 refused, 2 timed out")
     assert not reading.usable
 
 
