@@ -112,7 +112,8 @@ KINDS: Final[Mapping[str, Kind]] = {
         Kind.OWN: """
             HostCheck.detail HostCheck.fix HostCheck.name Judging.by
             RunHeader.created_by RunHeader.device RunHeader.labels RunHeader.scenario
-            RunOutcome.bottleneck RunOutcome.next_step RunOutcome.reason RunOutcome.target_layer RunOutcome.verdict
+            RunOutcome.bottleneck RunOutcome.next_step RunOutcome.reason
+            RunOutcome.target_layer RunOutcome.verdict
         """,
     }.items()
     for field in fields.split()

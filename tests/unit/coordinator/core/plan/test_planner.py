@@ -73,7 +73,7 @@ def test_device_threshold_needs_a_telemetry_source() -> None:
     with pytest.raises(Infeasible, match=r"device_cpu_p95_max_ratio: the limit is 80\.000 %, but"):
         plan(requested, fleet(1), NOW, "run-1")
     fields = {"fw-a": {"cpu_ratio", "sessions_count"}}
-    assert plan(requested, fleet(1), NOW, "run-1", PlanContext(telemetry=fields)).telemetry == (
+    assert plan(requested, fleet(1), NOW, "run-1", PlanContext(telemetry=fields)).witnesses == (
         "fw-a",
     )
     fields["lb"] = {"health_ratio", "ping_loss_ratio"}
