@@ -70,6 +70,11 @@ def test_finds_only_planted_reboot_wrap_and_dead_agent(tmp_path: Path) -> None:
         boxes["rebooted"].stop()
         boxes["rebooted"].start()
         summary = wait_for_summary(url, run_id, 120)
+        chart = call(url, "GET", f"/v1/runs/{run_id}/charts/device")["figure"]
+    lines = {series["name"].partition(" (")[0]: series["y"] for series in chart["series"]}
+    # A second of all devices is unknown if it is unknown for the one that ended.
+    assert lines["CPU"][1] == pytest.approx(100)
+    assert lines["CPU"][-1] is None
     text = {
         finding["id"]: finding["sentence"]
         for finding in summary["findings"]

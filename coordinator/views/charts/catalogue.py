@@ -130,6 +130,11 @@ _DEFINITIONS: Final[Mapping[str, _BurstChart | _RunChart]] = {
         "CPU utilization of clients and servers. Near 100 %, a host can limit the rate.",
         time_charts.cpu,
     ),
+    "device": _BurstChart(
+        "Telemetry of the device",
+        "Values that the device reported in each second, relative to the highest of the burst.",
+        time_charts.device,
+    ),
     "reconciliation": _BurstChart(
         "Device counter and fleet",
         "Rate of the device counter in each of its intervals, and the rate that the fleet's data "

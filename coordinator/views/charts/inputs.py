@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.measure.grid.series import BurstSeries
 from broadside.coordinator.core.measure.records.evidence import CounterRecord
+from broadside.coordinator.core.measure.telemetry import DeviceTelemetry
 from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.core.summary import BurstSummary, RunSummary
 
@@ -17,6 +18,7 @@ class BurstView:
     summary: BurstSummary
     series: BurstSeries
     device_counter: CounterRecord | None = None
+    telemetry: DeviceTelemetry | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

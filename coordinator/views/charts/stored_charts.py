@@ -5,7 +5,12 @@ from dataclasses import replace
 
 from broadside.coordinator.core.run_spec import Burst, Plan
 from broadside.coordinator.request_errors import BurstNotOver, RunNotOver, UnknownBurst
-from broadside.coordinator.runs.run_documents import read_counter, read_measured, read_run_summary
+from broadside.coordinator.runs.run_documents import (
+    read_counter,
+    read_measured,
+    read_run_summary,
+    read_telemetry,
+)
 from broadside.coordinator.views.charts.catalogue import Chart, draw_burst, draw_run, kind_of
 from broadside.coordinator.views.charts.inputs import BurstView, RunView
 from broadside.exchange.records import Records
@@ -76,6 +81,11 @@ async def draw_stored(records: Records, plan: Plan, name: str, burst_index: int 
     if kind_of(name) == "burst" or burst_index is not None:
         index = burst_index or 0
         view = await read_burst_view(records, plan, index)
+        if name == "device":
+            # Before the verdict, only the readings of the burst are stored.
+            telemetry = await read_telemetry(records, plan.run_id)
+            telemetry = telemetry or await read_telemetry(records, plan.run_id, index)
+            view = replace(view, telemetry=telemetry)
         chart = await asyncio.to_thread(draw_burst, name, view)
         return _dated(chart, plan, f"burst {index + 1}, ", plan.bursts[index])
     run = await read_run_view(records, plan)

@@ -114,6 +114,8 @@ def _charts(source: Source) -> Section:
         missing = {
             "reconciliation": view.device_counter is None or view.summary.reconciliation is None,
             "latency": view.summary.latency is None,
+            "device": view.telemetry is None,
+            "parts": not view.summary.parts,
             "connections": "attempted" not in view.series.events,
             "connection-times": "handshake_p50_us" not in view.series.events,
         }

@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -16,7 +16,12 @@ from broadside.coordinator.core.run_spec import Burst, Plan
 from broadside.coordinator.core.summary import BurstSummary, RunSummary, Verdict, parse_run
 from broadside.coordinator.imports.import_requests import TABLES_SCENARIO
 from broadside.coordinator.request_errors import BurstNotOver, RunNotOver, UnknownRun
-from broadside.coordinator.runs.run_documents import complete_summary, read_counter, read_fleet
+from broadside.coordinator.runs.run_documents import (
+    complete_summary,
+    read_counter,
+    read_fleet,
+    read_telemetry,
+)
 from broadside.coordinator.runs.stored_runs import parse_plan
 from broadside.coordinator.views.charts.inputs import BurstView
 from broadside.coordinator.views.charts.stored_charts import read_burst_view
@@ -114,10 +119,12 @@ async def gather(
         raise RunNotOver(run_id)
     plan = parse_plan(run_id, stored[1])
     summary = parse_run(document)
+    telemetry = await read_telemetry(records, run_id)
     views = []
     for burst_index in detailed(summary.bursts):
         try:
-            views.append(await read_burst_view(records, plan, burst_index))
+            view = await read_burst_view(records, plan, burst_index)
+            views.append(replace(view, telemetry=telemetry))
         # The seconds were removed or never measured. The tables show that.
         except BurstNotOver:
             continue

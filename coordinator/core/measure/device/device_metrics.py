@@ -160,6 +160,20 @@ def device_figures(
     ), tuple(results)
 
 
+def seconds_of_devices(
+    telemetry: DeviceTelemetry, start_s: float, count: int
+) -> dict[Quantity, Floats]:
+    """Return the values of all devices together for every second, NaN where they are unknown.
+
+    Args:
+        telemetry: Telemetry to use.
+        start_s: Grid start in epoch seconds.
+        count: Number of seconds on the grid.
+    """
+    grids = {device: _grids(telemetry, device, start_s, count) for device in telemetry.devices}
+    return {quantity: instances[""] for quantity, instances in _together(grids).items()}
+
+
 # Grids by quantity and instance.
 _Grids = dict[Quantity, dict[str, Floats]]
 
