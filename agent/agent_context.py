@@ -73,7 +73,8 @@ class Tools:
             report: Report of the engine.
             from_s: Unix timestamp of the first data in the test.
             to_s: Unix timestamp of the end of the test.
-            peer: Address to test against, as in :meth:`host_seconds`.
+            peer: Address to test against, as in :meth:`host_seconds`. None uses the default
+                interface.
 
         Returns:
             The report with the share of CPU time taken by the hypervisor, and with the share of

@@ -208,7 +208,11 @@ class Attempt:
             reader: Parser for the output.
             limits: Limits for time and output.
             setup: Environment and user. None uses the defaults.
-            on_event: Callback to be used for each event, with a Unix timestamp.
+            on_event: Callback to be used for each event, with a Unix timestamp. None ignores
+                events.
+
+        Returns:
+            The running attempt.
 
         Raises:
             EngineUnusable: The program cannot be executed.

@@ -9,7 +9,6 @@ an allowed one. So a request counts as arrived also if the device dropped only t
 
 import asyncio
 import hashlib
-import json
 import math
 import socket
 import struct
@@ -17,10 +16,11 @@ import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from broadside.exchange.canary_rows import CanaryRequests, CanaryRounds
 from broadside.exchange.messages import CanaryOutcome, CanaryRequest, CanarySignature, Job
+from broadside.exchange.strict_json import read_json
 
 # Header with the token of the job, the number of the round, the kind of the request and the time
 # over which the server sends its answer in ms.
@@ -97,7 +97,7 @@ def canary_token(job: Job) -> str:
 async def send(
     message: CanaryMessage, address: str, port: int, bind: str | None, wait_s: float
 ) -> CanaryReply:
-    """Send a request and return what is seen of it.
+    """Send a request over TCP.
 
     Args:
         message: The request.
@@ -105,6 +105,9 @@ async def send(
         port: Port of the server.
         bind: Source address, or None to use the default.
         wait_s: Seconds until a request without an answer is silent.
+
+    Returns:
+        Outcome, seconds until it was known, and the answer.
     """
     began_s = time.monotonic()
     writer: asyncio.StreamWriter | None = None
@@ -155,7 +158,7 @@ def _discard_unsent(writer: asyncio.StreamWriter) -> None:
 async def send_datagram(
     message: CanaryMessage, address: str, port: int, bind: str | None, wait_s: float
 ) -> CanaryReply:
-    """Send a request as a datagram, again until it is answered, and return what is seen of it.
+    """Send a request as a datagram, again until it is answered.
 
     Args:
         message: The request.
@@ -163,6 +166,9 @@ async def send_datagram(
         port: Port of the server.
         bind: Source address, or None to use the default.
         wait_s: Seconds until a request without an answer is silent.
+
+    Returns:
+        Outcome, seconds until it was known, and the answer.
     """
     loop, began_s = asyncio.get_running_loop(), time.monotonic()
     answers = _Datagrams(message.tag)
@@ -326,7 +332,7 @@ class CanarySender:
         for number in range(QUESTIONS_COUNT):
             seen = await self._send(QUESTION, number, CanaryRequest())
             if seen.outcome is CanaryOutcome.ANSWERED:
-                answer: Any = json.loads(seen.body)
+                answer = await read_json(seen.body, _ANSWER_MAX_BYTES)
                 self._ports = answer["ports"]
                 self._received = {k: frozenset(answer[k]) for k in (FORBIDDEN, ALLOWED)}
                 return
@@ -358,7 +364,7 @@ class CanarySender:
         signature = self._signature(number)
         request = signature.forbidden if kind == FORBIDDEN else signature.allowed
         port = self._canary.forbidden_port if request.to_forbidden_port else self._canary.port
-        # If the server does not listen, the request says nothing about the device.
+        # If the server does not listen, the request is no evidence about the device.
         ports = self._ports.get("udp" if request.over_udp else "tcp", ())
         if self._received is None or port not in ports or outcome is CanaryOutcome.NOT_SENT:
             return None

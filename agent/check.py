@@ -30,8 +30,8 @@ from broadside.exchange.checks import HostCheck
 from broadside.exchange.engines import engines
 from broadside.exchange.engines.iperf3 import streams_json
 from broadside.exchange.engines.port import Tool
+from broadside.exchange.fabric.identity_rights import Identity, rights_checks
 from broadside.exchange.fabric_settings import FabricSettings
-from broadside.exchange.identity_rights import Identity, rights_checks
 from broadside.exchange.installation import bring_recent_iperf3
 from broadside.exchange.messages import DEFAULT_ENGINE, Role
 from broadside.exchange.ports import ExchangeMisconfigured

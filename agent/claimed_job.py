@@ -215,7 +215,7 @@ class ClaimedJob:
         late_s = time.time() - self._instant_s
         if late_s >= 0:
             return JobOutcome(
-                outcome=Outcome.MISSED, reason=f"armed {late_s:.3f} s after the planned instant"
+                outcome=Outcome.MISSED, reason=f"armed {late_s:.3f} s after the planned start"
             )
         if not self._gated:
             self._waiting = True

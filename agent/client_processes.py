@@ -14,7 +14,7 @@ from broadside.exchange.engines.merge import merge
 from broadside.exchange.engines.port import Engine, EngineResult, Launch, Process
 from broadside.exchange.messages import Job
 
-ALONE: Final = "another process of its pair ended before the planned instant"
+ALONE: Final = "another process of its pair ended before the planned start"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +48,9 @@ class ClientProcesses:
             job: The job to run.
             limits: Deadline for the processes, and maximum size for each stored output.
             setup: Callback to get the environment and the user for a process.
+
+        Returns:
+            The running processes.
 
         Raises:
             EngineUnusable: A program cannot be executed.

@@ -138,11 +138,14 @@ class ControlWatch:
         return min([poll_s, *(mark_s - now_s for mark_s in marks_s if mark_s > now_s)])
 
     def judge(self, news: ControlState | NoAnswer | None, now_s: float) -> str | None:
-        """Return why the run should stop after this answer, or None if it can continue.
+        """Return why the run should stop after this answer.
 
         Args:
             news: Answer or failure to use, or None if there is no news.
             now_s: Current Unix timestamp.
+
+        Returns:
+            The reason for the report. None if the run can continue.
         """
         match news:
             case ControlState(control=control):
@@ -158,26 +161,32 @@ class ControlWatch:
         return end if end is not None and end.burst_index == burst_index else None
 
     def see(self, control: Control | None, now_s: float) -> str | None:
-        """Store a row that was read, and return why the run should stop, or None.
+        """Store a row that was read.
 
         Args:
             control: The row, or None if there is no row.
             now_s: Current Unix timestamp.
+
+        Returns:
+            The reason to stop, for the report. None if the run can continue.
         """
         self._last = control
         return self._problem(now_s)
 
     def miss(self, why: str, now_s: float) -> str | None:
-        """Return why the run should stop after a failed read, or None.
+        """Return why the run should stop after a failed read.
 
         Args:
             why: Error message.
             now_s: Current Unix timestamp.
+
+        Returns:
+            The reason for the report. None if the run can continue.
         """
         if now_s < self.instant_s - LAST_WORD_S:
             return None
         if self._last is None:
-            return f"the run's control row could not be read before the planned instant: {why}"
+            return f"the run's control row could not be read before the planned start: {why}"
         problem = self._problem(now_s)
         return problem and f"{problem} that could be seen; the control row is unreadable: {why}"
 

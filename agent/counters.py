@@ -91,7 +91,10 @@ def parse_net_dev(text: str, nic: str | None = None) -> Mapping[str, NicCounts]:
 
     Args:
         text: Text from ``/proc/net/dev``.
-        nic: Interface that is returned even without traffic.
+        nic: Interface that is returned even without traffic. None adds none.
+
+    Returns:
+        Counts by interface.
     """
     counts: dict[str, NicCounts] = {}
     for line in text.splitlines()[2:]:
@@ -156,6 +159,9 @@ def difference(earlier: HostTotals, later: HostTotals) -> Mapping[str, HostSecon
     Args:
         earlier: First reading.
         later: Second reading.
+
+    Returns:
+        Counters of the second that ended, by interface.
     """
 
     def since(before: int, now: int) -> int:
@@ -280,6 +286,9 @@ class HostLog:
             to_s: Unix timestamp to stop at.
             nic: Interface to return, or None for the default. Seconds without this interface are
                 omitted.
+
+        Returns:
+            Seconds in ascending order.
         """
         wanted = nic or self._nic
         counts = (second.get(wanted or next(iter(second))) for second in self._seconds)

@@ -253,6 +253,9 @@ class EngineProcess:
             setup: Environment, user and pipes. None uses the defaults.
             on_start: Callback with the process id, called as soon as the program runs.
 
+        Returns:
+            The running process.
+
         Raises:
             EngineUnusable: The program cannot be executed.
         """
@@ -378,11 +381,15 @@ class LineCutter:
         self._rest_at_s = 0.0
 
     def cut(self, chunk: bytes, at_s: float) -> Iterator[tuple[bytes, float]]:
-        """Add a chunk and yield the lines that end in it.
+        """Add a chunk to the output.
 
         Args:
             chunk: Bytes that were received.
             at_s: Unix timestamp when they were received.
+
+        Yields:
+            Each line that ends in the chunk, without its newline, and the Unix timestamp of its
+            first byte.
         """
         if not self._rest:
             self._rest_at_s = at_s

@@ -53,6 +53,9 @@ def find_installed_engine(engine: Engine, role: Role) -> InstalledEngine:
     Args:
         engine: Engine to search for.
         role: Role of the agent, which sets the programs that are needed.
+
+    Returns:
+        The engine with versions, or with the problem that prevents its use.
     """
     tools: dict[str, Tool] = {}
     programs = engine.client_programs if role is Role.CLIENT else engine.server_programs

@@ -83,7 +83,7 @@ def describe(
         settings: Settings of the agent.
         host: Data of the host.
         condition: State of the role.
-        clock: Last reading of the clock, if any.
+        clock: Last reading of the clock. None if it was not read.
         life: Start time and current time.
     """
     state = AgentState.BUSY if condition.busy else AgentState.IDLE

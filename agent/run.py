@@ -126,11 +126,14 @@ log = logging.getLogger(__name__)
 
 
 def run_agent(settings: AgentSettings, fabric_settings: FabricSettings | None = None) -> int:
-    """Run an agent until SIGTERM or SIGINT and return the exit code.
+    """Run an agent until SIGTERM or SIGINT.
 
     Args:
         settings: Settings of the agent.
         fabric_settings: Settings of the fabric, or None to use the environment.
+
+    Returns:
+        Exit code of the process.
     """
     start_log(settings.agent_id, level=settings.log_level, as_json=settings.log_json)
     try:

@@ -87,12 +87,15 @@ class ServedTest:
         self.left_at_s = _since(self.left_at_s, now_s, view.connected and not view.tcp_count)
 
     def stuck_reason(self, view: PortView, now_s: float, *, duration_max_s: float) -> str | None:
-        """Return why this server should be replaced, or None if it should not.
+        """Return why this server should be replaced.
 
         Args:
             view: State of the port in the socket tables.
             now_s: Current Unix timestamp.
             duration_max_s: Maximum time of a test in seconds, if the requested time is not known.
+
+        Returns:
+            The reason for the log. None if the server can continue.
         """
         busy_since_s = self.connected_at_s if self.started_at_s is None else self.started_at_s
         if busy_since_s is not None:

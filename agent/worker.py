@@ -100,6 +100,10 @@ class PlannedJobReads:
         Args:
             job: Job in the message.
             body: Body of the message.
+
+        Returns:
+            Planned if the digests match, otherwise superseded, not planned, or unknown (no plan
+            available).
         """
         digest = digest_of(body)
         place = (job.run_id, job.burst_index, job.pair_index // JOBS_PAIRS_COUNT)

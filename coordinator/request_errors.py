@@ -95,7 +95,7 @@ class BurstNotOver(RequestError, status=409, title="Burst not finished"):
 
 
 class UnknownPair(RequestError, status=404, title="Unknown pair"):
-    """The run has no such pair."""
+    """The run does not contain the pair."""
 
 
 class UnknownSchedule(

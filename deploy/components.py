@@ -266,7 +266,7 @@ def notices(title: str, carried: Sequence[Carried]) -> str:
         lines += [_HEADINGS[kind], ""]
         for item in {item.title: item for item in local}.values():
             sources = f"; sources: {item.source}" if item.source else ""
-            remark = "" if item.texts else "; the package holds no licence text"
+            remark = "" if item.texts else "; the package contains no licence text"
             lines.append(f"  {item.title}: {item.licence}{sources}{remark}")
         lines.append("")
     holders: dict[str, dict[str, None]] = {}

@@ -14,10 +14,10 @@ from typing import Final
 
 from broadside.exchange.messages import Direction
 from broadside.lab.azurite import ACCOUNT, Azurite
+from broadside.lab.broker_process import BrokerProcess
 from broadside.lab.errors import LabBroken
 from broadside.lab.monitor import MonitorServer, MonitorSpec
 from broadside.lab.relay import Relay
-from broadside.lab.servicebus.broker_process import BrokerProcess
 from broadside.lab.servicebus.queues import QueueSettings
 from broadside.lab.telemetry_file import source_entry, write_telemetry_file
 from broadside.lab.topology import Lab
@@ -59,6 +59,9 @@ class AzureInMiniature:
         Args:
             tables: Relay to use for requests to the tables, or ``None`` to connect directly.
             blobs: Relay to use for requests to the blobs, or ``None`` to connect directly.
+
+        Returns:
+            Variables by name, with connection strings.
         """
         host = self.azurite.host
         storage = self.azurite.connection_string(
@@ -85,6 +88,9 @@ def standing(
         folder: Folder for logs, keys and state.
         host: Address to listen on.
         queue: Settings for the job queue.
+
+    Yields:
+        The running services.
 
     Raises:
         ToolMissing: A program is not installed.

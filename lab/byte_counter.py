@@ -124,6 +124,9 @@ def read_counter(path: Path, from_s: float, before_s: float) -> tuple[ByteCounte
         from_s: Start in epoch seconds.
         before_s: End in epoch seconds.
 
+    Returns:
+        Readings with bytes since the ledger was started.
+
     Raises:
         OSError: The file cannot be read.
     """

@@ -108,6 +108,9 @@ def open_tap(name: str, kind: int) -> int:
         name: Name for the interface.
         kind: ``IFF_TAP`` or ``IFF_TUN``.
 
+    Returns:
+        File descriptor of the interface.
+
     Raises:
         LabBroken: The interface cannot be created.
     """

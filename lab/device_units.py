@@ -51,6 +51,9 @@ def units(count: int, bits_per_second: int | None = None) -> tuple[DeviceUnit, .
         count: Number of units, from 1.
         bits_per_second: Rate of each unit, or None for no limit.
 
+    Returns:
+        Units with the numbers 1, 2 and so on.
+
     Raises:
         LabMisconfigured: There are too many units, or none.
     """

@@ -93,6 +93,9 @@ def plan_agents(lab: Lab, environment: Mapping[str, str]) -> tuple[AgentPlan, ..
     Args:
         lab: The lab.
         environment: Variables to pass to each agent.
+
+    Returns:
+        Plans with all variables of the agent.
     """
     return tuple(
         AgentPlan(
@@ -227,7 +230,7 @@ class Fleet:
     def _ask(self, request: Mapping[str, object], timeout_s: float) -> dict[str, Any]:
         """Send a request and return the response. Raises :class:`FleetError`."""
         into, out = self._server.stdin, self._server.stdout
-        assert into is not None and out is not None  # noqa: S101  # Popen was told to make both
+        assert into is not None and out is not None  # noqa: S101  # Popen was called with PIPE for both
         with self._turn:
             try:
                 into.write(json.dumps(request).encode() + b"\n")
@@ -256,7 +259,7 @@ def start(
     entry: str = AGENT_ENTRY,
     imports: Sequence[str] = AGENT_IMPORTS,
 ) -> Fleet:
-    """Start a fork server and its agents, and return without waiting until they are ready.
+    """Start a fork server and its agents, without waiting until they are ready.
 
     If this fails, no process will be left running.
 
@@ -266,6 +269,9 @@ def start(
         log_path: Folder for the logs, with a file for each agent and ``fleet.log``.
         entry: Function to run, as ``module:function``.
         imports: Modules to import before the fork.
+
+    Returns:
+        The fleet. Its agents may still fail.
 
     Raises:
         FleetError: The entry cannot be imported, or a namespace is missing.

@@ -75,13 +75,17 @@ def _setns(descriptor: int) -> None:
 def run(
     argv: list[str], *, namespace: str | None = None, text: str = "", lock: int | None = None
 ) -> str:
-    """Run a program in a namespace and return its output.
+    """Run a program in a namespace.
 
     Args:
         argv: Program and arguments.
         namespace: Namespace to use, or ``None`` for the current one.
         text: Text to pass to standard input.
         lock: Descriptor to pass on, so that a lock is released only when the program has ended.
+            None passes none.
+
+    Returns:
+        Standard output as text.
 
     Raises:
         LabBroken: The program failed. The message has its output.
@@ -136,7 +140,7 @@ def run_batch(batch: Batch, lock: int | None = None) -> None:
 
     Args:
         batch: Commands to run.
-        lock: Descriptor to pass on (see :func:`run`).
+        lock: Descriptor to pass on (see :func:`run`). None passes none.
 
     Raises:
         LabBroken: A command failed.
@@ -148,7 +152,16 @@ def run_batch(batch: Batch, lock: int | None = None) -> None:
 
 
 def run_ip(namespace: str | None, *lines: str) -> None:
-    """Run lines of ``ip`` in a namespace. Raises the same errors as :func:`run_batch`."""
+    """Run lines of ``ip`` in a namespace.
+
+    Args:
+        namespace: Namespace to use, or None for the current one.
+        *lines: Lines in the format of ``ip -batch``.
+
+    Raises:
+        LabBroken: A command failed.
+        ToolMissing: The program is not installed.
+    """
     run_batch(Batch(namespace=namespace, tool="ip", lines=lines))
 
 

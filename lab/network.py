@@ -101,6 +101,9 @@ def up(spec: LabSpec, base_path: Path = DEFAULT_PATH) -> Lab:
         spec: Specification of the lab.
         base_path: Data folder to use.
 
+    Returns:
+        The lab with addresses, folder and clocks.
+
     Raises:
         ToolMissing: A program is not installed. Nothing was changed.
         NoRights: This process has no permission. Nothing was changed.
@@ -143,6 +146,9 @@ def down(prefix: str, base_path: Path = DEFAULT_PATH) -> DownReport:
     Args:
         prefix: Prefix of the lab.
         base_path: Data folder to use.
+
+    Returns:
+        Numbers of removed processes and namespaces, and what could not be removed.
 
     Raises:
         NoRights: The lab belongs to another user.
@@ -196,7 +202,7 @@ def shape(spec: LabSpec, lock: int | None = None) -> None:
 
     Args:
         spec: Specification of the lab.
-        lock: Descriptor to pass on (see :func:`run`).
+        lock: Descriptor to pass on (see :func:`run`). None passes none.
     """
     batches = [
         *topology.nic_batches(spec, spec.nic_bits_per_second),
@@ -323,6 +329,9 @@ def clear(prefix: str, lock: int) -> DownReport:
     Args:
         prefix: Prefix of the lab.
         lock: Descriptor to pass on (see :func:`run`).
+
+    Returns:
+        Numbers of removed processes and namespaces, and what could not be removed.
     """
     killed: set[int] = set()
     namespaces: set[str] = set()

@@ -85,7 +85,11 @@ class PrivilegeCheck:
     reason: str | None = None
 
     def require(self) -> "PrivilegeCheck":
-        """Return this object, or raise :class:`NoRights` when there is no permission."""
+        """Return this object if there is permission.
+
+        Raises:
+            NoRights: There is no permission. The message has the fix.
+        """
         if self.rights is Rights.NONE:
             raise NoRights(self.reason)
         return self
@@ -153,7 +157,11 @@ def is_inside() -> bool:
 
 
 def create_world(prefix: str) -> None:
-    """Create a persistent world when it does not exist. Raises :class:`NoRights`."""
+    """Create a persistent world when it does not exist.
+
+    Raises:
+        NoRights: The user namespace cannot be created.
+    """
     if find_holder(prefix) is None:
         problem = _try(["hold", _holder_mark(prefix)])
         if problem is not None:
@@ -166,6 +174,9 @@ def join(prefix: str, argv: list[str]) -> NoReturn:
     Args:
         prefix: Prefix of the lab.
         argv: Program and arguments.
+
+    Returns:
+        Never: another program runs in this process.
 
     Raises:
         LabBroken: There is no such world.

@@ -58,6 +58,9 @@ def new_limit(per_second: int, verdict: str) -> tuple[str, ...]:
     Args:
         per_second: Number of sessions.
         verdict: What happens to others, "drop" or "reset".
+
+    Returns:
+        Rules of nftables, one each.
     """
     burst = max(10, round(per_second * LIMIT_BURST_S))
     limit = f"limit rate over {per_second}/second burst {burst} packets"
@@ -234,7 +237,7 @@ PROFILES: Final[Mapping[str, LabProfile]] = {
         fails_s=1.5,
     ),
     "failover-cold": LabProfile(
-        description="as failover, but the other knows none of the sessions, and resets them",
+        description="as failover, but the other has no session table, and resets all sessions",
         twins={"b": 1},
         fails_s=1.5,
         rules=KNOWN_ONLY,
@@ -262,7 +265,7 @@ PROFILES: Final[Mapping[str, LabProfile]] = {
         rules=(f"{NEW_SESSION} ct count over 40 counter drop",),
     ),
     "connection-rate-limit": LabProfile(
-        description="a device that opens 10 sessions a second, and drops what is asked beyond",
+        description="a device that opens 10 sessions a second, and drops any above this",
         rules=(f"{NEW_SESSION} limit rate over 10/second burst 10 packets counter drop",),
     ),
     **{
@@ -341,6 +344,9 @@ def apply(lab: Lab, name: str) -> LabProfile:
     Args:
         lab: The lab.
         name: Name of the profile.
+
+    Returns:
+        The profile with its rules and rates.
 
     Raises:
         LabMisconfigured: The name is unknown, or the lab is on plain loopback.

@@ -121,7 +121,7 @@ class Relay:
             *methods: HTTP methods to match, or all.
             count: Number of requests, or ``None`` for no limit.
             for_s: Duration in seconds, or ``None`` for no limit.
-            headers: Headers to return.
+            headers: Headers to return. None adds none.
             code: Error code in the body, as Table Storage sends it. ``None`` sends no body, as some
                 gateways do.
         """

@@ -84,7 +84,11 @@ class ServeProcess:
                 self.kill()
 
     def start(self) -> None:
-        """Start the process. Raises :class:`~broadside.lab.errors.LabBroken`."""
+        """Start the process.
+
+        Raises:
+            LabBroken: It is running already, or did not start.
+        """
         if self._process is not None and self._process.poll() is None:
             raise LabBroken("the coordinator is already running; stop it first")
         with socket.socket() as free:
@@ -164,11 +168,14 @@ class ServeProcess:
         return answer.json()
 
     def post(self, path: str, body: Mapping[str, Any]) -> Any:
-        """Send a POST request and return the JSON response.
+        """Send a POST request.
 
         Args:
             path: Path to request.
             body: JSON body.
+
+        Returns:
+            The response, as parsed JSON.
 
         Raises:
             ValueError: The request was rejected. The message has the response.
@@ -191,11 +198,14 @@ class ServeProcess:
             time.sleep(0.5)
 
     def summary(self, run_id: str, within_s: float) -> RunSummary:
-        """Wait for the verdict and return the run's summary.
+        """Wait for the verdict of a run.
 
         Args:
             run_id: Id of the run.
             within_s: Time to wait in seconds.
+
+        Returns:
+            The summary with the verdict.
 
         Raises:
             TimeoutError: There is no verdict in time.

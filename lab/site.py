@@ -72,10 +72,13 @@ def built(
 
     Args:
         spec: Specification of the lab.
-        base_path: Data folder to use.
+        base_path: Data folder to use. None uses the default one, or a temporary one on loopback.
         on_loopback: Whether to use plain loopback.
         keep: Whether to leave the lab running on exit.
         progress: Function to call with progress messages.
+
+    Yields:
+        The lab.
 
     Raises:
         LabError: The lab cannot be built.
@@ -150,8 +153,11 @@ def staged(  # noqa: PLR0913
         spares_count: Number of servers without an agent, so that as many clients are spares.
         entry: Function to run as an agent.
         port: Port for the coordinator. If it is 0 or in use, a free port will be used.
-        token: Token with the viewer role, if the coordinator requires one.
+        token: Token with the viewer role, if the coordinator requires one. None sends none.
         progress: Function to call with progress messages.
+
+    Yields:
+        The running site.
 
     Raises:
         LabError: The coordinator, the agents or the clocks are not ready in time.

@@ -17,7 +17,15 @@ def lab_entry(counter_path: Path) -> str:
 
 
 def write_telemetry_file(path: Path, *entries: str) -> dict[str, str]:
-    """Write a telemetry file, and return the coordinator's setting for it."""
+    """Write a telemetry file.
+
+    Args:
+        path: File to write.
+        *entries: Tables in TOML.
+
+    Returns:
+        Setting of the coordinator by variable name.
+    """
     path.write_text("\n".join(entries))
     return {"BROADSIDE_TELEMETRY_FILE": str(path.absolute())}
 

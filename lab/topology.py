@@ -181,7 +181,11 @@ class Batch:
 
 
 def check_prefix(prefix: str) -> None:
-    """Raise :class:`LabMisconfigured` when a prefix is too long or has other characters."""
+    """Check the length and the characters of a prefix.
+
+    Raises:
+        LabMisconfigured: The prefix is too long or has other characters.
+    """
     if not PREFIX_PATTERN.fullmatch(prefix):
         raise LabMisconfigured(
             f"prefix {prefix!r}: use a lower-case letter and up to eight letters or digits"
@@ -197,6 +201,9 @@ def host_names(spec: LabSpec, role: Role) -> tuple[str, ...]:
     Args:
         spec: Specification with the number of pairs.
         role: Role of the hosts, which decides the letter.
+
+    Returns:
+        Names in ascending order, one for each pair.
     """
     return tuple(f"{role.value[0]}{index:03d}" for index in range(1, spec.pairs_count + 1))
 
@@ -346,6 +353,9 @@ def twin_batches(spec: LabSpec, bits_per_second: int | None) -> tuple[Batch, ...
     Args:
         spec: Specification of the lab.
         bits_per_second: Rate of each twin, or ``None`` for no limit.
+
+    Returns:
+        Batches of commands.
     """
     balancer = firewall_namespace(spec.prefix)
     twins = twin_namespaces(spec.prefix)
@@ -382,6 +392,9 @@ def twin_addresses(letter: str, role: Role) -> tuple[IPv4Address, IPv4Address]:
     Args:
         letter: Letter of the twin.
         role: Side of the link.
+
+    Returns:
+        Address of the balancer, and address of the twin.
     """
     at = TWIN_NETWORK + 8 * TWIN_LETTERS.index(letter) + (4 if role is Role.SERVER else 0)
     return at + 1, at + 2
@@ -415,6 +428,9 @@ def sysctls(spec: LabSpec, namespace: str) -> dict[str, str]:
     Args:
         spec: Specification of the lab.
         namespace: Namespace to configure.
+
+    Returns:
+        Value by path, as text.
     """
     # This will be skipped if the kernel does not support IPv6.
     values = {"ipv6/conf/all/disable_ipv6": "1"}
@@ -686,6 +702,9 @@ def nic_batches(
         spec: Specification of the lab.
         bits_per_second: Rate at the IP layer, or ``None`` for no limit.
         hosts: Hosts to change, or ``None`` for all.
+
+    Returns:
+        One batch for each namespace.
     """
     chosen = {host.name for host in hosts} if hosts is not None else None
     batches = []

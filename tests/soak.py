@@ -106,7 +106,7 @@ class Soaked:
         assert self.summary.run_trends is not None
         return any(
             disruption.kind is DisruptionKind.CUT
-            and any(f"{self.victim} fell silent" in cause for cause in disruption.causes)
+            and any(f"{self.victim} stopped reporting" in cause for cause in disruption.causes)
             and abs(disruption.start_at.timestamp() - (self.victim_killed_at_s or 0.0)) <= 1.5
             for disruption in self.summary.run_trends.disruptions
         )

@@ -12,10 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
-from pydantic import ValidationError
-
 from broadside.coordinator.agent_gateway.endpoint_owners import EndpointOwners
-from broadside.exchange.messages import Claim, Job, Presence, Role, ServerTest
+from broadside.exchange.messages import JOB_MAX_BYTES, Claim, Job, Presence, Role, ServerTest
 from broadside.exchange.ports import (
     Delivery,
     Entity,
@@ -34,6 +32,7 @@ from broadside.exchange.records.row_rules import (
 )
 from broadside.exchange.row_text import entity_fields, entity_of
 from broadside.exchange.rows import parse_row, row_name
+from broadside.exchange.strict_json import parse_strict_model
 
 _RUNS_CACHED_COUNT: Final = 64
 _CLAIMERS_CACHED_COUNT: Final = 100_000
@@ -127,13 +126,16 @@ class DeliveredJobs:
     async def job_facts(
         self, run_id: str, burst_index: int, pair_index: int, agent_id: str
     ) -> Mapping[str, Any]:
-        """Return the values of a job that an agent received, or nothing if unknown.
+        """Return the values of a job that an agent received.
 
         Args:
             run_id: The run's id.
             burst_index: Burst index, starting at 0.
             pair_index: Pair index, starting at 0.
             agent_id: The agent's id.
+
+        Returns:
+            Values by field name. Empty if they are unknown.
         """
         return await self._records.private.read_job_facts(run_id, burst_index, pair_index, agent_id)
 
@@ -180,9 +182,9 @@ class AgentPermissions:
 
     async def record_delivery(self, delivery: Delivery) -> None:
         try:
-            job = Job.model_validate_json(delivery.body)
+            job = parse_strict_model(Job, delivery.body, JOB_MAX_BYTES)
         # The agent will move an invalid job to the dead letters. It may not write a row for it.
-        except ValidationError:
+        except ValueError:
             return
         await self.delivered.record_delivery(job, self.agent_id)
 

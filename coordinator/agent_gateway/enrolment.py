@@ -89,7 +89,7 @@ class JoinCode(Message):
         if self.expires_at <= now:
             return f"the join code {self.name} ended {self.expires_at:%Y-%m-%d %H:%MZ}"
         if self.used_count >= self.count:
-            return f"the join code {self.name} has let in its {self.count} agents"
+            return f"the join code {self.name} has admitted its {self.count} agents"
         if role != self.role:
             return f"the join code {self.name} is for the role {self.role}, not {role}"
         return None
@@ -171,6 +171,9 @@ class Enrolments:
             terms: The agents that can join.
             by: The user who creates the code.
             now: Current time to use.
+
+        Returns:
+            The stored code, without its secret.
         """
         join = JoinCode(
             name=f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}",
@@ -202,6 +205,9 @@ class Enrolments:
             code: The join code.
             requested: The agent to enrol.
             now: Current time to use.
+
+        Returns:
+            The agent with its name, as stored.
 
         Raises:
             ExchangeRefused: The code is not valid, or the agent cannot be enrolled.
@@ -290,6 +296,9 @@ class Enrolments:
         Args:
             name: Agent (``id`` or ``role.id``), or name of a join code.
             now: Current time to use.
+
+        Returns:
+            Names of the revoked agents, and of the codes that ended.
 
         Raises:
             NotEnrolled: No agent and no code has this name.

@@ -142,12 +142,15 @@ class FairCache(Generic[_K, _V]):
         return None if entries is None else entries.get(key)
 
     def put(self, client_name: str, key: _K, value: _V) -> list[tuple[str, _K]]:
-        """Store a value and return the removed entries.
+        """Store a value. Above the limit, half of the values of the largest client are removed.
 
         Args:
             client_name: Name of the client.
             key: Key of the value.
             value: Value to store.
+
+        Returns:
+            Client and key of each removed value.
         """
         entries = self._of.setdefault(client_name, OrderedDict())
         self._count += key not in entries

@@ -143,7 +143,7 @@ async def check_authority(
             f"{data_dir / TLS_FOLDER}: the certificate authority was lost, and {count} enrolled "
             "agents and open join codes depend on it: they would reject a new one. Copy tls/ back "
             "from a backup (`broadside restore FILE` with a new BROADSIDE_DATA_DIR); or run "
-            "`broadside enroll new-authority` and let every agent join again"
+            "`broadside enroll new-authority` and enroll every agent again"
         )
 
 

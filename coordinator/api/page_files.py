@@ -106,7 +106,7 @@ async def read_page(request: Request) -> Response:
     needs_token = getattr(request.app.state, "needs_token", False)
     etag = f'"{site().version}-{"token" if needs_token else "open"}"'
     if page is None:
-        text = "This installation carries no page: install the wheel or run from a checkout.\n"
+        text = "This installation has no web page: install the wheel, or run from a checkout.\n"
         return Response(text, 404, _HEADERS, "text/plain")
     headers = {
         **_HEADERS,

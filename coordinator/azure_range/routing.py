@@ -82,7 +82,7 @@ class EffectiveRoute:
 
 
 def covers_ports(texts: list[str], ports: tuple[int, int], *, partly: bool) -> bool:
-    """Return whether ports of a rule contain a range, or with ``partly`` overlap it.
+    """Return True if ports of a rule contain a range, or with ``partly`` overlap it.
 
     Args:
         texts: Ports of a rule: ``*``, a port, or a range such as ``5201-5300``.
@@ -99,7 +99,7 @@ def covers_ports(texts: list[str], ports: tuple[int, int], *, partly: bool) -> b
 
 
 def covers_place(text: str, place: RouteEnd, tagged: list[IPv4Network], *, partly: bool) -> bool:
-    """Return whether an address prefix or tag of a rule contains a place, or overlaps it.
+    """Return True if an address prefix or tag of a rule contains a place, or overlaps it.
 
     Args:
         text: ``*``, a prefix, or a service tag.
@@ -141,12 +141,15 @@ def network_of(resources: Resources, subnet_id: str) -> Resource | None:
 
 
 def peering(resources: Resources, near_id: str, far_id: str) -> Resource | None:
-    """Return the peering of a network with another one, or None.
+    """Return the peering of a network with another one.
 
     Args:
         resources: All visible resources.
         near_id: Network that owns the peering.
         far_id: Network that the peering leads to. Case is ignored.
+
+    Returns:
+        The peering. None if the networks are not peered.
     """
     for item in resources.children(near_id, "virtualNetworkPeerings"):
         remote = reference(properties(item), "remoteVirtualNetwork")
@@ -294,7 +297,7 @@ def _user_route(
 def group_allows(
     resources: Resources, group_id: str, direction: str, flow: RoutedFlow, tagged: list[IPv4Network]
 ) -> tuple[bool, str]:
-    """Return whether a security group allows a flow, and the name of the deciding rule.
+    """Return the decision of a security group on a flow.
 
     A rule that denies decides if it matches a part of the flow. A rule that allows has to match
     all of it.
@@ -305,6 +308,9 @@ def group_allows(
         direction: ``Outbound`` or ``Inbound``.
         flow: Flow to check.
         tagged: Address ranges of the tag ``VirtualNetwork``, from :func:`tagged_networks`.
+
+    Returns:
+        True if the flow is allowed, and the name of the deciding rule.
     """
     rules = [{**properties(item), "name": item["name"]}
              for item in resources.children(group_id, "securityRules")]  # fmt: skip
@@ -415,11 +421,14 @@ def cross_peering(trace: Trace, near_id: str, far_id: str, *, forwarded: bool) -
 
 
 def subnet_of_address(resources: Resources, address: str) -> Resource | None:
-    """Return the subnet of an address, or None.
+    """Return the subnet of an address.
 
     Args:
         resources: All visible resources.
         address: IPv4 address.
+
+    Returns:
+        The subnet. None if no visible subnet contains the address.
 
     Raises:
         ValueError: The text is not an IPv4 address.

@@ -95,7 +95,7 @@ def _region(item: Resource) -> str:
 
 
 def reach(trace: Trace, machine: Machine, host: str, wanted: str, port: int) -> NamedService:
-    """Check the path from a VM to a service of Azure, and return the service.
+    """Check the path from a VM to a service of Azure.
 
     Args:
         trace: Trace to add the hops to.
@@ -103,6 +103,9 @@ def reach(trace: Trace, machine: Machine, host: str, wanted: str, port: int) -> 
         host: Host name of the service.
         wanted: Kind of the endpoint: ``blob``, ``table``, ``namespace`` or ``platform``.
         port: TCP port of the service.
+
+    Returns:
+        The service with its resource. The resource is None for a service of the platform.
 
     Raises:
         Stop: A hop of the path fails.

@@ -67,12 +67,15 @@ class Trace:
         self.hops.append(Hop(name=name, state=HopState.OK, text=text))
 
     def fail(self, name: str, text: str, at: str = "") -> Stop:
-        """Add a hop that does not work, and return the exception that ends the row.
+        """Add a hop that does not work.
 
         Args:
             name: Name of the hop.
             text: Measured value, and the expected one.
             at: Id of the resource that has to change. Without it, the range has to change.
+
+        Returns:
+            The exception to raise, which ends the row.
         """
         state = HopState.BROKEN
         if at and self.resources.is_foreign(at):

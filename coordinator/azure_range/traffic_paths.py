@@ -217,7 +217,7 @@ def _check_return(trace: Trace, near: Machine, far: Machine, device: str, out: R
     if not is_translated and route.address != device:
         names = device or "no device", route.address or f"no device ({route.source})"
         raise trace.fail(
-            "return", f"there through {names[0]}, back through {names[1]}", far.subnet_id
+            "return", f"traffic passes {names[0]}, and its answers pass {names[1]}", far.subnet_id
         )
     if device and not is_translated and route.kind != "hub":
         subnet = device_subnet(trace, device)
@@ -230,7 +230,7 @@ def _check_return(trace: Trace, near: Machine, far: Machine, device: str, out: R
 def _check_listener(trace: Trace, far: Machine, ports: tuple[int, int], protocol: str) -> None:
     numbers = "" if protocol == "icmp" else f" {'-'.join(map(str, dict.fromkeys(ports)))}"
     if not properties(trace.resources.get(far.id)) or not far.bundle.get("service"):
-        raise trace.fail("listener", f"no {far.role} is there for {protocol}{numbers}")
+        raise trace.fail("listener", f"no {far.role} offers {protocol}{numbers}")
     trace.ok("listener", f"{short(far.id)} offers {protocol}{numbers}")
 
 
@@ -241,7 +241,7 @@ def _closed(trace: Trace, machine: Machine, fleet: list[Machine]) -> None:
     """Check that a VM cannot send to, or receive from, places that no need names."""
     resources, subnet_id = trace.resources, machine.subnet_id
     if resources.is_foreign(subnet_id):
-        trace.ok("closed", "the subnet's owner decides")
+        trace.ok("closed", "decided by the owner of the subnet")
         return
     group_id = reference(properties(resources.get(subnet_id)), "networkSecurityGroup")
     tagged = tagged_networks(resources, subnet_id)

@@ -291,7 +291,7 @@ def _print_enrolments(
     codes: Sequence[JoinCode],
     users: Mapping[str, Sequence[str]],
 ) -> None:
-    """Print agents and join codes as one list, in which ``kind`` tells them apart.
+    """Print agents and join codes as one list, in which ``kind`` distinguishes them.
 
     Args:
         session: Output of the command.

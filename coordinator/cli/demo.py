@@ -171,6 +171,9 @@ def report(summary: RunSummary, lab: "Lab") -> Mapping[str, Any]:
     Args:
         summary: Summary of the run.
         lab: The lab with its limits.
+
+    Returns:
+        Values by name: the summary, and the limits of the lab.
     """
     return {
         "rates": f"as measured in a {formatting.lab(summary.scale)}; "

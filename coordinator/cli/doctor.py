@@ -39,7 +39,7 @@ from broadside.coordinator.studies.study import Study
 from broadside.coordinator.studies.switch_lock import SwitchLock
 from broadside.exchange.checks import HostCheck
 from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
-from broadside.exchange.identity_rights import (
+from broadside.exchange.fabric.identity_rights import (
     Identity,
     rights_checks,
     try_listen,

@@ -77,6 +77,9 @@ def exit_with_error(message: str, code: ExitCode = ExitCode.CANNOT_RUN) -> NoRet
         message: The line to print.
         code: Exit code.
 
+    Returns:
+        Never.
+
     Raises:
         typer.Exit: Always, with ``code``.
     """

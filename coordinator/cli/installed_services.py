@@ -91,6 +91,9 @@ def read_unit(name: ServiceName, units_path: Path | None = None) -> ServiceUnit:
     Args:
         name: The service.
         units_path: Folder with the units. None for that of systemd.
+
+    Returns:
+        User, group and environment. Empty if the unit has none of them.
     """
     values: dict[str, list[str]] = {}
     for line in _service_lines(_unit_text(name, units_path or UNITS_PATH)):
@@ -135,17 +138,20 @@ def unit_checks(name: ServiceName, unit: ServiceUnit) -> list[HostCheck]:
     Args:
         name: The service.
         unit: The unit of the service.
+
+    Returns:
+        One failed check for each problem, with a fix. Empty without a problem.
     """
     problems = []
     if unit.user is not None and not _user_exists(unit.user):
-        problems.append((f"there is no user {unit.user}", "run the installer again"))
+        problems.append((f"the user {unit.user} does not exist", "run the installer again"))
     if os.geteuid() == 0:
         problems += [
-            (f"there is no {file}, which the unit needs", "run the installer again")
+            (f"{file}, which the unit needs, does not exist", "run the installer again")
             for file in unit.unreadable
         ]
     if unit.folder is not None and not unit.folder.is_dir() and os.geteuid() == 0:
-        problems.append((f"there is no folder {unit.folder}", "run the installer again"))
+        problems.append((f"the folder {unit.folder} does not exist", "run the installer again"))
     return [
         HostCheck(name=f"unit broadside-{name}", ok=False, detail=detail, fix=fix)
         for detail, fix in problems
@@ -221,6 +227,9 @@ def run_in_sandbox(
         argv: The command to run.
         timeout_s: Seconds to wait until the command ends.
         units_path: Folder to read the units from.
+
+    Returns:
+        The ended process with its exit code and texts.
 
     Raises:
         OSError: The unit cannot be written.

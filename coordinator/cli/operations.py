@@ -23,6 +23,7 @@ from broadside.coordinator.cli.terminal_text import cleaned, printable
 from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
 from broadside.exchange.messages import Message
 from broadside.exchange.outage_log import utc_now
+from broadside.exchange.strict_json import parse_strict_json
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -97,8 +98,8 @@ class StreamEvent(NamedTuple):
 def clean_json(text: str) -> str:
     """Return the JSON document with printable strings. Invalid JSON is only made printable."""
     try:
-        return json.dumps(cleaned(json.loads(text)), ensure_ascii=False)
-    except (ValueError, RecursionError):
+        return json.dumps(cleaned(parse_strict_json(text, len(text))), ensure_ascii=False)
+    except ValueError:
         return printable(text)
 
 
@@ -149,6 +150,9 @@ async def local_operations(name: str, *, drive: bool) -> AsyncIterator[Operation
     Args:
         name: User name for the audit log.
         drive: Process unfinished runs meanwhile.
+
+    Yields:
+        The operations. They are closed at the end.
     """
     fabric = open_fabric(FabricSettings())
     try:

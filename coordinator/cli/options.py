@@ -111,6 +111,9 @@ def parse_end_time(option: str, text: str, now: datetime, *, zone: tzinfo | None
         text: A duration such as ``90d`` or ``12h``, a date, or a time.
         now: Current time to use.
         zone: Time zone of a time without offset. None to reject such a time.
+
+    Returns:
+        The time in UTC.
     """
     form = "write a duration such as 12h, or a future time such as 2026-11-23T06:00Z"
     duration_s = parse_duration_s(text)

@@ -38,7 +38,8 @@ class ReportFileFormat(StrEnum):
 
         Args:
             format: Format of the option, or None if it is not given.
-            output: File to write. Its extension is the format if the option is not given.
+            output: File to write. Its extension is the format if the option is not given. None is
+                standard output.
         """
         return format or format_of(output, cls) or cls.HTML
 

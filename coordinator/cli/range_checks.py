@@ -23,6 +23,8 @@ from broadside.coordinator.cli.terraform import call_az_together, try_az
 from broadside.coordinator.core.formatting import dollars
 from broadside.coordinator.core.plan.price import Bill
 from broadside.coordinator.core.plan.standing_cost import RangeState, standing_bill
+from broadside.exchange.ports import PROPERTY_MAX_BYTES
+from broadside.exchange.strict_json import parse_strict_json
 
 JsonRecord = Mapping[str, Any]
 
@@ -373,7 +375,7 @@ def _read_table(table: Mapping[str, str], az_options: Sequence[str], status: Ran
     status.beating = set()
     for row in response["items"]:
         try:
-            values = json.loads(row["json"])
+            values = parse_strict_json(str(row["json"]), PROPERTY_MAX_BYTES)
             if row["PartitionKey"] == "boot":
                 status.boots[str(row["RowKey"])] = values
                 continue
@@ -419,7 +421,7 @@ def last_status(console: str) -> Mapping[str, str] | None:
         if separator:
             try:
                 status = json.JSONDecoder().raw_decode(text)[0]
-            except ValueError:
+            except (ValueError, RecursionError):
                 # Another process has written to the same line.
                 continue
             if isinstance(status, dict):

@@ -233,8 +233,8 @@ def down(  # noqa: PLR0913 - options
     tag = name or (outputs.name if outputs else None)
     if tag is None:
         exit_with_error(
-            f"there is no range in the Terraform state of {directory}; use --name to search for "
-            "one by its tag"
+            f"the Terraform state of {directory} has no range; use --name to search for one by its "
+            "tag"
         )
     remaining = RemainingResources(
         name=tag,
@@ -580,9 +580,7 @@ def _require_range(directory: Path) -> RangeOutputs:
     copy_files(directory)
     outputs = _read_outputs(directory)
     if outputs is None:
-        exit_with_error(
-            f"there is no range in the Terraform state of {directory}; run: broadside up"
-        )
+        exit_with_error(f"the Terraform state of {directory} has no range; run: broadside up")
     return outputs
 
 

@@ -1,6 +1,5 @@
 """Commands that print runs, bursts, pairs, seconds, reconciliation, agents and raw output."""
 
-import json
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -36,6 +35,7 @@ from broadside.coordinator.core import formatting
 from broadside.coordinator.core.summary import Verdict
 from broadside.coordinator.runs.listing import GROUPINGS, ListedState, state_of
 from broadside.exchange.messages import Side
+from broadside.exchange.strict_json import parse_strict_json
 
 if TYPE_CHECKING:
     from broadside.coordinator.cli.operations import Operations
@@ -422,7 +422,7 @@ def series(  # noqa: PLR0913 - options
         ),
     )
     if is_document:
-        session.show(json.loads(body), _print_series)
+        session.show(parse_strict_json(body, len(body)), _print_series)
     else:
         write_bytes(body)
 

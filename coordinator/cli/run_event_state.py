@@ -1,6 +1,5 @@
 """State of a run for a viewer, built from its events. Pure."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -14,9 +13,11 @@ from broadside.coordinator.core.live.live_view import (
 )
 from broadside.coordinator.core.metrics import Layer, layer_label
 from broadside.coordinator.core.summary import Finding
+from broadside.exchange.strict_json import parse_strict_json
 
 # Number of seconds of a burst to store.
 _SECONDS_MAX: Final = 3600
+_EVENTS: Final = frozenset({"status", "figures", "seconds", "ledger", "finding", "summary"})
 
 
 @dataclass(slots=True, kw_only=True)
@@ -56,23 +57,26 @@ class RunEventState:
             name: Event name.
             data: JSON text.
         """
+        if name not in _EVENTS:
+            return
+        values = parse_strict_json(data, len(data))
         match name:
             case "status":
-                status = LiveStatus.parse_answer(data)
+                status = LiveStatus.parse_answer(values)
                 self._select_burst(status.burst.index)
                 self.status = status
             case "figures":
-                figures = LiveFigures.parse_answer(data)
+                figures = LiveFigures.parse_answer(values)
                 self._select_burst(figures.burst_index)
                 self.figures = figures
             case "seconds":
-                self._add_seconds(LiveSeconds.parse_answer(data))
+                self._add_seconds(LiveSeconds.parse_answer(values))
             case "counter":
-                device_counter = LiveCounter.parse_answer(data)
+                device_counter = LiveCounter.parse_answer(values)
                 self._select_burst(device_counter.burst_index)
                 self.device_counter = device_counter
             case "finding":
-                update = LiveFinding.parse_answer(data)
+                update = LiveFinding.parse_answer(values)
                 self._select_burst(update.burst_index)
                 if update.finding is None:
                     self.findings.pop(update.id, None)
@@ -81,8 +85,7 @@ class RunEventState:
             case "summary":
                 self.over = True
                 self.findings = {
-                    values["id"]: Finding.parse_answer(values)
-                    for values in json.loads(data)["findings"]
+                    finding["id"]: Finding.parse_answer(finding) for finding in values["findings"]
                 }
 
     def _select_burst(self, burst_index: int) -> None:

@@ -76,7 +76,7 @@ def _remove_leftovers(data_dir: Path, backup_dir: Path | None) -> None:
 
 def _check_listener(settings: "CoordinatorSettings", security: "SignInSettings") -> None:
     """Exit if the API would be reachable from other hosts without sign-in or with half of TLS."""
-    from broadside.coordinator.api.auth_middleware import is_loopback
+    from broadside.exchange.http.bounded import is_loopback
 
     is_local = is_loopback(settings.host)
     if security.sign_in == "off" and not is_local:

@@ -72,6 +72,9 @@ def file_check(name: str, path: Path) -> HostCheck:
     Args:
         name: Setting with the path.
         path: File that the service reads.
+
+    Returns:
+        The check, with a fix if it fails.
     """
     try:
         with path.open("rb") as file:
@@ -93,6 +96,9 @@ def folder_check(name: str, path: Path) -> HostCheck:
     Args:
         name: Setting with the path.
         path: Folder that the service writes to.
+
+    Returns:
+        The check, with a fix if it fails.
     """
     # The service creates missing folders.
     existing = next((one for one in (path, *path.absolute().parents) if one.exists()), path)
@@ -116,6 +122,9 @@ def port_check(host: str, port: int, *, is_running: bool) -> HostCheck:
         host: Address to listen on.
         port: TCP port.
         is_running: True if the service is running, so that it uses the port itself.
+
+    Returns:
+        The check, with a fix if it fails.
     """
     place = f"{port}/tcp on {host}"
     try:
@@ -142,8 +151,11 @@ def listener_check(settings: CoordinatorSettings, security: SignInSettings) -> H
     Args:
         settings: Settings with the address of the service.
         security: Settings of sign-in and TLS.
+
+    Returns:
+        The check, with a fix if it fails.
     """
-    from broadside.coordinator.api.auth_middleware import is_loopback
+    from broadside.exchange.http.bounded import is_loopback
 
     detail = f"sign-in is {security.sign_in}, on {settings.host}"
     if security.sign_in == "off" and not is_loopback(settings.host):

@@ -55,7 +55,7 @@ def failed(name: str, error: Exception, fix: str | None = None) -> HostCheck:
     Args:
         name: Name of the check.
         error: The error. If it contains a fix after the last "; ", that fix is used.
-        fix: Fix to use when the error does not contain one.
+        fix: Fix to use when the error does not contain one. None without one.
     """
     if (invalid := invalid_setting(error)) is not None:
         variable, detail = invalid
@@ -210,7 +210,7 @@ def _clock(telemetry: DeviceTelemetry) -> Iterator[str]:
     """Yield problems with the timestamps when compared to the local clock."""
     for issue in telemetry.issues:
         if issue.kind in (IssueKind.CLOCK, IssueKind.STAMPS):
-            yield f"{issue.text}: set its clock, or look at at_path"
+            yield f"{issue.text}: set its clock, or check at_path"
         elif issue.kind is IssueKind.PARTIAL:
             yield f"its answer is incomplete: {issue.text}"
     if not telemetry.series:
@@ -218,10 +218,10 @@ def _clock(telemetry: DeviceTelemetry) -> Iterator[str]:
     newest = max(telemetry.series, key=lambda series: series.at_s[-1])
     ahead_s = float(newest.at_s[-1] - newest.bound_s[-1]) - telemetry.read_at.timestamp()
     if ahead_s > AHEAD_MAX_S:
-        yield f"its newest reading lies {formatting.time(ahead_s)} in the future: set its clock"
+        yield f"its newest reading is {formatting.time(ahead_s)} in the future: set its clock"
     elif -ahead_s > LOOKBACK_S:
         age = formatting.time(-ahead_s)
-        yield f"its newest reading is {age} old: set its clock, or look at at_path"
+        yield f"its newest reading is {age} old: set its clock, or check at_path"
 
 
 def _units(telemetry: DeviceTelemetry) -> Iterator[str]:

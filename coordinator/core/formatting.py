@@ -54,6 +54,9 @@ def quantity_text(unit: MetricUnit, value: float | None, digits: int = 2) -> str
         unit: The unit.
         value: The value, or None if unknown.
         digits: Decimals of a percentage.
+
+    Returns:
+        Text such as ``1.62 Gbit/s`` or ``12.5 %``, or :data:`UNKNOWN` for None.
     """
     match unit:
         case MetricUnit.RATE:
@@ -94,6 +97,9 @@ def number(value: float | None, digits: int = DIGITS) -> str:
     Args:
         value: The number, or None if unknown.
         digits: Number of significant digits.
+
+    Returns:
+        Decimal text, or :data:`UNKNOWN` for None.
     """
     return UNKNOWN if value is None else f"{float(f'{value:.{digits}g}'):.15g}"
 
@@ -104,6 +110,9 @@ def quantity(value: float | None, unit: str) -> str:
     Args:
         value: The number, or None if unknown.
         unit: Name of the unit.
+
+    Returns:
+        Text such as ``12 segments``, or :data:`UNKNOWN` for None.
     """
     return UNKNOWN if value is None else f"{number(value)} {unit}"
 
@@ -114,6 +123,9 @@ def signed(value: float | None, digits: int = DIGITS) -> str:
     Args:
         value: The number, or None if unknown.
         digits: Number of significant digits.
+
+    Returns:
+        Text with a ``+`` if the value is above 0, or :data:`UNKNOWN` for None.
     """
     reported = number(value, digits)
     return reported if value is None or value <= 0 else f"+{reported}"
@@ -152,6 +164,9 @@ def ratio(value: float | None, digits: int = 2) -> str:
     Args:
         value: The ratio, or None if unknown.
         digits: Decimals of the percentage.
+
+    Returns:
+        Text such as ``12.5 %`` for 0.125, or :data:`UNKNOWN` for None.
     """
     return UNKNOWN if value is None else f"{value * 100:.{digits}f} %"
 
@@ -162,6 +177,9 @@ def signed_ratio(value: float | None, digits: int = 2) -> str:
     Args:
         value: The ratio, or None if unknown.
         digits: Decimals of the percentage.
+
+    Returns:
+        Text such as ``+12.5 %`` for 0.125, or :data:`UNKNOWN` for None.
     """
     return UNKNOWN if value is None else f"{value * 100:+.{digits}f} %"
 

@@ -170,7 +170,7 @@ class RunSpec(Message):
         others_count = sum(share.pairs_count for share in self.mix)
         if others_count >= self.pairs_count:
             yield (
-                f"mix: its {others_count} pairs leave none of {self.pairs_count} for traffic; "
+                f"mix: it has {others_count} of {self.pairs_count} pairs, so traffic has none; "
                 "raise pairs_count"
             )
             return
@@ -584,7 +584,7 @@ class Plan(Message):
         """Return a copy. A changed copy does not use the digest of the stored document.
 
         Args:
-            update: New values by field name. They are not validated.
+            update: New values by field name. They are not validated. None changes nothing.
             deep: True to copy the values of the fields too.
         """
         copy = super().model_copy(update=update, deep=deep)
@@ -666,12 +666,17 @@ class Plan(Message):
         plan._stored_sha256 = self.digest()
         return plan
 
-    def jobs(self, burst: Burst) -> Iterator[Job]:
-        """Yield the jobs for one burst, in pair order."""
+    def jobs(self, burst: Burst, pairs: Iterable[Pair] | None = None) -> Iterator[Job]:
+        """Yield the jobs for one burst, in the order of the pairs.
+
+        Args:
+            burst: The burst.
+            pairs: Pairs with their servers in this burst. None means the pairs as planned.
+        """
         traffics = [scaled(part.traffic, part.scale) for part in self.spec.parts]
         is_probed = any(guard.is_probe for guard in self.spec.guards)
         is_fast = self.spec.is_guarded and len(self.pairs) <= FAST_PAIRS_MAX_COUNT
-        for pair in self.pairs:
+        for pair in self.pairs if pairs is None else pairs:
             is_sample = pair.index == 0 and self.spec.raw is not RawPolicy.NONE
             yield Job(
                 run_id=self.run_id,

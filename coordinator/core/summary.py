@@ -190,6 +190,9 @@ def problem(
         sentence: The statement.
         next_step: Advice on the problem.
         value: Measured value, for the range over several bursts. None if there is no single one.
+
+    Returns:
+        A finding of kind ``verdict`` and severity ``problem``.
     """
     update = {"kind": "verdict", "severity": "problem"}
     return warning(id, weight, sentence, next_step, value).model_copy(update=update)
@@ -210,6 +213,9 @@ def warning(
         sentence: Text of the finding: the measurement and its meaning.
         next_step: Action for the user to take, or None if there is none.
         value: Measured value, for the range over several bursts. None if there is no single one.
+
+    Returns:
+        A finding of kind ``cause`` and severity ``warning``.
     """
     finding = Finding(
         id=id,
@@ -232,6 +238,16 @@ def caution(
     """Create a finding for a problem that is not related to the verdict.
 
     See :func:`warning` for the arguments.
+
+    Args:
+        id: Id of the finding.
+        weight: Weight to sort the findings by, with the highest first.
+        sentence: The measurement and its meaning.
+        next_step: Action for the user, or None.
+        value: Measured value, for the range over several bursts, or None.
+
+    Returns:
+        A finding of kind ``context`` and severity ``warning``.
     """
     return warning(id, weight, sentence, next_step, value).model_copy(update={"kind": "context"})
 
@@ -246,6 +262,16 @@ def note(
     """Create a finding with additional information.
 
     See :func:`warning` for the arguments.
+
+    Args:
+        id: Id of the finding.
+        weight: Weight to sort the findings by, with the highest first.
+        sentence: The measurement and its meaning.
+        next_step: Action for the user, or None.
+        value: Measured value, for the range over several bursts, or None.
+
+    Returns:
+        A finding of kind ``context`` and severity ``note``.
     """
     update = {"kind": "context", "severity": "note"}
     return warning(id, weight, sentence, next_step, value).model_copy(update=update)
@@ -1591,6 +1617,9 @@ def unit_notes(units: Units, address: str) -> tuple[str, ...]:
     Args:
         units: Units of a burst.
         address: Address of the unit.
+
+    Returns:
+        Texts without the address, empty if the unit is normal.
     """
     slow = ("slow",) if units.slow == address else ()
     changes = [change for change in units.changes if change.address == address]

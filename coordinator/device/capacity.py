@@ -53,7 +53,7 @@ class Capacity:
 
     def __str__(self) -> str:
         if self.min_count is None and self.max_count is None:
-            return "the service's own choice"
+            return "chosen by the service"
         return f"{_count_text(self.min_count)} to {_count_text(self.max_count)} units"
 
     def checked(self) -> "Capacity":
@@ -254,7 +254,7 @@ class CapacityFile:
             raise ResourceRefused(f"{self.path}: not readable: {error}") from error
 
     def save_original(self, before: Capacity, resource_id: str, at: datetime) -> Capacity:
-        """Write the bounds durably and return the bounds that the file contains.
+        """Write the bounds durably, unless a file exists.
 
         An existing file is not overwritten. It has the original bounds, and the current ones were
         already raised.
@@ -263,6 +263,9 @@ class CapacityFile:
             before: Bounds before the change.
             resource_id: The firewall's Azure resource id.
             at: Time of the record.
+
+        Returns:
+            Bounds in capacity units, as the file contains them.
 
         Raises:
             ResourceRefused: The file cannot be written or read.
@@ -330,7 +333,7 @@ def raise_capacity(
 
 
 def restore(firewall: FirewallCapacity, record: CapacityFile) -> Capacity | None:
-    """Restore the previous bounds and return them, or ``None`` if there is no record.
+    """Restore the previous bounds.
 
     The record is deleted only after the firewall has the bounds. If a restore fails, you can run it
     again.
@@ -338,6 +341,9 @@ def restore(firewall: FirewallCapacity, record: CapacityFile) -> Capacity | None
     Args:
         firewall: Firewall to change.
         record: Stored bounds from before the change.
+
+    Returns:
+        The bounds in capacity units. None if no record exists.
     """
     before = record.read()
     if before is not None:

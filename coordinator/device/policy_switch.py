@@ -25,7 +25,9 @@ PATIENCE_S: Final = 1500.0
 TRANSLATE_ALL: Final = ("255.255.255.255/32",)
 
 POLICY: Final = ResourceType(
-    name="firewall policy", type="firewallPolicies", rights="a role that reads and writes it"
+    name="firewall policy",
+    type="firewallPolicies",
+    rights="a role that can read and write the policy",
 )
 
 
@@ -54,6 +56,9 @@ def with_modes(body: Body, modes: Mapping[str, str]) -> dict[str, Any]:
         body: The policy as returned by the Resource Manager.
         modes: Mode to set for each feature (``idps``, ``threat_intelligence``, ``snat``). With
             ``snat`` On, network rules translate the source address for private destinations too.
+
+    Returns:
+        The copy, in the format of the Resource Manager. Other properties are unchanged.
 
     Raises:
         ResourceUnavailable: The policy has its own private ranges, which ``snat`` would replace.

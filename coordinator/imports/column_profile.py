@@ -98,6 +98,9 @@ class ColumnProfile(Message):
         Args:
             field: The field of the value.
             value: Value in the unit of the field.
+
+        Returns:
+            Number without its unit.
         """
         unit: ColumnUnit = self.columns[field].unit if field in self.columns else ""
         return f"{value / FACTORS[unit]:g}"

@@ -64,6 +64,9 @@ def build_spec(
         burst_s: Burst length in seconds.
         period_s: Burst period in seconds.
 
+    Returns:
+        The specification. Its period is shortened if the bursts would exceed the limit of a run.
+
     Raises:
         BadScenario: A field cannot be set, or a value is wrong.
     """

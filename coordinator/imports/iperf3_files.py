@@ -44,6 +44,9 @@ def read_files(
         paths: Files of iperf3's output.
         advance: Function that is called with 1 after each file.
 
+    Returns:
+        Recordings, also of unreadable files, and notes.
+
     Raises:
         BadFile: A file cannot be read, or there are too many tests.
     """
@@ -108,9 +111,11 @@ def _without_test(path: Path, written_at: datetime, text: bytes) -> Recording:
     if error is not None and error != NO_RESULT:
         state, reason = RecordingState.FAILED, error
     elif plain.lstrip().startswith("Usage: iperf3"):
-        state, reason = RecordingState.FAILED, "iperf3 printed its usage: an option was wrong"
+        state, reason = RecordingState.FAILED, "iperf3 printed its usage: an option was invalid"
     elif "[ ID] Interval" in plain:
-        reason = "iperf3's text for people; run iperf3 with --json or --json-stream"
+        reason = (
+            "the text output of iperf3, which is not read; run iperf3 with --json or --json-stream"
+        )
     elif text:
         reason = (
             "no test in it; it is not iperf3's --json or --json-stream output. It begins with "

@@ -228,6 +228,9 @@ class Iperf3Tests:
             run_id: The new run's id.
             now: Current time.
 
+        Returns:
+            A plan with ``clocks_promised`` false: its start times are those of the recordings.
+
         Raises:
             BadFile: There is no test in the recordings.
             BadScenario: A field cannot be set, or its value is not valid.

@@ -34,7 +34,8 @@ def read_metric(path: Path, declared: Mapping[str, object] | None = None) -> dic
 
     Args:
         path: CSV or JSON file to read.
-        declared: :class:`MetricDeclaration` fields to set. The others follow from the file.
+        declared: :class:`MetricDeclaration` fields to set. The others follow from the file. None
+            sets none.
 
     Returns:
         The fields ``metric_source``, ``metric``, ``metric_declaration``, ``metric_problem`` and
@@ -60,7 +61,8 @@ def read_declared_metric(
 
     Args:
         path: CSV or JSON file to read.
-        declared: :class:`MetricDeclaration` fields to set. The others follow from the file.
+        declared: :class:`MetricDeclaration` fields to set. The others follow from the file. None
+            sets none.
 
     Returns:
         The points, the declaration, and the values of a file that is no table with one metric.
@@ -149,6 +151,9 @@ def parse_metric(text: str, name: str) -> tuple[str, tuple[MetricPoint, ...]]:
         text: The file's content. ``null`` and empty values are unknown.
         name: File name to use for error messages.
 
+    Returns:
+        Name of the column, and points in the order of the rows. None in a point is unknown.
+
     Raises:
         BadFile: The table is invalid.
     """
@@ -182,6 +187,9 @@ def throughput_counter(
         points: At least two points in any order.
         declared: Meaning of the values. Rates in bit/s are not converted.
         partial: Reason why the source calls its answer incomplete, or None.
+
+    Returns:
+        Bytes by bin, with NaN for unknown bins.
     """
     ordered = sorted(points, key=lambda point: point.at)
     start = np.array([point.at.timestamp() for point in ordered])

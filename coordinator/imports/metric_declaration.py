@@ -92,6 +92,9 @@ class MetricDeclaration(Message):
         Args:
             figures: Value of the metric in each bin. NaN is unknown.
             bin_s: Length of a bin in seconds.
+
+        Returns:
+            Bytes by bin, with the shape of ``figures``. NaN stays NaN.
         """
         factor = PREFIX_FACTORS[self.prefix] * (1 / 8 if self.unit == "bits" else 1.0)
         return np.asarray(figures * factor * (bin_s if self.is_rate else 1.0))

@@ -63,8 +63,11 @@ def read_original(
     Args:
         path: CSV file of the table.
         options: How to read it.
-        metric: CSV file of the metric.
-        declared: Meaning of the metric values. See ``read_metric``.
+        metric: CSV file of the metric. None imports no metric.
+        declared: Meaning of the metric values. See ``read_metric``. None sets none.
+
+    Returns:
+        Rows, planned values and notes, ready to be sent to the API.
 
     Raises:
         BadFile: A file cannot be imported.
@@ -84,6 +87,9 @@ def parse_original(text: str, name: str, options: TableOptions) -> OriginalTable
         text: The file's content.
         name: File name to use for error messages.
         options: How to read it.
+
+    Returns:
+        Rows, planned values and notes, ready to be sent to the API.
 
     Raises:
         BadFile: The table cannot be imported.

@@ -87,6 +87,9 @@ class TableTests:
             run_id: The new run's id.
             now: Current time.
 
+        Returns:
+            A plan with ``clocks_promised`` false: its start times are those of the rows.
+
         Raises:
             BadFile: The table has too many bursts or pairs.
             BadScenario: A field cannot be set, or its value is not valid.

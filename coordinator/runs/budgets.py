@@ -27,6 +27,7 @@ from broadside.coordinator.core.plan.budget import (
     over_budget_reason,
     overspent_reason,
 )
+from broadside.coordinator.core.plan.expected_usage import expect_usage
 from broadside.coordinator.core.plan.planner import live
 from broadside.coordinator.core.plan.price import no_bill
 from broadside.coordinator.core.run_spec import Burst, Plan
@@ -208,7 +209,7 @@ class Budgets:
         if document is not None:
             return PriceBasis.model_validate_json(document)
         presences = await self._records.fleet.read_presences()
-        return basis(plan.spec, live(presences, self._now()))
+        return basis(plan.spec, expect_usage(plan.spec, live(presences, self._now())))
 
     async def _measured_bytes(self, plan: Plan, begun: Sequence[Burst]) -> dict[int, int]:
         """Return the payload bytes of every measured burst."""

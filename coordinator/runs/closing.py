@@ -294,6 +294,9 @@ class Closing:
         Args:
             plan: The plan to use.
             computed_at: Time to store with the verdict.
+
+        Returns:
+            The summary from the stored evidence, with the ``computed_at`` that was given.
         """
         control = await self._records.runs.read_control(plan.run_id)
         part = ran(plan, control)

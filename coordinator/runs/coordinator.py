@@ -166,7 +166,7 @@ class Coordinator:
     # Operator actions --------------------------------------------------------------------------
 
     async def ended_at(self, run_id: str) -> datetime | None:
-        """Return the time at which a run ended, or None while it goes on.
+        """Return the time at which a run ended, or None while it continues.
 
         A run that was removed returns the earliest possible time.
         """
@@ -414,7 +414,7 @@ class Coordinator:
         The result equals the stored summary byte for byte, unless rows were added or removed since.
 
         Returns:
-            The summary, or None while the run goes on.
+            The summary, or None while the run continues.
 
         Raises:
             UnknownRun: If the id is unknown.

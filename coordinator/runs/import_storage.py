@@ -38,6 +38,9 @@ async def store_table(records: Records, table: OriginalTable, now: datetime) -> 
         table: Table to import.
         now: Current time.
 
+    Returns:
+        Verdict, findings and bursts of the new run.
+
     Raises:
         BadScenario: A field cannot be set, or its value is not valid.
         BadFile: The table has too many bursts or pairs.
@@ -56,6 +59,9 @@ async def store_recordings(
         records: The coordinator's records.
         imported: Recordings to import.
         now: Current time.
+
+    Returns:
+        Verdict and findings of the new run, and the state of each recording.
 
     Raises:
         BadFile: There is no test in the recordings.

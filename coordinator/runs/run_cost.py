@@ -46,6 +46,9 @@ async def read_payloads(records: Records, run_id: str, indexes: Sequence[int]) -
         records: Records to use for access to the tables.
         run_id: The id to look up.
         indexes: Burst indices in ascending order.
+
+    Returns:
+        Payload bytes by burst index. Bursts without a measurement have no entry.
     """
     if not indexes:
         return {}

@@ -34,7 +34,10 @@ async def read_rows(
         run_id: The id to look up.
         burst_index: The index to look up.
         pairs: Indices of the pairs. The default is all pairs.
-        broken: List to which invalid rows are added. They are not returned.
+        broken: List to which invalid rows are added. They are not returned. None only skips them.
+
+    Returns:
+        Valid claims and reports by pair index.
     """
     claims, reports = await asyncio.gather(
         records.bursts.read_claims(run_id, burst_index, pairs, broken),
@@ -90,22 +93,28 @@ async def read_series(
 
 
 async def read_run_summary(records: Records, run_id: str) -> RunSummary | None:
-    """Return a run summary, or None while it has no verdict.
+    """Return a run summary.
 
     Args:
         records: Records to read from.
         run_id: The run id.
+
+    Returns:
+        The summary in the current format. None while the run has no verdict.
     """
     document = await records.private.read_document(run_id, Document.RUN)
     return None if document is None else parse_run(document)
 
 
 async def read_counter(records: Records, run_id: str) -> CounterRecord | None:
-    """Return the stored device counter with which a run was judged, or None if there is none.
+    """Return the stored device counter with which a run was judged.
 
     Args:
         records: Records to read from.
         run_id: The run id.
+
+    Returns:
+        The counter with bytes by bin. None if no source returned data.
     """
     document = await records.private.read_document(run_id, Document.COUNTER)
     return None if document is None else load_counter(document)
@@ -167,6 +176,9 @@ async def read_fleet(records: Records, run_id: str) -> tuple[Presence, ...]:
     Args:
         records: Records to read from.
         run_id: The run id.
+
+    Returns:
+        Heartbeats at the launch. Empty for imports.
     """
     document = await records.private.read_document(run_id, Document.FLEET)
     return (

@@ -63,8 +63,11 @@ def load(name: str, overrides: Mapping[str, Any] | None = None, *, files: bool =
 
     Args:
         name: Name of a scenario, or path of a TOML file.
-        overrides: Values by dotted field name.
+        overrides: Values by dotted field name. None changes none.
         files: False to reject paths. It needs to be False for requests from the network.
+
+    Returns:
+        The complete and valid specification.
 
     Raises:
         ScenarioNotFound: There is no such scenario or file.
@@ -88,7 +91,11 @@ def build(values: Mapping[str, Any], overrides: Mapping[str, Any] | None = None)
 
     Args:
         values: Values by field, in the format of :func:`read_value`.
-        overrides: Values by any field name that is supported by :func:`field_of`.
+        overrides: Values by any field name that is supported by :func:`field_of`. None changes
+            none.
+
+    Returns:
+        The complete and valid specification.
 
     Raises:
         BadScenario: A value is invalid. The error has one line for each problem.
@@ -262,6 +269,9 @@ def read_value(field: str, value: Any) -> Any:
     Args:
         field: Dotted name of the field.
         value: The value to convert.
+
+    Returns:
+        A value that JSON can contain, in the base unit of the field.
 
     Raises:
         BadScenario: The value is invalid.

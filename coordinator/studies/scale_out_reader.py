@@ -48,11 +48,14 @@ async def read_scaling(
 
 
 async def read_scale_out(coordinator: "Coordinator", study: Study) -> ScaleOut | None:
-    """Return the measured steps of a scale-out study, or None if no seconds are stored.
+    """Return the measured steps of a scale-out study.
 
     Args:
         coordinator: The coordinator to use.
         study: The study.
+
+    Returns:
+        Steps, levels and units at real scale. None if no seconds are stored.
     """
     holds: list[LoadPhase] = []
     units: list[DeviceFigure] = []

@@ -33,6 +33,9 @@ def with_engine(spec: RunSpec, name: str) -> Mapping[str, Any]:
     Args:
         spec: The specification.
         name: Engine name to use.
+
+    Returns:
+        Values by field, not validated.
     """
     values = spec.model_dump(mode="json")
     engine = find(name)

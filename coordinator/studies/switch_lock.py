@@ -79,11 +79,14 @@ class SwitchLocks:
         await self._shelf.change(switch, lambda lock: lock.model_copy(update=update))
 
     async def read(self, switch: str, study_id: str) -> SwitchLock | None:
-        """Return the row of a switch, or None if it is not used by this study.
+        """Return the row of a switch.
 
         Args:
             switch: Switch name.
             study_id: The study.
+
+        Returns:
+            The row. None if this study does not use the switch.
         """
         lock = await self._shelf.read(switch)
         return lock if lock is not None and lock.study_id == study_id else None

@@ -283,6 +283,9 @@ async def recomputed(coordinator: "Coordinator", run_id: str) -> Recomputed:
         coordinator: The coordinator with the run.
         run_id: The run's id.
 
+    Returns:
+        Both verdicts, and the fields that differ. Empty if they are identical.
+
     Raises:
         UnknownRun: The run does not exist.
         RunNotOver: The run is not finished.

@@ -146,6 +146,9 @@ async def take_snapshot(coordinator: Coordinator, budgets: Budgets) -> Snapshot:
         coordinator: The coordinator to use.
         budgets: Source for the run cost.
 
+    Returns:
+        Values of the fleet, the queue, and the runs in progress.
+
     Raises:
         ExchangeError: The queue or a table cannot be read.
     """

@@ -10,7 +10,6 @@ the previous token while that is valid.
 """
 
 import asyncio
-import json
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +18,7 @@ from azure.core.credentials import AccessToken
 from azure.core.exceptions import AzureError, ClientAuthenticationError, DecodeError
 
 from broadside.exchange.azure.bounded_transport import BoundedTransport
+from broadside.exchange.strict_json import parse_strict_json
 
 if TYPE_CHECKING:
     from azure.core.credentials_async import AsyncTokenCredential
@@ -71,7 +71,7 @@ class _LastAnswer:
             return
         self.status = response.http_response.status_code
         try:
-            body = json.loads(response.http_response.text())
+            body = parse_strict_json(response.http_response.text(), ANSWER_MAX_BYTES)
             self.text = str(body.get("error_description") or body.get("error") or "")
         except (ValueError, AttributeError, AzureError, DecodeError):
             self.text = ""
@@ -117,6 +117,10 @@ class AzureCredential:
 
     async def get_token(self, *scopes: str, **options: Any) -> AccessToken:
         """Return a valid token within :data:`TOKEN_S`.
+
+        Args:
+            *scopes: Scopes of the token, as the SDK passes them.
+            **options: Options of the SDK, unchanged.
 
         Raises:
             NoToken: No token is available.

@@ -143,7 +143,7 @@ def open_queue(settings: FabricSettings, troubles: OutageLog | None = None) -> "
 
     Args:
         settings: The storage backend settings.
-        troubles: Log to record outages in.
+        troubles: Log to record outages in. None records none.
 
     Raises:
         ExchangeMisconfigured: A setting is missing or invalid.

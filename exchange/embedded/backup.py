@@ -32,6 +32,7 @@ from broadside.exchange.embedded.embedded_queue import QUEUE_APPLICATION, QUEUE_
 from broadside.exchange.embedded.embedded_table import TABLE_APPLICATION, TABLE_LAYOUT
 from broadside.exchange.embedded.sqlite import explain_foreign
 from broadside.exchange.outage_log import utc_now
+from broadside.exchange.strict_json import parse_strict_json
 from broadside.exchange.version import version_number
 
 # Folder of the coordinator's certificate authority, which the agents trust.
@@ -418,7 +419,7 @@ def _read_text(archive: tarfile.TarFile, member: tarfile.TarInfo) -> str:
 
 def _check_head(text: str) -> None:
     """Raise :class:`BackupUnusable` for another format or an unknown version."""
-    fields: Any = json.loads(text)
+    fields: Any = parse_strict_json(text, _HEADER_MAX_BYTES)
     if not isinstance(fields, dict) or fields.get("format") != FORMAT:
         raise BackupUnusable(f"{_HEAD} in it names another format: not a backup of Broadside")
     version = fields.get("version")

@@ -1,8 +1,8 @@
 """TCP connections at a fixed rate, with our own program at both ends (``agent/connections.c``).
 
-- The loop is open: attempt *i* is due at the start plus *i* / rate, whatever earlier ones do. Times
-  count from then, so a stall of the path or of the generator is in the percentiles. An attempt
-  ends after ``timeout_s`` at the latest.
+- The loop is open: attempt *i* is due at the start plus *i* / rate, independent of earlier ones.
+  Times count from then, so a stall of the path or of the generator is in the percentiles. An
+  attempt ends after ``timeout_s`` at the latest.
 - The client makes attempts in one of four modes: ``connect`` (handshake, close), ``exchange``
   (bytes each way, close), ``http`` (a request, its answer, close) and ``hold`` (bytes each way at
   every heartbeat, until the end). Each of them can use TLS.
@@ -18,7 +18,6 @@
 - Intervals have the payload bytes of both directions. Those of the flow ``up`` have the counts.
 """
 
-import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -71,6 +70,7 @@ from broadside.exchange.messages import (
     Traffic,
     peer_address,
 )
+from broadside.exchange.strict_json import parse_strict_json
 
 GENERATOR: Final = Program(
     name="connections",
@@ -462,18 +462,21 @@ class Second:
 def parse_line(line: bytes) -> dict[str, Any] | None:
     """Return the object in a line of the program, or None if there is none."""
     try:
-        row = json.loads(line)
-    except (ValueError, RecursionError):
+        row = parse_strict_json(line, len(line))
+    except ValueError:
         return None
     return row if isinstance(row, dict) else None
 
 
 def parse_second(row: Mapping[str, Any], names: Sequence[str]) -> Second | None:
-    """Return the counts in a line of the program, or None if it is not valid.
+    """Return the counts in a line of the program.
 
     Args:
         row: The object in the line.
         names: Names of the counts.
+
+    Returns:
+        Counts, bytes and times in seconds. None if the line is not valid.
     """
     row = {**dict.fromkeys(LATER_COUNTS, 0), **row}
     fields = ("second", "sent_bytes", "received_bytes", *names)
@@ -516,11 +519,14 @@ def _times(row: Mapping[str, Any]) -> dict[str, int]:
 
 
 def parse_histogram(name: str, row: object) -> tuple[Distribution, ...]:
-    """Return the histogram of the program, or an empty tuple if it has no values or is not valid.
+    """Return the histogram of the program.
 
     Args:
         name: Name of the quantity.
         row: The object, with ``max_s`` and the counts by bucket.
+
+    Returns:
+        One distribution. Empty if it has no values or is not valid.
     """
     try:
         counts = {int(bucket): int(count) for bucket, count in row["counts"].items()}  # type: ignore[index]
@@ -712,7 +718,7 @@ class AttemptReader:
         if self._ended is not None and not total["established"]:
             outcomes = ", ".join(f"{total[name]} {name}" for name in OUTCOMES if total[name])
             return (
-                f"none of {total['attempted']} connections was established"
+                f"0 of {total['attempted']} connections were established"
                 f"{': ' + outcomes if outcomes else ''}".replace("_", " ")
             )
         return None

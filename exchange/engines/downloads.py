@@ -321,8 +321,8 @@ def size_problems(field: str, size_bytes: int) -> Iterator[str]:
     if size_bytes not in SIZES_BYTES:
         near = min(SIZES_BYTES, key=lambda size: abs(size - size_bytes))
         yield (
-            f"{field}: no server keeps {size_bytes} bytes; set 1, 2 or 5 times a power of ten or a "
-            f"power of two, {LEAST_BYTES} to {MOST_BYTES}, such as {near}"
+            f"{field}: {size_bytes} bytes are not possible; set 1, 2 or 5 times a power of ten or "
+            f"a power of two, {LEAST_BYTES} to {MOST_BYTES}, such as {near}"
         )
 
 
@@ -364,8 +364,11 @@ def bodies_env(bodies: str | None, folder: str) -> dict[str, str]:
     """Return the environment in which a program reads the content of sparse files.
 
     Args:
-        bodies: Path of the library, if it was built.
+        bodies: Path of the library, if it was built. None if it was not built.
         folder: Folder with the files.
+
+    Returns:
+        Variables to add to the environment of the program.
 
     Raises:
         Unsupported: There is no library.

@@ -14,13 +14,12 @@
   request is the start.
 """
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any, ClassVar, Final
+from typing import Annotated, ClassVar, Final
 
 from pydantic import Field, StrictBool
 
@@ -76,6 +75,7 @@ from broadside.exchange.messages import (
     Side,
     Traffic,
 )
+from broadside.exchange.strict_json import parse_strict_json
 
 VEGETA: Final = Program(
     name="vegeta",
@@ -360,7 +360,7 @@ def _upload_problems(field: str, options: HttpOptions, streams_count: int) -> It
     total_bytes, largest_bytes = sum(options.bodies_bytes), max(options.bodies_bytes)
     if total_bytes > UPLOAD_MAX_BYTES:
         yield (
-            f"{field}: a client keeps the {total_bytes} bytes of its uploads in memory; set at "
+            f"{field}: a client stores the {total_bytes} bytes of its uploads in memory; set at "
             f"most {UPLOAD_MAX_BYTES}"
         )
     is_open_http2 = options.http2 and options.requests_per_second is not None
@@ -432,7 +432,7 @@ class HttpResult:
 def read_result(line: bytes) -> HttpResult | None:
     """Parse a line of ``vegeta encode -to=json``. Return None if it is not a result."""
     try:
-        record: Any = json.loads(line)
+        record = parse_strict_json(line, len(line))
         stamp = str(record["timestamp"])
         second_s = datetime.fromisoformat(stamp[:19] + "+00:00").timestamp()
         fraction = re.match(r"\.(\d+)", stamp[19:])

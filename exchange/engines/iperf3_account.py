@@ -155,6 +155,9 @@ class Account:
             event: The event name.
             data: Content of the event.
             at_s: Arrival of the event, in epoch seconds. None if unknown.
+
+        Returns:
+            Start or intervals of the test. Empty for all other events.
         """
         match event:
             case "start":

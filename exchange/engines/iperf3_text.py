@@ -36,11 +36,14 @@ class StreamReader:
         self._other_at_s: float | None = None
 
     def feed(self, line: bytes, at_s: float) -> tuple[EngineEvent, ...]:
-        """Parse a line of standard output and return its events.
+        """Parse a line of standard output.
 
         Args:
             line: The line, without the line break.
             at_s: Arrival of the line, in epoch seconds.
+
+        Returns:
+            Events of the line. Empty if it is not JSON or has no event.
         """
         if not line.startswith(b'{"event"'):
             if self._other_at_s is None:
@@ -74,7 +77,7 @@ class StreamReader:
             exit_code: The process exit code. None if it is unknown.
             stderr: Standard error. It supplies the reason if the output contains no error.
             released_at_s: Time at which the start gate released the data, in epoch seconds
-                (:class:`broadside.agent.gate.Release`).
+                (:class:`broadside.agent.gate.Release`). None without a gate.
             server_ahead_s: How long the server's engine clock ran before the release, in seconds.
                 The server counts this as receiving time.
         """
@@ -98,6 +101,9 @@ def parse_complete(text: str, *, ended_at_s: float | None = None) -> EngineResul
     Args:
         text: The document. If it contains several tests, the last one will be returned.
         ended_at_s: Time at which the text arrived, in epoch seconds. None if unknown.
+
+    Returns:
+        The reading of the test. Without a test, it contains the text as the error.
     """
     tests = _read_tests(text)
     return (tests[-1] if tests else Account()).reading(sentence=text, ended_at_s=ended_at_s)
@@ -117,7 +123,10 @@ def read_all(text: bytes, *, most_count: int | None = None) -> list[EngineResult
     Args:
         text: The file content.
         most_count: Largest number of tests that the caller accepts. Parsing stops after one more,
-            so that the caller can detect a file with too many tests.
+            so that the caller can detect a file with too many tests. None has no limit.
+
+    Returns:
+        One reading for each end that is recorded, in file order.
     """
     tests: list[Account] = []
     for source in split_sources(decode(text)):

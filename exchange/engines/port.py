@@ -454,7 +454,8 @@ class Reader(Protocol):
         Args:
             exit_code: Exit code of the process, or None while it runs.
             stderr: Standard error. It supplies the reason if the output contains no error.
-            released_at_s: Time at which the start gate released the data, in epoch seconds.
+            released_at_s: Time at which the start gate released the data, in epoch seconds. None
+                without a gate.
             server_ahead_s: How long the server's engine clock ran before the release, in seconds
                 (:class:`broadside.agent.gate.Release`).
 
@@ -609,11 +610,14 @@ class Engine(ABC):
         return ""
 
     def needs(self, traffic: Traffic, busy_s: float) -> HostNeeds | None:
-        """Return the most that a pair needs of its hosts, or None if no limit of them is near.
+        """Return the most that a pair needs of its hosts.
 
         Args:
             traffic: The traffic.
             busy_s: Seconds with traffic in the run.
+
+        Returns:
+            Ports, descriptors and connections of one pair. None if no limit of its hosts is near.
         """
         return None
 

@@ -204,7 +204,7 @@ class ServedTests(Generic[ServedT]):
         Args:
             exit_code: Exit code of the server. None if it did not exit.
             stderr: Not used.
-            released_at_s: Not used.
+            released_at_s: Not used. None is the same.
             server_ahead_s: Not used.
         """
         return EngineResult(

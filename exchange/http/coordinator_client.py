@@ -41,6 +41,7 @@ from broadside.exchange.ports import (
     TableError,
 )
 from broadside.exchange.row_text import entity_of
+from broadside.exchange.strict_json import read_json
 
 # How long to retry an operation, in seconds.
 CALL_S: Final = 12.0
@@ -85,7 +86,7 @@ _ERRORS: Final[Mapping[str, type[ExchangeError]]] = {
 }
 
 # Exceptions that an invalid line on the stream can raise.
-_NO_NEWS: Final = (ValueError, KeyError, TypeError, RecursionError)
+_NO_NEWS: Final = (ValueError, KeyError, TypeError)
 
 log = logging.getLogger(__name__)
 # httpx logs every request at INFO.
@@ -190,6 +191,9 @@ class CoordinatorClient:
             method: HTTP method, such as ``GET``.
             path: Path below ``/v1/exchange/``.
             content: The body to send, or None.
+
+        Returns:
+            The response, with status 200 or 404.
         """
         return await self._repeated(method, path, content, {}, OutageKind.RAW_AWAY)
 
@@ -229,7 +233,7 @@ class CoordinatorClient:
             response = await self._repeated(
                 "POST", "operations", content, headers, *{request.kind for request in part}
             )
-            answers = response.json()
+            answers = await read_json(response.content, ANSWER_MAX_BYTES)
             if not (
                 isinstance(answers, list)
                 and len(answers) == len(part)
@@ -448,7 +452,7 @@ class CoordinatorClient:
                     self._why = ""
                     self.troubles.record_success(OutageKind.QUEUE_AWAY)
                 for line in lines:
-                    self._hear(json.loads(line))
+                    self._hear(await read_json(line, LINE_MAX_BYTES))
 
     def _hear(self, news: Mapping[str, Any]) -> None:
         match news:
@@ -501,7 +505,9 @@ class CoordinatorClient:
                     delivery: Mapping[str, Any] | None = answer.result()
                     return delivery
                 if not self._broken.is_set():
-                    raise ExchangeUnavailable(f"{self._url('stream')}: the coordinator is silent")
+                    raise ExchangeUnavailable(
+                        f"{self._url('stream')}: the coordinator does not respond"
+                    )
         except BaseException:
             # We need to release a message that may be locked, even if this call was cancelled.
             with suppress(ExchangeError, TimeoutError):

@@ -14,6 +14,7 @@ import httpx
 from pydantic import TypeAdapter
 
 from broadside.exchange.ports import ExchangeMisconfigured
+from broadside.exchange.strict_json import parse_strict_json
 
 # Length of a secret. It is random, so we can use SHA-256 and do not need a salt or a slow hash.
 SECRET_BYTES: Final = 32
@@ -90,7 +91,8 @@ def load_credential(path: Path) -> AgentCredential | None:
         ExchangeMisconfigured: The file is unreadable or invalid.
     """
     try:
-        fields = json.loads(path.read_text())
+        text = path.read_text()
+        fields = parse_strict_json(text, len(text))
         credential = TypeAdapter(AgentCredential).validate_python({**fields, "path": path})
         coordinator_addresses(",".join(credential.coordinators))
         if credential.authority is not None:
@@ -99,7 +101,7 @@ def load_credential(path: Path) -> AgentCredential | None:
         return None
     except OSError as error:
         raise ExchangeMisconfigured(f"credential {path}: {error.strerror}") from error
-    except (ValueError, TypeError, RecursionError, ExchangeMisconfigured) as error:
+    except (ValueError, TypeError, ExchangeMisconfigured) as error:
         raise ExchangeMisconfigured(
             f"credential {path}: invalid content ({type(error).__name__}); delete it and join again"
         ) from error

@@ -546,7 +546,7 @@ def keeps_rules(
     Args:
         row: The row to check.
         message: The row content. None if the row has separate properties.
-        broken: List to which the violation is appended.
+        broken: List to which the violation is appended. None only logs it.
     """
     violation = check_row(row, message)
     if violation is None:

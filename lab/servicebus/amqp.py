@@ -239,7 +239,11 @@ class AmqpSection(NamedTuple):
 
 
 def sections(raw: bytes) -> Iterator[AmqpSection]:
-    """Yield the sections of an encoded message in order. Raises WireError."""
+    """Yield the sections of an encoded message in order.
+
+    Raises:
+        WireError: The bytes are not a section.
+    """
     at = 0
     while at < len(raw):
         described, end = decode(raw, at)

@@ -180,6 +180,9 @@ def manage(
         body: Body of the request.
         size_bytes: Size of the request in bytes.
         now: Current time in epoch seconds.
+
+    Returns:
+        The answer with its status and body.
     """
     if size_bytes > queue.settings.max_message_bytes:
         limit = f"A request may carry {queue.settings.max_message_bytes} bytes."

@@ -98,11 +98,14 @@ class Broker:
         return dialect.BUSY_TEXT.format(wait_s=self.busy_wait_s)
 
     def redirect(self, condition: str, now: float) -> Described | None:
-        """Return a redirect error while the namespace has moved, or ``None``.
+        """Return a redirect error while the namespace has moved.
 
         Args:
             condition: Redirect condition to check.
             now: Current time in epoch seconds.
+
+        Returns:
+            The error to send. None if clients are not redirected now.
         """
         until_s, how = self.moved
         if now >= until_s or how != condition:

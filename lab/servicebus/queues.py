@@ -162,13 +162,16 @@ class Queue:
     # Commands -------------------------------------------------------------------------------
 
     def send(self, sent: Sent, now: float) -> int:
-        """Store a message and return its sequence number.
+        """Store a message, unless it is a duplicate.
 
         For a duplicate, this is the sequence number of the first message.
 
         Args:
             sent: Message to store.
             now: Current time in epoch seconds.
+
+        Returns:
+            Its sequence number, or that of the first message for a duplicate.
         """
         self.advance(now)
         self._log("send", now, {"sent": sent})
@@ -211,12 +214,15 @@ class Queue:
     def take(
         self, now: float, *, lock: bool = True, token: UUID | None = None
     ) -> QueuedMessage | None:
-        """Return the oldest available message, or ``None``.
+        """Return the oldest available message.
 
         Args:
             now: Current time in epoch seconds.
             lock: Whether to lock the message. Otherwise it will be removed.
             token: Lock token to use, or ``None`` for a new one.
+
+        Returns:
+            The message with its lock, if it was locked. None if no message is available.
         """
         self.advance(now)
         while self._ready:
@@ -249,8 +255,8 @@ class Queue:
             token: Token of the lock.
             how: Outcome of the delivery.
             now: Current time in epoch seconds.
-            reason: Reason for a dead letter.
-            description: Description for a dead letter.
+            reason: Reason for a dead letter. None without one.
+            description: Description for a dead letter. None without one.
 
         Returns:
             False if the lock has been lost.

@@ -25,7 +25,7 @@ from broadside.exchange.chunks import pack_host, pack_intervals, unpack_interval
 from broadside.exchange.messages import Claim, Flow, HostSecond, Job, JobPhase, Side, Track
 from broadside.exchange.ports import Outgoing
 from broadside.exchange.second_rows import CHUNK_S
-from broadside.lab.servicebus.broker_process import BrokerProcess
+from broadside.lab.broker_process import BrokerProcess
 from broadside.lab.servicebus.queues import QueueSettings
 from tests.bench.stored_fleet import end_of
 from tests.contract.adapters import TABLES, Place

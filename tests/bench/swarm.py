@@ -41,7 +41,7 @@ from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
 from broadside.exchange.messages import Claim, Job, JobPhase, Presence, Side
 from broadside.exchange.pacing import turn_s
 from broadside.exchange.ports import Delivery, Entity
-from broadside.lab.servicebus.broker_process import BrokerProcess
+from broadside.lab.broker_process import BrokerProcess
 from broadside.lab.servicebus.queues import QueueSettings
 from broadside.lab.serving import ServeProcess
 from tests.bench.bench_hosts import cpu_s

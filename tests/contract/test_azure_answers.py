@@ -39,7 +39,7 @@ ERROR_TEXTS: Final = (
     "does not exist",
     "being deleted",
     "try again in",
-    "changed by others",
+    "changed by another client",
     "give it the role",
     "the identity needs",
     "cannot be read",

@@ -22,11 +22,11 @@ from typing import Any, Final, Literal
 from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
 from broadside.exchange.ports import Outgoing
 from broadside.lab import azure_services, fleet
+from broadside.lab.broker_process import BrokerProcess
 from broadside.lab.errors import LabBroken
 from broadside.lab.lab_programs import find_tool
 from broadside.lab.namespaces import list_namespaces, list_processes, run
 from broadside.lab.relay import Relay
-from broadside.lab.servicebus.broker_process import BrokerProcess
 from broadside.lab.serving import READY_S, ServeProcess, is_ready, why_not
 from broadside.lab.site import built, sqlite_fabric, staged
 from broadside.lab.topology import Lab, LabHost, LabSpec, management_name, switch_namespace

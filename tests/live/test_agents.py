@@ -245,7 +245,7 @@ async def test_stops_burst_after_lease_expired(site: Range, any_engine: Iperf3Pr
     late = await site.launch(port, starts_in_s=-1.0)
     report = await site.report(late)
     assert report.outcome is Outcome.MISSED
-    assert "after the planned instant" in (report.reason or "")
+    assert "after the planned start" in (report.reason or "")
 
     outside = {"agent_id": "server-l", "address": "192.0.2.99", "port": port}
     refused = await site.launch(port, endpoint=outside)

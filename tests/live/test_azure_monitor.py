@@ -215,7 +215,7 @@ async def settle(place: MonitorSite, clock: Clock) -> tuple[CounterRecord, int]:
 async def test_waits_as_long_as_throttling_requires(place: MonitorSite, clock: Clock) -> None:
     """Test that no request is sent for the 90 s that a 429 response requires."""
     place.server.throttle(2, retry_after_s=90)
-    with pytest.raises(TelemetryBusy, match="limits our requests; try again in 90 s") as caught:
+    with pytest.raises(TelemetryBusy, match="throttles requests; try again in 90 s") as caught:
         await place.read()
     assert caught.value.retry_after_s == 90
     assert len(place.server.asked) == 2, "metrics must be requested only once"

@@ -106,7 +106,7 @@ def test_retries_after_concurrent_change(arm: ResourceManager) -> None:
     put(arm, idps="Deny")
     assert len(arm.puts) == 1
     arm.rivals = [{}] * 99
-    with pytest.raises(ResourceError, match="changed by others"):
+    with pytest.raises(ResourceError, match="changed by another client"):
         put(arm, idps="Off")
 
 
@@ -120,7 +120,7 @@ def test_errors_have_one_line(arm: ResourceManager) -> None:
     with pytest.raises(ResourceError, match="failed: no room"):
         put(arm, idps="Deny")
     arm.throttled = 99
-    with pytest.raises(ResourceError, match="no end in time: GET: 429"):
+    with pytest.raises(ResourceError, match="not finished in time: GET: 429"):
         put(arm, patience_s=-1, idps="Deny")
 
 

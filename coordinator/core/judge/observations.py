@@ -397,7 +397,7 @@ def lag_findings(counter: Reconciliation | None, over_s: float) -> Iterator[Find
     """Yield a finding if the lag of the device counter grows or shrinks.
 
     Args:
-        counter: Reconciliation for the run.
+        counter: Reconciliation for the run. None if no source returned data.
         over_s: Time from the start of the first burst to the end of the last one.
     """
     if counter is None or counter.lag_s is None or not counter.lag_drift_s:

@@ -132,6 +132,9 @@ def summarise_run(
         device_counter: Device counter. None if no source returned data.
         now: Current time, stored as ``computed_at``.
         context: Other records of the run. None if there are none.
+
+    Returns:
+        The summary, as it is stored. Values that were not measured are None.
     """
     context = context or RunContext()
     parts, names = plan.parts, plan.spec.part_names if plan.spec.mix else ()

@@ -320,6 +320,9 @@ def shown_burst(plan: Plan, status: RunStatus) -> int:
     Args:
         plan: The plan.
         status: The current status.
+
+    Returns:
+        Index of the burst, from 0.
     """
     phases = [burst.phase for burst in status.bursts]
     for wanted in (BurstPhase.RUNNING, BurstPhase.ARMING, BurstPhase.COLLECTING):
@@ -341,6 +344,9 @@ def full_snapshot(
         evidence: Evidence for the burst.
         device_counter: Data from the firewall counter, or None.
         now: Current time to use.
+
+    Returns:
+        Metrics so far, findings, and the seconds of each pair.
     """
     if not plan.spec.mix:
         return _measured_so_far(plan, evidence, device_counter, now)[0]
@@ -439,6 +445,9 @@ def figure_states(
         reported: True if every pair has reported the whole burst.
         counted: True if the device counter covers the burst and its lag.
         has_counter: True if the run has a device counter.
+
+    Returns:
+        State by name of the metric: known, provisional or waiting, with the wait in seconds.
     """
     counter = summary.reconciliation
     values: Mapping[str, tuple[object, bool]] = {
@@ -476,7 +485,8 @@ def incremental_snapshot(
         before: The last snapshot.
         evidence: Evidence with only the tails of the tracks.
         now: Current time to use.
-        known: Selected tracks from earlier calls, updated by :func:`align`.
+        known: Selected tracks from earlier calls, updated by :func:`align`. None selects them
+            again.
 
     Returns:
         The new snapshot. None if there is a gap between the snapshot and the tails, so that the
@@ -514,6 +524,9 @@ def newest_of(full_snapshot: LiveSnapshot, shown: LiveSnapshot) -> LiveSnapshot:
     Args:
         full_snapshot: Snapshot from the full measurement.
         shown: The last snapshot that was shown.
+
+    Returns:
+        The full measurement with the later seconds of ``shown`` appended.
     """
     if (
         shown.known_s <= full_snapshot.known_s
@@ -630,6 +643,9 @@ def make_snapshot(
         planned: Planned pairs and seconds.
         known_s: Number of seconds that are final.
         final: True if the burst is over and measured.
+
+    Returns:
+        The snapshot. Its cells have the shape (seconds, pairs), in kbit/s.
     """
     # Number of the first column.
     offset = series.start_s - math.floor(series.planned_start_s)
@@ -752,6 +768,9 @@ def changed_seconds(before: LiveSnapshot | None, now: LiveSnapshot) -> tuple[int
     Args:
         before: The last snapshot, or None for the first call.
         now: The new snapshot.
+
+    Returns:
+        Seconds from the planned start, ascending. All of them for the first call or another burst.
     """
     numbers = np.arange(now.first_second, now.first_second + len(now))
     if before is None or (before.burst_index, before.layer) != (now.burst_index, now.layer):
@@ -775,6 +794,9 @@ def seconds_message(shown: LiveSnapshot, seconds: Sequence[int]) -> LiveSeconds:
     Args:
         shown: The snapshot.
         seconds: Numbers of the seconds to send.
+
+    Returns:
+        The event. Rates of the fleet are in bit/s, and cells of the pairs in kbit/s.
     """
     rows = np.asarray(seconds, np.intp) - shown.first_second
     return LiveSeconds(
@@ -798,6 +820,9 @@ def counter_message(
         device_counter: Data from the firewall counter, or None.
         burst: The burst.
         problem: Reason why the counter cannot be read, or None.
+
+    Returns:
+        The event. Without a counter it has no bins and the layer ``unknown``.
     """
     if device_counter is None:
         return LiveCounter(

@@ -182,7 +182,10 @@ def derive(
         control: Control row for the run, or None.
         rows: Rows by burst index. If there is no entry for a burst, it has no reports.
         now: Current time to use.
-        closed: Final status of closed bursts, by burst index.
+        closed: Final status of closed bursts, by burst index. None if no burst is closed.
+
+    Returns:
+        The status of the run and of each burst, with the counts of pairs by phase.
     """
     known = closed or {}
     bursts = tuple(

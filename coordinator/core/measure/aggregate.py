@@ -90,13 +90,16 @@ class Aggregate:
 def sustain_cells(
     aligned: Aligned, burst: Burst, common: tuple[int, int] | None, sustain: Sustain | None
 ) -> tuple[int, int] | None:
-    """Return the cells of a window that are in the sustain phase, or None if there are none.
+    """Return the cells of a window that are in the sustain phase.
 
     Args:
         aligned: Burst on the grid.
         burst: Planned burst.
-        common: Cells that all pairs share.
+        common: Cells that all pairs share. None if there are none.
         sustain: The sustain phase. None if the load has no ramps.
+
+    Returns:
+        First cell and the cell after the last one. None if no cell is in the phase.
     """
     if common is None or sustain is None:
         return common
@@ -167,6 +170,9 @@ def aggregate(
         aligned: Burst on the grid.
         grades: Grades in the same order as ``aligned.pairs``.
         headers: Header overhead to use.
+
+    Returns:
+        Rates of the flows, results of the pairs in their order, and the load of the hosts.
     """
     measured = [row for row, grade in enumerate(grades) if grade.measured]
     seen = [row for row, grade in enumerate(grades) if grade.start_error_s is not None]
@@ -459,8 +465,8 @@ def tcp_efficiency(segments: float | None, retransmits: float | None) -> float |
     """Return (transmitted - retransmitted bytes) / transmitted bytes (RFC 6349, section 4.2).
 
     Args:
-        segments: Segments with new payload, not including retransmissions, if known.
-        retransmits: Retransmitted segments, if known.
+        segments: Segments with new payload, not including retransmissions. None if unknown.
+        retransmits: Retransmitted segments. None if unknown.
 
     Returns:
         The ratio, or ``None`` if an argument is unknown.

@@ -60,6 +60,9 @@ def measure_burst(spec: RunSpec, evidence: BurstEvidence, now: datetime) -> Burs
         spec: Run specification.
         evidence: The burst's evidence.
         now: Current time. It is used to see if more reports can be expected.
+
+    Returns:
+        The summary of the burst, and its series per second. The verdict is added later.
     """
     evidence = _with_nic_limits(evidence, spec.scale)
     packet = _headers(spec, evidence.in_order)

@@ -78,6 +78,9 @@ def grade(
         aligned: The same burst, aligned to the grid.
         late_after_s: A pair is late when its start error is above this limit, in seconds.
         now: Current time. It is used to see if more reports can be expected.
+
+    Returns:
+        State and reason of each pair. The state is pending while more reports can be expected.
     """
     burst = evidence.burst
     planned_s = burst.planned_start_at.timestamp()
@@ -128,12 +131,12 @@ def _rest(
     if not over:
         return SecondState.PENDING, "not reported yet"
     if seen:
-        return SecondState.ABANDONED, "the agent fell silent"
+        return SecondState.ABANDONED, "the agent stopped reporting"
     if pair.missing_reason is not None:
         return SecondState.LOST, pair.missing_reason
     if pair.claim is None:
-        return SecondState.MISSED, "no agent took the job"
-    return SecondState.LOST, f"{pair.claim.agent_id} took the job and never reported"
+        return SecondState.MISSED, "no agent claimed the job"
+    return SecondState.LOST, f"{pair.claim.agent_id} claimed the job and did not report"
 
 
 def _rest_reported(report: JobReport, *, seen: bool) -> tuple[SecondState, str]:
@@ -142,9 +145,9 @@ def _rest_reported(report: JobReport, *, seen: bool) -> tuple[SecondState, str]:
         case Outcome.MISSED:
             return SecondState.MISSED, reported or "never started"
         case Outcome.REFUSED:
-            return SecondState.REFUSED, reported or "stood down"
+            return SecondState.REFUSED, reported or "refused by the agent without a reason"
         case Outcome.ABANDONED:
-            return SecondState.ABANDONED, reported or "cut short"
+            return SecondState.ABANDONED, reported or "stopped before the end"
         case Outcome.FAILED if not seen:
             return SecondState.NULL, reported or "the engine failed"
         case Outcome.FAILED:
@@ -164,6 +167,9 @@ def clock_fields(
         aligned: The aligned burst.
         grades: Grades in the same order as ``aligned.pairs``.
         bound_max_s: Limit for a clock's error bound, in seconds.
+
+    Returns:
+        Values by field name of :class:`BurstSummary`. The ratio is None if nothing was measured.
     """
     unsteady, unsteady_s, measured_s, read_s, unread_s = [], 0, 0, 0, 0
     for pair, grade in zip(aligned.pairs, grades, strict=True):

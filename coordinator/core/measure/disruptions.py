@@ -199,6 +199,10 @@ def judge_levels(
         received_bytes: Received bytes, with shape (pairs, seconds).
         coverage: Ratio to which a second is covered, with the same shape.
         drop_ratio: How far a second needs to be below the median to be low, as a ratio.
+
+    Returns:
+        Rates, medians and masks, each with shape (pairs, seconds). Seconds without data are never
+        low.
     """
     seen = coverage >= SEEN_RATIO
     rates: Floats = np.full(seen.shape, np.nan)
@@ -316,7 +320,7 @@ def _ending(pair: PairEvidence, grade: PairGrade) -> _Ending:
     report = pair.report
     if report is None:
         if pair.claim is not None and grade.state is not SecondState.PENDING:
-            silent = f"{pair.claim.agent_id} fell silent: killed, or cut off"
+            silent = f"{pair.claim.agent_id} stopped reporting: it was killed or lost its network"
             return _Ending(kind=DisruptionKind.CUT, cause=silent, broken=False)
         missed = grade.state is SecondState.MISSED
         kind = DisruptionKind.ABSENT if missed else DisruptionKind.GAP

@@ -215,6 +215,9 @@ def merge_sources(parts: Iterable[DeviceTelemetry], read_at: datetime) -> Device
     Args:
         parts: Telemetry to merge.
         read_at: Time to set in the result.
+
+    Returns:
+        Devices, series and issues of all parts, in their order.
     """
     listed = list(parts)
     cores: dict[str, int] = {}
@@ -269,6 +272,10 @@ def merge_readings(earlier: DeviceTelemetry, later: DeviceTelemetry) -> DeviceTe
     Args:
         earlier: Stored telemetry.
         later: New telemetry.
+
+    Returns:
+        Telemetry with the read time of ``later``. Series of the same quantity and instance are
+        joined.
     """
     series: dict[tuple[str, ...], TelemetrySeries] = {}
     for item in (*earlier.series, *later.series):

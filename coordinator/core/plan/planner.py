@@ -115,6 +115,9 @@ def plan(
         run_id: Id for the new run.
         site: Other runs, and the sources for the device under test.
 
+    Returns:
+        The plan with endpoints, bursts and warnings, not sealed yet.
+
     Raises:
         Infeasible: The run cannot be planned. The error contains all problems.
     """

@@ -30,15 +30,13 @@ from broadside.coordinator.core.measure.telemetry import (
     TelemetryIssue,
     TelemetrySeries,
 )
-from broadside.coordinator.device.http_client import (
-    bounded_client,
-    get_bounded,
-    may_carry_secret,
-    partial_answer,
-    retry_after_s,
-)
 from broadside.coordinator.device.resource_manager import METRICS_VERSION, identity_token, object_of
 from broadside.coordinator.device.telemetry.config import parse_entry
+from broadside.coordinator.device.telemetry.http_client import (
+    bounded_client,
+    get_bounded,
+    partial_answer,
+)
 from broadside.coordinator.device.telemetry.source import (
     ArchiveEntry,
     ArchiveSource,
@@ -51,6 +49,7 @@ from broadside.coordinator.device.telemetry.source import (
     without_values,
 )
 from broadside.exchange.azure.identity import NoToken
+from broadside.exchange.http.bounded import may_carry_secret, retry_after_s
 from broadside.exchange.messages import Direction
 from broadside.exchange.outage_log import utc_now
 from broadside.exchange.strict_json import read_json_as
@@ -235,7 +234,7 @@ class AzureMonitorSource(ArchiveSource):
             )
         if not may_carry_secret(entry.endpoint):
             raise TelemetryError(
-                f"telemetry {entry.device}: endpoint {entry.endpoint!r}: a token travels over "
+                f"telemetry {entry.device}: endpoint {entry.endpoint!r}: a token is sent over "
                 "https only; give https://management.azure.com"
             )
         self._grain_s = parse_grain(entry.grain)
@@ -409,12 +408,12 @@ class AzureMonitorSource(ArchiveSource):
             return error
         except ValueError as error:
             reason = " ".join(str(error).split())[:200]
-            return TelemetryError(f"{self}: its answer cannot be understood: {reason}")
+            return TelemetryError(f"{self}: its answer is invalid: {reason}")
         if not answer.value:
             return MetricResult()
         result = answer.value[0]
         if result.error_code not in (None, "Success"):
-            reason = " ".join((result.error_message or "it does not say why").split())
+            reason = " ".join((result.error_message or "no reason given").split())
             return TelemetryError(f"{self}: {metric.metric}: {result.error_code}: {reason}")
         partial = partial_answer(response, document)
         if len(result.timeseries) >= SPLIT_MAX_COUNT:
@@ -464,11 +463,11 @@ class AzureMonitorSource(ArchiveSource):
             case 429:
                 after_s = retry_after_s(response, _RETRY_AFTER_S)
                 return TelemetryBusy(
-                    f"{self} limits our requests; try again in {after_s:g} s", after_s
+                    f"{self} throttles requests; try again in {after_s:g} s", after_s
                 )
             case 401 | 403:
                 return TelemetryError(
-                    f"{self} refuses {self._identity}: {reason}; give it the role '{ROLE}' on the "
+                    f"{self} rejects {self._identity}: {reason}; give it the role '{ROLE}' on the "
                     "firewall"
                 )
             case 404:

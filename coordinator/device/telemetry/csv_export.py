@@ -176,9 +176,9 @@ class CsvSource(ArchiveSource):
             results.append(series)
             if len(at_s) and not len(series.at_s) and not issues:
                 first, last = (f"{datetime.fromtimestamp(s, UTC):%F %T}" for s in at_s[[0, -1]])
-                text = f"its rows reach from {first} to {last} UTC and none is of the run"
+                text = f"its rows are from {first} to {last} UTC, so none is in the run"
                 issues.append(
-                    self.issue(IssueKind.UNPLACED, f"{text}: check zone", from_at, before_at)
+                    self.issue(IssueKind.UNPLACED, f"{text}; check zone", from_at, before_at)
                 )
         return results, issues
 
@@ -193,7 +193,7 @@ class CsvSource(ArchiveSource):
 def read_column(
     path: Path, time_column: str, value_column: str, zone: tzinfo, *, error_prefix: str
 ) -> tuple[Floats, Floats]:
-    """Return times in epoch seconds and values of a column, sorted by time.
+    """Return a column of a CSV file, sorted by time.
 
     Args:
         path: Path to the file.
@@ -201,6 +201,9 @@ def read_column(
         value_column: Name of the column with values.
         zone: Time zone for times without an offset.
         error_prefix: Prefix of error messages.
+
+    Returns:
+        Times in epoch seconds, and values. NaN is an empty value.
 
     Raises:
         TelemetryError: The file cannot be read or a row is invalid.
@@ -214,7 +217,8 @@ def read_column(
         raise TelemetryError(f"{error_prefix}: {reason}") from error
     if len(data) > _FILE_MAX_BYTES:
         raise TelemetryError(
-            f"{error_prefix}: over {formatting.size(_FILE_MAX_BYTES)}; cut it to the run"
+            f"{error_prefix}: larger than {formatting.size(_FILE_MAX_BYTES)}; export only the "
+            "time of the run"
         )
     rows = csv.DictReader(io.StringIO(text))
     by_name: dict[float, float] = {}

@@ -46,10 +46,10 @@ def open_source(entry: Mapping[str, Any]) -> PolledSource:
     """
     parsed = parse_entry(PingEntry, entry)
     if not parsed.icmp and parsed.tcp_port is None:
-        raise TelemetryError(f"telemetry {parsed.device}: icmp, tcp_port: neither; set one")
+        raise TelemetryError(f"telemetry {parsed.device}: icmp, tcp_port: neither is set; set one")
     if parsed.icmp and not may_echo(parsed.address):
         raise TelemetryError(
-            f"telemetry {parsed.device}: icmp: this host may not send an echo; widen "
+            f"telemetry {parsed.device}: icmp: this host has no permission to send echoes; widen "
             "net.ipv4.ping_group_range, or set icmp = false and a tcp_port"
         )
     probes: dict[Quantity, PingMethod] = {}

@@ -12,12 +12,12 @@ import httpx
 from pydantic import Field
 
 from broadside.coordinator.core.measure.telemetry import Quantity
-from broadside.coordinator.device.http_client import (
+from broadside.coordinator.device.telemetry.config import parse_entry
+from broadside.coordinator.device.telemetry.http_client import (
     bounded_client,
     get_bounded,
     partial_answer,
 )
-from broadside.coordinator.device.telemetry.config import parse_entry
 from broadside.coordinator.device.telemetry.polling import (
     PolledDevice,
     PolledSource,
@@ -89,7 +89,7 @@ class RestClient:
             result = self._search(read.path, document)
             numbers = list(_numbers(result))
             if isinstance(result, dict | list) and len(result) > ROWS_MAX_COUNT:
-                partial = f"{len(result)} figures at {read.path}; {ROWS_MAX_COUNT} are read"
+                partial = f"{len(result)} values at {read.path}; only {ROWS_MAX_COUNT} are read"
             if not numbers:
                 missing.append(f"{read.quantity}: nothing at {read.path}")
             readings += [

@@ -101,7 +101,7 @@ class SnmpPoller:
             readings=readings,
             missing=missing,
             up_s=None if up is None else up / 100,
-            partial=f"the columns {truncated} were not read to their end" if truncated else None,
+            partial=f"the columns {truncated} have more rows than were read" if truncated else None,
         )
 
     async def _timed(self, oids: Sequence[str]) -> tuple[float, float, dict[str, float | None]]:

@@ -42,11 +42,14 @@ class ProfileRead(BaseModel):
         return tuple(oid.lstrip(".") for oid in candidates if oid is not None)
 
     def compute(self, value: float, *others: float) -> float | None:
-        """Return the value of the quantity, or ``None`` if it cannot be computed.
+        """Return the value of the quantity.
 
         Args:
             value: Value of ``oid``.
             *others: Value of ``free``, ``total`` or ``left``.
+
+        Returns:
+            The value in the unit of the quantity. None if the divisor is not above 0.
         """
         other = others[0] if others else None
         if other is not None and self.free is not None:
@@ -70,7 +73,11 @@ class SnmpProfile(BaseModel):
 
 @cache
 def read_profiles(path: Path) -> Mapping[str, SnmpProfile]:
-    """Return the profiles of a file by name. Raises TelemetryError that names the invalid field."""
+    """Return the profiles of a file by name.
+
+    Raises:
+        TelemetryError: The file cannot be read, or a field is invalid, which the message names.
+    """
     by_name: dict[str, SnmpProfile] = {}
     document: dict[str, Any] = read_toml(path, "profiles_file")
     for name, table in document.items():
@@ -102,5 +109,5 @@ def find_profile(name: str, profiles_file: Path | None) -> SnmpProfile:
         **(read_profiles(profiles_file) if profiles_file is not None else {}),
     }
     if name not in known:
-        raise TelemetryError(f"profile {name!r}: none of {', '.join(sorted(known))}")
+        raise TelemetryError(f"profile {name!r} is unknown; use one of {', '.join(sorted(known))}")
     return known[name]

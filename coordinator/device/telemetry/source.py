@@ -344,11 +344,14 @@ class ArchiveSource(ABC):
     async def query_series(
         self, from_at: datetime, before_at: datetime
     ) -> tuple[Sequence[TelemetrySeries], Sequence[TelemetryIssue]]:
-        """Return the series in a time span, and problems with them. The default has none.
+        """Return the series in a time span. The default has none.
 
         Args:
             from_at: Start time.
             before_at: End time.
+
+        Returns:
+            Series with values in SI units, and problems of the source in the span.
         """
         return (), ()
 

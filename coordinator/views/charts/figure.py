@@ -178,6 +178,9 @@ def numbers(values: Values, size: float = 1.0) -> Numbers:
     Args:
         values: Values in the base unit. NaN and None become null.
         size: Size of the display unit.
+
+    Returns:
+        Values in the display unit. None is unknown.
     """
     return [
         None if value is None or not math.isfinite(value) else float(f"{value / size:.{_DIGITS}g}")
@@ -204,9 +207,17 @@ def line_series(
 def point_series(
     name: str, x: Values, y: Values, colour: Colour, unit: DisplayUnit, **style: Any
 ) -> ChartSeries:
-    """Return points.
+    """Return a series that is drawn as points.
 
     See :func:`line_series` for the arguments.
+
+    Args:
+        name: Name for the legend.
+        x: Values of the x axis.
+        y: Values of the y axis, in the base unit. NaN is unknown.
+        colour: Colour of the points.
+        unit: Display unit of the y axis.
+        **style: ``half_width`` and other attributes of ``ChartSeries``.
     """
     return _series("points", name, (x, y), unit, colour=colour, **style)
 
@@ -214,9 +225,17 @@ def point_series(
 def bar_series(
     name: str, x: Values, y: Values, colour: Colour, unit: DisplayUnit, **style: Any
 ) -> ChartSeries:
-    """Return bars.
+    """Return a series that is drawn as bars.
 
     See :func:`line_series` for the arguments.
+
+    Args:
+        name: Name for the legend.
+        x: Values of the x axis.
+        y: Values of the y axis, in the base unit. NaN is unknown.
+        colour: Colour of the bars.
+        unit: Display unit of the y axis.
+        **style: ``half_width`` and other attributes of ``ChartSeries``.
     """
     return _series("bars", name, (x, y), unit, colour=colour, **style)
 

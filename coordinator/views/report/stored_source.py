@@ -106,6 +106,9 @@ async def gather(
         now: Current time.
         read_price: Function that reads the cost of the run. None to omit the cost.
 
+    Returns:
+        Plan, summary with SHA-256, device counter and cost. Unknown parts are None.
+
     Raises:
         UnknownRun: The run does not exist.
         RunNotOver: The run is not finished.

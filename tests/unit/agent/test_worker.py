@@ -99,7 +99,7 @@ async def test_a_late_job_is_missed_and_its_message_settled(bench: Bench) -> Non
     assert bench.queue.settled == [("complete", "m1")]
     report = await bench.report()
     assert report.outcome is Outcome.MISSED
-    assert "after the planned instant" in (report.reason or "")
+    assert "after the planned start" in (report.reason or "")
 
 
 async def test_second_delivery_does_not_change_the_claim(bench: Bench) -> None:

@@ -118,7 +118,7 @@ def test_notices_list_each_component_and_contain_each_text_once(
     )
     assert text.startswith("Third-party notices of the archive, version 0\n")
     assert text.index("  a 1: MIT\n") < text.index("  d 1: MIT; sources: d-src 1\n")
-    assert "  g 1: MIT; the package holds no licence text\n" in text
+    assert "  g 1: MIT; the package contains no licence text\n" in text
     assert text.count("the text\n") == text.count("other text\n") == 1
     assert "\na 1, b 1\n" in text
     assert "\nb 1, d 1\n" in text

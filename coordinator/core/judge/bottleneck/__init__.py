@@ -88,8 +88,8 @@ def bottleneck_input(
     Args:
         plan: Plan for the run.
         burst: Measured burst.
-        counter: Comparison of the burst with the device counter.
-        device_counter: Device counter.
+        counter: Comparison of the burst with the device counter. None if the run has no counter.
+        device_counter: Device counter. None if no source returned data.
     """
     spec = plan.spec
     denies = spec.device.get("idps", "").lower() in ("deny", "alert-and-deny")

@@ -317,8 +317,8 @@ def drops_per_second(
     """Return the rate of drops in a window and while no burst runs, in packets/s.
 
     Args:
-        device_counter: Device counter with its bins.
-        window: Window of the burst.
+        device_counter: Device counter with its bins. None if no source returned data.
+        window: Window of the burst. None if the pairs have no common second.
         lag_s: Counter lag. None if it is unknown, then 0 is used.
         busy: Start and end of every burst of the run.
 

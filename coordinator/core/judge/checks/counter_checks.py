@@ -437,7 +437,7 @@ def check_bypass(inputs: BurstInput) -> CheckResult:
     return inconclusive(
         "not-bypassed",
         88,
-        f"The run should bypass the firewall (device.path=bypass). {measured} It is not a "
+        f"The run should bypass the firewall (device.path=bypass). {measured} The run is not a "
         "reference.",
         "Remove the firewall from the route, or launch without `device.path=bypass`",
         value,

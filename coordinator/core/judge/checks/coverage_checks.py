@@ -105,7 +105,7 @@ def check_coverage(inputs: BurstInput) -> CheckResult:
 def check_clocks(inputs: BurstInput) -> CheckResult:
     """Check that enough pair-seconds were measured while the clock errors were within the limit.
 
-    A second without a clock reading counts as not confirmed. If somebody removes a reading, this
+    A second without a clock reading counts as not confirmed. If a reading is removed, this
     can therefore never turn the result into a pass.
 
     Formula: pair-seconds with both clocks within clock_bound_max_s before and after the burst /

@@ -168,6 +168,10 @@ def slowest_sent(spec: RunSpec, burst: BurstMeasurement) -> Stretch | None:
     Args:
         spec: Specification for the run.
         burst: Burst with the seconds of all flows.
+
+    Returns:
+        Start, duration and payload rate of the part. None if too many seconds of the senders are
+        missing, or if the window has no such part.
     """
     series, summary = burst.series, burst.summary
     if series.window is None or not summary.flows:

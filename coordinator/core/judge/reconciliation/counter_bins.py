@@ -55,6 +55,10 @@ class Curve:
         Args:
             start_s: Start of the intervals (epoch s).
             end_s: End of the intervals (epoch s), same shape.
+
+        Returns:
+            Bytes per interval, with the shape of ``start_s``. Partly covered bins count in
+            proportion.
         """
         return np.interp(end_s, self.at_s, self.total_bytes) - np.interp(
             start_s, self.at_s, self.total_bytes
@@ -204,6 +208,9 @@ def counter_factor(
         device_counter: Device counter, with the layer that it counts.
         headers: Header sizes and segment size.
         seen_ratios: Counted bytes divided by payload, for each burst.
+
+    Returns:
+        The ratio (counted bytes / payload) with its interval, and the method that determined it.
     """
     less = more = headers.doubt_ratio
     if headers.assumed and device_counter.layer == "ip":
@@ -278,6 +285,9 @@ def extra_bytes(
         protocol: Payload protocol.
         acknowledged_ratio: Upper limit of the measured bytes of acknowledgements per payload byte.
             None if not measured.
+
+    Returns:
+        Bytes of retransmissions and acknowledgements per payload byte, with their lower limit.
     """
     resent = resent_ratio(burst, headers, protocol)
     acknowledged = 0.0

@@ -410,6 +410,10 @@ class DevicePrediction:
         Args:
             number: Burst index.
             lag: Counter lag.
+
+        Returns:
+            Bytes of the fleet and of the counter in the bins of the burst, and the width of these
+            bins in seconds.
         """
         burst, step = self.bursts[number], self.steps[number]
         total = step.sent_bytes
@@ -457,6 +461,9 @@ class DevicePrediction:
             number: Burst index.
             lag: Counter lag.
             reading_s: How long a reading of the receivers is.
+
+        Returns:
+            Bytes of the counter and of the fleet, two arrays with one value per block.
         """
         seen, step = self._seen_bins(number, lag), self.steps[number]
         full = self._full(self.bursts[number], seen)

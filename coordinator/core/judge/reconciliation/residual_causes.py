@@ -247,7 +247,7 @@ def declaration_error(
     """Return the wrong declaration that explains the factor of the counter.
 
     Args:
-        counter: Reconciliation of the bursts.
+        counter: Reconciliation of the bursts. None if no source returned data.
         bursts: Bursts with the received rate of each flow.
 
     Returns:
@@ -290,11 +290,14 @@ def declaration_error(
 def certain_declaration_error(
     counter: Reconciliation, bursts: Sequence[BurstSummary]
 ) -> DeclarationError | None:
-    """Return the wrong declaration if real traffic cannot explain the factor, else None.
+    """Return the wrong declaration if real traffic cannot explain the factor.
 
     Args:
         counter: Reconciliation of the run with the device counter.
         bursts: All bursts of the run.
+
+    Returns:
+        The error. None if the declaration can be correct.
     """
     error = declaration_error(counter, bursts)
     return error if error is not None and error.is_sure else None
@@ -382,6 +385,10 @@ def with_declaration(
         counter: Reconciliation of the bursts.
         device_counter: Device counter.
         bursts: Bursts of this reconciliation.
+
+    Returns:
+        A copy with the counted flows. A certain error removes causes and rates of the device, a
+        possible one is added as a cause.
     """
     flows = () if set(device_counter.flows) == set(Flow) else device_counter.flows
     counter = counter.model_copy(update={"counted_flows": flows})
@@ -442,6 +449,9 @@ def rescaled(counter: Reconciliation, scale: float) -> Reconciliation:
     Args:
         counter: Reconciliation with a counter that was divided by ``scale``.
         scale: Factor between the two units.
+
+    Returns:
+        A copy. Bytes, rates and residuals are those of the original unit.
     """
     update: dict[str, float | None] = {}
     for name in (*_RATIOS, *_AMOUNTS):

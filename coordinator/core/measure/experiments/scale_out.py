@@ -217,7 +217,7 @@ class ScaleOut(Message):
 
         Args:
             bits_per_second: Rate to carry.
-            units_count: Number of units at the start, if known.
+            units_count: Number of units at the start. None if unknown.
 
         Returns:
             Number of units, or ``None`` when it cannot be computed.
@@ -313,7 +313,7 @@ class LoadPhase:
         If there is no limit for the load, it cannot be reached.
 
         Args:
-            level: Level to check in bit/s.
+            level: Level to check in bit/s. None if unknown, which returns False.
         """
         offered = self.offered_bits_per_second
         return level is not None and offered is not None and level >= CARRIED_RATIO * offered

@@ -50,12 +50,15 @@ class Sustain:
 
 
 def sustain_of(traffic: Traffic, burst_s: int, duration_s: int) -> Sustain | None:
-    """Return the sustain phase of a burst, or None if its load has no ramps.
+    """Return the sustain phase of a burst.
 
     Args:
         traffic: The traffic, which is one part of a mixed run.
         burst_s: Planned length of the burst in seconds.
         duration_s: Its length. A burst that was ended early may have no ramp-down.
+
+    Returns:
+        Start and end in seconds from the start of the burst. None if the load has no ramps.
     """
     up_s, down_s = ramps_s(traffic)
     if not up_s and not down_s:

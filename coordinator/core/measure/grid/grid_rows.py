@@ -264,8 +264,8 @@ class FlowRows:
 
         Args:
             row: Row to set.
-            received: Receiver's track, if any.
-            sent: Sender's track, if any.
+            received: Receiver's track. None if it did not report.
+            sent: Sender's track. None if it did not report.
             edges: The grid's current cell bounds.
         """
         self._means_only &= all(len(item) == 1 for item in (received, sent) if item is not None)

@@ -257,6 +257,6 @@ def _rounded(values: Floats) -> Floats:
 def _check(cells_count: int) -> None:
     if cells_count > CELLS_MAX_COUNT:
         raise TableTooLong(
-            f"resolution_s: {cells_count} figures, over {CELLS_MAX_COUNT}; ask for a coarser "
-            "resolution, or for one pair"
+            f"resolution_s: {cells_count} values; the limit is {CELLS_MAX_COUNT}; use a coarser "
+            "resolution, or one pair"
         )

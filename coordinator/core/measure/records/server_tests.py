@@ -86,6 +86,9 @@ def join_tests(
         claims: Claims by pair index.
         reports: Client reports by pair index.
         tests: Records from all servers, in any order.
+
+    Returns:
+        Tests by pair index, and the tests that belong to no pair.
     """
     joining = _Joining(burst, pairs, claims, reports, _fullest_records(tests))
     for pair in pairs:
@@ -255,6 +258,9 @@ def foreign_tests_during(
         burst: The burst to check.
         pairs: Its planned pairs.
         foreign_tests: Tests that belong to no pair.
+
+    Returns:
+        One entry for each test, in the order of ``foreign_tests``.
     """
     owners = _owners(pairs)
     results = []

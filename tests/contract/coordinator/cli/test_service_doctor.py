@@ -173,7 +173,7 @@ def test_unit_without_its_user_or_environment(root: Path, checked: Checked) -> N
     (root / "environment").unlink()
     result = doctor.service_checks("coordinator")
     if os.geteuid() == 0:
-        assert "there is no" in result[-1].detail and not result[-1].ok
+        assert "does not exist" in result[-1].detail and not result[-1].ok
 
 
 def test_other_user_reads_what_was_not_checked(

@@ -9,7 +9,6 @@ import httpx
 import pytest
 
 from broadside.coordinator.agent_gateway.certificate_authority import load_authority
-from broadside.coordinator.device.http_client import bounded_client, get_bounded
 from broadside.coordinator.device.resource_manager import (
     AzureResource,
     ResourceManagerAccess,
@@ -17,6 +16,7 @@ from broadside.coordinator.device.resource_manager import (
     ResourceUnavailable,
     Waits,
 )
+from broadside.coordinator.device.telemetry.http_client import bounded_client, get_bounded
 from broadside.coordinator.device.telemetry.rest import RestClient, RestEntry
 from broadside.coordinator.device.telemetry.source import TelemetryError
 from broadside.coordinator.notices.announcer import Announcer, Receiver

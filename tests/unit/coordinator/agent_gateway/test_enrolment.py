@@ -52,7 +52,7 @@ async def test_code_enrols_limited_number_of_agents(fabric: Fabric) -> None:
     # The agents retry because the response was lost.
     for name in ("c1", "c2", "c1", "c2"):
         await known.enrol("code", agent(name, f"secret of {name}"), NOW)
-    with pytest.raises(ExchangeRefused, match="let in its 2 agents"):
+    with pytest.raises(ExchangeRefused, match="admitted its 2 agents"):
         await known.enrol("code", agent("c3", "x"), NOW)
     assert [a.key for a in await known.agents()] == ["client.c1", "client.c2"]
 

@@ -49,7 +49,7 @@ def test_records_the_default_of_the_service(tmp_path: Path) -> None:
     none = Capacity(min_count=None, max_count=None)
     record.save_original(none, FIREWALL, NOW)
     assert record.read() == none
-    assert str(none) == "the service's own choice"
+    assert str(none) == "chosen by the service"
 
 
 def test_record_ignores_the_case_of_the_resource_id(tmp_path: Path) -> None:

@@ -360,7 +360,7 @@ def test_client_names_the_limits_that_it_reached() -> None:
 
 def test_no_established_connection_is_an_error_with_outcomes() -> None:
     reading = client(second(0, attempted=5, refused=3, timed_out=2), ended())
-    assert reading.report.error == ("none of 5 connections was established: 3 refused, 2 timed out")
+    assert reading.report.error == ("0 of 5 connections were established: 3 refused, 2 timed out")
     assert not reading.usable
 
 
@@ -658,7 +658,7 @@ def test_server_counts_the_seconds_of_the_sustain_phase() -> None:
     assert (matches["server_ramp_established_count"], matches["server_ramp_reset_count"]) == (10, 8)
 
 
-@pytest.mark.parametrize("span", [None, [], [1], ["a", 2], [1, float("nan")], {}])
+@pytest.mark.parametrize("span", [None, [], [1], ["a", 2], [1, None], {}])
 def test_invalid_sustain_phase_of_a_server_is_ignored(span: object) -> None:
     row = accepted(int(ZERO_S), established=5, sustain=span)
     (test,) = served(row, b'{"ended": %.1f}' % (ZERO_S + 4)).tests.values()

@@ -172,7 +172,7 @@ def test_reader_of_invalid_output_is_not_usable(engine: Engine) -> None:
         ),
         (
             {"engine": "http", "direction": "forward", "options": {"body_bytes": 200_000_000}},
-            "traffic.options.body_bytes: a client keeps the 200000000 bytes of its uploads",
+            "traffic.options.body_bytes: a client stores the 200000000 bytes of its uploads",
         ),
         (
             {
@@ -197,7 +197,7 @@ def test_reader_of_invalid_output_is_not_usable(engine: Engine) -> None:
         ),
         (
             {"engine": "http", "options": {"body_bytes": 1_000_001}},
-            "traffic.options.body_bytes: no server keeps 1000001 bytes; set 1, 2 or 5 times",
+            "traffic.options.body_bytes: 1000001 bytes are not possible; set 1, 2 or 5 times",
         ),
         (
             {"engine": "http", "options": {"verify": True}},

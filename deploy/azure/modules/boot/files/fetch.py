@@ -133,12 +133,15 @@ def publish(bundle: dict, stage: str, error: str = "") -> None:
 
 
 def download(url: str, bearer: str, path: Path) -> str:
-    """Save a blob and return its SHA-256 in hex.
+    """Save a blob.
 
     Args:
         url: URL of the blob.
         bearer: Bearer token for the storage.
         path: File to write.
+
+    Returns:
+        SHA-256 of the blob in hex.
 
     Raises:
         ValueError: The blob is too large or the download takes too long.

@@ -93,7 +93,7 @@ def test_names_killed_agent_and_is_inconclusive() -> None:
     (dead,) = burst.missing_pairs
     (row,) = [pair for pair in burst.pairs if pair.pair == dead]
     assert row.state is SecondState.ABANDONED
-    assert row.reason == "the agent fell silent after 5 of 10 s"
+    assert row.reason == "the agent stopped reporting after 5 of 10 s"
     assert row.received_bits_per_second is not None
 
 

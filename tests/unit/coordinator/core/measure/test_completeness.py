@@ -95,8 +95,8 @@ def test_pair_with_nine_tenths_of_its_seconds_is_measured(seen: int, measured: b
     ("outcome", "seen", "state", "reason"),
     [
         (Outcome.MISSED, 0, SecondState.MISSED, "never started"),
-        (Outcome.REFUSED, 0, SecondState.REFUSED, "stood down"),
-        (Outcome.ABANDONED, 0, SecondState.ABANDONED, "cut short"),
+        (Outcome.REFUSED, 0, SecondState.REFUSED, "refused by the agent without a reason"),
+        (Outcome.ABANDONED, 0, SecondState.ABANDONED, "stopped before the end"),
         (Outcome.FAILED, 0, SecondState.NULL, "the engine failed"),
         (Outcome.FAILED, 3, SecondState.ABANDONED, "the engine failed after 3 of 10 s"),
         (Outcome.MEASURED, 0, SecondState.NULL, "the engine reported no bytes"),
@@ -124,10 +124,10 @@ def test_report_decides_the_state_of_missing_seconds(
         ({"cancelled_at": AT}, 0, SecondState.ABANDONED, "the run was cancelled"),
         ({"cancelled_at": AT, "cancel_reason": "budget"}, 0, SecondState.ABANDONED, "budget"),
         ({"now": AT}, 0, SecondState.PENDING, "not reported yet"),
-        ({}, 4, SecondState.ABANDONED, "the agent fell silent after 4 of 10 s"),
+        ({}, 4, SecondState.ABANDONED, "the agent stopped reporting after 4 of 10 s"),
         ({"missing_reason": "its file is cut"}, 0, SecondState.LOST, "its file is cut"),
-        ({}, 0, SecondState.MISSED, "no agent took the job"),
-        ({"claim": CLAIM}, 0, SecondState.LOST, "c-1 took the job and never reported"),
+        ({}, 0, SecondState.MISSED, "no agent claimed the job"),
+        ({"claim": CLAIM}, 0, SecondState.LOST, "c-1 claimed the job and did not report"),
     ],
 )
 def test_reason_without_a_report_uses_other_evidence(

@@ -132,7 +132,7 @@ CLAIM = Claim(job_id="j", agent_id="c-1", phase=JobPhase.RUNNING, claimed_at=AT)
             {"claim": CLAIM},
             SecondState.LOST,
             DisruptionKind.CUT,
-            "c-1 fell silent: killed, or cut off",
+            "c-1 stopped reporting: it was killed or lost its network",
         ),
         ({"claim": CLAIM}, SecondState.PENDING, DisruptionKind.GAP, "why"),
         ({}, SecondState.MISSED, DisruptionKind.ABSENT, "why"),

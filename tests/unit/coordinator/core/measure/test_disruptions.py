@@ -125,7 +125,7 @@ def test_killed_client_is_a_cut_with_unknown_rest() -> None:
     [cut] = find_disruptions(made)
     assert (cut.kind, cut.scope) == (DisruptionKind.CUT, "one")
     assert off_s(cut, 30) <= 1
-    assert "fell silent: killed, or cut off" in cut.causes[0]
+    assert "stopped reporting: it was killed or lost its network" in cut.causes[0]
     availability = trends_of(made).availability
     assert availability is not None
     assert (availability.down_s, availability.unknown_s) == (0, 30)
@@ -189,7 +189,7 @@ def test_unclaimed_job_is_absent_and_unknown() -> None:
     made = planted(missing=2)
     [absent] = find_disruptions(made)
     assert (absent.kind, absent.pairs_count) == (DisruptionKind.ABSENT, 2)
-    assert absent.causes == ("no agent took the job",)
+    assert absent.causes == ("no agent claimed the job",)
     availability = trends_of(made).availability
     assert availability is not None
     assert (availability.down_s, availability.unknown_s) == (0, 120)

@@ -115,8 +115,8 @@ async def test_invalid_token_is_not_shown_in_the_error(
     ("server", "expected"),
     [
         (Server({"status": "error", "error": "parse error: x"}, 400), "query .*parse"),
-        (Server("<html>", 502), "HTTP 502, and not an answer of Prometheus's"),
-        (Server({"detail": "no"}, 404), "HTTP 404, and not an answer of Prometheus's"),
+        (Server("<html>", 502), "HTTP 502, which is not an answer of Prometheus"),
+        (Server({"detail": "no"}, 404), "HTTP 404, which is not an answer of Prometheus"),
         (
             Server(httpx.ConnectError("refused")),
             r"url http://prometheus:9090: no answer \(ConnectError",

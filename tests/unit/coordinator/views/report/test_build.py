@@ -92,7 +92,7 @@ async def test_report_has_all_sections(fabric: Fabric) -> None:
         "planned": ["streams per pair", "requested", "match"],
         "clocks": ["client-0", "server-0", "chrony", "uncertainty before", "uncertainty after"],
         "reconciliation": ["lag", "header overhead", "residual", "Identified causes"],
-        "completeness": ["abandoned", "missed", "null", "pair-027", "no agent took the job"],
+        "completeness": ["abandoned", "missed", "null", "pair-027", "no agent claimed the job"],
         "deviations": ["NOT met", "300 s", "Reference test", "Traffic mix"],
         "device": ["SKU", "not stated"],
         "recompute": [report.summary_sha256, "--recompute"],

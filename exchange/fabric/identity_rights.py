@@ -153,6 +153,9 @@ async def rights_checks(identity: Identity, settings: FabricSettings) -> list[Ho
         identity: Identity to test.
         settings: Fabric settings with the credentials of this identity.
 
+    Returns:
+        One check for each right that the identity must have or must not have.
+
     Raises:
         ExchangeMisconfigured: A setting is missing or invalid.
     """
@@ -161,8 +164,8 @@ async def rights_checks(identity: Identity, settings: FabricSettings) -> list[Ho
             HostCheck(
                 name=f"{identity}'s rights",
                 ok=False,
-                detail="the embedded fabric knows no identities: whoever may open the files of "
-                "BROADSIDE_DATA_DIR, which are this user's alone, may do everything",
+                detail="the embedded fabric has no identities: every user with access to the files "
+                "of BROADSIDE_DATA_DIR (only this user) can do everything",
                 required=False,
             )
         ]

@@ -10,8 +10,8 @@ import pytest
 
 from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.core.measure.telemetry import DeviceTelemetry, IssueKind
-from broadside.coordinator.device.http_client import bounded_client, partial_answer
 from broadside.coordinator.device.telemetry.azure_monitor import AzureEntry, AzureMonitorSource
+from broadside.coordinator.device.telemetry.http_client import bounded_client, partial_answer
 from broadside.coordinator.device.telemetry.prometheus import PrometheusEntry, PrometheusSource
 from broadside.coordinator.device.telemetry.stabilization import is_stable
 from broadside.coordinator.device.telemetry.telemetry_storage import dump_counter, load_counter
