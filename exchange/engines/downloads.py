@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Field, StringConstraints, ValidationError
 from pydantic_core import PydanticCustomError
 
 from broadside.exchange.engines.buckets import LEAST_S
-from broadside.exchange.engines.port import Event, File, Reading, StartBasis, Unsupported
+from broadside.exchange.engines.port import File, Reader, Reading, StartBasis, Unsupported
 from broadside.exchange.engines.tokens import Token
 from broadside.exchange.installation import bring_gate
 from broadside.exchange.messages import (
@@ -399,7 +399,7 @@ def parse_options(kind: type[_Options], traffic: Traffic) -> _Options:
 GONE_S: Final = 60
 
 
-class DownloadReader:
+class DownloadReader(Reader):
     """Results of downloads or uploads of a test, at the client of its job or at a server.
 
     Args:
@@ -427,12 +427,6 @@ class DownloadReader:
         self._client_address: str | None = None
         self._direction = Direction.REVERSE if job is None else job.traffic.direction
         self._streams_count = None if job is None else job.traffic.streams_count
-
-    def feed(self, line: bytes, at_s: float) -> tuple[Event, ...]:
-        return ()
-
-    def sample(self, name: str, text: str, at_s: float) -> tuple[Event, ...]:
-        return ()
 
     def finish(
         self,

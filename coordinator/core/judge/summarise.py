@@ -35,13 +35,12 @@ from broadside.coordinator.core.judge.observations import (
     observations,
     residual_findings,
 )
-from broadside.coordinator.core.judge.reconciliation.device_prediction import Neighbour
-from broadside.coordinator.core.judge.reconciliation.mixed_parts import part_beside
+from broadside.coordinator.core.judge.reconciliation.device_prediction import Neighbour, part_beside
 from broadside.coordinator.core.judge.reconciliation.reconcile import reconcile_run
 from broadside.coordinator.core.measure.completeness import combine
-from broadside.coordinator.core.measure.device.canary_cpu import with_device_cpu
 from broadside.coordinator.core.measure.device.device_metrics import (
     device_figures,
+    with_device_cpu,
     witness_findings,
 )
 from broadside.coordinator.core.measure.device.placement import place

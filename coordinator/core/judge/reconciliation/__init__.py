@@ -2,9 +2,8 @@
 
 EXPORTS = {
     "counter_bins": "fleet_curve",
-    "device_prediction": "Neighbour",
+    "device_prediction": "Neighbour part_beside",
     "lag": "CLOCK_PPM_MAX is_clock",
-    "mixed_parts": "part_beside",
     "reconcile": "reconcile_run",
     "residual_causes": "DeclarationError OTHER_TRAFFIC UNSEEN_BY_BYTES certain_declaration_error",
 }

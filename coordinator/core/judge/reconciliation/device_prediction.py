@@ -8,7 +8,7 @@ used if planned pairs may have sent much traffic in them without a record.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
@@ -45,7 +45,8 @@ from broadside.coordinator.core.judge.reconciliation.lag import (
 from broadside.coordinator.core.measure.formulas.headers import Headers
 from broadside.coordinator.core.measure.grid.series import BurstSeries
 from broadside.coordinator.core.measure.records.evidence import FirewallLedger
-from broadside.exchange.messages import Protocol
+from broadside.coordinator.core.summary import BurstPart, BurstSummary
+from broadside.exchange.messages import Flow, Protocol
 
 # Margin of one reading at each end, in addition to the lag uncertainty.
 MARGIN_S: Final = 2.0
@@ -90,6 +91,33 @@ class Neighbour:
     def has_traffic(self) -> bool:
         """Return True if the counter counted any of its bytes."""
         return bool(self.received_bytes.any())
+
+
+def part_beside(part: BurstPart, burst: BurstSummary, flows: Collection[Flow]) -> Neighbour | None:
+    """Return the payload of a part in each second, for a device counter that counts all parts.
+
+    A long burst has no seconds, so its mean rate is used. None if the part has no rate.
+
+    Args:
+        part: The measured part.
+        burst: Its burst.
+        flows: Flows that the counter counts.
+    """
+    by_flow = {one.flow: one.received_bits_per_second or 0.0 for one in part.summary.flows}
+    total = sum(by_flow.values())
+    if not total:
+        return None
+    counted_ratio = sum(rate for flow, rate in by_flow.items() if flow in flows) / total
+    rates = np.array(part.received_bits_per_second, dtype=np.float64)
+    start_at = part.start_at
+    if start_at is None or not len(rates):
+        start_at, rates = burst.planned_start_at, np.full(burst.duration_s, total)
+    return Neighbour(
+        run_id="",
+        burst_index=burst.index,
+        start_s=round(start_at.timestamp()),
+        received_bytes=np.nan_to_num(rates) / 8 * counted_ratio,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,8 +4,7 @@
 """
 
 EXPORTS = {
-    "canary_cpu": "with_device_cpu",
-    "device_metrics": "certain device_figures witness_findings",
+    "device_metrics": "certain device_figures with_device_cpu witness_findings",
     "placement": "place",
     "seen_units": "with_seen_units",
     "session_counts": "session_counts",
