@@ -7,8 +7,8 @@ EXPORTS = {
     "arrays": "Bools Floats Singles",
     "documented_limits": "CountLimit DOCUMENTED",
     "formatting": """
-        DIGITS RATES SCALES UNKNOWN Unit count dollars instant lab number quantity quantity_text
-        rate ratio signed signed_ratio size time unit_of unit_price
+        DIGITS MetricUnit RATES SCALES UNKNOWN count dollars instant lab number quantity
+        quantity_text rate ratio signed signed_ratio size time unit_of unit_price
     """,
     "guards": """
         ARMED_BEFORE_S ARMED_POLL_S ARMED_ROUND_S Breach DRY_RUN Guard GuardLog GuardRecord
@@ -24,24 +24,25 @@ EXPORTS = {
     "plain_fields": "UNKNOWN_TEXTS plain_fields",
     "quantities": "parse_rate parse_ratio parse_size parse_time",
     "run_spec": """
-        Burst COLLECT_S GUARD_PROBE_BEFORE_S LedgerPromise PERIOD_MAX_S Pair Plan RunSpec due_at
+        Burst COLLECT_S CounterRequirement GUARD_PROBE_BEFORE_S PERIOD_MAX_S Pair Plan RunSpec
+        due_at
     """,
     "run_trends": "burst_trend_values bursts_of compute_run_trends trend_findings",
     "summary": """
-        ALL_DEVICES Availability Basis Bottleneck BottleneckName BurstDistribution BurstPart
-        BurstSummary BurstTrendValues CanaryPhase CanaryStep CanarySummary Cause CauseId
-        CliffSummary Completeness Contradiction CpuCost DeviceFigure DevicePlacement DeviceSummary
-        Difference Disruption DisruptionKind EarlyEnd Finding FindingValue FlowSummary ForeignRow
-        ForeignTest HostSummary Latency MatchMethod MeasureSummary MeasuredFinding Outage
-        PairSummary PathLatency PhaseLatency Reconciliation Rule RunSummary RunTrends SessionCount
-        SignatureSummary SilentStream Spike State TakenCpu Translation Trend UNKNOWN UnitChange
-        UnitSummary Units UnsteadyClocks Verdict Window canonical caution describe_change
+        ALL_DEVICES Availability Bottleneck BottleneckName BurstDistribution BurstPart BurstSummary
+        BurstTrendValues ByteSource CanaryPhase CanaryStep CanarySummary CauseId CliffSummary
+        Completeness Contradiction CpuCost DeviceFigure DevicePlacement DeviceSummary Difference
+        Disruption DisruptionKind EarlyEnd Finding FindingValue FlowSummary ForeignRow ForeignTest
+        HostSummary Latency MatchMethod MeasureSummary MeasuredFinding Outage PairSummary
+        PathLatency PhaseLatency Reconciliation ResidualCause Rule RunSummary RunTrends SecondState
+        SessionCount SignatureSummary SilentStream Spike TakenCpu Translation Trend UNKNOWN
+        UnitChange UnitSummary Units UnsteadyClocks Verdict Window canonical caution describe_change
         describe_failures describe_flows describe_leaks describe_limit describe_units figure instant
         named_finding note order parse_burst parse_run problem severity_rank unit_notes warning
         worse
     """,
     "thresholds": """
-        ALL_THRESHOLDS CANARIES LEAK_STEP MetricSource PROBES Threshold WITNESSES
+        ALL_THRESHOLDS CANARIES DEVICE_TELEMETRY LEAK_STEP MetricSource PROBES Threshold
         describe_thresholds
     """,
     "verdict_reason": "VerdictReason explain_verdict",

@@ -64,12 +64,13 @@ export class RunCharts {
     });
   }
 
-  #showThroughput({ status, data, figures, ledger }, unit) {
+  #showThroughput({ status, data, figures, deviceCounter }, unit) {
     this.throughput.unitLabel.textContent = this.throughput.unit = unit.label;
     const thin = [];
     for (let second = 0; second < Math.min(data.knownS, data.stop); second++)
       if ((data.value("coverage_ratio", second) ?? 0) < THIN_RATIO) thin.push(second);
-    this.throughput.show(data, { ...throughputSeries(data, status, figures, ledger, unit), thin });
+    const series = throughputSeries(data, status, figures, deviceCounter, unit);
+    this.throughput.show(data, { ...series, thin });
   }
 
   #showBand(data, [name, size]) {

@@ -70,6 +70,11 @@ def test_finds_only_planted_reboot_wrap_and_dead_agent(tmp_path: Path) -> None:
         boxes["rebooted"].stop()
         boxes["rebooted"].start()
         summary = wait_for_summary(url, run_id, 120)
+        chart = call(url, "GET", f"/v1/runs/{run_id}/charts/device")["figure"]
+    lines = {series["name"].partition(" (")[0]: series["y"] for series in chart["series"]}
+    # A second of all devices is unknown if it is unknown for the one that ended.
+    assert lines["CPU"][1] == pytest.approx(100)
+    assert lines["CPU"][-1] is None
     text = {
         finding["id"]: finding["sentence"]
         for finding in summary["findings"]
@@ -103,7 +108,7 @@ async def stored_telemetry(data_dir: Path, run_id: str) -> bytes:
     fabric = open_fabric(FabricSettings(data_dir=data_dir))
     try:
         stored = [
-            await fabric.records.private.read_document(run_id, Document.WITNESSES, index)
+            await fabric.records.private.read_document(run_id, Document.TELEMETRY, index)
             for index in (None, 0)
         ]
     finally:

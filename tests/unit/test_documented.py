@@ -15,7 +15,8 @@ from broadside.coordinator.core.judge.checks.decision import BURST_CHECKS, RUN_C
 from broadside.coordinator.core.measure.outages import _TEMPLATES as OUTAGE_TEMPLATES
 from broadside.coordinator.core.measure.telemetry import IssueKind
 from broadside.coordinator.core.plan.cost_estimate import estimate
-from broadside.coordinator.core.summary import CauseId, State
+from broadside.coordinator.core.plan.expected_usage import expect_usage
+from broadside.coordinator.core.summary import CauseId, SecondState
 from broadside.coordinator.core.verdict_reason import FAIL_IDS
 from tests.docs_build.checks_page import checks_page, findings_page, precedence_rows
 from tests.docs_build.drawings import DRAWINGS
@@ -101,7 +102,14 @@ def test_findings_in_the_sources_are_documented(folder: str) -> None:
 
 
 def test_findings_with_computed_ids_are_documented() -> None:
-    stopped = (State.MISSED, State.LOST, State.NULL, State.ABANDONED, State.REFUSED, State.LATE)
+    stopped = (
+        SecondState.MISSED,
+        SecondState.LOST,
+        SecondState.NULL,
+        SecondState.ABANDONED,
+        SecondState.REFUSED,
+        SecondState.LATE,
+    )
     references = {f"telemetry-{kind}" for kind in IssueKind}
     references |= {f"{state}-pairs" for state in stopped}
     references |= set(get_args(CauseId))
@@ -200,7 +208,8 @@ def test_documented_budget_is_sufficient_for_its_run(page: str, line: str, sku: 
     overrides = scenarios.parse_overrides(arguments.set) | {"budget_usd": arguments.budget}
     spec = scenarios.load(arguments.scenario, overrides | {"device.sku": sku})
     sized = [agent.model_copy(update={"vm_size": "Standard_D4_v4"}) for agent in fleet(30)]
-    assert estimate(spec, sized, prices.load()).over_budget is None, page
+    cost = estimate(spec, expect_usage(spec, sized), prices.load())
+    assert cost.over_budget is None, page
 
 
 def test_documentation_has_a_launch_with_a_budget() -> None:

@@ -6,9 +6,9 @@
 EXPORTS = {
     "certainty_now": "Certainty find_certainty is_due stop_at",
     "live_view": """
-        LiveFigures LiveFinding LiveLedger LiveSeconds LiveSnapshot LiveStatus PlannedCells
-        changed_seconds empty_snapshot final_snapshot full_snapshot incremental_snapshot
-        ledger_message live_status make_snapshot newest_of seconds_message shown_burst
+        LiveCounter LiveFigures LiveFinding LiveSeconds LiveSnapshot LiveStatus PlannedCells
+        changed_seconds counter_message empty_snapshot final_snapshot full_snapshot
+        incremental_snapshot live_status make_snapshot newest_of seconds_message shown_burst
     """,
     "progress": """
         Progress complete_seconds mixed_progress progress progress_of_part progress_of_series

@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import Field
 
 from broadside.coordinator.core.arrays import Floats
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.core.measure.telemetry import IssueKind, TelemetryIssue, TelemetrySeries
 from broadside.coordinator.device.telemetry.config import parse_entry
 from broadside.coordinator.device.telemetry.source import (
@@ -26,9 +26,8 @@ from broadside.coordinator.device.telemetry.source import (
     Read,
     TelemetryError,
 )
-from broadside.coordinator.imports import BadFile, FieldName
-from broadside.coordinator.imports.column_profile import Column as TableColumn
-from broadside.coordinator.imports.column_profile import Profile
+from broadside.coordinator.imports import BadFile, RowField
+from broadside.coordinator.imports.column_profile import ColumnProfile, ProfileColumn
 from broadside.coordinator.imports.table_reader import ProfileMismatch, TableReader
 from broadside.coordinator.imports.time_text import parse_zone
 from broadside.coordinator.imports.uploaded_files import read_text
@@ -55,7 +54,7 @@ CsvUnit = Literal[
 ]
 
 
-class Column(Read):
+class CsvColumn(Read):
     """Column to read from the file."""
 
     column: str
@@ -86,7 +85,7 @@ class CsvEntry(ArchiveEntry):
     zone: str = "UTC"
     clock_bound_s: ClockBound = np.nan
     byte_counter: CsvByteCounter | None = None
-    read: Annotated[tuple[Column, ...], Field(max_length=64)] = ()
+    read: Annotated[tuple[CsvColumn, ...], Field(max_length=64)] = ()
 
 
 class CsvSource(ArchiveSource):
@@ -119,7 +118,7 @@ class CsvSource(ArchiveSource):
 
     async def query_bytes(
         self, from_at: datetime, before_at: datetime, direction: Direction
-    ) -> FirewallLedger:
+    ) -> CounterRecord:
         """Return the bins of the byte counter (see :meth:`.ArchiveSource.query_bytes`).
 
         Args:
@@ -144,7 +143,7 @@ class CsvSource(ArchiveSource):
         amount = 1 / 8 if counter.unit == "bits" else 1.0
         counts = values * amount if rate is None else values * rate * grain_s
         inside = (start_s < before_at.timestamp()) & (start_s + grain_s > from_at.timestamp())
-        return FirewallLedger(
+        return CounterRecord(
             source=self.name,
             start_s=start_s[inside],
             end_s=start_s[inside] + grain_s,
@@ -178,19 +177,19 @@ class CsvSource(ArchiveSource):
             results.append(series)
             if len(at_s) and not len(series.at_s) and not issues:
                 first, last = (f"{datetime.fromtimestamp(s, UTC):%F %T}" for s in at_s[[0, -1]])
-                text = f"its rows reach from {first} to {last} UTC and none is of the run"
+                text = f"its rows are from {first} to {last} UTC, so none is in the run"
                 issues.append(
-                    self.issue(IssueKind.UNPLACED, f"{text}: check zone", from_at, before_at)
+                    self.issue(IssueKind.UNPLACED, f"{text}; check zone", from_at, before_at)
                 )
         return results, issues
 
     def _column(self, column: str) -> tuple[Floats, Floats]:
         """Return times in epoch seconds and unconverted values, sorted by time."""
         entry = self.entry
-        names: dict[FieldName, str] = {"started_at": entry.time_column, "metric": column}
-        profile = Profile(
+        names: dict[RowField, str] = {"started_at": entry.time_column, "metric": column}
+        profile = ColumnProfile(
             title="values",
-            columns={field: TableColumn(names=(name,)) for field, name in names.items()},
+            columns={field: ProfileColumn(names=(name,)) for field, name in names.items()},
         )
         reader = TableReader(str(entry.file), profile, self._zone, _ROWS_MAX_COUNT)
         try:

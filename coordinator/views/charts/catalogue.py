@@ -16,7 +16,7 @@ from broadside.coordinator.views.charts.figure import Figure
 from broadside.coordinator.views.charts.inputs import BurstView, RunView
 from broadside.exchange.messages import Message, OptionalBurstIndex
 
-Kind = Literal["burst", "run"]
+ChartScope = Literal["burst", "run"]
 
 
 class UnknownChart(NoChart):
@@ -34,7 +34,7 @@ class ChartEntry(Message):
     """
 
     name: str
-    kind: Kind
+    kind: ChartScope
     title: str
     description: str
 
@@ -130,6 +130,11 @@ _DEFINITIONS: Final[Mapping[str, _BurstChart | _RunChart]] = {
         "CPU utilization of clients and servers. Near 100 %, a host can limit the rate.",
         time_charts.cpu,
     ),
+    "device": _BurstChart(
+        "Telemetry of the device",
+        "Values that the device reported in each second, relative to the highest of the burst.",
+        time_charts.device,
+    ),
     "reconciliation": _BurstChart(
         "Device counter and fleet",
         "Rate of the device counter in each of its intervals, and the rate that the fleet's data "
@@ -167,7 +172,7 @@ def _entry(name: str) -> ChartEntry:
     )
 
 
-def kind_of(name: str) -> Kind:
+def kind_of(name: str) -> ChartScope:
     """Return whether a chart shows a burst or a run.
 
     Raises:

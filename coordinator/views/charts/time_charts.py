@@ -9,8 +9,10 @@ from numpy.typing import NDArray
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.arrays import Floats
 from broadside.coordinator.core.judge.reconciliation.counter_bins import fleet_curve
+from broadside.coordinator.core.measure.device.device_metrics import seconds_of_devices
 from broadside.coordinator.core.measure.grid.series import BurstSeries
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
+from broadside.coordinator.core.measure.telemetry import KINDS, Quantity
 from broadside.coordinator.core.metrics import Layer, layer_label
 from broadside.coordinator.core.summary import BurstPart, Reconciliation
 from broadside.coordinator.request_errors import NoChart
@@ -19,9 +21,9 @@ from broadside.coordinator.views.charts.figure import (
     PERCENT,
     ChartAxis,
     ChartSeries,
+    DisplayUnit,
     Figure,
     HeatMap,
-    Unit,
     line_series,
     numbers,
     point_series,
@@ -34,6 +36,9 @@ from broadside.exchange.chunks import MICROSECONDS
 
 # Larger bursts are drawn with means over several seconds.
 HEAT_CELLS_MAX: Final = 200_000
+_COLOURS: Final = (Colour.FLEET, Colour.OTHER, Colour.SENT, Colour.TARGET, Colour.WARN)
+# The chart of the device counter shows bits with their layer, and the section of units shows units.
+_OTHER_CHARTS: Final = (Quantity.RECEIVED, Quantity.SENT, Quantity.SEEN_UNITS)
 # Tolerance for rounding of the stored coverage, relative to the planned pairs.
 COVERAGE_TOLERANCE_RATIO: Final = 1e-4
 
@@ -85,14 +90,15 @@ def throughput(view: BurstView) -> Figure:
 def parts(view: BurstView) -> Figure:
     """Return the rate and the connections of each traffic, relative to the highest second.
 
-    A run that is not mixed has one.
+    A run that is not mixed has no lines here: the throughput shows its rate.
     """
     data = view.series
     received = np.where(data.coverage_ratio > 0, data.received_bytes * 8, np.nan)
-    lines = [(view.spec.part_names[0], _seconds(view), _in_burst(view, received), False)]
+    lines = []
+    if view.summary.parts:
+        lines.append((view.spec.part_names[0], _seconds(view), _in_burst(view, received), False))
     for part in view.summary.parts:
         lines += _lines_of_part(part, data)
-    colours = (Colour.FLEET, Colour.OTHER, Colour.SENT, Colour.TARGET, Colour.WARN)
     drawn = []
     for number, (name, x, values, is_count) in enumerate(lines):
         best = float(np.nanmax(values)) if np.isfinite(values).any() else 0.0
@@ -100,7 +106,7 @@ def parts(view: BurstView) -> Figure:
         if best > is_count:
             text = formatting.count(best) if is_count else formatting.rate(best)
             # Both lines of a part have its colour.
-            colour = colours[(number + 1) // 2 % len(colours)]
+            colour = _COLOURS[(number + 1) // 2 % len(_COLOURS)]
             style: dict[str, Any] = {"dash": "dash" if is_count else "solid", "width": 2.0}
             title = f"{name} (100 %: {text})"
             drawn.append(line_series(title, x, values / best, colour, PERCENT, **style))
@@ -109,6 +115,32 @@ def parts(view: BurstView) -> Figure:
         f"Traffic of each part by second{scale_note(view.spec.scale)}",
         ChartAxis(title="% of the highest second"),
         drawn,
+    )
+
+
+def device(view: BurstView) -> Figure:
+    """Return what the devices reported in each second, relative to the highest value.
+
+    Several devices are combined as in the verdict. A mean over some time is drawn in its seconds,
+    also when this time began before the burst.
+    """
+    data, margin_s = view.series, 90
+    grids: dict[Quantity, Floats] = {}
+    if view.telemetry is not None:
+        count = len(data.coverage_ratio) + 2 * margin_s
+        grids = seconds_of_devices(view.telemetry, data.start_s - margin_s, count)
+    x, drawn = _seconds(view), list[ChartSeries]()
+    for quantity, grid in grids.items():
+        values = grid[margin_s:-margin_s]
+        best = float(np.nanmax(values)) if np.isfinite(values).any() else 0.0
+        if best > 0 and quantity not in _OTHER_CHARTS:
+            text = formatting.quantity_text(quantity.unit, best)
+            title = f"{KINDS[quantity].label} (100 %: {text})"
+            turn, number = divmod(len(drawn), len(_COLOURS))
+            style: dict[str, Any] = {"dash": "dash" if turn else "solid"}
+            drawn.append(line_series(title, x, values / best, _COLOURS[number], PERCENT, **style))
+    return _by_second(
+        view, "Telemetry of the device", ChartAxis(title="% of the highest second"), drawn
     )
 
 
@@ -217,7 +249,7 @@ def rtt(view: BurstView) -> Figure:
 def retransmits(view: BurstView) -> Figure:
     """Return the retransmitted segments of all pairs in each second."""
     values = [flow.retransmits_count for flow in view.series.flows]
-    title, unit = "TCP segments retransmitted by the fleet", Unit(name="", size=1.0)
+    title, unit = "TCP segments retransmitted by the fleet", DisplayUnit(name="", size=1.0)
     return _by_flow(view, title, "segments per second, TCP", unit, values)
 
 
@@ -243,7 +275,7 @@ _TIMES: Final = (
 def connections(view: BurstView) -> Figure:
     """Return the attempts of all clients in each second, by outcome."""
     x, events = _seconds(view), view.series.events
-    unit = Unit(name="", size=1.0)
+    unit = DisplayUnit(name="", size=1.0)
     drawn = [
         line_series(name.replace("_", " "), x, events[name], colour, unit, dash=dash)
         for name, colour, dash in _OUTCOMES
@@ -307,7 +339,7 @@ def reconciliation(view: BurstView) -> Figure:
     Raises:
         NoChart: The burst has no reconciliation.
     """
-    data, counter, result = view.series, view.ledger, view.summary.reconciliation
+    data, counter, result = view.series, view.device_counter, view.summary.reconciliation
     if counter is None or result is None:
         raise NoChart(f"reconciliation: no device counter for burst {view.summary.index + 1}")
     planned_s = data.omit_s + data.duration_s
@@ -336,7 +368,7 @@ def reconciliation(view: BurstView) -> Figure:
 
 
 def _by_flow(
-    view: BurstView, title: str, y_title: str, unit: Unit, values: Sequence[Floats]
+    view: BurstView, title: str, y_title: str, unit: DisplayUnit, values: Sequence[Floats]
 ) -> Figure:
     flows = view.series.flows
     names = [flow.flow.value for flow in flows] if len(flows) > 1 else [y_title.split(",")[0]]
@@ -348,7 +380,7 @@ def _two_lines(
     view: BurstView,
     title: str,
     y: ChartAxis,
-    unit: Unit,
+    unit: DisplayUnit,
     values: Mapping[str, Floats],
 ) -> Figure:
     """Return a chart of at most two named quantities. The second line is dashed."""
@@ -416,7 +448,7 @@ def _in_burst(view: BurstView, values: Floats) -> Floats:
 
 def _samples(
     view: BurstView,
-    counter: FirewallLedger,
+    counter: CounterRecord,
     result: Reconciliation,
     range_s: tuple[float, float],
 ) -> tuple[Floats, Floats, Floats]:
@@ -432,13 +464,13 @@ def _samples(
     return start, end, counter.bytes[overlaps] * 8 / np.maximum(end - start, 1e-9)
 
 
-def _counter_series(view: BurstView, factor: float, unit: Unit) -> list[ChartSeries]:
+def _counter_series(view: BurstView, factor: float, unit: DisplayUnit) -> list[ChartSeries]:
     """Return the counter samples near the burst as steps at the chart's layer."""
     result = view.summary.reconciliation
-    if view.ledger is None or result is None:
+    if view.device_counter is None or result is None:
         return []
     range_s = _range_s(view)
-    start, end, rate = _samples(view, view.ledger, result, range_s)
+    start, end, rate = _samples(view, view.device_counter, result, range_s)
     if not len(start):
         return []
     rate = rate / result.overhead_ratio * factor

@@ -4,7 +4,9 @@
 """
 
 EXPORTS = {
-    "device_metrics": "certain device_figures with_device_cpu witness_findings",
+    "device_metrics": """
+        certain device_figures seconds_of_devices telemetry_findings with_device_cpu
+    """,
     "placement": "place",
     "seen_units": "with_seen_units",
     "session_counts": "session_counts",

@@ -12,7 +12,7 @@ EXPORTS = {
         OVERHEAD_LESS_WIRE_RATIO OVERHEAD_MORE_RATIO OVERHEAD_MORE_WIRE_RATIO acknowledged_max_ratio
         declared_headers sctp_headers segment_max_bytes tcp_headers udp_headers
     """,
-    "phases": "Phase Sustain sustain_of",
+    "phases": "Sustain TrafficPhase sustain_of",
     "quantiles": "column_quantiles jain quantiles",
     "steady": """
         Mean RAMP_MAX_RATIO RAMP_MAX_S Stretch VALUES_MIN cliff correlated_mean mean_of_bursts

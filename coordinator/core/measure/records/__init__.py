@@ -8,8 +8,9 @@ EXPORTS = {
     "columns": "HostColumns IntervalColumns NO_HOST OVERLAP_S disjoint_host disjoint_track",
     "ends_offset": "EndsOffset place_ends",
     "evidence": """
-        BurstEvidence CanaryColumns CounterDirection FLOWS_COUNTED FirewallLedger LedgerLayer
-        OPENED_BEFORE_MAX_S PairEvidence ProbeColumn receiving_side
+        BurstEvidence CanaryColumns CounterDirection CounterLayer CounterRecord EXTREMES
+        FLOWS_COUNTED FORMER_AGGREGATIONS OPENED_BEFORE_MAX_S PairEvidence ProbeColumn
+        receiving_side
     """,
     "server_tests": "ServerRecord foreign_tests_during join_tests",
 }

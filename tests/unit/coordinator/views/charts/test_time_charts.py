@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from broadside.coordinator.core.summary import BurstPart
 from broadside.coordinator.views.charts import (
     Chart,
     NoChart,
@@ -16,7 +15,13 @@ from broadside.coordinator.views.charts.time_charts import HEAT_CELLS_MAX
 from broadside.exchange.messages import Flow
 from tests.synthetic import Plant
 from tests.unit.coordinator.views.charts.test_catalogue import series_of
-from tests.unit.coordinator.views.charts.views import burst_view, counted, unseen
+from tests.unit.coordinator.views.charts.views import (
+    burst_view,
+    counted,
+    mixed,
+    telemetered,
+    unseen,
+)
 
 
 def heat_of(chart: Chart) -> HeatMap:
@@ -112,19 +117,28 @@ def test_times_of_connections_are_in_milliseconds() -> None:
     assert values == {"handshake, p50": 1.5, "handshake, p99": 3.0, "handshake, max": 4.5}
 
 
+def test_telemetry_is_drawn_relative_to_its_highest_second() -> None:
+    with pytest.raises(NoChart, match="chart device: burst 1 has no data"):
+        draw_burst("device", burst_view())
+    figure = draw_burst("device", telemetered(burst_view())).figure
+    # The minute of the sessions begins before the burst and ends after it.
+    assert [series.name for series in figure.series] == [
+        "CPU (100 %: 80.00 %)",
+        "sessions (100 %: 80\u202f000)",
+    ]
+    cpu, sessions = figure.series
+    assert cpu.y[1] == pytest.approx(25)
+    assert max(value or 0 for value in cpu.y) == 100
+    # Readings of CPU end 15 s after the start, and a value is not used for long.
+    assert cpu.y[-1] is None
+    assert set(sessions.y) <= {100, None}
+
+
 def test_parts_are_drawn_relative_to_their_highest_second() -> None:
     view = burst_view()
-    part = BurstPart(
-        engine="connections",
-        name="connections",
-        part_index=1,
-        summary=view.summary,
-        start_at=view.summary.planned_start_at,
-        received_bits_per_second=(None, 1e6, 2e6),
-        open_count=(0, 400, 1200),
-    )
-    mixed = view.summary.model_copy(update={"parts": (part,)})
-    figure = draw_burst("parts", replace(view, summary=mixed)).figure
+    with pytest.raises(NoChart, match="chart parts: burst 1 has no data"):
+        draw_burst("parts", view)
+    figure = draw_burst("parts", mixed(view)).figure
     assert [series.name for series in figure.series][1:] == [
         "connections (100 %: 2 Mbit/s)",
         "connections, open (100 %: 1\u202f200)",

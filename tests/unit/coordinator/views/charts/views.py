@@ -9,7 +9,12 @@ import numpy as np
 from broadside.coordinator.core.judge.summarise import summarise_run
 from broadside.coordinator.core.measure.grid.series import BurstMeasurement
 from broadside.coordinator.core.measure.records.evidence import BurstEvidence, ProbeColumn
-from broadside.coordinator.core.summary import RunSummary
+from broadside.coordinator.core.measure.telemetry import (
+    DeviceTelemetry,
+    Quantity,
+    TelemetrySeries,
+)
+from broadside.coordinator.core.summary import BurstPart, RunSummary
 from broadside.coordinator.views.charts import (
     BurstView,
     Chart,
@@ -30,7 +35,7 @@ def ended(plant: Plant = FAULTY) -> tuple[Fleet, Sequence[BurstMeasurement], Run
     run = fleet(plant, target_bits_per_second=180e9)
     run = replace(run, evidence=tuple(map(_probed, run.evidence)))
     measured = measure(run)
-    return run, measured, summarise_run(run.plan, measured, run.ledger, run.now)
+    return run, measured, summarise_run(run.plan, measured, run.device_counter, run.now)
 
 
 def _probed(evidence: BurstEvidence) -> BurstEvidence:
@@ -62,7 +67,7 @@ def burst_view(plant: Plant = FAULTY, index: int = 0) -> BurstView:
         spec=run.plan.spec,
         summary=summary.bursts[index],
         series=measured[index].series,
-        ledger=run.ledger,
+        device_counter=run.device_counter,
     )
 
 
@@ -76,8 +81,54 @@ def counted(view: BurstView) -> BurstView:
     return replace(view, series=replace(view.series, events=events))
 
 
+def mixed(view: BurstView) -> BurstView:
+    """Return the same burst with a second part, of connections."""
+    part = BurstPart(
+        engine="connections",
+        name="connections",
+        part_index=1,
+        summary=view.summary,
+        start_at=view.summary.planned_start_at,
+        received_bits_per_second=(None, 1e6, 2e6),
+        open_count=(0, 400, 1200),
+    )
+    return replace(view, summary=view.summary.model_copy(update={"parts": (part,)}))
+
+
+def telemetered(view: BurstView) -> BurstView:
+    """Return the same burst with telemetry: CPU each 5 s, sessions as means over a minute."""
+    start_s = view.series.start_s
+
+    def series(quantity: Quantity, over_s: float, at_s: list[float]) -> TelemetrySeries:
+        return TelemetrySeries(
+            device="fw-a",
+            source="rest",
+            quantity=quantity,
+            at_s=start_s + np.array(at_s),
+            over_s=np.full(len(at_s), over_s),
+            bound_s=np.zeros(len(at_s)),
+            values=np.linspace(0.2, 0.8, len(at_s)) * (1 if quantity is Quantity.CPU else 1e5),
+        )
+
+    telemetry = DeviceTelemetry(
+        devices=("fw-a",),
+        series=(
+            series(Quantity.CPU, 0, [5.0 * index for index in range(4)]),
+            series(Quantity.SESSIONS, 60, [-5, 55]),
+            series(Quantity.SENT, 0, [1, 6]),
+            series(Quantity.DROPS, 0, []),
+        ),
+        read_at=view.summary.planned_end_at,
+    )
+    return replace(view, telemetry=telemetry)
+
+
 def drawn(entry: ChartEntry) -> Chart:
     """Return a chart for the run or the first burst."""
+    if entry.name == "device":
+        return draw_burst(entry.name, telemetered(burst_view()))
+    if entry.name == "parts":
+        return draw_burst(entry.name, mixed(burst_view()))
     if entry.name.startswith("connection"):
         return draw_burst(entry.name, counted(burst_view()))
     if entry.kind == "burst":
