@@ -22,8 +22,8 @@ from broadside.coordinator.cli import app, load
 from broadside.coordinator.cli.command_list import GROUPS, SERVICE_COMMANDS
 from broadside.coordinator.core.live.live_view import (
     LiveCounter,
-    LiveFigures,
     LiveFinding,
+    LiveMetrics,
     LiveSeconds,
     LiveStatus,
 )
@@ -56,7 +56,7 @@ ENDINGS: Final = (
 TERM_MAX_WORDS: Final = 4
 ALL_MAX_COUNT: Final = 300
 EVENT_MODELS: Final[tuple[type[BaseModel], ...]] = (
-    *(LiveStatus, LiveFigures, LiveSeconds, LiveCounter, LiveFinding, ExplainedSummary),
+    *(LiveStatus, LiveMetrics, LiveSeconds, LiveCounter, LiveFinding, ExplainedSummary),
 )
 
 
