@@ -32,6 +32,7 @@ from broadside.coordinator.studies.study import (
     Conclusion,
     DeviceLoad,
     Drill,
+    FailingReason,
     Inspection,
     Knee,
     Matrix,
@@ -43,7 +44,6 @@ from broadside.coordinator.studies.study import (
     StudySpec,
     Sweep,
     TrialResult,
-    Why,
     differences,
 )
 from broadside.coordinator.studies.trials import planned_trials
@@ -470,7 +470,7 @@ def _searched(
     what = " of payload" if load is SearchLoad.BITS else ""
     if not complete_count:
         sentence = f"the search has no result: {_NONE_COMPLETE}"
-    elif highest is None and answer.lowest_failing_why is not Why.BROKE:
+    elif highest is None and answer.lowest_failing_why is not FailingReason.BROKE:
         sentence = f"no load is known to meet {limits_text}; {_failing(load, answer)}"
     elif highest is None:
         lowest_text = load.describe(question.lowest)
@@ -514,15 +514,15 @@ def _failing(load: SearchLoad, answer: SearchResult) -> str:
     known = limit is not None and limit is not BottleneckName.UNKNOWN
     because = f": the limit was {limit.label}" if limit is not None and known else ""
     match answer.lowest_failing_why:
-        case Why.UNMEASURED:
+        case FailingReason.UNMEASURED:
             return f"{rate} was not measured"
-        case Why.GENERATOR if answer.lowest_failing in answer.open_connections_count:
+        case FailingReason.GENERATOR if answer.lowest_failing in answer.open_connections_count:
             return f"{rate} did not meet them, and the limit may be that of late clients"
-        case Why.GENERATOR:
+        case FailingReason.GENERATOR:
             return f"{rate} was not offered: the generator was the limit, not the device"
-        case Why.UNKNOWN:
+        case FailingReason.UNKNOWN:
             return f"{rate} is not known to meet them"
-        case Why.BROKE | None:
+        case FailingReason.BROKE | None:
             return f"{rate} did not meet them{because}"
         case _:
             assert_never(answer.lowest_failing_why)

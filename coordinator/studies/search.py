@@ -38,12 +38,12 @@ from broadside.coordinator.core.measure.grid.align import CELL_FULL_RATIO
 from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.core.summary import BottleneckName
 from broadside.coordinator.studies.study import (
+    FailingReason,
     Search,
     SearchLoad,
     SearchResult,
     Sequential,
     TrialResult,
-    Why,
 )
 from broadside.exchange.messages import Protocol
 
@@ -196,15 +196,16 @@ class _OfferedTrial:
         return max(lost, min(1.0, most * 1.01 + 1e-6))
 
     @property
-    def reason(self) -> Why:
+    def reason(self) -> FailingReason:
         """Reason why the trial did not meet the limits."""
         most = self.question.shortfall_max_ratio
         if not self.is_measured:
-            return Why.UNMEASURED
+            return FailingReason.UNMEASURED
         if self.is_generator_limited:
-            return Why.GENERATOR
+            return FailingReason.GENERATOR
         is_broken = any(value is not None and value > limit for limit, value in self.values)
-        return Why.BROKE if is_broken or (self.lost_ratio or 0.0) > most else Why.UNKNOWN
+        is_broken = is_broken or (self.lost_ratio or 0.0) > most
+        return FailingReason.BROKE if is_broken else FailingReason.UNKNOWN
 
 
 class _Replay:
@@ -365,7 +366,7 @@ def search_answer(
         highest_sent_bits_per_second=(
             best.result.sent_bits_per_second if best is not None and is_bits else None
         ),
-        lowest_failing_why=next((reason for reason in Why if reason in reasons), None),
+        lowest_failing_why=next((reason for reason in FailingReason if reason in reasons), None),
         lowest_failing_bottleneck=lowest[-1].result.bottleneck if lowest and not is_bits else None,
         width_ratio=None if best is None or failing is None else 1 - best.offered / failing,
         trial_index=None if best is None else best.result.index,

@@ -741,7 +741,7 @@ class LeakCurve(Message):
     knee_to_bits_per_second: float | None = None
 
 
-class Why(StrEnum):
+class FailingReason(StrEnum):
     """Reason why a rate is counted as failing.
 
     Attributes:
@@ -784,7 +784,7 @@ class SearchResult(Message):
     lowest_failing_bits_per_second: float | None = None
     highest_connections_count: float | None = None
     lowest_failing_connections_count: float | None = None
-    lowest_failing_why: Why | None = None
+    lowest_failing_why: FailingReason | None = None
     width_ratio: float | None
     trial_index: int | None
     highest_sent_bits_per_second: float | None = None

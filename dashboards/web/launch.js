@@ -188,13 +188,13 @@ export function launchView(main, [wanted], { operator }) {
       everyField(spec),
     ];
     try {
-      const appraisal = await send("POST", "/v1/estimate", body);
+      const estimated = await send("POST", "/v1/estimate", body);
       if (number !== asked) return;
       fill(
         answer,
-        feasibility(appraisal),
+        feasibility(estimated),
         facts,
-        h("div.price", h("h3", "Estimated cost"), priceLines(appraisal.price)),
+        h("div.price", h("h3", "Estimated cost"), priceLines(estimated.price)),
       );
     } catch (problem) {
       if (number !== asked || problem.status === 401) return;

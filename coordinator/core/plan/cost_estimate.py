@@ -105,6 +105,10 @@ def estimate(spec: RunSpec, usage: ExpectedUsage, prices: Prices) -> Estimate:
         spec: The specification to price.
         usage: Its expected usage.
         prices: The price table to use.
+
+    Returns:
+        Low and high cost in US dollars, with the assumptions. Unknown prices are named and not
+        zero.
     """
     bill = expected_bill(spec, usage, prices)
     return Estimate(
@@ -212,7 +216,7 @@ def _assumed(spec: RunSpec, usage: ExpectedUsage, prices: Prices) -> Iterator[st
         yield "client and server networks are peered with the firewall's network, in one region"
 
 
-class Appraisal(Message):
+class LaunchEstimate(Message):
     """Result of a launch check, with problems, warnings and cost.
 
     Attributes:

@@ -49,6 +49,9 @@ def expect_usage(
         fleet: Live agents. Use an empty list if they are not known.
         now: Launch time, to include the wait for the boundary of a period. None assumes a launch at
             such a boundary.
+
+    Returns:
+        Rate, VMs and times at real scale. A rate that cannot be estimated has no values.
     """
     rate, how = _rate_of(spec, fleet)
     return ExpectedUsage(
@@ -66,6 +69,9 @@ def ip_bytes_of(spec: RunSpec, payload_bytes: float) -> float:
     Args:
         spec: The specification with the scale and the traffic.
         payload_bytes: Payload as measured.
+
+    Returns:
+        Bytes at the IP layer, with the headers of the traffic.
     """
     return payload_bytes * _ip_ratio(spec) * spec.scale
 
