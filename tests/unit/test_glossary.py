@@ -54,7 +54,7 @@ ENDINGS: Final = (
     *(("ies", "y"), ("ied", "y"), ("est", ""), ("est", "e"), ("iest", "y")),
 )
 TERM_MAX_WORDS: Final = 4
-ALL_MAX_COUNT: Final = 300
+ALL_MAX_COUNT: Final = 270
 EVENT_MODELS: Final[tuple[type[BaseModel], ...]] = (
     *(LiveStatus, LiveFigures, LiveSeconds, LiveLedger, LiveFinding, ExplainedSummary),
 )
