@@ -7,7 +7,7 @@ from pathlib import Path
 from broadside.agent.agent_settings import AgentSettings
 from broadside.agent.counters import HostLog
 from broadside.agent.cpu import host_cpu_s, taken_ratio
-from broadside.agent.engine_process import Iperf3
+from broadside.agent.engine_process import Iperf3Program
 from broadside.agent.host import Host
 from broadside.agent.installed_engines import InstalledEngine, installed_iperf3, unknown_engine
 from broadside.agent.interfaces import route_interface
@@ -38,7 +38,7 @@ class Tools:
 
     settings: AgentSettings
     host: Host
-    engine: Iperf3
+    engine: Iperf3Program
     gate: Path | None
     records: AgentRecords
     results: BurstRecords
@@ -73,7 +73,8 @@ class Tools:
             report: Report of the engine.
             from_s: Unix timestamp of the first data in the test.
             to_s: Unix timestamp of the end of the test.
-            peer: Address to test against, as in :meth:`host_seconds`.
+            peer: Address to test against, as in :meth:`host_seconds`. None uses the default
+                interface.
 
         Returns:
             The report with the share of CPU time taken by the hypervisor, and with the share of

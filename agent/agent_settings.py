@@ -14,10 +14,10 @@ from pydantic import BeforeValidator, Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from broadside.exchange.engines import engines, find
-from broadside.exchange.engines.port import Serving
+from broadside.exchange.engines.port import ServerLifetime
 from broadside.exchange.messages import Identifier, RawPolicy, Role, parse_address
 
-Network = IPv4Network | IPv6Network
+IpNetwork = IPv4Network | IPv6Network
 
 PRIVATE_NETWORKS: Final = (
     # RFC 1918.
@@ -90,7 +90,7 @@ def parse_networks(value: object) -> object:
     """
     if not isinstance(value, str):
         return value
-    networks: list[Network] = []
+    networks: list[IpNetwork] = []
     for part in filter(None, (part.strip() for part in value.split(","))):
         try:
             networks.append(ip_network(part))
@@ -174,12 +174,12 @@ class AgentSettings(BaseSettings):
     certificate_key: Path | None = Field(
         None, description="PEM file with the key of the certificate"
     )
-    allowed_networks: Annotated[tuple[Network, ...], NoDecode, BeforeValidator(parse_networks)] = (
-        Field(
-            tuple(ip_network(network) for network in PRIVATE_NETWORKS),
-            description="networks (CIDR, comma-separated) that must contain every target; "
-            "default: RFC 1918, RFC 4193 and loopback",
-        )
+    allowed_networks: Annotated[
+        tuple[IpNetwork, ...], NoDecode, BeforeValidator(parse_networks)
+    ] = Field(
+        tuple(ip_network(network) for network in PRIVATE_NETWORKS),
+        description="networks (CIDR, comma-separated) that must contain every target; "
+        "default: RFC 1918, RFC 4193 and loopback",
     )
     target_port_min: int = Field(
         1024,
@@ -284,8 +284,8 @@ class AgentSettings(BaseSettings):
         for service in self.services:
             name, tls = split_service(service)
             engine = find(name)
-            if engine is None or engine.serving is not Serving.DAEMON:
-                known = [e.name for e in engines().values() if e.serving is Serving.DAEMON]
+            if engine is None or engine.serving is not ServerLifetime.DAEMON:
+                known = [e.name for e in engines().values() if e.serving is ServerLifetime.DAEMON]
                 raise ValueError(
                     f"services: {name!r} is unknown; use one of {', '.join(known)}"
                     + (" (iperf3's ports are BROADSIDE_AGENT_PORTS)" if engine else "")

@@ -21,7 +21,7 @@ from broadside.agent.engine_process import (
     KILL_AFTER_S,
     EngineProcess,
     EngineUnusable,
-    Exit,
+    ProcessExit,
     ProcessSetup,
     StopRules,
 )
@@ -29,11 +29,11 @@ from broadside.agent.gate import Release, holds, read_release
 from broadside.exchange.documents import Packed
 from broadside.exchange.engines.port import (
     EndBy,
-    Event,
+    EngineEvent,
+    EngineResult,
     FileWatch,
     Process,
     Reader,
-    Reading,
     Started,
 )
 from broadside.exchange.programs import program_environment
@@ -185,9 +185,9 @@ class Attempt:
     argv: tuple[str, ...]
     reader: Reader
     transcript: Transcript
-    exit: asyncio.Task[Exit]
+    exit: asyncio.Task[ProcessExit]
     endless: bool = False
-    _take: Callable[[Iterator[Event], float], None]
+    _take: Callable[[Iterator[EngineEvent], float], None]
     # Bytes already read from each watched log.
     _watched: dict[FileWatch, int] = field(default_factory=dict)
 
@@ -199,7 +199,7 @@ class Attempt:
         limits: AttemptLimits,
         *,
         setup: ProcessSetup | None = None,
-        on_event: Callable[[Event, float], None] | None = None,
+        on_event: Callable[[EngineEvent, float], None] | None = None,
     ) -> "Attempt":
         """Start an engine.
 
@@ -208,7 +208,11 @@ class Attempt:
             reader: Parser for the output.
             limits: Limits for time and output.
             setup: Environment and user. None uses the defaults.
-            on_event: Callback to be used for each event, with a Unix timestamp.
+            on_event: Callback to be used for each event, with a Unix timestamp. None ignores
+                events.
+
+        Returns:
+            The running attempt.
 
         Raises:
             EngineUnusable: The program cannot be executed.
@@ -216,7 +220,7 @@ class Attempt:
         raw_max_bytes = limits.raw_max_bytes
         transcript = Transcript(min(raw_max_bytes, process.raw_max_bytes or raw_max_bytes))
 
-        def publish(events: Iterator[Event], at_s: float) -> None:
+        def publish(events: Iterator[EngineEvent], at_s: float) -> None:
             for event in events:
                 if on_event is not None:
                     on_event(event, at_s)
@@ -340,7 +344,7 @@ class Attempt:
         return complete.decode(errors="replace"), at_s
 
     @property
-    def over(self) -> Exit | None:
+    def over(self) -> ProcessExit | None:
         """The exit of the process, or None while it runs and after an internal error."""
         done = self.exit.done() and not self.exit.cancelled() and self.exit.exception() is None
         return self.exit.result() if done else None
@@ -355,7 +359,7 @@ class Attempt:
         """Report of the start gate, or None while the process runs or if there is no gate."""
         return read_release(self.over.stderr) if self.over else None
 
-    def read(self) -> Reading:
+    def read(self) -> EngineResult:
         """Return the measurements so far, with the command line in the report."""
         over, release = self.over, self.release
         reading = self.reader.finish(
@@ -369,7 +373,7 @@ class Attempt:
         report = report.model_copy(update={"argv": self.argv, "error": error})
         return replace(reading, report=report)
 
-    def _cut_short(self, over: Exit | None) -> str | None:
+    def _cut_short(self, over: ProcessExit | None) -> str | None:
         """Return how an endless engine ended, if the agent did not stop it."""
         if over is None or not self.endless or self.process.stopping:
             return None
@@ -408,7 +412,7 @@ def _pipe(wanted: bool) -> Iterator[tuple[int | None, int | None]]:
         os.close(writing)
 
 
-async def _wait(process: EngineProcess, second: EngineProcess | None) -> Exit:
+async def _wait(process: EngineProcess, second: EngineProcess | None) -> ProcessExit:
     """Wait for a process to end, and for the second process that reads from it.
 
     A process that was stopped because its time was over counts as not stopped.
@@ -432,7 +436,7 @@ async def _wait(process: EngineProcess, second: EngineProcess | None) -> Exit:
     )
 
 
-def known_until_s(reading: Reading) -> float:
+def known_until_s(reading: EngineResult) -> float:
     """Return the engine time up to which all flows have intervals, or 0 if there are none."""
     ends_s = [intervals[-1].end_s for intervals in reading.intervals.values() if intervals]
     return min(ends_s, default=0.0)

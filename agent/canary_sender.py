@@ -9,7 +9,6 @@ an allowed one. So a request counts as arrived also if the device dropped only t
 
 import asyncio
 import hashlib
-import json
 import math
 import socket
 import struct
@@ -17,10 +16,11 @@ import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from broadside.exchange.canary_rows import CanaryRequests, CanaryRounds
 from broadside.exchange.messages import CanaryOutcome, CanaryRequest, CanarySignature, Job
+from broadside.exchange.strict_json import read_json
 
 # Header with the token of the job, the number of the round, the kind of the request and the time
 # over which the server sends its answer in ms.
@@ -81,7 +81,7 @@ class CanaryMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class CanaryReply:
     """Outcome of a request, the seconds until then, and the body of the answer."""
 
     outcome: CanaryOutcome
@@ -96,8 +96,8 @@ def canary_token(job: Job) -> str:
 
 async def send(
     message: CanaryMessage, address: str, port: int, bind: str | None, wait_s: float
-) -> Observed:
-    """Send a request and return what is seen of it.
+) -> CanaryReply:
+    """Send a request over TCP.
 
     Args:
         message: The request.
@@ -105,14 +105,19 @@ async def send(
         port: Port of the server.
         bind: Source address, or None to use the default.
         wait_s: Seconds until a request without an answer is silent.
+
+    Returns:
+        Outcome, seconds until it was known, and the answer.
     """
     began_s = time.monotonic()
     writer: asyncio.StreamWriter | None = None
-    seen = _Answer(message.tag)
+    seen = _CanaryResponse(message.tag)
 
-    def observed(outcome: CanaryOutcome) -> Observed:
+    def observed(outcome: CanaryOutcome) -> CanaryReply:
         cut = CanaryOutcome.CUT if seen.is_of_server else outcome
-        return Observed(cut, seen.last_s - began_s if seen.last_s else time.monotonic() - began_s)
+        return CanaryReply(
+            cut, seen.last_s - began_s if seen.last_s else time.monotonic() - began_s
+        )
 
     try:
         async with asyncio.timeout(wait_s):
@@ -131,9 +136,9 @@ async def send(
             writer.transport.abort()
     took_s = time.monotonic() - began_s
     if seen.is_complete:
-        return Observed(CanaryOutcome.ANSWERED, took_s, bytes(seen.body))
+        return CanaryReply(CanaryOutcome.ANSWERED, took_s, bytes(seen.body))
     if seen.is_foreign:
-        return Observed(CanaryOutcome.REPLACED, took_s)
+        return CanaryReply(CanaryOutcome.REPLACED, took_s)
     return observed(CanaryOutcome.RESET)
 
 
@@ -152,8 +157,8 @@ def _discard_unsent(writer: asyncio.StreamWriter) -> None:
 
 async def send_datagram(
     message: CanaryMessage, address: str, port: int, bind: str | None, wait_s: float
-) -> Observed:
-    """Send a request as a datagram, again until it is answered, and return what is seen of it.
+) -> CanaryReply:
+    """Send a request as a datagram, again until it is answered.
 
     Args:
         message: The request.
@@ -161,6 +166,9 @@ async def send_datagram(
         port: Port of the server.
         bind: Source address, or None to use the default.
         wait_s: Seconds until a request without an answer is silent.
+
+    Returns:
+        Outcome, seconds until it was known, and the answer.
     """
     loop, began_s = asyncio.get_running_loop(), time.monotonic()
     answers = _Datagrams(message.tag)
@@ -186,8 +194,8 @@ async def send_datagram(
         if transport is not None:
             transport.abort()
     if answers.first_s and outcome is not CanaryOutcome.ANSWERED:
-        return Observed(CanaryOutcome.CUT, answers.first_s - began_s)
-    return Observed(outcome, time.monotonic() - began_s)
+        return CanaryReply(CanaryOutcome.CUT, answers.first_s - began_s)
+    return CanaryReply(outcome, time.monotonic() - began_s)
 
 
 class _Datagrams(asyncio.DatagramProtocol):
@@ -212,7 +220,7 @@ class _Datagrams(asyncio.DatagramProtocol):
         self.is_over.set()
 
 
-class _Answer:
+class _CanaryResponse:
     """Answer to a request, as far as it was received."""
 
     def __init__(self, tag: str) -> None:
@@ -268,7 +276,7 @@ class CanarySender:
         # Pairs take turns within a step, so that not all of them send at the same time.
         turn_s = (job.pair_index * 0.618 % 1) * canary.every_s
         self._first_at_s = job.planned_start_at.timestamp() - before * canary.every_s + turn_s
-        self._seen: dict[tuple[str, int], Observed] = {}
+        self._seen: dict[tuple[str, int], CanaryReply] = {}
         self._received: dict[str, Collection[int]] | None = None
         # Ports that the server listens on, by protocol.
         self._ports: Mapping[str, Collection[int]] = {}
@@ -308,7 +316,7 @@ class CanarySender:
         signatures = self._canary.signatures
         return signatures[number % len(signatures)]
 
-    async def _send(self, kind: str, number: int, request: CanaryRequest) -> Observed:
+    async def _send(self, kind: str, number: int, request: CanaryRequest) -> CanaryReply:
         canary, endpoint = self._canary, self._endpoint
         hold_ms = 0 if kind == QUESTION else round(canary.hold_s * 1000)
         return await (send_datagram if request.over_udp else send)(
@@ -324,7 +332,7 @@ class CanarySender:
         for number in range(QUESTIONS_COUNT):
             seen = await self._send(QUESTION, number, CanaryRequest())
             if seen.outcome is CanaryOutcome.ANSWERED:
-                answer: Any = json.loads(seen.body)
+                answer = await read_json(seen.body, _ANSWER_MAX_BYTES)
                 self._ports = answer["ports"]
                 self._received = {k: frozenset(answer[k]) for k in (FORBIDDEN, ALLOWED)}
                 return
@@ -340,7 +348,7 @@ class CanarySender:
         )
 
     def _requests(self, kind: str) -> CanaryRequests:
-        nothing = Observed(CanaryOutcome.NOT_SENT, None)
+        nothing = CanaryReply(CanaryOutcome.NOT_SENT, None)
         seen = [self._seen.get((kind, number), nothing) for number in range(self._count)]
         return CanaryRequests(
             outcomes=tuple(one.outcome for one in seen),
@@ -356,7 +364,7 @@ class CanarySender:
         signature = self._signature(number)
         request = signature.forbidden if kind == FORBIDDEN else signature.allowed
         port = self._canary.forbidden_port if request.to_forbidden_port else self._canary.port
-        # If the server does not listen, the request says nothing about the device.
+        # If the server does not listen, the request is no evidence about the device.
         ports = self._ports.get("udp" if request.over_udp else "tcp", ())
         if self._received is None or port not in ports or outcome is CanaryOutcome.NOT_SENT:
             return None

@@ -26,12 +26,12 @@ from broadside.agent.gate import explain_no_gate, find_gate
 from broadside.agent.host import HostUnknown, find_host
 from broadside.agent.installed_engines import find_installed_engine, find_program
 from broadside.agent.run import EXIT_CANNOT_RUN, EXIT_USAGE, one_line
-from broadside.exchange.checks import Check
+from broadside.exchange.checks import HostCheck
 from broadside.exchange.engines import engines
 from broadside.exchange.engines.iperf3 import streams_json
 from broadside.exchange.engines.port import Tool
+from broadside.exchange.fabric.identity_rights import Identity, rights_checks
 from broadside.exchange.fabric_settings import FabricSettings
-from broadside.exchange.identity_rights import Identity, rights_checks
 from broadside.exchange.installation import bring_recent_iperf3
 from broadside.exchange.messages import DEFAULT_ENGINE, Role
 from broadside.exchange.ports import ExchangeMisconfigured
@@ -42,7 +42,7 @@ READY: Final = "--ready"
 GATE_BOUND_S = 0.05
 
 
-def checks(settings: AgentSettings, servers: Sequence[str] = ()) -> list[Check]:
+def checks(settings: AgentSettings, servers: Sequence[str] = ()) -> list[HostCheck]:
     """Check everything that an agent on this host needs.
 
     Args:
@@ -65,16 +65,16 @@ def checks(settings: AgentSettings, servers: Sequence[str] = ()) -> list[Check]:
     ]
 
 
-def _engine(settings: AgentSettings) -> Check:
+def _engine(settings: AgentSettings) -> HostCheck:
     try:
         engine = find_iperf3(None if settings.iperf3 is None else str(settings.iperf3))
     except EngineError as error:
         results, _, fix = str(error).partition("; ")
-        return Check(name=DEFAULT_ENGINE, ok=False, detail=results, fix=fix)
+        return HostCheck(name=DEFAULT_ENGINE, ok=False, detail=results, fix=fix)
     detail = f"{engine.version}, {' '.join(engine.binary)}"
     if streams_json(engine.version):
-        return Check(name=DEFAULT_ENGINE, ok=True, detail=detail)
-    return Check(
+        return HostCheck(name=DEFAULT_ENGINE, ok=True, detail=detail)
+    return HostCheck(
         name=DEFAULT_ENGINE,
         ok=True,
         detail=f"{detail}: no seconds while it runs, those come from host counters",
@@ -82,7 +82,7 @@ def _engine(settings: AgentSettings) -> Check:
     )
 
 
-def _other_engines() -> list[Check]:
+def _other_engines() -> list[HostCheck]:
     """Check if this host can be used for other engines. These are optional."""
     results = []
     for name, engine in engines().items():
@@ -99,7 +99,7 @@ def _other_engines() -> list[Check]:
         detail = ", ".join(f"{program} {tool.version}" for program, tool in tools.items())
         problem, _, fix = (missing[0] if missing else "").partition("; ")
         results.append(
-            Check(
+            HostCheck(
                 name=f"engine {name}",
                 ok=not missing,
                 detail=problem or detail,
@@ -110,57 +110,59 @@ def _other_engines() -> list[Check]:
     return results
 
 
-def _gate() -> Check:
+def _gate() -> HostCheck:
     gate = find_gate()
     if gate is None:
         why, _, fix = explain_no_gate().partition("; ")
-        return Check(name="start gate", ok=False, detail=why, fix=fix, required=False)
+        return HostCheck(name="start gate", ok=False, detail=why, fix=fix, required=False)
     lowest = os.sched_get_priority_min(os.SCHED_FIFO)
     try:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(lowest))
     except OSError:
-        return Check(
+        return HostCheck(
             name="start gate",
             ok=True,
             detail="built; without real-time priority, so many clients of one host start by turns",
             fix="allow it where several run on a host: LimitRTPRIO=1 in the unit, or ulimit -r 1",
         )
     os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
-    return Check(name="start gate", ok=True, detail="built, with real-time priority")
+    return HostCheck(name="start gate", ok=True, detail="built, with real-time priority")
 
 
-def _clock(settings: AgentSettings) -> Check:
+def _clock(settings: AgentSettings) -> HostCheck:
     reading = asyncio.run(read_clock(settings.chronyc_socket))
     problem = clock_problem(reading, settings.clock_bound_max_s or GATE_BOUND_S)
     if problem is not None:
         results, _, fix = problem.partition("; ")
-        return Check(name="clock", ok=False, detail=results, fix=fix, required=False)
+        return HostCheck(name="clock", ok=False, detail=results, fix=fix, required=False)
     bound_ms = (reading.bound_s or 0) * 1e3
-    return Check(name="clock", ok=True, detail=f"{reading.source.value}, bound {bound_ms:.3f} ms")
+    return HostCheck(
+        name="clock", ok=True, detail=f"{reading.source.value}, bound {bound_ms:.3f} ms"
+    )
 
 
-def _address(settings: AgentSettings) -> Check:
+def _address(settings: AgentSettings) -> HostCheck:
     try:
         host = find_host(settings)
     except HostUnknown as error:
         results, _, fix = str(error).partition("; ")
-        return Check(name="address", ok=False, detail=results, fix=fix, required=False)
+        return HostCheck(name="address", ok=False, detail=results, fix=fix, required=False)
     mtu = "" if host.nic_mtu_bytes is None else f", MTU {host.nic_mtu_bytes} bytes"
     detail = f"{host.address} on {host.nic or 'an unknown interface'}{mtu}"
     if not host.warnings:
-        return Check(name="address", ok=True, detail=detail)
+        return HostCheck(name="address", ok=True, detail=detail)
     results, _, fix = host.warnings[0].partition("; ")
     unread = "; ".join([results, *host.warnings[1:]])
-    return Check(
+    return HostCheck(
         name="address", ok=False, detail=f"{detail}; {unread}", fix=fix or None, required=False
     )
 
 
-def _networks(settings: AgentSettings, servers: Sequence[str]) -> Check:
+def _networks(settings: AgentSettings, servers: Sequence[str]) -> HostCheck:
     name, networks = "allowed networks", ",".join(map(str, settings.allowed_networks))
     refused = [server for server in servers if not settings.is_allowed(server)]
     if refused:
-        return Check(
+        return HostCheck(
             name=name,
             ok=False,
             detail=f"a client here would refuse {', '.join(refused)}: outside {networks}",
@@ -168,10 +170,10 @@ def _networks(settings: AgentSettings, servers: Sequence[str]) -> Check:
             required=False,
         )
     coverage = "; they contain all servers of the fleet" if servers else ""
-    return Check(name=name, ok=True, detail=networks + coverage)
+    return HostCheck(name=name, ok=True, detail=networks + coverage)
 
 
-def readiness_checks(settings: AgentSettings, engine_names: Sequence[str] = ()) -> list[Check]:
+def readiness_checks(settings: AgentSettings, engine_names: Sequence[str] = ()) -> list[HostCheck]:
     """Check the programs that an installed agent needs for its role.
 
     Args:
@@ -189,16 +191,16 @@ def readiness_checks(settings: AgentSettings, engine_names: Sequence[str] = ()) 
             continue
         if name not in known:
             fix = f"use one of {', '.join(known)}"
-            results.append(Check(name=name, ok=False, detail="unknown engine", fix=fix))
+            results.append(HostCheck(name=name, ok=False, detail="unknown engine", fix=fix))
             continue
         state = find_installed_engine(known[name], settings.role)
         problem, _, fix = (state.problem or "").partition("; ")
         detail = problem or state.state.version or "needs no program here"
-        results.append(Check(name=name, ok=not problem, detail=detail, fix=fix or None))
+        results.append(HostCheck(name=name, ok=not problem, detail=detail, fix=fix or None))
     return results
 
 
-def _streaming_iperf3(settings: AgentSettings) -> list[Check]:
+def _streaming_iperf3(settings: AgentSettings) -> list[HostCheck]:
     """Check that iperf3 reports while it runs and, on a client, that the start gate works in it."""
     results = [_engine(settings)]
     if not results[0].ok:
@@ -210,7 +212,9 @@ def _streaming_iperf3(settings: AgentSettings) -> list[Check]:
     if settings.role is Role.CLIENT:
         why, _, fix = ("" if iperf3.preloadable else explain_no_gate()).partition("; ")
         gate = "built, and holds this iperf3"
-        results.append(Check(name="start gate", ok=not why, detail=why or gate, fix=fix or None))
+        results.append(
+            HostCheck(name="start gate", ok=not why, detail=why or gate, fix=fix or None)
+        )
     return results
 
 
@@ -237,10 +241,10 @@ def report_readiness(engine_names: Sequence[str]) -> int:
     return EXIT_CANNOT_RUN if problems else 0
 
 
-def _settings_problem(error: ValidationError) -> Check:
+def _settings_problem(error: ValidationError) -> HostCheck:
     first = error.errors(include_url=False)[0]
     variable = f"BROADSIDE_AGENT_{'_'.join(map(str, first['loc'])).upper()}"
-    return Check(
+    return HostCheck(
         name="agent settings",
         ok=False,
         detail=f"{variable}={first['input']!r}: {first['msg']}",
@@ -262,9 +266,9 @@ def main(arguments: Sequence[str]) -> int:
     except ValidationError as error:
         results = [_settings_problem(error)]
     except ExchangeMisconfigured as error:
-        results = [Check(name="fabric", ok=False, detail=str(error))]
+        results = [HostCheck(name="fabric", ok=False, detail=str(error))]
     try:
-        sys.stdout.write(TypeAdapter(list[Check]).dump_json(results).decode() + "\n")
+        sys.stdout.write(TypeAdapter(list[HostCheck]).dump_json(results).decode() + "\n")
         sys.stdout.flush()
     except OSError:
         # The reader has gone, or the disk is full.

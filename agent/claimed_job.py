@@ -32,7 +32,12 @@ from broadside.agent.clock import clock_problem, read_clock
 from broadside.agent.control_reads import LAST_LOOK_S, ControlReads, ControlWatch
 from broadside.agent.decide import GateReport, JobOutcome, judge_outcome, may_retry, start_error_s
 from broadside.agent.device_pings import DevicePings
-from broadside.agent.engine_process import EngineUnusable, Exit, ProcessSetup, least_privileged
+from broadside.agent.engine_process import (
+    EngineUnusable,
+    ProcessExit,
+    ProcessSetup,
+    least_privileged,
+)
 from broadside.agent.gate import find_bodies, gate_env
 from broadside.agent.host import find_source
 from broadside.agent.idle_rtt import MARGIN_S, from_connections, from_handshakes
@@ -43,10 +48,10 @@ from broadside.agent.tunnel import TunnelFailed
 from broadside.agent.workspace import Workspace
 from broadside.exchange.engines.port import (
     ClientRequest,
+    EngineResult,
     Launch,
     Process,
-    Reading,
-    Serving,
+    ServerLifetime,
     Unsupported,
 )
 from broadside.exchange.messages import (
@@ -56,9 +61,9 @@ from broadside.exchange.messages import (
     EngineReport,
     IdleRtt,
     Job,
+    JobPhase,
     JobReport,
     Outcome,
-    Phase,
     StartMethod,
 )
 from broadside.exchange.pacing import ARMED_TURN_MAX_S, turn_s
@@ -210,7 +215,7 @@ class ClaimedJob:
         late_s = time.time() - self._instant_s
         if late_s >= 0:
             return JobOutcome(
-                outcome=Outcome.MISSED, reason=f"armed {late_s:.3f} s after the planned instant"
+                outcome=Outcome.MISSED, reason=f"armed {late_s:.3f} s after the planned start"
             )
         if not self._gated:
             self._waiting = True
@@ -331,7 +336,7 @@ class ClaimedJob:
                 late_after_s=_tighter(self._tools.settings.late_after_s, self._job.late_after_s),
             )
 
-    def _reading(self, attempt: ClientProcesses) -> Reading:
+    def _reading(self, attempt: ClientProcesses) -> EngineResult:
         """Return the measurements so far. To be stopped at an early end is no error."""
         reading = attempt.read()
         if self._stopped_at is None:
@@ -341,7 +346,7 @@ class ClaimedJob:
 
     async def _race(self, guard: asyncio.Task[str], until_s: float | None) -> str | None:
         """Wait for a time or the end of the engine, or return the guard's reason to stop."""
-        waiting: set[asyncio.Task[str] | asyncio.Task[Exit]] = {guard}
+        waiting: set[asyncio.Task[str] | asyncio.Task[ProcessExit]] = {guard}
         if self._attempt is not None and not self._attempt.exit.done():
             waiting.add(self._attempt.exit)
         while True:
@@ -500,7 +505,7 @@ class ClaimedJob:
             turn = turn_s(self._job.pair_index, ARMED_TURN_MAX_S)
             await asyncio.sleep(min(turn, max(0.0, self._instant_s - time.time())))
             await self._mark(
-                phase=Phase.ARMED,
+                phase=JobPhase.ARMED,
                 armed_at=now_at,
                 clock=self._clock_before,
                 address=self._source_address(),
@@ -521,7 +526,7 @@ class ClaimedJob:
             return
         if self._gated:
             self._idle_rtt = from_connections(job.endpoint.address, job.endpoint.ports)
-        elif engine.serving is Serving.DAEMON:
+        elif engine.serving is ServerLifetime.DAEMON:
             bind = self._tunnel.bind if self._tunnel else self._bind_address()
             with suppress(TimeoutError):
                 async with asyncio.timeout(left_s):
@@ -539,12 +544,12 @@ class ClaimedJob:
         await self._save_seconds(reading, from_s=self._sent_s)
         self._sent_s = max(UNTOLD_S, known_until_s(reading))
 
-    async def _mark_running(self, reading: Reading) -> None:
+    async def _mark_running(self, reading: EngineResult) -> None:
         cookie = reading.report.cookie
-        if self._claim.phase is not Phase.RUNNING:
+        if self._claim.phase is not JobPhase.RUNNING:
             first_s = reading.first_data_at_s or time.time()
             await self._mark(
-                phase=Phase.RUNNING,
+                phase=JobPhase.RUNNING,
                 running_at=utc(first_s),
                 cookie=cookie,
                 address=self._source_address(),
@@ -565,7 +570,7 @@ class ClaimedJob:
 
     # Results ----------------------------------------------------------------------------------
 
-    async def _save_seconds(self, reading: Reading, *, from_s: float) -> None:
+    async def _save_seconds(self, reading: EngineResult, *, from_s: float) -> None:
         peer = None if self._job.traffic.encapsulation else self._job.endpoint.address
         host = self._tools.host_seconds(self._instant_s - EDGE_S, time.time() + EDGE_S, peer)
         await self._tools.results.save_seconds(self._job, reading.tracks(), host, from_s=from_s)
@@ -633,7 +638,9 @@ class ClaimedJob:
             troubles=self._tools.troubles.new_since(self._claim.claimed_at - TROUBLES_BEFORE),
         )
 
-    def _engine_report(self, reading: Reading | None, exit_: Exit | None) -> EngineReport | None:
+    def _engine_report(
+        self, reading: EngineResult | None, exit_: ProcessExit | None
+    ) -> EngineReport | None:
         if reading is None:
             return None
         report = reading.report if self._pings is None else self._pings.with_pings(reading.report)

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from broadside.agent.attempt import Attempt, AttemptLimits
-from broadside.agent.engine_process import Exit, ProcessSetup
+from broadside.agent.engine_process import ProcessExit, ProcessSetup
 from broadside.agent.gate import Release
 from broadside.exchange.documents import Packed, packed
 from broadside.exchange.engines.merge import merge
-from broadside.exchange.engines.port import Engine, Launch, Process, Reading
+from broadside.exchange.engines.port import Engine, EngineResult, Launch, Process
 from broadside.exchange.messages import Job
 
-ALONE: Final = "another process of its pair ended before the planned instant"
+ALONE: Final = "another process of its pair ended before the planned start"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class ClientProcesses:
 
     attempts: tuple[Attempt, ...]
     texts: Mapping[str, str]
-    exit: asyncio.Task[Exit]
+    exit: asyncio.Task[ProcessExit]
 
     @classmethod
     async def spawn(
@@ -48,6 +48,9 @@ class ClientProcesses:
             job: The job to run.
             limits: Deadline for the processes, and maximum size for each stored output.
             setup: Callback to get the environment and the user for a process.
+
+        Returns:
+            The running processes.
 
         Raises:
             EngineUnusable: A program cannot be executed.
@@ -81,7 +84,7 @@ class ClientProcesses:
             attempt.process.stop(reason)
 
     @property
-    def over(self) -> Exit | None:
+    def over(self) -> ProcessExit | None:
         """Combined exit of all processes, or None while one runs and after an internal error."""
         exits = [exit_ for attempt in self.attempts if (exit_ := attempt.over) is not None]
         return _one(exits) if len(exits) == len(self.attempts) else None
@@ -98,7 +101,7 @@ class ClientProcesses:
         known = [release for release in releases if release is not None]
         return max(known, key=lambda release: release.gate_reached_at_s, default=None)
 
-    def read(self) -> Reading:
+    def read(self) -> EngineResult:
         """Return the merged measurements so far."""
         reading = merge([attempt.read() for attempt in self.attempts])
         report = reading.report.model_copy(update={"files": self.texts})
@@ -116,7 +119,7 @@ class ClientProcesses:
             attempt.transcript.discard()
 
 
-async def _wait_all(attempts: list[Attempt], instant_s: float) -> Exit:
+async def _wait_all(attempts: list[Attempt], instant_s: float) -> ProcessExit:
     """Wait for all processes to end. If one ends before the planned start, stop all."""
     exits = {attempt.exit for attempt in attempts}
     try:
@@ -130,7 +133,7 @@ async def _wait_all(attempts: list[Attempt], instant_s: float) -> Exit:
             exit_.cancel()
 
 
-def _one(exits: list[Exit]) -> Exit:
+def _one(exits: list[ProcessExit]) -> ProcessExit:
     """Combine several exits, using the first error, the first start and the last end."""
     lead = exits[0]
     if len(exits) == 1:

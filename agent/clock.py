@@ -102,7 +102,7 @@ def _is_local(reference: str | None) -> bool:
 
 
 def parse_tracking(text: str, now_at: datetime, *, on_host_clock: bool = False) -> ClockReading:
-    """Parse one line of ``chronyc -c tracking``, or return an unknown clock.
+    """Parse one line of ``chronyc -c tracking``.
 
     The fields are: reference id, name, stratum, reference time, system time, last offset, RMS
     offset, frequency, residual frequency, skew, root delay, root dispersion, update interval, leap.
@@ -124,6 +124,10 @@ def parse_tracking(text: str, now_at: datetime, *, on_host_clock: bool = False) 
         now_at: When this was read, using the clock that it is for.
         on_host_clock: True if the kernel has a hypervisor's PTP clock. In this case any reference
             clock might be that clock.
+
+    Returns:
+        Offset and error bound in seconds. Both are None if the clock is not synchronised, or if the
+        text is not valid.
     """
     unknown = ClockReading(source=ClockSource.UNKNOWN, read_at=now_at, synchronised=False)
     fields = text.strip().split(",")
@@ -217,6 +221,9 @@ def judge_timex(
         offset: Remaining offset in us, or in ns if ``STA_NANO`` is set.
         maxerror_us: Maximum error without the offset, us.
         now_at: When this was read.
+
+    Returns:
+        Offset and error bound in seconds. Both are None if the clock is not synchronised.
     """
     if state < 0:
         return ClockReading(source=ClockSource.UNKNOWN, read_at=now_at, synchronised=False)
@@ -240,7 +247,7 @@ def clock_problem(
         reading: Clock state to check.
         bound_max_s: Largest accepted error bound in seconds.
         shared_boot_id: The kernel's boot id if all ends in the burst use this clock. In this case
-            there is no clock difference between them.
+            there is no clock difference between them. None if they use several clocks.
 
     Returns:
         The problem in one line, or None if the burst can start.

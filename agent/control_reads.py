@@ -20,7 +20,7 @@ READS_MAX_COUNT: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class ControlState:
     """The control row as it was for this request, or later. None if there is no row."""
 
     control: Control | None
@@ -45,24 +45,24 @@ class ControlReads:
         self._read = read
         self._stop = asyncio.create_task(stopping.wait())
         # The oldest is the first.
-        self._asked: list[asyncio.Task[Answer | NoAnswer]] = []
+        self._asked: list[asyncio.Task[ControlState | NoAnswer]] = []
 
     def ask(self) -> None:
         """Start a read, unless too many reads are in progress."""
         if len(self._asked) < READS_MAX_COUNT:
             self._asked.append(asyncio.create_task(self._ask()))
 
-    async def _ask(self) -> Answer | NoAnswer:
+    async def _ask(self) -> ControlState | NoAnswer:
         try:
             async with asyncio.timeout(READ_S):
-                return Answer(control=await self._read())
+                return ControlState(control=await self._read())
         except (ExchangeError, TimeoutError) as error:
             return NoAnswer(why=str(error) or "no answer in time")
         except Exception as error:
             # The row cannot be parsed, for any reason.
             return NoAnswer(why=f"the row is unreadable: {type(error).__name__}")
 
-    async def next(self, within_s: float) -> Answer | NoAnswer | None:
+    async def next(self, within_s: float) -> ControlState | NoAnswer | None:
         """Wait for an answer and return the newest one.
 
         Args:
@@ -84,7 +84,7 @@ class ControlReads:
             if not task.done():
                 continue
             match task.result():
-                case Answer() as answer:
+                case ControlState() as answer:
                     # Their answers would be older.
                     for older in self._asked[:at]:
                         older.cancel()
@@ -137,15 +137,18 @@ class ControlWatch:
         marks_s = (self.instant_s - LAST_LOOK_S, self.instant_s - LAST_WORD_S)
         return min([poll_s, *(mark_s - now_s for mark_s in marks_s if mark_s > now_s)])
 
-    def judge(self, news: Answer | NoAnswer | None, now_s: float) -> str | None:
-        """Return why the run should stop after this answer, or None if it can continue.
+    def judge(self, news: ControlState | NoAnswer | None, now_s: float) -> str | None:
+        """Return why the run should stop after this answer.
 
         Args:
             news: Answer or failure to use, or None if there is no news.
             now_s: Current Unix timestamp.
+
+        Returns:
+            The reason for the report. None if the run can continue.
         """
         match news:
-            case Answer(control=control):
+            case ControlState(control=control):
                 return self.see(control, now_s)
             case NoAnswer(why=why):
                 return self.miss(why, now_s)
@@ -158,26 +161,32 @@ class ControlWatch:
         return end if end is not None and end.burst_index == burst_index else None
 
     def see(self, control: Control | None, now_s: float) -> str | None:
-        """Store a row that was read, and return why the run should stop, or None.
+        """Store a row that was read.
 
         Args:
             control: The row, or None if there is no row.
             now_s: Current Unix timestamp.
+
+        Returns:
+            The reason to stop, for the report. None if the run can continue.
         """
         self._last = control
         return self._problem(now_s)
 
     def miss(self, why: str, now_s: float) -> str | None:
-        """Return why the run should stop after a failed read, or None.
+        """Return why the run should stop after a failed read.
 
         Args:
             why: Error message.
             now_s: Current Unix timestamp.
+
+        Returns:
+            The reason for the report. None if the run can continue.
         """
         if now_s < self.instant_s - LAST_WORD_S:
             return None
         if self._last is None:
-            return f"the run's control row could not be read before the planned instant: {why}"
+            return f"the run's control row could not be read before the planned start: {why}"
         problem = self._problem(now_s)
         return problem and f"{problem} that could be seen; the control row is unreadable: {why}"
 

@@ -91,7 +91,10 @@ def parse_net_dev(text: str, nic: str | None = None) -> Mapping[str, NicCounts]:
 
     Args:
         text: Text from ``/proc/net/dev``.
-        nic: Interface that is returned even without traffic.
+        nic: Interface that is returned even without traffic. None adds none.
+
+    Returns:
+        Counts by interface.
     """
     counts: dict[str, NicCounts] = {}
     for line in text.splitlines()[2:]:
@@ -156,6 +159,9 @@ def difference(earlier: HostTotals, later: HostTotals) -> Mapping[str, HostSecon
     Args:
         earlier: First reading.
         later: Second reading.
+
+    Returns:
+        Counters of the second that ended, by interface.
     """
 
     def since(before: int, now: int) -> int:
@@ -195,7 +201,7 @@ def difference(earlier: HostTotals, later: HostTotals) -> Mapping[str, HostSecon
     return counts
 
 
-class HostCounters:
+class HostCounterReader:
     """Open counter files on this host. To be used as a context manager."""
 
     def __init__(self, nic: str | None) -> None:
@@ -280,6 +286,9 @@ class HostLog:
             to_s: Unix timestamp to stop at.
             nic: Interface to return, or None for the default. Seconds without this interface are
                 omitted.
+
+        Returns:
+            Seconds in ascending order.
         """
         wanted = nic or self._nic
         counts = (second.get(wanted or next(iter(second))) for second in self._seconds)
@@ -315,7 +324,7 @@ class HostLog:
         ]
         return sum(samples) / len(samples) if len(samples) >= LOOKS_MIN_COUNT else None
 
-    async def watch(self, counters: HostCounters) -> None:
+    async def watch(self, counters: HostCounterReader) -> None:
         """Take a reading on every full second, until cancelled."""
         earlier = counters.read()
         while True:

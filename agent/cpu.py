@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from broadside.exchange.engines.port import Reading
+from broadside.exchange.engines.port import EngineResult
 from broadside.exchange.messages import EngineReport, HostSecond
 
 _TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
@@ -82,7 +82,7 @@ def taken_ratio(seconds: Iterable[HostSecond]) -> float | None:
     return taken_s / elapsed_s if elapsed_s else None
 
 
-def with_cpu(reading: Reading, cpu_s: float | None) -> EngineReport:
+def with_cpu(reading: EngineResult, cpu_s: float | None) -> EngineReport:
     """Return the report with CPU time and payload set.
 
     The payload includes the warm-up, as the CPU time does. Without payload, the report is returned

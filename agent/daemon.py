@@ -18,7 +18,12 @@ from typing import Final, cast
 from broadside.agent.agent_settings import AgentSettings
 from broadside.agent.attempt import Attempt, AttemptLimits, known_until_s
 from broadside.agent.cpu import group_cpu_s, with_cpu
-from broadside.agent.engine_process import EngineUnusable, Exit, ProcessSetup, least_privileged
+from broadside.agent.engine_process import (
+    EngineUnusable,
+    ProcessExit,
+    ProcessSetup,
+    least_privileged,
+)
 from broadside.agent.gate import find_bodies
 from broadside.agent.service_port import HEALTHY_S, ServedPort, ServedSpan
 from broadside.agent.side_tasks import safely
@@ -28,7 +33,7 @@ from broadside.exchange.engines.port import (
     Certificate,
     DaemonReader,
     DaemonTest,
-    File,
+    EngineFile,
     Launch,
     ServerRequest,
     Unsupported,
@@ -68,7 +73,7 @@ def place_certificate(settings: AgentSettings, address: str, workspace: Workspac
     else:
         certificate, key = _self_signed(address)
     files = {"certificate.pem": certificate, "key.pem": key}
-    workspace.fill(File(name=name, text=text) for name, text in files.items())
+    workspace.fill(EngineFile(name=name, text=text) for name, text in files.items())
     paths = [str(workspace.path / name) for name in files]
     return Certificate(certificate=paths[0], key=paths[1])
 
@@ -246,7 +251,7 @@ class DaemonPort(ServedPort):
         self._set_problem(None)
         return True
 
-    def _early_end(self, exit_: Exit) -> str:
+    def _early_end(self, exit_: ProcessExit) -> str:
         """Return the problem of a service that ended soon after it was started."""
         error_lines = exit_.stderr.strip().splitlines()
         fix = (

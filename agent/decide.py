@@ -13,12 +13,13 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from broadside.agent.agent_settings import AgentSettings
-from broadside.agent.engine_process import Exit
+from broadside.agent.engine_process import ProcessExit
 from broadside.agent.gate import Opening, Release, read_opening
 from broadside.exchange.engines import find, offered_bits_per_second
 from broadside.exchange.engines import problems as engine_problems
-from broadside.exchange.engines.port import Reading
+from broadside.exchange.engines.port import EngineResult
 from broadside.exchange.messages import (
+    JOB_MAX_BYTES,
     PROTOCOL_VERSION,
     Control,
     Job,
@@ -28,8 +29,6 @@ from broadside.exchange.messages import (
 )
 from broadside.exchange.strict_json import TooMuch, parse_strict_json
 
-# Maximum size of a message. A normal job has about 700 bytes.
-JOB_MAX_BYTES: Final = 65_536
 _SAID_MAX_CHARS: Final = 200
 # Messages of the engine when the server is not ready *yet*. A server is restarted after each test.
 NOT_READY: Final = (
@@ -156,12 +155,15 @@ def _leave_out(fields: dict[str, Any], place: tuple[int | str, ...]) -> None:
 
 
 def check(job: Job, settings: AgentSettings, now: datetime) -> JobOutcome | None:
-    """Return the outcome for a job that this agent should not run, or None to run it.
+    """Return the outcome for a job that this agent should not run.
 
     Args:
         job: Job to check.
         settings: Limits and allowed networks of this agent.
         now: Current time.
+
+    Returns:
+        Refused or missed, with the reason. None if the agent can run the job.
     """
     refusal = _refusal(job, settings)
     if refusal is not None:
@@ -169,7 +171,7 @@ def check(job: Job, settings: AgentSettings, now: datetime) -> JobOutcome | None
     overdue_s = (now - job.planned_start_at).total_seconds()
     if overdue_s >= 0:
         return JobOutcome(
-            outcome=Outcome.MISSED, reason=f"received {overdue_s:.3f} s after the planned instant"
+            outcome=Outcome.MISSED, reason=f"received {overdue_s:.3f} s after the planned start"
         )
     return None
 
@@ -230,16 +232,19 @@ def _rate_refusal(job: Job, bits_per_second_max: int | None) -> str | None:
 
 
 def control_problem(control: Control | None, now: datetime) -> str | None:
-    """Return why a run should not continue, or None if it can.
+    """Return why a run should not continue.
 
     Args:
         control: Control row of the run, or None if there is none.
         now: Current time.
+
+    Returns:
+        The reason for the report. None if the run can continue.
     """
     if control is None:
         return "the run has no control row"
     if control.cancelled_at is not None:
-        by, why = control.cancelled_by or "somebody", control.cancel_reason
+        by, why = control.cancelled_by or "an unknown user", control.cancel_reason
         return f"cancelled by {by}" + (f": {why}" if why else "")
     if now >= control.lease_until_at:
         return f"the run's lease lapsed at {control.lease_until_at:%H:%M:%S} UTC: no coordinator"
@@ -251,7 +256,7 @@ def may_retry(error: str | None) -> bool:
     return error is not None and any(pattern in error.casefold() for pattern in NOT_READY)
 
 
-def start_error_s(job: Job, reading: Reading) -> float | None:
+def start_error_s(job: Job, reading: EngineResult) -> float | None:
     """Return the time from the planned start to the first data, or None if it is unknown.
 
     Args:
@@ -284,8 +289,8 @@ class GateReport:
 
 def judge_outcome(
     job: Job,
-    reading: Reading,
-    exit_: Exit,
+    reading: EngineResult,
+    exit_: ProcessExit,
     gate: GateReport = GateReport(),
     *,
     late_after_s: float,
@@ -316,13 +321,13 @@ def judge_outcome(
     if error_s < -late_after_s:
         return JobOutcome(
             outcome=Outcome.FAILED,
-            reason=f"data began {-error_s:.3f} s before the planned instant (limit "
+            reason=f"data began {-error_s:.3f} s before the planned start (limit "
             f"{late_after_s:g} s): the start gate did not work",
         )
     if error_s > late_after_s:
         return JobOutcome(
             outcome=Outcome.LATE,
-            reason=f"data began {error_s:.3f} s after the planned instant "
+            reason=f"data began {error_s:.3f} s after the planned start "
             f"(limit {late_after_s:g} s)" + _why_late(job, gate.release),
         )
     return JobOutcome(outcome=Outcome.MEASURED, reason=None)
@@ -335,7 +340,7 @@ def _why_late(job: Job, release: Release | None) -> str:
     return f": the connections were open {ready_s:.3f} s after it" if ready_s > 0 else ""
 
 
-def _unopened(job: Job, reading: Reading, exit_: Exit) -> str | None:
+def _unopened(job: Job, reading: EngineResult, exit_: ProcessExit) -> str | None:
     """Return an error if UDP streams did not open and the test could not run because of that."""
     opening = read_opening(exit_.stderr)
     error = reading.report.error or ""
@@ -347,8 +352,8 @@ def _unopened(job: Job, reading: Reading, exit_: Exit) -> str | None:
     which = f"the {count} streams" if opening is None else _streams_text(opening)
     return (
         f"UDP: {which} did not open: the server's answer to a stream's first datagram is missing. "
-        "Datagrams are lost or dropped between client and server. Check that the path lets UDP "
-        f"port {job.endpoint.port} through both ways, and its loss; then run again"
+        "Datagrams are lost or dropped between client and server. Check the loss of the path, and "
+        f"that it allows UDP port {job.endpoint.port} in both directions. Then run again"
     )
 
 
@@ -356,9 +361,9 @@ def _streams_text(opening: Opening) -> str:
     return f"{opening.unanswered_count} of the first {opening.streams_count} streams"
 
 
-def _failure(reading: Reading, exit_: Exit) -> str | None:
+def _failure(reading: EngineResult, exit_: ProcessExit) -> str | None:
     if exit_.stopped is not None:
-        return "the engine did not end and was stopped at its deadline: did the path go silent?"
+        return "the engine did not end and was stopped at its deadline; check the path"
     if reading.report.error is not None:
         return reading.report.error
     if reading.report.truncated:

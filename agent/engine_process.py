@@ -79,7 +79,7 @@ class EngineUnusable(EngineError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Iperf3:
+class Iperf3Program:
     """An iperf3 that can be used.
 
     Attributes:
@@ -95,7 +95,7 @@ class Iperf3:
     build: str | None = None
 
 
-def find_iperf3(setting: str | None = None) -> Iperf3:
+def find_iperf3(setting: str | None = None) -> Iperf3Program:
     """Return the iperf3 to use, from the setting, the ``.tools`` of the checkout or ``PATH``.
 
     The program is run twice, which takes some milliseconds and will block.
@@ -116,7 +116,7 @@ def find_iperf3(setting: str | None = None) -> Iperf3:
     return _try_iperf3(DEFAULT_ENGINE)
 
 
-def _try_iperf3(name: str) -> Iperf3:
+def _try_iperf3(name: str) -> Iperf3Program:
     path = program_path(name)
     if path is None:
         if Path(name).is_file():
@@ -144,7 +144,9 @@ def _try_iperf3(name: str) -> Iperf3:
         raise EngineTooOld(f"iperf3: {path} is {version}, need {MINIMUM_VERSION} or newer; {_FIX}")
     gate = find_gate()
     preloadable = gate is not None and preload_works(gate, [path])
-    return Iperf3(binary=(path,), version=version, preloadable=preloadable, build=_build_of(text))
+    return Iperf3Program(
+        binary=(path,), version=version, preloadable=preloadable, build=_build_of(text)
+    )
 
 
 def _build_of(text: str) -> str | None:
@@ -157,7 +159,7 @@ def _build_of(text: str) -> str | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exit:
+class ProcessExit:
     """Exit of an engine process.
 
     This is a value and not an exception, because an exit is expected.
@@ -209,7 +211,7 @@ class ProcessSetup:
     """
 
     env: Mapping[str, str] | None = None
-    identity: "Identity | None" = None
+    identity: "ProcessUser | None" = None
     stdin: int = subprocess.DEVNULL
     stdout: int = subprocess.PIPE
 
@@ -250,6 +252,9 @@ class EngineProcess:
             stop: When and how the engine is stopped.
             setup: Environment, user and pipes. None uses the defaults.
             on_start: Callback with the process id, called as soon as the program runs.
+
+        Returns:
+            The running process.
 
         Raises:
             EngineUnusable: The program cannot be executed.
@@ -322,7 +327,7 @@ class EngineProcess:
         loop = asyncio.get_running_loop()
         self._timers.append(loop.call_later(KILL_AFTER_S, self._signal, signal.SIGKILL))
 
-    async def wait(self) -> Exit:
+    async def wait(self) -> ProcessExit:
         """Wait for the process and its output to end.
 
         If the waiting task is cancelled, the engine is killed.
@@ -345,7 +350,7 @@ class EngineProcess:
             self._pipes.close()
         if self._pipes.broken is not None:
             raise self._pipes.broken
-        return Exit(
+        return ProcessExit(
             exit_code=self._pipes.exit_code,
             stderr=self.stderr,
             started_at_s=self._started_at_s,
@@ -376,11 +381,15 @@ class LineCutter:
         self._rest_at_s = 0.0
 
     def cut(self, chunk: bytes, at_s: float) -> Iterator[tuple[bytes, float]]:
-        """Add a chunk and yield the lines that end in it.
+        """Add a chunk to the output.
 
         Args:
             chunk: Bytes that were received.
             at_s: Unix timestamp when they were received.
+
+        Yields:
+            Each line that ends in the chunk, without its newline, and the Unix timestamp of its
+            first byte.
         """
         if not self._rest:
             self._rest_at_s = at_s
@@ -510,14 +519,14 @@ class _Pipe(asyncio.Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
+class ProcessUser:
     """User and group to run a process as."""
 
     user_id: int
     group_id: int
 
 
-def least_privileged(program: str) -> Identity | None:
+def least_privileged(program: str) -> ProcessUser | None:
     """Return the user ``nobody`` if the agent is root.
 
     Args:
@@ -538,11 +547,11 @@ def least_privileged(program: str) -> Identity | None:
         entry = pwd.getpwnam("nobody")
     except KeyError:
         return None
-    return Identity(user_id=entry.pw_uid, group_id=entry.pw_gid)
+    return ProcessUser(user_id=entry.pw_uid, group_id=entry.pw_gid)
 
 
 def _leash(
-    hard_stop_at_s: float | None, identity: Identity | None, end_by: signal.Signals
+    hard_stop_at_s: float | None, identity: ProcessUser | None, end_by: signal.Signals
 ) -> Callable[[], None]:
     """Return the function to run in the child between fork and exec.
 

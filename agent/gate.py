@@ -106,6 +106,9 @@ def gate_env(
         release_at_s: Unix timestamp of the planned start.
         traffic: Traffic of the job.
         base: Environment to extend, or None to use the default one for programs.
+
+    Returns:
+        Variables by name, including those of ``base``.
     """
     env = dict(program_environment() if base is None else base)
     settles = traffic.direction is Direction.FORWARD and traffic.omit_s == 0
@@ -142,6 +145,9 @@ def serving_env(gate: Path, *, base: Mapping[str, str] | None = None) -> dict[st
     Args:
         gate: Path of the library.
         base: Environment to extend, or None to use the default one for programs.
+
+    Returns:
+        Variables by name, including those of ``base``.
     """
     env = dict(program_environment() if base is None else base)
     return env | {

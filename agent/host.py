@@ -84,11 +84,14 @@ def find_address() -> str:
 
 
 def find_source(family: socket.AddressFamily, target: str) -> str | None:
-    """Return the source address that is used to send to a target, or None if there is no route.
+    """Return the source address that is used to send to a target.
 
     Args:
         family: Address family of the target.
         target: IP address to send to.
+
+    Returns:
+        IP address of this host. None without a route.
     """
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
@@ -106,7 +109,11 @@ def _network(settings: AgentSettings, address: str) -> tuple[str | None, int | N
     except OSError as error:
         return None, None, [f"interface of {address}: {error.strerror or error}; {_NIC_FIX}"]
     if nic is None:
-        return None, None, [f"interface: none of this host has the address {address}; {_NIC_FIX}"]
+        return (
+            None,
+            None,
+            [f"interface: this host has no interface with the address {address}; {_NIC_FIX}"],
+        )
     try:
         return nic, mtu_bytes(nic), []
     except OSError as error:

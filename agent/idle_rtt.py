@@ -112,11 +112,14 @@ async def handshake_rtts(address: str, port: int, bind: str | None) -> list[floa
 
 
 def from_connections(address: str, ports: Collection[int]) -> IdleRtt | None:
-    """Return the RTT of the connections at the start gate, or None if it is unknown.
+    """Return the RTT of the connections at the start gate.
 
     Args:
         address: Target address.
         ports: Target ports to use.
+
+    Returns:
+        RTT in seconds, with the number of connections. None if the kernel has no RTT of them.
     """
     try:
         return _summary(connection_rtts(address, ports), gate_connections=True)
@@ -125,12 +128,15 @@ def from_connections(address: str, ports: Collection[int]) -> IdleRtt | None:
 
 
 async def from_handshakes(address: str, port: int, bind: str | None) -> IdleRtt | None:
-    """Return the RTT of handshakes with the port of the engine, or None if it is unknown.
+    """Return the RTT of handshakes with the port of the engine.
 
     Args:
         address: Target address.
         port: Target port.
         bind: Source address, or None to use the default.
+
+    Returns:
+        RTT in seconds, with the number of handshakes. None if no handshake succeeded.
     """
     return _summary(await handshake_rtts(address, port, bind), gate_connections=False)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from broadside.agent.engine_process import Iperf3
+from broadside.agent.engine_process import Iperf3Program
 from broadside.exchange.engines import engines
 from broadside.exchange.engines.port import Engine, Program, Tool, Toolset
 from broadside.exchange.messages import DEFAULT_ENGINE, EngineState, Role
@@ -53,6 +53,9 @@ def find_installed_engine(engine: Engine, role: Role) -> InstalledEngine:
     Args:
         engine: Engine to search for.
         role: Role of the agent, which sets the programs that are needed.
+
+    Returns:
+        The engine with versions, or with the problem that prevents its use.
     """
     tools: dict[str, Tool] = {}
     programs = engine.client_programs if role is Role.CLIENT else engine.server_programs
@@ -83,7 +86,7 @@ def find_installed_engines(
     }
 
 
-def installed_iperf3(iperf3: Iperf3) -> InstalledEngine:
+def installed_iperf3(iperf3: Iperf3Program) -> InstalledEngine:
     """Return the iperf3 that is used by the agent."""
     tool = Tool(argv=tuple(map(str, iperf3.binary)), version=str(iperf3.version))
     return InstalledEngine(engine=engines()[DEFAULT_ENGINE], tools={DEFAULT_ENGINE: tool})

@@ -53,6 +53,9 @@ def addresses_count(nic: str, address: str) -> int | None:
     Args:
         nic: Name of the interface.
         address: Address of this host.
+
+    Returns:
+        Number of addresses without link-local ones. None if the kernel did not respond.
     """
     version = ip_address(address).version
     try:

@@ -26,13 +26,16 @@ _TIMEOUT_S: Final = 5.0
 def ask(
     kind: int, flags: int, content: bytes, protocol: int = socket.NETLINK_ROUTE
 ) -> Iterator[tuple[int, bytes]]:
-    """Send a request to the kernel and yield the type and content of each response message.
+    """Send a request to the kernel.
 
     Args:
         kind: Message type.
         flags: Message flags, :data:`REQUEST` or :data:`REQUEST_DUMP`.
         content: Body of the request.
         protocol: Netlink protocol.
+
+    Yields:
+        Type and content of each response message.
 
     Raises:
         OSError: The kernel returned an error, or did not respond.

@@ -12,7 +12,7 @@ from typing import Final
 
 from broadside.agent.agent_settings import AgentSettings
 from broadside.agent.clock import read_clock
-from broadside.agent.engine_process import Iperf3
+from broadside.agent.engine_process import Iperf3Program
 from broadside.agent.host import Host, HostUnknown, find_address
 from broadside.agent.host_info import read_passport
 from broadside.exchange.messages import AgentState, ClockReading, EngineState, Presence, Role
@@ -50,7 +50,7 @@ class AgentHealth:
     """
 
     busy: bool = False
-    engine: Iperf3 | None = None
+    engine: Iperf3Program | None = None
     gate: bool = False
     ports: tuple[int, ...] = ()
     busy_ports: tuple[int, ...] = ()
@@ -83,7 +83,7 @@ def describe(
         settings: Settings of the agent.
         host: Data of the host.
         condition: State of the role.
-        clock: Last reading of the clock, if any.
+        clock: Last reading of the clock. None if it was not read.
         life: Start time and current time.
     """
     state = AgentState.BUSY if condition.busy else AgentState.IDLE

@@ -126,7 +126,7 @@ class Prober(asyncio.DatagramProtocol):
             self._rtt_s[number] = rtt_s
 
     def error_received(self, exc: Exception) -> None:
-        """Ignore the error, because the probe will be lost if there is no service or no route."""
+        """Ignore the error, because the probe will be lost without a service or a route."""
 
     def live(self) -> LiveProbes:
         """Return the values of the newest probes.

@@ -19,8 +19,8 @@ from pydantic import ValidationError
 
 from broadside.agent.agent_context import Tools
 from broadside.agent.agent_settings import AgentSettings
-from broadside.agent.counters import CountersUnreadable, HostCounters, HostLog
-from broadside.agent.engine_process import EngineError, Iperf3, find_iperf3
+from broadside.agent.counters import CountersUnreadable, HostCounterReader, HostLog
+from broadside.agent.engine_process import EngineError, Iperf3Program, find_iperf3
 from broadside.agent.gate import explain_no_gate, find_gate
 from broadside.agent.host import Host, HostUnknown, find_host
 from broadside.agent.installed_engines import find_installed_engines
@@ -126,11 +126,14 @@ log = logging.getLogger(__name__)
 
 
 def run_agent(settings: AgentSettings, fabric_settings: FabricSettings | None = None) -> int:
-    """Run an agent until SIGTERM or SIGINT and return the exit code.
+    """Run an agent until SIGTERM or SIGINT.
 
     Args:
         settings: Settings of the agent.
         fabric_settings: Settings of the fabric, or None to use the environment.
+
+    Returns:
+        Exit code of the process.
     """
     start_log(settings.agent_id, level=settings.log_level, as_json=settings.log_json)
     try:
@@ -398,7 +401,7 @@ async def _stop_once_revoked(fabric: Fabric, stopping: asyncio.Event) -> None:
 
 async def _find_engine(
     settings: AgentSettings, heart: HeartbeatPublisher, stopping: asyncio.Event
-) -> Iperf3 | None:
+) -> Iperf3Program | None:
     """Search for iperf3 until it is found, or return None when the agent is stopping.
 
     The heartbeat will show the problem.
@@ -422,7 +425,7 @@ async def _find_installed_engines(tools: Tools) -> None:
     tools.changed.set()
 
 
-def _find_gate(settings: AgentSettings, engine: Iperf3) -> Path | None:
+def _find_gate(settings: AgentSettings, engine: Iperf3Program) -> Path | None:
     """Return the start gate, or None if it should not or cannot be used."""
     if settings.role is not Role.CLIENT or not settings.use_gate:
         return None
@@ -435,7 +438,7 @@ def _find_gate(settings: AgentSettings, engine: Iperf3) -> Path | None:
 async def _count_host(host: Host, host_log: HostLog) -> None:
     """Collect the host counters. An agent without them can still measure."""
     try:
-        with HostCounters(host.nic) as counters:
+        with HostCounterReader(host.nic) as counters:
             await host_log.watch(counters)
     except CountersUnreadable as error:
         log.warning("no host counters: %s", error, extra={"action": "counters"})

@@ -20,7 +20,7 @@ from broadside.agent.agent_settings import split_service
 from broadside.agent.attempt import Attempt, AttemptLimits, known_until_s
 from broadside.agent.canary_service import CanaryService
 from broadside.agent.daemon import DaemonPort, service_states
-from broadside.agent.engine_process import EngineUnusable, Exit, ProcessSetup
+from broadside.agent.engine_process import EngineUnusable, ProcessExit, ProcessSetup
 from broadside.agent.gate import find_gate, serving_env
 from broadside.agent.installed_engines import find_installed_engines
 from broadside.agent.presence import AgentHealth
@@ -30,7 +30,7 @@ from broadside.agent.side_tasks import safely
 from broadside.agent.sockets import PortView, read_ports
 from broadside.agent.tunnels import TunnelKeeper
 from broadside.exchange.background import restart_on_error
-from broadside.exchange.engines.port import Event, Reading, ServerRequest, Started
+from broadside.exchange.engines.port import EngineEvent, EngineResult, ServerRequest, Started
 from broadside.exchange.messages import DEFAULT_ENGINE, ClockReading, Role, ServerTest
 
 # Seconds to wait between checks of the socket tables.
@@ -87,12 +87,15 @@ class ServedTest:
         self.left_at_s = _since(self.left_at_s, now_s, view.connected and not view.tcp_count)
 
     def stuck_reason(self, view: PortView, now_s: float, *, duration_max_s: float) -> str | None:
-        """Return why this server should be replaced, or None if it should not.
+        """Return why this server should be replaced.
 
         Args:
             view: State of the port in the socket tables.
             now_s: Current Unix timestamp.
             duration_max_s: Maximum time of a test in seconds, if the requested time is not known.
+
+        Returns:
+            The reason for the log. None if the server can continue.
         """
         busy_since_s = self.connected_at_s if self.started_at_s is None else self.started_at_s
         if busy_since_s is not None:
@@ -167,7 +170,7 @@ class OneTestPort(ServedPort):
         served = ServedTest(spawned_at_s=time.time())
         noticed = self._noticed = asyncio.Event()
 
-        def take(event: Event, at_s: float) -> None:
+        def take(event: EngineEvent, at_s: float) -> None:
             if isinstance(event, Started):
                 served.started_at_s = at_s
                 noticed.set()
@@ -198,7 +201,7 @@ class OneTestPort(ServedPort):
             self.tools.changed.set()
         return self._judge(attempt.read(), exit_)
 
-    def _judge(self, reading: Reading, exit_: Exit) -> bool:
+    def _judge(self, reading: EngineResult, exit_: ProcessExit) -> bool:
         """Return True if a server that has ended was able to serve."""
         lived_s = exit_.ended_at_s - exit_.started_at_s
         if is_test(reading) or exit_.stopped is not None or lived_s >= HEALTHY_S:
@@ -236,7 +239,11 @@ class OneTestPort(ServedPort):
             await safely(saving, "upload", context)
 
     async def _save_complete(
-        self, attempt: Attempt, reading: Reading, served: ServedTest, clock: ClockReading | None
+        self,
+        attempt: Attempt,
+        reading: EngineResult,
+        served: ServedTest,
+        clock: ClockReading | None,
     ) -> None:
         """Save a test that is over, and its raw output if this is enabled."""
         exit_ = attempt.over
@@ -248,11 +255,11 @@ class OneTestPort(ServedPort):
 
     async def _save_test(
         self,
-        reading: Reading,
+        reading: EngineResult,
         served: ServedTest,
         *,
         clock_before: ClockReading | None,
-        exit_: Exit | None = None,
+        exit_: ProcessExit | None = None,
         from_s: float = 0.0,
     ) -> ServerTest:
         # The engine reports data only when it ends.
@@ -376,7 +383,7 @@ class Supervisor:
             await asyncio.sleep(LOOK_SOON_S)
 
 
-def is_test(reading: Reading) -> bool:
+def is_test(reading: EngineResult) -> bool:
     """Return True if a client has started a test."""
     return reading.started_at_s is not None or any(reading.intervals.values())
 
@@ -388,7 +395,7 @@ def _since(since_s: float | None, now_s: float, holds: bool) -> float | None:
     return now_s if since_s is None else since_s
 
 
-def _requested_s(reading: Reading) -> float | None:
+def _requested_s(reading: EngineResult) -> float | None:
     """Return the requested time of a test with its warm-up, or None if it is not known."""
     report = reading.report
     return None if report.duration_s is None else float(report.duration_s + (report.omit_s or 0))

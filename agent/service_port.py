@@ -15,11 +15,11 @@ from typing import Final
 from broadside.agent.agent_context import Tools
 from broadside.agent.attempt import Attempt
 from broadside.agent.clock import read_clock
-from broadside.agent.engine_process import Exit
+from broadside.agent.engine_process import ProcessExit
 from broadside.agent.installed_engines import InstalledEngine
 from broadside.agent.side_tasks import pause
 from broadside.agent.sockets import PortView
-from broadside.exchange.engines.port import Reading
+from broadside.exchange.engines.port import EngineResult
 from broadside.exchange.messages import (
     ClockReading,
     Endpoint,
@@ -138,7 +138,7 @@ class ServedPort(ABC):
     def _stop(self, attempt: Attempt, reason: str) -> None:
         attempt.process.stop(reason)
 
-    async def _until_over(self, attempt: Attempt) -> Exit:
+    async def _until_over(self, attempt: Attempt) -> ProcessExit:
         """Wait for a server to end, and stop it when the agent is stopping."""
         stop = asyncio.create_task(self.tools.stopping.wait())
         try:
@@ -151,7 +151,7 @@ class ServedPort(ABC):
 
     async def _save(
         self,
-        reading: Reading,
+        reading: EngineResult,
         report: EngineReport,
         span: ServedSpan,
         *,

@@ -204,7 +204,8 @@ class Spool:
 
         Args:
             key: Key of the row.
-            path: If set, the row is deleted only if it is still in this file.
+            path: If set, the row is deleted only if it is still in this file. None deletes it in
+                any file.
         """
         stored = self._files.get(key)
         if stored is not None and path in (None, stored[0]):

@@ -128,6 +128,9 @@ class TunnelEnd:
             tunnel: Tunnel to create.
             settings: Settings of this end.
 
+        Returns:
+            The end of the tunnel with its device.
+
         Raises:
             TunnelFailed: The device cannot be created.
         """

@@ -125,7 +125,7 @@ class TunnelKeeper:
                 requested = RequestedTunnel(tunnel=row, alive=self._looked, over=over)
                 self._requested[row.opened_by] = requested
             elif requested.hear(row, passed_s) >= SILENT_S:
-                log.warning("tunnel %d: its client fell silent", row.vni)
+                log.warning("tunnel %d: its client stopped sending heartbeats", row.vni)
                 requested.over, requested.silent_s = True, 0.0
                 await self._close(requested)
                 dropped.append(row)

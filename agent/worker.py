@@ -41,10 +41,10 @@ from broadside.agent.side_tasks import pause, safely
 from broadside.exchange.messages import (
     Claim,
     Job,
+    JobPhase,
     JobReport,
     OutageKind,
     Outcome,
-    Phase,
     plain_text,
 )
 from broadside.exchange.outage_log import utc_now
@@ -100,6 +100,10 @@ class PlannedJobReads:
         Args:
             job: Job in the message.
             body: Body of the message.
+
+        Returns:
+            Planned if the digests match, otherwise superseded, not planned, or unknown (no plan
+            available).
         """
         digest = digest_of(body)
         place = (job.run_id, job.burst_index, job.pair_index // JOBS_PAIRS_COUNT)
@@ -238,7 +242,7 @@ class Worker:
         claim = Claim(
             job_id=job.job_id,
             agent_id=self.tools.settings.agent_id,
-            phase=Phase.CLAIMED,
+            phase=JobPhase.CLAIMED,
             claimed_at=now,
         )
         try:
@@ -349,7 +353,7 @@ class Worker:
         try:
             await self.tools.results.save_report(report)
             await self.tools.results.save_claim(
-                job, claim.model_copy(update={"phase": Phase.REPORTED})
+                job, claim.model_copy(update={"phase": JobPhase.REPORTED})
             )
         except ExchangeError:
             # The spool handles outages, so in this case the row was rejected.

@@ -14,9 +14,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from broadside.agent.engine_process import Identity
+from broadside.agent.engine_process import ProcessUser
 from broadside.exchange.engines.downloads import BLOCK_BYTES
-from broadside.exchange.engines.port import File
+from broadside.exchange.engines.port import EngineFile
 
 # Zeros are at the end of each unit of a body, so that small bodies have their share of them.
 UNIT_BYTES: Final = 1000
@@ -33,14 +33,14 @@ class Workspace:
         """
         self.path, self._lock = _locked(agent_id)
         # None to use the agent's user.
-        self.identity: Identity | None = None
+        self.identity: ProcessUser | None = None
 
-    def give_to(self, identity: Identity | None) -> None:
+    def give_to(self, identity: ProcessUser | None) -> None:
         """Set the user to run the engine as, who will own the folder and all files in it."""
         self.identity = identity
         self._make_private(self.path)
 
-    def fill(self, files: Iterable[File]) -> None:
+    def fill(self, files: Iterable[EngineFile]) -> None:
         """Write files that only the engine can use.
 
         Raises:

@@ -186,7 +186,7 @@ class ScheduledBackups:
             raise
         if process.returncode:
             lines = errors.decode(errors="replace").strip().splitlines()
-            error = lines[-1] if lines else f"it ended with {process.returncode}"
+            error = lines[-1] if lines else f"exit code {process.returncode}"
             log.error("backup: %s", error, extra={"action": "backup_failed"})
             # The process records its own failure too, except when it was killed.
             await save_failure(self._table, BackupKind.BACKUP, error, self._now())

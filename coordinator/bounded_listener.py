@@ -139,7 +139,7 @@ class BoundedHttp(HttpToolsProtocol):
         super().data_received(data)
         self._unheeded_bytes = 0 if self._told else self._unheeded_bytes + len(data)
         if self._unheeded_bytes > HEAD_MAX_BYTES:
-            self.send_400_response(f"over {HEAD_MAX_BYTES} bytes, and no end of the head")
+            self.send_400_response(f"the request head has more than {HEAD_MAX_BYTES} bytes")
 
     def on_headers_complete(self) -> None:
         self._told = True

@@ -169,7 +169,7 @@ def reject_oversized(end: PackedEnd, readings_max_count: int) -> PackedEnd | Non
     for chunks in (*(track.chunks for track in end.tracks), end.host):
         packed_bytes = sum(len(chunk.data) for chunk in chunks)
         if packed_bytes > readings_max_count * _READING_MAX_BYTES + len(chunks) * _ROW_MAX_BYTES:
-            why = f"{packed_bytes} bytes of at most {readings_max_count} readings"
+            why = f"{packed_bytes} bytes are too many for {readings_max_count} readings"
             leave_out(RecordUnreadable(f"row {chunks[0].row}: {why}"))
             return None
     return end
@@ -424,13 +424,13 @@ def _inflated(
         rows_count = item.read(count_rows)
         count += rows_count
         if count > readings_max_count:
-            why = f"with those before it over {readings_max_count} readings"
+            why = f"{count} readings up to here; the limit is {readings_max_count}"
             raise RecordUnreadable(f"row {item.row}: {why}")
         columns = item.read(partial(unpack_columns, wanted=_Wanted(names)))
         for name in names:
             column = columns.get(name)
             if column is None:
-                raise RecordUnreadable(f"row {item.row}: a chunk without a column {name}")
+                raise RecordUnreadable(f"row {item.row}: the chunk has no column {name}")
             unknown = column.mask or (column.planes is None and rows_count)
             if unknown and name in _INSTANTS:
                 raise RecordUnreadable(f"row {item.row}: a time is unknown")
@@ -444,7 +444,7 @@ def _part(
     for number in chunks:
         if number in beyond:
             row = flat.chunks[number].row
-            return RecordUnreadable(f"row {row}: a time after {max_s:g} s")
+            return RecordUnreadable(f"row {row}: a time is after {max_s:g} s")
     cells = slice(int(flat.edges[chunks.start]), int(flat.edges[chunks.stop]))
     mask = None
     if len(chunks) > 1 and flat.chunks[chunks[-1]].is_tail and flat.chunks[chunks[-1]].rows_count:

@@ -37,7 +37,7 @@ class ConcurrencyLimit:
         """Count a request until its response is complete.
 
         Raises:
-            TooManyAtOnce: This credential has reached its limit.
+            ConcurrencyExceeded: This credential has reached its limit.
         """
         if self._max_count is not None and self._counts[credential] >= self._max_count:
             raise ConcurrencyExceeded(

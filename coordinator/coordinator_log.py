@@ -14,7 +14,7 @@ CONTEXT: Final = ("action", "run_id", "request_id")
 REQUEST_ID: ContextVar[str | None] = ContextVar("request_id", default=None)
 
 
-class Lines(logging.Formatter):
+class LineFormatter(logging.Formatter):
     """Formatter that writes one line and removes secrets.
 
     The line is ``time level logger action [run] [request]: message``.
@@ -39,7 +39,7 @@ def add_request_id(record: logging.LogRecord) -> bool:
 def start_log(level: str) -> None:
     """Write this process's log to standard error."""
     handler = logging.StreamHandler()
-    handler.setFormatter(Lines())
+    handler.setFormatter(LineFormatter())
     handler.addFilter(add_request_id)
     logging.basicConfig(level=level, handlers=[handler], force=True)
     # At INFO, httpx logs complete URLs. A device URL can contain its key.

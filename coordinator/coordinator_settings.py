@@ -121,5 +121,5 @@ class CoordinatorSettings(BaseSettings):
         None, description="bearer token for them in place of an Azure identity"
     )
     managed_identity_client_id: str | None = Field(
-        None, description="the fabric's own identity, also for the Resource Manager"
+        None, description="client id of the identity for the fabric, also for the Resource Manager"
     )

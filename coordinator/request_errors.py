@@ -95,7 +95,7 @@ class BurstNotOver(RequestError, status=409, title="Burst not finished"):
 
 
 class UnknownPair(RequestError, status=404, title="Unknown pair"):
-    """The run has no such pair."""
+    """The run does not contain the pair."""
 
 
 class UnknownSchedule(
@@ -132,7 +132,7 @@ class NotHere(BadStudy, status=409, title="Not configured"):
     """The study needs a setting that this coordinator does not have. The detail names it."""
 
 
-class NoLedger(RequestError, status=404, title="No device counter"):
+class NoCounter(RequestError, status=404, title="No device counter"):
     """No device counter was configured for this run, so there is no reconciliation."""
 
 

@@ -240,21 +240,27 @@ def sha256(path: Path) -> str:
 
 
 def run(argv: Sequence[str | Path], environment: Mapping[str, str] | None = None) -> str:
-    """Run a command and return its output. If it fails, exit with the error of the command.
+    """Run a command. If it fails, exit with the error of the command.
 
     Args:
         argv: Command line.
-        environment: Variables to add to the environment.
+        environment: Variables to add to the environment. None adds none.
+
+    Returns:
+        Standard output as text.
     """
     return run_bytes(argv, environment).decode(errors="replace")
 
 
 def run_bytes(argv: Sequence[str | Path], environment: Mapping[str, str] | None = None) -> bytes:
-    """Run a command as in :func:`run`, but return its output as bytes.
+    """Run a command as in :func:`run`.
 
     Args:
         argv: Command line.
-        environment: Variables to add to the environment.
+        environment: Variables to add to the environment. None adds none.
+
+    Returns:
+        Standard output as bytes.
     """
     done = subprocess.run(
         [str(part) for part in argv],

@@ -28,7 +28,7 @@ _COMMON: Final = re.compile(r"/usr/share/common-licenses/([A-Za-z0-9.+-]*[A-Za-z
 _RULE: Final = "=" * 100
 
 
-class Kind(StrEnum):
+class ComponentSource(StrEnum):
     """Source of a component."""
 
     PYTHON = "python"
@@ -50,7 +50,7 @@ class Carried:
         source: For a Debian package, name and version of its source package.
     """
 
-    kind: Kind
+    kind: ComponentSource
     name: str
     version: str
     licence: str
@@ -84,7 +84,7 @@ def _read_wheel(path: Path) -> Carried:
         ]
     name = str(fields["Name"]).lower().replace("_", "-")
     return Carried(
-        kind=Kind.PYTHON,
+        kind=ComponentSource.PYTHON,
         name=name,
         version=str(fields["Version"]),
         licence=licence_of(fields) or ("see its text" if texts else ""),
@@ -150,7 +150,7 @@ def _read_deb(
     parts = run_bytes(["dpkg-deb", "--show", "--showformat=${source:Package} ${source:Version}",
                        path]).decode()  # fmt: skip
     return Carried(
-        kind=Kind.DEBIAN,
+        kind=ComponentSource.DEBIAN,
         name=package.name,
         version=package.version,
         licence=licence_names(text) or ("see its text" if text else ""),
@@ -209,7 +209,7 @@ def _read_module(folder: Path, licences: Path) -> Carried:
     name, _, version = str(folder.relative_to(licences)).rpartition("@")
     texts = [path.read_text("utf-8", "replace") for path in sorted(folder.iterdir())]
     return Carried(
-        kind=Kind.GO,
+        kind=ComponentSource.GO,
         name=name,
         version=version.removeprefix("go"),
         licence=_licence_of_text(texts[0]) if texts else "",
@@ -259,14 +259,14 @@ def notices(title: str, carried: Sequence[Carried]) -> str:
         ),
         "",
     ]
-    for kind in Kind:
+    for kind in ComponentSource:
         local = [item for item in carried if item.kind is kind]
         if not local:
             continue
         lines += [_HEADINGS[kind], ""]
         for item in {item.title: item for item in local}.values():
             sources = f"; sources: {item.source}" if item.source else ""
-            remark = "" if item.texts else "; the package holds no licence text"
+            remark = "" if item.texts else "; the package contains no licence text"
             lines.append(f"  {item.title}: {item.licence}{sources}{remark}")
         lines.append("")
     holders: dict[str, dict[str, None]] = {}
@@ -286,7 +286,7 @@ def notices(title: str, carried: Sequence[Carried]) -> str:
 
 
 _HEADINGS: Final = {
-    Kind.PYTHON: "Python packages",
-    Kind.DEBIAN: "Debian packages, unchanged; the Debian archive has their sources",
-    Kind.GO: "Go modules in the program vegeta",
+    ComponentSource.PYTHON: "Python packages",
+    ComponentSource.DEBIAN: "Debian packages, unchanged; the Debian archive has their sources",
+    ComponentSource.GO: "Go modules in the program vegeta",
 }

@@ -30,7 +30,7 @@ from deploy.build_tools import (
     tar,
     version_number,
 )
-from deploy.components import Carried, Kind, licence_names, licence_of
+from deploy.components import Carried, ComponentSource, licence_names, licence_of
 
 BUILDAH: Final = "buildah"
 STAGE: Final = "broadside"
@@ -128,7 +128,7 @@ def _debian(files: Mapping[str, bytes]) -> Iterator[Carried]:
         name = str(fields["Package"])
         text = files.get(f"usr/share/doc/{name}/copyright", b"").decode("utf-8", "replace")
         yield Carried(
-            kind=Kind.DEBIAN,
+            kind=ComponentSource.DEBIAN,
             name=name,
             version=str(fields["Version"]),
             licence=licence_names(text) or f"see /usr/share/doc/{name}/copyright",
@@ -143,7 +143,7 @@ def _python(files: Mapping[str, bytes]) -> Iterator[Carried]:
             package = str(fields["Name"]).lower().replace("_", "-")
             if package != "broadside":
                 yield Carried(
-                    kind=Kind.PYTHON,
+                    kind=ComponentSource.PYTHON,
                     name=package,
                     version=str(fields["Version"]),
                     licence=licence_of(fields) or "see its text",

@@ -20,7 +20,7 @@ from cyclonedx.validation.json import JsonStrictValidator
 from packageurl import PackageURL
 
 from deploy.build_tools import commit, sha256, source_date_s, version_number
-from deploy.components import Carried, Kind
+from deploy.components import Carried, ComponentSource
 
 SUFFIX: Final = ".cdx.json"
 # Namespace for serial numbers, which can be any fixed one.
@@ -69,7 +69,7 @@ def carried_components(carried: Iterable[Carried]) -> Iterable[Component]:
         licences = LicenseFactory()
         result = (
             licences.make_from_string(item.licence)
-            if item.kind is not Kind.DEBIAN
+            if item.kind is not ComponentSource.DEBIAN
             else licences.make_with_name(item.licence)
         )
         yield Component(
@@ -106,9 +106,9 @@ def required_components(wheel: Path) -> Iterable[Component]:
 
 def _package_url(part: Carried) -> PackageURL:
     match part.kind:
-        case Kind.PYTHON:
+        case ComponentSource.PYTHON:
             return PackageURL("pypi", name=part.name, version=part.version)
-        case Kind.DEBIAN:
+        case ComponentSource.DEBIAN:
             return PackageURL(
                 "deb",
                 "debian",
@@ -116,6 +116,6 @@ def _package_url(part: Carried) -> PackageURL:
                 part.version,
                 {"arch": "amd64", "distro": "trixie"},
             )
-        case Kind.GO:
+        case ComponentSource.GO:
             space, _, name = part.name.rpartition("/")
             return PackageURL("golang", space or None, name, part.version)

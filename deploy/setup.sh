@@ -48,7 +48,7 @@ packages=$(printf '%s\n' $packages | sort -u | tr '\n' ' ')
 
 if [ -n "${packages% }" ]; then
     if ! command -v apt-get >/dev/null; then
-        say "missing: ${packages% }; no apt-get here: install them by your system's own means"
+        say "missing: ${packages% }; apt-get does not exist: install them with the package manager of your system"
     elif [ "$(id -u)" = 0 ]; then
         say "installing ${packages% }"
         export DEBIAN_FRONTEND=noninteractive
@@ -71,7 +71,7 @@ fi
 
 # 2. uv in this checkout ---------------------------------------------------------------------------
 if [ ! -x .tools/uv/bin/uv ]; then
-    say "bringing uv into .tools/uv"
+    say "installing uv in .tools/uv"
     rm -rf .tools/uv
     "$python" -m venv .tools/uv || fail "python3 -m venv failed; run: apt-get install python3-venv"
     .tools/uv/bin/pip install -q --disable-pip-version-check --require-hashes -r deploy/uv.lock ||
@@ -102,7 +102,7 @@ if [ "${1-}" = all ]; then
     # Build vegeta with the same Go as in a release, so that the tests use the same program.
     { BROADSIDE_BRING_GO=1 sh deploy/go.sh vegeta && sh deploy/go.sh kubernetes actionlint; } ||
         say "without vegeta no http and https engine runs here, without the others deploy-check leaves files out" &
-    bring npm servicebus-js "the lab's broker goes without the JavaScript SDK's opinion" &
+    bring npm servicebus-js "the broker of the lab is not tested with the JavaScript SDK" &
     bring npm typescript-client "the test of the TypeScript client will fail" &
 fi
 # Table Storage for Azure in the lab.

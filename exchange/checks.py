@@ -3,7 +3,7 @@
 from broadside.exchange.messages import Message
 
 
-class Check(Message):
+class HostCheck(Message):
     """Result of one check on this host.
 
     Attributes:

@@ -32,11 +32,11 @@ from dataclasses import dataclass
 from itertools import accumulate, compress, pairwise
 from typing import Any, Final, TypeVar, cast
 
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 
 from broadside.exchange.messages import HostSecond, Interval
 from broadside.exchange.ports import RecordUnreadable
-from broadside.exchange.strict_json import bounded_json
+from broadside.exchange.strict_json import parse_strict_json
 
 _MAGIC: Final = b"BSC"
 _VERSION: Final = 1
@@ -71,7 +71,7 @@ _DIRECTIONS: Final = ("rx", "tx")
 # Number of fraction bits in the fixed-point ratio of packets to bytes.
 _RATE_BITS: Final = 32
 
-Column = Sequence[int | None]
+ChunkColumn = Sequence[int | None]
 # A column, either packed or as a list.
 _C = TypeVar("_C")
 
@@ -103,6 +103,9 @@ def pack_intervals(intervals: Sequence[Interval], level: int = SMALLEST) -> byte
     Args:
         intervals: Intervals of the flow.
         level: The deflate level.
+
+    Returns:
+        The chunk, with a checksum.
     """
     columns = _placed((interval.start_s, interval.end_s) for interval in intervals)
     for column, (field, units) in _INTERVAL.items():
@@ -184,7 +187,7 @@ def sum_intervals(packed: bytes) -> tuple[int, float]:
     return sum(compress(counts, counted)), sum(compress(spans_s, counted))
 
 
-def _placed(bounds_s: Iterable[tuple[float, float]]) -> dict[str, Column]:
+def _placed(bounds_s: Iterable[tuple[float, float]]) -> dict[str, ChunkColumn]:
     """Return start gaps and durations in microseconds. Most gaps are zero."""
     gaps_us, spans_us, last_us = [], [], 0
     for start_s, end_s in bounds_s:
@@ -211,6 +214,9 @@ def pack_host(seconds: Sequence[HostSecond], level: int = SMALLEST) -> bytes:
     Args:
         seconds: Counters of the host.
         level: The deflate level.
+
+    Returns:
+        The chunk, with a checksum.
     """
     columns = _placed((second.start_at_s, second.end_at_s) for second in seconds)
     columns |= {name: [getattr(second, name) for second in seconds] for name in _HOST_COUNTS}
@@ -224,7 +230,9 @@ def pack_host(seconds: Sequence[HostSecond], level: int = SMALLEST) -> bytes:
     return pack(columns, level)
 
 
-def _over_rate(direction: str, counted_bytes: Column, packets: Column) -> dict[str, Column]:
+def _over_rate(
+    direction: str, counted_bytes: ChunkColumn, packets: ChunkColumn
+) -> dict[str, ChunkColumn]:
     """Store each packet count as its difference from a constant ratio of the bytes.
 
     Noise changes packets and bytes together, so the difference needs half as many planes.
@@ -242,12 +250,15 @@ def _over_rate(direction: str, counted_bytes: Column, packets: Column) -> dict[s
     }
 
 
-def pack(columns: Mapping[str, Column], level: int = SMALLEST) -> bytes:
+def pack(columns: Mapping[str, ChunkColumn], level: int = SMALLEST) -> bytes:
     """Pack named columns of equal length.
 
     Args:
         columns: Values by column name. ``None`` is an unknown value.
         level: The deflate level.
+
+    Returns:
+        The chunk, with a checksum.
 
     Raises:
         ValueError: Columns have different lengths, or a value exceeds 64 bits.
@@ -328,6 +339,9 @@ def unpack_columns(packed: bytes, wanted: Container[str] | None = None) -> dict[
     Args:
         packed: The chunk to read.
         wanted: Names of the columns to inflate. None inflates all columns.
+
+    Returns:
+        Columns by name. A column has inflated bytes and a mask of unknown values.
 
     Raises:
         RecordUnreadable: The chunk is incomplete, corrupt or has an unknown version.
@@ -452,7 +466,7 @@ def _header(packed: bytes, header_at: int, planes_at: int) -> tuple[int, list[An
     """Return ``(rows, described columns)`` of a chunk, both within the limits."""
     stream = zlib.decompressobj()
     header = stream.decompress(packed[header_at:planes_at], _HEADER_MAX_BYTES)
-    rows_count, described = from_json(bounded_json(header, _HEADER_MAX_BYTES))
+    rows_count, described = parse_strict_json(header, _HEADER_MAX_BYTES)
     if not 0 <= operator.index(rows_count) <= _ROWS_MAX_COUNT:
         raise ValueError(f"{rows_count} rows")
     if len(described) > _COLUMNS_MAX_COUNT:

@@ -93,6 +93,9 @@ def inflate(deflated: bytes, name: str, *, form: int = zlib.MAX_WBITS) -> bytes:
         name: The name to use in error messages.
         form: ``wbits`` value of :mod:`zlib`.
 
+    Returns:
+        The inflated bytes.
+
     Raises:
         RecordUnreadable: Data is not deflated, incomplete or too large.
     """
@@ -102,13 +105,16 @@ def inflate(deflated: bytes, name: str, *, form: int = zlib.MAX_WBITS) -> bytes:
 def inflated_pieces(
     deflated: bytes, name: str, *, form: int = zlib.MAX_WBITS, piece_bytes: int = _PIECE_BYTES
 ) -> Iterator[bytes]:
-    """Inflate data piece by piece, without building the full text in memory.
+    """Inflate data piece by piece, so that the full text is never in memory.
 
     Args:
         deflated: Deflated bytes.
         name: The name to use in error messages.
         form: ``wbits`` value of :mod:`zlib`.
         piece_bytes: The maximum size of a piece, in bytes.
+
+    Yields:
+        Pieces in order, each with ``piece_bytes`` bytes at most.
 
     Raises:
         RecordUnreadable: Data is not deflated, incomplete or too large.

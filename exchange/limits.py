@@ -70,7 +70,11 @@ def check_message(message: Outgoing) -> None:
 
 
 def check_key(key: str) -> None:
-    """Raise ``ValueError`` if a table would reject the partition or row key."""
+    """Check that a table accepts the partition or row key.
+
+    Raises:
+        ValueError: The key is empty, too long, or has a character that is not allowed.
+    """
     if not 1 <= _utf16_bytes(key) // 2 <= KEY_MAX_CHARS:
         raise ValueError(f"key {key[:40]!r}...: must be 1 to {KEY_MAX_CHARS} characters")
     if _KEY_FORBIDDEN.search(key):
@@ -143,7 +147,7 @@ def split(
     most_bytes: int,
     most_count: int = sys.maxsize,
 ) -> Iterator[list[_T]]:
-    """Split items into batches, in order.
+    """Split items into batches.
 
     Args:
         items: The items to split.
@@ -151,6 +155,9 @@ def split(
         most_bytes: Largest size of a batch, in bytes. An item that is larger than this forms a
             batch by itself.
         most_count: The maximum number of items in a batch.
+
+    Yields:
+        Batches in the order of the items, none of them empty.
     """
     batch: list[_T] = []
     batch_bytes = 0

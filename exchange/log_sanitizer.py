@@ -49,6 +49,9 @@ def log_text(record: logging.LogRecord, formatter: logging.Formatter) -> str:
     Args:
         record: The log record to format.
         formatter: The formatter to use for the traceback.
+
+    Returns:
+        Text without secrets and control characters.
     """
     text = plain_text(record.getMessage(), LINES_MAX_CHARS)
     if record.exc_info:

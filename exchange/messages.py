@@ -843,6 +843,9 @@ class Aggregation(StrEnum):
         Args:
             values: One or more known values.
             weights: Weight of each value for the mean. By default, or if all are 0, they are equal.
+
+        Returns:
+            The sum, mean, or other combination, in the unit of ``values``.
         """
         match self:
             case Aggregation.SUM if all(isinstance(value, int) for value in values):
@@ -1193,7 +1196,7 @@ def _over_by(at: datetime, troubles: tuple[ServiceOutage, ...]) -> tuple[Service
 PROTOCOL_VERSION: Final = 2
 
 
-class Phase(StrEnum):
+class JobPhase(StrEnum):
     """Progress of a claimed job.
 
     Attributes:
@@ -1252,6 +1255,10 @@ class RawPolicy(StrEnum):
 def is_failed_only(policy: RawPolicy) -> bool:
     """Return True for the default, to omit it for the same reason as :func:`is_none`."""
     return policy is RawPolicy.FAILED
+
+
+# Maximum size of a job as JSON. Most have about 700 bytes.
+JOB_MAX_BYTES: Final = 65_536
 
 
 class Job(Message):
@@ -1455,13 +1462,13 @@ class LiveProbes(Message):
 
 
 class Claim(AgentMessage):
-    """Record of the agent that took a job, and of its progress.
+    """Record of the agent that claimed a job, and of its progress.
 
     The row is created once, so a second delivery of the job fails to claim it.
 
     Attributes:
         job_id: The job id.
-        agent_id: The agent that took the job.
+        agent_id: The agent that claimed the job.
         phase: The job progress.
         claimed_at: The time of the claim.
         armed_at: Time when the job was armed.
@@ -1475,7 +1482,7 @@ class Claim(AgentMessage):
 
     job_id: JobId
     agent_id: Identifier
-    phase: Phase
+    phase: JobPhase
     claimed_at: UtcDatetime
     armed_at: UtcDatetime | None = None
     running_at: UtcDatetime | None = None
@@ -1640,11 +1647,15 @@ class Presence(AgentMessage):
     allowed_networks: Annotated[tuple[Network, ...], Field(max_length=256)] = ()
 
     def engine(self, name: str, tls: str = "") -> EngineState | None:
-        """Return the state of an engine, or None if the agent does not support the engine.
+        """Return the state of an engine.
 
         Args:
             name: Name of the engine.
             tls: TLS version and cipher suite that the ports of a server must enforce.
+
+        Returns:
+            State with version and ports. None if the agent does not support the engine with this
+            TLS.
         """
         if name == DEFAULT_ENGINE:
             return EngineState(name=name, version=self.engine_version, ports=self.ports)

@@ -87,6 +87,9 @@ class OutageLog:
         Args:
             from_at: The time to start from.
             until_at: The end of the range.
+
+        Returns:
+            Outages with start and end. The end is None while an outage continues.
         """
         return tuple(
             spell

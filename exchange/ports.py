@@ -318,11 +318,14 @@ class Table(Protocol):
         """
 
     async def get(self, partition_key: str, row_key: str) -> Entity | None:
-        """Return a row, or None if it does not exist.
+        """Return a row.
 
         Args:
             partition_key: Partition of the row.
             row_key: Key of the row in its partition.
+
+        Returns:
+            The row with its ETag. None if it does not exist.
 
         Raises:
             ExchangeError: The table cannot be read.
@@ -342,15 +345,18 @@ class Table(Protocol):
             partition_key: The partition key.
             row_from: The row key to start from. None starts at the first row.
             row_before: The row key to stop before. None ends at the last row.
-            limit: The maximum number of rows to return.
+            limit: The maximum number of rows to return. None has no limit.
         """
 
     async def delete(self, partition_key: str, row_key: str) -> bool:
-        """Delete a row. Return False if it did not exist.
+        """Delete a row, if it exists.
 
         Args:
             partition_key: Partition of the row.
             row_key: Key of the row in its partition.
+
+        Returns:
+            True if the row existed.
 
         Raises:
             ExchangeError: The table cannot be changed.

@@ -37,7 +37,10 @@ def entity_of(fields: object, etag: str | None = None) -> Entity:
 
     Args:
         fields: List from :func:`entity_fields`, parsed from JSON.
-        etag: ETag of the row, if known.
+        etag: ETag of the row. None if unknown.
+
+    Returns:
+        The row with typed values: bytes and times are decoded.
 
     Raises:
         ValueError: The fields are not a row.

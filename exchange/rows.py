@@ -106,7 +106,7 @@ def row_name(row: Entity) -> str:
 
 
 def integer_of(row: Entity, name: str) -> int:
-    """Return an integer property of a row.
+    """Return an integer property of a row, without a unit.
 
     Args:
         row: The row to read.
@@ -127,6 +127,9 @@ def cut_properties(name: str, data: bytes) -> dict[str, Value]:
     Args:
         name: The first part of the property names.
         data: Bytes to split. No property is larger than ``PROPERTY_MAX_BYTES``.
+
+    Returns:
+        Bytes by property name, in order. Empty for no bytes.
     """
     cuts = range(0, len(data), PROPERTY_MAX_BYTES)
     return {f"{name}_{i}": data[at : at + PROPERTY_MAX_BYTES] for i, at in enumerate(cuts)}

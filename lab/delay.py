@@ -2,9 +2,9 @@
 
 The switch on the server side is split into two. The firewall's port stays on ``br0`` and the
 servers' ports move to ``br1``. The only connection between them is a tap on each bridge, joined by
-the delay process. Nothing else in the lab changes, so its ledger, addresses and shapers stay the
-same. When the process ends, the taps will be removed with it. :mod:`broadside.lab.profiles` then
-moves the ports back.
+the delay process. Nothing else in the lab changes, so its byte counter, addresses and shapers
+stay the same. When the process ends, the taps will be removed with it.
+:mod:`broadside.lab.profiles` then moves the ports back.
 """
 
 import errno
@@ -107,6 +107,9 @@ def open_tap(name: str, kind: int) -> int:
     Args:
         name: Name for the interface.
         kind: ``IFF_TAP`` or ``IFF_TUN``.
+
+    Returns:
+        File descriptor of the interface.
 
     Raises:
         LabBroken: The interface cannot be created.

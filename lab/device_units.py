@@ -24,7 +24,7 @@ _ROOT: Final = "3:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unit:
+class DeviceUnit:
     """One unit of the device.
 
     Attributes:
@@ -44,19 +44,22 @@ class Unit:
         return _FIRST_ADDRESS + self.number
 
 
-def units(count: int, bits_per_second: int | None = None) -> tuple[Unit, ...]:
+def units(count: int, bits_per_second: int | None = None) -> tuple[DeviceUnit, ...]:
     """Return equal units.
 
     Args:
         count: Number of units, from 1.
         bits_per_second: Rate of each unit, or None for no limit.
 
+    Returns:
+        Units with the numbers 1, 2 and so on.
+
     Raises:
         LabMisconfigured: There are too many units, or none.
     """
     if not 1 <= count <= UNITS_MAX:
         raise LabMisconfigured(f"{count} units: use 1 to {UNITS_MAX}")
-    return tuple(Unit(number=i + 1, bits_per_second=bits_per_second) for i in range(count))
+    return tuple(DeviceUnit(number=i + 1, bits_per_second=bits_per_second) for i in range(count))
 
 
 def has_units(lab: Lab) -> bool:
@@ -64,7 +67,7 @@ def has_units(lab: Lab) -> bool:
     return (lab.path / "units").exists()
 
 
-def set_units(lab: Lab, chosen: Sequence[Unit]) -> None:
+def set_units(lab: Lab, chosen: Sequence[DeviceUnit]) -> None:
     """Make the device one of these units. Existing flows keep their unit.
 
     Without units, the device becomes what it was before.
@@ -114,7 +117,7 @@ def _prepare(lab: Lab) -> None:
     run_batch(Batch(namespace=lab.firewall_namespace, tool="tc", lines=lines))
 
 
-def _classes(spec: LabSpec, chosen: Sequence[Unit]) -> tuple[str, ...]:
+def _classes(spec: LabSpec, chosen: Sequence[DeviceUnit]) -> tuple[str, ...]:
     """Return ``tc`` lines for a class with rate and queue for each unit."""
     frame_bytes = spec.mtu + ETHERNET_HEADER_BYTES
     lines = []
@@ -131,7 +134,7 @@ def _classes(spec: LabSpec, chosen: Sequence[Unit]) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def rules_batch(namespace: str, chosen: Sequence[Unit]) -> Batch:
+def rules_batch(namespace: str, chosen: Sequence[DeviceUnit]) -> Batch:
     """Return the rules to choose a unit for each flow, to translate and to count.
 
     Args:
@@ -144,11 +147,11 @@ def rules_batch(namespace: str, chosen: Sequence[Unit]) -> Batch:
     return Batch(namespace=namespace, tool="nft", lines=tuple(lines))
 
 
-def _counters(chosen: Sequence[Unit]) -> list[str]:
+def _counters(chosen: Sequence[DeviceUnit]) -> list[str]:
     return [f"  counter unit_{unit.number} {{ }}" for unit in chosen]
 
 
-def _chains(chosen: Sequence[Unit]) -> list[str]:
+def _chains(chosen: Sequence[DeviceUnit]) -> list[str]:
     open_units = [unit.number for unit in chosen if unit.takes_flows and unit.carries]
     gone = [str(unit.number) for unit in chosen if not unit.carries]
     places = ", ".join(f"{place} : {number}" for place, number in enumerate(open_units))

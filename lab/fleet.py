@@ -36,7 +36,7 @@ from typing import Any, Final, Self
 from broadside.lab.errors import FleetError, LabError
 from broadside.lab.namespaces import PROC, enter, module_argv
 from broadside.lab.offspring import die_with_parent
-from broadside.lab.topology import Host, Lab
+from broadside.lab.topology import Lab, LabHost
 
 AGENT_ENTRY: Final = "broadside.agent.run:run_from_environment"
 # The agent would only import these modules if they are needed. We should import them before the
@@ -71,7 +71,7 @@ class AgentPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AgentState:
+class ForkedAgent:
     """State of an agent in the fork server.
 
     Attributes:
@@ -93,6 +93,9 @@ def plan_agents(lab: Lab, environment: Mapping[str, str]) -> tuple[AgentPlan, ..
     Args:
         lab: The lab.
         environment: Variables to pass to each agent.
+
+    Returns:
+        Plans with all variables of the agent.
     """
     return tuple(
         AgentPlan(
@@ -104,7 +107,7 @@ def plan_agents(lab: Lab, environment: Mapping[str, str]) -> tuple[AgentPlan, ..
     )
 
 
-def _host_environment(lab: Lab, host: Host) -> dict[str, str]:
+def _host_environment(lab: Lab, host: LabHost) -> dict[str, str]:
     known = {
         "ROLE": host.role.value,
         "AGENT_ID": host.name,
@@ -168,10 +171,10 @@ class Fleet:
         last = next((line.strip() for line in reversed(lines) if line.strip()), "")
         return f"{status}, {f'its log ends: {last[:LOG_LINE_MAX]}' if last else 'its log is empty'}"
 
-    def states(self) -> Mapping[str, AgentState]:
+    def states(self) -> Mapping[str, ForkedAgent]:
         """Return the state of every agent ever started, by id. Raises :class:`FleetError`."""
         answer = self._ask({"do": "states"}, ANSWER_TIMEOUT_S)
-        return {state["agent_id"]: AgentState(**state) for state in answer["states"]}
+        return {state["agent_id"]: ForkedAgent(**state) for state in answer["states"]}
 
     def kill(self, agent_id: str, signal_number: int = signal.SIGKILL) -> bool:
         """Send a signal to an agent and all its child processes, to simulate a failed host.
@@ -227,7 +230,7 @@ class Fleet:
     def _ask(self, request: Mapping[str, object], timeout_s: float) -> dict[str, Any]:
         """Send a request and return the response. Raises :class:`FleetError`."""
         into, out = self._server.stdin, self._server.stdout
-        assert into is not None and out is not None  # noqa: S101  # Popen was told to make both
+        assert into is not None and out is not None  # noqa: S101  # Popen was called with PIPE for both
         with self._turn:
             try:
                 into.write(json.dumps(request).encode() + b"\n")
@@ -256,7 +259,7 @@ def start(
     entry: str = AGENT_ENTRY,
     imports: Sequence[str] = AGENT_IMPORTS,
 ) -> Fleet:
-    """Start a fork server and its agents, and return without waiting until they are ready.
+    """Start a fork server and its agents, without waiting until they are ready.
 
     If this fails, no process will be left running.
 
@@ -266,6 +269,9 @@ def start(
         log_path: Folder for the logs, with a file for each agent and ``fleet.log``.
         entry: Function to run, as ``module:function``.
         imports: Modules to import before the fork.
+
+    Returns:
+        The fleet. Its agents may still fail.
 
     Raises:
         FleetError: The entry cannot be imported, or a namespace is missing.

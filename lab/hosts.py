@@ -34,6 +34,9 @@ def enrolled(plans: Mapping[str, AgentPlan], data_dir: Path, at: str) -> dict[st
         plans: Plans by agent id.
         data_dir: Data folder of the coordinator.
         at: Address of the coordinator, as ``address:port``.
+
+    Returns:
+        New plans by agent id.
     """
     names = {f"{plan.environment['BROADSIDE_AGENT_ROLE']}.{name}" for name, plan in plans.items()}
     codes = asyncio.run(_codes(data_dir, names))

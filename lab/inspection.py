@@ -25,6 +25,9 @@ def inspector_argv(lab: Lab, letter: str) -> tuple[str, ...]:
     Args:
         lab: Lab of the firewall.
         letter: Letter of the twin: ``a`` or ``b``.
+
+    Returns:
+        Program and arguments.
     """
     return (str(lab.path / f"inspector-{letter}"),)
 

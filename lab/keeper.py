@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Final
 
 from broadside.lab import network, topology
+from broadside.lab.byte_counter import ByteCounterReading, parse_counter
 from broadside.lab.errors import LabBroken
-from broadside.lab.ledger import LedgerReading, parse_ledger
-from broadside.lab.profiles import PROFILES, Profile, note_fall, spread
+from broadside.lab.profiles import PROFILES, LabProfile, note_fall, spread
 from broadside.lab.topology import Lab
 
 LOOK_EVERY_S: Final = 0.25
@@ -24,7 +24,7 @@ GROW_LOAD_RATIO: Final = 0.6
 SHRINK_LOAD_RATIO: Final = 0.3
 # Load below which a collapsed firewall recovers.
 IDLE_RATIO: Final = 0.02
-# Bytes to read from the end of the ledger, which is more than one line.
+# Bytes to read from the end of the byte counter, which is more than one line.
 TAIL_BYTES: Final = 400
 # Entries of the session table in this namespace.
 SESSIONS_PATH: Final = Path("/proc/sys/net/netfilter/nf_conntrack_count")
@@ -62,7 +62,7 @@ def main(folder: Path, name: str) -> None:
         raise SystemExit(str(error)) from error
 
 
-def apply_cliff(lab: Lab, profile: Profile, cliff_ratio: float) -> None:
+def apply_cliff(lab: Lab, profile: LabProfile, cliff_ratio: float) -> None:
     """Reduce the firewall's rate after a high load, until the load is gone.
 
     Args:
@@ -89,7 +89,7 @@ def apply_cliff(lab: Lab, profile: Profile, cliff_ratio: float) -> None:
             collapsed = False
 
 
-def apply_table(lab: Lab, profile: Profile, most: int) -> None:
+def apply_table(lab: Lab, profile: LabProfile, most: int) -> None:
     """Reduce the firewall's rate while its session table is full.
 
     Args:
@@ -108,7 +108,7 @@ def apply_table(lab: Lab, profile: Profile, most: int) -> None:
             note_fall(lab)
 
 
-def apply_growth(lab: Lab, profile: Profile) -> None:
+def apply_growth(lab: Lab, profile: LabProfile) -> None:
     """Raise the firewall's rate in steps under load, and reset it when idle.
 
     A step will follow when the load was above :data:`GROW_LOAD_RATIO` of the current rate for the
@@ -137,7 +137,7 @@ def apply_growth(lab: Lab, profile: Profile) -> None:
             note_fall(lab)
 
 
-def apply_until_quiet(lab: Lab, profile: Profile) -> None:
+def apply_until_quiet(lab: Lab, profile: LabProfile) -> None:
     """Remove the second of two units when the load was high and then stays low for a while.
 
     Args:
@@ -160,7 +160,7 @@ def apply_until_quiet(lab: Lab, profile: Profile) -> None:
             return
 
 
-def apply_pauses(lab: Lab, profile: Profile) -> None:
+def apply_pauses(lab: Lab, profile: LabProfile) -> None:
     """Reduce the firewall's rate to almost nothing at regular intervals.
 
     Args:
@@ -188,17 +188,17 @@ def rate_of(lab: Lab) -> int:
 
 
 def loads(lab: Lab) -> Iterator[float]:
-    """Yield the higher rate of both directions in bit/s (IP layer), for each ledger line.
+    """Yield the higher rate of both directions in bit/s (IP layer), for each byte counter line.
 
     Raises:
-        SystemExit: The lab has no ledger.
+        SystemExit: The lab has no byte counter.
     """
-    if lab.ledger_path is None:
+    if lab.counter_path is None:
         raise SystemExit("the lab has no firewall counter, so its load is unknown")
-    last: LedgerReading | None = None
+    last: ByteCounterReading | None = None
     while True:
         time.sleep(LOOK_EVERY_S)
-        reading = newest(lab.ledger_path)
+        reading = newest(lab.counter_path)
         if reading is None or reading == last:
             continue
         if last is not None and reading.at_s > last.at_s:
@@ -208,12 +208,12 @@ def loads(lab: Lab) -> Iterator[float]:
         last = reading
 
 
-def newest(ledger_path: Path) -> LedgerReading | None:
-    """Return the last complete line of the ledger, or ``None`` if there is none."""
+def newest(counter_path: Path) -> ByteCounterReading | None:
+    """Return the last complete line of the byte counter, or ``None`` if there is none."""
     try:
-        with ledger_path.open("rb") as file:
+        with counter_path.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
-            readings = parse_ledger(file.read().decode())
+            readings = parse_counter(file.read().decode())
     except OSError:
         return None
     return readings[-1] if readings else None

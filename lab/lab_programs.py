@@ -16,7 +16,11 @@ PACKAGE_OF_TOOL: Final = {
 
 
 def find_tool(name: str) -> str:
-    """Return the path to a program. Raises :class:`ToolMissing` with the package to install."""
+    """Return the path to a program.
+
+    Raises:
+        ToolMissing: The program is not installed. The message has its package.
+    """
     result = program_path(name)
     if result is None:
         package = PACKAGE_OF_TOOL.get(name, name)

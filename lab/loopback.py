@@ -24,7 +24,7 @@ from broadside.lab.errors import LabBroken, ToolMissing
 from broadside.lab.lab_programs import find_tool
 from broadside.lab.network import DEFAULT_PATH, lab_path
 from broadside.lab.offspring import die_with_parent
-from broadside.lab.topology import Host, Lab, LabSpec, host_names
+from broadside.lab.topology import Lab, LabHost, LabSpec, host_names
 
 CLOCK_START_S: Final = 10.0
 
@@ -47,9 +47,9 @@ def up(spec: LabSpec, base_path: Path = DEFAULT_PATH) -> Lab:
     path = lab_path(spec.prefix, base_path)
     path.mkdir(parents=True, exist_ok=True)
 
-    def hosts(role: Role, network: IPv4Address) -> tuple[Host, ...]:
+    def hosts(role: Role, network: IPv4Address) -> tuple[LabHost, ...]:
         return tuple(
-            Host(
+            LabHost(
                 name=name,
                 role=role,
                 namespace=None,

@@ -1,4 +1,4 @@
-"""Azure Monitor metrics API for the lab's ledger, with the delays of the real service.
+"""Azure Monitor metrics API for the lab's byte counter, with the delays of the real service.
 
 :class:`MonitorServer` listens on loopback and uses threads of this process. It handles requests
 from the SDK to ``<resource id>/providers/Microsoft.Insights/metrics`` for any resource.
@@ -24,7 +24,7 @@ from urllib.parse import parse_qs, urlsplit
 import numpy as np
 
 from broadside.exchange.messages import Flow
-from broadside.lab.ledger import parse_ledger
+from broadside.lab.byte_counter import parse_counter
 from broadside.lab.relay import Handler
 from broadside.lab.tls_listener import by_tls
 
@@ -46,7 +46,7 @@ class MonitorSpec:
     """Settings for the endpoint.
 
     Attributes:
-        csv_path: Path to the ledger.
+        csv_path: Path to the byte counter.
         token: Bearer token to accept.
         grain_s: Grain in seconds.
         lag_s: Seconds by which the label of a point is later than its traffic.
@@ -211,7 +211,7 @@ class MonitorServer:
 
     def _counters(self) -> tuple[np.ndarray, np.ndarray]:
         """Return times and cumulative bytes of the selected flows."""
-        readings = parse_ledger(self.spec.csv_path.read_text(encoding="utf-8"))
+        readings = parse_counter(self.spec.csv_path.read_text(encoding="utf-8"))
         sides = {Flow.UP: "up_bytes", Flow.DOWN: "down_bytes"}
         totals = [
             sum(getattr(reading, sides[flow]) for flow in self.spec.flows) for reading in readings

@@ -75,13 +75,17 @@ def _setns(descriptor: int) -> None:
 def run(
     argv: list[str], *, namespace: str | None = None, text: str = "", lock: int | None = None
 ) -> str:
-    """Run a program in a namespace and return its output.
+    """Run a program in a namespace.
 
     Args:
         argv: Program and arguments.
         namespace: Namespace to use, or ``None`` for the current one.
         text: Text to pass to standard input.
         lock: Descriptor to pass on, so that a lock is released only when the program has ended.
+            None passes none.
+
+    Returns:
+        Standard output as text.
 
     Raises:
         LabBroken: The program failed. The message has its output.
@@ -136,7 +140,7 @@ def run_batch(batch: Batch, lock: int | None = None) -> None:
 
     Args:
         batch: Commands to run.
-        lock: Descriptor to pass on (see :func:`run`).
+        lock: Descriptor to pass on (see :func:`run`). None passes none.
 
     Raises:
         LabBroken: A command failed.
@@ -148,7 +152,16 @@ def run_batch(batch: Batch, lock: int | None = None) -> None:
 
 
 def run_ip(namespace: str | None, *lines: str) -> None:
-    """Run lines of ``ip`` in a namespace. Raises the same errors as :func:`run_batch`."""
+    """Run lines of ``ip`` in a namespace.
+
+    Args:
+        namespace: Namespace to use, or None for the current one.
+        *lines: Lines in the format of ``ip -batch``.
+
+    Raises:
+        LabBroken: A command failed.
+        ToolMissing: The program is not installed.
+    """
     run_batch(Batch(namespace=namespace, tool="ip", lines=lines))
 
 
@@ -276,9 +289,9 @@ def is_chronyd(process: NamespaceProcess, prefix: str) -> bool:
 
 
 def list_owned(prefix: str) -> list[NamespaceProcess]:
-    """Return all processes of a lab, including its ledger, clocks and fleets.
+    """Return all processes of a lab, including its byte counter, clocks and fleets.
 
-    The namespace of a ledger or chronyd belongs to the lab, even when its name has been removed.
+    The namespace of a byte counter or chronyd belongs to the lab, even when its name was removed.
     The namespace of this process or of the host is never included.
     """
     processes = list(list_processes())
@@ -286,7 +299,7 @@ def list_owned(prefix: str) -> list[NamespaceProcess]:
     ours |= {
         process.namespace_inode
         for process in processes
-        if is_module(process, "broadside.lab.ledger", prefix) or is_chronyd(process, prefix)
+        if is_module(process, "broadside.lab.byte_counter", prefix) or is_chronyd(process, prefix)
     }
     everybodys = {p.namespace_inode for p in processes if p.pid in (1, os.getpid())}
     return [
@@ -295,7 +308,7 @@ def list_owned(prefix: str) -> list[NamespaceProcess]:
         if process.pid != os.getpid()
         and (
             process.namespace_inode in ours - everybodys
-            or is_module(process, "broadside.lab.ledger", prefix)
+            or is_module(process, "broadside.lab.byte_counter", prefix)
             or is_module(process, "broadside.lab.fleet", prefix)
             or is_chronyd(process, prefix)
         )

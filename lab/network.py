@@ -39,7 +39,7 @@ from broadside.lab.namespaces import (
     write_sysctls,
 )
 from broadside.lab.privileges import Rights, find_rights
-from broadside.lab.topology import Batch, Host, Lab, LabSpec
+from broadside.lab.topology import Batch, Lab, LabHost, LabSpec
 
 DEFAULT_PATH: Final = Path("/run/broadside")
 LOCK_TIMEOUT_S: Final = 60.0
@@ -95,11 +95,14 @@ def up(spec: LabSpec, base_path: Path = DEFAULT_PATH) -> Lab:
 
     An intact lab with the same specification is reused. If the network is broken or has another
     specification, it will be built again, which ends all processes inside. A missing clock or
-    ledger process is started again. Rates are reset to the specification.
+    byte counter process is started again. Rates are reset to the specification.
 
     Args:
         spec: Specification of the lab.
         base_path: Data folder to use.
+
+    Returns:
+        The lab with addresses, folder and clocks.
 
     Raises:
         ToolMissing: A program is not installed. Nothing was changed.
@@ -123,7 +126,7 @@ def up(spec: LabSpec, base_path: Path = DEFAULT_PATH) -> Lab:
             write_spec(spec, path)
         lab = topology.build_lab(spec, path)
         shape(spec, lock)
-        start_ledger(lab)
+        start_counter(lab)
         problem = clocks.start_clocks(lab)
     if problem is None:
         return lab
@@ -143,6 +146,9 @@ def down(prefix: str, base_path: Path = DEFAULT_PATH) -> DownReport:
     Args:
         prefix: Prefix of the lab.
         base_path: Data folder to use.
+
+    Returns:
+        Numbers of removed processes and namespaces, and what could not be removed.
 
     Raises:
         NoRights: The lab belongs to another user.
@@ -178,7 +184,7 @@ def status(prefix: str, base_path: Path = DEFAULT_PATH) -> LabStatus:
         return LabStatus(lab=None, namespaces_count=count, faults=half)
     lab = topology.build_lab(spec, path)
     faults = list(network_faults(lab))
-    if not is_ledger_running(lab):
+    if not is_counter_running(lab):
         faults.append("the firewall counter's process is not running")
     missing = clocks.missing_clocks(lab)
     if missing:
@@ -196,7 +202,7 @@ def shape(spec: LabSpec, lock: int | None = None) -> None:
 
     Args:
         spec: Specification of the lab.
-        lock: Descriptor to pass on (see :func:`run`).
+        lock: Descriptor to pass on (see :func:`run`). None passes none.
     """
     batches = [
         *topology.nic_batches(spec, spec.nic_bits_per_second),
@@ -215,7 +221,7 @@ def set_firewall_rate(lab: Lab, bits_per_second: int | None) -> None:
     run_batch(topology.firewall_batch(_rated(lab, bits_per_second), bits_per_second))
 
 
-def set_nic_rate(lab: Lab, hosts: Sequence[Host], bits_per_second: int | None) -> None:
+def set_nic_rate(lab: Lab, hosts: Sequence[LabHost], bits_per_second: int | None) -> None:
     """Change the rate of host links in both directions, to simulate a slow NIC.
 
     Args:
@@ -323,6 +329,9 @@ def clear(prefix: str, lock: int) -> DownReport:
     Args:
         prefix: Prefix of the lab.
         lock: Descriptor to pass on (see :func:`run`).
+
+    Returns:
+        Numbers of removed processes and namespaces, and what could not be removed.
     """
     killed: set[int] = set()
     namespaces: set[str] = set()
@@ -479,21 +488,23 @@ def _has_rules(firewall: str) -> bool:
     return True
 
 
-# The ledger's process ---------------------------------------------------------------------------
+# Process of the byte counter --------------------------------------------------------------------
 
 
-def start_ledger(lab: Lab) -> None:
-    """Start the ledger process when it is not running. Raises :class:`LabBroken`."""
-    if lab.ledger_path is not None and not is_ledger_running(lab):
+def start_counter(lab: Lab) -> None:
+    """Start the byte counter process when it is not running. Raises :class:`LabBroken`."""
+    if lab.counter_path is not None and not is_counter_running(lab):
         argv = [
-            *module_argv("broadside.lab.ledger", lab.spec.prefix),
+            *module_argv("broadside.lab.byte_counter", lab.spec.prefix),
             "--csv",
-            str(lab.ledger_path),
+            str(lab.counter_path),
         ]
         run(argv, namespace=lab.firewall_namespace)
 
 
-def is_ledger_running(lab: Lab) -> bool:
-    """Return True if the ledger process of a lab is running."""
+def is_counter_running(lab: Lab) -> bool:
+    """Return True if the byte counter process of a lab is running."""
     prefix = lab.spec.prefix
-    return any(is_module(process, "broadside.lab.ledger", prefix) for process in list_processes())
+    return any(
+        is_module(process, "broadside.lab.byte_counter", prefix) for process in list_processes()
+    )

@@ -73,7 +73,7 @@ class Rights(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class PrivilegeCheck:
     """Result of a test for permissions.
 
     Attributes:
@@ -84,25 +84,29 @@ class Finding:
     rights: Rights
     reason: str | None = None
 
-    def require(self) -> "Finding":
-        """Return this object, or raise :class:`NoRights` when there is no permission."""
+    def require(self) -> "PrivilegeCheck":
+        """Return this object if there is permission.
+
+        Raises:
+            NoRights: There is no permission. The message has the fix.
+        """
         if self.rights is Rights.NONE:
             raise NoRights(self.reason)
         return self
 
 
-def find_rights() -> Finding:
+def find_rights() -> PrivilegeCheck:
     """Try to create a network namespace, first directly and then in a new world.
 
     This takes about 0.1 s.
     """
     as_we_are = _try(["probe"])
     if as_we_are is None:
-        return Finding(rights=Rights.ROOT)
+        return PrivilegeCheck(rights=Rights.ROOT)
     in_a_world = _try(["inside", "--", sys.executable, "-P", "-c", ""])
     if in_a_world is None:
-        return Finding(rights=Rights.USER_NAMESPACE)
-    return Finding(
+        return PrivilegeCheck(rights=Rights.USER_NAMESPACE)
+    return PrivilegeCheck(
         rights=Rights.NONE,
         reason=f"no permission to build network namespaces (as this user: {as_we_are}; in a user "
         f"namespace: {in_a_world}); {fix()}",
@@ -153,7 +157,11 @@ def is_inside() -> bool:
 
 
 def create_world(prefix: str) -> None:
-    """Create a persistent world when it does not exist. Raises :class:`NoRights`."""
+    """Create a persistent world when it does not exist.
+
+    Raises:
+        NoRights: The user namespace cannot be created.
+    """
     if find_holder(prefix) is None:
         problem = _try(["hold", _holder_mark(prefix)])
         if problem is not None:
@@ -166,6 +174,9 @@ def join(prefix: str, argv: list[str]) -> NoReturn:
     Args:
         prefix: Prefix of the lab.
         argv: Program and arguments.
+
+    Returns:
+        Never: another program runs in this process.
 
     Raises:
         LabBroken: There is no such world.

@@ -58,6 +58,9 @@ def new_limit(per_second: int, verdict: str) -> tuple[str, ...]:
     Args:
         per_second: Number of sessions.
         verdict: What happens to others, "drop" or "reset".
+
+    Returns:
+        Rules of nftables, one each.
     """
     burst = max(10, round(per_second * LIMIT_BURST_S))
     limit = f"limit rate over {per_second}/second burst {burst} packets"
@@ -107,7 +110,7 @@ def leak_rules(ratio: float) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Profile:
+class LabProfile:
     """State of the lab. Ratios are relative to the lab's rates.
 
     Attributes:
@@ -166,107 +169,107 @@ UNIT_RATIO: Final = 1 / UNITS_MAX
 # Reads per byte for each twin.
 SERVICES: Final = {"cef": (0, 0), "acl": (15, 8), "zpf": (40, 20), "log": (80, 40)}
 
-PROFILES: Final[Mapping[str, Profile]] = {
-    "plain": Profile(description="the lab as it was built"),
-    "idps-alert": Profile(
+PROFILES: Final[Mapping[str, LabProfile]] = {
+    "plain": LabProfile(description="the lab as it was built"),
+    "idps-alert": LabProfile(
         description="a firewall that inspects and reports: 90 % of its rate", firewall_ratio=0.9
     ),
-    "idps-deny": Profile(
+    "idps-deny": LabProfile(
         description="a firewall that inspects and blocks: 22 % of its rate", firewall_ratio=0.22
     ),
-    "slow-nic": Profile(
+    "slow-nic": LabProfile(
         description="accelerated networking off: NICs at 10 % of the rate that is known of them",
         nic_ratio=0.1,
     ),
-    "small-vm": Profile(description="a VM size with half the NIC's rate", nic_ratio=0.5),
-    "cliff": Profile(
+    "small-vm": LabProfile(description="a VM size with half the NIC's rate", nic_ratio=0.5),
+    "cliff": LabProfile(
         description="a device that falls to 30 % of its rate after 3 s of a load above 70 % of it",
         cliff_ratio=0.7,
         cliff_to_ratio=0.3,
         cliff_after_s=3.0,
     ),
-    "pauses": Profile(
+    "pauses": LabProfile(
         description="an overloaded box: every 5 s it forwards next to nothing for 1.5 s",
         pause_s=1.5,
         pause_every_s=5.0,
     ),
-    "path-2ms": Profile(description="a path with a round trip of 2 ms", delay_s=0.001),
-    "path-20ms": Profile(description="a path with a round trip of 20 ms", delay_s=0.01),
+    "path-2ms": LabProfile(description="a path with a round trip of 2 ms", delay_s=0.001),
+    "path-20ms": LabProfile(description="a path with a round trip of 20 ms", delay_s=0.01),
     **{
-        f"service-{name}": Profile(
+        f"service-{name}": LabProfile(
             description=f"two firewalls; their processes read each byte {first} and {second} times",
             twins={"a": 1, "b": 1},
             inspects={"a": first, "b": second},
         )
         for name, (first, second) in SERVICES.items()
     },
-    "bypass": Profile(
+    "bypass": LabProfile(
         description="a direct way between the subnets, round the firewall", bypass=True
     ),
-    "scale-out": Profile(
+    "scale-out": LabProfile(
         description="a device that starts at 20 % of its rate and, loaded, adds 16 % every 10 s",
         firewall_ratio=0.2,
         grow_after_s=10.0,
         grow_by_ratio=0.16,
     ),
-    "two-firewalls": Profile(
+    "two-firewalls": LabProfile(
         description="two firewalls of half the rate behind a balancer, flows spread evenly",
         twins={"a": 1, "b": 1},
     ),
-    "two-links": Profile(
+    "two-links": LabProfile(
         description="two links behind a balancer; the first one gets 70 % of the flows",
         twins={"a": 7, "b": 3},
     ),
-    "scale-in": Profile(
+    "scale-in": LabProfile(
         description="two units; one is removed after 5 s of little load. The other knows only its "
         "own sessions and resets the rest",
         twins={"a": 1, "b": 1},
         rules=KNOWN_ONLY,
         shrink_after_s=5.0,
     ),
-    "active-standby": Profile(
+    "active-standby": LabProfile(
         description="two firewalls of half the rate; the first one forwards all traffic",
         twins={"a": 1},
     ),
-    "failover": Profile(
+    "failover": LabProfile(
         description="two firewalls; the first fails, and after 1.5 s the other forwards all",
         twins={"b": 1},
         fails_s=1.5,
     ),
-    "failover-cold": Profile(
-        description="as failover, but the other knows none of the sessions, and resets them",
+    "failover-cold": LabProfile(
+        description="as failover, but the other has no session table, and resets all sessions",
         twins={"b": 1},
         fails_s=1.5,
         rules=KNOWN_ONLY,
     ),
     **{
-        f"units-{count}": Profile(
+        f"units-{count}": LabProfile(
             description=f"{count} units with an address each, flows spread by hash",
             units=(1.0,) * count,
         )
         for count in (2, 3, 4, 5, 8, 16)
     },
-    "units-4-slow": Profile(
+    "units-4-slow": LabProfile(
         description="four units with an address each, the first one at half its rate",
         units=(0.5, 1.0, 1.0, 1.0),
     ),
-    "units-4-left": Profile(
+    "units-4-left": LabProfile(
         description="as units-4, but the last unit has left and its flows are dropped",
         units=(1.0, 1.0, 1.0, -1.0),
     ),
-    "units-4-drained": Profile(
+    "units-4-drained": LabProfile(
         description="as units-4, but the last unit gets no new flows", units=(1.0, 1.0, 1.0, 0.0)
     ),
-    "session-limit": Profile(
+    "session-limit": LabProfile(
         description="a device with room for 40 sessions; it drops the first packet of others",
         rules=(f"{NEW_SESSION} ct count over 40 counter drop",),
     ),
-    "connection-rate-limit": Profile(
-        description="a device that opens 10 sessions a second, and drops what is asked beyond",
+    "connection-rate-limit": LabProfile(
+        description="a device that opens 10 sessions a second, and drops any above this",
         rules=(f"{NEW_SESSION} limit rate over 10/second burst 10 packets counter drop",),
     ),
     **{
-        f"connections-{count}{suffix}": Profile(
+        f"connections-{count}{suffix}": LabProfile(
             description=f"a device that opens {count:,} sessions a second; {verdict} for others",
             rules=new_limit(count, verdict),
         )
@@ -274,23 +277,23 @@ PROFILES: Final[Mapping[str, Profile]] = {
         for suffix, verdict in (("", "drop"), ("-reset", "reset"))
     },
     **{
-        f"held-5000{suffix}": Profile(
+        f"held-5000{suffix}": LabProfile(
             description=f"a device with room for 5,000 sessions; {verdict} for others",
             rules=held_limit(verdict),
             held_count=5000,
         )
         for suffix, verdict in (("", "drop"), ("-reset", "reset"))
     },
-    "nat": Profile(
+    "nat": LabProfile(
         description="a device that translates the addresses of clients (NAT)", translates=True
     ),
-    "firewall-nat": Profile(
+    "firewall-nat": LabProfile(
         description="a firewall with NAT that inspects: 22 % of its rate",
         translates=True,
         firewall_ratio=0.22,
     ),
     **{
-        f"table-slow{suffix}": Profile(
+        f"table-slow{suffix}": LabProfile(
             description=f"a device that falls to {percent} % of its rate while its table has over "
             "1,500 sessions",
             table_count=1500,
@@ -299,26 +302,26 @@ PROFILES: Final[Mapping[str, Profile]] = {
         for percent, suffix in ((40, ""), (50, "-50"), (60, "-60"), (75, "-75"))
     },
     **{
-        f"inspects-leak-{share}": Profile(
+        f"inspects-leak-{share}": LabProfile(
             description=f"a device that blocks canaries, but lets {share} % of them pass",
             rules=leak_rules(share / 100),
         )
         for share in (0, 1, 10, 80)
     },
-    "inspects-fail-open": Profile(
+    "inspects-fail-open": LabProfile(
         description="a device that blocks canaries, and passes packets above 2,000 a second unseen",
         rules=_FAIL_OPEN,
     ),
-    "units-4-fail-open": Profile(
+    "units-4-fail-open": LabProfile(
         description="as units-4 and inspects-fail-open at the same time",
         units=(1.0,) * 4,
         rules=_FAIL_OPEN,
     ),
-    "inspects-drops-harmless": Profile(
+    "inspects-drops-harmless": LabProfile(
         description="a device that blocks canaries, and 20 % of their harmless twins",
         rules=(f"{_CANARY_CHANCE} < 200 counter drop", *_BLOCKED),
     ),
-    "inspects-late": Profile(
+    "inspects-late": LabProfile(
         description="a device that cuts a forbidden flow, but only after the first answer to it",
         rules=(
             f"{_FORBIDDEN_URL} ct mark set 3",
@@ -327,7 +330,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
             *_BLOCKED[1:],
         ),
     ),
-    "cpu-bound": Profile(
+    "cpu-bound": LabProfile(
         description="a device with a CPU that forwards 4,000 packets a second of any size",
         packets_per_second=4000,
         rules=("limit rate over 4000/second burst 400 packets counter drop",),
@@ -335,12 +338,15 @@ PROFILES: Final[Mapping[str, Profile]] = {
 }
 
 
-def apply(lab: Lab, name: str) -> Profile:
+def apply(lab: Lab, name: str) -> LabProfile:
     """Apply a profile and replace the previous one.
 
     Args:
         lab: The lab.
         name: Name of the profile.
+
+    Returns:
+        The profile with its rules and rates.
 
     Raises:
         LabMisconfigured: The name is unknown, or the lab is on plain loopback.
@@ -455,7 +461,7 @@ def _stop(lab: Lab) -> bool:
     return inspected
 
 
-def _set_twins(lab: Lab, profile: Profile) -> None:
+def _set_twins(lab: Lab, profile: LabProfile) -> None:
     """Create two firewalls behind the first one as balancer, or remove them."""
     prefix = lab.spec.prefix
     balancer, twins = topology.firewall_namespace(prefix), topology.twin_namespaces(prefix)
@@ -484,13 +490,13 @@ def _set_twins(lab: Lab, profile: Profile) -> None:
     run_ip(balancer, *topology.twin_routes(profile.twins), *(f"rule add {rule}" for rule in rules))
 
 
-def _set_units(lab: Lab, profile: Profile) -> None:
+def _set_units(lab: Lab, profile: LabProfile) -> None:
     """Make the firewall a device of units that translate source addresses."""
     firewall = lab.spec.firewall_bits_per_second
     device_units.set_units(
         lab,
         [
-            device_units.Unit(
+            device_units.DeviceUnit(
                 number=number,
                 bits_per_second=_scaled(firewall, UNIT_RATIO * (abs(ratio) or 1)),
                 takes_flows=ratio > 0,
@@ -511,7 +517,7 @@ def spread(lab: Lab, twins: Mapping[str, int]) -> None:
     run_ip(topology.firewall_namespace(lab.spec.prefix), *topology.twin_routes(twins))
 
 
-def _fail_over(lab: Lab, profile: Profile) -> None:
+def _fail_over(lab: Lab, profile: LabProfile) -> None:
     """Take the first firewall down, wait, then let the other take over."""
     prefix = lab.spec.prefix
     dies, takes_over = topology.twin_namespaces(prefix)

@@ -18,7 +18,7 @@ _HOP_HEADERS: Final = frozenset({"connection", "keep-alive", "transfer-encoding"
 
 
 @dataclass(slots=True, kw_only=True)
-class Fault:
+class InjectedFault:
     """Fault for the next requests.
 
     Attributes:
@@ -66,7 +66,7 @@ class Relay:
         self.refused_at_s: list[float] = []
         self.passed_at_s: list[float] = []
         self._upstream = (host, upstream_port)
-        self._faults: list[Fault] = []
+        self._faults: list[InjectedFault] = []
         self._lock = threading.Lock()
         relay = self
 
@@ -121,7 +121,7 @@ class Relay:
             *methods: HTTP methods to match, or all.
             count: Number of requests, or ``None`` for no limit.
             for_s: Duration in seconds, or ``None`` for no limit.
-            headers: Headers to return.
+            headers: Headers to return. None adds none.
             code: Error code in the body, as Table Storage sends it. ``None`` sends no body, as some
                 gateways do.
         """
@@ -176,7 +176,7 @@ class Relay:
         # Other fields of the fault.
         **what: Any,
     ) -> None:
-        fault = Fault(
+        fault = InjectedFault(
             methods=frozenset(methods or _METHODS),
             count=count,
             until_s=None if for_s is None else time.monotonic() + for_s,

@@ -28,7 +28,7 @@ NAMED_MAX: Final = 5
 PATIENCE_S: Final = 5.0
 
 
-class Serving:
+class ServeProcess:
     """``broadside serve`` process that can be killed and restarted.
 
     Use it in a ``with`` block. Variables for Broadside are removed from the inherited environment.
@@ -70,7 +70,7 @@ class Serving:
         self._process: subprocess.Popen[bytes] | None = None
         self.url = ""
 
-    def __enter__(self) -> "Serving":
+    def __enter__(self) -> "ServeProcess":
         self.start()
         return self
 
@@ -84,7 +84,11 @@ class Serving:
                 self.kill()
 
     def start(self) -> None:
-        """Start the process. Raises :class:`~broadside.lab.errors.LabBroken`."""
+        """Start the process.
+
+        Raises:
+            LabBroken: It is running already, or did not start.
+        """
         if self._process is not None and self._process.poll() is None:
             raise LabBroken("the coordinator is already running; stop it first")
         with socket.socket() as free:
@@ -164,11 +168,14 @@ class Serving:
         return answer.json()
 
     def post(self, path: str, body: Mapping[str, Any]) -> Any:
-        """Send a POST request and return the JSON response.
+        """Send a POST request.
 
         Args:
             path: Path to request.
             body: JSON body.
+
+        Returns:
+            The response, as parsed JSON.
 
         Raises:
             ValueError: The request was rejected. The message has the response.
@@ -191,11 +198,14 @@ class Serving:
             time.sleep(0.5)
 
     def summary(self, run_id: str, within_s: float) -> RunSummary:
-        """Wait for the verdict and return the run's summary.
+        """Wait for the verdict of a run.
 
         Args:
             run_id: Id of the run.
             within_s: Time to wait in seconds.
+
+        Returns:
+            The summary with the verdict.
 
         Raises:
             TimeoutError: There is no verdict in time.
@@ -219,7 +229,7 @@ def _accepted(answer: httpx.Response) -> httpx.Response:
 
 
 def wait_for_agents(
-    coordinator: Serving, agents: Fleet, agent_ids: Collection[str], since_at: datetime
+    coordinator: ServeProcess, agents: Fleet, agent_ids: Collection[str], since_at: datetime
 ) -> None:
     """Wait until all agents are ready, as long as more of them become ready.
 

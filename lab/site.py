@@ -17,7 +17,7 @@ from typing import Final
 from broadside.exchange.outage_log import utc_now
 from broadside.lab import clocks, fleet, hosts, loopback, network, privileges
 from broadside.lab.errors import LabBroken
-from broadside.lab.serving import READY_S, Serving, wait_for_agents
+from broadside.lab.serving import READY_S, ServeProcess, wait_for_agents
 from broadside.lab.telemetry_file import lab_entry, write_telemetry_file
 from broadside.lab.topology import Lab, LabSpec
 
@@ -72,10 +72,13 @@ def built(
 
     Args:
         spec: Specification of the lab.
-        base_path: Data folder to use.
+        base_path: Data folder to use. None uses the default one, or a temporary one on loopback.
         on_loopback: Whether to use plain loopback.
         keep: Whether to leave the lab running on exit.
         progress: Function to call with progress messages.
+
+    Yields:
+        The lab.
 
     Raises:
         LabError: The lab cannot be built.
@@ -103,7 +106,7 @@ def _take_down(prefix: str, path: Path, progress: Callable[[str], None]) -> None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
+class RunningLab:
     """Running lab.
 
     Attributes:
@@ -114,7 +117,7 @@ class Site:
     """
 
     lab: Lab
-    coordinator: Serving
+    coordinator: ServeProcess
     agents: fleet.Fleet
     plans: Mapping[str, fleet.AgentPlan]
 
@@ -125,7 +128,7 @@ def staged(  # noqa: PLR0913
     folder: Path,
     *,
     fabric: Mapping[str, str] | None = None,
-    ledger: Mapping[str, str] | None = None,
+    device_counter: Mapping[str, str] | None = None,
     coordinator: Mapping[str, str] = {},
     agents: Mapping[str, str] = {},
     other_hosts: bool = False,
@@ -134,7 +137,7 @@ def staged(  # noqa: PLR0913
     port: int = 0,
     token: str | None = None,
     progress: Callable[[str], None] = lambda _: None,
-) -> Iterator[Site]:
+) -> Iterator[RunningLab]:
     """Start coordinator and agents in a running lab, and wait until every agent is ready.
 
     All settings are environment variables.
@@ -143,23 +146,26 @@ def staged(  # noqa: PLR0913
         lab: The lab.
         folder: Folder for data and logs.
         fabric: Settings for both sides. ``None`` uses SQLite in ``folder``.
-        ledger: Settings for the ledger. ``None`` uses the lab's ledger, if any.
+        device_counter: Settings for the byte counter. ``None`` uses the lab's byte counter, if any.
         coordinator: Settings for the coordinator.
         agents: Settings for each agent.
         other_hosts: Whether agents need to enroll and use HTTPS to reach the coordinator.
         spares_count: Number of servers without an agent, so that as many clients are spares.
         entry: Function to run as an agent.
         port: Port for the coordinator. If it is 0 or in use, a free port will be used.
-        token: Token with the viewer role, if the coordinator requires one.
+        token: Token with the viewer role, if the coordinator requires one. None sends none.
         progress: Function to call with progress messages.
+
+    Yields:
+        The running site.
 
     Raises:
         LabError: The coordinator, the agents or the clocks are not ready in time.
     """
     if fabric is None:
         fabric = sqlite_fabric(folder / "data")
-    if ledger is None:
-        ledger = counter_settings(lab, folder)
+    if device_counter is None:
+        device_counter = counter_settings(lab, folder)
     spares = {host.name for host in lab.servers[len(lab.servers) - spares_count :]}
     plans = {
         plan.agent_id: plan
@@ -173,12 +179,12 @@ def staged(  # noqa: PLR0913
     )
     azure = ("broadside.exchange.azure.azure_fabric", "broadside.exchange.azure.blob_client")
     warmed = azure if in_azure else embedded
-    environment = {**fabric, **ledger, **coordinator}
+    environment = {**fabric, **device_counter, **coordinator}
     if other_hosts:
         at = environment["BROADSIDE_HOSTS_LISTEN"] = hosts.free_address(lab)
         plans = hosts.enrolled(plans, Path(fabric["BROADSIDE_DATA_DIR"]), at)
         warmed = ("broadside.exchange.http.http_ports", "broadside.exchange.http.joining")
-    with Serving(environment, folder, port=port, token=token) as serving:
+    with ServeProcess(environment, folder, port=port, token=token) as serving:
         # You cannot connect to the network in a world from outside.
         if not privileges.is_inside():
             progress(f"the live page: {serving.url}/")
@@ -194,7 +200,7 @@ def staged(  # noqa: PLR0913
             if late := clocks.wait_synced(lab, READY_S):
                 raise LabBroken(f"no good clock within {READY_S:g} s: {', '.join(late[:5])}")
             wait_for_agents(serving, started, plans, since_at)
-            yield Site(lab=lab, coordinator=serving, agents=started, plans=plans)
+            yield RunningLab(lab=lab, coordinator=serving, agents=started, plans=plans)
 
 
 def sqlite_fabric(data_dir: Path) -> dict[str, str]:
@@ -206,12 +212,12 @@ def counter_settings(lab: Lab, folder: Path) -> dict[str, str]:
     """Return the settings to read the lab's firewall, empty if there is none.
 
     Args:
-        lab: Lab with or without a ledger.
+        lab: Lab with or without a byte counter.
         folder: Folder to write ``telemetry.toml`` to.
 
     Returns:
         Environment variables of the coordinator by name.
     """
-    if lab.ledger_path is None:
+    if lab.counter_path is None:
         return {}
-    return write_telemetry_file(folder / "telemetry.toml", lab_entry(lab.ledger_path))
+    return write_telemetry_file(folder / "telemetry.toml", lab_entry(lab.counter_path))

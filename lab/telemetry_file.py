@@ -11,13 +11,21 @@ def source_entry(fields: Mapping[str, Any]) -> str:
     return "\n".join(["[[source]]", *(f"{n} = {_toml(v)}" for n, v in fields.items()), ""])
 
 
-def lab_entry(ledger_path: Path) -> str:
+def lab_entry(counter_path: Path) -> str:
     """Return the table of the lab firewall's byte counter."""
-    return source_entry({"device": "lab", "type": "lab", "file": str(ledger_path.absolute())})
+    return source_entry({"device": "lab", "type": "lab", "file": str(counter_path.absolute())})
 
 
 def write_telemetry_file(path: Path, *entries: str) -> dict[str, str]:
-    """Write a telemetry file, and return the coordinator's setting for it."""
+    """Write a telemetry file.
+
+    Args:
+        path: File to write.
+        *entries: Tables in TOML.
+
+    Returns:
+        Setting of the coordinator by variable name.
+    """
     path.write_text("\n".join(entries))
     return {"BROADSIDE_TELEMETRY_FILE": str(path.absolute())}
 

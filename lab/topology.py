@@ -55,7 +55,7 @@ TWIN_TABLES: Final = {Role.CLIENT: 101, Role.SERVER: 102}
 # In each namespace, chronyd listens for chronyc on this address.
 NTP_OVER_LOOPBACK: Final = "127.0.0.1"
 
-Tool = Literal["ip", "tc", "nft"]
+NetworkTool = Literal["ip", "tc", "nft"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +114,7 @@ class LabSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
+class LabHost:
     """Client or server VM in the lab.
 
     Attributes:
@@ -142,26 +142,26 @@ class Lab:
 
     Attributes:
         spec: Specification.
-        path: Folder for the state (spec.json, ledger.csv, logs).
+        path: Folder for the state (spec.json, counter.csv, logs).
         clients: Client hosts.
         servers: Server hosts.
         firewall_namespace: Namespace of the firewall, or ``None`` on loopback.
-        ledger_path: Path to the ledger (see broadside.lab.ledger), or ``None`` without a ledger.
+        counter_path: Path to the file of :mod:`broadside.lab.byte_counter`, or ``None`` without it.
         management_address: Address where agents can connect to a broker, or ``None``.
         limits: A sentence for each limitation of this lab.
     """
 
     spec: LabSpec
     path: Path
-    clients: tuple[Host, ...]
-    servers: tuple[Host, ...]
+    clients: tuple[LabHost, ...]
+    servers: tuple[LabHost, ...]
     firewall_namespace: str | None = None
-    ledger_path: Path | None = None
+    counter_path: Path | None = None
     management_address: str | None = None
     limits: tuple[str, ...] = ()
 
     @property
-    def hosts(self) -> tuple[Host, ...]:
+    def hosts(self) -> tuple[LabHost, ...]:
         return self.clients + self.servers
 
 
@@ -176,12 +176,16 @@ class Batch:
     """
 
     namespace: str | None
-    tool: Tool
+    tool: NetworkTool
     lines: tuple[str, ...]
 
 
 def check_prefix(prefix: str) -> None:
-    """Raise :class:`LabMisconfigured` when a prefix is too long or has other characters."""
+    """Check the length and the characters of a prefix.
+
+    Raises:
+        LabMisconfigured: The prefix is too long or has other characters.
+    """
     if not PREFIX_PATTERN.fullmatch(prefix):
         raise LabMisconfigured(
             f"prefix {prefix!r}: use a lower-case letter and up to eight letters or digits"
@@ -197,6 +201,9 @@ def host_names(spec: LabSpec, role: Role) -> tuple[str, ...]:
     Args:
         spec: Specification with the number of pairs.
         role: Role of the hosts, which decides the letter.
+
+    Returns:
+        Names in ascending order, one for each pair.
     """
     return tuple(f"{role.value[0]}{index:03d}" for index in range(1, spec.pairs_count + 1))
 
@@ -300,9 +307,9 @@ def build_lab(spec: LabSpec, path: Path) -> Lab:
         path: Folder for the state.
     """
 
-    def hosts(role: Role) -> tuple[Host, ...]:
+    def hosts(role: Role) -> tuple[LabHost, ...]:
         return tuple(
-            Host(
+            LabHost(
                 name=name,
                 role=role,
                 namespace=spec.prefix + name,
@@ -320,7 +327,7 @@ def build_lab(spec: LabSpec, path: Path) -> Lab:
         clients=hosts(Role.CLIENT),
         servers=hosts(Role.SERVER),
         firewall_namespace=firewall_namespace(spec.prefix),
-        ledger_path=path / "ledger.csv",
+        counter_path=path / "counter.csv",
         management_address=str(management_address(spec, "broker")),
     )
 
@@ -346,6 +353,9 @@ def twin_batches(spec: LabSpec, bits_per_second: int | None) -> tuple[Batch, ...
     Args:
         spec: Specification of the lab.
         bits_per_second: Rate of each twin, or ``None`` for no limit.
+
+    Returns:
+        Batches of commands.
     """
     balancer = firewall_namespace(spec.prefix)
     twins = twin_namespaces(spec.prefix)
@@ -382,6 +392,9 @@ def twin_addresses(letter: str, role: Role) -> tuple[IPv4Address, IPv4Address]:
     Args:
         letter: Letter of the twin.
         role: Side of the link.
+
+    Returns:
+        Address of the balancer, and address of the twin.
     """
     at = TWIN_NETWORK + 8 * TWIN_LETTERS.index(letter) + (4 if role is Role.SERVER else 0)
     return at + 1, at + 2
@@ -415,6 +428,9 @@ def sysctls(spec: LabSpec, namespace: str) -> dict[str, str]:
     Args:
         spec: Specification of the lab.
         namespace: Namespace to configure.
+
+    Returns:
+        Value by path, as text.
     """
     # This will be skipped if the kernel does not support IPv6.
     values = {"ipv6/conf/all/disable_ipv6": "1"}
@@ -676,7 +692,7 @@ def shaper(device: str, bits_per_second: int | None, spec: LabSpec) -> str:
 
 
 def nic_batches(
-    spec: LabSpec, bits_per_second: int | None, hosts: Sequence[Host] | None = None
+    spec: LabSpec, bits_per_second: int | None, hosts: Sequence[LabHost] | None = None
 ) -> tuple[Batch, ...]:
     """Return the commands to shape host links in both directions.
 
@@ -686,6 +702,9 @@ def nic_batches(
         spec: Specification of the lab.
         bits_per_second: Rate at the IP layer, or ``None`` for no limit.
         hosts: Hosts to change, or ``None`` for all.
+
+    Returns:
+        One batch for each namespace.
     """
     chosen = {host.name for host in hosts} if hosts is not None else None
     batches = []

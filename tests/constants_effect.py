@@ -30,7 +30,7 @@ from typing import Any, Final
 from broadside.coordinator.core.judge.checks import BURST_CHECKS, RUN_CHECKS
 from broadside.coordinator.core.judge.summarise import RunContext, summarise_run
 from broadside.coordinator.core.measure.burst import measure_burst
-from broadside.coordinator.core.measure.records.evidence import BurstEvidence, FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import BurstEvidence, CounterRecord
 from broadside.coordinator.core.measure.telemetry import DeviceTelemetry
 from broadside.coordinator.core.metrics import Layer
 from broadside.coordinator.core.run_spec import Plan, due_at
@@ -41,7 +41,7 @@ from broadside.coordinator.imports.stored_imports import open_import, summarise
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.evidence_loader import read_evidence
 from broadside.coordinator.runs.outage_store import read_outages
-from broadside.coordinator.runs.run_documents import read_fleet, read_ledger, read_telemetry
+from broadside.coordinator.runs.run_documents import read_counter, read_fleet, read_telemetry
 from broadside.exchange.embedded.backup import restore
 from broadside.exchange.fabric import FabricSettings, open_fabric
 from broadside.exchange.messages import Presence, ServiceOutage
@@ -161,7 +161,7 @@ class Stored:
     at: datetime
     imported: Imported | None = None
     bursts: tuple[BurstEvidence, ...] = ()
-    ledger: FirewallLedger | None = None
+    device_counter: CounterRecord | None = None
     telemetry: DeviceTelemetry | None = None
     fleet: tuple[Presence, ...] = ()
     troubles: tuple[ServiceOutage, ...] = ()
@@ -232,7 +232,7 @@ async def _read_run(folder: Path, run_id: str) -> Stored | None:
             summary.computed_at,
             None,
             tuple([_unpacked(await read_evidence(records, plan, burst)) for burst in plan.bursts]),
-            await read_ledger(records, run_id),
+            await read_counter(records, run_id),
             await read_telemetry(records, run_id),
             await read_fleet(records, run_id),
             await read_outages(records, run_id),
@@ -272,7 +272,7 @@ def _judge_stored(stored: Stored) -> RunSummary:
     return summarise_run(
         stored.plan,
         [measure_burst(spec, burst, due_at(burst.burst)) for burst in stored.bursts],
-        stored.ledger,
+        stored.device_counter,
         stored.at,
         RunContext(telemetry=stored.telemetry, fleet=stored.fleet, troubles=stored.troubles),
     )

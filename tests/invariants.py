@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from broadside.coordinator.core.measure.completeness import combine
 from broadside.coordinator.core.metrics import RECEIVED
 from broadside.coordinator.core.run_spec import Plan
-from broadside.coordinator.core.summary import BurstSummary, RunSummary, State
+from broadside.coordinator.core.summary import BurstSummary, RunSummary, SecondState
 from broadside.exchange.messages import Claim, JobReport
 from broadside.exchange.records import Records
 from broadside.lab.namespaces import list_namespaces, list_owned
@@ -81,7 +81,7 @@ def broken(stored: Stored) -> list[str]:
 
 def _burst(plan: Plan, burst: BurstSummary) -> Iterator[str]:
     planned_s = burst.duration_s * len(plan.pairs)
-    seconds = {state: burst.completeness.seconds(state) for state in State}
+    seconds = {state: burst.completeness.seconds(state) for state in SecondState}
     if sum(seconds.values()) != planned_s:
         yield f"states add up to {sum(seconds.values())} of {planned_s} pair-seconds: {seconds}"
     if any(count < 0 for count in seconds.values()):
@@ -93,7 +93,7 @@ def _burst(plan: Plan, burst: BurstSummary) -> Iterator[str]:
             or availability.unknown_s < 0
         ):
             yield f"availability does not add up to {planned_s}: {availability}"
-        seen_s = seconds[State.MEASURED] + seconds[State.LATE]
+        seen_s = seconds[SecondState.MEASURED] + seconds[SecondState.LATE]
         if availability.up_s > seen_s:
             yield f"{availability.up_s} pair-seconds were up, {seen_s} were seen"
     if not burst.pairs:

@@ -4,7 +4,7 @@ from datetime import datetime
 
 from broadside.coordinator.core.judge.summarise import summarise_run
 from broadside.coordinator.core.measure.burst import measure_burst
-from broadside.coordinator.core.measure.records.evidence import BurstEvidence, FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import BurstEvidence, CounterRecord
 from broadside.coordinator.core.run_spec import Pair, Plan, RunSpec
 from broadside.coordinator.core.summary import BurstSummary
 from broadside.exchange.messages import Endpoint
@@ -14,7 +14,7 @@ from tests.synthetic import Fleet
 def judged_burst(
     spec: RunSpec,
     evidence: BurstEvidence,
-    ledger: FirewallLedger | None,
+    device_counter: CounterRecord | None,
     now: datetime,
     *,
     clocks_promised: bool = True,
@@ -29,9 +29,9 @@ def judged_burst(
         bursts=(evidence.burst,),
         clocks_promised=clocks_promised,
     )
-    return summarise_run(plan, [measure_burst(spec, evidence, now)], ledger, now).bursts[0]
+    return summarise_run(plan, [measure_burst(spec, evidence, now)], device_counter, now).bursts[0]
 
 
 def judged_first(made: Fleet) -> BurstSummary:
     """Return the summary of a fleet's first burst."""
-    return judged_burst(made.plan.spec, made.evidence[0], made.ledger, made.now)
+    return judged_burst(made.plan.spec, made.evidence[0], made.device_counter, made.now)

@@ -61,8 +61,8 @@ def plant(kind: str, seed: int) -> Plant:
         rtt_base_s=float(rng.uniform(0.0005, 0.03)),
         grain_s=grain_s,
         lag_s=float(rng.uniform(0, 3)) if grain_s < 5 else float(rng.uniform(-30, 240)),
-        ledger_noise=float(rng.uniform(0.0, 0.01)),
-        ledger_jitter_s=float(rng.uniform(0.0, 0.05)) * grain_s,
+        counter_noise=float(rng.uniform(0.0, 0.01)),
+        counter_jitter_s=float(rng.uniform(0.0, 0.05)) * grain_s,
         start_spread_s=float(rng.uniform(0.005, 0.5)),
         ramp_s=float(rng.choice([0.0, 1.0, 4.0])),
         unread_bins=int(rng.integers(0, 3)),
@@ -128,7 +128,9 @@ def measure(made: Fleet) -> list[BurstMeasurement]:
 
 def summarise(made: Fleet, **known: Any) -> RunSummary:
     """Return the run's summary from all of its bursts and its device counter."""
-    return summarise_run(made.plan, measure(made), made.ledger, made.now, RunContext(**known))
+    return summarise_run(
+        made.plan, measure(made), made.device_counter, made.now, RunContext(**known)
+    )
 
 
 def ids(summary: RunSummary | BurstSummary) -> set[str]:
@@ -142,7 +144,7 @@ def score(kind: str, seed: int) -> Score:
     rates = planted.pairs * planted.pair_bits_per_second
     made = fleet(planted, target_bits_per_second=rates)
     measured = measure(made)
-    summary = summarise_run(made.plan, measured, made.ledger, made.now)
+    summary = summarise_run(made.plan, measured, made.device_counter, made.now)
     causes = [finding.id for finding in summary.findings if finding.kind == "cause"]
     named = causes[0] if causes else None
     expected = EXPECTED[kind]

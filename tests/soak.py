@@ -1,8 +1,9 @@
 """A soak in minutes: the lab, a fleet, bursts a few seconds apart, and processes killed under it.
 
 ``python -m tests.soak`` kills the coordinator twice and one client agent once, and
-prints what the run says of itself: every burst accounted for, the kill in the ledger of what broke,
-availability and drift. The exit code is 0 if all of that holds, whatever the verdict on rates.
+prints what the run says of itself: every burst accounted for, the kill in the account of what
+broke, availability and drift. The exit code is 0 if all of that holds, whatever the verdict on
+rates.
 """
 
 import argparse
@@ -16,14 +17,14 @@ from pathlib import Path
 from typing import Final
 
 from broadside.coordinator.cli.summary_tables import print_summary
-from broadside.coordinator.core.summary import DisruptionKind, RunSummary, State
+from broadside.coordinator.core.summary import DisruptionKind, RunSummary, SecondState
 from broadside.exchange.fabric import FabricSettings, open_fabric
-from broadside.exchange.messages import Phase
+from broadside.exchange.messages import JobPhase
 from broadside.lab import privileges as rights
 from broadside.lab.errors import LabBroken, LabError
 from broadside.lab.offspring import run_to_end
-from broadside.lab.serving import Serving
-from broadside.lab.site import Site, built, free_prefix, staged
+from broadside.lab.serving import ServeProcess
+from broadside.lab.site import RunningLab, built, free_prefix, staged
 from broadside.lab.topology import Lab, LabSpec
 
 # Time from the launch to the first burst.
@@ -87,7 +88,7 @@ class Soaked:
         summary, result = self.summary, []
         if len(summary.bursts) != options.bursts_count:
             result.append(f"{len(summary.bursts)} of {options.bursts_count} bursts are on record")
-        seen = sum(summary.completeness.seconds(state) for state in State)
+        seen = sum(summary.completeness.seconds(state) for state in SecondState)
         planned = options.bursts_count * options.pairs_count * options.burst_s
         if not seen == summary.completeness.planned_s == planned:
             result.append(f"{seen} pair-seconds have a state, {planned} were planned")
@@ -98,14 +99,14 @@ class Soaked:
         if options.bursts_count >= 4 and not summary.run_trends.trends:
             result.append("no trend")
         if self.victim_killed_at_s is not None and not self._names_the_kill():
-            result.append(f"the kill of {self.victim} is not in the ledger of what broke")
+            result.append(f"the kill of {self.victim} is not in the account of what broke")
         return result
 
     def _names_the_kill(self) -> bool:
         assert self.summary.run_trends is not None
         return any(
             disruption.kind is DisruptionKind.CUT
-            and any(f"{self.victim} fell silent" in cause for cause in disruption.causes)
+            and any(f"{self.victim} stopped reporting" in cause for cause in disruption.causes)
             and abs(disruption.start_at.timestamp() - (self.victim_killed_at_s or 0.0)) <= 1.5
             for disruption in self.summary.run_trends.disruptions
         )
@@ -127,7 +128,7 @@ def soak(options: SoakOptions, lab: Lab, folder: Path) -> Soaked:
 
 
 def _carry(
-    options: SoakOptions, data: FabricSettings, site: Site, run_id: str, first_start_s: float
+    options: SoakOptions, data: FabricSettings, site: RunningLab, run_id: str, first_start_s: float
 ) -> Soaked:
     """Kill processes at the planned times and wait for the verdict."""
     # Burst index for a kill of a client agent, ``None`` for a kill of the coordinator.
@@ -170,7 +171,9 @@ async def _sending_client(
     try:
         while time.time() < over_s:
             claims = await fabric.records.bursts.read_claims(run_id, burst_index)
-            sending = [claim.agent_id for claim in claims.values() if claim.phase is Phase.RUNNING]
+            sending = [
+                claim.agent_id for claim in claims.values() if claim.phase is JobPhase.RUNNING
+            ]
             if sending:
                 return min(sending)
             await asyncio.sleep(0.1)
@@ -179,7 +182,7 @@ async def _sending_client(
     raise LabBroken(f"no client agent sends in the second half of burst {burst_index + 1}")
 
 
-def _launch(coordinator: Serving, options: SoakOptions) -> tuple[str, float]:
+def _launch(coordinator: ServeProcess, options: SoakOptions) -> tuple[str, float]:
     overrides = {
         "pairs_count": options.pairs_count,
         "bursts_count": options.bursts_count,

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from broadside.coordinator.core.measure.records.columns import NO_HOST, HostColumns
 from broadside.coordinator.core.measure.records.evidence import (
     BurstEvidence,
-    FirewallLedger,
+    CounterRecord,
     PairEvidence,
 )
 from broadside.coordinator.core.run_spec import Burst, Pair, Plan, RunSpec
@@ -29,9 +29,9 @@ from broadside.exchange.messages import (
     Flow,
     FlowTotals,
     IdleRtt,
+    JobPhase,
     JobReport,
     Outcome,
-    Phase,
     ServerTest,
     Side,
     Traffic,
@@ -80,9 +80,9 @@ class Plant:
     rtt_base_s: float = 0.001
     grain_s: float = 1.0
     lag_s: float = 0.0
-    ledger_noise: float = 0.002
+    counter_noise: float = 0.002
     # Variation of the true bounds of the counter's bins.
-    ledger_jitter_s: float = 0.0
+    counter_jitter_s: float = 0.0
     layer: str = "ip"
     # Planted faults --------------------------------------------------------------------------
     # Spread of the agents' clocks, which they know within the bound.
@@ -128,7 +128,7 @@ class Plant:
     drift_per_hour: float = 0.0
     # Newest bins that the device counter does not have yet.
     unread_bins: int = 0
-    ledger: bool = True
+    device_counter: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +149,7 @@ class Truth:
 class Fleet:
     plan: Plan
     evidence: tuple[BurstEvidence, ...]
-    ledger: FirewallLedger | None
+    device_counter: CounterRecord | None
     truth: Truth
     now: datetime
 
@@ -288,11 +288,15 @@ def fleet(plant: Plant, *, target_bits_per_second: float | None = None) -> Fleet
                 burst=burst, pairs=tuple(members[i] for i in rng.permutation(plant.pairs))
             )
         )
-    ledger = _ledger(plant, rng, bursts, crossed, float(np.mean(rates))) if plant.ledger else None
+    device_counter = (
+        _device_counter(plant, rng, bursts, crossed, float(np.mean(rates)))
+        if plant.device_counter
+        else None
+    )
     return Fleet(
         plan=plan,
         evidence=tuple(evidence),
-        ledger=ledger,
+        device_counter=device_counter,
         truth=Truth(payload_bytes=payload, rates=tuple(rates), lag_s=plant.lag_s),
         now=bursts[-1].planned_end_at + timedelta(seconds=600),
     )
@@ -422,7 +426,7 @@ def _member(
         claim=Claim(
             job_id=job_id,
             agent_id=f"client-{index}",
-            phase=Phase.RUNNING,
+            phase=JobPhase.RUNNING,
             claimed_at=burst.planned_start_at - timedelta(seconds=10),
             cookie=cookie,
             clock=clocks[0],
@@ -495,13 +499,13 @@ def _as_null(member: PairEvidence) -> PairEvidence:
     )
 
 
-def _ledger(
+def _device_counter(
     plant: Plant,
     rng: np.random.Generator,
     bursts: tuple[Burst, ...],
     crossed: list[tuple[float, Floats, Floats]],
     fleet_bits_per_second: float,
-) -> FirewallLedger:
+) -> CounterRecord:
     """Return the firewall's counter bins with lag, noise and an offset from the grid."""
     begin = bursts[0].planned_start_at.timestamp() - 360
     end = bursts[-1].planned_end_at.timestamp() + 480
@@ -509,7 +513,7 @@ def _ledger(
     count = int((end - begin) / plant.grain_s)
     labels = begin + phase + plant.grain_s * np.arange(count + 1, dtype=np.float64)
     # Bytes move to a neighbouring bin.
-    jitter = rng.uniform(-1, 1, count + 1) * plant.ledger_jitter_s
+    jitter = rng.uniform(-1, 1, count + 1) * plant.counter_jitter_s
     edges = labels - plant.lag_s + jitter
     total = np.zeros(count + 1)
     for zero, bounds, amounts in crossed:
@@ -520,12 +524,12 @@ def _ledger(
     passed = np.diff(total) * (IP_RATIO if plant.layer == "ip" else 1.0456)
     foreign = plant.foreign_ratio * fleet_bits_per_second / 8 * plant.grain_s
     passed = passed + foreign * (1 + 0.02 * rng.standard_normal(count))
-    passed *= 1 + plant.ledger_noise * rng.standard_normal(count)
+    passed *= 1 + plant.counter_noise * rng.standard_normal(count)
     if plant.duplicate:
         passed *= 2
     if plant.unread_bins:
         passed[-plant.unread_bins :] = np.nan
-    return FirewallLedger(
+    return CounterRecord(
         source="synthetic",
         layer="ip" if plant.layer == "ip" else "wire",
         start_s=labels[:-1],

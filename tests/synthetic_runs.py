@@ -10,7 +10,7 @@ from broadside.coordinator.core.measure.burst import measure_burst
 from broadside.coordinator.core.measure.grid.series import BurstMeasurement
 from broadside.coordinator.core.run_spec import Plan
 from broadside.coordinator.core.summary import RunSummary, canonical
-from broadside.coordinator.device.telemetry.telemetry_storage import dump_ledger
+from broadside.coordinator.device.telemetry.telemetry_storage import dump_counter
 from broadside.coordinator.runs.listing import outcome_of
 from broadside.exchange.fabric import Fabric
 from broadside.exchange.messages import Control
@@ -25,7 +25,7 @@ def measured(plant: Plant) -> tuple[Fleet, tuple[BurstMeasurement, ...], RunSumm
     """Return a synthetic fleet, its measured bursts and its summary."""
     made = fleet(plant, target_bits_per_second=20e9)
     bursts = tuple(measure_burst(made.plan.spec, part, made.now) for part in made.evidence)
-    return made, bursts, summarise_run(made.plan, bursts, made.ledger, made.now)
+    return made, bursts, summarise_run(made.plan, bursts, made.device_counter, made.now)
 
 
 async def create_run(records: Records, plan: Plan, **header: Any) -> None:
@@ -54,8 +54,8 @@ async def store_documents(
         documents[Document.SERIES, part.summary.index] = part.series.pack()
     if summary is not None:
         documents[Document.RUN, None] = canonical(summary)
-        if made.ledger is not None:
-            documents[Document.LEDGER, None] = dump_ledger(made.ledger)
+        if made.device_counter is not None:
+            documents[Document.COUNTER, None] = dump_counter(made.device_counter)
     for (document, index), content in documents.items():
         await fabric.records.private.save_document(run_id, document, content, index)
 

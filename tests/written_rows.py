@@ -23,12 +23,12 @@ from broadside.exchange.messages import (
     HostSecond,
     Interval,
     Job,
+    JobPhase,
     JobReport,
     Message,
     OutageKind,
     Outcome,
     PeerSeconds,
-    Phase,
     Presence,
     Role,
     ServerTest,
@@ -47,7 +47,7 @@ from broadside.exchange.records.keys import (
     server_test_key,
     server_tests_partition,
 )
-from broadside.exchange.records.row_rules import ROW_RULES, FieldRule, Kind, Rule
+from broadside.exchange.records.row_rules import ROW_RULES, FieldCondition, FieldRule, RowKind
 from broadside.exchange.second_rows import HostCounters, chunk_rows
 
 # This date is in the past on every machine.
@@ -93,7 +93,7 @@ def claim(index: int) -> Claim:
     return Claim(
         job_id=job(index).job_id,
         agent_id=CLIENTS[index],
-        phase=Phase.REPORTED,
+        phase=JobPhase.REPORTED,
         claimed_at=AT,
         cookie=f"cookie-{index}",
         clock=_CLOCK,
@@ -187,7 +187,7 @@ def _seconds(key: str, partition: str, side: Side) -> Entity:
 class Written:
     """One row and its writer: ``c1`` or ``s1`` where ``index`` is 0."""
 
-    kind: Kind
+    kind: RowKind
     writer: str
     row: Entity
     message: Message | None = None
@@ -214,17 +214,17 @@ def _put(content: Any, path: list[str], value: object) -> None:
     content[path[-1]] = value
 
 
-def written(index: int = 0) -> Mapping[Kind, Written]:
+def written(index: int = 0) -> Mapping[RowKind, Written]:
     """Return a row of every kind, of pair ``index``."""
     client, server, test = CLIENTS[index], SERVERS[index], server_test(index)
     partition, key = server_tests_partition(test.started_at, server), server_test_key(test)
     requested, pair = tunnel(index), f"{index:05d}"
     suffix = f"{requested.vni:08d}.{requested.opened_by}"
-    lines: list[tuple[Kind, str, str, str, Message | None, Mapping[str, Value]]] = [
-        (Kind.CLAIM, client, BURST, f"claim.{pair}", claim(index), {}),
-        (Kind.REPORT, client, BURST, f"report.{pair}", report(index), {}),
+    lines: list[tuple[RowKind, str, str, str, Message | None, Mapping[str, Value]]] = [
+        (RowKind.CLAIM, client, BURST, f"claim.{pair}", claim(index), {}),
+        (RowKind.REPORT, client, BURST, f"report.{pair}", report(index), {}),
         (
-            Kind.PROBE,
+            RowKind.PROBE,
             client,
             BURST,
             f"probe.{pair}.000",
@@ -232,18 +232,25 @@ def written(index: int = 0) -> Mapping[Kind, Written]:
             {"first_at_s": AT.timestamp(), "every_s": 0.1, "probes_0": b"x"},
         ),
         (
-            Kind.CANARY,
+            RowKind.CANARY,
             client,
             BURST,
             f"canary.{pair}.000",
             None,
             {"first_at_s": AT.timestamp(), "every_s": 1.0, "canary_0": b"x"},
         ),
-        (Kind.TEST, server, partition, key, test, {}),
-        (Kind.PRESENCE, server, "presence", f"server.{server}", presence(Role.SERVER, index), {}),
-        (Kind.PASSPORT, server, "passport", f"server.{server}", HostInfo(), {}),
-        (Kind.ASK, client, f"tunnel.{server}", f"ask.{suffix}", requested, {}),
-        (Kind.ANSWER, server, f"tunnel.{server}", f"answer.{suffix}", None, {"problem": ""}),
+        (RowKind.TEST, server, partition, key, test, {}),
+        (
+            RowKind.PRESENCE,
+            server,
+            "presence",
+            f"server.{server}",
+            presence(Role.SERVER, index),
+            {},
+        ),
+        (RowKind.PASSPORT, server, "passport", f"server.{server}", HostInfo(), {}),
+        (RowKind.ASK, client, f"tunnel.{server}", f"ask.{suffix}", requested, {}),
+        (RowKind.ANSWER, server, f"tunnel.{server}", f"answer.{suffix}", None, {"problem": ""}),
     ]
     rows = {
         kind: Written(
@@ -259,8 +266,8 @@ def written(index: int = 0) -> Mapping[Kind, Written]:
         for kind, writer, place, row_key, message, values in lines
     }
     for kind, writer, row in (
-        (Kind.CHUNK, client, _seconds(f"chunk.client.{pair}", BURST, Side.CLIENT)),
-        (Kind.TEST_CHUNK, server, _seconds(f"{key}.chunk", partition, Side.SERVER)),
+        (RowKind.CHUNK, client, _seconds(f"chunk.client.{pair}", BURST, Side.CLIENT)),
+        (RowKind.TEST_CHUNK, server, _seconds(f"{key}.chunk", partition, Side.SERVER)),
     ):
         rows[kind] = Written(kind=kind, writer=writer, row=row)
     return rows
@@ -268,8 +275,8 @@ def written(index: int = 0) -> Mapping[Kind, Written]:
 
 # Folder, file and writer of the kinds that are not rows.
 OUTPUTS: Final = {
-    Kind.RAW: ("raw.run-1.00000", "client.00000", "c1"),
-    Kind.SERVER_RAW: (
+    RowKind.RAW: ("raw.run-1.00000", "client.00000", "c1"),
+    RowKind.SERVER_RAW: (
         server_raw_folder(server_test(0).started_at),
         server_test_key(server_test(0)),
         "s1",
@@ -310,28 +317,28 @@ _FOREIGN: Final[Mapping[str, tuple[object, ...]]] = {
 }
 
 
-def foreign_values(kind: Kind, path: str, field: FieldRule) -> tuple[object, ...]:
+def foreign_values(kind: RowKind, path: str, field: FieldRule) -> tuple[object, ...]:
     """Return values of another agent, endpoint, run, pair, burst, test or time for a field."""
-    if field.rule in (Rule.PLACED, Rule.LIVE):
+    if field.rule in (FieldCondition.PLACED, FieldCondition.LIVE):
         return (9e9,) if path.endswith("_at_s") else (_LATE,)
     # See held_cases.
-    if field.rule is Rule.HELD and kind is Kind.PRESENCE:
+    if field.rule is FieldCondition.HELD and kind is RowKind.PRESENCE:
         return ()
     name = path.rpartition(".")[2]
-    if kind is Kind.ASK and name == "port":
+    if kind is RowKind.ASK and name == "port":
         return (5201, 53)
     return _FOREIGN.get(name, ())
 
 
 # These rules accept foreign values, because no other agent is affected.
-STORED: Final = frozenset({Rule.OWN, Rule.PLACED, Rule.LIVE})
+STORED: Final = frozenset({FieldCondition.OWN, FieldCondition.PLACED, FieldCondition.LIVE})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
     """A row in which one field has a foreign value."""
 
-    kind: Kind
+    kind: RowKind
     path: str
     field: FieldRule
     value: object
@@ -356,8 +363,8 @@ def _cases() -> Iterator[Case]:
                 if "<" not in path:
                     yield Case(kind=kind, path=path, field=field, value=value)
     for kind, local, other in (
-        (Kind.CHUNK, Side.CLIENT, Side.SERVER),
-        (Kind.TEST_CHUNK, Side.SERVER, Side.CLIENT),
+        (RowKind.CHUNK, Side.CLIENT, Side.SERVER),
+        (RowKind.TEST_CHUNK, Side.SERVER, Side.CLIENT),
     ):
         fields = ROW_RULES[kind].fields
         side, time = fields[f"{local}_<flow>_<n>"], fields[f"{local}_<flow>_first_data_at_s"]

@@ -12,10 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
-from pydantic import ValidationError
-
 from broadside.coordinator.agent_gateway.endpoint_owners import EndpointOwners
-from broadside.exchange.messages import Claim, Job, Presence, Role, ServerTest
+from broadside.exchange.messages import JOB_MAX_BYTES, Claim, Job, Presence, Role, ServerTest
 from broadside.exchange.ports import (
     Delivery,
     Entity,
@@ -26,21 +24,30 @@ from broadside.exchange.ports import (
 from broadside.exchange.records import Records
 from broadside.exchange.records.row_rules import (
     ROW_RULES,
-    Kind,
-    Place,
+    RowKey,
+    RowKind,
     place_of,
     raw_place,
     wrong_field,
 )
 from broadside.exchange.row_text import entity_fields, entity_of
 from broadside.exchange.rows import parse_row, row_name
+from broadside.exchange.strict_json import parse_strict_model
 
 _RUNS_CACHED_COUNT: Final = 64
 _CLAIMERS_CACHED_COUNT: Final = 100_000
 # Partition of a run, or of one of the copies of its control row.
 _RUN: Final = re.compile(r"run\.([a-z0-9-]+)(?:\.control\.[0-9]{3})?")
 _PAIR_KINDS: Final = frozenset(
-    {Kind.CLAIM, Kind.REPORT, Kind.CHUNK, Kind.PROBE, Kind.CANARY, Kind.ASK, Kind.RAW}
+    {
+        RowKind.CLAIM,
+        RowKind.REPORT,
+        RowKind.CHUNK,
+        RowKind.PROBE,
+        RowKind.CANARY,
+        RowKind.ASK,
+        RowKind.RAW,
+    }
 )
 
 
@@ -119,13 +126,16 @@ class DeliveredJobs:
     async def job_facts(
         self, run_id: str, burst_index: int, pair_index: int, agent_id: str
     ) -> Mapping[str, Any]:
-        """Return the values of a job that an agent received, or nothing if unknown.
+        """Return the values of a job that an agent received.
 
         Args:
             run_id: The run's id.
             burst_index: Burst index, starting at 0.
             pair_index: Pair index, starting at 0.
             agent_id: The agent's id.
+
+        Returns:
+            Values by field name. Empty if they are unknown.
         """
         return await self._records.private.read_job_facts(run_id, burst_index, pair_index, agent_id)
 
@@ -172,9 +182,9 @@ class AgentPermissions:
 
     async def record_delivery(self, delivery: Delivery) -> None:
         try:
-            job = Job.model_validate_json(delivery.body)
+            job = parse_strict_model(Job, delivery.body, JOB_MAX_BYTES)
         # The agent will move an invalid job to the dead letters. It may not write a row for it.
-        except ValidationError:
+        except ValueError:
             return
         await self.delivered.record_delivery(job, self.agent_id)
 
@@ -227,7 +237,7 @@ class AgentPermissions:
 
     async def _read_result(self, partition: str, key: str) -> None:
         place = place_of(partition, key)
-        if place is not None and place.kind is Kind.CLAIM:
+        if place is not None and place.kind is RowKind.CLAIM:
             job = (place.facts["burst"], place.facts["pair"], self.agent_id)
             if job in await self.delivered.of_run(place.facts["run"]):
                 return
@@ -264,7 +274,7 @@ class AgentPermissions:
             await self._check_endpoint(row, message)
         return row
 
-    async def _facts(self, do: str, place: Place, name: str) -> Mapping[str, Any]:
+    async def _facts(self, do: str, place: RowKey, name: str) -> Mapping[str, Any]:
         """Return the values that a row or output needs to have, from its key, credential and job.
 
         Raises:
@@ -277,24 +287,24 @@ class AgentPermissions:
             raise not_owner
         if facts.get("role", self.role) != self.role:
             raise not_owner
-        if place.kind is Kind.ANSWER and facts["server"] != self.agent_id:
+        if place.kind is RowKind.ANSWER and facts["server"] != self.agent_id:
             raise not_owner
         if place.kind not in _PAIR_KINDS:
             return facts
         job = facts["run"], facts["burst"], facts["pair"]
         # An existing claim is not replaced by an insert.
-        if do == "insert" and place.kind is Kind.CLAIM:
+        if do == "insert" and place.kind is RowKind.CLAIM:
             is_of_agent = (*job[1:], self.agent_id) in await self.delivered.of_run(job[0])
         else:
             is_of_agent = await self.delivered.claimer(*job) == self.agent_id
         if not is_of_agent:
             raise not_owner
-        if place.kind not in (Kind.REPORT, Kind.ASK):
+        if place.kind not in (RowKind.REPORT, RowKind.ASK):
             return facts
         job_facts = await self.delivered.job_facts(*job, self.agent_id)
         if any(facts[fact] != job_facts[fact] for fact in facts.keys() & job_facts.keys()):
             raise EntityRefused(f"{self.name}: {name} is not the tunnel of job {facts['job']}")
-        if place.kind is Kind.REPORT:
+        if place.kind is RowKind.REPORT:
             return {**job_facts, **facts}
         address = await self.delivered.endpoints.address_of(self.role, self.agent_id)
         return {**job_facts, **facts, "announced_address": address}
@@ -332,18 +342,18 @@ class AgentPermissions:
         place = place_of(partition, key)
         if place is None or not await self._may_delete(place):
             raise self._not_owner(partition, key)
-        if place.kind is Kind.PRESENCE:
+        if place.kind is RowKind.PRESENCE:
             self.delivered.endpoints.release(self.name)
 
-    async def _may_delete(self, place: Place) -> bool:
+    async def _may_delete(self, place: RowKey) -> bool:
         """Return True for the agent's own heartbeat, and for tunnel rows of both ends."""
         facts = place.facts
         match place.kind:
-            case Kind.PRESENCE | Kind.PASSPORT:
+            case RowKind.PRESENCE | RowKind.PASSPORT:
                 return (facts["role"], facts["agent"]) == (self.role, self.agent_id)
-            case Kind.ASK | Kind.ANSWER if self.role is Role.SERVER:
+            case RowKind.ASK | RowKind.ANSWER if self.role is Role.SERVER:
                 return bool(facts["server"] == self.agent_id)
-            case Kind.ASK | Kind.ANSWER:
+            case RowKind.ASK | RowKind.ANSWER:
                 job = facts["run"], facts["burst"], facts["pair"]
                 return await self.delivered.claimer(*job) == self.agent_id
         return False

@@ -24,7 +24,7 @@ LIFE: Final = dt.timedelta(days=397)
 RENEW_BEFORE: Final = dt.timedelta(days=180)
 _REMEDY: Final = (
     "put it back from a backup; or remove that folder, run `broadside enroll new-authority`, and "
-    "let every agent join again"
+    "enroll every agent again"
 )
 # How long before now a certificate should be valid. We need this because the clock of an agent can
 # be behind.

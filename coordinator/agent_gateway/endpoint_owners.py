@@ -97,11 +97,14 @@ class EndpointOwners:
         return None
 
     async def owner(self, address: str, port: int) -> str | None:
-        """Return the live agent (``role.id``) that owns an endpoint, or None.
+        """Return the live agent that owns an endpoint.
 
         Args:
             address: Address of the endpoint.
             port: TCP port of the endpoint.
+
+        Returns:
+            Name as ``role.id``. None if no live agent announces the endpoint.
         """
         await self._load()
         beat = self._live(self._owners.get((address, "tcp", port)))

@@ -49,11 +49,11 @@ _WHY_MAX_CHARS: Final = 1_000
 log = logging.getLogger(__name__)
 
 
-class UnknownAgent(Exception):
+class NotEnrolled(Exception):
     """No agent with this name is enrolled."""
 
 
-class Join(Message):
+class JoinCode(Message):
     """Stored record of a join code.
 
     Attributes:
@@ -89,7 +89,7 @@ class Join(Message):
         if self.expires_at <= now:
             return f"the join code {self.name} ended {self.expires_at:%Y-%m-%d %H:%MZ}"
         if self.used_count >= self.count:
-            return f"the join code {self.name} has let in its {self.count} agents"
+            return f"the join code {self.name} has admitted its {self.count} agents"
         if role != self.role:
             return f"the join code {self.name} is for the role {self.role}, not {role}"
         return None
@@ -159,11 +159,11 @@ class Enrolments:
     """Join codes and agents in the private table."""
 
     def __init__(self, table: Table) -> None:
-        self._joins = Collection(table, JOINS, Join)
+        self._joins = Collection(table, JOINS, JoinCode)
         self._agents = Collection(table, ENROLLED, Enrolled)
         self._turn = asyncio.Lock()
 
-    async def add_code(self, secret: str, terms: JoinTerms, *, by: str, now: datetime) -> Join:
+    async def add_code(self, secret: str, terms: JoinTerms, *, by: str, now: datetime) -> JoinCode:
         """Store a new join code.
 
         Args:
@@ -171,8 +171,11 @@ class Enrolments:
             terms: The agents that can join.
             by: The user who creates the code.
             now: Current time to use.
+
+        Returns:
+            The stored code, without its secret.
         """
-        join = Join(
+        join = JoinCode(
             name=f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}",
             role=terms.role,
             sha256=digest(secret),
@@ -184,7 +187,7 @@ class Enrolments:
         await self._joins.create(join.name, join)
         return join
 
-    async def codes(self) -> Sequence[Join]:
+    async def codes(self) -> Sequence[JoinCode]:
         return [join async for _, join in self._joins.scan()]
 
     async def agents(self) -> Sequence[Enrolled]:
@@ -202,6 +205,9 @@ class Enrolments:
             code: The join code.
             requested: The agent to enrol.
             now: Current time to use.
+
+        Returns:
+            The agent with its name, as stored.
 
         Raises:
             ExchangeRefused: The code is not valid, or the agent cannot be enrolled.
@@ -237,7 +243,7 @@ class Enrolments:
                 f"{join.name} was made: make a new code with `broadside enroll new`"
             )
 
-        def used(join: Join) -> Join:
+        def used(join: JoinCode) -> JoinCode:
             if (problem := join.problem(requested.role, now)) is not None:
                 raise ExchangeRefused(problem)
             return join.model_copy(update={"used_count": join.used_count + 1})
@@ -291,8 +297,11 @@ class Enrolments:
             name: Agent (``id`` or ``role.id``), or name of a join code.
             now: Current time to use.
 
+        Returns:
+            Names of the revoked agents, and of the codes that ended.
+
         Raises:
-            UnknownAgent: No agent and no code has this name.
+            NotEnrolled: No agent and no code has this name.
         """
         ended = []
         if is_code := await self._joins.read(name) is not None:
@@ -304,7 +313,7 @@ class Enrolments:
             and (name in (agent.agent_id, agent.key) or (is_code and agent.join == name))
         ]
         if not agents and not is_code:
-            raise UnknownAgent(f"{name}: unknown agent or code; see `broadside enroll list`")
+            raise NotEnrolled(f"{name}: unknown agent or code; see `broadside enroll list`")
         for code in {agent.join for agent in agents} - {name}:
             ended += await self._end_code(code, now)
         for agent in agents:

@@ -60,15 +60,18 @@ _NO_STORE: Final = {"Cache-Control": "no-store"}
 log = logging.getLogger(__name__)
 
 
-class Entry(Protocol):
+class AgentAuthenticator(Protocol):
     """Authentication and enrolment of agents."""
 
     async def identify(self, secret: str, address: str) -> ClientPermissions | None:
-        """Return the rights of a credential, or None if it is unknown or revoked.
+        """Return the rights of a credential.
 
         Args:
             secret: Secret of the credential.
             address: The client address.
+
+        Returns:
+            The rights. None if the credential is unknown or revoked.
         """
 
     async def join(self, fields: Mapping[str, Any], address: str) -> Mapping[str, Any]:
@@ -77,6 +80,9 @@ class Entry(Protocol):
         Args:
             fields: Fields of the request.
             address: The client address.
+
+        Returns:
+            Fields of the response, with the credential.
 
         Raises:
             ExchangeRefused: The request is rejected.
@@ -112,7 +118,7 @@ class ExchangeApp:
     def __init__(
         self,
         fabric: Fabric,
-        entry: Entry,
+        entry: AgentAuthenticator,
         service: ExchangeService,
         requests_at_once: int | None = None,
     ) -> None:

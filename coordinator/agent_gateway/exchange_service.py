@@ -89,7 +89,7 @@ _V = TypeVar("_V")
 
 
 @dataclass(slots=True, kw_only=True)
-class Session:
+class ClientStream:
     """Stream to one client."""
 
     name: str
@@ -107,7 +107,7 @@ class Session:
 @dataclass(slots=True, kw_only=True)
 class _Want:
     client: ClientPermissions
-    session: Session
+    session: ClientStream
     # Monotonic time.
     until_s: float
     delivery: Mapping[str, Any] | None = None
@@ -142,12 +142,15 @@ class FairCache(Generic[_K, _V]):
         return None if entries is None else entries.get(key)
 
     def put(self, client_name: str, key: _K, value: _V) -> list[tuple[str, _K]]:
-        """Store a value and return the removed entries.
+        """Store a value. Above the limit, half of the values of the largest client are removed.
 
         Args:
             client_name: Name of the client.
             key: Key of the value.
             value: Value to store.
+
+        Returns:
+            Client and key of each removed value.
         """
         entries = self._of.setdefault(client_name, OrderedDict())
         self._count += key not in entries
@@ -193,7 +196,7 @@ class ExchangeService:
         }
         self._answers: FairCache[str, asyncio.Future[Any]] = FairCache(RESULTS_CACHED_COUNT)
         self._newest: FairCache[tuple[str, ...], int] = FairCache(ROWS_CACHED_COUNT)
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, ClientStream] = {}
         self._wants: FairCache[str, _Want] = FairCache(WANTS_CACHED_COUNT)
         self._waiting: OrderedDict[tuple[str, str], _Want] = OrderedDict()
         # Clients that received a job, by burst.
@@ -494,7 +497,7 @@ class ExchangeService:
 
     # Control rows -----------------------------------------------------------------------------
 
-    async def _watch(self, session: Session, partition: str) -> dict[str, Any]:
+    async def _watch(self, session: ClientStream, partition: str) -> dict[str, Any]:
         watch = self._watches.setdefault(partition, _Watch())
         watch.until_s[session.name] = time.monotonic() + WATCH_S
         row = await self._read_control(partition, watch)
@@ -531,7 +534,7 @@ class ExchangeService:
 
     # Streams ----------------------------------------------------------------------------------
 
-    def _session(self, client: ClientPermissions, session_id: str) -> Session:
+    def _session(self, client: ClientPermissions, session_id: str) -> ClientStream:
         session = self._sessions.get(f"{client.name} {session_id}")
         if session is None:
             raise ExchangeUnavailable("unknown stream; open one first")
@@ -548,7 +551,7 @@ class ExchangeService:
         """
         # This includes the name of the client, so that it should not be able to use other sessions.
         key = f"{client.name} {session_id}"
-        session = self._sessions.setdefault(key, Session(name=key))
+        session = self._sessions.setdefault(key, ClientStream(name=key))
         session.streams_count += 1
         # Drop the lines that the previous stream has not sent.
         session.lines = asyncio.Queue(maxsize=LINES_MAX_COUNT)

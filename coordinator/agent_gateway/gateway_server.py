@@ -78,7 +78,7 @@ def open_gateway_server(
         The server, or None if it is not configured.
 
     Raises:
-        HostsMisconfigured: A setting is invalid, or the certificate cannot be loaded.
+        GatewayMisconfigured: A setting is invalid, or the certificate cannot be loaded.
     """
     if settings.hosts_listen is None:
         return None
@@ -132,7 +132,7 @@ async def check_authority(
         now: Current time to use.
 
     Raises:
-        HostsMisconfigured: The authority was lost. The message contains the fix.
+        GatewayMisconfigured: The authority was lost. The message contains the fix.
         ExchangeError: The enrolled agents cannot be read.
     """
     if settings.hosts_certificate_file is not None or has_authority(data_dir):
@@ -143,7 +143,7 @@ async def check_authority(
             f"{data_dir / TLS_FOLDER}: the certificate authority was lost, and {count} enrolled "
             "agents and open join codes depend on it: they would reject a new one. Copy tls/ back "
             "from a backup (`broadside restore FILE` with a new BROADSIDE_DATA_DIR); or run "
-            "`broadside enroll new-authority` and let every agent join again"
+            "`broadside enroll new-authority` and enroll every agent again"
         )
 
 
@@ -155,7 +155,7 @@ def server_certificate(settings: CoordinatorSettings, data_dir: Path) -> ServerC
         data_dir: The coordinator's data folder.
 
     Raises:
-        HostsMisconfigured: A setting is missing, or the certificate cannot be created.
+        GatewayMisconfigured: A setting is missing, or the certificate cannot be created.
     """
     certificate, key = settings.hosts_certificate_file, settings.hosts_key_file
     if certificate is not None and key is not None:

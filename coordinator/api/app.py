@@ -91,6 +91,9 @@ def create_app(
         guard: Middleware settings. None allows everything without sign-in. Writes are recorded in
             either case.
         extensions: Optional parts that settings configure.
+
+    Returns:
+        The application, with all routes and the middleware.
     """
     backups, places = extensions.backups, extensions.places
 

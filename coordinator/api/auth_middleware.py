@@ -5,7 +5,6 @@ It runs before routing, so every route requires a token, also one that is added 
 """
 
 import contextlib
-import ipaddress
 import logging
 import math
 import re
@@ -41,6 +40,7 @@ from broadside.coordinator.concurrency_limit import (
     ConcurrencyExceeded,
     ConcurrencyLimit,
 )
+from broadside.exchange.http.bounded import is_loopback
 from broadside.exchange.outage_log import utc_now
 from broadside.exchange.ports import ExchangeError
 
@@ -54,16 +54,6 @@ _DISCONNECT_ERRORS: Final = ("BrokenResourceError", "ClosedResourceError", "Clie
 # Maximum number of imports of one caller, because each import has its whole body in memory.
 IMPORTS_AT_ONCE: Final = 2
 _LOCATION: Final = re.compile(r"/v1/runs/([a-z0-9-]+)")
-
-
-def is_loopback(host: str) -> bool:
-    """Return True if a socket that listens on ``host`` is reachable from this machine only."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

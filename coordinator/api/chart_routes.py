@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import Query, Response
 
 from broadside.coordinator.api.chart_responses import AsDrawing, as_chart
-from broadside.coordinator.api.dependencies import Service, make_router
+from broadside.coordinator.api.dependencies import CurrentCoordinator, make_router
 from broadside.coordinator.api.tabular_responses import rows_at
 from broadside.coordinator.views.charts import Chart, ChartEntry, catalogue
 from broadside.coordinator.views.charts.stored_charts import draw_stored
@@ -29,7 +29,7 @@ class ChartList(Message):
 
 
 @router.get("/runs/{run_id}/charts", openapi_extra=rows_at("charts"))
-async def list_run_charts(run_id: str, coordinator: Service) -> ChartList:
+async def list_run_charts(run_id: str, coordinator: CurrentCoordinator) -> ChartList:
     """List the charts of a run. Each shows one burst or the complete run."""
     plan = await coordinator.stored.read_plan(run_id)
     return ChartList(run_id=run_id, bursts_count=len(plan.bursts), charts=catalogue())
@@ -39,7 +39,7 @@ async def list_run_charts(run_id: str, coordinator: Service) -> ChartList:
 async def read_run_chart(
     run_id: str,
     name: str,
-    coordinator: Service,
+    coordinator: CurrentCoordinator,
     drawing: AsDrawing,
     burst: Annotated[
         int | None,

@@ -5,8 +5,8 @@ from typing import Annotated
 
 from fastapi import Query
 
-from broadside.coordinator.api.dependencies import Service, make_router
-from broadside.coordinator.api.pagination import PAGED, Limit, Links, SequenceCursor
+from broadside.coordinator.api.dependencies import CurrentCoordinator, make_router
+from broadside.coordinator.api.pagination import PAGED, Links, PageLimit, SequenceCursor
 from broadside.coordinator.api.tabular_responses import rows_at
 from broadside.coordinator.runs.dead_letters import DeadJob
 from broadside.exchange.messages import Message
@@ -17,9 +17,9 @@ router = make_router("dead letters", "/v1/deadletters")
 @router.get("", responses=PAGED)
 async def list_dead_letters(
     links: Links,
-    coordinator: Service,
+    coordinator: CurrentCoordinator,
     run_id: Annotated[str | None, Query(max_length=63, description="id of a run")] = None,
-    limit: Limit = 100,
+    limit: PageLimit = 100,
     cursor: SequenceCursor = None,
 ) -> Sequence[DeadJob]:
     """List the oldest 1,000 dead letters, each with its cause and advice."""
@@ -40,24 +40,24 @@ class Purged(Message):
 
 
 @router.delete("")
-async def delete_dead_letters(coordinator: Service, limit: Limit = 1000) -> Purged:
+async def delete_dead_letters(coordinator: CurrentCoordinator, limit: PageLimit = 1000) -> Purged:
     """Delete at most `limit` dead letters permanently, the oldest first."""
     return Purged(purged_count=await coordinator.dead_letters.purge_oldest(limit))
 
 
 @router.get("/{sequence_number}", openapi_extra=rows_at("."))
-async def read_dead_letter(sequence_number: int, coordinator: Service) -> DeadJob:
+async def read_dead_letter(sequence_number: int, coordinator: CurrentCoordinator) -> DeadJob:
     """Return one of the oldest 1,000 dead letters."""
     return await coordinator.dead_letters.read(sequence_number)
 
 
 @router.delete("/{sequence_number}")
-async def delete_dead_letter(sequence_number: int, coordinator: Service) -> DeadJob:
+async def delete_dead_letter(sequence_number: int, coordinator: CurrentCoordinator) -> DeadJob:
     """Delete one of the oldest 1,000 dead letters permanently, and return it."""
     return await coordinator.dead_letters.purge(sequence_number)
 
 
 @router.post("/{sequence_number}/resend")
-async def resend_dead_letter(sequence_number: int, coordinator: Service) -> DeadJob:
+async def resend_dead_letter(sequence_number: int, coordinator: CurrentCoordinator) -> DeadJob:
     """Put the job back on the queue. This fails if its start time has passed or it was claimed."""
     return await coordinator.dead_letters.resend(sequence_number)

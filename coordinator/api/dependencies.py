@@ -17,6 +17,9 @@ def make_router(tag: str, prefix: str = "/v1") -> APIRouter:
     Args:
         tag: Tag of the routes in the OpenAPI document.
         prefix: Prefix of all paths.
+
+    Returns:
+        A router without routes.
     """
     return APIRouter(prefix=prefix, responses=PROBLEMS, tags=[tag], route_class=ConditionalRoute)
 
@@ -35,7 +38,7 @@ def _principal(request: Request) -> Principal:
     return principal
 
 
-Service = Annotated[Coordinator, app_state("coordinator")]
+CurrentCoordinator = Annotated[Coordinator, app_state("coordinator")]
 Caller = Annotated[Principal, Depends(_principal)]
 """Authenticated client. ``caller.named(name)`` is the name to store."""
 

@@ -59,7 +59,7 @@ async def read_run_events(
     """Stream server-sent events until the run has a verdict.
 
     Events: `begin` (drop all earlier data), `status`, `seconds` (new or changed ones), `figures`
-    (headline so far), `ledger`, `finding` and `summary`. A comment is sent after five seconds
+    (headline so far), `counter`, `finding` and `summary`. A comment is sent after five seconds
     without an event. With `Last-Event-ID`, only later changes are sent. The stream ends within 15
     seconds after its token expires or is revoked.
     """

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from broadside.coordinator import scenarios
-from broadside.coordinator.api.dependencies import Service, make_router
-from broadside.coordinator.api.pagination import PAGED, KeyCursor, Limit, Links
+from broadside.coordinator.api.dependencies import CurrentCoordinator, make_router
+from broadside.coordinator.api.pagination import PAGED, KeyCursor, Links, PageLimit
 from broadside.coordinator.api.tabular_responses import rows_at
 from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.request_errors import UnknownAgent, UnknownScenario
@@ -28,7 +28,7 @@ async def read_scenario(name: str) -> RunSpec:
 
 
 @router.get("/agents/{agent_id}")
-async def read_agent(agent_id: str, coordinator: Service) -> Presence:
+async def read_agent(agent_id: str, coordinator: CurrentCoordinator) -> Presence:
     """Return an agent with its last heartbeat."""
     for presence in await coordinator.fabric.records.fleet.read_presences():
         if presence.agent_id == agent_id:
@@ -39,9 +39,9 @@ async def read_agent(agent_id: str, coordinator: Service) -> Presence:
 @router.get("/agents", responses=PAGED)
 async def list_agents(
     links: Links,
-    coordinator: Service,
+    coordinator: CurrentCoordinator,
     role: Role | None = None,
-    limit: Limit = 1000,
+    limit: PageLimit = 1000,
     cursor: KeyCursor = None,
 ) -> Sequence[Presence]:
     """List the agents, sorted by role and name.

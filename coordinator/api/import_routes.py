@@ -11,7 +11,12 @@ from fastapi import Response
 from pydantic import TypeAdapter
 from starlette.exceptions import HTTPException
 
-from broadside.coordinator.api.dependencies import Caller, Service, app_state, make_router
+from broadside.coordinator.api.dependencies import (
+    Caller,
+    CurrentCoordinator,
+    app_state,
+    make_router,
+)
 from broadside.coordinator.api.request_body import Deferred, validated
 from broadside.coordinator.auth.principal import Principal
 from broadside.coordinator.imports.import_answers import ImportedRecordings, ImportedTable
@@ -54,7 +59,7 @@ Limiter = Annotated[ImportLimiter, app_state("import_limiter")]
 async def import_table(
     table: Deferred[OriginalTable],
     response: Response,
-    coordinator: Service,
+    coordinator: CurrentCoordinator,
     caller: Caller,
     limiter: Limiter,
 ) -> ImportedTable:
@@ -71,7 +76,7 @@ async def import_table(
 async def import_recordings(
     recordings: Deferred[Recordings],
     response: Response,
-    coordinator: Service,
+    coordinator: CurrentCoordinator,
     caller: Caller,
     limiter: Limiter,
 ) -> ImportedRecordings:

@@ -45,7 +45,7 @@ _HEADERS: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class File:
+class PageFile:
     """One file with its content."""
 
     content: bytes
@@ -53,16 +53,16 @@ class File:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
+class PageFiles:
     """All page files, read once."""
 
     version: str
-    pages: Mapping[str, File]
-    assets: Mapping[str, File]
+    pages: Mapping[str, PageFile]
+    assets: Mapping[str, PageFile]
 
 
 @cache
-def site() -> Site:
+def site() -> PageFiles:
     """Return all page files. There are no pages without ``dashboards/web``."""
     paths = sorted(FOLDER.glob("*")) if FOLDER.is_dir() else []
     texts = {path.name: path.read_bytes() for path in paths if path.suffix in _TYPES}
@@ -72,16 +72,16 @@ def site() -> Site:
     for name, text in texts.items():
         digest.update(name.encode() + text)
     version = digest.hexdigest()[:16]
-    pages: dict[str, File] = {}
-    assets: dict[str, File] = {}
+    pages: dict[str, PageFile] = {}
+    assets: dict[str, PageFile] = {}
     for name, text in texts.items():
         media_type = _TYPES[Path(name).suffix]
         if name.endswith(".html"):
             text = text.replace(b"{{base}}", f"/web/{version}".encode())
-            pages[name] = File(content=text, media_type=media_type)
+            pages[name] = PageFile(content=text, media_type=media_type)
         else:
-            assets[name] = File(content=text, media_type=media_type)
-    return Site(version=version, pages=pages, assets=assets)
+            assets[name] = PageFile(content=text, media_type=media_type)
+    return PageFiles(version=version, pages=pages, assets=assets)
 
 
 def palette() -> str:
@@ -106,7 +106,7 @@ async def read_page(request: Request) -> Response:
     needs_token = getattr(request.app.state, "needs_token", False)
     etag = f'"{site().version}-{"token" if needs_token else "open"}"'
     if page is None:
-        text = "This installation carries no page: install the wheel or run from a checkout.\n"
+        text = "This installation has no web page: install the wheel, or run from a checkout.\n"
         return Response(text, 404, _HEADERS, "text/plain")
     headers = {
         **_HEADERS,

@@ -16,7 +16,7 @@ CountCursor = Annotated[
     WithJsonSchema({"type": "string", "pattern": "^[0-9]{1,9}$"}),
 ]
 # The same for all lists.
-Limit = Annotated[int, Query(ge=1, le=1000, description="Maximum number of items")]
+PageLimit = Annotated[int, Query(ge=1, le=1000, description="Maximum number of items")]
 SequenceCursor = Annotated[
     int | None,
     Query(ge=0, lt=1 << 63, description=_CURSOR),
@@ -70,7 +70,11 @@ class CountPage(PageLinks):
     """Page of a list that is numbered from 0, with the query parameters of the request."""
 
     def __init__(
-        self, request: Request, response: Response, limit: Limit = 100, cursor: CountCursor = None
+        self,
+        request: Request,
+        response: Response,
+        limit: PageLimit = 100,
+        cursor: CountCursor = None,
     ) -> None:
         super().__init__(request, response)
         self.limit, self.cursor = limit, cursor or 0

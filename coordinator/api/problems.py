@@ -175,7 +175,7 @@ def problem(
         title: Title of the problem. The `type` is derived from it.
         detail: One line for the user.
         errors: Errors of single fields, with the members of :class:`Fault`.
-        headers: Additional headers of the response.
+        headers: Additional headers of the response. None adds none.
     """
     if title in _RETRYABLE:
         headers = {"Retry-After": str(_RETRY_AFTER_S), **(headers or {})}

@@ -46,7 +46,7 @@ async def report_answer(
         report: Report to return.
         page: Function that builds the HTML page. It runs in a worker thread.
         format: Requested format. None to choose it by ``accept``.
-        accept: Value of the ``Accept`` header.
+        accept: Value of the ``Accept`` header. None accepts all.
     """
     media_type = chosen_format(accept, (_HTML, JSON)) if format is None else None
     if media_type == JSON or format is ReportFormat.JSON:

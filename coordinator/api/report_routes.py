@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import Query, Response
 
-from broadside.coordinator.api.dependencies import Service, app_state, make_router
+from broadside.coordinator.api.dependencies import CurrentCoordinator, app_state, make_router
 from broadside.coordinator.api.report_responses import (
     VARY_ACCEPT,
     Accepted,
@@ -42,7 +42,7 @@ class TableName(StrEnum):
 @router.get("/runs/{run_id}/report", **as_report(Report))
 async def read_run_report(
     run_id: RunId,
-    coordinator: Service,
+    coordinator: CurrentCoordinator,
     budgets: Annotated[Budgets, app_state("budgets")],
     format: AsFormat = None,
     accept: Accepted = None,
@@ -73,7 +73,7 @@ async def read_run_report(
 )
 async def read_run_export(
     run_id: RunId,
-    coordinator: Service,
+    coordinator: CurrentCoordinator,
     format: Annotated[
         Format | None, Query(description="default: chosen by `Accept`, otherwise JSON")
     ] = None,

@@ -5,7 +5,7 @@ from typing import Annotated, Final, Literal
 
 from fastapi import Depends, Header, Path, Query, Response
 
-from broadside.coordinator.api.dependencies import Service, make_router
+from broadside.coordinator.api.dependencies import CurrentCoordinator, make_router
 from broadside.coordinator.api.pagination import PAGED, Page
 from broadside.coordinator.api.problems import PROBLEMS
 from broadside.coordinator.api.tabular_responses import FILE_CONTENT, rows_at
@@ -73,7 +73,7 @@ class Series(Message):
 @router.get("/bursts", responses=PAGED)
 async def list_run_bursts(
     run_id: str,
-    coordinator: Service,
+    coordinator: CurrentCoordinator,
     page: Page,
 ) -> Sequence[BurstEntry]:
     """List the bursts of a run in time order.
@@ -89,7 +89,7 @@ async def list_run_bursts(
 
 @router.get("/bursts/{burst}", openapi_extra=rows_at("."))
 async def read_run_burst(
-    run_id: str, burst: Annotated[int, Path(ge=1, le=10_000)], coordinator: Service
+    run_id: str, burst: Annotated[int, Path(ge=1, le=10_000)], coordinator: CurrentCoordinator
 ) -> BurstEntry:
     """Return one burst by its number from 1."""
     return await read_burst(coordinator, run_id, burst - 1)
@@ -98,7 +98,7 @@ async def read_run_burst(
 @router.get("/pairs", responses=PAGED)
 async def list_run_pairs(
     run_id: str,
-    coordinator: Service,
+    coordinator: CurrentCoordinator,
     page: Page,
     burst: BurstNumber = 1,
 ) -> Sequence[PairEntry]:
@@ -139,7 +139,7 @@ def _series_query(
 )
 async def read_run_series(
     run_id: str,
-    coordinator: Service,
+    coordinator: CurrentCoordinator,
     query: Annotated[SeriesQuery, Depends(_series_query)],
     accept: Annotated[str | None, Header(include_in_schema=False)] = None,
 ) -> Response:
@@ -155,7 +155,7 @@ async def read_run_series(
 
 
 @router.get("/verdict", openapi_extra=rows_at("findings"))
-async def read_run_verdict(run_id: str, coordinator: Service) -> RunVerdict:
+async def read_run_verdict(run_id: str, coordinator: CurrentCoordinator) -> RunVerdict:
     """Return the verdict of a finished run with its findings and headline."""
     return await read_verdict(coordinator, run_id)
 
@@ -163,7 +163,7 @@ async def read_run_verdict(run_id: str, coordinator: Service) -> RunVerdict:
 @router.get("/reconciliation", responses=PAGED, openapi_extra=rows_at("bursts"))
 async def read_run_reconciliation(
     run_id: str,
-    coordinator: Service,
+    coordinator: CurrentCoordinator,
     page: Page,
 ) -> RunReconciliation:
     """Compare the bytes of the fleet with the device counter.

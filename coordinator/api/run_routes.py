@@ -6,8 +6,13 @@ from typing import Annotated
 from fastapi import Depends, Header, Query, Response
 from pydantic import Field
 
-from broadside.coordinator.api.dependencies import Caller, OptionalCancel, Service, make_router
-from broadside.coordinator.api.pagination import PAGED, KeyCursor, Limit, Links
+from broadside.coordinator.api.dependencies import (
+    Caller,
+    CurrentCoordinator,
+    OptionalCancel,
+    make_router,
+)
+from broadside.coordinator.api.pagination import PAGED, KeyCursor, Links, PageLimit
 from broadside.coordinator.api.tabular_responses import FILE_CONTENT, rows_at
 from broadside.coordinator.core.comparison import Comparison
 from broadside.coordinator.core.live.progress import Progress
@@ -75,7 +80,7 @@ Filter = Annotated[RunFilter, Depends(_filter)]
 async def create_run(
     request: LaunchRequest,
     response: Response,
-    coordinator: Service,
+    coordinator: CurrentCoordinator,
     caller: Caller,
     idempotency_key: Annotated[
         str | None,
@@ -103,9 +108,9 @@ async def create_run(
 @router.get("/runs", responses=PAGED)
 async def list_runs(
     links: Links,
-    coordinator: Service,
+    coordinator: CurrentCoordinator,
     run_filter: Filter,
-    limit: Limit = 50,
+    limit: PageLimit = 50,
     cursor: KeyCursor = None,
 ) -> Sequence[RunHeader]:
     """List runs with their outcomes, newest first.
@@ -120,7 +125,7 @@ async def list_runs(
 
 @router.get("/aggregate", openapi_extra=rows_at("groups"))
 async def aggregate_runs(
-    coordinator: Service,
+    coordinator: CurrentCoordinator,
     run_filter: Filter,
     group_by: Annotated[
         str,
@@ -140,13 +145,13 @@ async def aggregate_runs(
 
 
 @router.get("/runs/{run_id}", openapi_extra=rows_at("bursts"))
-async def read_run(run_id: str, coordinator: Service) -> RunStatus:
+async def read_run(run_id: str, coordinator: CurrentCoordinator) -> RunStatus:
     """Return the status of a run."""
     return await coordinator.stored.status(run_id)
 
 
 @router.patch("/runs/{run_id}")
-async def update_run(run_id: str, change: RunChange, coordinator: Service) -> RunStatus:
+async def update_run(run_id: str, change: RunChange, coordinator: CurrentCoordinator) -> RunStatus:
     """Change the labels of a run, also of a finished one (JSON merge patch).
 
     Labels that are not in the body are kept. The labels in the sealed plan are not changed.
@@ -156,7 +161,7 @@ async def update_run(run_id: str, change: RunChange, coordinator: Service) -> Ru
 
 @router.post("/runs/{run_id}/abort", status_code=202)
 async def abort_run(
-    run_id: str, coordinator: Service, caller: Caller, request: OptionalCancel
+    run_id: str, coordinator: CurrentCoordinator, caller: Caller, request: OptionalCancel
 ) -> RunStatus:
     """Stop a run. Agents stop within seconds. Data that was measured is not deleted."""
     await coordinator.cancel(run_id, by=caller.named(request.by), reason=request.reason)
@@ -164,19 +169,19 @@ async def abort_run(
 
 
 @router.get("/runs/{run_id}/trends", openapi_extra=rows_at("disruptions"))
-async def read_run_trends(run_id: str, coordinator: Service) -> RunTrends:
+async def read_run_trends(run_id: str, coordinator: CurrentCoordinator) -> RunTrends:
     """Return disruptions, carried load and drift over the finished bursts."""
     return await coordinator.stored.trends(run_id)
 
 
 @router.get("/runs/{run_id}/progress", openapi_extra=rows_at("seconds"))
-async def read_run_progress(run_id: str, coordinator: Service) -> Progress:
+async def read_run_progress(run_id: str, coordinator: CurrentCoordinator) -> Progress:
     """Return the seconds of the newest burst that has begun."""
     return await coordinator.stored.progress(run_id)
 
 
 @router.get("/runs/{run_id}/summary", openapi_extra=rows_at("bursts"))
-async def read_run_summary(run_id: str, coordinator: Service) -> RunSummary:
+async def read_run_summary(run_id: str, coordinator: CurrentCoordinator) -> RunSummary:
     """Return the summary of a finished run with its verdict and metrics."""
     summary = await coordinator.stored.summary(run_id)
     if summary is None:
@@ -209,7 +214,7 @@ def _burst_and_side(
 async def read_run_raw_output(
     run_id: str,
     pair: str,
-    coordinator: Service,
+    coordinator: CurrentCoordinator,
     end: Annotated[tuple[int, Side], Depends(_burst_and_side)],
     accept: Annotated[str | None, Header(include_in_schema=False)] = None,
 ) -> Response:
@@ -226,13 +231,13 @@ async def read_run_raw_output(
 
 
 @router.post("/prune")
-async def prune_runs(request: PruneRequest, coordinator: Service) -> Pruned:
+async def prune_runs(request: PruneRequest, coordinator: CurrentCoordinator) -> Pruned:
     """Delete old runs. By default, only list the runs that would be deleted."""
     return await prune_all(coordinator, request)
 
 
 @router.get("/runs/{run_id}/recomputed")
-async def recompute_run_summary(run_id: str, coordinator: Service) -> Recomputed:
+async def recompute_run_summary(run_id: str, coordinator: CurrentCoordinator) -> Recomputed:
     """Compute the verdict of a run again.
 
     It is computed from the stored rows, and compared with the stored verdict.
@@ -241,6 +246,6 @@ async def recompute_run_summary(run_id: str, coordinator: Service) -> Recomputed
 
 
 @router.post("/comparisons", openapi_extra=rows_at("metrics"))
-async def compare_runs(request: CompareRequest, coordinator: Service) -> Comparison:
+async def compare_runs(request: CompareRequest, coordinator: CurrentCoordinator) -> Comparison:
     """Compare two runs, or two groups of bursts. Nothing is stored."""
     return await compare_stored(coordinator, request)

@@ -5,8 +5,13 @@ from typing import Annotated, Literal
 
 from fastapi import Response
 
-from broadside.coordinator.api.dependencies import Caller, Service, app_state, make_router
-from broadside.coordinator.api.pagination import PAGED, KeyCursor, Limit, Links
+from broadside.coordinator.api.dependencies import (
+    Caller,
+    CurrentCoordinator,
+    app_state,
+    make_router,
+)
+from broadside.coordinator.api.pagination import PAGED, KeyCursor, Links, PageLimit
 from broadside.coordinator.api.tabular_responses import rows_at
 from broadside.coordinator.request_errors import OtherName
 from broadside.coordinator.runs.requests import ScheduleRequest
@@ -24,7 +29,7 @@ async def create_schedule(
     request: ScheduleRequest,
     response: Response,
     schedules: AllSchedules,
-    coordinator: Service,
+    coordinator: CurrentCoordinator,
     caller: Caller,
 ) -> ScheduleView:
     """Create a schedule. A coordinator that processes runs launches its runs."""
@@ -39,7 +44,7 @@ async def list_schedules(
     links: Links,
     schedules: AllSchedules,
     state: Literal["active", "paused", "ended"] | None = None,
-    limit: Limit = 200,
+    limit: PageLimit = 200,
     cursor: KeyCursor = None,
 ) -> Sequence[ScheduleView]:
     """List schedules by name, each with at most five next times."""
@@ -67,7 +72,7 @@ async def replace_schedule(
     name: str,
     request: ScheduleRequest,
     schedules: AllSchedules,
-    coordinator: Service,
+    coordinator: CurrentCoordinator,
     caller: Caller,
 ) -> ScheduleView:
     """Replace the times or the run of a schedule. History and pause are not changed."""

@@ -9,8 +9,13 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from broadside.coordinator.api.conditional import ConditionalRoute
-from broadside.coordinator.api.dependencies import Caller, Service, app_state, make_router
-from broadside.coordinator.api.pagination import PAGED, AuditCursor, Limit, Links, Page
+from broadside.coordinator.api.dependencies import (
+    Caller,
+    CurrentCoordinator,
+    app_state,
+    make_router,
+)
+from broadside.coordinator.api.pagination import PAGED, AuditCursor, Links, Page, PageLimit
 from broadside.coordinator.api.problems import PROBLEMS
 from broadside.coordinator.auth.audit import Audit, AuditRow
 from broadside.coordinator.auth.principal import Access
@@ -60,7 +65,7 @@ async def read_health() -> Health:
 
 
 @router.get("/readyz", responses={503: PROBLEMS[503]})
-async def read_readiness(coordinator: Service, request: Request) -> Readiness:
+async def read_readiness(coordinator: CurrentCoordinator, request: Request) -> Readiness:
     """Check if the coordinator works.
 
     The status is 200 if queue and tables respond and accept writes, and runs are processed. The
@@ -89,7 +94,7 @@ async def read_readiness(coordinator: Service, request: Request) -> Readiness:
         503: PROBLEMS[503],
     },
 )
-async def read_metrics(coordinator: Service, request: Request) -> Response:
+async def read_metrics(coordinator: CurrentCoordinator, request: Request) -> Response:
     """Return the metrics in Prometheus format. /docs/metrics.html of the coordinator lists them."""
     figures: MetricsCollector = request.app.state.figures
     figures.show(await take_snapshot(coordinator, request.app.state.budgets))
@@ -116,7 +121,7 @@ async def read_me(caller: Caller) -> CallerInfo:
     return CallerInfo(name=caller.name, role=caller.access, signed_in=caller.signed_in)
 
 
-class Delivery(StrEnum):
+class DeliveryState(StrEnum):
     """State of the deliveries to a receiver.
 
     Attributes:
@@ -144,7 +149,7 @@ class PlaceReport(Message):
     """
 
     place: str
-    state: Delivery
+    state: DeliveryState
     waiting_count: int
     failures_count: int
     last_error: str | None
@@ -153,10 +158,10 @@ class PlaceReport(Message):
 
     @classmethod
     def of(cls, place: ReceiverState) -> "PlaceReport":
-        state = Delivery.WAITING if place.waiting_count else Delivery.IDLE
+        state = DeliveryState.WAITING if place.waiting_count else DeliveryState.IDLE
         return cls(
             place=place.name,
-            state=Delivery.FAILING if place.failures_count else state,
+            state=DeliveryState.FAILING if place.failures_count else state,
             waiting_count=place.waiting_count,
             failures_count=place.failures_count,
             last_error=place.last_error,
@@ -188,7 +193,7 @@ async def list_audit(
     links: Links,
     audit: Annotated[Audit, app_state("audit")],
     fits: Annotated[Callable[[AuditRow], bool], Depends(_audit_filter)],
-    limit: Limit = 100,
+    limit: PageLimit = 100,
     cursor: AuditCursor = None,
 ) -> Sequence[AuditRow]:
     """List the writes of the last two years, newest first."""

@@ -8,7 +8,7 @@ from fastapi import Depends, Query, Response
 
 from broadside.coordinator.api.chart_responses import AsDrawing, as_chart
 from broadside.coordinator.api.dependencies import Caller, OptionalCancel, app_state, make_router
-from broadside.coordinator.api.pagination import PAGED, KeyCursor, Limit, Links
+from broadside.coordinator.api.pagination import PAGED, KeyCursor, Links, PageLimit
 from broadside.coordinator.api.report_responses import Accepted, AsFormat, as_report, report_answer
 from broadside.coordinator.api.tabular_responses import rows_at
 from broadside.coordinator.studies.runner import Studies
@@ -52,7 +52,7 @@ async def list_studies(
     links: Links,
     studies: AllStudies,
     fits: Annotated[Callable[[Study], bool], Depends(_study_filter)],
-    limit: Limit = 50,
+    limit: PageLimit = 50,
     cursor: KeyCursor = None,
 ) -> Sequence[Study]:
     """List studies, newest first."""

@@ -4,7 +4,6 @@ The claims follow Microsoft's "Access token claims reference" and "Configurable 
 """
 
 import asyncio
-import json
 import math
 import time
 import urllib.parse
@@ -25,6 +24,7 @@ from broadside.coordinator.auth.principal import (
 )
 from broadside.coordinator.auth.signin_settings import SignInSettings
 from broadside.exchange.http.bounded import ask
+from broadside.exchange.strict_json import parse_strict_json
 
 # Algorithms to accept. You cannot use the header of a token to select another one.
 _ALGORITHMS: Final = ("RS256",)
@@ -211,7 +211,7 @@ async def _read_keys(url: str) -> dict[str | None, jwt.PyJWK]:
     async with httpx.AsyncClient(timeout=_FETCH_MAX_S, headers=headers) as client:
         answer = await ask(client, "GET", url, _KEYS_MAX_BYTES, total_s=_FETCH_MAX_S)
     answer.raise_for_status()
-    key_set = json.loads(answer.content)
+    key_set = parse_strict_json(answer.content, _KEYS_MAX_BYTES)
     if not isinstance(key_set, dict):
         raise ValueError("not a JSON object")
     keys = jwt.PyJWKSet.from_dict(key_set).keys

@@ -88,7 +88,7 @@ class Tokens:
         now: datetime,
         expires_at: datetime | None = None,
     ) -> str:
-        """Create a token and return it. The token cannot be shown again.
+        """Create a token, which cannot be shown again.
 
         A name is used only once, even after its token was revoked, because audit records refer to
         it.
@@ -99,6 +99,9 @@ class Tokens:
             by: The user who creates the token.
             now: Current time to use.
             expires_at: The expiry time, or None if the token does not expire.
+
+        Returns:
+            The secret text of the token.
 
         Raises:
             TokenTaken: The name was used before.
@@ -127,6 +130,9 @@ class Tokens:
         Args:
             name: The token name.
             now: Current time to use.
+
+        Returns:
+            The token with the time of the first revocation.
 
         Raises:
             UnknownToken: There is no token with this name.

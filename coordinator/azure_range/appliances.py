@@ -14,7 +14,7 @@ from broadside.coordinator.azure_range.resources import (
     short,
 )
 from broadside.coordinator.azure_range.routing import (
-    Flow,
+    RoutedFlow,
     Tag,
     covers_place,
     covers_ports,
@@ -47,7 +47,7 @@ def device_subnet(trace: Trace, address: str) -> Resource:
     return subnet
 
 
-def forward(trace: Trace, address: str, flow: Flow) -> Flow:
+def forward(trace: Trace, address: str, flow: RoutedFlow) -> RoutedFlow:
     """Return the flow as it leaves the device with an address.
 
     Args:
@@ -81,7 +81,7 @@ def forward(trace: Trace, address: str, flow: Flow) -> Flow:
 # Azure Firewall -----------------------------------------------------------------------------------
 
 
-def _through_firewall(trace: Trace, firewall: Resource, flow: Flow) -> Flow:
+def _through_firewall(trace: Trace, firewall: Resource, flow: RoutedFlow) -> RoutedFlow:
     """Apply DNAT rules, then network rules, then application rules, each by priority."""
     resources, name = trace.resources, short(firewall["id"])
     policy_id = reference(properties(firewall), "firewallPolicy")
@@ -138,7 +138,7 @@ def _addresses(resources: Resources, rule: Mapping[str, Any], side: str) -> list
 
 
 def _network_rule(
-    resources: Resources, rule: Mapping[str, Any], flow: Flow, *, partly: bool
+    resources: Resources, rule: Mapping[str, Any], flow: RoutedFlow, *, partly: bool
 ) -> bool:
     protocols = {str(item).lower() for item in rule.get("ipProtocols") or ()}
     names = [str(item).lower() for item in rule.get("destinationFqdns") or ()]
@@ -155,7 +155,7 @@ def _network_rule(
 
 
 def _application_rule(
-    resources: Resources, rule: Mapping[str, Any], flow: Flow, *, partly: bool
+    resources: Resources, rule: Mapping[str, Any], flow: RoutedFlow, *, partly: bool
 ) -> bool:
     """Match by host name. A client without a name is matched by ``*`` only."""
     names = [str(item).lower() for item in rule.get("targetFqdns") or ()]
@@ -174,7 +174,7 @@ def _application_rule(
     )  # fmt: skip
 
 
-def _translate(rule: Mapping[str, Any], flow: Flow) -> Flow:
+def _translate(rule: Mapping[str, Any], flow: RoutedFlow) -> RoutedFlow:
     address = rule.get("translatedAddress")
     port = rule.get("translatedPort")
     return translated(
@@ -185,8 +185,8 @@ def _translate(rule: Mapping[str, Any], flow: Flow) -> Flow:
 
 
 def _source_translation(
-    trace: Trace, firewall: Resource, policy: Resource, flow: Flow, *, always: bool
-) -> Flow:
+    trace: Trace, firewall: Resource, policy: Resource, flow: RoutedFlow, *, always: bool
+) -> RoutedFlow:
     """Return the flow with the firewall's address as source, if the firewall translates it."""
     ranges = (properties(policy).get("snat") or {}).get("privateRanges") or NO_TRANSLATION
     listed = [text for item in ranges

@@ -22,8 +22,8 @@ from broadside.coordinator.azure_range.rights import (
     permits,
     role_of,
 )
-from broadside.coordinator.azure_range.routing import Flow, cross_peering, pass_groups
-from broadside.coordinator.azure_range.trace import Row, Trace, follow
+from broadside.coordinator.azure_range.routing import RoutedFlow, cross_peering, pass_groups
+from broadside.coordinator.azure_range.trace import Trace, TraceRow, follow
 
 ROLES: Final = ("client", "server", "coordinator")
 # Kinds that are of no use alone.
@@ -34,7 +34,7 @@ _USED_BY_OTHERS: Final = (
 )  # fmt: skip
 
 
-def inventory(resources: Resources, fleet: list[Machine]) -> Iterator[Row]:
+def inventory(resources: Resources, fleet: list[Machine]) -> Iterator[TraceRow]:
     """Yield the rows of the range itself.
 
     Args:
@@ -218,7 +218,7 @@ def _diagnostics(trace: Trace) -> None:
         if resources.get(properties(item).get("workspaceId")) is None:
             raise trace.fail(
                 "charts",
-                f"{item['name']}: there is no workspace {properties(item).get('workspaceId')}",
+                f"{item['name']}: no workspace {properties(item).get('workspaceId')} exists",
             )
         if not any(one.get("enabled") for one in properties(item).get("metrics") or ()):
             target = short(item["id"].split("/providers/microsoft.insights")[0])
@@ -238,7 +238,7 @@ def _stop(trace: Trace, fleet: list[Machine]) -> None:
         if not fields.get("enabled") or "0" not in maxima or all(one == "0" for one in maxima):
             raise trace.fail(
                 "stop",
-                f"{item['name']}: maxima {', '.join(maxima)}: it stops no VM, or all of them",
+                f"{item['name']}: maxima {', '.join(maxima)}: VMs always run, or never",
             )
         stopped.append(str(fields["targetResourceUri"]).lower())
     running = [short(machine.id) for machine in fleet if machine.id.lower() not in stopped]
@@ -261,7 +261,7 @@ def _wake(trace: Trace, fleet: list[Machine]) -> None:
         return
     if not workflows or not schedules:
         raise trace.fail(
-            "given", "there is a morning start without a nightly stop, or its workflow is gone"
+            "given", "a morning start exists without a nightly stop, or without its workflow"
         )
     for item in workflows:
         machine = next(one for one in fleet if one.role == "coordinator")
@@ -294,7 +294,8 @@ def _may_start(trace: Trace, machine: Machine, identity: Resource) -> None:
     if not names or len(assigned) != 1:
         raise trace.fail(
             "role",
-            f"{identity['name']} may not start {short(machine.id)}, or more than that: {listed}",
+            f"{identity['name']} needs only the permission to start {short(machine.id)}; it has "
+            f"{listed}",
         )
     smallest = "Desktop Virtualization Power On Contributor"
     if names[0] != smallest:
@@ -320,7 +321,7 @@ def _bastion(trace: Trace, fleet: list[Machine]) -> None:
         subnet = resources.get(subnet_id)
         if subnet is None:
             raise trace.fail("route", f"subnet {short(subnet_id)} is not visible", subnet_id)
-        flow = Flow(
+        flow = RoutedFlow(
             protocol="tcp", source=prefixes(subnet)[0], target=machine.places[0], ports=(22, 22)
         )
         if reference(properties(subnet), "networkSecurityGroup"):
@@ -331,7 +332,7 @@ def _bastion(trace: Trace, fleet: list[Machine]) -> None:
 
 
 def _deployer(trace: Trace) -> None:
-    """Check the roles of who deploys: the upload of the package, and the rows of boot statuses."""
+    """Check the roles of the deploying principal, for the package and the boot statuses."""
     resources = trace.resources
     known = {
         properties(item)["principalId"] for item in resources.of_kind("userAssignedIdentities")
@@ -351,7 +352,7 @@ def _deployer(trace: Trace) -> None:
         fitting = [item for item in others if properties(item)["scope"].lower() == target_id.lower()
                    and permits(role_of(resources, item), action)]  # fmt: skip
         if not fitting:
-            raise trace.fail("role", f"who deploys has no role for {short(target_id)}")
+            raise trace.fail("role", f"the deploying principal has no role for {short(target_id)}")
         used += [item["id"] for item in fitting]
     for item in others:
         if not resources.is_foreign(item["id"]) and item["id"] not in used:
@@ -359,4 +360,4 @@ def _deployer(trace: Trace) -> None:
             raise trace.fail(
                 "role", f"another principal has {role_of(resources, item)[0]} on {scope}"
             )
-    trace.ok("role", f"{len(needs)} roles of who deploys")
+    trace.ok("role", f"{len(needs)} roles of the deploying principal")

@@ -102,7 +102,7 @@ def role_of(resources: Resources, assignment: Resource) -> tuple[str, tuple[str,
 
 
 def permits(role: tuple[str, tuple[str, ...]], action: str) -> bool:
-    """Return whether a role permits an action.
+    """Return True if a role permits an action.
 
     Args:
         role: Name and patterns of actions, from :func:`role_of`.

@@ -37,11 +37,11 @@ class Tag:
         return f"{self.service}.{self.region}" if self.region else self.service
 
 
-Place = IPv4Network | Tag
+RouteEnd = IPv4Network | Tag
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Flow:
+class RoutedFlow:
     """Packets of one protocol between two places.
 
     Attributes:
@@ -52,7 +52,7 @@ class Flow:
 
     protocol: str
     source: IPv4Network
-    target: Place
+    target: RouteEnd
     ports: tuple[int, int] = ANY_PORT
     name: str = ""
 
@@ -63,7 +63,7 @@ class Flow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Route:
+class EffectiveRoute:
     """Effective route.
 
     Attributes:
@@ -82,7 +82,7 @@ class Route:
 
 
 def covers_ports(texts: list[str], ports: tuple[int, int], *, partly: bool) -> bool:
-    """Return whether ports of a rule contain a range, or with ``partly`` overlap it.
+    """Return True if ports of a rule contain a range, or with ``partly`` overlap it.
 
     Args:
         texts: Ports of a rule: ``*``, a port, or a range such as ``5201-5300``.
@@ -98,8 +98,8 @@ def covers_ports(texts: list[str], ports: tuple[int, int], *, partly: bool) -> b
     return False
 
 
-def covers_place(text: str, place: Place, tagged: list[IPv4Network], *, partly: bool) -> bool:
-    """Return whether an address prefix or tag of a rule contains a place, or overlaps it.
+def covers_place(text: str, place: RouteEnd, tagged: list[IPv4Network], *, partly: bool) -> bool:
+    """Return True if an address prefix or tag of a rule contains a place, or overlaps it.
 
     Args:
         text: ``*``, a prefix, or a service tag.
@@ -141,12 +141,15 @@ def network_of(resources: Resources, subnet_id: str) -> Resource | None:
 
 
 def peering(resources: Resources, near_id: str, far_id: str) -> Resource | None:
-    """Return the peering of a network with another one, or None.
+    """Return the peering of a network with another one.
 
     Args:
         resources: All visible resources.
         near_id: Network that owns the peering.
         far_id: Network that the peering leads to. Case is ignored.
+
+    Returns:
+        The peering. None if the networks are not peered.
     """
     for item in resources.children(near_id, "virtualNetworkPeerings"):
         remote = reference(properties(item), "remoteVirtualNetwork")
@@ -185,7 +188,7 @@ def tagged_networks(resources: Resources, subnet_id: str) -> list[IPv4Network]:
     return ranges
 
 
-def effective_route(trace: Trace, subnet_id: str, target: Place) -> Route:
+def effective_route(trace: Trace, subnet_id: str, target: RouteEnd) -> EffectiveRoute:
     """Return the route of a subnet to a place, like *effective routes* in the portal.
 
     The longest prefix wins, and a user route wins over a route of Azure with the same prefix. The
@@ -207,18 +210,18 @@ def effective_route(trace: Trace, subnet_id: str, target: Place) -> Route:
     if isinstance(target, Tag) and target.service == "Storage":
         services = [item.get("service") for item in fields.get("serviceEndpoints") or ()]
         if "Microsoft.Storage" in services:
-            return Route(kind="endpoint", source="service endpoint Microsoft.Storage")
+            return EffectiveRoute(kind="endpoint", source="service endpoint Microsoft.Storage")
     table_id = reference(fields, "routeTable")
     if table_id and resources.get(table_id) is None:
         raise trace.fail("route", f"route table {short(table_id)} is not visible", table_id)
-    candidates = [(0, 0, Route(kind="internet", source="default route"))]
+    candidates = [(0, 0, EffectiveRoute(kind="internet", source="default route"))]
     for item in resources.children(table_id, "routes"):
         candidates += _user_route(trace, item, target)
     near_id = parent_id(subnet_id)
     connection = connection_of(resources, near_id)
     if properties(connection).get("enableInternetSecurity"):
         source = f"{(connection or {})['name']} sends internet traffic to its hub"
-        candidates.append((0, 1, Route(kind="none", source=source)))
+        candidates.append((0, 1, EffectiveRoute(kind="none", source=source)))
     if isinstance(target, IPv4Network):
         candidates += _network_candidates(resources, near_id, target)
         candidates += _hub_candidates(trace, near_id, table_id, target)
@@ -230,24 +233,28 @@ def effective_route(trace: Trace, subnet_id: str, target: Place) -> Route:
 
 def _network_candidates(
     resources: Resources, network_id: str, target: IPv4Network
-) -> Iterator[tuple[int, int, Route]]:
+) -> Iterator[tuple[int, int, EffectiveRoute]]:
     for space in address_space(resources.get(network_id)):
         if target.subnet_of(space):
-            yield space.prefixlen, 0, Route(kind="local", source="same network")
+            yield space.prefixlen, 0, EffectiveRoute(kind="local", source="same network")
     for item, spaces in _peered(resources, network_id):
         for space in spaces:
             if target.subnet_of(space):
-                route = Route(kind="peering", source=f"peering {item['name']}")
+                route = EffectiveRoute(kind="peering", source=f"peering {item['name']}")
                 yield space.prefixlen, 0, route
 
 
 def _hub_candidates(
     trace: Trace, network_id: str, table_id: str, target: IPv4Network
-) -> Iterator[tuple[int, int, Route]]:
+) -> Iterator[tuple[int, int, EffectiveRoute]]:
     if takes_hub_routes(trace.resources, table_id):
         for prefix, address, source in hub_routes(trace, network_id):
             if target.subnet_of(prefix):
-                yield prefix.prefixlen, 0, Route(kind="hub", address=address, source=source)
+                yield (
+                    prefix.prefixlen,
+                    0,
+                    EffectiveRoute(kind="hub", address=address, source=source),
+                )
 
 
 def _require_connection(trace: Trace, subnet_id: str, table_id: str) -> None:
@@ -260,7 +267,9 @@ def _require_connection(trace: Trace, subnet_id: str, table_id: str) -> None:
         raise trace.fail("route", f"{name} has no connection with the virtual hub", hub_id)
 
 
-def _user_route(trace: Trace, item: Resource, target: Place) -> Iterator[tuple[int, int, Route]]:
+def _user_route(
+    trace: Trace, item: Resource, target: RouteEnd
+) -> Iterator[tuple[int, int, EffectiveRoute]]:
     fields = properties(item)
     prefix = fields["addressPrefix"]
     if not prefix[:1].isdigit():
@@ -279,16 +288,16 @@ def _user_route(trace: Trace, item: Resource, target: Place) -> Iterator[tuple[i
     kind = kinds.get(fields["nextHopType"], "none")
     address = fields.get("nextHopIpAddress") or ""
     source = f"route {item['name']} of {short(parent_id(item['id']))}"
-    yield network.prefixlen, 1, Route(kind=kind, address=address, source=source)
+    yield network.prefixlen, 1, EffectiveRoute(kind=kind, address=address, source=source)
 
 
 # Security groups ----------------------------------------------------------------------------------
 
 
 def group_allows(
-    resources: Resources, group_id: str, direction: str, flow: Flow, tagged: list[IPv4Network]
+    resources: Resources, group_id: str, direction: str, flow: RoutedFlow, tagged: list[IPv4Network]
 ) -> tuple[bool, str]:
-    """Return whether a security group allows a flow, and the name of the deciding rule.
+    """Return the decision of a security group on a flow.
 
     A rule that denies decides if it matches a part of the flow. A rule that allows has to match
     all of it.
@@ -299,6 +308,9 @@ def group_allows(
         direction: ``Outbound`` or ``Inbound``.
         flow: Flow to check.
         tagged: Address ranges of the tag ``VirtualNetwork``, from :func:`tagged_networks`.
+
+    Returns:
+        True if the flow is allowed, and the name of the deciding rule.
     """
     rules = [{**properties(item), "name": item["name"]}
              for item in resources.children(group_id, "securityRules")]  # fmt: skip
@@ -316,7 +328,7 @@ def _inside(place: IPv4Network, tagged: list[IPv4Network]) -> bool:
     return any(place.subnet_of(item) for item in tagged)
 
 
-def _matches(rule: Mapping[str, Any], flow: Flow, tagged: list[IPv4Network]) -> bool:
+def _matches(rule: Mapping[str, Any], flow: RoutedFlow, tagged: list[IPv4Network]) -> bool:
     partly = rule["access"] == "Deny"
     return (
         rule["protocol"].lower() in ("*", flow.protocol)
@@ -334,7 +346,9 @@ def _listed(rule: Mapping[str, Any], name: str, plural: str) -> list[str]:
     return [*([rule[name]] if rule.get(name) else []), *(rule.get(name + plural) or ())]
 
 
-def pass_groups(trace: Trace, subnet_id: str, group_id: str, direction: str, flow: Flow) -> None:
+def pass_groups(
+    trace: Trace, subnet_id: str, group_id: str, direction: str, flow: RoutedFlow
+) -> None:
     """Check the groups of an interface and of its subnet.
 
     Args:
@@ -407,11 +421,14 @@ def cross_peering(trace: Trace, near_id: str, far_id: str, *, forwarded: bool) -
 
 
 def subnet_of_address(resources: Resources, address: str) -> Resource | None:
-    """Return the subnet of an address, or None.
+    """Return the subnet of an address.
 
     Args:
         resources: All visible resources.
         address: IPv4 address.
+
+    Returns:
+        The subnet. None if no visible subnet contains the address.
 
     Raises:
         ValueError: The text is not an IPv4 address.
@@ -423,8 +440,13 @@ def subnet_of_address(resources: Resources, address: str) -> Resource | None:
     return None
 
 
-def translated(flow: Flow, *, source: IPv4Network | None = None, target: Place | None = None,
-               port: int | None = None) -> Flow:  # fmt: skip
+def translated(
+    flow: RoutedFlow,
+    *,
+    source: IPv4Network | None = None,
+    target: RouteEnd | None = None,
+    port: int | None = None,
+) -> RoutedFlow:
     """Return a flow after a device has translated its addresses.
 
     Args:

@@ -16,7 +16,7 @@ from broadside.coordinator.azure_range.resources import (
     short,
 )
 from broadside.coordinator.azure_range.routing import (
-    Flow,
+    RoutedFlow,
     Tag,
     cross_peering,
     effective_route,
@@ -41,7 +41,7 @@ _PLATFORM: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Service:
+class NamedService:
     """Service behind a host name.
 
     Attributes:
@@ -60,7 +60,7 @@ def host_of(text: str) -> str:
     return (urlsplit(text).hostname if "://" in text else text) or ""
 
 
-def find_service(trace: Trace, host: str, wanted: str) -> Service:
+def find_service(trace: Trace, host: str, wanted: str) -> NamedService:
     """Return the service with a host name.
 
     Args:
@@ -73,18 +73,20 @@ def find_service(trace: Trace, host: str, wanted: str) -> Service:
     """
     for end, tag in _PLATFORM:
         if host == end and wanted == "platform":
-            return Service(tag=Tag(tag))
+            return NamedService(tag=Tag(tag))
     for item in trace.resources.of_kind("storageAccounts"):
         for group, url in (properties(item).get("primaryEndpoints") or {}).items():
             if host_of(url) == host:
                 if group != wanted:
                     raise trace.fail("name", f"{host} is the {group} endpoint, not {wanted}")
-                return Service(tag=Tag("Storage", _region(item)), group=group, resource=item)
+                return NamedService(tag=Tag("Storage", _region(item)), group=group, resource=item)
     for item in trace.resources.of_kind("namespaces"):
         if host_of(str(properties(item).get("serviceBusEndpoint"))) == host:
             if wanted != "namespace":
                 raise trace.fail("name", f"{host} is a Service Bus namespace, not {wanted}")
-            return Service(tag=Tag("ServiceBus", _region(item)), group="namespace", resource=item)
+            return NamedService(
+                tag=Tag("ServiceBus", _region(item)), group="namespace", resource=item
+            )
     raise trace.fail("name", f"{host or 'an empty name'} is not {wanted} of this range")
 
 
@@ -92,8 +94,8 @@ def _region(item: Resource) -> str:
     return str(item.get("location", "")).lower().replace(" ", "")
 
 
-def reach(trace: Trace, machine: Machine, host: str, wanted: str, port: int) -> Service:
-    """Check the path from a VM to a service of Azure, and return the service.
+def reach(trace: Trace, machine: Machine, host: str, wanted: str, port: int) -> NamedService:
+    """Check the path from a VM to a service of Azure.
 
     Args:
         trace: Trace to add the hops to.
@@ -101,6 +103,9 @@ def reach(trace: Trace, machine: Machine, host: str, wanted: str, port: int) -> 
         host: Host name of the service.
         wanted: Kind of the endpoint: ``blob``, ``table``, ``namespace`` or ``platform``.
         port: TCP port of the service.
+
+    Returns:
+        The service with its resource. The resource is None for a service of the platform.
 
     Raises:
         Stop: A hop of the path fails.
@@ -117,7 +122,7 @@ def reach(trace: Trace, machine: Machine, host: str, wanted: str, port: int) -> 
 # Names --------------------------------------------------------------------------------------------
 
 
-def _resolve(trace: Trace, machine: Machine, host: str, service: Service) -> Resource | None:
+def _resolve(trace: Trace, machine: Machine, host: str, service: NamedService) -> Resource | None:
     """Return the private endpoint to which a name resolves in the VM's network, None if public."""
     resources = trace.resources
     network = network_of(resources, machine.subnet_id)
@@ -197,7 +202,7 @@ def _is_to(endpoint: Resource, target: Resource) -> bool:
 
 
 def _reach_endpoint(
-    trace: Trace, machine: Machine, endpoint: Resource, service: Service, port: int
+    trace: Trace, machine: Machine, endpoint: Resource, service: NamedService, port: int
 ) -> None:
     resources = trace.resources
     subnet_id = reference(properties(endpoint), "subnet")
@@ -205,7 +210,7 @@ def _reach_endpoint(
     if subnet is None:
         raise trace.fail("route", f"subnet {short(subnet_id)} is not visible", subnet_id)
     target = prefixes(subnet)[0]
-    flow = Flow(protocol="tcp", source=machine.places[0], target=target, ports=(port, port))
+    flow = RoutedFlow(protocol="tcp", source=machine.places[0], target=target, ports=(port, port))
     pass_groups(trace, machine.subnet_id, machine.group_id, "Outbound", flow)
     route = effective_route(trace, machine.subnet_id, target)
     if route.kind not in ("local", "peering"):
@@ -228,8 +233,10 @@ def _reach_endpoint(
     trace.ok("listener", f"{endpoint['name']} serves {service.group}")
 
 
-def _reach_public(trace: Trace, machine: Machine, host: str, service: Service, port: int) -> None:
-    flow = Flow(
+def _reach_public(
+    trace: Trace, machine: Machine, host: str, service: NamedService, port: int
+) -> None:
+    flow = RoutedFlow(
         protocol="tcp", source=machine.places[0], target=service.tag, ports=(port, port), name=host
     )
     pass_groups(trace, machine.subnet_id, machine.group_id, "Outbound", flow)
@@ -266,7 +273,7 @@ def _check_outbound(trace: Trace, machine: Machine) -> None:
     trace.ok("outbound", str(gateway["name"]))
 
 
-def _accepts(trace: Trace, machine: Machine, service: Service, *, is_endpoint: bool) -> None:
+def _accepts(trace: Trace, machine: Machine, service: NamedService, *, is_endpoint: bool) -> None:
     """Check the public network access and the network rules of a service."""
     resource = service.resource or {}
     fields, name = properties(resource), str(resource.get("name"))

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from broadside.coordinator.azure_range.resources import Resources
 
-Values = Mapping[str, Any]
-Body = dict[str, Any]
+ResourceValues = Mapping[str, Any]
+ResourceBody = dict[str, Any]
 
 
 def read_state(state: Mapping[str, Any]) -> Resources:
@@ -21,7 +21,7 @@ def read_state(state: Mapping[str, Any]) -> Resources:
     Args:
         state: Parsed output of ``terraform show -json``.
     """
-    by_id: dict[str, Body] = {}
+    by_id: dict[str, ResourceBody] = {}
     listed = list(_managed((state.get("values") or {}).get("root_module") or {}))
     for kind, values in listed:
         if kind in _BODIES:
@@ -43,7 +43,7 @@ def read_state(state: Mapping[str, Any]) -> Resources:
     return Resources(by_id=by_id, blobs=blobs or None, is_complete=False)
 
 
-def _managed(module: Values) -> Iterator[tuple[str, Values]]:
+def _managed(module: ResourceValues) -> Iterator[tuple[str, ResourceValues]]:
     for item in module.get("resources") or ():
         if item["mode"] == "managed":
             yield item["type"], item["values"]
@@ -51,13 +51,13 @@ def _managed(module: Values) -> Iterator[tuple[str, Values]]:
         yield from _managed(child)
 
 
-def _resource(kind: str, values: Values) -> Body:
+def _resource(kind: str, values: ResourceValues) -> ResourceBody:
     type_, fields = _BODIES[kind]
     resource_id = str(values.get("role_definition_resource_id") or values["id"])
     if kind == "azurerm_monitor_diagnostic_setting":
         target, _, name = resource_id.partition("|")
         resource_id = f"{target}/providers/Microsoft.Insights/diagnosticSettings/{name}"
-    body: Body = {
+    body: ResourceBody = {
         "id": resource_id, "name": values.get("name") or resource_id.rsplit("/", 1)[1],
         "type": type_, "properties": fields(values),
     }  # fmt: skip
@@ -75,7 +75,7 @@ def _resource(kind: str, values: Values) -> Body:
     return body
 
 
-def _set_identities(by_id: Mapping[str, Body], body: Body) -> None:
+def _set_identities(by_id: Mapping[str, ResourceBody], body: ResourceBody) -> None:
     for identity_id, fields in (
         (body.get("identity") or {}).get("userAssignedIdentities") or {}
     ).items():
@@ -83,11 +83,11 @@ def _set_identities(by_id: Mapping[str, Body], body: Body) -> None:
         fields.update({key: known[key] for key in ("clientId", "principalId") if key in known})
 
 
-def _ref(value: Any) -> Body | None:
+def _ref(value: Any) -> ResourceBody | None:
     return {"id": value} if value else None
 
 
-def _configurations(values: Values, name: str = "ip_configuration") -> list[Body]:
+def _configurations(values: ResourceValues, name: str = "ip_configuration") -> list[ResourceBody]:
     return [
         {
             "id": item.get("id"),
@@ -103,7 +103,7 @@ def _configurations(values: Values, name: str = "ip_configuration") -> list[Body
     ]
 
 
-def _machine(values: Values) -> Body:
+def _machine(values: ResourceValues) -> ResourceBody:
     return {
         "osProfile": {"customData": values.get("custom_data")},
         "hardwareProfile": {"vmSize": values.get("size")},
@@ -113,7 +113,7 @@ def _machine(values: Values) -> Body:
     }
 
 
-def _scale_set(values: Values) -> Body:
+def _scale_set(values: ResourceValues) -> ResourceBody:
     interfaces = [
         {
             "properties": {
@@ -133,7 +133,7 @@ def _scale_set(values: Values) -> Body:
     }
 
 
-def _security_rule(values: Values) -> Body:
+def _security_rule(values: ResourceValues) -> ResourceBody:
     names = {
         "sourceAddressPrefix": "source_address_prefix",
         "sourceAddressPrefixes": "source_address_prefixes",
@@ -148,7 +148,7 @@ def _security_rule(values: Values) -> Body:
     return {key: values.get(name) for key, name in names.items()}
 
 
-def _rule_collections(values: Values) -> Body:
+def _rule_collections(values: ResourceValues) -> ResourceBody:
     kinds = {"network": "NetworkRule", "application": "ApplicationRule", "nat": "NatRule"}
     collections = []
     for stem, kind in kinds.items():
@@ -178,7 +178,7 @@ def _rule_collections(values: Values) -> Body:
     return {"priority": values["priority"], "ruleCollections": collections}
 
 
-def _account(values: Values) -> Body:
+def _account(values: ResourceValues) -> ResourceBody:
     rules = (values.get("network_rules") or [{}])[0]
     subnets = rules.get("virtual_network_subnet_ids") or ()
     return {
@@ -196,7 +196,7 @@ def _account(values: Values) -> Body:
     }
 
 
-def _endpoint(values: Values) -> Body:
+def _endpoint(values: ResourceValues) -> ResourceBody:
     connections = [
         {
             "properties": {
@@ -209,7 +209,7 @@ def _endpoint(values: Values) -> Body:
     return {"subnet": _ref(values["subnet_id"]), "privateLinkServiceConnections": connections}
 
 
-def _autoscale(values: Values) -> Body:
+def _autoscale(values: ResourceValues) -> ResourceBody:
     profiles = [{"capacity": item["capacity"][0]} for item in values["profile"]]
     return {
         "enabled": values["enabled"], "targetResourceUri": values["target_resource_id"],
@@ -217,7 +217,7 @@ def _autoscale(values: Values) -> Body:
     }  # fmt: skip
 
 
-def _budget(values: Values) -> Body:
+def _budget(values: ResourceValues) -> ResourceBody:
     listed = {
         str(index): {"enabled": item["enabled"], "contactEmails": item["contact_emails"]}
         for index, item in enumerate(values["notification"])
@@ -226,7 +226,7 @@ def _budget(values: Values) -> Body:
 
 
 _NETWORK: Final = "Microsoft.Network"
-_BODIES: Final[Mapping[str, tuple[str, Callable[[Values], Body]]]] = {
+_BODIES: Final[Mapping[str, tuple[str, Callable[[ResourceValues], ResourceBody]]]] = {
     "azurerm_public_ip": (
         f"{_NETWORK}/publicIPAddresses", lambda v: {"ipAddress": v["ip_address"]}),
     "azurerm_virtual_network": (
@@ -357,20 +357,20 @@ _BODIES: Final[Mapping[str, tuple[str, Callable[[Values], Body]]]] = {
 # Associations and parts that are resources of their own in Terraform ------------------------------
 
 
-def _join_subnet(field: str, key: str) -> Callable[[dict[str, Body], Values], None]:
-    def join(by_id: dict[str, Body], values: Values) -> None:
+def _join_subnet(field: str, key: str) -> Callable[[dict[str, ResourceBody], ResourceValues], None]:
+    def join(by_id: dict[str, ResourceBody], values: ResourceValues) -> None:
         if subnet := by_id.get(str(values["subnet_id"]).lower()):
             subnet["properties"][field] = _ref(values[key])
 
     return join
 
 
-def _join_address(by_id: dict[str, Body], values: Values) -> None:
+def _join_address(by_id: dict[str, ResourceBody], values: ResourceValues) -> None:
     gateway = by_id[str(values["nat_gateway_id"]).lower()]
     gateway["properties"]["publicIpAddresses"].append(_ref(values["public_ip_address_id"]))
 
 
-def _join_pool(by_id: dict[str, Body], values: Values) -> None:
+def _join_pool(by_id: dict[str, ResourceBody], values: ResourceValues) -> None:
     nic = by_id[str(values["network_interface_id"]).lower()]
     for item in nic["properties"]["ipConfigurations"]:
         if item["name"] == values["ip_configuration_name"]:
@@ -378,12 +378,12 @@ def _join_pool(by_id: dict[str, Body], values: Values) -> None:
             pools.append(_ref(values["backend_address_pool_id"]))
 
 
-def _add_probe(by_id: dict[str, Body], values: Values) -> None:
+def _add_probe(by_id: dict[str, ResourceBody], values: ResourceValues) -> None:
     balancer = by_id[str(values["loadbalancer_id"]).lower()]
     balancer["properties"]["probes"].append({"id": values["id"], "name": values["name"]})
 
 
-def _add_balancer_rule(by_id: dict[str, Body], values: Values) -> None:
+def _add_balancer_rule(by_id: dict[str, ResourceBody], values: ResourceValues) -> None:
     fields = {
         "protocol": values["protocol"], "frontendPort": values["frontend_port"],
         "backendPort": values["backend_port"], "probe": _ref(values["probe_id"]),
@@ -394,7 +394,7 @@ def _add_balancer_rule(by_id: dict[str, Body], values: Values) -> None:
     balancer["properties"]["loadBalancingRules"].append({"properties": fields})
 
 
-def _add_zone_group(by_id: dict[str, Body], values: Values) -> None:
+def _add_zone_group(by_id: dict[str, ResourceBody], values: ResourceValues) -> None:
     for group in values.get("private_dns_zone_group") or ():
         group_id = f"{values['id']}/privateDnsZoneGroups/{group['name']}"
         zones = [{"properties": {"privateDnsZoneId": one}} for one in group["private_dns_zone_ids"]]
@@ -405,7 +405,7 @@ def _add_zone_group(by_id: dict[str, Body], values: Values) -> None:
         }  # fmt: skip
 
 
-_JOINS: Final[Mapping[str, Callable[[dict[str, Body], Values], None]]] = {
+_JOINS: Final[Mapping[str, Callable[[dict[str, ResourceBody], ResourceValues], None]]] = {
     "azurerm_subnet_network_security_group_association": _join_subnet(
         "networkSecurityGroup", "network_security_group_id"
     ),
@@ -419,7 +419,7 @@ _JOINS: Final[Mapping[str, Callable[[dict[str, Body], Values], None]]] = {
 }
 
 
-def _deployed(values: Values) -> Iterator[Body]:
+def _deployed(values: ResourceValues) -> Iterator[ResourceBody]:
     """Yield the resources of a template deployment: the tables, and the morning start."""
     group = values["id"].split("/providers/")[0]
     for item in json.loads(values["template_content"])["resources"]:

@@ -7,7 +7,7 @@ from enum import IntEnum
 from broadside.coordinator.azure_range.resources import Resources
 
 
-class State(IntEnum):
+class HopState(IntEnum):
     """Result of a hop or row, in the order of severity."""
 
     OK = 0
@@ -23,12 +23,12 @@ class Hop:
     """One step on the way to an endpoint, such as ``route`` or ``role``."""
 
     name: str
-    state: State
+    state: HopState
     text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class TraceRow:
     """Need of a VM with its hops. The walk ends at the first hop that is not OK."""
 
     role: str
@@ -36,12 +36,12 @@ class Row:
     hops: Sequence[Hop]
 
     @property
-    def state(self) -> State:
-        return max((hop.state for hop in self.hops), default=State.OK)
+    def state(self) -> HopState:
+        return max((hop.state for hop in self.hops), default=HopState.OK)
 
     def __str__(self) -> str:
         last = self.hops[-1]
-        if self.state is State.OK:
+        if self.state is HopState.OK:
             return f"{self.role}: {self.need}: ok"
         return f"{self.role}: {self.need}: {last.name}: {last.text}"
 
@@ -64,24 +64,27 @@ class Trace:
             name: Name of the hop.
             text: What the hop uses, such as a rule or an address.
         """
-        self.hops.append(Hop(name=name, state=State.OK, text=text))
+        self.hops.append(Hop(name=name, state=HopState.OK, text=text))
 
     def fail(self, name: str, text: str, at: str = "") -> Stop:
-        """Add a hop that does not work, and return the exception that ends the row.
+        """Add a hop that does not work.
 
         Args:
             name: Name of the hop.
             text: Measured value, and the expected one.
             at: Id of the resource that has to change. Without it, the range has to change.
+
+        Returns:
+            The exception to raise, which ends the row.
         """
-        state = State.BROKEN
+        state = HopState.BROKEN
         if at and self.resources.is_foreign(at):
-            state = State.OWNER if at.lower() in self.resources.by_id else State.UNKNOWN
+            state = HopState.OWNER if at.lower() in self.resources.by_id else HopState.UNKNOWN
         self.hops.append(Hop(name=name, state=state, text=text))
         return Stop()
 
 
-def follow(resources: Resources, role: str, need: str, steps: Callable[[Trace], None]) -> Row:
+def follow(resources: Resources, role: str, need: str, steps: Callable[[Trace], None]) -> TraceRow:
     """Return the row of a need.
 
     Args:
@@ -100,14 +103,19 @@ def follow(resources: Resources, role: str, need: str, steps: Callable[[Trace], 
         pass
     except (KeyError, ValueError, TypeError, AttributeError, IndexError) as error:
         text = f"a value is missing or invalid: {error!r}"
-        trace.hops.append(Hop(name="given", state=State.BROKEN, text=text))
-    return Row(role=role, need=need, hops=tuple(trace.hops))
+        trace.hops.append(Hop(name="given", state=HopState.BROKEN, text=text))
+    return TraceRow(role=role, need=need, hops=tuple(trace.hops))
 
 
-_WORDS = {State.OK: "ok", State.UNKNOWN: "unknown", State.OWNER: "owner", State.BROKEN: "BROKEN"}
+_WORDS = {
+    HopState.OK: "ok",
+    HopState.UNKNOWN: "unknown",
+    HopState.OWNER: "owner",
+    HopState.BROKEN: "BROKEN",
+}
 
 
-def table(rows: Sequence[Row]) -> Iterator[str]:
+def table(rows: Sequence[TraceRow]) -> Iterator[str]:
     """Yield the lines of the table: VM role, need, result and hops, and then the counts.
 
     A row that is not OK has the text of its last hop only, after the names of those before.
@@ -116,8 +124,8 @@ def table(rows: Sequence[Row]) -> Iterator[str]:
     yield f"{'VM':{role}}  {'need':{need}}  result   hops"
     for row in rows:
         texts = [f"{hop.name}: {hop.text}" for hop in row.hops]
-        if row.state is not State.OK:
+        if row.state is not HopState.OK:
             texts = [*(hop.name for hop in row.hops[:-1]), texts[-1]]
         yield f"{row.role:{role}}  {row.need:{need}}  {_WORDS[row.state]:7}  {' > '.join(texts)}"
-    counts = {state: sum(row.state is state for row in rows) for state in State}
-    yield ", ".join(f"{counts[state]} {_WORDS[state]}" for state in State)
+    counts = {state: sum(row.state is state for row in rows) for state in HopState}
+    yield ", ".join(f"{counts[state]} {_WORDS[state]}" for state in HopState)

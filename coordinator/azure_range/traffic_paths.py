@@ -16,8 +16,8 @@ from broadside.coordinator.azure_range.resources import (
     short,
 )
 from broadside.coordinator.azure_range.routing import (
-    Flow,
-    Place,
+    RoutedFlow,
+    RouteEnd,
     Tag,
     cross_peering,
     effective_route,
@@ -25,7 +25,7 @@ from broadside.coordinator.azure_range.routing import (
     pass_groups,
     tagged_networks,
 )
-from broadside.coordinator.azure_range.trace import Row, State, Trace, follow
+from broadside.coordinator.azure_range.trace import HopState, Trace, TraceRow, follow
 from broadside.coordinator.azure_range.virtual_hubs import cross_hub
 
 # Passive ports of the FTP server (exchange/engines/ftp.py), and the default port of VXLAN.
@@ -36,7 +36,7 @@ _PUBLIC: Final = IPv4Network("1.1.1.1/32")
 _UNUSED_PORT: Final = 3389
 
 
-def traffic(resources: Resources, fleet: list[Machine]) -> Iterator[Row]:
+def traffic(resources: Resources, fleet: list[Machine]) -> Iterator[TraceRow]:
     """Yield a row for each flow of the engines, probes and tunnels, and for closed paths.
 
     Args:
@@ -102,7 +102,9 @@ def _accept_translated(trace: Trace, server: Machine, networks: list[IPv4Network
     for network in networks:
         for _, protocol, ports in _offered(server):
             if protocol != "icmp":
-                flow = Flow(protocol=protocol, source=network, target=server.places[0], ports=ports)
+                flow = RoutedFlow(
+                    protocol=protocol, source=network, target=server.places[0], ports=ports
+                )
                 pass_groups(trace, server.subnet_id, server.group_id, "Inbound", flow)
 
 
@@ -125,7 +127,7 @@ def _deliver(
         trace.ok("given", "not enabled: no rule names ICMP")
         return
     _check_allowed(trace, near, far)
-    flow = Flow(protocol=protocol, source=near.places[0], target=far.places[0], ports=ports)
+    flow = RoutedFlow(protocol=protocol, source=near.places[0], target=far.places[0], ports=ports)
     device, out = _follow_flow(trace, flow, near, far)
     _check_return(trace, near, far, device, out)
     _check_listener(trace, far, ports, protocol)
@@ -140,7 +142,9 @@ def _tunnel(trace: Trace, port: int, near: Machine, far: Machine) -> None:
         ):
             raise trace.fail("given", f"{machine.role}: tunnels need the setting and CAP_NET_ADMIN")
     _check_allowed(trace, near, far)
-    flow = Flow(protocol="udp", source=near.places[0], target=far.places[0], ports=(port, port))
+    flow = RoutedFlow(
+        protocol="udp", source=near.places[0], target=far.places[0], ports=(port, port)
+    )
     device, out = _follow_flow(trace, flow, near, far)
     _check_return(trace, near, far, device, out)
 
@@ -175,7 +179,9 @@ def _check_allowed(trace: Trace, near: Machine, far: Machine) -> None:
             raise trace.fail("given", f"{machine.role}: {text}")
 
 
-def _follow_flow(trace: Trace, flow: Flow, near: Machine, far: Machine) -> tuple[str, Flow]:
+def _follow_flow(
+    trace: Trace, flow: RoutedFlow, near: Machine, far: Machine
+) -> tuple[str, RoutedFlow]:
     """Follow a flow, and return the device's address, or an empty string, and the flow after it."""
     near_id, far_id = parent_id(near.subnet_id), parent_id(far.subnet_id)
     pass_groups(trace, near.subnet_id, near.group_id, "Outbound", flow)
@@ -204,14 +210,14 @@ def _follow_flow(trace: Trace, flow: Flow, near: Machine, far: Machine) -> tuple
     return route.address, out
 
 
-def _check_return(trace: Trace, near: Machine, far: Machine, device: str, out: Flow) -> None:
+def _check_return(trace: Trace, near: Machine, far: Machine, device: str, out: RoutedFlow) -> None:
     """Check that answers take the same device. A stateful device drops the others."""
     route = effective_route(trace, far.subnet_id, out.source)
     is_translated = out.source != near.places[0]
     if not is_translated and route.address != device:
         names = device or "no device", route.address or f"no device ({route.source})"
         raise trace.fail(
-            "return", f"there through {names[0]}, back through {names[1]}", far.subnet_id
+            "return", f"traffic passes {names[0]}, and its answers pass {names[1]}", far.subnet_id
         )
     if device and not is_translated and route.kind != "hub":
         subnet = device_subnet(trace, device)
@@ -224,7 +230,7 @@ def _check_return(trace: Trace, near: Machine, far: Machine, device: str, out: F
 def _check_listener(trace: Trace, far: Machine, ports: tuple[int, int], protocol: str) -> None:
     numbers = "" if protocol == "icmp" else f" {'-'.join(map(str, dict.fromkeys(ports)))}"
     if not properties(trace.resources.get(far.id)) or not far.bundle.get("service"):
-        raise trace.fail("listener", f"no {far.role} is there for {protocol}{numbers}")
+        raise trace.fail("listener", f"no {far.role} offers {protocol}{numbers}")
     trace.ok("listener", f"{short(far.id)} offers {protocol}{numbers}")
 
 
@@ -235,7 +241,7 @@ def _closed(trace: Trace, machine: Machine, fleet: list[Machine]) -> None:
     """Check that a VM cannot send to, or receive from, places that no need names."""
     resources, subnet_id = trace.resources, machine.subnet_id
     if resources.is_foreign(subnet_id):
-        trace.ok("closed", "the subnet's owner decides")
+        trace.ok("closed", "decided by the owner of the subnet")
         return
     group_id = reference(properties(resources.get(subnet_id)), "networkSecurityGroup")
     tagged = tagged_networks(resources, subnet_id)
@@ -253,7 +259,7 @@ def _closed(trace: Trace, machine: Machine, fleet: list[Machine]) -> None:
 
 def _forbidden(
     machine: Machine, fleet: list[Machine], resources: Resources
-) -> Iterator[tuple[str, Flow]]:
+) -> Iterator[tuple[str, RoutedFlow]]:
     """Yield flows of a VM that no need names: unused ports, and used ports of other places."""
     mine = machine.places[0]
     others = [place for other in fleet if other.role != machine.role for place in other.places]
@@ -261,14 +267,20 @@ def _forbidden(
                if not resources.is_foreign(item["id"]) for place in prefixes(item)]  # fmt: skip
     unused = (_UNUSED_PORT, _UNUSED_PORT)
     tags = list(_tags(resources))
-    targets: list[Place] = [_PUBLIC, *tags, *others]
+    targets: list[RouteEnd] = [_PUBLIC, *tags, *others]
     for protocol in ("tcp", "udp"):
         for target in targets:
-            yield "Outbound", Flow(protocol=protocol, source=mine, target=target, ports=unused)
+            yield (
+                "Outbound",
+                RoutedFlow(protocol=protocol, source=mine, target=target, ports=unused),
+            )
         for source in (_PUBLIC, *others):
-            yield "Inbound", Flow(protocol=protocol, source=source, target=mine, ports=unused)
+            yield "Inbound", RoutedFlow(protocol=protocol, source=source, target=mine, ports=unused)
     for port in (443, 5671):
-        yield "Outbound", Flow(protocol="tcp", source=mine, target=_PUBLIC, ports=(port, port))
+        yield (
+            "Outbound",
+            RoutedFlow(protocol="tcp", source=mine, target=_PUBLIC, ports=(port, port)),
+        )
     # Servers offer their ports to clients only, and the coordinator its SSH to Bastion only.
     peers = [place for one in fleet if {one.role, machine.role} == {"client", "server"}
              for place in one.places]  # fmt: skip
@@ -280,8 +292,14 @@ def _forbidden(
         for other in others:
             near = any(other.overlaps(place) for place in (*peers, *bastions, mine))
             if not near:
-                yield "Inbound", Flow(protocol=protocol, source=other, target=mine, ports=ports)
-                yield "Outbound", Flow(protocol=protocol, source=mine, target=other, ports=ports)
+                yield (
+                    "Inbound",
+                    RoutedFlow(protocol=protocol, source=other, target=mine, ports=ports),
+                )
+                yield (
+                    "Outbound",
+                    RoutedFlow(protocol=protocol, source=mine, target=other, ports=ports),
+                )
 
 
 def _tags(resources: Resources) -> Iterator[Tag]:
@@ -317,22 +335,26 @@ def _firewall_is_closed(trace: Trace, near: Machine, far: Machine) -> None:
     ]  # fmt: skip
     server = far if near.role == "client" else near
     flows = [
-        Flow(protocol=protocol, source=near.places[0], target=target, ports=ports)
+        RoutedFlow(protocol=protocol, source=near.places[0], target=target, ports=ports)
         for protocol in ("tcp", "udp")
         for target, ports in ((far.places[0], (_UNUSED_PORT, _UNUSED_PORT)), (_PUBLIC, (443, 443)))
     ]
     for _, protocol, ports in _offered(server):
         target = _PUBLIC if near.role == "client" else far.places[0]
-        flows.append(Flow(protocol=protocol, source=near.places[0], target=target, ports=ports))
-        flows.append(Flow(protocol=protocol, source=_PUBLIC, target=far.places[0], ports=ports))
+        flows.append(
+            RoutedFlow(protocol=protocol, source=near.places[0], target=target, ports=ports)
+        )
+        flows.append(
+            RoutedFlow(protocol=protocol, source=_PUBLIC, target=far.places[0], ports=ports)
+        )
     for item in firewalls:
         for flow in flows:
             step = partial(_forward_only, address=route.address, flow=flow)
             row = follow(trace.resources, near.role, "closed", step)
-            if row.state is State.OK:
+            if row.state is HopState.OK:
                 text = f"{item['name']} allows {flow}: {row.hops[-1].text}"
                 raise trace.fail("closed", text)
 
 
-def _forward_only(trace: Trace, address: str, flow: Flow) -> None:
+def _forward_only(trace: Trace, address: str, flow: RoutedFlow) -> None:
     forward(trace, address, flow)

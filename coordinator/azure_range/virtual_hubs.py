@@ -15,7 +15,7 @@ from broadside.coordinator.azure_range.trace import Trace
 
 
 def takes_hub_routes(resources: Resources, table_id: str) -> bool:
-    """Return whether a subnet with this route table takes the routes of gateways and hubs.
+    """Return True if a subnet with this route table takes the routes of gateways and hubs.
 
     Args:
         resources: All visible resources.
@@ -25,11 +25,14 @@ def takes_hub_routes(resources: Resources, table_id: str) -> bool:
 
 
 def connection_of(resources: Resources, network_id: str) -> Resource | None:
-    """Return the connection of a network with a virtual hub, or None.
+    """Return the connection of a network with a virtual hub.
 
     Args:
         resources: All visible resources.
         network_id: Id of the virtual network. Case is ignored.
+
+    Returns:
+        The connection. None if the network has none.
     """
     for item in resources.of_kind("hubVirtualNetworkConnections"):
         remote = reference(properties(item), "remoteVirtualNetwork")

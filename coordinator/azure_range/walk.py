@@ -21,10 +21,11 @@ from broadside.coordinator.azure_range.resources import (
 )
 from broadside.coordinator.azure_range.rights import Grants, authenticate, authorise
 from broadside.coordinator.azure_range.service_paths import AMQPS, HTTPS, host_of, reach
-from broadside.coordinator.azure_range.trace import Row, State, Trace, follow
+from broadside.coordinator.azure_range.trace import HopState, Trace, TraceRow, follow
 from broadside.coordinator.azure_range.traffic_paths import traffic
 
-# Tables by role, with the operations of its code (exchange/identity_rights.py probes them too).
+# Tables by role, with the operations of its code. They are probed by
+# exchange/fabric/identity_rights.py too.
 TABLES: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "client": {"CONTROL": (rights.READ_ROWS,), "RESULTS": rights.WRITE_ROWS},
     "server": {"CONTROL": (rights.READ_ROWS,), "RESULTS": rights.WRITE_ROWS},
@@ -43,7 +44,7 @@ SHARED: Final = (
 )  # fmt: skip
 
 
-def walk(resources: Resources) -> list[Row]:
+def walk(resources: Resources) -> list[TraceRow]:
     """Return the rows of all VMs, of the traffic between them, and of the range itself."""
     fleet: list[Machine] = []
     rows = _collect(resources, "custom data", lambda: _fill(fleet, resources))
@@ -53,19 +54,21 @@ def walk(resources: Resources) -> list[Row]:
     return [*rows, *inventory(resources, fleet)]
 
 
-def _fill(fleet: list[Machine], resources: Resources) -> Iterator[Row]:
+def _fill(fleet: list[Machine], resources: Resources) -> Iterator[TraceRow]:
     fleet.extend(machines(resources))
     return iter(())
 
 
-def _collect(resources: Resources, need: str, make: Callable[[], Iterable[Row]]) -> list[Row]:
+def _collect(
+    resources: Resources, need: str, make: Callable[[], Iterable[TraceRow]]
+) -> list[TraceRow]:
     """Return the rows of a part. A value that cannot be read is a row too, and no error."""
-    rows: list[Row] = []
+    rows: list[TraceRow] = []
     failed = follow(resources, "range", need, lambda _: rows.extend(make()))
     return [*rows, failed] if failed.hops else rows
 
 
-def _needs(resources: Resources, machine: Machine, fleet: list[Machine]) -> Iterator[Row]:
+def _needs(resources: Resources, machine: Machine, fleet: list[Machine]) -> Iterator[TraceRow]:
     grants = Grants(machine=machine)
     steps: dict[str, Callable[[Trace], None]] = {
         "given values": partial(_given, machine=machine, fleet=fleet),
@@ -91,7 +94,7 @@ def _needs(resources: Resources, machine: Machine, fleet: list[Machine]) -> Iter
     unmet = [
         row.need
         for row in rows
-        if row.state is not State.OK and row.hops[-1].name not in ("role", "identity")
+        if row.state is not HopState.OK and row.hops[-1].name not in ("role", "identity")
     ]
     yield follow(resources, machine.role, "rights",
                  partial(rights.check_rights, grants=grants, unmet=unmet))  # fmt: skip
@@ -126,11 +129,11 @@ def _given(trace: Trace, machine: Machine, fleet: list[Machine]) -> None:
             theirs = other.environment.get(name)
             if environment.get(name) != theirs:
                 raise trace.fail(
-                    "given", f"{name} is {environment.get(name)}, for the {other.role} {theirs}"
+                    "given", f"{name} is {environment.get(name)}, and {theirs} for the {other.role}"
                 )
         if other.bundle["sha256"] != bundle["sha256"]:
             raise trace.fail(
-                "given", f"package {bundle['sha256'][:12]}, for the {other.role} another one"
+                "given", f"package {bundle['sha256'][:12]}; the {other.role} has another one"
             )
     missing = [name for name in SHARED if not environment.get(name)]
     if missing:
@@ -159,10 +162,10 @@ def _package(trace: Trace, grants: Grants) -> None:
     container, _, blob = url.path.lstrip("/").partition("/")
     container_id = f"{account['id']}/blobServices/default/containers/{container}"
     if trace.resources.get(container_id) is None:
-        raise trace.fail("listener", f"there is no container {container}")
+        raise trace.fail("listener", f"the container {container} does not exist")
     known = trace.resources.blobs
     if known is not None and f"{account['name']}/{container}/{blob}" not in known:
-        raise trace.fail("listener", f"there is no blob {blob}")
+        raise trace.fail("listener", f"the blob {blob} does not exist")
     if bundle["sha256"][:12] not in blob:
         raise trace.fail("listener", f"{blob} is not the package {bundle['sha256'][:12]}")
     identity = authenticate(trace, machine, bundle["client_id"])
@@ -180,12 +183,12 @@ def _table(trace: Trace, setting: str, actions: Iterable[str], grants: Grants) -
     account = service.resource or {}
     table_id = f"{account['id']}/tableServices/default/tables/{name}"
     if trace.resources.get(table_id) is None:
-        raise trace.fail("listener", f"there is no table {name}")
+        raise trace.fail("listener", f"the table {name} does not exist")
     # Each of the three is a table of its own, because access is given by table.
     others = [value for key, value in machine.environment.items()
               if key.startswith("BROADSIDE_TABLES_") and key != setting]  # fmt: skip
     if name in others:
-        raise trace.fail("given", f"{setting} is {name}, like another table")
+        raise trace.fail("given", f"{setting} is {name}, which another setting uses too")
     identity = _identity(trace, machine)
     authorise(trace, grants, identity, table_id, actions)
 
@@ -221,12 +224,12 @@ def _metrics(trace: Trace, grants: Grants) -> None:
             names = short(source["resource_id"]), short(configured or "")
             raise trace.fail("given", f"the source reads {names[0]}, the service {names[1]}")
         if "/azurefirewalls/" not in source["resource_id"].lower():
-            raise trace.fail("given", f"{short(source['resource_id'])} is no firewall")
+            raise trace.fail("given", f"{short(source['resource_id'])} is not a firewall")
         reach(trace, machine, host_of(source["endpoint"]), "platform", HTTPS)
         if trace.resources.get(source["resource_id"]) is None:
             raise trace.fail(
                 "listener",
-                f"there is no firewall {short(source['resource_id'])}",
+                f"the firewall {short(source['resource_id'])} does not exist",
                 source["resource_id"],
             )
         identity = authenticate(trace, machine, source["client_id"])
@@ -246,7 +249,7 @@ def _switches(trace: Trace, grants: Grants) -> None:
     for policy_id in sorted(policies):
         reach(trace, machine, host, "platform", HTTPS)
         if trace.resources.get(policy_id) is None:
-            raise trace.fail("listener", f"there is no policy {short(policy_id)}", policy_id)
+            raise trace.fail("listener", f"the policy {short(policy_id)} does not exist", policy_id)
         identity = _identity(trace, machine)
         authorise(trace, grants, identity, policy_id, rights.SWITCH_POLICY)
 

@@ -36,7 +36,7 @@ from broadside.coordinator.cli.command_list import (
     SERVICE_COMMANDS,
     example_of,
 )
-from broadside.coordinator.cli.exit_codes import DEBUG, Exit, run_with_exit_code
+from broadside.coordinator.cli.exit_codes import DEBUG, ExitCode, run_with_exit_code
 from broadside.coordinator.cli.terminal_text import printable
 from broadside.coordinator.process_memory import collect_rarely
 from broadside.exchange.version import version_text
@@ -112,7 +112,7 @@ app = typer.Typer(
 def _print_version(requested: bool) -> None:
     if requested:
         typer.echo(f"broadside {version_text()}")
-        raise typer.Exit(Exit.PASS)
+        raise typer.Exit(ExitCode.PASS)
 
 
 @app.callback(invoke_without_command=True)

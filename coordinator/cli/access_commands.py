@@ -15,10 +15,10 @@ from pydantic import TypeAdapter, ValidationError
 from broadside.coordinator.agent_gateway.enrolment import (
     Enrolled,
     Enrolments,
-    Join,
+    JoinCode,
     JoinTerms,
+    NotEnrolled,
     Revoked,
-    UnknownAgent,
 )
 from broadside.coordinator.auth.principal import Access
 from broadside.coordinator.auth.static_tokens import Tokens
@@ -240,7 +240,7 @@ def new_authority() -> None:
 def list_agents(session: Output) -> None:
     """List the enrolled agents and the valid join codes."""
 
-    async def work(table: Table) -> tuple[list[Enrolled], list[Join]]:
+    async def work(table: Table) -> tuple[list[Enrolled], list[JoinCode]]:
         enrolments, now = Enrolments(table), utc_now()
         codes = [join for join in await enrolments.codes() if join.is_open(now)]
         return list(await enrolments.agents()), codes
@@ -288,10 +288,10 @@ def list_agents(session: Output) -> None:
 def _print_enrolments(
     session: Output,
     agents: Sequence[Enrolled],
-    codes: Sequence[Join],
+    codes: Sequence[JoinCode],
     users: Mapping[str, Sequence[str]],
 ) -> None:
-    """Print agents and join codes as one list, in which ``kind`` tells them apart.
+    """Print agents and join codes as one list, in which ``kind`` distinguishes them.
 
     Args:
         session: Output of the command.
@@ -331,7 +331,7 @@ def revoke_agent(
     async def work(table: Table) -> Revoked:
         try:
             return await Enrolments(table).revoke(name, utc_now())
-        except UnknownAgent:
+        except NotEnrolled:
             known = await _enrolled_names(table)
             exit_usage(describe_unknown("agent or code", name, known, "broadside enroll list"))
 

@@ -10,10 +10,11 @@ from typing import Any, Final
 import httpx
 
 from broadside.coordinator.cli.api_errors import REQUEST_TIMEOUT_S, ApiError
-from broadside.coordinator.cli.operations import Operations, Route, StreamEvent, clean_json
+from broadside.coordinator.cli.operations import OperationRoute, Operations, StreamEvent, clean_json
 from broadside.coordinator.cli.terminal_text import cleaned
 from broadside.exchange.http.bounded import ask
 from broadside.exchange.messages import Message
+from broadside.exchange.strict_json import parse_strict_json
 
 # Limit for lists whose command has no limit option.
 ROWS_MAX_COUNT: Final = 100_000
@@ -37,7 +38,7 @@ class ApiClient(Operations):
 
     async def _execute(
         self,
-        route: Route,
+        route: OperationRoute,
         method: str,
         path: str,
         values: Mapping[str, Any],
@@ -123,8 +124,8 @@ class ApiClient(Operations):
 
     def _read(self, response: httpx.Response) -> Any:
         try:
-            return cleaned(response.json())
-        except (ValueError, RecursionError) as error:
+            return cleaned(parse_strict_json(response.content, RESPONSE_MAX_BYTES))
+        except ValueError as error:
             raise self._unexpected(response.url.path) from error
 
     def _parse(self, kind: type | str, value: Any) -> Any:
@@ -135,7 +136,7 @@ class ApiClient(Operations):
         try:
             # Ignore fields that a later version has added.
             return model.parse_answer(value)
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             raise self._unexpected(f"not a {model.__name__}") from error
 
     async def _send(self, method: str, path: str, **arguments: Any) -> httpx.Response:
@@ -169,8 +170,8 @@ class ApiClient(Operations):
 
     def _rejection(self, response: httpx.Response) -> ApiError:
         try:
-            detail = cleaned(response.json()["detail"])
-        except (ValueError, KeyError, TypeError, RecursionError):
+            detail = cleaned(parse_strict_json(response.content, RESPONSE_MAX_BYTES)["detail"])
+        except (ValueError, KeyError, TypeError):
             detail = response.text[:200] or f"HTTP {response.status_code} without a reason"
         match response.status_code:
             case httpx.codes.UNAUTHORIZED:
@@ -189,6 +190,9 @@ async def connect(url: str, token: str | None = None) -> AsyncIterator[ApiClient
     Args:
         url: Base address of the coordinator to connect to.
         token: Bearer token to send. If None, no token will be sent.
+
+    Yields:
+        The client. It is closed at the end.
     """
     headers = {"Accept-Encoding": "gzip"}
     if token is not None:

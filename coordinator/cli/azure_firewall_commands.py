@@ -12,13 +12,13 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from broadside.coordinator.cli.command_group import CommandGroup, Output
-from broadside.coordinator.cli.exit_codes import Exit, exit_usage, exit_with_error
+from broadside.coordinator.cli.exit_codes import ExitCode, exit_usage, exit_with_error
 from broadside.coordinator.cli.progress_display import show_progress
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
 from broadside.coordinator.device.capacity import (
     Capacity,
+    CapacityFile,
     FirewallCapacity,
-    Record,
     open_capacity,
     raise_capacity,
     restore,
@@ -29,14 +29,14 @@ from broadside.exchange.outage_log import utc_now
 
 capacity = CommandGroup()
 
-Firewall = Annotated[
+FirewallOption = Annotated[
     str | None,
     typer.Option(
         metavar="ID",
         help="Resource id of the firewall; default: BROADSIDE_AZURE_MONITOR_RESOURCE_ID.",
     ),
 ]
-Records = Annotated[
+RecordsOption = Annotated[
     Path | None,
     typer.Option(
         "--records",
@@ -47,7 +47,7 @@ Records = Annotated[
 
 
 @capacity.command()
-def show(session: Output, firewall: Firewall = None, records: Records = None) -> None:
+def show(session: Output, firewall: FirewallOption = None, records: RecordsOption = None) -> None:
     """Show the limits, the observed units, and the limits that a restore would set."""
     with _open_firewall(firewall, records) as (opened, record):
         state, previous = opened.read(), record.read()
@@ -82,8 +82,8 @@ def set_capacity(
     context: typer.Context,
     least: Annotated[int, typer.Option("--min")],
     most: Annotated[int, typer.Option("--max")],
-    firewall: Firewall = None,
-    records: Records = None,
+    firewall: FirewallOption = None,
+    records: RecordsOption = None,
 ) -> None:
     """Set the limits of the capacity units.
 
@@ -122,7 +122,7 @@ def set_capacity(
 
 
 @capacity.command(name="restore")
-def restore_capacity(firewall: Firewall = None, records: Records = None) -> None:
+def restore_capacity(firewall: FirewallOption = None, records: RecordsOption = None) -> None:
     """Restore the limits from before the first `set`."""
     with (
         _open_firewall(firewall, records) as (opened, record),
@@ -136,21 +136,21 @@ def restore_capacity(firewall: Firewall = None, records: Records = None) -> None
 @contextlib.contextmanager
 def _open_firewall(
     resource_id: str | None, records: Path | None
-) -> Iterator[tuple[FirewallCapacity, Record]]:
+) -> Iterator[tuple[FirewallCapacity, CapacityFile]]:
     """Yield the firewall and its record. An expected error prints one line and exits."""
-    record: Record | None = None
+    record: CapacityFile | None = None
     opened: FirewallCapacity | None = None
     try:
         settings = CoordinatorSettings()
         opened = open_capacity(settings, resource_id, lambda text: typer.echo(text, err=True))
-        record = Record.of(opened.resource_id, records)
+        record = CapacityFile.of(opened.resource_id, records)
         yield opened, record
     except ResourceError as error:
         hint = ""
         if record is not None and record.path.exists():
             hint = "; the previous limits are stored: run broadside capacity restore"
         usage = isinstance(error, ResourceRefused) and opened is None
-        exit_with_error(f"{error}{hint}", Exit.USAGE if usage else Exit.CANNOT_RUN)
+        exit_with_error(f"{error}{hint}", ExitCode.USAGE if usage else ExitCode.CANNOT_RUN)
     finally:
         if opened is not None:
             opened.close()

@@ -144,7 +144,15 @@ class CommandGroup(typer.Typer):
     """
 
     def command(self, *args: Any, **kwargs: Any) -> Callable[[_Command], _Command]:
-        """Register a function as Typer does, with its options added to its signature."""
+        """Register a function as Typer does, with its options added to its signature.
+
+        Args:
+            *args: Arguments of :meth:`typer.Typer.command`.
+            **kwargs: Keyword arguments of :meth:`typer.Typer.command`.
+
+        Returns:
+            Decorator that registers a function and returns it unchanged.
+        """
         register = super().command(*args, **kwargs)
 
         def add(function: _Command) -> _Command:

@@ -7,7 +7,7 @@ import typer
 
 from broadside.coordinator import prices, scenarios
 from broadside.coordinator.cli.exit_codes import exit_usage
-from broadside.coordinator.cli.options import Scenario
+from broadside.coordinator.cli.options import ScenarioArgument
 from broadside.coordinator.cli.session import (
     Assignments,
     RunArgument,
@@ -15,7 +15,7 @@ from broadside.coordinator.cli.session import (
     WatchedSession,
     user_name,
 )
-from broadside.coordinator.cli.text_tables import Column, cells, print_table
+from broadside.coordinator.cli.text_tables import TextColumn, cells, print_table
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.formatting import dollars
 from broadside.coordinator.core.plan.budget import PriceMeter
@@ -26,7 +26,7 @@ from broadside.coordinator.runs.requests import EstimateRequest
 
 def estimate(
     session: Session,
-    scenario: Scenario,
+    scenario: ScenarioArgument,
     assignments: Assignments = None,
     price_file: Annotated[Path | None, typer.Option("--price-file", metavar="FILE")] = None,
 ) -> None:
@@ -116,7 +116,7 @@ def _total(bill: Bill) -> str:
 
 
 def _print_bill(bill: Bill) -> None:
-    columns: dict[str, Column] = {
+    columns: dict[str, TextColumn] = {
         "item": "item",
         "quantity": lambda line: formatting.quantity(line.quantity, line.unit),
         "unit price": lambda line: formatting.unit_price(line.unit_price_usd),

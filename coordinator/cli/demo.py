@@ -171,6 +171,9 @@ def report(summary: RunSummary, lab: "Lab") -> Mapping[str, Any]:
     Args:
         summary: Summary of the run.
         lab: The lab with its limits.
+
+    Returns:
+        Values by name: the summary, and the limits of the lab.
     """
     return {
         "rates": f"as measured in a {formatting.lab(summary.scale)}; "
@@ -268,7 +271,7 @@ def _run(
     folder.mkdir(parents=True)
     overrides = options.overrides(in_lab=lab.firewall_namespace is not None)
     request = LaunchRequest(scenario=SCENARIO, overrides=overrides, by="demo")
-    fabric, ledger = sqlite_fabric(data_dir), None
+    fabric, device_counter = sqlite_fabric(data_dir), None
     with contextlib.ExitStack() as stack:
         if options.keep:
             stack.callback(log.print, f"stored: {folder}")
@@ -279,13 +282,13 @@ def _run(
             host = lab.management_address or "127.0.0.1"
             fabric = stack.enter_context(azure_services.standing(folder / "azure", host)).fabric()
             direction = scenarios.load(SCENARIO).traffic.direction
-            ledger = stack.enter_context(azure_services.monitored(lab, direction, folder))
+            device_counter = stack.enter_context(azure_services.monitored(lab, direction, folder))
         site = stack.enter_context(
             staged(
                 lab,
                 folder,
                 fabric=fabric,
-                ledger=ledger,
+                device_counter=device_counter,
                 other_hosts=options.fabric is FabricChoice.HTTP,
                 port=CoordinatorSettings().port,
                 progress=log.print,

@@ -16,9 +16,9 @@ from broadside.coordinator.auth.audit import AuditRow
 from broadside.coordinator.auth.static_tokens import Token
 from broadside.coordinator.backups import BackupKind, BackupRecord, read_backup_records
 from broadside.coordinator.cli.command_group import Output
-from broadside.coordinator.cli.exit_codes import Exit
+from broadside.coordinator.cli.exit_codes import ExitCode
 from broadside.coordinator.cli.installed_services import (
-    Service,
+    ServiceName,
     check_service,
     installed_services,
     read_unit,
@@ -37,9 +37,9 @@ from broadside.coordinator.notices.announcer import ReceiverStart
 from broadside.coordinator.runs.launch import LaunchRecord
 from broadside.coordinator.studies.study import Study
 from broadside.coordinator.studies.switch_lock import SwitchLock
-from broadside.exchange.checks import Check
+from broadside.exchange.checks import HostCheck
 from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
-from broadside.exchange.identity_rights import (
+from broadside.exchange.fabric.identity_rights import (
     Identity,
     rights_checks,
     try_listen,
@@ -72,9 +72,9 @@ def doctor(
     """
     with show_progress("checking this host", limit_s=SERVICE_CHECK_TIMEOUT_S):
         checks = asyncio.run(all_checks() if identity is None else _permissions(identity))
-    session.show(TypeAdapter(list[Check]).dump_python(checks, mode="json"), _print_checks)
+    session.show(TypeAdapter(list[HostCheck]).dump_python(checks, mode="json"), _print_checks)
     if any(check.required and not check.ok for check in checks):
-        raise typer.Exit(Exit.CANNOT_RUN)
+        raise typer.Exit(ExitCode.CANNOT_RUN)
 
 
 def _print_checks(checks: list[Mapping[str, Any]]) -> None:
@@ -85,14 +85,14 @@ def _print_checks(checks: list[Mapping[str, Any]]) -> None:
             typer.echo(printable(f"     fix: {check['fix']}"))
 
 
-async def _permissions(identity: Identity) -> list[Check]:
+async def _permissions(identity: Identity) -> list[HostCheck]:
     try:
         return await rights_checks(identity, FabricSettings())
     except (ValidationError, ExchangeError) as error:
         return [failed("fabric", error)]
 
 
-async def all_checks() -> list[Check]:
+async def all_checks() -> list[HostCheck]:
     """Check the installed services if there are any, otherwise everything."""
     if services := installed_services():
         return [check for name in services for check in service_checks(name)]
@@ -100,7 +100,7 @@ async def all_checks() -> list[Check]:
     return [*require_clock(agent_checks(servers)), *lab_checks(), *on_fabric, *on_telemetry]
 
 
-def service_checks(name: Service) -> list[Check]:
+def service_checks(name: ServiceName) -> list[HostCheck]:
     """Check an installed service, in a process that runs as the service.
 
     Args:
@@ -116,12 +116,12 @@ def service_checks(name: Service) -> list[Check]:
             name, [*argv, "--running"] if state.ok else argv, SERVICE_CHECK_TIMEOUT_S
         )
     except (OSError, subprocess.SubprocessError) as error:
-        return [*checks, Check(name=f"checks of {name}", ok=False, detail=str(error))]
+        return [*checks, HostCheck(name=f"checks of {name}", ok=False, detail=str(error))]
     if done is None:
         user = unit.user or "root"
         return [
             *checks,
-            Check(
+            HostCheck(
                 name=f"checks of {name}",
                 ok=False,
                 detail=f"not checked, because the service runs as {user}: its settings, its access "
@@ -133,18 +133,18 @@ def service_checks(name: Service) -> list[Check]:
     return [*checks, *_parse_checks(f"checks of {name}", done)]
 
 
-def _parse_checks(name: str, done: "subprocess.CompletedProcess[str]") -> list[Check]:
+def _parse_checks(name: str, done: "subprocess.CompletedProcess[str]") -> list[HostCheck]:
     """Return the checks that a process has printed, or one failed check with its error."""
     try:
         if not done.returncode:
-            return TypeAdapter(list[Check]).validate_json(done.stdout)
+            return TypeAdapter(list[HostCheck]).validate_json(done.stdout)
     except ValidationError:
         pass
     errors = done.stderr.strip().splitlines() or [f"the check exited with {done.returncode}"]
-    return [Check(name=name, ok=False, detail=errors[-1])]
+    return [HostCheck(name=name, ok=False, detail=errors[-1])]
 
 
-def agent_checks(servers: Sequence[str]) -> list[Check]:
+def agent_checks(servers: Sequence[str]) -> list[HostCheck]:
     """Check if this host can run an agent, and if it can reach the servers.
 
     The check runs in a separate process, with the user and the environment of this one.
@@ -158,11 +158,11 @@ def agent_checks(servers: Sequence[str]) -> list[Check]:
             argv, capture_output=True, text=True, timeout=AGENT_CHECK_TIMEOUT_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return [Check(name="agent", ok=False, detail=str(error))]
+        return [HostCheck(name="agent", ok=False, detail=str(error))]
     return _parse_checks("agent", done)
 
 
-def require_clock(checks: Sequence[Check]) -> list[Check]:
+def require_clock(checks: Sequence[HostCheck]) -> list[HostCheck]:
     """Return the checks, in which a bad clock is an error if agents of other hosts join a run.
 
     Such an agent refuses its jobs. On an embedded fabric, all agents use the clock of one kernel.
@@ -181,7 +181,7 @@ def require_clock(checks: Sequence[Check]) -> list[Check]:
     ]
 
 
-async def agent_fabric_checks() -> list[Check]:
+async def agent_fabric_checks() -> list[HostCheck]:
     """Check if the agent of this host can use its fabric with its own permissions."""
     try:
         settings = FabricSettings()
@@ -198,7 +198,7 @@ async def agent_fabric_checks() -> list[Check]:
         return [failed("fabric", error)]
 
 
-async def link_check(settings: FabricSettings) -> Check:
+async def link_check(settings: FabricSettings) -> HostCheck:
     """Check if the coordinator responds, and if it knows the agent on this host."""
     from broadside.exchange.http.coordinator_client import CoordinatorClient
     from broadside.exchange.http.credential import coordinator_addresses, load_credential
@@ -207,7 +207,7 @@ async def link_check(settings: FabricSettings) -> Check:
     try:
         credential = None if path is None else load_credential(path)
         if credential is None:
-            return Check(
+            return HostCheck(
                 name=name,
                 ok=False,
                 detail=f"this host is not enrolled: there is no credential in {path}",
@@ -227,13 +227,13 @@ async def link_check(settings: FabricSettings) -> Check:
     except ExchangeError as error:
         return failed(name, error, "check the name, DNS and firewalls on the path: 8443/tcp")
     detail = f"{', '.join(credential.coordinators)} knows {credential.agent_id}"
-    return Check(name=name, ok=True, detail=detail)
+    return HostCheck(name=name, ok=True, detail=detail)
 
 
 # Queue and table -----------------------------------------------------------------------------
 
 
-async def fabric_checks() -> tuple[list[Check], list[str]]:
+async def fabric_checks() -> tuple[list[HostCheck], list[str]]:
     """Check if queue and tables respond.
 
     Working agents are not affected, because no message is received or becomes visible.
@@ -276,7 +276,7 @@ async def try_tables(fabric: Fabric) -> str:
     return "a row was written, read and deleted in each of the three tables"
 
 
-async def rows_check(fabric: Fabric) -> Check:
+async def rows_check(fabric: Fabric) -> HostCheck:
     """Check that all maintained rows can be read, and name those that cannot."""
     month = f"{utc_now():%Y-%m}"
     private: dict[str, type[Message]] = {
@@ -301,10 +301,10 @@ async def rows_check(fabric: Fabric) -> Check:
     except ExchangeError as error:
         return failed("rows", error)
     if not unreadable:
-        return Check(name="rows", ok=True, detail="all maintained rows can be read")
+        return HostCheck(name="rows", ok=True, detail="all maintained rows can be read")
     names = ", ".join(unreadable[:ROWS_SHOWN_COUNT])
     more = ", ..." * (len(unreadable) > ROWS_SHOWN_COUNT)
-    return Check(
+    return HostCheck(
         name="rows",
         ok=False,
         detail=plain_text(f"{len(unreadable)} rows cannot be read and are ignored: {names}{more}"),
@@ -314,7 +314,7 @@ async def rows_check(fabric: Fabric) -> Check:
     )
 
 
-async def backup_checks(fabric: Fabric) -> list[Check]:
+async def backup_checks(fabric: Fabric) -> list[HostCheck]:
     """Check age and result of the last backup and the last restore drill."""
     now, settings = utc_now(), CoordinatorSettings()
     every = None if settings.backup_dir is None else timedelta(hours=settings.backup_every_h)
@@ -335,7 +335,7 @@ async def backup_checks(fabric: Fabric) -> list[Check]:
 
 def _backup_check(
     name: str, record: BackupRecord | None, now: datetime, age_max: timedelta | None, fix: str
-) -> Check:
+) -> HostCheck:
     """Return a check of one record.
 
     A problem is a failure only if backups are scheduled (``age_max`` is not None), otherwise a
@@ -343,15 +343,15 @@ def _backup_check(
     """
     required = name == "backup" and age_max is not None
     if record is None:
-        return Check(name=name, ok=False, detail="none yet", fix=fix, required=False)
+        return HostCheck(name=name, ok=False, detail="none yet", fix=fix, required=False)
     age = None if record.succeeded_at is None else now - record.succeeded_at
     last = "none has succeeded" if age is None else f"{record.file}, {_age_text(age)} old"
     if record.error is not None:
         detail = f"the last attempt failed: {record.error}; before: {last}"
-        return Check(name=name, ok=False, detail=detail, fix=fix, required=required)
+        return HostCheck(name=name, ok=False, detail=detail, fix=fix, required=required)
     is_old = age is None or (age_max is not None and age > age_max)
     size = "" if record.size_bytes is None else f", {formatting.size(record.size_bytes)}"
-    return Check(
+    return HostCheck(
         name=name,
         ok=not is_old,
         detail=last + size,
@@ -388,9 +388,9 @@ async def try_raw(raw: RawStore | None) -> str:
     return "a blob was written, read and deleted"
 
 
-async def _run_check(name: str, work: Callable[[], Awaitable[str]], reach: str) -> Check:
+async def _run_check(name: str, work: Callable[[], Awaitable[str]], reach: str) -> HostCheck:
     try:
-        return Check(name=name, ok=True, detail=await work())
+        return HostCheck(name=name, ok=True, detail=await work())
     except ExchangeError as error:
         return failed(name, error, reach)
 
@@ -407,7 +407,7 @@ async def _servers(fabric: Fabric) -> list[str]:
 # Device telemetry ----------------------------------------------------------------------------
 
 
-async def telemetry_checks() -> list[Check]:
+async def telemetry_checks() -> list[HostCheck]:
     """Check that each telemetry source responds, and report its clock and units."""
     try:
         return await check_telemetry_sources(CoordinatorSettings().telemetry_file)

@@ -31,7 +31,7 @@ _LINE_MAX_CHARS: Final = 600
 _SECRET: Final = re.compile("token|secret|password|key|webhook|connection|join", re.IGNORECASE)
 
 
-class Exit(IntEnum):
+class ExitCode(IntEnum):
     """Exit code values.
 
     Attributes:
@@ -51,31 +51,34 @@ class Exit(IntEnum):
 
 # Errors whose message has the problem and the fix. The table uses names, so that a command does not
 # import the modules of all errors.
-EXIT_BY_ERROR: Final[Mapping[str, Exit]] = {
-    "BadFile": Exit.USAGE,
-    "BadSchedule": Exit.USAGE,
-    "NoticesMisconfigured": Exit.USAGE,
-    "ScenarioError": Exit.USAGE,
-    "TokenTaken": Exit.USAGE,
-    "UnknownAgent": Exit.USAGE,
-    "UnknownToken": Exit.USAGE,
-    "BadPrices": Exit.CANNOT_RUN,
-    "BrowserError": Exit.CANNOT_RUN,
-    "ExchangeError": Exit.CANNOT_RUN,
-    "GatewayMisconfigured": Exit.CANNOT_RUN,
-    "LabError": Exit.CANNOT_RUN,
-    "SignInError": Exit.CANNOT_RUN,
-    "SwitchError": Exit.CANNOT_RUN,
-    "TelemetryError": Exit.CANNOT_RUN,
+EXIT_BY_ERROR: Final[Mapping[str, ExitCode]] = {
+    "BadFile": ExitCode.USAGE,
+    "BadSchedule": ExitCode.USAGE,
+    "NoticesMisconfigured": ExitCode.USAGE,
+    "ScenarioError": ExitCode.USAGE,
+    "TokenTaken": ExitCode.USAGE,
+    "UnknownAgent": ExitCode.USAGE,
+    "UnknownToken": ExitCode.USAGE,
+    "BadPrices": ExitCode.CANNOT_RUN,
+    "BrowserError": ExitCode.CANNOT_RUN,
+    "ExchangeError": ExitCode.CANNOT_RUN,
+    "GatewayMisconfigured": ExitCode.CANNOT_RUN,
+    "LabError": ExitCode.CANNOT_RUN,
+    "SignInError": ExitCode.CANNOT_RUN,
+    "SwitchError": ExitCode.CANNOT_RUN,
+    "TelemetryError": ExitCode.CANNOT_RUN,
 }
 
 
-def exit_with_error(message: str, code: Exit = Exit.CANNOT_RUN) -> NoReturn:
+def exit_with_error(message: str, code: ExitCode = ExitCode.CANNOT_RUN) -> NoReturn:
     """Print one line on standard error and exit.
 
     Args:
         message: The line to print.
         code: Exit code.
+
+    Returns:
+        Never.
 
     Raises:
         typer.Exit: Always, with ``code``.
@@ -85,8 +88,8 @@ def exit_with_error(message: str, code: Exit = Exit.CANNOT_RUN) -> NoReturn:
 
 
 def exit_usage(message: str) -> NoReturn:
-    """Print one line about a wrong option, field or value, and exit with ``Exit.USAGE``."""
-    exit_with_error(message, Exit.USAGE)
+    """Print one line about a wrong option, field or value, and exit with ``ExitCode.USAGE``."""
+    exit_with_error(message, ExitCode.USAGE)
 
 
 def print_error(message: str) -> None:
@@ -102,7 +105,7 @@ def run_with_exit_code(command: Callable[[], object]) -> int:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - open until the process ends
     try:
         result = command()
-        code = int(result) if isinstance(result, int) else Exit.PASS
+        code = int(result) if isinstance(result, int) else ExitCode.PASS
     except BaseException as error:
         code = _exit_code_of(error)
     try:
@@ -116,7 +119,7 @@ def _exit_code_of(error: BaseException) -> int:
     """Print one line for an error and return its exit code."""
     if isinstance(error, typer.TyperException):
         print_error(_usage_message(error))
-        return Exit.USAGE
+        return ExitCode.USAGE
     if isinstance(error, SystemExit) and _is_final(error.code):
         return int(error.code or 0)
     causes = list(_causes(error))
@@ -127,7 +130,7 @@ def _exit_code_of(error: BaseException) -> int:
     invalid = next(filter(None, map(invalid_setting, causes)), None)
     if invalid is not None:
         print_error(f"{invalid[1]}; correct it or unset it")
-        return Exit.USAGE
+        return ExitCode.USAGE
     if isinstance(error, SystemExit):
         if isinstance(error.code, str):
             print_error(error.code)
@@ -135,7 +138,7 @@ def _exit_code_of(error: BaseException) -> int:
         text = " ".join(str(causes[-1]).split())[:_LINE_MAX_CHARS]
         name = type(causes[-1]).__name__
         print_error(f"unexpected {name}{f': {text}' if text else ''}; {_save_details(error)}")
-    return Exit.CANNOT_RUN
+    return ExitCode.CANNOT_RUN
 
 
 def _is_final(code: object) -> bool:
@@ -155,7 +158,7 @@ def _expected_code(error: BaseException, cause: BaseException) -> int | None:
         return INTERRUPTED
     if isinstance(error, SystemExit) and isinstance(cause, BrokenPipeError):
         # rich has redirected standard output.
-        return Exit.CANNOT_RUN
+        return ExitCode.CANNOT_RUN
     if isinstance(cause, OSError) and cause.errno in (errno.EPIPE, errno.ENOSPC):
         return _handle_lost_output(cause)
     return None
@@ -211,7 +214,7 @@ def _handle_lost_output(error: OSError | ValueError) -> int:
     if not reader_left:
         reason = getattr(error, "strerror", None) or str(error)
         print_error(f"output: {reason}; the output is incomplete, run the command again")
-    return Exit.CANNOT_RUN
+    return ExitCode.CANNOT_RUN
 
 
 def _has_no_reader(output: int) -> bool:

@@ -11,14 +11,14 @@ from pydantic import TypeAdapter, ValidationError
 
 from broadside.coordinator import scenarios
 from broadside.coordinator.cli.command_group import CommandGroup
-from broadside.coordinator.cli.exit_codes import Exit, exit_usage, print_error
+from broadside.coordinator.cli.exit_codes import ExitCode, exit_usage, print_error
 from broadside.coordinator.cli.options import complete_field, parse_timezone
 from broadside.coordinator.cli.progress_display import show_progress
 from broadside.coordinator.cli.session import (
     Session,
     user_name,
 )
-from broadside.coordinator.cli.text_tables import Column, cells, print_table
+from broadside.coordinator.cli.text_tables import TextColumn, cells, print_table
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.metrics import RECEIVED
 from broadside.coordinator.core.summary import Finding
@@ -45,11 +45,11 @@ app = CommandGroup()
 # for 30,000 rows in 1,000 bursts. For files of iperf3, both are about equal.
 _TABLE_FACTOR: Final = 24.0
 
-Labels = Annotated[
+ImportLabels = Annotated[
     list[str] | None,
     typer.Option("--label", metavar="NAME=VALUE", help="Label of the run; repeatable."),
 ]
-Assignments = Annotated[
+ImportAssignments = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
@@ -74,8 +74,8 @@ def original(  # noqa: PLR0913 - options
     duration_s: Annotated[float | None, typer.Option(min=1, max=86_400)] = None,
     since: Annotated[str | None, typer.Option("--since", metavar="TIME")] = None,
     before: Annotated[str | None, typer.Option("--until", metavar="TIME")] = None,
-    labels: Labels = None,
-    assignments: Assignments = None,
+    labels: ImportLabels = None,
+    assignments: ImportAssignments = None,
 ) -> None:
     """Import a table of the original test.
 
@@ -128,8 +128,8 @@ def iperf3(  # noqa: PLR0913 - options of the command
     files: Annotated[list[Path], typer.Argument(metavar="FILE...")],
     firewall_metric: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
     metric: Annotated[list[str] | None, typer.Option(metavar="FIELD=VALUE")] = None,
-    labels: Labels = None,
-    assignments: Assignments = None,
+    labels: ImportLabels = None,
+    assignments: ImportAssignments = None,
 ) -> None:
     """Import files of iperf3 as one run.
 
@@ -148,7 +148,7 @@ def iperf3(  # noqa: PLR0913 - options of the command
         session.show(ImportedRecordings(run_id=None, files=results), lambda _: None)
         for result in results:
             print_error(f"{result.file}: {result.reason}")
-        raise typer.Exit(Exit.USAGE)
+        raise typer.Exit(ExitCode.USAGE)
     request = Recordings(
         recordings=recordings,
         notes=notes,
@@ -217,7 +217,7 @@ def _parse_labels(assignments: Sequence[str] | None) -> dict[str, str]:
 
 
 def _print_table_import(imported: ImportedTable) -> None:
-    columns: dict[str, Column] = {
+    columns: dict[str, TextColumn] = {
         "": lambda burst: str(burst.index + 1),
         "start (UTC)": "planned_start_at",
         "pairs": lambda burst: f"{burst.pairs_measured}/{burst.pairs_planned}",
@@ -236,7 +236,7 @@ def _print_table_import(imported: ImportedTable) -> None:
 
 
 def _print_recordings_import(imported: ImportedRecordings) -> None:
-    columns: dict[str, Column] = {
+    columns: dict[str, TextColumn] = {
         "file": _file_name,
         "state": "state",
         "iperf3": lambda result: result.version or "unknown",

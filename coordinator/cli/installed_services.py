@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from broadside.exchange.checks import Check
+from broadside.exchange.checks import HostCheck
 from broadside.exchange.programs import program_environment
 
-Service = Literal["agent", "coordinator"]
-SERVICES: Final[Sequence[Service]] = ("agent", "coordinator")
+ServiceName = Literal["agent", "coordinator"]
+SERVICES: Final[Sequence[ServiceName]] = ("agent", "coordinator")
 UNITS_PATH: Final = Path("/etc/systemd/system")
 # This folder exists if systemd is the init process.
 BOOTED_PATH: Final = Path("/run/systemd/system")
@@ -33,12 +33,12 @@ _NOT_SANDBOX: Final = re.compile(
 )
 
 
-def installed_services(units_path: Path = UNITS_PATH) -> list[Service]:
+def installed_services(units_path: Path = UNITS_PATH) -> list[ServiceName]:
     """Return the services whose units start this installation. A checkout has none."""
     return [name for name in SERVICES if f"={sys.prefix}/" in _unit_text(name, units_path)]
 
 
-def check_service(name: Service) -> Check:
+def check_service(name: ServiceName) -> HostCheck:
     """Check if a service is active."""
     unit = f"broadside-{name}.service"
     command = ["systemctl", "show", unit, "--property=ActiveState,NRestarts,Result"]
@@ -52,13 +52,13 @@ def check_service(name: Service) -> Check:
             check=True,
         )
     except (OSError, subprocess.SubprocessError) as error:
-        return Check(name=f"service {name}", ok=False, detail=f"systemctl: {error}")
+        return HostCheck(name=f"service {name}", ok=False, detail=f"systemctl: {error}")
     shown = dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
     state, result = shown.get("ActiveState", "unknown"), shown.get("Result", "success")
     restarts = shown.get("NRestarts", "0")
     again = "" if restarts == "0" else f", restarted {restarts} times"
     ended = "" if result == "success" else f", last result: {result}"
-    return Check(
+    return HostCheck(
         name=f"service {name}",
         ok=state == "active",
         detail=f"{unit} is {state}{again}{ended}",
@@ -85,12 +85,15 @@ class ServiceUnit:
     folder: Path | None
 
 
-def read_unit(name: Service, units_path: Path | None = None) -> ServiceUnit:
+def read_unit(name: ServiceName, units_path: Path | None = None) -> ServiceUnit:
     """Read the unit of a service.
 
     Args:
         name: The service.
         units_path: Folder with the units. None for that of systemd.
+
+    Returns:
+        User, group and environment. Empty if the unit has none of them.
     """
     values: dict[str, list[str]] = {}
     for line in _service_lines(_unit_text(name, units_path or UNITS_PATH)):
@@ -129,25 +132,28 @@ def _assignments(lines: Iterable[str]) -> dict[str, str]:
     return variables
 
 
-def unit_checks(name: Service, unit: ServiceUnit) -> list[Check]:
+def unit_checks(name: ServiceName, unit: ServiceUnit) -> list[HostCheck]:
     """Check what systemd needs to start the program: the user, its folder and its environment.
 
     Args:
         name: The service.
         unit: The unit of the service.
+
+    Returns:
+        One failed check for each problem, with a fix. Empty without a problem.
     """
     problems = []
     if unit.user is not None and not _user_exists(unit.user):
-        problems.append((f"there is no user {unit.user}", "run the installer again"))
+        problems.append((f"the user {unit.user} does not exist", "run the installer again"))
     if os.geteuid() == 0:
         problems += [
-            (f"there is no {file}, which the unit needs", "run the installer again")
+            (f"{file}, which the unit needs, does not exist", "run the installer again")
             for file in unit.unreadable
         ]
     if unit.folder is not None and not unit.folder.is_dir() and os.geteuid() == 0:
-        problems.append((f"there is no folder {unit.folder}", "run the installer again"))
+        problems.append((f"the folder {unit.folder} does not exist", "run the installer again"))
     return [
-        Check(name=f"unit broadside-{name}", ok=False, detail=detail, fix=fix)
+        HostCheck(name=f"unit broadside-{name}", ok=False, detail=detail, fix=fix)
         for detail, fix in problems
     ]
 
@@ -161,7 +167,7 @@ def _user_exists(user: str) -> bool:
 
 
 def run_as_service(
-    name: Service, argv: Sequence[str], timeout_s: float
+    name: ServiceName, argv: Sequence[str], timeout_s: float
 ) -> "subprocess.CompletedProcess[str] | None":
     """Run a command as a service runs: with its user, its environment and its sandbox.
 
@@ -206,7 +212,7 @@ def run_as_service(
 
 
 def run_in_sandbox(
-    name: Service,
+    name: ServiceName,
     argv: Sequence[str],
     timeout_s: float,
     units_path: Path = UNITS_PATH,
@@ -221,6 +227,9 @@ def run_in_sandbox(
         argv: The command to run.
         timeout_s: Seconds to wait until the command ends.
         units_path: Folder to read the units from.
+
+    Returns:
+        The ended process with its exit code and texts.
 
     Raises:
         OSError: The unit cannot be written.
@@ -289,7 +298,7 @@ def _service_lines(unit: str) -> list[str]:
     return [line for line in lines if "=" in line and not line.startswith(("#", ";"))]
 
 
-def _unit_text(name: Service, units_path: Path) -> str:
+def _unit_text(name: ServiceName, units_path: Path) -> str:
     try:
         return (units_path / f"broadside-{name}.service").read_text()
     except OSError:

@@ -10,7 +10,7 @@ from broadside.coordinator.cli.command_group import CommandGroup, Output
 from broadside.coordinator.cli.exit_codes import exit_with_error
 from broadside.coordinator.cli.progress_display import show_progress
 from broadside.coordinator.cli.text_tables import print_table
-from broadside.exchange.checks import Check
+from broadside.exchange.checks import HostCheck
 from broadside.exchange.programs import module_command
 
 if TYPE_CHECKING:
@@ -84,13 +84,13 @@ def up(
     def print_text(_: object) -> None:
         typer.echo(
             f"lab {PREFIX}: {pairs} + {pairs} hosts at 1:{scale}, firewall in namespace "
-            f"{built.firewall_namespace}, device counter {built.ledger_path}"
+            f"{built.firewall_namespace}, device counter {built.counter_path}"
         )
         for limit in built.limits:
             typer.echo(f"note: {limit}")
 
     fields = {"prefix": PREFIX, "pairs": pairs, "scale": scale}
-    fields |= {"ledger_path": str(built.ledger_path), "hosts": hosts}
+    fields |= {"counter_path": str(built.counter_path), "hosts": hosts}
     session.show({**fields, "limits": list(built.limits)}, print_text)
 
 
@@ -185,7 +185,7 @@ def _print_removed(labs: list[dict[str, Any]]) -> None:
         )
 
 
-def lab_checks() -> list[Check]:
+def lab_checks() -> list[HostCheck]:
     """Check if the lab can be built on this host."""
     from broadside.lab.errors import LabError
     from broadside.lab.lab_programs import PACKAGE_OF_TOOL, find_tool
@@ -194,10 +194,10 @@ def lab_checks() -> list[Check]:
     checks = []
     for tool in PACKAGE_OF_TOOL:
         try:
-            checks.append(Check(name=tool, ok=True, detail=find_tool(tool), required=False))
+            checks.append(HostCheck(name=tool, ok=True, detail=find_tool(tool), required=False))
         except LabError as error:
-            checks.append(Check(name=tool, ok=False, detail=str(error), required=False))
+            checks.append(HostCheck(name=tool, ok=False, detail=str(error), required=False))
     rights = find_rights()
     detail = rights.reason or f"namespaces can be built ({rights.rights.value})"
     is_possible = rights.rights is not Rights.NONE
-    return [*checks, Check(name="lab", ok=is_possible, detail=detail, required=False)]
+    return [*checks, HostCheck(name="lab", ok=is_possible, detail=detail, required=False)]

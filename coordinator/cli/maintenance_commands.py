@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from broadside.coordinator.cli.command_group import CommandGroup
 from broadside.coordinator.cli.exit_codes import exit_usage
-from broadside.coordinator.cli.options import Limit
+from broadside.coordinator.cli.options import LimitOption
 from broadside.coordinator.cli.session import Session, WatchedSession, complete_dead_letter
 from broadside.coordinator.cli.text_tables import (
     ListTable,
@@ -142,7 +142,7 @@ def purge(
     session.show({"purged_count": total}, lambda _: typer.echo(text))
 
 
-def audit(session: Session, limit: Limit = 50) -> None:
+def audit(session: Session, limit: LimitOption = 50) -> None:
     """List changes, newest first.
 
     Each row has the user, the request, its source address and its HTTP status.

@@ -58,6 +58,9 @@ def make_server(session: Session, launch_budget_usd: float | None) -> "MCPServer
         session: Connection to the coordinator.
         launch_budget_usd: Largest budget of a launched run. None for no launch tool.
 
+    Returns:
+        The server, not started.
+
     Raises:
         ImportError: The package ``mcp`` is not installed.
     """

@@ -23,6 +23,7 @@ from broadside.coordinator.cli.terminal_text import cleaned, printable
 from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
 from broadside.exchange.messages import Message
 from broadside.exchange.outage_log import utc_now
+from broadside.exchange.strict_json import parse_strict_json
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -97,13 +98,13 @@ class StreamEvent(NamedTuple):
 def clean_json(text: str) -> str:
     """Return the JSON document with printable strings. Invalid JSON is only made printable."""
     try:
-        return json.dumps(cleaned(json.loads(text)), ensure_ascii=False)
-    except (ValueError, RecursionError):
+        return json.dumps(cleaned(parse_strict_json(text, len(text))), ensure_ascii=False)
+    except ValueError:
         return printable(text)
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class OperationRoute:
     """Decorator that makes a method of ``Operations`` an operation with a route.
 
     A parameter that is a message is sent as the body. `accept` is a header. Other parameters that
@@ -149,6 +150,9 @@ async def local_operations(name: str, *, drive: bool) -> AsyncIterator[Operation
     Args:
         name: User name for the audit log.
         drive: Process unfinished runs meanwhile.
+
+    Yields:
+        The operations. They are closed at the end.
     """
     fabric = open_fabric(FabricSettings())
     try:
@@ -296,7 +300,7 @@ class Operations:
 
     async def _execute(
         self,
-        route: Route,
+        route: OperationRoute,
         method: str,
         path: str,
         values: Mapping[str, Any],
@@ -310,7 +314,7 @@ class Operations:
             raise _to_api_error(error) from error
 
     async def _recorded(
-        self, route: Route, method: str, path: str, work: Callable[[], Awaitable[T]]
+        self, route: OperationRoute, method: str, path: str, work: Callable[[], Awaitable[T]]
     ) -> T:
         """Execute a write between its start and end entries in the audit log.
 
@@ -348,16 +352,16 @@ class Operations:
 
     # Runs -------------------------------------------------------------------------------------
 
-    @Route("POST /v1/runs", _STATUS, status=202)
+    @OperationRoute("POST /v1/runs", _STATUS, status=202)
     async def launch(self, request: LaunchRequest) -> RunStatus:
         plan = await self._coordinator.launch(request.resolve(), by=request.by)
         return await self._coordinator.stored.status(plan.run_id)
 
-    @Route("GET /v1/runs/{run_id}", _STATUS)
+    @OperationRoute("GET /v1/runs/{run_id}", _STATUS)
     async def status(self, run_id: str) -> RunStatus:
         return await self._stored.status(run_id)
 
-    @Route("GET /v1/runs/{run_id}/trends", "coordinator.core.summary:RunTrends")
+    @OperationRoute("GET /v1/runs/{run_id}/trends", "coordinator.core.summary:RunTrends")
     async def trends(self, run_id: str) -> RunTrends:
         return await self._stored.trends(run_id)
 
@@ -381,7 +385,7 @@ class Operations:
         except Exception as error:
             raise _to_api_error(error) from error
 
-    @Route(
+    @OperationRoute(
         "GET /v1/runs/{run_id}/summary",
         "coordinator.core.summary:RunSummary",
         absent_at=409,
@@ -390,7 +394,7 @@ class Operations:
         """Return the summary, or None if the run is not over."""
         return await self._stored.summary(run_id)
 
-    @Route("GET /v1/runs/{run_id}/raw/{pair}", bytes, is_slow=True)
+    @OperationRoute("GET /v1/runs/{run_id}/raw/{pair}", bytes, is_slow=True)
     async def raw(self, run_id: str, pair: str, burst: int, side: Side) -> bytes:
         """Return raw engine output."""
         from broadside.coordinator.runs.raw_output import find_raw_output
@@ -398,13 +402,13 @@ class Operations:
         plan = await self._stored.read_plan(run_id)
         return await find_raw_output(self._fabric.records, plan, pair, burst - 1, side)
 
-    @Route("POST /v1/prune", "coordinator.runs.retention:Pruned", is_slow=True)
+    @OperationRoute("POST /v1/prune", "coordinator.runs.retention:Pruned", is_slow=True)
     async def prune(self, request: PruneRequest) -> Pruned:
         from broadside.coordinator.runs.retention import prune_runs
 
         return await prune_runs(self._coordinator, request)
 
-    @Route(
+    @OperationRoute(
         "GET /v1/runs/{run_id}/recomputed",
         "coordinator.views.responses:Recomputed",
         is_slow=True,
@@ -414,17 +418,17 @@ class Operations:
 
         return await recomputed(self._coordinator, run_id)
 
-    @Route("PATCH /v1/runs/{run_id}", _STATUS)
+    @OperationRoute("PATCH /v1/runs/{run_id}", _STATUS)
     async def change_run(self, run_id: str, change: RunChange) -> RunStatus:
         return await self._coordinator.stored.change_labels(run_id, change.labels)
 
-    @Route("POST /v1/runs/{run_id}/abort", _STATUS, status=202)
+    @OperationRoute("POST /v1/runs/{run_id}/abort", _STATUS, status=202)
     async def cancel(self, run_id: str, *, by: str, reason: str) -> RunStatus:
         request = _cancel_request(by, reason)
         await self._coordinator.cancel(run_id, by=request.by, reason=request.reason)
         return await self._coordinator.stored.status(run_id)
 
-    @Route("GET /v1/runs", "exchange.records:RunHeader", page_count=_PAGE)
+    @OperationRoute("GET /v1/runs", "exchange.records:RunHeader", page_count=_PAGE)
     async def runs(self, limit: int, **filters: object) -> list[RunHeader]:
         """Return runs, newest first. ``filters`` use the same names as the API."""
         from broadside.coordinator.runs.listing import list_runs
@@ -439,7 +443,7 @@ class Operations:
             if cursor is None or len(runs) == limit:
                 return runs
 
-    @Route("GET /v1/aggregate", "coordinator.runs.listing:RunGroups")
+    @OperationRoute("GET /v1/aggregate", "coordinator.runs.listing:RunGroups")
     async def aggregate(self, group_by: str, timezone: str = "UTC", **filters: object) -> RunGroups:
         """Return aggregates of the runs that match the filters."""
         from broadside.coordinator.runs.listing import aggregate_runs
@@ -448,7 +452,7 @@ class Operations:
 
     # Run results ------------------------------------------------------------------------------
 
-    @Route(
+    @OperationRoute(
         "GET /v1/runs/{run_id}/bursts",
         "coordinator.views.responses:BurstEntry",
         page_count=_PAGE,
@@ -459,7 +463,7 @@ class Operations:
         entries, _ = await list_bursts(self._coordinator, run_id, limit=limit, cursor=0)
         return list(entries)
 
-    @Route(
+    @OperationRoute(
         "GET /v1/runs/{run_id}/pairs",
         "coordinator.views.responses:PairEntry",
         page_count=_PAGE,
@@ -470,7 +474,7 @@ class Operations:
         entries, _ = await list_pairs(self._coordinator, run_id, burst - 1, limit=limit, cursor=0)
         return list(entries)
 
-    @Route("GET /v1/runs/{run_id}/series", bytes)
+    @OperationRoute("GET /v1/runs/{run_id}/series", bytes)
     async def series(  # noqa: PLR0913 - query parameters
         self,
         run_id: str,
@@ -500,7 +504,7 @@ class Operations:
             accept,
         )
 
-    @Route(
+    @OperationRoute(
         "GET /v1/runs/{run_id}/reconciliation",
         "coordinator.views.responses:RunReconciliation",
     )
@@ -511,7 +515,7 @@ class Operations:
         result, _ = await read_reconciliation(self._coordinator, run_id, limit=limit, cursor=0)
         return result
 
-    @Route("GET /v1/runs/{run_id}/report", bytes, is_slow=True)
+    @OperationRoute("GET /v1/runs/{run_id}/report", bytes, is_slow=True)
     async def report(self, run_id: str, format: str) -> bytes:
         """Return the report of a finished run as html or json."""
         from broadside.coordinator.views.report.build import build
@@ -530,7 +534,7 @@ class Operations:
             return report.answer_json().encode()
         return (await asyncio.to_thread(html, report, source)).encode()
 
-    @Route("GET /v1/runs/{run_id}/export", bytes, is_slow=True)
+    @OperationRoute("GET /v1/runs/{run_id}/export", bytes, is_slow=True)
     async def export(self, run_id: str, format: str, table: str) -> bytes:
         """Return the results of a finished run as a file."""
         from broadside.coordinator.views.tables import Format
@@ -538,7 +542,7 @@ class Operations:
 
         return await export_run(self._coordinator, run_id, Format(format), table)
 
-    @Route("GET /v1/runs/{run_id}/charts/{name}", "coordinator.views.charts:Chart")
+    @OperationRoute("GET /v1/runs/{run_id}/charts/{name}", "coordinator.views.charts:Chart")
     async def chart(self, run_id: str, name: str, burst: int | None) -> Chart:
         """Return a chart with its data."""
         from broadside.coordinator.views.charts.stored_charts import draw_stored
@@ -548,7 +552,7 @@ class Operations:
             self._fabric.records, plan, name, None if burst is None else burst - 1
         )
 
-    @Route(
+    @OperationRoute(
         "POST /v1/comparisons",
         "coordinator.core.comparison.group_comparison:Comparison",
         is_slow=True,
@@ -558,63 +562,65 @@ class Operations:
 
         return await compare_stored(self._coordinator, request)
 
-    @Route("GET /v1/agents", "exchange.messages:Presence", page_count=_PAGE)
+    @OperationRoute("GET /v1/agents", "exchange.messages:Presence", page_count=_PAGE)
     async def presences(self) -> list[Presence]:
         known = await self._fabric.records.fleet.read_presences()
         return sorted(known, key=lambda p: (p.role.value, p.agent_id))
 
     # Prices, schedules, studies, imports ------------------------------------------------------
 
-    @Route("POST /v1/estimate", "coordinator.core.plan.cost_estimate:LaunchEstimate", is_slow=True)
+    @OperationRoute(
+        "POST /v1/estimate", "coordinator.core.plan.cost_estimate:LaunchEstimate", is_slow=True
+    )
     async def estimate(self, request: EstimateRequest) -> LaunchEstimate:
         table = request.table(self._coordinator.prices)
         return await self._coordinator.launcher.appraise(request.resolve(), table)
 
-    @Route("GET /v1/runs/{run_id}/price", "coordinator.core.plan.budget:PriceMeter")
+    @OperationRoute("GET /v1/runs/{run_id}/price", "coordinator.core.plan.budget:PriceMeter")
     async def price(self, run_id: str) -> PriceMeter:
         return await self._budgets.read(run_id)
 
-    @Route("POST /v1/schedules", _SCHEDULE, is_slow=True, status=201)
+    @OperationRoute("POST /v1/schedules", _SCHEDULE, is_slow=True, status=201)
     async def add_schedule(self, request: ScheduleRequest) -> ScheduleView:
         schedule = request.schedule(by=request.by, now=self._coordinator.now())
         return await self._schedules.add(schedule)
 
-    @Route("GET /v1/schedules", _SCHEDULE, page_count=_PAGE)
+    @OperationRoute("GET /v1/schedules", _SCHEDULE, page_count=_PAGE)
     async def schedules(self) -> list[ScheduleView]:
         return await self._schedules.list()
 
-    @Route("GET /v1/schedules/{name}", _SCHEDULE, is_slow=True)
+    @OperationRoute("GET /v1/schedules/{name}", _SCHEDULE, is_slow=True)
     async def schedule(self, name: str) -> ScheduleView:
         return await self._schedules.read(name)
 
-    @Route("POST /v1/schedules/{name}/pause", _SCHEDULE)
+    @OperationRoute("POST /v1/schedules/{name}/pause", _SCHEDULE)
     async def pause_schedule(self, name: str) -> ScheduleView:
         return await self._schedules.pause(name)
 
-    @Route("POST /v1/schedules/{name}/resume", _SCHEDULE)
+    @OperationRoute("POST /v1/schedules/{name}/resume", _SCHEDULE)
     async def resume_schedule(self, name: str) -> ScheduleView:
         return await self._schedules.resume(name)
 
-    @Route("DELETE /v1/schedules/{name}", _SCHEDULE, is_slow=True)
+    @OperationRoute("DELETE /v1/schedules/{name}", _SCHEDULE, is_slow=True)
     async def remove_schedule(self, name: str) -> ScheduleView:
         return await self._schedules.remove(name)
 
-    @Route("POST /v1/studies", _STUDY, is_slow=True, status=202)
+    @OperationRoute("POST /v1/studies", _STUDY, is_slow=True, status=202)
     async def create_study(self, request: StudyRequest) -> Study:
         return await self._studies.create(
             request.study(), by=request.by, command=self.drill_command
         )
 
-    @Route("GET /v1/studies", _STUDY, page_count=_PAGE)
+    @OperationRoute("GET /v1/studies", _STUDY, page_count=_PAGE)
     async def studies(self, limit: int) -> list[Study]:
         studies, _ = await self._studies.newest(limit=limit)
         return list(studies)
 
-    @Route("GET /v1/studies/{study_id}", _STUDY)
+    @OperationRoute("GET /v1/studies/{study_id}", _STUDY)
     async def study(self, study_id: str) -> Study:
         return await self._studies.read(study_id)
 
-    @Route(
+    @OperationRoute(
         "GET /v1/studies/{study_id}/charts/{name}",
         "coordinator.views.charts.study_charts:StudyChart",
     )
@@ -624,7 +630,7 @@ class Operations:
 
         return await asyncio.to_thread(draw_study, name, await self._studies.read(study_id))
 
-    @Route("GET /v1/studies/{study_id}/report", bytes, is_slow=True)
+    @OperationRoute("GET /v1/studies/{study_id}/report", bytes, is_slow=True)
     async def study_report(self, study_id: str, format: str) -> bytes:
         """Return a study report as html or json."""
         from broadside.coordinator.views.report.study_report import build_study, study_html
@@ -634,12 +640,12 @@ class Operations:
             return report.answer_json().encode()
         return (await asyncio.to_thread(study_html, report)).encode()
 
-    @Route("POST /v1/studies/{study_id}/abort", _STUDY, status=202)
+    @OperationRoute("POST /v1/studies/{study_id}/abort", _STUDY, status=202)
     async def cancel_study(self, study_id: str, *, by: str, reason: str) -> Study:
         request = _cancel_request(by, reason)
         return await self._studies.cancel(study_id, by=request.by, reason=request.reason)
 
-    @Route(
+    @OperationRoute(
         "POST /v1/imports/original",
         "coordinator.imports.import_answers:ImportedTable",
         is_slow=True,
@@ -650,7 +656,7 @@ class Operations:
 
         return await store_table(self._fabric.records, table, utc_now())
 
-    @Route(
+    @OperationRoute(
         "POST /v1/imports/iperf3",
         "coordinator.imports.import_answers:ImportedRecordings",
         is_slow=True,
@@ -663,28 +669,28 @@ class Operations:
 
     # Dead letters and audit log ---------------------------------------------------------------
 
-    @Route("GET /v1/deadletters", _DEAD_JOB, page_count=_ONLY_PAGE)
+    @OperationRoute("GET /v1/deadletters", _DEAD_JOB, page_count=_ONLY_PAGE)
     async def dead_letters(self, limit: int) -> list[DeadJob]:
         return list(await self._coordinator.dead_letters.oldest(limit))
 
-    @Route("GET /v1/deadletters/{sequence_number}", _DEAD_JOB, is_slow=True)
+    @OperationRoute("GET /v1/deadletters/{sequence_number}", _DEAD_JOB, is_slow=True)
     async def dead_letter(self, sequence_number: int) -> DeadJob:
         return await self._coordinator.dead_letters.read(sequence_number)
 
-    @Route("POST /v1/deadletters/{sequence_number}/resend", _DEAD_JOB, is_slow=True)
+    @OperationRoute("POST /v1/deadletters/{sequence_number}/resend", _DEAD_JOB, is_slow=True)
     async def resend(self, sequence_number: int) -> DeadJob:
         return await self._coordinator.dead_letters.resend(sequence_number)
 
-    @Route("DELETE /v1/deadletters/{sequence_number}", _DEAD_JOB, is_slow=True)
+    @OperationRoute("DELETE /v1/deadletters/{sequence_number}", _DEAD_JOB, is_slow=True)
     async def purge(self, sequence_number: int) -> DeadJob:
         return await self._coordinator.dead_letters.purge(sequence_number)
 
-    @Route("DELETE /v1/deadletters", dict, is_slow=True)
+    @OperationRoute("DELETE /v1/deadletters", dict, is_slow=True)
     async def purge_oldest(self, limit: int) -> dict[str, int]:
         """Purge dead letters that are not locked, and return their number as `purged_count`."""
         return {"purged_count": await self._coordinator.dead_letters.purge_oldest(limit)}
 
-    @Route("GET /v1/audit", "coordinator.auth.audit:AuditRow", page_count=_PAGE)
+    @OperationRoute("GET /v1/audit", "coordinator.auth.audit:AuditRow", page_count=_PAGE)
     async def audit(self, limit: int) -> list[AuditRow]:
         """Return audit rows, newest first."""
         rows, _ = await self._audit.read(utc_now(), limit=limit)

@@ -48,14 +48,14 @@ def _require_writable(path: Path | None) -> Path | None:
     return path
 
 
-Scenario = Annotated[
+ScenarioArgument = Annotated[
     str,
     typer.Argument(
         help="Name of a scenario or path of a .toml file.", autocompletion=complete_scenario
     ),
 ]
-Burst = Annotated[int, typer.Option("--burst", min=1, help="Number of the burst, from 1.")]
-Limit = Annotated[int, typer.Option(min=1, max=100_000, help="Maximum number of rows.")]
+BurstOption = Annotated[int, typer.Option("--burst", min=1, help="Number of the burst, from 1.")]
+LimitOption = Annotated[int, typer.Option(min=1, max=100_000, help="Maximum number of rows.")]
 Detach = Annotated[
     bool, typer.Option("--detach", help="Return at once; requires a running `broadside serve`.")
 ]
@@ -111,6 +111,9 @@ def parse_end_time(option: str, text: str, now: datetime, *, zone: tzinfo | None
         text: A duration such as ``90d`` or ``12h``, a date, or a time.
         now: Current time to use.
         zone: Time zone of a time without offset. None to reject such a time.
+
+    Returns:
+        The time in UTC.
     """
     form = "write a duration such as 12h, or a future time such as 2026-11-23T06:00Z"
     duration_s = parse_duration_s(text)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from broadside.coordinator.core.verdict_reason import VerdictReason
 
 
-class ReportFormat(StrEnum):
+class ReportFileFormat(StrEnum):
     """Format of a report file."""
 
     HTML = "html"
@@ -33,19 +33,20 @@ class ReportFormat(StrEnum):
     JSON = "json"
 
     @classmethod
-    def choose(cls, format: "ReportFormat | None", output: Path | None) -> "ReportFormat":
+    def choose(cls, format: "ReportFileFormat | None", output: Path | None) -> "ReportFileFormat":
         """Return the format of the option or of the file extension. The default is HTML.
 
         Args:
             format: Format of the option, or None if it is not given.
-            output: File to write. Its extension is the format if the option is not given.
+            output: File to write. Its extension is the format if the option is not given. None is
+                standard output.
         """
         return format or format_of(output, cls) or cls.HTML
 
     @property
     def requested(self) -> str:
         """Format to request from the coordinator. A PDF is printed locally from HTML."""
-        return "json" if self is ReportFormat.JSON else "html"
+        return "json" if self is ReportFileFormat.JSON else "html"
 
 
 OutputFile = Annotated[
@@ -57,7 +58,7 @@ ChartFile = Annotated[
     typer.Option("--file", "-f", metavar="FILE", help="Output file (.png, .svg or .json)."),
 ]
 ReportFormatOption = Annotated[
-    ReportFormat | None,
+    ReportFileFormat | None,
     typer.Option(
         "--output", "-o", help="Output format; default: by the file extension, else html."
     ),
@@ -114,7 +115,7 @@ def save(body: bytes, output: Path | None) -> None:
     typer.echo(f"wrote {output} ({formatting.size(len(body))})", err=True)
 
 
-def save_report(name: str, body: bytes, format: ReportFormat, output: Path | None) -> None:
+def save_report(name: str, body: bytes, format: ReportFileFormat, output: Path | None) -> None:
     """Write a report to a file, as received or as PDF.
 
     Args:
@@ -123,7 +124,7 @@ def save_report(name: str, body: bytes, format: ReportFormat, output: Path | Non
         format: File format.
         output: File, `-` for standard output, or None for the default name.
     """
-    if format is ReportFormat.PDF:
+    if format is ReportFileFormat.PDF:
         from broadside.coordinator.cli.progress_display import show_progress
         from broadside.coordinator.views.browser import BROWSER_TIMEOUT_S, print_pdf
 

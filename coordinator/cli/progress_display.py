@@ -15,7 +15,7 @@ from broadside.exchange.outage_log import utc_now
 # A command that ends earlier shows no progress.
 _DELAY_S: Final = 1.0
 
-Advance = Callable[[float], None]
+ProgressCallback = Callable[[float], None]
 
 
 class _EndColumn(ProgressColumn):
@@ -60,7 +60,7 @@ def show_progress(
     *,
     limit_s: float | None = None,
     expected_s: float | None = None,
-) -> Iterator[Advance]:
+) -> Iterator[ProgressCallback]:
     """Show the progress of a task while the context is active.
 
     Args:

@@ -23,8 +23,10 @@ from broadside.coordinator.cli.terraform import call_az_together, try_az
 from broadside.coordinator.core.formatting import dollars
 from broadside.coordinator.core.plan.price import Bill
 from broadside.coordinator.core.plan.standing_cost import RangeState, standing_bill
+from broadside.exchange.ports import PROPERTY_MAX_BYTES
+from broadside.exchange.strict_json import parse_strict_json
 
-Record = Mapping[str, Any]
+JsonRecord = Mapping[str, Any]
 
 # A VM needs 2 minutes to start, and 1 or 2 minutes to install its package.
 READY_WITHIN_S: Final = 1200.0
@@ -42,12 +44,12 @@ ROWS_FILTER: Final = "PartitionKey eq 'boot' or PartitionKey eq 'presence'"
 
 
 def shortages(
-    needs: Record,
+    needs: JsonRecord,
     *,
-    compute: Sequence[Record],
-    network: Sequence[Record],
-    sizes: Sequence[Record],
-    locations: Sequence[Record],
+    compute: Sequence[JsonRecord],
+    network: Sequence[JsonRecord],
+    sizes: Sequence[JsonRecord],
+    locations: Sequence[JsonRecord],
 ) -> Iterator[str]:
     """Yield a line for each quota or size that the subscription lacks.
 
@@ -91,7 +93,7 @@ def shortages(
         yield from _quota(network, name, count, "public addresses", region)
 
 
-def _closed_zones(needs: Record, locations: Sequence[Record]) -> Iterator[str]:
+def _closed_zones(needs: JsonRecord, locations: Sequence[JsonRecord]) -> Iterator[str]:
     """Yield the zones of the firewall in which Azure creates none.
 
     Azure names physical zones, and each subscription has its own numbers for them.
@@ -112,11 +114,13 @@ def _closed_zones(needs: Record, locations: Sequence[Record]) -> Iterator[str]:
         )
 
 
-def _offer_of(sizes: Sequence[Record], size: str) -> Record | None:
+def _offer_of(sizes: Sequence[JsonRecord], size: str) -> JsonRecord | None:
     return next((offer for offer in sizes if offer["name"].lower() == size.lower()), None)
 
 
-def _size_problems(size: str, offer: Record | None, region: str, zones: Set[str]) -> Iterator[str]:
+def _size_problems(
+    size: str, offer: JsonRecord | None, region: str, zones: Set[str]
+) -> Iterator[str]:
     """Yield the restrictions that concern the range: of its region, or of its zones.
 
     Args:
@@ -142,12 +146,12 @@ def _size_problems(size: str, offer: Record | None, region: str, zones: Set[str]
         )
 
 
-def _zones(offer: Record | None) -> list[str]:
+def _zones(offer: JsonRecord | None) -> list[str]:
     return [zone for info in (offer or {}).get("locationInfo") or () for zone in info["zones"]]
 
 
 def _quota(
-    usages: Sequence[Record], name: str, count: int, unit: str, region: str
+    usages: Sequence[JsonRecord], name: str, count: int, unit: str, region: str
 ) -> Iterator[str]:
     for usage in usages:
         if usage["name"]["value"].lower() != name.lower():
@@ -164,7 +168,7 @@ def _quota(
 # Cost ---------------------------------------------------------------------------------------------
 
 
-def describe_standing_cost(needs: Record) -> str:
+def describe_standing_cost(needs: JsonRecord) -> str:
     """Return the cost per hour of a range with its agents, without them and parked.
 
     Args:
@@ -180,13 +184,13 @@ def describe_standing_cost(needs: Record) -> str:
     )
 
 
-def describe_parked_cost(needs: Record) -> str:
+def describe_parked_cost(needs: JsonRecord) -> str:
     """Return the cost of a parked range for one day."""
     bill = standing_bill(needs, RangeState(parked=True), prices.load())
     return f"{_least(bill)}{dollars(24 * (bill.total_usd or 0.0))} a day"
 
 
-def _hourly(needs: Record, state: RangeState) -> str:
+def _hourly(needs: JsonRecord, state: RangeState) -> str:
     bill = standing_bill(needs, state, prices.load())
     return f"{_least(bill)}{dollars(bill.total_usd)}"
 
@@ -200,7 +204,7 @@ def _least(bill: Bill) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class RangeMachine:
     """One VM of the range.
 
     Attributes:
@@ -234,14 +238,14 @@ class RangeStatus:
     beating: set[str] = field(default_factory=set)
     table_error: str | None = None
 
-    def is_ready(self, machine: Machine) -> bool:
+    def is_ready(self, machine: RangeMachine) -> bool:
         """Return True if a machine is ready."""
         if self.by_console or not machine.is_agent:
             return self.boots.get(machine.name, {}).get("stage") == "ready"
         presence = self.presences.get(machine.name, {})
         return machine.name in self.beating and not presence.get("problem")
 
-    def reason(self, machine: Machine) -> str:
+    def reason(self, machine: RangeMachine) -> str:
         """Return why a machine is not ready, from its newest published status."""
         boot = self.boots.get(machine.name)
         problem = self.presences.get(machine.name, {}).get("problem")
@@ -335,12 +339,12 @@ def boot_report(
 
 def _list_machines(
     az_options: Sequence[str], scale_sets: Sequence[str], boot: Mapping[str, Any]
-) -> list[Machine]:
+) -> list[RangeMachine]:
     listed = call_az_together(
         *(["vmss", "list-instances", "--name", name, *az_options] for name in scale_sets)
     )
     agents = [
-        Machine(
+        RangeMachine(
             name=str(instance["osProfile"]["computerName"]),
             id=str(instance["id"]),
             is_agent=True,
@@ -349,11 +353,11 @@ def _list_machines(
         for instances in listed
         for instance in instances
     ]
-    coordinator = Machine(name="coordinator", id=str(boot["coordinator_id"]), is_agent=False)
+    coordinator = RangeMachine(name="coordinator", id=str(boot["coordinator_id"]), is_agent=False)
     return [*agents, coordinator]
 
 
-def _count_text(machines: Sequence[Machine], late: Sequence[Machine]) -> str:
+def _count_text(machines: Sequence[RangeMachine], late: Sequence[RangeMachine]) -> str:
     total, missing = (sum(one.is_agent for one in group) for group in (machines, late))
     coordinator = "no coordinator" if any(not one.is_agent for one in late) else "the coordinator"
     return f"{total - missing} of {total} agents and {coordinator} ready"
@@ -371,7 +375,7 @@ def _read_table(table: Mapping[str, str], az_options: Sequence[str], status: Ran
     status.beating = set()
     for row in response["items"]:
         try:
-            values = json.loads(row["json"])
+            values = parse_strict_json(str(row["json"]), PROPERTY_MAX_BYTES)
             if row["PartitionKey"] == "boot":
                 status.boots[str(row["RowKey"])] = values
                 continue
@@ -385,7 +389,7 @@ def _read_table(table: Mapping[str, str], az_options: Sequence[str], status: Ran
             continue
 
 
-def _read_consoles(machines: Sequence[Machine], status: RangeStatus) -> None:
+def _read_consoles(machines: Sequence[RangeMachine], status: RangeStatus) -> None:
     """Read the last boot status from the serial console of each machine."""
     with ThreadPoolExecutor(8) as pool:
         for machine, boot in zip(machines, pool.map(_console_status, machines), strict=True):
@@ -393,7 +397,7 @@ def _read_consoles(machines: Sequence[Machine], status: RangeStatus) -> None:
                 status.boots[machine.name] = boot
 
 
-def _console_status(machine: Machine) -> Mapping[str, str] | None:
+def _console_status(machine: RangeMachine) -> Mapping[str, str] | None:
     url = f"{machine.id}/retrieveBootDiagnosticsData?api-version={COMPUTE_API}"
     response, _ = try_az("rest", "--method", "post", "--url", url)
     address = (response or {}).get("serialConsoleLogBlobUri") or ""
@@ -417,7 +421,7 @@ def last_status(console: str) -> Mapping[str, str] | None:
         if separator:
             try:
                 status = json.JSONDecoder().raw_decode(text)[0]
-            except ValueError:
+            except (ValueError, RecursionError):
                 # Another process has written to the same line.
                 continue
             if isinstance(status, dict):

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final, NoReturn
 import typer
 
 from broadside.coordinator.cli import terraform as tf
-from broadside.coordinator.cli.exit_codes import Exit, exit_with_error
+from broadside.coordinator.cli.exit_codes import ExitCode, exit_with_error
 from broadside.coordinator.cli.progress_display import print_expected_end, show_progress
 from broadside.coordinator.cli.range_checks import (
     READY_WITHIN_S,
@@ -233,8 +233,8 @@ def down(  # noqa: PLR0913 - options
     tag = name or (outputs.name if outputs else None)
     if tag is None:
         exit_with_error(
-            f"there is no range in the Terraform state of {directory}; use --name to search for "
-            "one by its tag"
+            f"the Terraform state of {directory} has no range; use --name to search for one by its "
+            "tag"
         )
     remaining = RemainingResources(
         name=tag,
@@ -415,7 +415,7 @@ def _check(directory: Path, options: Sequence[str]) -> None:
 def _explain(directory: Path, dry_run: bool) -> None:
     """Walk the Terraform state, and exit if a VM cannot use what it needs."""
     from broadside.coordinator.azure_range.terraform_state import read_state
-    from broadside.coordinator.azure_range.trace import State, table
+    from broadside.coordinator.azure_range.trace import HopState, table
     from broadside.coordinator.azure_range.walk import walk
 
     argv = [*tf.terraform(directory), "show", "-json"]
@@ -425,7 +425,7 @@ def _explain(directory: Path, dry_run: bool) -> None:
     rows = walk(read_state(json.loads(tf.read_output(argv))))
     for line in table(rows):
         typer.echo(line)
-    if broken := sum(row.state is State.BROKEN for row in rows):
+    if broken := sum(row.state is HopState.BROKEN for row in rows):
         exit_with_error(f"{broken} needs are not met; each line names the hop that breaks")
 
 
@@ -569,7 +569,7 @@ class RemainingResources:
             typer.echo(f"remaining: {name}")
         count = len(resources) + len(groups)
         exit_with_error(
-            f"{count} resources of range {self.name} remain; they still cost money", Exit.FAIL
+            f"{count} resources of range {self.name} remain; they still cost money", ExitCode.FAIL
         )
 
 
@@ -580,9 +580,7 @@ def _require_range(directory: Path) -> RangeOutputs:
     copy_files(directory)
     outputs = _read_outputs(directory)
     if outputs is None:
-        exit_with_error(
-            f"there is no range in the Terraform state of {directory}; run: broadside up"
-        )
+        exit_with_error(f"the Terraform state of {directory} has no range; run: broadside up")
     return outputs
 
 

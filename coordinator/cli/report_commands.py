@@ -10,7 +10,7 @@ from broadside.coordinator.cli.options import complete_chart
 from broadside.coordinator.cli.output_files import (
     ChartFile,
     OutputFile,
-    ReportFormat,
+    ReportFileFormat,
     ReportFormatOption,
     format_of,
     save,
@@ -35,7 +35,7 @@ def report(
     file: OutputFile = None,
 ) -> None:
     """Write the report of a run to a file."""
-    chosen = ReportFormat.choose(format, file)
+    chosen = ReportFileFormat.choose(format, file)
 
     async def work(client: "Operations", resolved: str) -> tuple[str, bytes]:
         return resolved, await client.report(resolved, chosen.requested)

@@ -1,6 +1,5 @@
 """Commands that print runs, bursts, pairs, seconds, reconciliation, agents and raw output."""
 
-import json
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -11,7 +10,12 @@ from broadside.coordinator.cli.api_errors import require_known
 from broadside.coordinator.cli.document_output import OutputFormat
 from broadside.coordinator.cli.exit_codes import exit_usage
 from broadside.coordinator.cli.known_names import SEARCHED_RUNS_COUNT, require_known_filters
-from broadside.coordinator.cli.options import Burst, Limit, complete_scenario, parse_time_option
+from broadside.coordinator.cli.options import (
+    BurstOption,
+    LimitOption,
+    complete_scenario,
+    parse_time_option,
+)
 from broadside.coordinator.cli.session import (
     ApiSession,
     RunArgument,
@@ -21,8 +25,8 @@ from broadside.coordinator.cli.session import (
 )
 from broadside.coordinator.cli.terminal_text import write_bytes
 from broadside.coordinator.cli.text_tables import (
-    Column,
     ListTable,
+    TextColumn,
     cells,
     print_list,
     print_table,
@@ -31,6 +35,7 @@ from broadside.coordinator.core import formatting
 from broadside.coordinator.core.summary import Verdict
 from broadside.coordinator.runs.listing import GROUPINGS, ListedState, state_of
 from broadside.exchange.messages import Side
+from broadside.exchange.strict_json import parse_strict_json
 
 if TYPE_CHECKING:
     from broadside.coordinator.cli.operations import Operations
@@ -50,11 +55,11 @@ class SeriesOf(StrEnum):
     PAIR = "pair"
 
 
-Scenario = Annotated[
+ScenarioFilter = Annotated[
     str | None,
     typer.Option(help="Only runs of this scenario.", autocompletion=complete_scenario),
 ]
-Labels = Annotated[
+LabelFilter = Annotated[
     list[str] | None,
     typer.Option(
         "--label",
@@ -102,9 +107,9 @@ def _local_time(option: str, text: str | None) -> str | None:
 
 def runs(  # noqa: PLR0913 - options
     session: WatchedSession,
-    limit: Limit = 20,
-    scenario: Scenario = None,
-    labels: Labels = None,
+    limit: LimitOption = 20,
+    scenario: ScenarioFilter = None,
+    labels: LabelFilter = None,
     state: ListedState | None = None,
     verdict: Verdict | None = None,
     by: str | None = None,
@@ -222,8 +227,8 @@ def aggregate(  # noqa: PLR0913 - options
         str, typer.Option("--group-by", metavar="WHAT", help=f"Property to group by: {GROUPINGS}.")
     ] = "scenario",
     timezone: Annotated[str, typer.Option(metavar="ZONE")] = "UTC",
-    scenario: Scenario = None,
-    labels: Labels = None,
+    scenario: ScenarioFilter = None,
+    labels: LabelFilter = None,
     since: From = None,
     before: Before = None,
 ) -> None:
@@ -294,7 +299,7 @@ def _cost(cost: "CostSum | None") -> str:
     return formatting.dollars(cost.charged_usd)
 
 
-def bursts(session: WatchedSession, run_id: RunArgument, limit: Limit = 100) -> None:
+def bursts(session: WatchedSession, run_id: RunArgument, limit: LimitOption = 100) -> None:
     """List the bursts of a run."""
     from broadside.coordinator.core.metrics import layer_label, received_at
 
@@ -343,8 +348,8 @@ def bursts(session: WatchedSession, run_id: RunArgument, limit: Limit = 100) -> 
 def pairs(
     session: WatchedSession,
     run_id: RunArgument,
-    burst: Burst = 1,
-    limit: Limit = 2000,
+    burst: BurstOption = 1,
+    limit: LimitOption = 2000,
 ) -> None:
     """List the pairs of a burst."""
 
@@ -385,7 +390,7 @@ def pairs(
 def series(  # noqa: PLR0913 - options
     session: Session,
     run_id: RunArgument,
-    burst: Burst = 1,
+    burst: BurstOption = 1,
     resolution_s: Annotated[
         int, typer.Option("--resolution", metavar="SECONDS", min=1, max=3600)
     ] = 1,
@@ -417,7 +422,7 @@ def series(  # noqa: PLR0913 - options
         ),
     )
     if is_document:
-        session.show(json.loads(body), _print_series)
+        session.show(parse_strict_json(body, len(body)), _print_series)
     else:
         write_bytes(body)
 
@@ -457,7 +462,7 @@ def reconciliation(session: Session, run_id: RunArgument) -> None:
 def _print_reconciliation(result: "RunReconciliation") -> None:
     from broadside.coordinator.core.metrics import layer_label
 
-    columns: dict[str, Column] = {
+    columns: dict[str, TextColumn] = {
         "firewall": "firewall_bits_per_second",
         "residual": "residual_ratio",
         "+-": "residual_uncertainty_ratio",
@@ -516,7 +521,7 @@ def raw(
     session: ApiSession,
     run_id: RunArgument,
     pair: Annotated[str, typer.Argument(metavar="PAIR")],
-    burst: Burst = 1,
+    burst: BurstOption = 1,
     side: Side = Side.CLIENT,
 ) -> None:
     """Print the raw output of an engine.

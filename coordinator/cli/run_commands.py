@@ -12,7 +12,7 @@ from broadside.coordinator.cli.options import (
     Detach,
     Junit,
     Plain,
-    Scenario,
+    ScenarioArgument,
     complete_scenario,
     parse_duration_s,
     parse_end_time,
@@ -26,8 +26,8 @@ from broadside.coordinator.cli.session import (
     user_name,
 )
 from broadside.coordinator.cli.text_tables import (
-    Column,
     ListTable,
+    TextColumn,
     cells,
     print_list,
     print_table,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 def launch(  # noqa: PLR0913 - options
     session: ResultSession,
-    scenario: Scenario,
+    scenario: ScenarioArgument,
     assignments: Assignments = None,
     budget: Annotated[float | None, typer.Option(metavar="USD", min=0)] = None,
     unattended: Annotated[str | None, typer.Option("--end-at", metavar="TIME")] = None,
@@ -161,7 +161,7 @@ def _print_status(status: "RunStatus", trends: "RunTrends") -> None:
         typer.echo(f"verdict: {status.verdict.value}")
     if status.reason is not None:
         typer.echo(f"reason: {status.reason}\nnext: {status.next_step}")
-    columns: dict[str, Column] = {
+    columns: dict[str, TextColumn] = {
         "burst": lambda burst: str(burst.index + 1),
         "start (UTC)": "planned_start_at",
         "phase": "phase",

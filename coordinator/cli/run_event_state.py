@@ -1,22 +1,23 @@
 """State of a run for a viewer, built from its events. Pure."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from broadside.coordinator.core.live.live_view import (
+    LiveCounter,
     LiveFigures,
     LiveFinding,
-    LiveLedger,
     LiveSeconds,
     LiveStatus,
 )
 from broadside.coordinator.core.metrics import Layer, layer_label
 from broadside.coordinator.core.summary import Finding
+from broadside.exchange.strict_json import parse_strict_json
 
 # Number of seconds of a burst to store.
 _SECONDS_MAX: Final = 3600
+_EVENTS: Final = frozenset({"status", "figures", "seconds", "ledger", "finding", "summary"})
 
 
 @dataclass(slots=True, kw_only=True)
@@ -26,7 +27,7 @@ class RunEventState:
     Attributes:
         status: Run and burst status.
         figures: Metrics so far.
-        ledger: Device counter data.
+        device_counter: Device counter data.
         findings: Findings by id.
         fleet: Fleet rate in bit/s by second, at ``layer``.
         coverage: Ratio of the pairs that are included, by second.
@@ -39,7 +40,7 @@ class RunEventState:
 
     status: LiveStatus | None = None
     figures: LiveFigures | None = None
-    ledger: LiveLedger | None = None
+    device_counter: LiveCounter | None = None
     findings: dict[str, Finding] = field(default_factory=dict)
     fleet: dict[int, float | None] = field(default_factory=dict)
     coverage: dict[int, float | None] = field(default_factory=dict)
@@ -56,23 +57,26 @@ class RunEventState:
             name: Event name.
             data: JSON text.
         """
+        if name not in _EVENTS:
+            return
+        values = parse_strict_json(data, len(data))
         match name:
             case "status":
-                status = LiveStatus.parse_answer(data)
+                status = LiveStatus.parse_answer(values)
                 self._select_burst(status.burst.index)
                 self.status = status
             case "figures":
-                figures = LiveFigures.parse_answer(data)
+                figures = LiveFigures.parse_answer(values)
                 self._select_burst(figures.burst_index)
                 self.figures = figures
             case "seconds":
-                self._add_seconds(LiveSeconds.parse_answer(data))
-            case "ledger":
-                ledger = LiveLedger.parse_answer(data)
-                self._select_burst(ledger.burst_index)
-                self.ledger = ledger
+                self._add_seconds(LiveSeconds.parse_answer(values))
+            case "counter":
+                device_counter = LiveCounter.parse_answer(values)
+                self._select_burst(device_counter.burst_index)
+                self.device_counter = device_counter
             case "finding":
-                update = LiveFinding.parse_answer(data)
+                update = LiveFinding.parse_answer(values)
                 self._select_burst(update.burst_index)
                 if update.finding is None:
                     self.findings.pop(update.id, None)
@@ -81,15 +85,14 @@ class RunEventState:
             case "summary":
                 self.over = True
                 self.findings = {
-                    values["id"]: Finding.parse_answer(values)
-                    for values in json.loads(data)["findings"]
+                    finding["id"]: Finding.parse_answer(finding) for finding in values["findings"]
                 }
 
     def _select_burst(self, burst_index: int) -> None:
         """Reset the burst data if the event is about another burst."""
         if burst_index != self.burst_index:
             self.burst_index = burst_index
-            self.figures = self.ledger = None
+            self.figures = self.device_counter = None
             self.known_s = 0
             self.findings, self.fleet, self.coverage, self.rtt = {}, {}, {}, {}
 
@@ -134,5 +137,5 @@ class RunEventState:
 
     def firewall_bits_per_second(self) -> float | None:
         """Return the newest known rate of the device counter, or None."""
-        bins = () if self.ledger is None else self.ledger.bins
+        bins = () if self.device_counter is None else self.device_counter.bins
         return next((b.bits_per_second for b in reversed(bins) if b.bits_per_second), None)

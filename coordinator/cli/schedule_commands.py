@@ -26,7 +26,7 @@ from broadside.exchange.outage_log import utc_now
 
 app = CommandGroup()
 
-Name = Annotated[
+ScheduleArgument = Annotated[
     str,
     typer.Argument(
         metavar="SCHEDULE",
@@ -39,7 +39,7 @@ Name = Annotated[
 @app.command()
 def add(  # noqa: PLR0913 - options
     session: Session,
-    name: Name,
+    name: ScheduleArgument,
     scenario: Annotated[str, typer.Option(autocompletion=complete_scenario)],
     cron: Annotated[str | None, typer.Option(metavar="EXPR")] = None,
     at: Annotated[str | None, typer.Option(metavar="TIME")] = None,
@@ -115,13 +115,13 @@ def list_schedules(session: WatchedSession) -> None:
 
 
 @app.command()
-def show(session: WatchedSession, name: Name) -> None:
+def show(session: WatchedSession, name: ScheduleArgument) -> None:
     """Show a schedule, its next starts and its last ones."""
     session.show(session.call(lambda client: client.schedule(name)), _print_schedule)
 
 
 @app.command()
-def pause(session: Session, name: Name) -> None:
+def pause(session: Session, name: ScheduleArgument) -> None:
     """Pause a schedule.
 
     A run that is already running is not stopped.
@@ -130,7 +130,7 @@ def pause(session: Session, name: Name) -> None:
 
 
 @app.command()
-def resume(session: Session, name: Name) -> None:
+def resume(session: Session, name: ScheduleArgument) -> None:
     """Resume a schedule.
 
     Starts that the pause has omitted are not repeated.
@@ -139,7 +139,7 @@ def resume(session: Session, name: Name) -> None:
 
 
 @app.command()
-def remove(session: Session, name: Name) -> None:
+def remove(session: Session, name: ScheduleArgument) -> None:
     """Remove a schedule and its history, but not its runs."""
     view = session.call(lambda client: client.remove_schedule(name))
     text = f"{name}: removed; its {view.schedule.runs_count} runs are still stored"

@@ -182,9 +182,9 @@ def _metrics(state: RunEventState, width: int) -> list[Text]:
         metrics.append(
             ("target", f"{formatting.rate(target)} {layer_label(status.target_layer)}{share}")
         )
-    if state.ledger is not None and state.ledger.bins:
+    if state.device_counter is not None and state.device_counter.bins:
         text = formatting.rate(state.firewall_bits_per_second())
-        layer = layer_label(state.ledger.layer)
+        layer = layer_label(state.device_counter.layer)
         metrics.append(("firewall", _with_state(state, "device_counter", f"{text} {layer}")))
     metrics.append(("pairs with data", formatting.ratio(coverage, 0)))
     if figures is not None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from broadside.coordinator.cli.command_group import read_secret
-from broadside.coordinator.cli.exit_codes import Exit, exit_usage, exit_with_error, masked_value
+from broadside.coordinator.cli.exit_codes import ExitCode, exit_usage, exit_with_error, masked_value
 from broadside.exchange.messages import Role
 from broadside.exchange.outage_log import utc_now
 from broadside.exchange.programs import module_command
@@ -76,7 +76,7 @@ def _remove_leftovers(data_dir: Path, backup_dir: Path | None) -> None:
 
 def _check_listener(settings: "CoordinatorSettings", security: "SignInSettings") -> None:
     """Exit if the API would be reachable from other hosts without sign-in or with half of TLS."""
-    from broadside.coordinator.api.auth_middleware import is_loopback
+    from broadside.exchange.http.bounded import is_loopback
 
     is_local = is_loopback(settings.host)
     if security.sign_in == "off" and not is_local:
@@ -292,7 +292,7 @@ def healthy(
             agent_id = os.environ.get("BROADSIDE_AGENT_AGENT_ID") or socket.gethostname()
             problem = asyncio.run(agent_problem(agent_id))
     if problem is not None:
-        exit_with_error(f"{service}: {problem}", Exit.FAIL)
+        exit_with_error(f"{service}: {problem}", ExitCode.FAIL)
 
 
 def _http_problem(url: str) -> str | None:

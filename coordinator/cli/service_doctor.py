@@ -29,7 +29,7 @@ from broadside.coordinator.cli.doctor import (
 )
 from broadside.coordinator.cli.telemetry_checks import failed
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
-from broadside.exchange.checks import Check
+from broadside.exchange.checks import HostCheck
 from broadside.exchange.fabric import FabricSettings
 
 # Settings that name files which the service writes itself.
@@ -44,7 +44,7 @@ def user_name() -> str:
         return str(os.geteuid())
 
 
-def path_checks(settings: Iterable[BaseSettings]) -> Iterator[Check]:
+def path_checks(settings: Iterable[BaseSettings]) -> Iterator[HostCheck]:
     """Yield a check of each file and folder in the settings, as this user can access it.
 
     Args:
@@ -66,33 +66,39 @@ def path_checks(settings: Iterable[BaseSettings]) -> Iterator[Check]:
                 yield file_check(name, value)
 
 
-def file_check(name: str, path: Path) -> Check:
+def file_check(name: str, path: Path) -> HostCheck:
     """Check that this user can read a file.
 
     Args:
         name: Setting with the path.
         path: File that the service reads.
+
+    Returns:
+        The check, with a fix if it fails.
     """
     try:
         with path.open("rb") as file:
             file.read(1)
     except OSError as error:
-        return Check(
+        return HostCheck(
             name=name,
             ok=False,
             detail=f"{user_name()} cannot read {path}: {error.strerror}",
             fix=f"correct the path, or let {user_name()} read it: `chgrp {_group()} {path}` and "
             f"`chmod g+r {path}`",
         )
-    return Check(name=name, ok=True, detail=f"{user_name()} can read {path}")
+    return HostCheck(name=name, ok=True, detail=f"{user_name()} can read {path}")
 
 
-def folder_check(name: str, path: Path) -> Check:
+def folder_check(name: str, path: Path) -> HostCheck:
     """Check that this user can write to a folder, or create it.
 
     Args:
         name: Setting with the path.
         path: Folder that the service writes to.
+
+    Returns:
+        The check, with a fix if it fails.
     """
     # The service creates missing folders.
     existing = next((one for one in (path, *path.absolute().parents) if one.exists()), path)
@@ -100,22 +106,25 @@ def folder_check(name: str, path: Path) -> Check:
         with tempfile.NamedTemporaryFile(dir=existing, prefix=".doctor-"):
             pass
     except OSError as error:
-        return Check(
+        return HostCheck(
             name=name,
             ok=False,
             detail=f"{user_name()} cannot write to {existing}: {error.strerror}",
             fix=f"correct the path, or give it to the service: `chown {user_name()} {existing}`",
         )
-    return Check(name=name, ok=True, detail=f"{user_name()} can write to {path}")
+    return HostCheck(name=name, ok=True, detail=f"{user_name()} can write to {path}")
 
 
-def port_check(host: str, port: int, *, is_running: bool) -> Check:
+def port_check(host: str, port: int, *, is_running: bool) -> HostCheck:
     """Check that the service can listen on its port.
 
     Args:
         host: Address to listen on.
         port: TCP port.
         is_running: True if the service is running, so that it uses the port itself.
+
+    Returns:
+        The check, with a fix if it fails.
     """
     place = f"{port}/tcp on {host}"
     try:
@@ -125,45 +134,48 @@ def port_check(host: str, port: int, *, is_running: bool) -> Check:
             listener.bind((host, port))
     except OSError as error:
         if is_running and error.errno == errno.EADDRINUSE:
-            return Check(name="port", ok=True, detail=f"{place} is used by the running service")
-        return Check(
+            return HostCheck(name="port", ok=True, detail=f"{place} is used by the running service")
+        return HostCheck(
             name="port",
             ok=False,
             detail=f"{user_name()} cannot listen on {place}: {error.strerror}",
             fix="stop the program that uses it (`ss -ltnp`), or set BROADSIDE_PORT and "
             "BROADSIDE_HOST",
         )
-    return Check(name="port", ok=True, detail=f"{place} is free")
+    return HostCheck(name="port", ok=True, detail=f"{place} is free")
 
 
-def listener_check(settings: CoordinatorSettings, security: SignInSettings) -> Check:
+def listener_check(settings: CoordinatorSettings, security: SignInSettings) -> HostCheck:
     """Check the combination of address, sign-in and TLS that the service refuses otherwise.
 
     Args:
         settings: Settings with the address of the service.
         security: Settings of sign-in and TLS.
+
+    Returns:
+        The check, with a fix if it fails.
     """
-    from broadside.coordinator.api.auth_middleware import is_loopback
+    from broadside.exchange.http.bounded import is_loopback
 
     detail = f"sign-in is {security.sign_in}, on {settings.host}"
     if security.sign_in == "off" and not is_loopback(settings.host):
-        return Check(
+        return HostCheck(
             name="sign-in",
             ok=False,
             detail=f"{detail}: without sign-in the API listens on loopback only",
             fix="set BROADSIDE_SIGN_IN=on, or BROADSIDE_HOST=127.0.0.1",
         )
     if (security.tls_certificate_file is None) != (security.tls_key_file is None):
-        return Check(
+        return HostCheck(
             name="sign-in",
             ok=False,
             detail=f"{detail}: only one of certificate and key is set",
             fix="set both BROADSIDE_TLS_CERTIFICATE_FILE and BROADSIDE_TLS_KEY_FILE",
         )
-    return Check(name="sign-in", ok=True, detail=detail)
+    return HostCheck(name="sign-in", ok=True, detail=detail)
 
 
-async def coordinator_service_checks(*, is_running: bool) -> list[Check]:
+async def coordinator_service_checks(*, is_running: bool) -> list[HostCheck]:
     """Return the checks of a coordinator that starts in this environment.
 
     Args:
@@ -174,7 +186,7 @@ async def coordinator_service_checks(*, is_running: bool) -> list[Check]:
     except ValidationError as error:
         return [failed("settings", error)]
     checks = [
-        Check(name="user", ok=True, detail=f"the checks run as {user_name()}"),
+        HostCheck(name="user", ok=True, detail=f"the checks run as {user_name()}"),
         listener_check(settings, security),
         port_check(settings.host, settings.port, is_running=is_running),
         *path_checks((settings, security, fabric)),
@@ -184,13 +196,13 @@ async def coordinator_service_checks(*, is_running: bool) -> list[Check]:
     return [*checks, *clocks, *on_fabric, *on_telemetry]
 
 
-async def agent_service_checks() -> list[Check]:
+async def agent_service_checks() -> list[HostCheck]:
     """Return the checks of an agent that starts in this environment."""
     try:
         fabric = FabricSettings()
     except ValidationError as error:
         return [failed("settings", error)]
-    checks = [Check(name="user", ok=True, detail=f"the checks run as {user_name()}")]
+    checks = [HostCheck(name="user", ok=True, detail=f"the checks run as {user_name()}")]
     if fabric.credential_file is not None:
         checks.append(file_check("BROADSIDE_CREDENTIAL_FILE", fabric.credential_file))
     checks += [
@@ -222,7 +234,7 @@ def main(arguments: list[str]) -> None:
         checks = asyncio.run(agent_service_checks())
     else:
         checks = asyncio.run(coordinator_service_checks(is_running=is_running))
-    sys.stdout.write(TypeAdapter(list[Check]).dump_json(checks).decode())
+    sys.stdout.write(TypeAdapter(list[HostCheck]).dump_json(checks).decode())
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from broadside.coordinator.cli.command_group import (
     Output,
     read_secret,
 )
-from broadside.coordinator.cli.exit_codes import Exit, exit_with_error
+from broadside.coordinator.cli.exit_codes import ExitCode, exit_with_error
 from broadside.coordinator.cli.known_names import (
     NameLister,
     dead_letter_numbers,
@@ -102,6 +102,9 @@ class Session(Output):
             has_progress: ``work`` shows its progress, as it does with ``drive``.
             expected_s: Usual duration in seconds. None if unknown.
 
+        Returns:
+            The result of ``work``.
+
         Raises:
             typer.Exit: The API reported an error.
         """
@@ -122,18 +125,21 @@ class Session(Output):
                 return asyncio.run(connected())
         except ApiError as error:
             is_usage = error.status in (404, 422)
-            exit_with_error(str(error), Exit.USAGE if is_usage else Exit.CANNOT_RUN)
+            exit_with_error(str(error), ExitCode.USAGE if is_usage else ExitCode.CANNOT_RUN)
 
     def call_run(
         self, run_id: str, work: IdWork[T], *, drive: bool = False, has_progress: bool = False
     ) -> T:
-        """Run a function with the id of a run, and return the result.
+        """Run a function with the id of a run.
 
         Args:
             run_id: Id of the run. You can also use `last` and `previous`.
             work: Function to call with the client and the id.
             drive: Process unfinished runs meanwhile. Only for the local store.
             has_progress: ``work`` shows its progress, as it does with ``drive``.
+
+        Returns:
+            The result of ``work``.
         """
 
         async def resolved(client: "Operations") -> T:
@@ -147,6 +153,9 @@ class Session(Output):
         Args:
             study_id: Id of the study. You can also use `last`.
             work: Function to call with the client and the id.
+
+        Returns:
+            The result of ``work``.
 
         Raises:
             typer.Exit: The API reported an error.

@@ -14,17 +14,17 @@ from pydantic import ValidationError
 
 from broadside.coordinator import scenarios
 from broadside.coordinator.cli.command_group import CommandGroup
-from broadside.coordinator.cli.exit_codes import Exit, exit_usage
+from broadside.coordinator.cli.exit_codes import ExitCode, exit_usage
 from broadside.coordinator.cli.options import (
     Detach,
-    Limit,
-    Scenario,
+    LimitOption,
+    ScenarioArgument,
     complete_field,
 )
 from broadside.coordinator.cli.output_files import (
     ChartFile,
     OutputFile,
-    ReportFormat,
+    ReportFileFormat,
     ReportFormatOption,
     save_chart,
     save_report,
@@ -69,11 +69,11 @@ app = CommandGroup()
 ModeSettings = Annotated[
     list[str] | None, typer.Option(metavar="FIELD=VALUE", autocompletion=complete_assignment)
 ]
-Name = Annotated[
+StudyNameOption = Annotated[
     str | None, typer.Option(help="Name of the study; default: the kind of its question.")
 ]
 Pause = Annotated[float, typer.Option("--pause-s", min=0, help="Seconds between two trials.")]
-Switch = Annotated[
+SwitchOption = Annotated[
     str | None, typer.Option(help="Switch of the coordinator that sets the mode of the device.")
 ]
 UntilCertain = Annotated[
@@ -109,9 +109,9 @@ StudyArgument = Annotated[
 def _execute(  # noqa: PLR0913 - options
     session: Session,
     question: questions.Question,
-    scenario: Scenario,
+    scenario: ScenarioArgument,
     assignments: Assignments = None,
-    name: Name = None,
+    name: StudyNameOption = None,
     pause_s: Pause = 0.0,
     detach: Detach = False,
     until_certain: UntilCertain = False,
@@ -169,7 +169,7 @@ def _execute(  # noqa: PLR0913 - options
 
     study = session.call(work, drive=not detach)
     session.show(study, print_study, rows=_TRIALS)
-    raise typer.Exit(Exit.CANNOT_RUN if study.problem else Exit.PASS)
+    raise typer.Exit(ExitCode.CANNOT_RUN if study.problem else ExitCode.PASS)
 
 
 def _build_question(build: Callable[[], questions.Question]) -> questions.Question:
@@ -257,7 +257,7 @@ def ab(  # noqa: PLR0913 - options
     b: Annotated[str, typer.Option("--b")],
     a_set: ModeSettings = None,
     b_set: ModeSettings = None,
-    switch: Switch = None,
+    switch: SwitchOption = None,
     rounds: Annotated[int, typer.Option(min=1)] = 1,
 ) -> questions.AB:
     """Compare two states of the device, in the order A B B A.
@@ -281,7 +281,7 @@ def ab(  # noqa: PLR0913 - options
 @_study_command
 def matrix(
     mode: Annotated[list[str], typer.Option(metavar="NAME[:FIELD=VALUE]...")],
-    switch: Switch = None,
+    switch: SwitchOption = None,
     rounds: Annotated[int, typer.Option(min=1)] = 1,
 ) -> questions.Matrix:
     """Run a scenario in each mode of the device.
@@ -351,14 +351,14 @@ def scaleout(  # noqa: PLR0913 - options
 @app.command()
 def drill(  # noqa: PLR0913 - options
     session: Session,
-    scenario: Scenario,
+    scenario: ScenarioArgument,
     at: Annotated[float, typer.Option(min=5)] = 60.0,
     event: Annotated[str | None, typer.Option("--event-command", metavar="COMMAND")] = None,
     switch: str | None = None,
     state: str | None = None,
     probe_every: Annotated[float, typer.Option("--probe-interval-s")] = 0.02,
     assignments: Assignments = None,
-    name: Name = None,
+    name: StudyNameOption = None,
     detach: Detach = False,
 ) -> None:
     """Cause an event in a burst, and measure the outage.
@@ -385,7 +385,7 @@ def drill(  # noqa: PLR0913 - options
 
 
 @app.command("list")
-def list_studies(session: WatchedSession, limit: Limit = 20) -> None:
+def list_studies(session: WatchedSession, limit: LimitOption = 20) -> None:
     """List studies, newest first."""
     print_list(
         session,
@@ -446,7 +446,7 @@ def report(
     file: OutputFile = None,
 ) -> None:
     """Write the report of a study to a file."""
-    chosen = ReportFormat.choose(format, file)
+    chosen = ReportFileFormat.choose(format, file)
 
     async def work(client: "Operations", resolved: str) -> tuple[str, bytes]:
         return resolved, await client.study_report(resolved, chosen.requested)

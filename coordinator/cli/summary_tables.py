@@ -5,9 +5,9 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from broadside.coordinator.cli.exit_codes import Exit
+from broadside.coordinator.cli.exit_codes import ExitCode
 from broadside.coordinator.cli.terminal_text import one_line, open_console
-from broadside.coordinator.cli.text_tables import Column, cells, print_table
+from broadside.coordinator.cli.text_tables import TextColumn, cells, print_table
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.guards import GuardReport
 from broadside.coordinator.core.metrics import layer_label, received_at
@@ -30,18 +30,18 @@ from broadside.coordinator.views.metric_rows import metric_rows
 from broadside.coordinator.views.part_rows import PART_COLUMNS, part_rows
 
 EXITS: Final = {
-    Verdict.PASS: Exit.PASS,
+    Verdict.PASS: ExitCode.PASS,
     # Without a target there is nothing to fail.
-    Verdict.MEASURED: Exit.PASS,
-    Verdict.FAIL: Exit.FAIL,
-    Verdict.INCONCLUSIVE: Exit.INCONCLUSIVE,
+    Verdict.MEASURED: ExitCode.PASS,
+    Verdict.FAIL: ExitCode.FAIL,
+    Verdict.INCONCLUSIVE: ExitCode.INCONCLUSIVE,
 }
 # Limit of the table, which has the most severe disruptions. ``-o json`` prints all that are stored.
 _DISRUPTIONS_MAX: Final = 20
 _UNITS_MAX: Final = 64
 
 
-def exit_of(summary: RunSummary) -> Exit:
+def exit_of(summary: RunSummary) -> ExitCode:
     """Return the exit code of a verdict."""
     return EXITS[summary.verdict]
 
@@ -154,7 +154,7 @@ def _time_format(times: Iterable[Any]) -> str:
 def _print_bursts(summary: RunSummary, console: Console) -> None:
     stamp = _time_format(burst.planned_start_at for burst in summary.bursts)
     main, layer = received_at(summary.target_layer), layer_label(summary.target_layer)
-    columns: dict[str, Column] = {
+    columns: dict[str, TextColumn] = {
         "": lambda burst: str(burst.index + 1),
         "UTC": lambda burst: f"{burst.planned_start_at:{stamp}}",
         "pairs": lambda burst: f"{burst.pairs_measured}/{burst.pairs_planned}",
@@ -177,7 +177,7 @@ def _print_units(summary: RunSummary, console: Console) -> None:
     """Print whether the device translates addresses, and the units of each burst."""
     if not summary.bursts:
         return
-    columns: dict[str, Column] = {
+    columns: dict[str, TextColumn] = {
         "burst": lambda row: str(row[0] + 1),
         "unit": lambda row: row[1].address,
         "streams": lambda row: describe_flows(row[1]),
@@ -202,7 +202,7 @@ def _print_units(summary: RunSummary, console: Console) -> None:
 
 def _print_canary(summary: RunSummary, console: Console) -> None:
     """Print what the device still blocked before, during and after each burst."""
-    columns: dict[str, Column] = {
+    columns: dict[str, TextColumn] = {
         "burst": lambda row: str(row[0] + 1),
         "phase": lambda row: row[1],
         "leaked": lambda row: describe_leaks(row[2]),
@@ -266,7 +266,7 @@ def print_trends(trends: RunTrends, *, console: Console | None = None) -> None:
     """
     console = console or open_console()
     if trends.availability is not None:
-        columns: dict[str, Column] = {
+        columns: dict[str, TextColumn] = {
             "up": "up_ratio",
             "up, of known": "known_ratio",
             "planned": lambda known: f"{known.planned_s} pair-seconds",
@@ -296,7 +296,7 @@ def print_trends(trends: RunTrends, *, console: Console | None = None) -> None:
 
 def _print_disruptions(trends: RunTrends, console: Console) -> None:
     stamp = _time_format(one.start_at for one in trends.disruptions)
-    columns: dict[str, Column] = {
+    columns: dict[str, TextColumn] = {
         "at (UTC)": lambda one: f"{one.start_at:{stamp}}",
         "burst": bursts_of,
         "kind": "kind",

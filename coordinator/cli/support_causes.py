@@ -22,7 +22,7 @@ _LOG_ERROR: Final = re.compile(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cause:
+class FailureCause:
     """Probable cause of a failure.
 
     Attributes:
@@ -36,7 +36,7 @@ class Cause:
     fix: str = ""
 
 
-def find_causes(bundle: Bundle) -> list[Cause]:
+def find_causes(bundle: Bundle) -> list[FailureCause]:
     """Return the causes in a bundle.
 
     Args:
@@ -45,45 +45,49 @@ def find_causes(bundle: Bundle) -> list[Cause]:
     return [cause for find in _FINDERS for cause in find(bundle)]
 
 
-def _range(bundle: Bundle) -> Iterator[Cause]:
+def _range(bundle: Bundle) -> Iterator[FailureCause]:
     if errors := str(bundle.get("range/terraform-errors.txt", "")).strip():
         parts = re.split(r"^\W*Error: ", errors, flags=re.MULTILINE)[1:] or [errors]
         for part in parts[:_LINES_MAX]:
             text = " ".join(re.sub(r"[│╷╵]", " ", part).split())[:500]
-            yield Cause(source="range/terraform-errors.txt", text=f"terraform: {text}",
+            yield FailureCause(source="range/terraform-errors.txt", text=f"terraform: {text}",
                         fix="correct it and run `broadside up` again")  # fmt: skip
     for line in str(bundle.get("range/explain.txt", "")).splitlines():
         if " BROKEN " in line:
-            yield Cause(source="range/explain.txt", text=" ".join(line.split()),
+            yield FailureCause(source="range/explain.txt", text=" ".join(line.split()),
                         fix="see `broadside up --explain`")  # fmt: skip
     for vm in bundle.get("range/boot.json") or ():
         if not vm["ready"]:
-            yield Cause(source="range/boot.json", text=f"VM {vm['name']}: {vm['reason']}",
+            yield FailureCause(source="range/boot.json", text=f"VM {vm['name']}: {vm['reason']}",
                         fix="`broadside up` waits for it again")  # fmt: skip
 
 
-def _checks(bundle: Bundle) -> Iterator[Cause]:
+def _checks(bundle: Bundle) -> Iterator[FailureCause]:
     for check in bundle.get("checks.json") or ():
         if check["required"] and not check["ok"]:
-            yield Cause(source="checks.json", text=f"{check['name']}: {check['detail']}",
+            yield FailureCause(source="checks.json", text=f"{check['name']}: {check['detail']}",
                         fix=check["fix"] or "")  # fmt: skip
 
 
-def _agents(bundle: Bundle) -> Iterator[Cause]:
+def _agents(bundle: Bundle) -> Iterator[FailureCause]:
     agents = bundle.get("agents.json") or []
     created_at = datetime.fromisoformat(bundle["manifest.json"]["created_at"])
     problems = _grouped((agent["problem"], agent["agent_id"]) for agent in agents
                         if agent.get("problem"))  # fmt: skip
-    yield from (Cause(source="agents.json", text=f"{names}: {text}") for text, names in problems)
+    yield from (
+        FailureCause(source="agents.json", text=f"{names}: {text}") for text, names in problems
+    )
     unsure = [agent["agent_id"] for agent in agents
               if not (agent.get("clock") or {"synchronised": True})["synchronised"]]  # fmt: skip
     if unsure:
         text = f"{_few(unsure)}: the clock is not synchronised"
-        yield Cause(source="agents.json", text=text, fix="start chronyd there: `chronyc tracking`")
+        yield FailureCause(
+            source="agents.json", text=text, fix="start chronyd there: `chronyc tracking`"
+        )
     versions = Counter(agent["broadside_version"] for agent in agents)
     if len(versions) > 1:
         listed = ", ".join(f"{count} x {name}" for name, count in versions.most_common())
-        yield Cause(source="agents.json", text=f"agents have different versions: {listed}",
+        yield FailureCause(source="agents.json", text=f"agents have different versions: {listed}",
                     fix="install one version everywhere")  # fmt: skip
     if bundle["manifest.json"].get("live"):
         silent = [
@@ -92,11 +96,14 @@ def _agents(bundle: Bundle) -> Iterator[Cause]:
             if created_at - datetime.fromisoformat(agent["beat_at"]) > _SILENT_AFTER
         ]
         if silent:
-            yield Cause(source="agents.json", text=f"{_few(silent)}: no heartbeat for a minute",
-                        fix="see `systemctl status broadside-agent` there")  # fmt: skip
+            yield FailureCause(
+                source="agents.json",
+                text=f"{_few(silent)}: no heartbeat for a minute",
+                fix="see `systemctl status broadside-agent` there",
+            )
 
 
-def _runs(bundle: Bundle) -> Iterator[Cause]:
+def _runs(bundle: Bundle) -> Iterator[FailureCause]:
     """Yield the causes of the newest run: outcomes of its pairs, then its findings."""
     newest = next((name for name in bundle if name.startswith("runs/")), None)
     if newest is None:
@@ -104,35 +111,39 @@ def _runs(bundle: Bundle) -> Iterator[Cause]:
     run = bundle[newest]
     reasons = _grouped((pair["reason"], pair["pair"]) for pair in run["pairs"] if pair["reason"])
     for text, names in reasons:
-        yield Cause(source=newest, text=f"{names}: {text}")
+        yield FailureCause(source=newest, text=f"{names}: {text}")
     if run["status"].get("cancel_reason"):
-        yield Cause(source=newest, text=f"the run was cancelled: {run['status']['cancel_reason']}")
+        yield FailureCause(
+            source=newest, text=f"the run was cancelled: {run['status']['cancel_reason']}"
+        )
     for finding in (run["summary"] or {}).get("findings") or ():
         if finding["severity"] in ("problem", "warning"):
-            yield Cause(source=newest, text=finding["sentence"], fix=finding["next_step"] or "")
+            yield FailureCause(
+                source=newest, text=finding["sentence"], fix=finding["next_step"] or ""
+            )
 
 
-def _letters(bundle: Bundle) -> Iterator[Cause]:
+def _letters(bundle: Bundle) -> Iterator[FailureCause]:
     letters = bundle.get("deadletters.json") or ()
     for text, names in _grouped((one["reason"], str(one["sequence_number"])) for one in letters):
-        yield Cause(source="deadletters.json", text=f"dead letters {names}: {text}",
+        yield FailureCause(source="deadletters.json", text=f"dead letters {names}: {text}",
                     fix="see `broadside deadletters explain`")  # fmt: skip
 
 
-def _parts(bundle: Bundle) -> Iterator[Cause]:
+def _parts(bundle: Bundle) -> Iterator[FailureCause]:
     for part, error in (bundle["manifest.json"].get("missing") or {}).items():
         if not error.startswith("none"):
-            yield Cause(source="manifest.json", text=f"{part} could not be read: {error}")
+            yield FailureCause(source="manifest.json", text=f"{part} could not be read: {error}")
 
 
-def _logs(bundle: Bundle) -> Iterator[Cause]:
+def _logs(bundle: Bundle) -> Iterator[FailureCause]:
     for name, text in bundle.items():
         if name.startswith("logs/"):
             lines = [
                 line.strip() for line in str(text).splitlines() if _LOG_ERROR.search(line.strip())
             ]
             for line in list(dict.fromkeys(lines))[-_LINES_MAX:]:
-                yield Cause(source=name, text=line[:500])
+                yield FailureCause(source=name, text=line[:500])
 
 
 def _grouped(pairs: Iterator[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -149,6 +160,6 @@ def _few(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + more
 
 
-_FINDERS: Final[Sequence[Callable[[Bundle], Iterator[Cause]]]] = (
+_FINDERS: Final[Sequence[Callable[[Bundle], Iterator[FailureCause]]]] = (
     _range, _checks, _agents, _runs, _letters, _parts, _logs,
 )  # fmt: skip

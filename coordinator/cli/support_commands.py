@@ -1,4 +1,4 @@
-"""The ``broadside support-bundle`` command: one file for whoever helps, without secrets.
+"""The ``broadside support-bundle`` command: one file for those who help, without secrets.
 
 Each part is optional. A part that this host does not have, or that cannot be read, is named in the
 manifest. So the command works on a coordinator, on the host of an agent, and on the machine from
@@ -27,7 +27,7 @@ from broadside.coordinator.cli.output_files import save
 from broadside.coordinator.cli.progress_display import show_progress
 from broadside.coordinator.cli.range_commands import DIRECTORY
 from broadside.coordinator.cli.session import Session
-from broadside.coordinator.cli.support_causes import Bundle, Cause, find_causes
+from broadside.coordinator.cli.support_causes import Bundle, FailureCause, find_causes
 from broadside.coordinator.cli.support_redaction import (
     MASK,
     Scrubber,
@@ -37,6 +37,7 @@ from broadside.coordinator.cli.support_redaction import (
 from broadside.coordinator.cli.terminal_text import printable
 from broadside.exchange.outage_log import utc_now
 from broadside.exchange.programs import program_environment
+from broadside.exchange.strict_json import parse_strict_json
 from broadside.exchange.version import version_text
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def support_bundle(
     save(packed(collected.files), file or Path(name))
 
 
-def _print_causes(bundle: Bundle, causes: Sequence[Cause]) -> None:
+def _print_causes(bundle: Bundle, causes: Sequence[FailureCause]) -> None:
     manifest = bundle["manifest.json"]
     typer.echo(f"written {manifest['created_at']} by Broadside {manifest['version']}")
     for number, cause in enumerate(causes, 1):
@@ -127,7 +128,8 @@ def read_bundle(path: Path) -> Bundle:
                 if stream is None or left_bytes < 0:
                     exit_usage(f"--read {path}: it is no support bundle, or too large")
                 text = stream.read().decode(errors="replace")
-                bundle[name] = json.loads(text) if name.endswith(".json") else text
+                is_json = name.endswith(".json")
+                bundle[name] = parse_strict_json(text, READ_MAX_BYTES) if is_json else text
         if bundle["manifest.json"]["format"] != FORMAT:
             exit_usage(f"--read {path}: a newer version of Broadside has written it")
     except (OSError, tarfile.TarError, EOFError, ValueError, LookupError, TypeError) as error:
@@ -184,7 +186,7 @@ class Collected:
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
-        """Record why a part is missing, whatever its error is."""
+        """Record why a part is missing, for every error."""
         try:
             yield
         except _NotHere as reason:

@@ -38,7 +38,7 @@ _ASSIGNED: Final = re.compile(
 )
 _PIECE: Final = re.compile(r"[A-Za-z0-9+/=_%.~:;&?@-]{16,}")
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/_-]{16,}={0,2}")
-# Shorter values cannot be told from ordinary words.
+# Shorter values cannot be distinguished from ordinary words.
 _VALUE_MIN_CHARS: Final = 6
 _FILE_MAX_BYTES: Final = 65_536
 _FILES_MAX_COUNT: Final = 1000
@@ -90,7 +90,7 @@ def _values_of_file(text: str) -> set[str]:
     """Return the secrets in a credential file: JSON fields, a key, or a single line."""
     try:
         document = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         document = None
     if isinstance(document, dict):
         return set(_secret_fields(document))

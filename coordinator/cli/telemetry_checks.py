@@ -10,7 +10,7 @@ import numpy as np
 
 from broadside.coordinator.cli.exit_codes import invalid_setting
 from broadside.coordinator.core import formatting
-from broadside.coordinator.core.formatting import Unit
+from broadside.coordinator.core.formatting import MetricUnit
 from broadside.coordinator.core.measure.telemetry import (
     KINDS,
     RATIO_MAX,
@@ -31,7 +31,7 @@ from broadside.coordinator.device.telemetry.source import (
     TelemetryError,
     TelemetrySource,
 )
-from broadside.exchange.checks import Check
+from broadside.exchange.checks import HostCheck
 from broadside.exchange.messages import Direction
 from broadside.exchange.outage_log import utc_now
 from broadside.exchange.ports import ExchangeMisconfigured
@@ -49,24 +49,24 @@ AHEAD_MAX_S: Final = 2.0
 TIME_MAX_S: Final = 60.0
 
 
-def failed(name: str, error: Exception, fix: str | None = None) -> Check:
+def failed(name: str, error: Exception, fix: str | None = None) -> HostCheck:
     """Return a failed check.
 
     Args:
         name: Name of the check.
         error: The error. If it contains a fix after the last "; ", that fix is used.
-        fix: Fix to use when the error does not contain one.
+        fix: Fix to use when the error does not contain one. None without one.
     """
     if (invalid := invalid_setting(error)) is not None:
         variable, detail = invalid
-        return Check(name=name, ok=False, detail=detail, fix=f"correct or unset {variable}")
+        return HostCheck(name=name, ok=False, detail=detail, fix=f"correct or unset {variable}")
     text = " ".join(str(error).split())
     if isinstance(error, (ExchangeMisconfigured, TelemetryError)) and "; " in text:
         text, _, fix = text.rpartition("; ")
-    return Check(name=name, ok=False, detail=text, fix=fix)
+    return HostCheck(name=name, ok=False, detail=text, fix=fix)
 
 
-async def check_telemetry_sources(path: Path | None) -> list[Check]:
+async def check_telemetry_sources(path: Path | None) -> list[HostCheck]:
     """Return one check for each source, and a note if none of them counts bytes.
 
     Args:
@@ -82,7 +82,7 @@ async def check_telemetry_sources(path: Path | None) -> list[Check]:
         entry.get("type") == "lab" for entry in entries
     ):
         checks.append(
-            Check(
+            HostCheck(
                 name="device counter",
                 ok=False,
                 detail="none: the fleet's bytes are not compared with the firewall's",
@@ -93,7 +93,7 @@ async def check_telemetry_sources(path: Path | None) -> list[Check]:
     return checks
 
 
-async def _check(entry: Mapping[str, Any]) -> Check:
+async def _check(entry: Mapping[str, Any]) -> HostCheck:
     """Check one entry. An invalid entry does not hide the others."""
     name = f"telemetry {entry.get('device', '?')} ({entry.get('type', '?')})"
     try:
@@ -106,7 +106,7 @@ async def _check(entry: Mapping[str, Any]) -> Check:
     except TelemetryError as error:
         return failed(name, error)
     except TimeoutError:
-        return Check(
+        return HostCheck(
             name=name,
             ok=False,
             detail=f"no answer within {formatting.time(QUERY_MAX_S)}",
@@ -130,7 +130,7 @@ async def _check(entry: Mapping[str, Any]) -> Check:
     )
     if lacks and not troubles:
         fix = "choose another profile, metric or query"
-    return Check(
+    return HostCheck(
         name=name,
         ok=not (troubles or lacks),
         detail=f"{source.name}: "
@@ -175,12 +175,14 @@ async def _count(source: TelemetrySource) -> tuple[list[str], int | None]:
         return ["its in_bits_per_second is the byte counter"], None
     now = utc_now()
     from_at = now - timedelta(seconds=LOOKBACK_S)
-    ledger = await DeviceCounter([source]).read(from_at, now, Direction.FORWARD)
-    known_s = ledger.end_s[~np.isnan(ledger.bytes)]
+    device_counter = await DeviceCounter([source]).read(from_at, now, Direction.FORWARD)
+    known_s = device_counter.end_s[~np.isnan(device_counter.bytes)]
     newest = f", newest {now.timestamp() - known_s.max():.0f} s old" if known_s.size else ""
     last = ""
     if known_s.size:
-        rates = (ledger.bytes * 8 / (ledger.end_s - ledger.start_s))[~np.isnan(ledger.bytes)]
+        rates = (device_counter.bytes * 8 / (device_counter.end_s - device_counter.start_s))[
+            ~np.isnan(device_counter.bytes)
+        ]
         last = f", last {formatting.rate(float(rates[-1]))}"
     text = f"{known_s.size} byte counts of the last {LOOKBACK_S / 60:.0f} minutes{newest}{last}"
     return [text], int(known_s.size)
@@ -208,7 +210,7 @@ def _clock(telemetry: DeviceTelemetry) -> Iterator[str]:
     """Yield problems with the timestamps when compared to the local clock."""
     for issue in telemetry.issues:
         if issue.kind in (IssueKind.CLOCK, IssueKind.STAMPS):
-            yield f"{issue.text}: set its clock, or look at at_path"
+            yield f"{issue.text}: set its clock, or check at_path"
         elif issue.kind is IssueKind.PARTIAL:
             yield f"its answer is incomplete: {issue.text}"
     if not telemetry.series:
@@ -216,10 +218,10 @@ def _clock(telemetry: DeviceTelemetry) -> Iterator[str]:
     newest = max(telemetry.series, key=lambda series: series.at_s[-1])
     ahead_s = float(newest.at_s[-1] - newest.bound_s[-1]) - telemetry.read_at.timestamp()
     if ahead_s > AHEAD_MAX_S:
-        yield f"its newest reading lies {formatting.time(ahead_s)} in the future: set its clock"
+        yield f"its newest reading is {formatting.time(ahead_s)} in the future: set its clock"
     elif -ahead_s > LOOKBACK_S:
         age = formatting.time(-ahead_s)
-        yield f"its newest reading is {age} old: set its clock, or look at at_path"
+        yield f"its newest reading is {age} old: set its clock, or check at_path"
 
 
 def _units(telemetry: DeviceTelemetry) -> Iterator[str]:
@@ -228,9 +230,9 @@ def _units(telemetry: DeviceTelemetry) -> Iterator[str]:
         known = series.values[~np.isnan(series.values)]
         most = float(known.max(initial=0.0))
         unit = series.quantity.unit
-        if unit is Unit.RATIO and most > RATIO_MAX:
+        if unit is MetricUnit.RATIO and most > RATIO_MAX:
             yield f"{series.quantity} is {most:g}, over 1: a percentage needs scale = 0.01"
-        if unit is Unit.TIME and most > TIME_MAX_S:
+        if unit is MetricUnit.TIME and most > TIME_MAX_S:
             yield f"{series.quantity} is {most:g} s: milliseconds need scale = 0.001"
 
 

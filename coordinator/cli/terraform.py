@@ -93,8 +93,8 @@ def variable_options(
 
     Args:
         directory: The Terraform directory, which is also searched for files.
-        files: Files to read variables from.
-        pairs: Variables to set, as NAME=VALUE.
+        files: Files to read variables from. None for no further files.
+        pairs: Variables to set, as NAME=VALUE. None sets none.
     """
     options = []
     for path in files or ():

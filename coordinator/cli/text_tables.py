@@ -34,10 +34,10 @@ _FORMATS: Final[Mapping[str, Callable[[float | None], str]]] = {
 }
 
 # Field path such as ``outcome.verdict``, or a function that returns the cell.
-Column = str | Callable[[Any], str]
+TextColumn = str | Callable[[Any], str]
 
 
-def cell(row: object, column: Column) -> str:
+def cell(row: object, column: TextColumn) -> str:
     """Return a table cell.
 
     Args:
@@ -69,7 +69,7 @@ def cell(row: object, column: Column) -> str:
     return str(value)
 
 
-def cells(row: object, columns: Mapping[str, Column]) -> list[str]:
+def cells(row: object, columns: Mapping[str, TextColumn]) -> list[str]:
     """Return the table cells of a row.
 
     Args:
@@ -93,7 +93,7 @@ class ListTable:
         hidden: Fields that are never printed.
     """
 
-    columns: Mapping[str, Column]
+    columns: Mapping[str, TextColumn]
     model: str
     empty: str
     low_priority: Sequence[str] = ()

@@ -33,7 +33,7 @@ _LEAVE_KEYS: Final = ("q", "Q", "\x1b", "\x03")
 async def follow(
     client: "Operations", run_id: str, *, local: bool, quiet: bool, plain: bool = False
 ) -> RunSummary:
-    """Show a run until its verdict is stored, and return the summary.
+    """Show a run until its verdict is stored.
 
     If the coordinator stops responding, the function will wait for it. Leaving (q, Ctrl-C) exits
     without aborting the run.
@@ -44,6 +44,9 @@ async def follow(
         local: The run is processed by this process.
         quiet: Do not display anything.
         plain: Print lines even on a terminal.
+
+    Returns:
+        The summary with the verdict.
 
     Raises:
         typer.Exit: The user left the screen before the verdict.

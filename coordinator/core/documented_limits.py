@@ -12,7 +12,7 @@ from typing import Final
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limit:
+class DocumentedLimit:
     """One documented limit.
 
     Attributes:
@@ -53,21 +53,23 @@ _FIREWALL_PAGE: Final = "learn.microsoft.com/azure/firewall/firewall-performance
 _SIZES_PAGE: Final = "learn.microsoft.com/azure/virtual-machines/sizes"
 
 
-def _firewalls(gbits: Mapping[str, float]) -> dict[str, Limit]:
+def _firewalls(gbits: Mapping[str, float]) -> dict[str, DocumentedLimit]:
     """Return the limits by SKU from a table in Gbit/s."""
     return {
-        sku: Limit(bits_per_second=gbit * 1e9, as_of=date(2026, 3, 1), source=_FIREWALL_PAGE)
+        sku: DocumentedLimit(
+            bits_per_second=gbit * 1e9, as_of=date(2026, 3, 1), source=_FIREWALL_PAGE
+        )
         for sku, gbit in gbits.items()
     }
 
 
-def _sizes(template: str, mbits: Mapping[int, int]) -> dict[str, Limit]:
+def _sizes(template: str, mbits: Mapping[int, int]) -> dict[str, DocumentedLimit]:
     """Return the egress limits by VM size, over all NICs and destinations.
 
     ``template`` is the name of the size, with a placeholder for the number of vCPUs.
     """
     return {
-        template.format(cores).lower(): Limit(
+        template.format(cores).lower(): DocumentedLimit(
             bits_per_second=mbit * 1e6, as_of=date(2026, 3, 4), source=_SIZES_PAGE
         )
         for cores, mbit in mbits.items()
@@ -118,9 +120,9 @@ class Limits:
         firewall_snat_ports: SNAT ports of a firewall for each public address and instance.
     """
 
-    firewall: Mapping[str, Limit]
-    flow: Mapping[str, Limit]
-    vm: Mapping[str, Limit]
+    firewall: Mapping[str, DocumentedLimit]
+    flow: Mapping[str, DocumentedLimit]
+    vm: Mapping[str, DocumentedLimit]
     vm_connections: CountLimit
     optimized_connections: Mapping[int, CountLimit]
     optimized_per_second: Mapping[int, CountLimit]

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Final, assert_never
 
 # Units with their size, the largest first.
-Scale = Sequence[tuple[str, float]]
+UnitScale = Sequence[tuple[str, float]]
 
 # Number of significant digits.
 DIGITS: Final = 4
@@ -19,10 +19,10 @@ UNKNOWN: Final = "unknown"
 RATES: Final = (("Tbit/s", 1e12), ("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3), ("bit/s", 1.0))
 SIZES: Final = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0))
 TIMES: Final = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6))
-SCALES: Final[Mapping[str, Scale]] = {"rate": RATES, "size": SIZES, "time": TIMES}
+SCALES: Final[Mapping[str, UnitScale]] = {"rate": RATES, "size": SIZES, "time": TIMES}
 
 
-class Unit(StrEnum):
+class MetricUnit(StrEnum):
     """Unit of a metric."""
 
     RATE = "bit/s"
@@ -33,46 +33,49 @@ class Unit(StrEnum):
     NUMBER = "1"
 
     @classmethod
-    def of(cls, name: str) -> "Unit":
+    def of(cls, name: str) -> "MetricUnit":
         """Return the unit for the name of a metric, which ends with its unit."""
         return next((unit for end, unit in _ENDINGS.items() if name.endswith(end)), cls.NUMBER)
 
 
 _ENDINGS: Final = {
-    "_bits_per_second": Unit.RATE,
-    "_s_per_gigabyte": Unit.CPU,
-    "_s": Unit.TIME,
-    "_ratio": Unit.RATIO,
-    "_count": Unit.COUNT,
+    "_bits_per_second": MetricUnit.RATE,
+    "_s_per_gigabyte": MetricUnit.CPU,
+    "_s": MetricUnit.TIME,
+    "_ratio": MetricUnit.RATIO,
+    "_count": MetricUnit.COUNT,
 }
 
 
-def quantity_text(unit: Unit, value: float | None, digits: int = 2) -> str:
+def quantity_text(unit: MetricUnit, value: float | None, digits: int = 2) -> str:
     """Format a value with its unit.
 
     Args:
         unit: The unit.
         value: The value, or None if unknown.
         digits: Decimals of a percentage.
+
+    Returns:
+        Text such as ``1.62 Gbit/s`` or ``12.5 %``, or :data:`UNKNOWN` for None.
     """
     match unit:
-        case Unit.RATE:
+        case MetricUnit.RATE:
             return rate(value)
-        case Unit.TIME:
+        case MetricUnit.TIME:
             return time(value)
-        case Unit.RATIO:
+        case MetricUnit.RATIO:
             return ratio(value, digits)
-        case Unit.COUNT:
+        case MetricUnit.COUNT:
             return count(value)
-        case Unit.CPU:
+        case MetricUnit.CPU:
             return quantity(value, unit)
-        case Unit.NUMBER:
+        case MetricUnit.NUMBER:
             return number(value)
         case _:
             assert_never(unit)
 
 
-def unit_of(value: float, scale: Scale) -> tuple[str, float]:
+def unit_of(value: float, scale: UnitScale) -> tuple[str, float]:
     """Select the unit for a value. Zero has the base unit.
 
     Args:
@@ -94,6 +97,9 @@ def number(value: float | None, digits: int = DIGITS) -> str:
     Args:
         value: The number, or None if unknown.
         digits: Number of significant digits.
+
+    Returns:
+        Decimal text, or :data:`UNKNOWN` for None.
     """
     return UNKNOWN if value is None else f"{float(f'{value:.{digits}g}'):.15g}"
 
@@ -104,6 +110,9 @@ def quantity(value: float | None, unit: str) -> str:
     Args:
         value: The number, or None if unknown.
         unit: Name of the unit.
+
+    Returns:
+        Text such as ``12 segments``, or :data:`UNKNOWN` for None.
     """
     return UNKNOWN if value is None else f"{number(value)} {unit}"
 
@@ -114,6 +123,9 @@ def signed(value: float | None, digits: int = DIGITS) -> str:
     Args:
         value: The number, or None if unknown.
         digits: Number of significant digits.
+
+    Returns:
+        Text with a ``+`` if the value is above 0, or :data:`UNKNOWN` for None.
     """
     reported = number(value, digits)
     return reported if value is None or value <= 0 else f"+{reported}"
@@ -139,7 +151,7 @@ def time(seconds: float | None) -> str:
     return _scaled(seconds, TIMES)
 
 
-def _scaled(value: float | None, scale: Scale) -> str:
+def _scaled(value: float | None, scale: UnitScale) -> str:
     if value is None:
         return UNKNOWN
     name, item = unit_of(value, scale)
@@ -152,6 +164,9 @@ def ratio(value: float | None, digits: int = 2) -> str:
     Args:
         value: The ratio, or None if unknown.
         digits: Decimals of the percentage.
+
+    Returns:
+        Text such as ``12.5 %`` for 0.125, or :data:`UNKNOWN` for None.
     """
     return UNKNOWN if value is None else f"{value * 100:.{digits}f} %"
 
@@ -162,6 +177,9 @@ def signed_ratio(value: float | None, digits: int = 2) -> str:
     Args:
         value: The ratio, or None if unknown.
         digits: Decimals of the percentage.
+
+    Returns:
+        Text such as ``+12.5 %`` for 0.125, or :data:`UNKNOWN` for None.
     """
     return UNKNOWN if value is None else f"{value * 100:+.{digits}f} %"
 

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final
 from pydantic import Field, StringConstraints, model_validator
 
 from broadside.coordinator.core import formatting
-from broadside.coordinator.core.formatting import Unit, quantity_text
+from broadside.coordinator.core.formatting import MetricUnit, quantity_text
 from broadside.coordinator.core.quantities import parse_ratio, parse_time
 from broadside.exchange.messages import BurstIndex, Control, Message, UtcDatetime
 
@@ -109,7 +109,7 @@ class Guard(Message):
         """Return a value with its unit, or ``unknown``."""
         if value is None:
             return formatting.UNKNOWN
-        return quantity_text(Unit.of(self.quantity), value, 1)
+        return quantity_text(MetricUnit.of(self.quantity), value, 1)
 
     def __str__(self) -> str:
         sign = "<" if self.is_floor else ">"

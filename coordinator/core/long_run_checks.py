@@ -55,11 +55,15 @@ def keeps_control_alive(engine_version: str | None, *, gate: bool) -> bool:
 
 
 def control_warning(spec: RunSpec, clients: Sequence[Presence]) -> str | None:
-    """Return a warning for clients with an idle control connection, or None.
+    """Return a warning for clients with an idle control connection.
 
     Args:
         spec: The specification.
         clients: Live client agents.
+
+    Returns:
+        The warning with its fix. None if all clients keep the connection alive, or if bursts are
+        short.
     """
     if not _idle_for(spec.traffic, spec.burst_s + spec.traffic.omit_s):
         return None
@@ -82,6 +86,9 @@ def silent_controls_count(spec: RunSpec, burst: Burst, reports: Iterable[JobRepo
         spec: The specification.
         burst: The burst to check.
         reports: Job reports for this burst.
+
+    Returns:
+        Number of pairs. 0 for other engines than iperf3 and for short bursts.
     """
     if not _idle_for(spec.traffic, burst.duration_s + burst.omit_s):
         return 0

@@ -11,7 +11,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from broadside.coordinator.core.formatting import Unit, quantity_text
+from broadside.coordinator.core.formatting import MetricUnit, quantity_text
 from broadside.exchange.messages import Aggregation
 
 
@@ -80,8 +80,8 @@ class MetricDefinition:
     headline: bool = True
 
     @property
-    def unit(self) -> Unit:
-        return Unit.of(self.name)
+    def unit(self) -> MetricUnit:
+        return MetricUnit.of(self.name)
 
     @property
     def short_name(self) -> str:

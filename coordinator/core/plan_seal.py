@@ -25,7 +25,8 @@ def document_digest(document: bytes, seal: str | None) -> str:
 
     Args:
         document: The plan as stored, with the seal as its last member.
-        seal: The seal of the plan. If it does not match, the rule of an older version is used.
+        seal: The seal of the plan. If it does not match, the rule of an older version is used. None
+            uses the current rule.
     """
     content = _SEAL.sub(b"}", document)
     digest = hashlib.sha256(content).hexdigest()
@@ -43,6 +44,9 @@ def with_seal(unsealed: bytes, seal: str | None) -> bytes:
     Args:
         unsealed: The document without a seal.
         seal: The seal in hexadecimal, or None.
+
+    Returns:
+        The document as JSON in UTF-8. Without a seal, the member is ``null``.
     """
     member = "null" if seal is None else f'"{seal}"'
     return unsealed[:-1] + f',"seal_sha256":{member}}}'.encode()

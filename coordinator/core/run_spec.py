@@ -23,8 +23,8 @@ from broadside.coordinator.core.plan_seal import document_digest, with_seal
 from broadside.coordinator.core.thresholds import (
     ALL_THRESHOLDS,
     CANARIES,
+    DEVICE_TELEMETRY,
     PROBES,
-    WITNESSES,
     Objective,
 )
 from broadside.exchange.engines import filled_in, find, measures, ramps_s, scaled
@@ -170,7 +170,7 @@ class RunSpec(Message):
         others_count = sum(share.pairs_count for share in self.mix)
         if others_count >= self.pairs_count:
             yield (
-                f"mix: its {others_count} pairs leave none of {self.pairs_count} for traffic; "
+                f"mix: it has {others_count} of {self.pairs_count} pairs, so traffic has none; "
                 "raise pairs_count"
             )
             return
@@ -239,7 +239,7 @@ class RunSpec(Message):
             if getattr(self.objective, threshold.bound) is None or threshold.requires in measured:
                 continue
             # The planner checks whether such telemetry is available.
-            if threshold.requires == WITNESSES:
+            if threshold.requires == DEVICE_TELEMETRY:
                 continue
             if threshold.requires == PROBES:
                 yield (
@@ -437,7 +437,7 @@ def _measured_by(traffic: Traffic) -> frozenset[str]:
 
 def _objective_of(objective: Objective, share: TrafficShare, *, is_first: bool) -> Objective:
     """Return the objective for one part of a mixed run."""
-    measured = _measured_by(share.traffic) | ({WITNESSES} if is_first else set())
+    measured = _measured_by(share.traffic) | ({DEVICE_TELEMETRY} if is_first else set())
     others = [one.bound for one in ALL_THRESHOLDS if one.requires not in measured]
     fields = dict.fromkeys(others) | ({} if is_first else {"target_bits_per_second": None})
     changed = share.objective
@@ -515,7 +515,7 @@ def due_at(burst: Burst) -> datetime:
     return burst.planned_end_at + timedelta(seconds=COLLECT_S)
 
 
-class LedgerPromise(Message):
+class CounterRequirement(Message):
     """Device counter that the verdict will use in addition to the fleet.
 
     Attributes:
@@ -557,7 +557,7 @@ class Plan(Message):
     pairs: tuple[Pair, ...]
     bursts: tuple[Burst, ...]
     warnings: tuple[str, ...] = ()
-    ledger: LedgerPromise | None = None
+    ledger: CounterRequirement | None = None
     shared_boot_id: Identifier | None = Field(None, exclude_if=is_none)
     clocks_promised: bool = True
     witnesses: tuple[str, ...] = ()
@@ -584,7 +584,7 @@ class Plan(Message):
         """Return a copy. A changed copy does not use the digest of the stored document.
 
         Args:
-            update: New values by field name. They are not validated.
+            update: New values by field name. They are not validated. None changes nothing.
             deep: True to copy the values of the fields too.
         """
         copy = super().model_copy(update=update, deep=deep)
@@ -666,12 +666,17 @@ class Plan(Message):
         plan._stored_sha256 = self.digest()
         return plan
 
-    def jobs(self, burst: Burst) -> Iterator[Job]:
-        """Yield the jobs for one burst, in pair order."""
+    def jobs(self, burst: Burst, pairs: Iterable[Pair] | None = None) -> Iterator[Job]:
+        """Yield the jobs for one burst, in the order of the pairs.
+
+        Args:
+            burst: The burst.
+            pairs: Pairs with their servers in this burst. None means the pairs as planned.
+        """
         traffics = [scaled(part.traffic, part.scale) for part in self.spec.parts]
         is_probed = any(guard.is_probe for guard in self.spec.guards)
         is_fast = self.spec.is_guarded and len(self.pairs) <= FAST_PAIRS_MAX_COUNT
-        for pair in self.pairs:
+        for pair in self.pairs if pairs is None else pairs:
             is_sample = pair.index == 0 and self.spec.raw is not RawPolicy.NONE
             yield Job(
                 run_id=self.run_id,

@@ -190,6 +190,9 @@ def problem(
         sentence: The statement.
         next_step: Advice on the problem.
         value: Measured value, for the range over several bursts. None if there is no single one.
+
+    Returns:
+        A finding of kind ``verdict`` and severity ``problem``.
     """
     update = {"kind": "verdict", "severity": "problem"}
     return warning(id, weight, sentence, next_step, value).model_copy(update=update)
@@ -210,6 +213,9 @@ def warning(
         sentence: Text of the finding: the measurement and its meaning.
         next_step: Action for the user to take, or None if there is none.
         value: Measured value, for the range over several bursts. None if there is no single one.
+
+    Returns:
+        A finding of kind ``cause`` and severity ``warning``.
     """
     finding = Finding(
         id=id,
@@ -232,6 +238,16 @@ def caution(
     """Create a finding for a problem that is not related to the verdict.
 
     See :func:`warning` for the arguments.
+
+    Args:
+        id: Id of the finding.
+        weight: Weight to sort the findings by, with the highest first.
+        sentence: The measurement and its meaning.
+        next_step: Action for the user, or None.
+        value: Measured value, for the range over several bursts, or None.
+
+    Returns:
+        A finding of kind ``context`` and severity ``warning``.
     """
     return warning(id, weight, sentence, next_step, value).model_copy(update={"kind": "context"})
 
@@ -246,6 +262,16 @@ def note(
     """Create a finding with additional information.
 
     See :func:`warning` for the arguments.
+
+    Args:
+        id: Id of the finding.
+        weight: Weight to sort the findings by, with the highest first.
+        sentence: The measurement and its meaning.
+        next_step: Action for the user, or None.
+        value: Measured value, for the range over several bursts, or None.
+
+    Returns:
+        A finding of kind ``context`` and severity ``note``.
     """
     update = {"kind": "context", "severity": "note"}
     return warning(id, weight, sentence, next_step, value).model_copy(update=update)
@@ -335,7 +361,7 @@ class MatchMethod(StrEnum):
     ENDPOINT = "endpoint"
 
 
-class Basis(StrEnum):
+class ByteSource(StrEnum):
     """Source of the received bytes of a pair.
 
     Attributes:
@@ -355,7 +381,7 @@ class Basis(StrEnum):
     NONE = "none"
 
 
-class State(StrEnum):
+class SecondState(StrEnum):
     """State of a planned pair-second.
 
     Attributes:
@@ -408,17 +434,17 @@ class Completeness(Message):
     completeness_ratio: float = 0.0
 
     @classmethod
-    def of(cls, seconds: dict[State, int]) -> "Completeness":
+    def of(cls, seconds: dict[SecondState, int]) -> "Completeness":
         """Create this from seconds by state."""
         planned = sum(seconds.values())
-        measured = seconds.get(State.MEASURED, 0)
+        measured = seconds.get(SecondState.MEASURED, 0)
         return cls(
             planned_s=planned,
             completeness_ratio=measured / planned if planned else 0.0,
-            **{f"{state}_s": seconds.get(state, 0) for state in State},
+            **{f"{state}_s": seconds.get(state, 0) for state in SecondState},
         )
 
-    def seconds(self, state: State) -> int:
+    def seconds(self, state: SecondState) -> int:
         """Return the pair-seconds in one state."""
         return int(getattr(self, f"{state}_s"))
 
@@ -623,12 +649,12 @@ class PairSummary(Message):
     pair_index: int
     client_agent_id: str | None = None
     server_agent_id: str | None = None
-    state: State
+    state: SecondState
     reason: str | None = None
     completeness_ratio: float
     start_error_s: float | None = None
     clock_bound_s: float | None = None
-    basis: Basis
+    basis: ByteSource
     joined_by: MatchMethod | None = None
     ends_offset_s: float | None = None
     ends_offset_bound_s: float | None = None
@@ -1233,7 +1259,7 @@ CauseId = Literal[
 ]
 
 
-class Cause(Message):
+class ResidualCause(Message):
     """Possible cause of a residual.
 
     Attributes:
@@ -1288,7 +1314,7 @@ class Reconciliation(Message):
         unplanned_bytes: Bytes above the idle level in one burst of unplanned traffic, which the
             level does not include.
         full_bins_count: Number of full bins.
-        ledger_cov_ratio: Standard deviation of the full bins divided by their mean.
+        counter_cov_ratio: Standard deviation of the full bins divided by their mean.
         rejected_bins_count: Bins with values that are not possible for any device.
         slowest_bits_per_second: Largest payload rate that the bins of the slowest part of the
             window can contain, in bit/s. None if it is not needed, or if the bins are too long.
@@ -1330,7 +1356,9 @@ class Reconciliation(Message):
     baseline_how: Literal["quiet", "fitted", "bounded"] | None = None
     unplanned_bytes: float | None = None
     full_bins_count: int = 0
-    ledger_cov_ratio: float | None = None
+    counter_cov_ratio: Annotated[float | None, renamed("counter_cov_ratio", "ledger_cov_ratio")] = (
+        None
+    )
     rejected_bins_count: int = 0
     slowest_bits_per_second: float | None = None
     slowest_noise_bits_per_second: float | None = None
@@ -1342,7 +1370,7 @@ class Reconciliation(Message):
     overlapping_run_ids: Annotated[
         tuple[str, ...], renamed("overlapping_run_ids", "neighbours")
     ] = ()
-    causes: tuple[Cause, ...] = ()
+    causes: tuple[ResidualCause, ...] = ()
 
     @property
     def residual_ends(self) -> tuple[float, float]:
@@ -1590,6 +1618,9 @@ def unit_notes(units: Units, address: str) -> tuple[str, ...]:
     Args:
         units: Units of a burst.
         address: Address of the unit.
+
+    Returns:
+        Texts without the address, empty if the unit is normal.
     """
     slow = ("slow",) if units.slow == address else ()
     changes = [change for change in units.changes if change.address == address]

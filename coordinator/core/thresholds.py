@@ -14,7 +14,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from broadside.coordinator.core.formatting import Unit, quantity_text
+from broadside.coordinator.core.formatting import MetricUnit, quantity_text
 from broadside.coordinator.core.metrics import Layer
 from broadside.exchange.messages import Message
 
@@ -105,7 +105,7 @@ class MetricSource(StrEnum):
 
 PROBES: Final = "probes"
 CANARIES: Final = "canaries"
-WITNESSES: Final = "witnesses"
+DEVICE_TELEMETRY: Final = "telemetry"
 _QUEUE: Final = (
     "Compare `rtt_mean_s` (under load) with `rtt_idle_s` (before the burst) in `broadside pairs`. "
     "If both are high, the path is long: change the path or the threshold. If only the first is "
@@ -151,8 +151,8 @@ class Threshold:
     is_floor: bool = False
 
     @property
-    def unit(self) -> Unit:
-        return Unit.of(self.bound)
+    def unit(self) -> MetricUnit:
+        return MetricUnit.of(self.bound)
 
     def broken_by(self, value: float, bound: float) -> bool:
         return value < bound if self.is_floor else value > bound
@@ -295,7 +295,7 @@ ALL_THRESHOLDS: Final = (
         "95th percentile of the device's CPU",
         MetricSource.DEVICE,
         "cpu_ratio.p95",
-        WITNESSES,
+        DEVICE_TELEMETRY,
         next_step=_DEVICE,
     ),
     Threshold(
@@ -304,7 +304,7 @@ ALL_THRESHOLDS: Final = (
         "device's maximum memory use",
         MetricSource.DEVICE,
         "memory_ratio.max",
-        WITNESSES,
+        DEVICE_TELEMETRY,
         next_step=_DEVICE,
     ),
     Threshold(
@@ -313,7 +313,7 @@ ALL_THRESHOLDS: Final = (
         "device's drops per second",
         MetricSource.DEVICE,
         "drops_per_second.mean",
-        WITNESSES,
+        DEVICE_TELEMETRY,
         next_step=_DEVICE,
     ),
     Threshold(
@@ -322,7 +322,7 @@ ALL_THRESHOLDS: Final = (
         "device's lowest health value",
         MetricSource.DEVICE,
         "health_ratio.min",
-        WITNESSES,
+        DEVICE_TELEMETRY,
         next_step="Read the health status and the logs of the device",
         is_floor=True,
     ),
@@ -332,7 +332,7 @@ ALL_THRESHOLDS: Final = (
         "device's maximum use of SNAT ports",
         MetricSource.DEVICE,
         "snat_ports_ratio.max",
-        WITNESSES,
+        DEVICE_TELEMETRY,
         next_step="Give the device more public addresses, or use private addresses for the traffic",
     ),
 )

@@ -41,7 +41,7 @@ class VerdictReason:
     """Explanation of a verdict, with the findings in the order to show them.
 
     Attributes:
-        reason: One or more sentences that say why the verdict is what it is.
+        reason: One or more sentences with the reason for the verdict.
         next_step: What to do next, without a full stop at the end.
         deciding: Finding that the reason is from. None if no finding decides.
         others: Other problems and warnings, the most important first.
@@ -83,7 +83,7 @@ def explain_findings(verdict: Verdict, findings: Sequence[Finding]) -> VerdictRe
         key=lambda f: (SEVERITIES.index(f.severity), -f.weight, f.id),
     )
     step = ((deciding and deciding.next_step) or _NEXT_STEPS[verdict]).rstrip(".")
-    # Only another run can pass. The step of a finding does not say so if it is one of many.
+    # Only another run can pass. The step of a finding may omit this if it is one of many.
     if verdict in (Verdict.FAIL, Verdict.INCONCLUSIVE) and "again" not in step:
         step += ". Then run again"
     return VerdictReason(

@@ -1,7 +1,7 @@
 """Raise the capacity of an Azure Firewall for a test, and restore it afterwards.
 
-The previous bounds are written to disk before any change (:class:`Record`), so a later process can
-restore them. Errors are those of :mod:`broadside.coordinator.device.resource_manager`.
+The previous bounds are written to disk before any change (:class:`CapacityFile`), so a later
+process can restore them. Errors are those of :mod:`broadside.coordinator.device.resource_manager`.
 """
 
 import json
@@ -16,13 +16,13 @@ from typing import Final
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
 from broadside.coordinator.device.resource_manager import (
     METRICS_VERSION,
-    Access,
+    AzureResource,
     Body,
-    Kind,
-    Resource,
     ResourceBusy,
     ResourceError,
+    ResourceManagerAccess,
     ResourceRefused,
+    ResourceType,
     ResourceUnavailable,
     token_source,
 )
@@ -30,7 +30,7 @@ from broadside.coordinator.device.resource_manager import (
 # Capacity units, from Azure's documentation of pre-scaling (November 2026).
 LEAST, MOST = 2, 50
 
-FIREWALL: Final = Kind(
+FIREWALL: Final = ResourceType(
     name="firewall",
     type="azureFirewalls",
     # A PUT writes the whole firewall. Azure also checks the rights to join its subnet, address and
@@ -53,7 +53,7 @@ class Capacity:
 
     def __str__(self) -> str:
         if self.min_count is None and self.max_count is None:
-            return "the service's own choice"
+            return "chosen by the service"
         return f"{_count_text(self.min_count)} to {_count_text(self.max_count)} units"
 
     def checked(self) -> "Capacity":
@@ -91,7 +91,7 @@ class Firewall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Observed:
+class ObservedCapacity:
     """Newest known data point of the metric ``ObservedCapacity``.
 
     Attributes:
@@ -106,7 +106,7 @@ class Observed:
 class FirewallCapacity:
     """Reads and changes the capacity of a firewall."""
 
-    def __init__(self, firewall: Resource) -> None:
+    def __init__(self, firewall: AzureResource) -> None:
         self._firewall = firewall
 
     @property
@@ -154,7 +154,7 @@ class FirewallCapacity:
                 f"the capacity is {result} after setting {capacity}; see its activity log"
             )
 
-    def observed(self, now: datetime) -> Observed | None:
+    def observed(self, now: datetime) -> ObservedCapacity | None:
         """Return the number of capacity units in use, or ``None`` if it is unknown.
 
         The metric can lag by half an hour. The query covers the hour before ``now``.
@@ -178,7 +178,7 @@ class FirewallCapacity:
             # Azure writes 0 or null for an unknown value.
             if point.get("minimum")
         ]
-        return Observed(units_count=max(points)[1], at=max(points)[0]) if points else None
+        return ObservedCapacity(units_count=max(points)[1], at=max(points)[0]) if points else None
 
 
 def open_capacity(
@@ -202,7 +202,9 @@ def open_capacity(
     endpoint = settings.azure_monitor_endpoint
     token = token_source(settings)
     return FirewallCapacity(
-        Resource(chosen, FIREWALL, Access(token=token, endpoint=endpoint), say=say)
+        AzureResource(
+            chosen, FIREWALL, ResourceManagerAccess(token=token, endpoint=endpoint), say=say
+        )
     )
 
 
@@ -210,7 +212,7 @@ def open_capacity(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class CapacityFile:
     """File that stores the previous bounds of a firewall until they are restored.
 
     Attributes:
@@ -220,7 +222,7 @@ class Record:
     path: Path
 
     @classmethod
-    def of(cls, resource_id: str, folder: Path | None = None) -> "Record":
+    def of(cls, resource_id: str, folder: Path | None = None) -> "CapacityFile":
         """Return the record of a firewall, one file per firewall.
 
         Args:
@@ -252,7 +254,7 @@ class Record:
             raise ResourceRefused(f"{self.path}: not readable: {error}") from error
 
     def save_original(self, before: Capacity, resource_id: str, at: datetime) -> Capacity:
-        """Write the bounds durably and return the bounds that the file contains.
+        """Write the bounds durably, unless a file exists.
 
         An existing file is not overwritten. It has the original bounds, and the current ones were
         already raised.
@@ -261,6 +263,9 @@ class Record:
             before: Bounds before the change.
             resource_id: The firewall's Azure resource id.
             at: Time of the record.
+
+        Returns:
+            Bounds in capacity units, as the file contains them.
 
         Raises:
             ResourceRefused: The file cannot be written or read.
@@ -290,7 +295,7 @@ class Record:
 
 
 def raise_capacity(
-    firewall: FirewallCapacity, capacity: Capacity, record: Record, now: datetime
+    firewall: FirewallCapacity, capacity: Capacity, record: CapacityFile, now: datetime
 ) -> Capacity:
     """Record the current bounds, set ``capacity``, and return the bounds to restore.
 
@@ -327,8 +332,8 @@ def raise_capacity(
     return before
 
 
-def restore(firewall: FirewallCapacity, record: Record) -> Capacity | None:
-    """Restore the previous bounds and return them, or ``None`` if there is no record.
+def restore(firewall: FirewallCapacity, record: CapacityFile) -> Capacity | None:
+    """Restore the previous bounds.
 
     The record is deleted only after the firewall has the bounds. If a restore fails, you can run it
     again.
@@ -336,6 +341,9 @@ def restore(firewall: FirewallCapacity, record: Record) -> Capacity | None:
     Args:
         firewall: Firewall to change.
         record: Stored bounds from before the change.
+
+    Returns:
+        The bounds in capacity units. None if no record exists.
     """
     before = record.read()
     if before is not None:

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
 from broadside.coordinator.device.resource_manager import (
-    Access,
+    AzureResource,
     Body,
-    Kind,
-    Resource,
+    ResourceManagerAccess,
+    ResourceType,
     ResourceUnavailable,
     Waits,
     token_source,
@@ -24,12 +24,14 @@ PATIENCE_S: Final = 1500.0
 # private IP address ranges").
 TRANSLATE_ALL: Final = ("255.255.255.255/32",)
 
-POLICY: Final = Kind(
-    name="firewall policy", type="firewallPolicies", rights="a role that reads and writes it"
+POLICY: Final = ResourceType(
+    name="firewall policy",
+    type="firewallPolicies",
+    rights="a role that can read and write the policy",
 )
 
 
-def set_modes(policy: Resource, modes: Mapping[str, str]) -> None:
+def set_modes(policy: AzureResource, modes: Mapping[str, str]) -> None:
     """Set the policy's ``idps``, ``threat_intelligence`` or ``snat`` mode and wait for the change.
 
     Args:
@@ -54,6 +56,9 @@ def with_modes(body: Body, modes: Mapping[str, str]) -> dict[str, Any]:
         body: The policy as returned by the Resource Manager.
         modes: Mode to set for each feature (``idps``, ``threat_intelligence``, ``snat``). With
             ``snat`` On, network rules translate the source address for private destinations too.
+
+    Returns:
+        The copy, in the format of the Resource Manager. Other properties are unchanged.
 
     Raises:
         ResourceUnavailable: The policy has its own private ranges, which ``snat`` would replace.
@@ -99,10 +104,12 @@ def switch_policy(
     Raises:
         ResourceError: The policy could not be read or changed.
     """
-    policy = Resource(
+    policy = AzureResource(
         resource_id,
         POLICY,
-        Access(token=token_source(settings), endpoint=settings.azure_monitor_endpoint),
+        ResourceManagerAccess(
+            token=token_source(settings), endpoint=settings.azure_monitor_endpoint
+        ),
         waits=Waits(patience_s=PATIENCE_S),
     )
     try:

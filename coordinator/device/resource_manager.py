@@ -13,7 +13,6 @@ Errors::
 """
 
 import asyncio
-import json
 import re
 import ssl
 import time
@@ -25,9 +24,9 @@ from urllib.parse import urlsplit
 import httpx
 
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
-from broadside.coordinator.device.http_client import may_carry_secret, retry_after_s
-from broadside.exchange.http.bounded import ask
+from broadside.exchange.http.bounded import ask, may_carry_secret, retry_after_s
 from broadside.exchange.installation import bring_extra
+from broadside.exchange.strict_json import parse_strict_json
 
 if TYPE_CHECKING:
     from azure.core.credentials import AccessToken
@@ -48,7 +47,7 @@ ANSWER_MAX_BYTES: Final = 16 * 2**20
 TRIES_COUNT: Final = 5
 
 _RETRIED: Final = frozenset({408, 409, 429, 500, 502, 503, 504})
-# Conflicts that last until somebody changes the subscription or the lock. Others are with a change
+# Conflicts that last until a user changes the subscription or the lock. Others are with a change
 # that will end.
 _LASTING: Final = frozenset(
     {"MissingSubscriptionRegistration", "ScopeLocked", "ReadOnlyDisabledSubscription"}
@@ -84,7 +83,7 @@ class ResourceUnavailable(ResourceError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class ResourceType:
     """Type of a resource in ``Microsoft.Network``.
 
     Attributes:
@@ -99,7 +98,7 @@ class Kind:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
+class ResourceManagerAccess:
     """The Resource Manager and the token for it.
 
     Attributes:
@@ -134,7 +133,7 @@ class _Request:
     body: Body | None = None
 
 
-class Resource:
+class AzureResource:
     """One Azure resource that can be read and changed.
 
     A call ends after at most ``patience_s`` plus the time limit of a request (60 s).
@@ -143,8 +142,8 @@ class Resource:
     def __init__(
         self,
         resource_id: str,
-        kind: Kind,
-        access: Access,
+        kind: ResourceType,
+        access: ResourceManagerAccess,
         *,
         waits: Waits | None = None,
         say: Callable[[str], None] = lambda _: None,
@@ -169,7 +168,7 @@ class Resource:
                 f"{shape}"
             )
         if not may_carry_secret(access.endpoint):
-            raise ResourceRefused(f"endpoint {access.endpoint!r}: a token travels over https only")
+            raise ResourceRefused(f"endpoint {access.endpoint!r}: a token is sent over https only")
         self.resource_id = resource_id
         self._kind = kind
         self._endpoint = access.endpoint.rstrip("/")
@@ -226,7 +225,8 @@ class Resource:
                 self._follow(answer, end_s)
                 return self._read_at_rest(end_s)
         raise ResourceBusy(
-            f"the {self._kind.name} was changed by others during each attempt; try again later"
+            f"the {self._kind.name} was changed by another client during each of "
+            f"{TRIES_COUNT} attempts; try again later"
         )
 
     def _read(self, end_s: float) -> Body:
@@ -251,8 +251,10 @@ class Resource:
         answer = accepted
         while url is not None:
             if urlsplit(url)[:2] != urlsplit(self._endpoint)[:2]:
-                raise ResourceRefused(f"the operation is at {url}: not at {self._endpoint}")
-            self._pause(retry_after_s(answer, POLL_S), end_s, "the change is not through")
+                raise ResourceRefused(
+                    f"the URL of the operation, {url}, is not at the endpoint {self._endpoint}"
+                )
+            self._pause(retry_after_s(answer, POLL_S), end_s, "the change has not ended")
             answer = self._ask(_Request("GET", httpx.URL(url)), end_s, refused=(403, 404))
             if not answer.is_success:
                 # A permission on the resource does not include the operation. The state of the
@@ -311,7 +313,7 @@ class Resource:
 
     def _pause(self, pause_s: float, end_s: float, why: str) -> None:
         if time.monotonic() + pause_s > end_s:
-            raise ResourceUnavailable(f"no end in time: {why}")
+            raise ResourceUnavailable(f"not finished in time: {why}")
         self._sleep(pause_s)
 
     def _end_s(self) -> float:
@@ -341,9 +343,9 @@ async def identity_token(client_id: str | None, endpoint: str) -> "AccessToken":
     Raises:
         broadside.exchange.azure.identity.NoToken: No token is available.
     """
-    from broadside.exchange.azure.identity import Credential
+    from broadside.exchange.azure.identity import AzureCredential
 
-    async with Credential(client_id, **authority_of(endpoint)) as credential:
+    async with AzureCredential(client_id, **authority_of(endpoint)) as credential:
         return await credential.get_token(f"{endpoint.rstrip('/')}/.default")
 
 
@@ -397,8 +399,8 @@ def _object(answer: httpx.Response) -> dict[str, Any]:
 def object_of(body: bytes) -> dict[str, Any]:
     """Return a JSON object, or an empty one for any other content."""
     try:
-        document = json.loads(body)
-    except (ValueError, RecursionError):
+        document = parse_strict_json(body, ANSWER_MAX_BYTES)
+    except ValueError:
         return {}
     return document if isinstance(document, dict) else {}
 

@@ -13,7 +13,7 @@ the value and the fix.
 from typing import Literal
 
 # Fields of a table row, to which a profile assigns columns.
-FieldName = Literal[
+RowField = Literal[
     "client",
     "started_at",
     "stored_at",

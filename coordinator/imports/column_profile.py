@@ -14,7 +14,7 @@ from typing import Annotated, Final, Literal, get_args
 
 from pydantic import Field, ValidationError, field_validator
 
-from broadside.coordinator.imports import BadFile, FieldName
+from broadside.coordinator.imports import BadFile, RowField
 from broadside.coordinator.imports.metric_declaration import MetricDeclaration
 from broadside.coordinator.imports.time_text import parse_zone
 from broadside.exchange.messages import Integer, Message, Number
@@ -24,17 +24,19 @@ _FOLDER: Final = Path(__file__).parent / "profiles"
 RESULT_PROFILES: Final = ("original", "original-http")
 METRIC_PROFILE: Final = "firewall-metric"
 
-Unit = Literal["", "s", "ms", "us", "min", "bit/s", "kbit/s", "Mbit/s", "Gbit/s", "byte/s", "%"]
-FACTORS: Final[Mapping[Unit, float]] = dict(
-    zip(get_args(Unit), (1, 1, 1e-3, 1e-6, 60, 1, 1e3, 1e6, 1e9, 8, 0.01), strict=True)
+ColumnUnit = Literal[
+    "", "s", "ms", "us", "min", "bit/s", "kbit/s", "Mbit/s", "Gbit/s", "byte/s", "%"
+]
+FACTORS: Final[Mapping[ColumnUnit, float]] = dict(
+    zip(get_args(ColumnUnit), (1, 1, 1e-3, 1e-6, 60, 1, 1e3, 1e6, 1e9, 8, 0.01), strict=True)
 )
 
 
-class Column(Message):
+class ProfileColumn(Message):
     """A column of a table. Names are compared without case, the first one has priority."""
 
     names: Annotated[tuple[str, ...], Field(min_length=1)]
-    unit: Unit = ""
+    unit: ColumnUnit = ""
     required: bool = True
 
 
@@ -45,7 +47,7 @@ class NamedMetric(Message):
     declaration: MetricDeclaration
 
 
-class Profile(Message):
+class ColumnProfile(Message):
     """Columns of a table, and how its rows are read."""
 
     title: str
@@ -63,12 +65,14 @@ class Profile(Message):
     minutes_column: str | None = None
     # Payload of one reply, for tables that count requests and not bytes.
     reply_bytes: Annotated[Integer, Field(ge=1)] | None = None
-    columns: Mapping[FieldName, Column]
+    columns: Mapping[RowField, ProfileColumn]
     metrics: tuple[NamedMetric, ...] = ()
 
     @field_validator("columns")
     @classmethod
-    def _has_a_start(cls, columns: Mapping[FieldName, Column]) -> Mapping[FieldName, Column]:
+    def _has_a_start(
+        cls, columns: Mapping[RowField, ProfileColumn]
+    ) -> Mapping[RowField, ProfileColumn]:
         if "started_at" not in columns:
             raise ValueError("started_at: add the column with the start times")
         return columns
@@ -79,7 +83,7 @@ class Profile(Message):
         parse_zone(timezone)
         return timezone
 
-    def header_of(self, field: FieldName) -> str:
+    def header_of(self, field: RowField) -> str:
         """Return the name of a field's column in the table, or the field if it has none."""
         return self.columns[field].names[0] if field in self.columns else field
 
@@ -88,18 +92,21 @@ class Profile(Message):
         """Names of the columns that a table needs to have."""
         return tuple(column.names[0] for column in self.columns.values() if column.required)
 
-    def in_unit(self, field: FieldName, value: Number) -> str:
+    def in_unit(self, field: RowField, value: Number) -> str:
         """Format a value in the unit of its column.
 
         Args:
             field: The field of the value.
             value: Value in the unit of the field.
+
+        Returns:
+            Number without its unit.
         """
-        unit: Unit = self.columns[field].unit if field in self.columns else ""
+        unit: ColumnUnit = self.columns[field].unit if field in self.columns else ""
         return f"{value / FACTORS[unit]:g}"
 
 
-def load_profile(name: str) -> Profile:
+def load_profile(name: str) -> ColumnProfile:
     """Load a profile.
 
     Args:
@@ -116,7 +123,7 @@ def load_profile(name: str) -> Profile:
             "a TOML file"
         )
     try:
-        return Profile.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+        return ColumnProfile.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise BadFile(f"profile {path}: {error.strerror}; name a readable file") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

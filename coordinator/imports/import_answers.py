@@ -200,6 +200,9 @@ def shared(model: type[Message], source: Message) -> dict[str, Any]:
     Args:
         model: The model.
         source: Message to take the values from.
+
+    Returns:
+        Values by field name.
     """
     names = model.model_fields.keys() & type(source).model_fields.keys() - {"bursts"}
     return {name: getattr(source, name) for name in names}
@@ -261,10 +264,13 @@ def _sum(values: Sequence[_Number | None]) -> _Number | None:
 
 
 def bit_rate(amount: int | None, over_s: float | None) -> float | None:
-    """Return the rate in bit/s, or None if an argument is unknown.
+    """Return the rate of an amount of bytes.
 
     Args:
-        amount: Number of bytes.
-        over_s: Duration in seconds.
+        amount: Number of bytes. None if unknown.
+        over_s: Duration in seconds. None if unknown.
+
+    Returns:
+        Rate in bit/s. None if an argument is unknown or the duration is 0.
     """
     return amount * 8 / over_s if amount is not None and over_s else None

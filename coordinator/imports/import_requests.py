@@ -71,7 +71,7 @@ class MetricPoint(Message):
         default=None,
         ge=0,
         le=1e18,
-        description="in place of a rate in bit/s: the figure as `metric_declaration` has it",
+        description="value in the unit of `metric_declaration`, in place of a rate in bit/s",
     )
 
 
@@ -101,7 +101,7 @@ class _Import(Message):
     )
     metric_problem: _Text | None = Field(
         default=None,
-        description="reason why the source calls the metric incomplete; it then proves nothing",
+        description="reason why the metric is incomplete; such a metric proves nothing",
     )
 
     @model_validator(mode="after")

@@ -12,7 +12,7 @@ from typing import Any, Final
 from broadside.coordinator import scenarios
 from broadside.coordinator.core.live.status import BurstPhase, BurstStatus, RunState, RunStatus
 from broadside.coordinator.core.measure.grid.series import BurstMeasurement
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.core.run_spec import PERIOD_MAX_S, Burst, Plan, RunSpec
 from broadside.coordinator.core.summary import Finding
 from broadside.coordinator.imports.import_requests import Note
@@ -29,13 +29,13 @@ class Measured:
 
     Attributes:
         bursts: The measured bursts.
-        ledger: Firewall counter data, or None.
+        device_counter: Firewall counter data, or None.
         findings: Findings to add to those that every summary has.
         open_reason: Reason why data may be missing, or None. With a reason, the run cannot pass.
     """
 
     bursts: tuple[BurstMeasurement, ...]
-    ledger: FirewallLedger | None = None
+    device_counter: CounterRecord | None = None
     findings: tuple[Finding, ...] = ()
     open_reason: str | None = None
 
@@ -63,6 +63,9 @@ def build_spec(
         overrides: Fields that the user overrides.
         burst_s: Burst length in seconds.
         period_s: Burst period in seconds.
+
+    Returns:
+        The specification. Its period is shortened if the bursts would exceed the limit of a run.
 
     Raises:
         BadScenario: A field cannot be set, or a value is wrong.

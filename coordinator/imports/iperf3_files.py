@@ -21,7 +21,7 @@ from broadside.coordinator.imports.uploaded_files import RECORDING_MAX_BYTES, re
 from broadside.exchange.engines.iperf3_account import Version, parse_version
 from broadside.exchange.engines.iperf3_forms import decode
 from broadside.exchange.engines.iperf3_text import read_all, read_any
-from broadside.exchange.engines.port import Reading
+from broadside.exchange.engines.port import EngineResult
 from broadside.exchange.messages import Side
 
 # Year 2000. An earlier timestamp means that the clock was not set.
@@ -43,6 +43,9 @@ def read_files(
     Args:
         paths: Files of iperf3's output.
         advance: Function that is called with 1 after each file.
+
+    Returns:
+        Recordings, also of unreadable files, and notes.
 
     Raises:
         BadFile: A file cannot be read, or there are too many tests.
@@ -75,7 +78,7 @@ def _read(path: Path, notes: list[Note]) -> list[Recording]:
 
 
 def _file_notes(
-    path: Path, text: str, readings: Sequence[Reading], complete: bool
+    path: Path, text: str, readings: Sequence[EngineResult], complete: bool
 ) -> Iterator[Note]:
     """Yield notes about parts of a file that could not be used."""
     if not complete:
@@ -95,7 +98,7 @@ def _file_notes(
         )
 
 
-def _is_farewell(reading: Reading) -> bool:
+def _is_farewell(reading: EngineResult) -> bool:
     """Return True for the last message of a persistent server, which is not part of a test."""
     error = reading.report.error or ""
     return reading.side is None and error.startswith("interrupt - the server has terminated")
@@ -108,9 +111,11 @@ def _without_test(path: Path, written_at: datetime, text: bytes) -> Recording:
     if error is not None and error != NO_RESULT:
         state, reason = RecordingState.FAILED, error
     elif plain.lstrip().startswith("Usage: iperf3"):
-        state, reason = RecordingState.FAILED, "iperf3 printed its usage: an option was wrong"
+        state, reason = RecordingState.FAILED, "iperf3 printed its usage: an option was invalid"
     elif "[ ID] Interval" in plain:
-        reason = "iperf3's text for people; run iperf3 with --json or --json-stream"
+        reason = (
+            "the text output of iperf3, which is not read; run iperf3 with --json or --json-stream"
+        )
     elif text:
         reason = (
             "no test in it; it is not iperf3's --json or --json-stream output. It begins with "
@@ -123,7 +128,7 @@ def _short(reason: str) -> str:
     return " ".join(reason.split())[:500]
 
 
-def _recording(path: Path, index: int, reading: Reading, written_at: datetime) -> Recording:
+def _recording(path: Path, index: int, reading: EngineResult, written_at: datetime) -> Recording:
     state, reason = _state(reading)
     stamp_s = reading.started_at_s
     known = stamp_s is not None and _STAMP_MIN_S <= stamp_s <= _STAMP_MAX_S
@@ -141,7 +146,7 @@ def _recording(path: Path, index: int, reading: Reading, written_at: datetime) -
     )
 
 
-def _state(reading: Reading) -> tuple[RecordingState, str | None]:
+def _state(reading: EngineResult) -> tuple[RecordingState, str | None]:
     """Return the state of the test and its reason. An error that iperf3 reports comes first."""
     report = reading.report
     version = parse_version(f"iperf {report.version}") if report.version else None

@@ -19,7 +19,7 @@ from broadside.coordinator.core.measure.grid.series import BurstMeasurement
 from broadside.coordinator.core.measure.records.columns import IntervalColumns
 from broadside.coordinator.core.measure.records.ends_offset import EndsOffset, place_ends
 from broadside.coordinator.core.measure.records.evidence import BurstEvidence, PairEvidence
-from broadside.coordinator.core.run_spec import Burst, LedgerPromise, Pair, Plan, due_at
+from broadside.coordinator.core.run_spec import Burst, CounterRequirement, Pair, Plan, due_at
 from broadside.coordinator.core.summary import Finding, MatchMethod
 from broadside.coordinator.imports import BadFile
 from broadside.coordinator.imports.import_answers import bit_rate
@@ -33,7 +33,7 @@ from broadside.coordinator.imports.import_runs import (
     job_report,
     note_findings,
 )
-from broadside.coordinator.imports.metric_csv import throughput_ledger
+from broadside.coordinator.imports.metric_csv import throughput_counter
 from broadside.exchange.chunks import last_end_s
 from broadside.exchange.engines.iperf3 import MINIMUM_VERSION
 from broadside.exchange.engines.iperf3_account import parse_version
@@ -228,6 +228,9 @@ class Iperf3Tests:
             run_id: The new run's id.
             now: Current time.
 
+        Returns:
+            A plan with ``clocks_promised`` false: its start times are those of the recordings.
+
         Raises:
             BadFile: There is no test in the recordings.
             BadScenario: A field cannot be set, or its value is not valid.
@@ -268,7 +271,7 @@ class Iperf3Tests:
             clocks_promised=False,
             ledger=None
             if not imported.metric or imported.metric_source is None
-            else LedgerPromise(source=imported.metric_source),
+            else CounterRequirement(source=imported.metric_source),
             pairs=tuple(Pair(index=i, endpoint=endpoint(None)) for i in range(pairs_count)),
             bursts=bursts,
         )
@@ -319,7 +322,7 @@ class Iperf3Tests:
                 for burst, group, placed in zip(plan.bursts, groups, ends, strict=True)
             ),
             findings=tuple(notes),
-            ledger=throughput_ledger(
+            device_counter=throughput_counter(
                 self._imported.metric_source,
                 self._imported.metric,
                 self._imported.metric_declaration,

@@ -145,8 +145,8 @@ def _times(
     number, first = matches[0]
     if day_first == month_first:
         raise BadFile(
-            f"{location.format(first_row + number)}: {first[0]!r}: day and month cannot be told "
-            "apart; write times such as 2025-11-25T12:00:00Z"
+            f"{location.format(first_row + number)}: {first[0]!r}: the order of day and month is "
+            "ambiguous; write times such as 2025-11-25T12:00:00Z"
         )
     for number, match in matches:
         day, month = (match[1], match[3]) if day_first else (match[3], match[1])

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 from pydantic import ValidationError
 
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import EXTREMES, CounterRecord
 from broadside.coordinator.imports import BadFile
 from broadside.coordinator.imports.column_profile import METRIC_PROFILE, load_profile
 from broadside.coordinator.imports.import_requests import MetricPoint
@@ -34,7 +34,8 @@ def read_metric(path: Path, declared: Mapping[str, object] | None = None) -> dic
 
     Args:
         path: CSV or JSON file to read.
-        declared: :class:`MetricDeclaration` fields to set. The others follow from the file.
+        declared: :class:`MetricDeclaration` fields to set. The others follow from the file. None
+            sets none.
 
     Returns:
         The fields ``metric_source``, ``metric``, ``metric_declaration``, ``metric_problem`` and
@@ -60,7 +61,8 @@ def read_declared_metric(
 
     Args:
         path: CSV or JSON file to read.
-        declared: :class:`MetricDeclaration` fields to set. The others follow from the file.
+        declared: :class:`MetricDeclaration` fields to set. The others follow from the file. None
+            sets none.
 
     Returns:
         The points, the declaration, and the values of a file that is no table with one metric.
@@ -149,6 +151,9 @@ def parse_metric(text: str, name: str) -> tuple[str, tuple[MetricPoint, ...]]:
         text: The file's content. ``null`` and empty values are unknown.
         name: File name to use for error messages.
 
+    Returns:
+        Name of the column, and points in the order of the rows. None in a point is unknown.
+
     Raises:
         BadFile: The table is invalid.
     """
@@ -169,12 +174,12 @@ def parse_metric(text: str, name: str) -> tuple[str, tuple[MetricPoint, ...]]:
     return reader.headers["metric"].lower(), tuple(points)
 
 
-def throughput_ledger(
+def throughput_counter(
     source: str,
     points: Sequence[MetricPoint],
     declared: MetricDeclaration = DEFAULT,
     partial: str | None = None,
-) -> FirewallLedger:
+) -> CounterRecord:
     """Convert points to firewall counter data. The bin length is the most frequent gap.
 
     Args:
@@ -182,6 +187,9 @@ def throughput_ledger(
         points: At least two points in any order.
         declared: Meaning of the values. Rates in bit/s are not converted.
         partial: Reason why the source calls its answer incomplete, or None.
+
+    Returns:
+        Bytes by bin, with NaN for unknown bins.
     """
     ordered = sorted(points, key=lambda point: point.at)
     start = np.array([point.at.timestamp() for point in ordered])
@@ -190,8 +198,7 @@ def throughput_ledger(
     rates = np.array([point.bits_per_second for point in ordered], dtype=np.float64)
     values = np.array([point.value for point in ordered], dtype=np.float64)
     counted = np.where(np.isnan(values), rates / 8 * grain_s, declared.bytes_of(values, grain_s))
-    extreme = declared.aggregation if declared.aggregation in ("maximum", "minimum") else None
-    return FirewallLedger(
+    return CounterRecord(
         source=source,
         start_s=start,
         end_s=start + grain_s,
@@ -204,6 +211,6 @@ def throughput_ledger(
         mss_bytes=declared.mss_bytes,
         mtu_bytes=declared.mtu_bytes,
         counts_lost=declared.counts_lost,
-        extreme=extreme,
+        extreme=EXTREMES.get(declared.aggregation),
         partial=partial,
     )

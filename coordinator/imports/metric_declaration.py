@@ -8,12 +8,12 @@ from pydantic import Field, model_validator
 from broadside.coordinator.core.arrays import Floats
 from broadside.coordinator.core.measure.records.evidence import (
     FLOWS_COUNTED,
+    FORMER_AGGREGATIONS,
     CounterDirection,
-    LedgerLayer,
+    CounterLayer,
 )
-from broadside.exchange.messages import Flow, Integer, Message, Number
+from broadside.exchange.messages import Aggregation, Flow, Integer, Message, Number, renamed_values
 
-Aggregation = Literal["average", "total", "maximum", "minimum"]
 Prefix = Literal["", "k", "M", "G", "T", "Ki", "Mi", "Gi", "Ti"]
 
 PREFIX_FACTORS: Final = {
@@ -27,10 +27,10 @@ class MetricDeclaration(Message):
 
     unit: Literal["bits", "bytes"] = Field(default="bits", description="unit of the values")
     prefix: Prefix = Field(default="", description="prefix of the unit: k is 1000, Ki is 1024")
-    aggregation: Aggregation = Field(
-        default="average",
-        description="aggregation of the values in a bin; bytes can be computed from `average` "
-        "and `total`, but not from the largest or smallest sample of a bin",
+    aggregation: Annotated[Aggregation, renamed_values(FORMER_AGGREGATIONS)] = Field(
+        default=Aggregation.MEAN,
+        description="aggregation of the values in a bin; bytes can be computed from `mean` "
+        "and `sum`, but not from the largest or smallest sample of a bin",
     )
     per: Literal["second", "bin"] | None = Field(
         default=None, description="null: `bin` for a total, otherwise `second`"
@@ -39,7 +39,7 @@ class MetricDeclaration(Message):
         default="both",
         description="`in`: from clients to servers; `out`: from servers to clients",
     )
-    layer: LedgerLayer = Field(
+    layer: CounterLayer = Field(
         default="unknown",
         description="`payload`, `ip` (IP packets) or `wire` (Ethernet frames without preamble and "
         "check sequence)",
@@ -75,12 +75,14 @@ class MetricDeclaration(Message):
     @property
     def is_rate(self) -> bool:
         """True if a value is per second, False if it is the amount of a bin."""
-        return self.per != "bin" and (self.per == "second" or self.aggregation != "total")
+        return self.per != "bin" and (
+            self.per == "second" or self.aggregation is not Aggregation.SUM
+        )
 
     @property
     def is_bit_rate(self) -> bool:
         """True if a value is a mean rate in bit/s."""
-        return (self.unit, self.prefix, self.aggregation) == ("bits", "", "average") and (
+        return (self.unit, self.prefix, self.aggregation) == ("bits", "", Aggregation.MEAN) and (
             self.is_rate
         )
 
@@ -90,6 +92,9 @@ class MetricDeclaration(Message):
         Args:
             figures: Value of the metric in each bin. NaN is unknown.
             bin_s: Length of a bin in seconds.
+
+        Returns:
+            Bytes by bin, with the shape of ``figures``. NaN stays NaN.
         """
         factor = PREFIX_FACTORS[self.prefix] * (1 / 8 if self.unit == "bits" else 1.0)
         return np.asarray(figures * factor * (bin_s if self.is_rate else 1.0))

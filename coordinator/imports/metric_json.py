@@ -16,16 +16,17 @@ from typing import Any, Final
 from broadside.coordinator.imports import BadFile
 from broadside.coordinator.imports.import_requests import Note
 from broadside.coordinator.imports.time_text import parse_number, parse_time
+from broadside.exchange.strict_json import parse_strict_json
 
 # Byte metrics in order of preference, if a file has several metrics.
 _PREFERRED: Final = ("throughput", "dataprocessed", "data processed", "bytecount", "byte count")
 # Declaration of a value by unit and aggregation. Others cannot be converted to bytes.
 _DECLARATIONS: Final[Mapping[tuple[str, str], Mapping[str, Any]]] = {
     ("bitspersecond", "average"): {},
-    ("bitspersecond", "maximum"): {"aggregation": "maximum"},
-    ("bitspersecond", "minimum"): {"aggregation": "minimum"},
+    ("bitspersecond", "maximum"): {"aggregation": "max"},
+    ("bitspersecond", "minimum"): {"aggregation": "min"},
     ("bytespersecond", "average"): {"unit": "bytes"},
-    ("bytes", "total"): {"unit": "bytes", "aggregation": "total"},
+    ("bytes", "total"): {"unit": "bytes", "aggregation": "sum"},
 }
 _UNIT_OF_NAME: Final = {"throughput": "bitspersecond", "dataprocessed": "bytes"}
 # Fewest values from which a running total can be recognised.
@@ -73,10 +74,12 @@ def parse_metric_json(text: str, name: str) -> MetricValues:
         BadFile: The file has another format, or a value is wrong.
     """
     try:
-        document = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        location = f"line {error.lineno}: " if isinstance(error, json.JSONDecodeError) else ""
-        raise BadFile(f"{name}: {location}not valid JSON; export the metric again") from error
+        document = parse_strict_json(text, len(text))
+    except json.JSONDecodeError as error:
+        location = f"line {error.lineno}"
+        raise BadFile(f"{name}: {location}: not valid JSON; export the metric again") from error
+    except ValueError as error:
+        raise BadFile(f"{name}: not usable JSON ({error}); export the metric again") from error
     if isinstance(document, dict) and "status" in document:
         return _prometheus(document, name)
     samples = list(_azure_samples(document)) or list(_log_samples(document))
@@ -285,7 +288,7 @@ def _prometheus(document: Mapping[str, Any], name: str) -> MetricValues:
         notes.append(Note(id="metric-series-added", sentence=sentence, next_step=step))
     declared: dict[str, Any] = {}
     if counters == {True}:
-        declared = {"unit": "bytes", "aggregation": "total"}
+        declared = {"unit": "bytes", "aggregation": "sum"}
         sentence = f"{name}: its values only grow, so they were read as a running total of bytes."
         step = "If they count bits, give `--metric unit=bits`"
         notes.append(Note(id="metric-running-total", sentence=sentence, next_step=step))

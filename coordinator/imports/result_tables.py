@@ -15,7 +15,7 @@ from broadside.coordinator.imports.column_profile import RESULT_PROFILES, load_p
 from broadside.coordinator.imports.import_requests import Note, OriginalTable
 from broadside.coordinator.imports.metric_csv import read_metric
 from broadside.coordinator.imports.table_bursts import OriginalRow, infer_series, problems
-from broadside.coordinator.imports.table_reader import ProfileMismatch, Row, TableReader
+from broadside.coordinator.imports.table_reader import ProfileMismatch, TableReader, TableRow
 from broadside.coordinator.imports.time_text import parse_zone, to_utc
 from broadside.coordinator.imports.uploaded_files import read_text
 
@@ -63,8 +63,11 @@ def read_original(
     Args:
         path: CSV file of the table.
         options: How to read it.
-        metric: CSV file of the metric.
-        declared: Meaning of the metric values. See ``read_metric``.
+        metric: CSV file of the metric. None imports no metric.
+        declared: Meaning of the metric values. See ``read_metric``. None sets none.
+
+    Returns:
+        Rows, planned values and notes, ready to be sent to the API.
 
     Raises:
         BadFile: A file cannot be imported.
@@ -84,6 +87,9 @@ def parse_original(text: str, name: str, options: TableOptions) -> OriginalTable
         text: The file's content.
         name: File name to use for error messages.
         options: How to read it.
+
+    Returns:
+        Rows, planned values and notes, ready to be sent to the API.
 
     Raises:
         BadFile: The table cannot be imported.
@@ -144,7 +150,7 @@ def _bound(at: datetime | None, zone: tzinfo) -> datetime | None:
         raise BadFile(f"--since, --until: {at}: {error}") from None
 
 
-def _result(row: Row, now: datetime) -> OriginalRow:
+def _result(row: TableRow, now: datetime) -> OriginalRow:
     """Return the values of one row."""
     if not row.text("client"):
         raise row.error("client", "give the client's address")
@@ -167,7 +173,7 @@ def _result(row: Row, now: datetime) -> OriginalRow:
     return result if row.table.profile.reply_bytes is None else _requests(row, result)
 
 
-def _requests(row: Row, result: OriginalRow) -> OriginalRow:
+def _requests(row: TableRow, result: OriginalRow) -> OriginalRow:
     """Add the payload rate and the duration of a row that counts requests.
 
     vegeta divides the successful requests by the time from the first request to the last reply, so
@@ -188,7 +194,7 @@ def _requests(row: Row, result: OriginalRow) -> OriginalRow:
     )
 
 
-def _check_stored(row: Row, started_at: datetime) -> None:
+def _check_stored(row: TableRow, started_at: datetime) -> None:
     """Reject a row that was stored before its start, because its time zone is wrong."""
     stored = row.text("stored_at")
     try:

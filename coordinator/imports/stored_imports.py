@@ -37,6 +37,9 @@ async def recompute_import(plan: Plan, imported: Imported, computed_at: datetime
         plan: The run's plan.
         imported: Stored values of the import.
         computed_at: Computation time that the summary will contain.
+
+    Returns:
+        The summary, by the rules of this version.
     """
 
     def compute() -> RunSummary:
@@ -77,8 +80,11 @@ def summarise(plan: Plan, measured: Measured, now: datetime) -> RunSummary:
         plan: The run's plan.
         measured: Measurements of the import.
         now: Computation time that the summary will contain.
+
+    Returns:
+        The summary with verdict and findings.
     """
-    summary = summarise_run(plan, measured.bursts, measured.ledger, now)
+    summary = summarise_run(plan, measured.bursts, measured.device_counter, now)
     findings = [
         finding.model_copy(update={"next_step": _NEXT_STEPS.get(finding.id, finding.next_step)})
         for finding in (*summary.findings, *measured.findings)

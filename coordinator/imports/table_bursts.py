@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from broadside.coordinator.imports import FieldName
+from broadside.coordinator.imports import RowField
 from broadside.exchange.messages import Integer, Number, TrafficAt
 
 # A row is late if it starts more than this time after the planned time.
@@ -78,7 +78,7 @@ class RowProblem:
     """
 
     row_number: int
-    field: FieldName
+    field: RowField
     value: str
     reason: str
     number: float | None = None
@@ -89,7 +89,7 @@ class RowProblem:
 
 # Largest value of each field, with the reason to reject other values. Only a duration must not be
 # zero.
-_LIMITS: Final[Mapping[FieldName, tuple[float, str]]] = {
+_LIMITS: Final[Mapping[RowField, tuple[float, str]]] = {
     "sent_bits_per_second": (RATE_MAX_BITS_PER_SECOND, "must be between 0 and 10 Tbit/s"),
     "received_bits_per_second": (RATE_MAX_BITS_PER_SECOND, "must be between 0 and 10 Tbit/s"),
     "duration_s": (DURATION_MAX_S, "must be above 0 and at most a day"),
@@ -143,7 +143,7 @@ def _is_exact(rate: float) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Series:
+class PeriodicBursts:
     """Bursts with the same length and a fixed period, at ``first_at + k * period_s``.
 
     Attributes:
@@ -187,7 +187,9 @@ class _StartGroup:
         return float(np.median(known)) if known else 0.0
 
 
-def infer_series(rows: Sequence[OriginalRow], period_s: float | None = None) -> tuple[Series, ...]:
+def infer_series(
+    rows: Sequence[OriginalRow], period_s: float | None = None
+) -> tuple[PeriodicBursts, ...]:
     """Infer the planned burst times.
 
     A long silence, or a complete group with another duration, begins another series. In a series,
@@ -239,7 +241,7 @@ def _split_series(groups: Sequence[_StartGroup]) -> list[list[_StartGroup]]:
     return series
 
 
-def _series_of(groups: Sequence[_StartGroup], period_s: float | None) -> Series:
+def _series_of(groups: Sequence[_StartGroup], period_s: float | None) -> PeriodicBursts:
     most = max(len(group.rows) for group in groups)
     major = [group for group in groups if len(group.rows) * 3 >= most]
     if period_s is None:
@@ -258,7 +260,7 @@ def _series_of(groups: Sequence[_StartGroup], period_s: float | None) -> Series:
         phase = min(phases, key=lambda value: (-phases[value], value))
         since_s = first_at.timestamp() - phase + EARLY_S
         first_at = datetime.fromtimestamp(math.floor(since_s / period_s) * period_s + phase, UTC)
-    return Series(
+    return PeriodicBursts(
         begins_at=min(row.started_at for group in groups for row in group.rows),
         first_at=first_at,
         period_s=period_s,
@@ -291,7 +293,7 @@ class TableBurst:
     duration_s: float | None
     rows: tuple[OriginalRow, ...]
     repeated: tuple[OriginalRow, ...]
-    series: Series
+    series: PeriodicBursts
     pairs_planned: int
 
     @property
@@ -349,7 +351,7 @@ def join_rows(
     return bursts
 
 
-def _series_at(series: Sequence[Series], started_at: datetime) -> Series:
+def _series_at(series: Sequence[PeriodicBursts], started_at: datetime) -> PeriodicBursts:
     """Return the series that a start belongs to."""
     begun = [candidate for candidate in series if candidate.begins_at <= started_at]
     return begun[-1] if begun else series[0]

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, tzinfo
 from typing import Final
 
-from broadside.coordinator.imports import BadFile, FieldName
-from broadside.coordinator.imports.column_profile import FACTORS, Profile
+from broadside.coordinator.imports import BadFile, RowField
+from broadside.coordinator.imports.column_profile import FACTORS, ColumnProfile
 from broadside.coordinator.imports.import_requests import ROWS_MAX_COUNT
 from broadside.coordinator.imports.time_text import parse_number, parse_time, to_utc
 
@@ -44,10 +44,10 @@ class TableReader:
     """
 
     name: str
-    profile: Profile
+    profile: ColumnProfile
     zone: tzinfo
-    headers: dict[FieldName, str] = field(default_factory=dict)
-    places: dict[FieldName, int] = field(default_factory=dict)
+    headers: dict[RowField, str] = field(default_factory=dict)
+    places: dict[RowField, int] = field(default_factory=dict)
     unread: tuple[str, ...] = ()
     skipped_rows: Counter[str] = field(default_factory=Counter)
     columns: Sequence[str] = ()
@@ -55,7 +55,7 @@ class TableReader:
     _times: dict[str, datetime] = field(default_factory=dict)
     _offset: str | None = None
 
-    def rows(self, text: str) -> Iterator["Row"]:
+    def rows(self, text: str) -> Iterator["TableRow"]:
         """Yield the rows with results.
 
         Args:
@@ -161,14 +161,14 @@ class TableReader:
             )
         )
 
-    def _row(self, number: int, cells: Sequence[str]) -> "Row | None":
+    def _row(self, number: int, cells: Sequence[str]) -> "TableRow | None":
         """Return a row with results. Count a row without."""
         if not self.columns:
             if sum(map(bool, cells)) > 1:
                 raise self._mismatch(number, self.profile.required, cells)
             self.skipped_rows["summary or title"] += 1
             return None
-        row = Row(
+        row = TableRow(
             table=self,
             number=number,
             cells={name: cells[at] for name, at in self.places.items() if at < len(cells)},
@@ -194,7 +194,7 @@ class TableReader:
             return None
         return row
 
-    def instant(self, row: "Row", text: str) -> datetime:
+    def instant(self, row: "TableRow", text: str) -> datetime:
         """Return the UTC time of a cell.
 
         Args:
@@ -219,7 +219,7 @@ class TableReader:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class TableRow:
     """One row with results.
 
     Attributes:
@@ -230,12 +230,12 @@ class Row:
 
     table: TableReader
     number: int
-    cells: Mapping[FieldName, str]
+    cells: Mapping[RowField, str]
 
-    def text(self, name: FieldName) -> str:
+    def text(self, name: RowField) -> str:
         return self.cells.get(name, "")
 
-    def value(self, name: FieldName) -> float | None:
+    def value(self, name: RowField) -> float | None:
         """Return a number in the unit of the field, or None if it is unknown.
 
         Raises:
@@ -260,7 +260,7 @@ class Row:
             known[text] = self.table.instant(self, text)
         return known[text]
 
-    def error(self, name: FieldName, reason: str) -> BadFile:
+    def error(self, name: RowField, reason: str) -> BadFile:
         """Return the error for a wrong cell.
 
         Args:

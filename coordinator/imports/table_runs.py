@@ -17,7 +17,14 @@ import numpy as np
 from broadside.coordinator.core.measure.burst import measure_burst
 from broadside.coordinator.core.measure.records.columns import IntervalColumns
 from broadside.coordinator.core.measure.records.evidence import BurstEvidence, PairEvidence
-from broadside.coordinator.core.run_spec import Burst, LedgerPromise, Pair, Plan, RunSpec, due_at
+from broadside.coordinator.core.run_spec import (
+    Burst,
+    CounterRequirement,
+    Pair,
+    Plan,
+    RunSpec,
+    due_at,
+)
 from broadside.coordinator.core.summary import BurstSummary, RunSummary
 from broadside.coordinator.imports import BadFile
 from broadside.coordinator.imports.import_answers import (
@@ -36,7 +43,7 @@ from broadside.coordinator.imports.import_runs import (
     job_report,
     note_findings,
 )
-from broadside.coordinator.imports.metric_csv import throughput_ledger
+from broadside.coordinator.imports.metric_csv import throughput_counter
 from broadside.coordinator.imports.table_bursts import (
     LATE_AFTER_S,
     OriginalRow,
@@ -80,6 +87,9 @@ class TableTests:
             run_id: The new run's id.
             now: Current time.
 
+        Returns:
+            A plan with ``clocks_promised`` false: its start times are those of the rows.
+
         Raises:
             BadFile: The table has too many bursts or pairs.
             BadScenario: A field cannot be set, or its value is not valid.
@@ -100,7 +110,7 @@ class TableTests:
             clocks_promised=False,
             ledger=None
             if not table.metric or table.metric_source is None
-            else LedgerPromise(source=table.metric_source),
+            else CounterRequirement(source=table.metric_source),
             pairs=self._pairs(pairs_count),
             bursts=tuple(
                 Burst(
@@ -166,7 +176,7 @@ class TableTests:
                 measure_burst(plan.spec, self._evidence(plan, planned, burst), due_at(planned))
                 for planned, burst in zip(plan.bursts, self._bursts, strict=True)
             ),
-            ledger=throughput_ledger(
+            device_counter=throughput_counter(
                 table.metric_source, table.metric, table.metric_declaration, table.metric_problem
             )
             if untimed is None and table.metric and table.metric_source is not None

@@ -41,6 +41,9 @@ def parse_time(text: str, time_format: str | None = None) -> datetime:
         text: Text to parse.
         time_format: Another accepted format, as for ``strptime``, or None.
 
+    Returns:
+        The time with its offset, or a local time without ``tzinfo``.
+
     Raises:
         ValueError: The text is not a time.
     """
@@ -62,6 +65,9 @@ def to_utc(at: datetime, zone: tzinfo) -> datetime:
     Args:
         at: Time to convert.
         zone: Zone of times without an offset.
+
+    Returns:
+        The time in UTC.
 
     Raises:
         ValueError: The zone's clocks showed this time twice or never, or the year is wrong.

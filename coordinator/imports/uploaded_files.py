@@ -21,6 +21,9 @@ def read_bytes(path: Path, max_bytes: int) -> bytes:
         path: File to read.
         max_bytes: Maximum size of the file.
 
+    Returns:
+        The complete content.
+
     Raises:
         BadFile: The file is missing, unreadable or too large.
     """

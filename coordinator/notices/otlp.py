@@ -15,19 +15,19 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader, MetricsData
 from opentelemetry.sdk.resources import Resource
 
-from broadside.coordinator.core.formatting import Unit
+from broadside.coordinator.core.formatting import MetricUnit
 from broadside.coordinator.core.metrics import ALL_METRICS
 from broadside.coordinator.notices.announcer import NotDelivered, Notice, post
 
 TIMEOUT_S: Final = 15.0
 # UCUM units, as recommended in the OpenTelemetry conventions.
-_UNITS: Final[Mapping[Unit, str]] = {
-    Unit.RATE: "bit/s",
-    Unit.TIME: "s",
-    Unit.RATIO: "1",
-    Unit.COUNT: "{count}",
-    Unit.CPU: "s/GBy",
-    Unit.NUMBER: "1",
+_UNITS: Final[Mapping[MetricUnit, str]] = {
+    MetricUnit.RATE: "bit/s",
+    MetricUnit.TIME: "s",
+    MetricUnit.RATIO: "1",
+    MetricUnit.COUNT: "{count}",
+    MetricUnit.CPU: "s/GBy",
+    MetricUnit.NUMBER: "1",
 }
 
 

@@ -74,6 +74,9 @@ def signed(notice_id: str, at_s: int, body: bytes, key: bytes) -> dict[str, str]
         at_s: Epoch seconds of the request.
         body: Body of the request.
         key: Key to sign with.
+
+    Returns:
+        Headers by lower-case name, with the signature (Standard Webhooks).
     """
     signature = hmac.digest(key, f"{notice_id}.{at_s}.".encode() + body, hashlib.sha256)
     return {

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from broadside.coordinator.core.plan.budget import (
     STOPPED_BY,
-    Basis,
+    PriceBasis,
     PriceMeter,
     Spend,
     basis,
@@ -27,6 +27,7 @@ from broadside.coordinator.core.plan.budget import (
     over_budget_reason,
     overspent_reason,
 )
+from broadside.coordinator.core.plan.expected_usage import expect_usage
 from broadside.coordinator.core.plan.planner import live
 from broadside.coordinator.core.plan.price import no_bill
 from broadside.coordinator.core.run_spec import Burst, Plan
@@ -202,13 +203,13 @@ class Budgets:
             payloads[burst.index] = uploaded.sent_bytes
         return payloads[burst.index]
 
-    async def _basis(self, plan: Plan) -> Basis:
+    async def _basis(self, plan: Plan) -> PriceBasis:
         """Return the stored price basis. For an import, compute it from the present fleet."""
         document = await self._records.private.read_document(plan.run_id, Document.PRICE)
         if document is not None:
-            return Basis.model_validate_json(document)
+            return PriceBasis.model_validate_json(document)
         presences = await self._records.fleet.read_presences()
-        return basis(plan.spec, live(presences, self._now()))
+        return basis(plan.spec, expect_usage(plan.spec, live(presences, self._now())))
 
     async def _measured_bytes(self, plan: Plan, begun: Sequence[Burst]) -> dict[int, int]:
         """Return the payload bytes of every measured burst."""

@@ -19,7 +19,7 @@ from broadside.coordinator.core.judge.summarise import RunContext, summarise_run
 from broadside.coordinator.core.live.status import BurstPhase, BurstRows, RunStatus
 from broadside.coordinator.core.measure.grid.series import BurstMeasurement
 from broadside.coordinator.core.measure.mixed import measure_parts
-from broadside.coordinator.core.measure.records.evidence import BurstEvidence, FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import BurstEvidence, CounterRecord
 from broadside.coordinator.core.measure.telemetry import (
     DeviceTelemetry,
     drop_invalid,
@@ -32,7 +32,7 @@ from broadside.coordinator.device.telemetry.collector import TelemetryCollector
 from broadside.coordinator.device.telemetry.source import RunSpan
 from broadside.coordinator.device.telemetry.stabilization import StableReader
 from broadside.coordinator.device.telemetry.telemetry_storage import (
-    dump_ledger,
+    dump_counter,
     dump_telemetry,
     load_telemetry,
 )
@@ -47,8 +47,8 @@ from broadside.coordinator.runs.overlapping_runs import (
 )
 from broadside.coordinator.runs.reading_store import extend_with_stored, save_readings
 from broadside.coordinator.runs.run_documents import (
+    read_counter,
     read_fleet,
-    read_ledger,
     read_measured,
     read_telemetry,
 )
@@ -63,8 +63,9 @@ log = logging.getLogger(__name__)
 
 # Seconds for which one coordinator reserves the judging of a run.
 JUDGING_S: Final = 30.0
-# Seconds of ledger that are stored before and after a run, for counter lag and foreign traffic.
-LEDGER_MARGIN_S: Final = 360.0
+# Seconds of the device counter that are stored before and after a run, for its lag and foreign
+# traffic.
+COUNTER_MARGIN_S: Final = 360.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,8 +97,8 @@ class Closing:
         self._owner = secrets.token_hex(4)
         # Monotonic time of the next look at a burst with open ends.
         self._again_s: dict[tuple[str, int], float] = {}
-        # Ledgers that no longer change, for runs that wait until overlapping runs are measured.
-        self._final_ledgers: dict[str, FirewallLedger] = {}
+        # Records that no longer change, for runs that wait until overlapping runs are measured.
+        self._final_counters: dict[str, CounterRecord] = {}
 
     # Bursts ------------------------------------------------------------------------------------
 
@@ -202,12 +203,12 @@ class Closing:
     async def _collect(self, plan: Plan) -> "_Inputs | None":
         """Store and return the inputs of a verdict, or None while one of them may change."""
         inputs = await _read_inputs(self._records, plan.run_id)
-        if inputs.ledger is None and self._counter_reader is not None:
+        if inputs.device_counter is None and self._counter_reader is not None:
             stable = await self._read_counter(plan, self._counter_reader)
             if stable is None:
                 return None
-            ledger, overlapping = stable
-            inputs = replace(inputs, ledger=ledger, overlapping=overlapping)
+            device_counter, overlapping = stable
+            inputs = replace(inputs, device_counter=device_counter, overlapping=overlapping)
         if inputs.telemetry is None and self._collector is not None:
             telemetry = await self._collect_telemetry(plan, self._collector)
             if telemetry is None:
@@ -218,40 +219,42 @@ class Closing:
 
     async def _read_counter(
         self, plan: Plan, reader: StableReader
-    ) -> tuple[FirewallLedger, OverlappingRuns] | None:
-        """Store and return the final ledger and overlapping runs, or None while it may change."""
-        span = await self.ledger_span(plan)
-        ledger = self._final_ledgers.get(plan.run_id)
-        if ledger is None:
-            ledger = await reader.read(span)
-            if ledger is None:
+    ) -> tuple[CounterRecord, OverlappingRuns] | None:
+        """Store and return the final counter and overlapping runs, or None while it may change."""
+        span = await self.counter_span(plan)
+        device_counter = self._final_counters.get(plan.run_id)
+        if device_counter is None:
+            device_counter = await reader.read(span)
+            if device_counter is None:
                 return None
             if reader.counter.is_polled:
                 # We need to store them again, because a counter might need some time to report
                 # after the traffic.
                 await self._save_readings(plan, plan.bursts[-1])
-                ledger = await extend_with_stored(
-                    self._records, self._read_plan, span, ledger, reader.counter
+                device_counter = await extend_with_stored(
+                    self._records, self._read_plan, span, device_counter, reader.counter
                 )
-            self._final_ledgers[plan.run_id] = ledger
+            self._final_counters[plan.run_id] = device_counter
         lag = timedelta(seconds=reader.counter.latency.lag_s)
         overlapping = await find_overlapping_runs(
             self._records,
             self._read_plan,
-            span.since(ledger.counts_from_s),
-            ledger.flows,
+            span.since(device_counter.counts_from_s),
+            device_counter.flows,
             begun_before_at=span.ended_at + lag,
         )
         if overlapping is None:
             return None
-        ledger = overlapping.trim(ledger)
-        # Write the ledger last, to show that the overlapping runs have been stored too.
+        device_counter = overlapping.trim(device_counter)
+        # Write the device counter last, to show that the overlapping runs have been stored too.
         await self._records.private.save_document(
             plan.run_id, Document.NEIGHBOURS, overlapping.dump()
         )
-        await self._records.private.save_document(plan.run_id, Document.LEDGER, dump_ledger(ledger))
-        del self._final_ledgers[plan.run_id]
-        return ledger, overlapping
+        await self._records.private.save_document(
+            plan.run_id, Document.COUNTER, dump_counter(device_counter)
+        )
+        del self._final_counters[plan.run_id]
+        return device_counter, overlapping
 
     async def _save_readings(self, plan: Plan, burst: Burst) -> None:
         """Store the readings for a burst from devices that have no history.
@@ -266,7 +269,7 @@ class Closing:
         self, plan: Plan, collector: TelemetryCollector
     ) -> DeviceTelemetry | None:
         """Store and return the telemetry of all sources, or None while more may arrive."""
-        span = await self.ledger_span(plan)
+        span = await self.counter_span(plan)
         telemetry = await collector.collect(span)
         if telemetry is None:
             return None
@@ -280,7 +283,7 @@ class Closing:
             if stored is not None:
                 telemetry = merge_readings(stored, telemetry)
         packed = await asyncio.to_thread(dump_telemetry, drop_invalid(telemetry))
-        await self._records.private.save_document(plan.run_id, Document.WITNESSES, packed)
+        await self._records.private.save_document(plan.run_id, Document.TELEMETRY, packed)
         # We return the stored form, so that you will get the same bytes if you compute the verdict
         # again.
         return load_telemetry(packed)
@@ -291,6 +294,9 @@ class Closing:
         Args:
             plan: The plan to use.
             computed_at: Time to store with the verdict.
+
+        Returns:
+            The summary from the stored evidence, with the ``computed_at`` that was given.
         """
         control = await self._records.runs.read_control(plan.run_id)
         part = ran(plan, control)
@@ -315,7 +321,7 @@ class Closing:
             summarise_run,
             ran(plan, control),
             bursts,
-            inputs.ledger,
+            inputs.device_counter,
             at,
             RunContext(
                 telemetry=inputs.telemetry,
@@ -328,12 +334,12 @@ class Closing:
         summary = with_abort(with_budget(summary, plan, control), control)
         return with_guards(summary, plan, control, guards)
 
-    async def ledger_span(self, plan: Plan) -> RunSpan:
-        """Return the time span of ledger data that a run needs."""
+    async def counter_span(self, plan: Plan) -> RunSpan:
+        """Return the time span of device counter data that a run needs."""
         control = await self._records.runs.read_control(plan.run_id)
         cancelled_at = control.cancelled_at if control else None
         begun_at, ends_at = plan.bursts[0].planned_start_at, plan.bursts[-1].planned_end_at
-        margin = timedelta(seconds=LEDGER_MARGIN_S)
+        margin = timedelta(seconds=COUNTER_MARGIN_S)
         return RunSpan(
             run_id=plan.run_id,
             from_at=begun_at - margin,
@@ -348,7 +354,7 @@ class Closing:
 class _Inputs:
     """Inputs of a verdict in addition to the bursts, which are stored before the verdict."""
 
-    ledger: FirewallLedger | None
+    device_counter: CounterRecord | None
     overlapping: OverlappingRuns
     telemetry: DeviceTelemetry | None
     outages: Sequence[ServiceOutage] = ()
@@ -357,7 +363,7 @@ class _Inputs:
 async def _read_inputs(records: Records, run_id: str) -> _Inputs:
     """Return the stored inputs of a verdict."""
     return _Inputs(
-        ledger=await read_ledger(records, run_id),
+        device_counter=await read_counter(records, run_id),
         overlapping=await read_overlapping_runs(records, run_id),
         telemetry=await read_telemetry(records, run_id),
     )

@@ -49,6 +49,9 @@ async def compare_stored(coordinator: "Coordinator", request: CompareRequest) ->
         coordinator: The coordinator with the stored runs.
         request: The two groups to compare.
 
+    Returns:
+        Each metric with both means and the 95 % interval of its relative difference.
+
     Raises:
         UnknownRun: The run does not exist.
         RunNotOver: A run is not finished.
@@ -82,6 +85,9 @@ def compare_runs(
         request: The two groups to compare.
         a_runs: Runs of group ``a``.
         b_runs: Runs of group ``b``.
+
+    Returns:
+        Each metric with both means and the 95 % interval of its relative difference.
 
     Raises:
         EmptyGroup: A group has no burst.

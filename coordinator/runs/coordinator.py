@@ -20,11 +20,11 @@ from functools import partial
 from typing import Final, Protocol
 
 from broadside.coordinator.core.live.status import BurstPhase, RunState, RunStatus
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.core.plan.cost_estimate import not_charged_why
 from broadside.coordinator.core.plan.nightly_stop import NightlyStop
 from broadside.coordinator.core.plan.price import Prices
-from broadside.coordinator.core.run_spec import COLLECT_S, LedgerPromise, Plan, due_at
+from broadside.coordinator.core.run_spec import COLLECT_S, CounterRequirement, Plan, due_at
 from broadside.coordinator.core.summary import RunSummary
 from broadside.coordinator.device.telemetry.collector import TelemetryCollector
 from broadside.coordinator.device.telemetry.device_counter import open_counter
@@ -44,7 +44,7 @@ from broadside.coordinator.runs.listing import outcome_of
 from broadside.coordinator.runs.outage_store import watch_queue
 from broadside.coordinator.runs.reservations import Reservations
 from broadside.coordinator.runs.run_cost import cost_of
-from broadside.coordinator.runs.run_documents import read_ledger
+from broadside.coordinator.runs.run_documents import read_counter
 from broadside.coordinator.runs.stored_runs import StoredRuns
 from broadside.exchange.background import restart_on_error
 from broadside.exchange.fabric import Fabric
@@ -149,7 +149,7 @@ class Coordinator:
             leases=self._leases,
             now=now,
             prices=self.prices,
-            ledger=None if counter is None else LedgerPromise(source=counter.name),
+            device_counter=None if counter is None else CounterRequirement(source=counter.name),
             quantities=self._collector.quantities,
             live=self.live,
             nightly_stop=nightly_stop,
@@ -166,7 +166,7 @@ class Coordinator:
     # Operator actions --------------------------------------------------------------------------
 
     async def ended_at(self, run_id: str) -> datetime | None:
-        """Return the time at which a run ended, or None while it goes on.
+        """Return the time at which a run ended, or None while it continues.
 
         A run that was removed returns the earliest possible time.
         """
@@ -260,7 +260,7 @@ class Coordinator:
         return end
 
     @property
-    def has_ledger(self) -> bool:
+    def has_counter(self) -> bool:
         """True if a firewall counter is configured, so that runs are compared with it."""
         return self._counter_reader is not None
 
@@ -270,23 +270,24 @@ class Coordinator:
         """Return the current time on the coordinator's clock."""
         return self._now()
 
-    async def ledger_so_far(self, plan: Plan) -> tuple[FirewallLedger | None, float]:
+    async def counter_so_far(self, plan: Plan) -> tuple[CounterRecord | None, float]:
         """Return the firewall counter's data for a run as they are now.
 
         Returns:
-            The ledger and the number of seconds after which it may change. For a judged run this is
-            the stored ledger and infinity. The ledger is None if no counter is configured.
+            The record of the device counter and the number of seconds after which it may change.
+            For a judged run this is the stored record and infinity. The record is None if no
+            counter is configured.
 
         Raises:
             TelemetryError: The counter cannot be read.
         """
-        stored = await read_ledger(self._records, plan.run_id)
+        stored = await read_counter(self._records, plan.run_id)
         if stored is not None or self._counter_reader is None:
             return stored, math.inf
-        counter, span = self._counter_reader.counter, await self._closing.ledger_span(plan)
+        counter, span = self._counter_reader.counter, await self._closing.counter_span(plan)
         before_at = min(span.before_at, self._now())
-        ledger = await counter.read(span.from_at, before_at, span.direction)
-        return ledger, counter.latency.reread_s or 0.0
+        device_counter = await counter.read(span.from_at, before_at, span.direction)
+        return device_counter, counter.latency.reread_s or 0.0
 
     # Main loop ---------------------------------------------------------------------------------
 
@@ -413,7 +414,7 @@ class Coordinator:
         The result equals the stored summary byte for byte, unless rows were added or removed since.
 
         Returns:
-            The summary, or None while the run goes on.
+            The summary, or None while the run continues.
 
         Raises:
             UnknownRun: If the id is unknown.

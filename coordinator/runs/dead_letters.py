@@ -8,10 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
-from pydantic import ValidationError
-
 from broadside.coordinator.request_errors import CannotResend, UnknownDeadLetter
 from broadside.exchange.messages import (
+    JOB_MAX_BYTES,
     Claim,
     Job,
     Message,
@@ -21,13 +20,14 @@ from broadside.exchange.messages import (
 )
 from broadside.exchange.ports import DeadLetter, JobQueue
 from broadside.exchange.records import Records
+from broadside.exchange.strict_json import parse_strict_model
 
 BODY_SHOWN_CHARS: Final = 200
 
 _AGAIN: Final = "then launch again: the run's later bursts send jobs of their own"
 _SENDER: Final = (
-    "something else than this Broadside sent it: find the sender by the message id, and let only "
-    "coordinators send (role 'Azure Service Bus Data Sender')"
+    "another program than this Broadside sent it: find the sender by the message id, and allow "
+    "only coordinators to send (role 'Azure Service Bus Data Sender')"
 )
 # Advice by the first field that the rejecting agent names (agent/decide.py).
 _REFUSALS: Final[Mapping[str, str]] = {
@@ -53,7 +53,9 @@ _REASONS: Final[Mapping[str, str]] = {
     "TTLExpiredException": "no agent received it before its start time: start as many client "
     "agents as pairs. Turn off dead-lettering on expiration; the coordinator detects missed jobs",
 }
-_FOREIGN: Final = "Broadside does not set messages aside for this reason: ask who reads the queue"
+_FOREIGN: Final = (
+    "Broadside does not set messages aside for this reason: find the program that reads the queue"
+)
 
 
 class DeadJob(Message):
@@ -98,8 +100,8 @@ class DeadJob(Message):
 def read_dead_job(letter: DeadLetter) -> Job | None:
     """Return the job in a dead letter, or None if this version cannot read one."""
     try:
-        return Job.model_validate_json(letter.body)
-    except ValidationError:
+        return parse_strict_model(Job, letter.body, JOB_MAX_BYTES)
+    except ValueError:
         return None
 
 
@@ -111,6 +113,9 @@ def explain(letter: DeadLetter, job: Job | None, claim: Claim | None, now: datet
         job: The job in the letter, or None if it has no valid job.
         claim: The stored claim of the job, or None if it was not claimed.
         now: The current time to use.
+
+    Returns:
+        The letter with its cause in words, its advice, and whether it can be resent.
     """
     return DeadJob(
         sequence_number=letter.sequence_number,

@@ -24,12 +24,15 @@ BETWEEN_MIN_COUNT: Final = 3
 async def read_history(
     records: Records, read_plan: Callable[[str], Awaitable[Plan]], spec: RunSpec
 ) -> DeviceHistory | None:
-    """Return the newest bursts with the same device, pairs and traffic, or None without any.
+    """Return the newest bursts with the same device, pairs and traffic.
 
     Args:
         records: Records to use for access to the tables.
         read_plan: Returns the plan of a stored run.
         spec: The specification to compare with.
+
+    Returns:
+        Medians of their rate in bit/s, scatter and correlation. None if there is no such burst.
     """
     values: list[tuple[float, float, float]] = []
     async for header in records.private.list_runs(limit=RUNS_MAX_COUNT):

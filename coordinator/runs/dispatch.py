@@ -5,11 +5,11 @@ import logging
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from broadside.coordinator.core.live.status import VISIBLE_S
-from broadside.coordinator.core.plan.server_failover import Failover, active_failovers, pairs_in
+from broadside.coordinator.core.plan.server_failover import Failover, jobs_in, servers_since
 from broadside.coordinator.core.run_spec import Burst, Plan
 from broadside.exchange.messages import Job
 from broadside.exchange.pacing import turn_s
@@ -63,22 +63,15 @@ class Dispatch:
             if plan.run_id in self._done:
                 return
             queued = await self._records.private.read_queued(plan.run_id)
-            moves = await self._records.runs.read_moves(plan.run_id, Failover)
             for burst in plan.bursts:
                 now = self._now()
                 if burst.index in queued or burst.planned_start_at <= now:
                     continue
                 if await self._is_cancelled(plan.run_id):
                     break
-                active = active_failovers(moves, burst.index)
-                await self._save_jobs(plan, burst)
-                numbers = await self._queue.send(
-                    [
-                        _outgoing(job, now, active.get(job.pair_index))
-                        for job in _jobs(plan, moves, burst)
-                    ]
-                )
-                moved = [_since(active.get(pair.index)) for pair in plan.pairs]
+                jobs, since = await self._save_jobs(plan, burst)
+                numbers = await self._queue.send([_outgoing(job, now, since) for job in jobs])
+                moved = [since.get(pair.index) for pair in plan.pairs]
                 await self._records.private.save_queued(plan.run_id, burst.index, numbers, moved)
                 if await self._is_cancelled(plan.run_id):
                     await self._queue.cancel(numbers)
@@ -114,42 +107,40 @@ class Dispatch:
                 there = queued.get(burst.index)
                 if there is None:
                     continue
-                active = active_failovers(moves, burst.index)
-                lacking = {
-                    place: job
-                    for place, job in enumerate(_jobs(plan, moves, burst))
-                    if _is_older(there.moved[place], active.get(job.pair_index))
-                }
+                needed = servers_since(moves, burst.index)
+                lacking = [
+                    place
+                    for place, pair in enumerate(plan.pairs)
+                    if _is_older(there.moved[place], needed.get(pair.index))
+                ]
                 if not lacking:
                     continue
-                await self._save_jobs(plan, burst)
+                jobs, since = await self._save_jobs(plan, burst)
                 now = self._now()
-                sent = await self._queue.send(
-                    [_outgoing(job, now, active[job.pair_index]) for job in lacking.values()]
-                )
+                sent = await self._queue.send([_outgoing(jobs[i], now, since) for i in lacking])
                 await self._queue.cancel([there.numbers[place] for place in lacking])
-                await self._records.private.save_moved(
-                    plan.run_id,
-                    burst.index,
-                    {
-                        place: (number, active[job.pair_index].from_burst_index)
-                        for (place, job), number in zip(lacking.items(), sent, strict=True)
-                    },
-                )
+                messages = {
+                    place: (number, since[jobs[place].pair_index])
+                    for place, number in zip(lacking, sent, strict=True)
+                }
+                await self._records.private.save_moved(plan.run_id, burst.index, messages)
                 if await self._is_cancelled(plan.run_id):
                     await self._queue.cancel(sent)
                     return
             if all(burst.index in queued for burst in to_come):
                 self._carried[plan.run_id] = wanted
 
-    async def _save_jobs(self, plan: Plan, burst: Burst) -> None:
+    async def _save_jobs(self, plan: Plan, burst: Burst) -> tuple[list[Job], dict[int, int]]:
         """Store the jobs for a burst in the table that agents compare with each message.
 
-        All recorded moves are applied, including those with messages that are not sent yet.
+        Returns:
+            The jobs in pair order, with the servers after all recorded moves, and the first burst
+            with this server by index of each pair that was moved.
         """
         moves = await self._records.runs.read_moves(plan.run_id, Failover)
-        jobs, old = _jobs(plan, moves, burst), list(_superseded(plan, moves, burst))
-        await self._records.runs.save_jobs(plan.run_id, burst.index, jobs, old)
+        jobs, superseded = jobs_in(plan, moves, burst)
+        await self._records.runs.save_jobs(plan.run_id, burst.index, jobs, superseded)
+        return jobs, servers_since(moves, burst.index)
 
     async def remove_jobs(self, plan: Plan) -> int:
         """Remove the messages of a cancelled run's later bursts, and return the number removed."""
@@ -162,39 +153,17 @@ class Dispatch:
         return await self._queue.cancel(numbers) if numbers else 0
 
 
-def _jobs(plan: Plan, moves: Sequence[Failover], burst: Burst) -> list[Job]:
-    """Return the jobs for one burst in pair order, with the servers after all moves."""
-    if moves:
-        plan = plan.model_copy(update={"pairs": pairs_in(plan, moves, burst.index)})
-    return list(plan.jobs(burst))
+def _is_older(since: int | None, needed: int | None) -> bool:
+    """Return True if a message with a server since this burst does not contain a needed move."""
+    return needed is not None and (since is None or since < needed)
 
 
-def _superseded(plan: Plan, moves: Sequence[Failover], burst: Burst) -> Iterator[Job]:
-    """Yield the jobs that pairs of one burst had before their moves, the oldest first."""
-    planned = {pair.index: pair for pair in plan.pairs}
-    in_order = sorted(moves, key=lambda move: move.from_burst_index)
-    earlier = [move for move in in_order if move.from_burst_index <= burst.index]
-    for move in earlier:
-        before = plan.model_copy(update={"pairs": (planned[move.pair_index],)})
-        yield from before.jobs(burst)
-        update = {"endpoint": move.endpoint}
-        planned[move.pair_index] = planned[move.pair_index].model_copy(update=update)
-
-
-def _since(move: Failover | None) -> int | None:
-    return None if move is None else move.from_burst_index
-
-
-def _is_older(since: int | None, move: Failover | None) -> bool:
-    """Return True if a message with a server since this burst does not contain the move."""
-    return move is not None and (since is None or since < move.from_burst_index)
-
-
-def _outgoing(job: Job, now: datetime, move: Failover | None) -> Outgoing:
+def _outgoing(job: Job, now: datetime, since: Mapping[int, int]) -> Outgoing:
+    """Return the message of a job. ``since`` has the first burst with the server of moved pairs."""
     visible_at = job.planned_start_at - timedelta(seconds=VISIBLE_S - turn_s(job.pair_index))
     # The queue will drop a message if the id has been used before, so we need a new id to move a
     # pair.
-    suffix = "" if move is None else f".{move.from_burst_index}"
+    suffix = f".{since[job.pair_index]}" if job.pair_index in since else ""
     return Outgoing(
         body=job.body,
         message_id=job.job_id + suffix,

@@ -16,8 +16,9 @@ from broadside.coordinator.core.live.certainty_now import (
     is_due,
     stop_at,
 )
-from broadside.coordinator.core.plan.budget import Basis
-from broadside.coordinator.core.plan.cost_estimate import ip_bytes_of, required_units
+from broadside.coordinator.core.plan.budget import PriceBasis
+from broadside.coordinator.core.plan.cost_estimate import required_units
+from broadside.coordinator.core.plan.expected_usage import ip_bytes_of
 from broadside.coordinator.core.plan.price import Usage, compute_bill, exactly
 from broadside.coordinator.core.run_spec import Burst, Plan
 from broadside.coordinator.request_errors import UnknownRun
@@ -102,7 +103,7 @@ class EarlyStops:
         """End the running burst of a run if its rate is certain.
 
         Returns:
-            The decision, or None if the burst goes on.
+            The decision, or None if the burst continues.
         """
         plan = await self._coordinator.stored.read_plan(run_id)
         if plan.spec.objective.stop is None:
@@ -150,7 +151,7 @@ class EarlyStops:
         """
         document = await self._records.private.read_document(plan.run_id, Document.PRICE)
         try:
-            machines = Basis.model_validate_json(document or b"").machines
+            machines = PriceBasis.model_validate_json(document or b"").machines
         except ValidationError:
             return None
         rest_s = (burst.planned_end_at - at).total_seconds()

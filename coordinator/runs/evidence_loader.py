@@ -193,6 +193,9 @@ class PackedSeconds:
             instants_only: True decodes only times and bytes, and does not release the packed
                 seconds.
 
+        Returns:
+            Copies with their seconds, in the order of ``pairs``. Unreadable ends are empty.
+
         Raises:
             RuntimeError: The full seconds of one of the pairs were unpacked before.
         """
@@ -249,7 +252,10 @@ async def read_tests(
         burst: The burst to use.
         planned: Pairs of the burst, with all moves applied.
         foreign: List to which invalid rows are added. These rows name an endpoint or agent of the
-            pairs, but another agent wrote them.
+            pairs, but another agent wrote them. None only skips them.
+
+    Returns:
+        Tests in any order, with packed seconds. Each test occurs once.
     """
     most = readings_max_count(burst, plan.spec.traffic.interval_s)
     begin_at = burst.planned_start_at - timedelta(seconds=OPENED_BEFORE_MAX_S)
@@ -344,6 +350,9 @@ async def read_evidence(records: Records, plan: Plan, burst: Burst) -> BurstEvid
         records: Records to use for access to the tables.
         plan: The run's plan.
         burst: The burst to use.
+
+    Returns:
+        The evidence. The seconds of its pairs stay packed until they are used.
 
     Raises:
         ExchangeUnavailable: The tables cannot be reached.

@@ -17,12 +17,15 @@ STORED_WITHIN_S: Final = READ_AFTER_S + 15.0
 
 
 async def read_log(records: Records, run_id: str, burst_index: int) -> GuardLog | None:
-    """Return the stored record of the guards of a burst, or None.
+    """Return the stored record of the guards of a burst.
 
     Args:
         records: Records to use for access to the tables.
         run_id: The id to look up.
         burst_index: The index to look up.
+
+    Returns:
+        The record. None if it is not stored.
     """
     document = await records.private.read_document(run_id, Document.GUARDS, burst_index)
     return None if document is None else GuardLog.model_validate_json(document)
@@ -40,7 +43,7 @@ def _watched(plan: Plan, control: Control | None) -> list[Burst]:
 async def guards_pending(
     records: Records, plan: Plan, control: Control | None, now: datetime
 ) -> bool:
-    """Return True while the record of a burst that ran may still be stored.
+    """Return True if the record of a burst that ran may still be stored.
 
     Args:
         records: Records to use for access to the tables.

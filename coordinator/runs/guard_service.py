@@ -192,7 +192,7 @@ class BurstGuard:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _watch(self) -> tuple[GuardStop | None, bool]:
-        """Return the stop, if any, and True if somebody aborted the run."""
+        """Return the stop, if any, and True if a user aborted the run."""
         while (now_s := self._now_s()) < self._end_s:
             self._read()
             now_s = self._now_s()

@@ -8,7 +8,7 @@ from typing import Final
 
 from broadside.coordinator.core.run_spec import Plan
 from broadside.coordinator.core.summary import RunSummary, canonical
-from broadside.coordinator.device.telemetry.telemetry_storage import dump_ledger
+from broadside.coordinator.device.telemetry.telemetry_storage import dump_counter
 from broadside.coordinator.imports.import_answers import (
     ImportedBurst,
     ImportedRecordings,
@@ -38,6 +38,9 @@ async def store_table(records: Records, table: OriginalTable, now: datetime) -> 
         table: Table to import.
         now: Current time.
 
+    Returns:
+        Verdict, findings and bursts of the new run.
+
     Raises:
         BadScenario: A field cannot be set, or its value is not valid.
         BadFile: The table has too many bursts or pairs.
@@ -56,6 +59,9 @@ async def store_recordings(
         records: The coordinator's records.
         imported: Recordings to import.
         now: Current time.
+
+    Returns:
+        Verdict and findings of the new run, and the state of each recording.
 
     Raises:
         BadFile: There is no test in the recordings.
@@ -91,8 +97,8 @@ async def _store(
             (Document.IMPORT, None): imported.to_json().encode(),
             (Document.RUN, None): canonical(summary),
         }
-        if measured.ledger is not None:
-            documents[Document.LEDGER, None] = dump_ledger(measured.ledger)
+        if measured.device_counter is not None:
+            documents[Document.COUNTER, None] = dump_counter(measured.device_counter)
         for part in measured.bursts:
             documents[Document.SERIES, part.summary.index] = part.series.pack()
             documents[Document.BURST, part.summary.index] = canonical(part.summary)

@@ -32,11 +32,18 @@ from broadside.coordinator.core.measure.telemetry import Quantity
 from broadside.coordinator.core.plan.budget import basis
 from broadside.coordinator.core.plan.cost_estimate import LaunchEstimate, OverBudget, estimate
 from broadside.coordinator.core.plan.early_stop_estimate import with_early_stop
+from broadside.coordinator.core.plan.expected_usage import ExpectedUsage, expect_usage
 from broadside.coordinator.core.plan.nightly_stop import NightlyStop
-from broadside.coordinator.core.plan.planner import Infeasible, Problem, Site, live, without_ports
+from broadside.coordinator.core.plan.planner import (
+    Infeasible,
+    PlanContext,
+    Problem,
+    live,
+    without_ports,
+)
 from broadside.coordinator.core.plan.planner import plan as make_plan
 from broadside.coordinator.core.plan.price import Prices
-from broadside.coordinator.core.run_spec import LedgerPromise, Plan, RunSpec
+from broadside.coordinator.core.run_spec import CounterRequirement, Plan, RunSpec
 from broadside.coordinator.device.telemetry.live_readings import LiveReadings
 from broadside.coordinator.request_errors import KeyReused, LaunchInProgress, UnknownRun
 from broadside.coordinator.runs.device_history import read_history
@@ -92,6 +99,21 @@ class LaunchKey:
     request: bytes
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Proposal:
+    """Plan of a run that is not stored yet, with its inputs for the price.
+
+    Attributes:
+        plan: The plan.
+        fleet: Live agents that it was made for.
+        usage: Expected usage.
+    """
+
+    plan: Plan
+    fleet: Sequence[Presence]
+    usage: ExpectedUsage
+
+
 @dataclass(slots=True, kw_only=True)
 class Launcher:
     """Launches the runs of one coordinator.
@@ -106,7 +128,7 @@ class Launcher:
         leases: Renews the leases.
         now: Returns the current time.
         prices: Price list for the budget.
-        ledger: Name of the configured device counter, or None.
+        device_counter: Name of the configured device counter, or None.
         quantities: Telemetry quantities of each configured source.
         live: Newest telemetry, for guards.
         nightly_stop: When the VMs of the agents stop, or None.
@@ -121,7 +143,7 @@ class Launcher:
     leases: Leases
     now: Callable[[], datetime]
     prices: Prices
-    ledger: LedgerPromise | None
+    device_counter: CounterRequirement | None
     quantities: Mapping[str, frozenset[Quantity]]
     live: LiveReadings
     nightly_stop: NightlyStop | None = None
@@ -147,9 +169,10 @@ class Launcher:
             OverBudget: The estimated cost is above the budget. Nothing is stored.
             EntityExists: A run with this id exists. Nothing is stored.
         """
-        run_id = run_id or new_run_id(spec.scenario, self.now())
-        plan, header = await self._store(spec, by=by, run_id=run_id, listed=True)
-        await self._list(plan, header)
+        plan = await self.prepare(spec, by=by, run_id=run_id, listed=True)
+        self.cache_plan(plan)
+        self.leases.hold(plan)
+        log.info("run launched", extra={"action": "launch", "run_id": plan.run_id})
         await self.dispatch.queue_bursts(plan)
         return plan
 
@@ -219,7 +242,8 @@ class Launcher:
             fresh = decided.model_copy(update=update)
             await shelf.change(row, lambda stored: fresh if stored == decided else stored)
         raise LaunchInProgress(
-            f"Idempotency-Key: a request with it is storing {decided.run_id}; retry in a minute"
+            f"Idempotency-Key: another request with this key is storing {decided.run_id}; retry "
+            "in a minute"
         )
 
     async def _is_stored(self, run_id: str) -> bool:
@@ -231,27 +255,28 @@ class Launcher:
 
     # Plan --------------------------------------------------------------------------------------
 
-    async def prepare(self, spec: RunSpec, *, by: str, run_id: str, listed: bool = False) -> Plan:
+    async def prepare(
+        self, spec: RunSpec, *, by: str, run_id: str | None = None, listed: bool = False
+    ) -> Plan:
         """Plan and store a run, but do not queue the jobs.
 
         Args:
             spec: The run to prepare.
             by: User who launches it.
-            run_id: Run id.
+            run_id: Run id. None creates a new id.
             listed: True lists the run, so that ticks process it. False hides it until
                 :meth:`release`.
+
+        Returns:
+            The sealed plan, as it is stored.
 
         Raises:
             Infeasible, OverBudget, EntityExists: As in :meth:`launch`.
         """
-        return (await self._store(spec, by=by, run_id=run_id, listed=listed))[0]
-
-    async def _store(
-        self, spec: RunSpec, *, by: str, run_id: str, listed: bool
-    ) -> tuple[Plan, RunHeader]:
-        plan, fleet = await self._reserve(spec, run_id)
+        proposal = await self._reserve(spec, run_id)
+        plan = proposal.plan
         header = RunHeader(
-            run_id=run_id,
+            run_id=plan.run_id,
             scenario=spec.scenario,
             created_at=plan.created_at,
             created_by=by,
@@ -261,24 +286,25 @@ class Launcher:
             bursts_count=len(plan.bursts),
         )
         control = Control(
-            run_id=run_id,
+            run_id=plan.run_id,
             lease_until_at=first_lease_until(plan),
             copies_count=control_copies_count(len(plan.pairs)),
         )
-        price_basis = basis(spec, fleet).to_json().encode()
-        await self.records.private.save_document(run_id, Document.PRICE, price_basis)
-        await self.records.private.save_document(run_id, Document.FLEET, dump_fleet(fleet))
+        private = self.records.private
+        price_basis = basis(spec, proposal.usage).to_json().encode()
+        await private.save_document(plan.run_id, Document.PRICE, price_basis)
+        await private.save_document(plan.run_id, Document.FLEET, dump_fleet(proposal.fleet))
         await self.records.create_run(header, plan.document, control, listed=listed)
-        return plan, header
+        return plan
 
-    async def _reserve(self, spec: RunSpec, run_id: str) -> tuple[Plan, Sequence[Presence]]:
+    async def _reserve(self, spec: RunSpec, run_id: str | None) -> _Proposal:
         """Plan a run and reserve the endpoints, so that no other open run will use them."""
         for attempt in range(_ATTEMPTS_COUNT):
             await asyncio.sleep(attempt * _ATTEMPT_PAUSE_S * random.random())  # noqa: S311 - jitter
-            plan, fleet = await self._plan_when_idle(spec, run_id)
+            proposal = await self._plan_when_idle(spec, run_id)
             with contextlib.suppress(EndpointTaken):
-                await self.reservations.take(plan)
-                return plan, fleet
+                await self.reservations.take(proposal.plan)
+                return proposal
         problem = Problem(
             field="pairs_count",
             message=f"concurrent launches reserved the same ports in {_ATTEMPTS_COUNT} attempts",
@@ -286,7 +312,7 @@ class Launcher:
         )
         raise Infeasible([problem])
 
-    async def _plan_when_idle(self, spec: RunSpec, run_id: str) -> tuple[Plan, Sequence[Presence]]:
+    async def _plan_when_idle(self, spec: RunSpec, run_id: str | None) -> _Proposal:
         """Plan a run, and wait a few seconds for servers that still report their last test."""
         until_s = time.monotonic() + _IDLE_WITHIN_S
         while True:
@@ -298,32 +324,33 @@ class Launcher:
                     raise
             await asyncio.sleep(_IDLE_CHECK_S)
 
-    async def _plan(self, spec: RunSpec, run_id: str) -> tuple[Plan, Sequence[Presence]]:
-        """Return the plan and the live fleet. Raises Infeasible or OverBudget."""
-        plan, fleet = await self._draft(spec, run_id)
-        over_budget = estimate(spec, fleet, self.prices, plan.created_at).over_budget
+    async def _plan(self, spec: RunSpec, run_id: str | None) -> _Proposal:
+        """Plan a run within its budget. Raises Infeasible or OverBudget."""
+        proposal = await self._draft(spec, run_id)
+        over_budget = estimate(spec, proposal.usage, self.prices).over_budget
         if over_budget is not None:
             raise OverBudget([over_budget])
-        return plan, fleet
+        return proposal
 
-    async def _draft(self, spec: RunSpec, run_id: str) -> tuple[Plan, Sequence[Presence]]:
+    async def _draft(self, spec: RunSpec, run_id: str | None) -> _Proposal:
         now = self.now()
         presences = await self.records.fleet.read_presences()
         plan = make_plan(
             spec,
             presences,
             now,
-            run_id,
-            Site(
+            run_id or new_run_id(spec.scenario, now),
+            PlanContext(
                 reserved=await self.reservations.in_force(but_of=run_id),
-                ledger=self.ledger,
-                witnesses=self.quantities,
+                device_counter=self.device_counter,
+                telemetry=self.quantities,
                 nightly_stop=self.nightly_stop,
             ),
         )
         if spec.guards:
             plan = await self._with_guards(plan)
-        return plan, live(presences, now)
+        fleet = live(presences, now)
+        return _Proposal(plan=plan, fleet=fleet, usage=expect_usage(spec, fleet, now))
 
     async def _with_guards(self, plan: Plan) -> Plan:
         """Return the plan with warnings about slow guards.
@@ -345,7 +372,7 @@ class Launcher:
         return plan.model_copy(update={"warnings": warnings, "seal_sha256": None}).sealed()
 
     def _guard_problem(self, guard: Guard) -> Problem | None:
-        # Polled sources have just been asked, so an old value means that the source is silent.
+        # Polled sources have just been read, so a source with an old value does not respond.
         oldest_s = self.now().timestamp() - blind_after_s(interval_of(guard, self.live.intervals_s))
         values = [value for value in self.live.values_of(guard) if value.at_s >= oldest_s]
         if not values:
@@ -369,7 +396,7 @@ class Launcher:
 
     async def draft(self, spec: RunSpec) -> Plan:
         """Return the plan for the live fleet, with no check of the budget. Raises Infeasible."""
-        return (await self._draft(spec, "estimate"))[0]
+        return (await self._draft(spec, "estimate")).plan
 
     async def appraise(self, spec: RunSpec, prices: Prices) -> LaunchEstimate:
         """Return the problems, warnings and cost that a launch now would have. Nothing is stored.
@@ -380,10 +407,11 @@ class Launcher:
         """
         now = self.now()
         fleet = live(await self.records.fleet.read_presences(), now)
-        price = estimate(spec, fleet, prices, now)
+        usage = expect_usage(spec, fleet, now)
+        price = estimate(spec, usage, prices)
         if spec.objective.stop is not None:
             history = await read_history(self.records, self.read_plan, spec)
-            price = await asyncio.to_thread(with_early_stop, price, spec, fleet, prices, history)
+            price = await asyncio.to_thread(with_early_stop, price, spec, usage, prices, history)
         problems = [] if price.over_budget is None else [price.over_budget]
         warnings: tuple[str, ...] = ()
         try:
@@ -406,15 +434,10 @@ class Launcher:
         if stored is None:
             raise UnknownRun(run_id)
         plan = await self.read_plan(run_id)
-        await self._list(plan, stored[0])
-        self._released.put_nowait(plan)
-
-    async def _list(self, plan: Plan, header: RunHeader) -> None:
-        """List a stored run and start to renew the lease."""
-        await self.records.private.show_run(header)
-        self.cache_plan(plan)
-        log.info("run launched", extra={"action": "launch", "run_id": plan.run_id})
+        await self.records.private.show_run(stored[0])
         self.leases.hold(plan)
+        log.info("run launched", extra={"action": "launch", "run_id": plan.run_id})
+        self._released.put_nowait(plan)
 
     async def drop(self, run_id: str) -> None:
         """Delete a prepared run that was never released."""

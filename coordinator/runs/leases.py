@@ -128,8 +128,8 @@ class Leases:
         if abs(step_s) >= STEP_S:
             self._troubles.record_interval(OutageKind.CLOCK_STEPPED, *sorted((expected_at, now)))
             log.warning(
-                "this host's clock was set by %+.1f s; start times use the new time, leases "
-                "use the monotonic clock: check the time service",
+                "the clock of this host was set by %+.1f s; start times use the new time, leases "
+                "use the monotonic clock; check the time service",
                 step_s,
                 extra={"action": "clock"},
             )
@@ -140,7 +140,7 @@ class Leases:
             async with asyncio.timeout(lease.pause.total_seconds()):
                 await self._renew(run_id, lease)
         except TimeoutError:
-            log.warning("lease of %s not renewed: its row does not answer", run_id, extra=extra)
+            log.warning("lease of %s not renewed: the table does not respond", run_id, extra=extra)
         except ExchangeError as error:
             log.warning("lease of %s not renewed: %s", run_id, error, extra=extra)
         # If a row cannot be read, we should still renew the other leases.

@@ -297,6 +297,10 @@ async def aggregate_runs(
         group_by: One of :data:`GROUPINGS`.
         timezone: Time zone for grouping the start of traffic by hour, day, week or month.
 
+    Returns:
+        Groups in the order of their names, and whether runs were left out because there are too
+        many.
+
     Raises:
         BadGrouping: The grouping or the time zone is invalid.
     """

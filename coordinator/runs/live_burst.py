@@ -30,7 +30,7 @@ from broadside.coordinator.core.measure.records.columns import HostColumns, Inte
 from broadside.coordinator.core.measure.records.evidence import (
     OPENED_BEFORE_MAX_S,
     BurstEvidence,
-    FirewallLedger,
+    CounterRecord,
     PairEvidence,
 )
 from broadside.coordinator.core.run_spec import Burst, Plan
@@ -73,11 +73,13 @@ class LiveBurst:
         self._etags: dict[str, str] = {}
         self._test_etags: dict[str, str] = {}
 
-    async def take_snapshot(self, ledger: FirewallLedger | None, now: datetime) -> LiveSnapshot:
+    async def take_snapshot(
+        self, device_counter: CounterRecord | None, now: datetime
+    ) -> LiveSnapshot:
         """Return the burst as it is known now.
 
         Args:
-            ledger: Data of the firewall counter, or None.
+            device_counter: Data of the firewall counter, or None.
             now: The current time to use.
         """
         self._adopt()
@@ -87,7 +89,7 @@ class LiveBurst:
         rested_s = time.monotonic() - self._full_read_at_s
         is_due = rested_s >= self._full_read_cost_s * (1 - SHARE_RATIO) / SHARE_RATIO
         if self.measuring is None and (onwards is None or is_due):
-            self.measuring = asyncio.create_task(self._read_fully(ledger, now))
+            self.measuring = asyncio.create_task(self._read_fully(device_counter, now))
         if onwards is not None:
             self._snapshot = onwards
         elif self.measuring is not None:
@@ -119,12 +121,14 @@ class LiveBurst:
         unpacked = done.result()
         self._snapshot = unpacked if self._snapshot is None else newest_of(unpacked, self._snapshot)
 
-    async def _read_fully(self, ledger: FirewallLedger | None, now: datetime) -> LiveSnapshot:
+    async def _read_fully(
+        self, device_counter: CounterRecord | None, now: datetime
+    ) -> LiveSnapshot:
         began_s = time.monotonic()
         evidence = await read_evidence(self._records, self._plan, self.burst)
         tails: list[PairEvidence] = []
         shown = await asyncio.to_thread(
-            full_snapshot, self._plan, _keeping_tails(evidence, tails), ledger, now
+            full_snapshot, self._plan, _keeping_tails(evidence, tails), device_counter, now
         )
         for pair in tails:
             _put_newer(self._clients, pair.pair_index, pair.client_tracks, pair.client_host)

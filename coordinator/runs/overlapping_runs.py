@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 
 from broadside.coordinator.core.judge.reconciliation.device_prediction import Neighbour
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.core.run_spec import Burst, Plan
 from broadside.coordinator.device.telemetry.source import RunSpan
 from broadside.coordinator.runs.run_documents import read_series
@@ -34,7 +34,7 @@ OLDER_MAX_COUNT: Final = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverlappingRuns:
-    """Bursts in other runs that overlap a ledger.
+    """Bursts in other runs that overlap a device counter.
 
     Attributes:
         bursts: Measured bursts.
@@ -44,21 +44,21 @@ class OverlappingRuns:
     bursts: tuple[Neighbour, ...] = ()
     unknown_from_s: float | None = None
 
-    def trim(self, ledger: FirewallLedger) -> FirewallLedger:
-        """Return the ledger with unknown bins from the first unmeasured burst on."""
+    def trim(self, device_counter: CounterRecord) -> CounterRecord:
+        """Return the device counter with unknown bins from the first unmeasured burst on."""
         if self.unknown_from_s is None:
-            return ledger
-        label_s = self.unknown_from_s + max(0.0, ledger.lag_hint_s or 0.0)
-        if not (ledger.end_s > label_s).any():
-            return ledger
+            return device_counter
+        label_s = self.unknown_from_s + max(0.0, device_counter.lag_hint_s or 0.0)
+        if not (device_counter.end_s > label_s).any():
+            return device_counter
         note = (
             "its values are used only until another run started, because that run was not "
             "measured yet"
         )
         return replace(
-            ledger,
-            bytes=np.where(ledger.end_s > label_s, np.nan, ledger.bytes),
-            notes=(*ledger.notes, note),
+            device_counter,
+            bytes=np.where(device_counter.end_s > label_s, np.nan, device_counter.bytes),
+            notes=(*device_counter.notes, note),
         )
 
     def dump(self) -> bytes:
@@ -138,13 +138,13 @@ async def find_overlapping_runs(
     *,
     begun_before_at: datetime,
 ) -> OverlappingRuns | None:
-    """Find the measured bursts of other runs in the span of a ledger.
+    """Find the measured bursts of other runs in the span of a device counter.
 
     Args:
         records: Records to use for access to the tables.
         read_plan: Function to get the plan for a run id.
-        span: Time span of the ledger. Bursts of its own run are not included.
-        flows: Flows that the ledger counts.
+        span: Time span of the device counter. Bursts of its own run are not included.
+        flows: Flows that the device counter counts.
         begun_before_at: End of the time in which another run shares bins with this run.
 
     Returns:
@@ -233,9 +233,9 @@ async def _read_one(
 ) -> tuple[list[Neighbour], datetime | None]:
     """Return the bursts of one run in the span, and the start of the first unmeasured burst.
 
-    A burst that the ledger does not count (it bypasses the device or has the other direction) has
-    zero bytes. Its acknowledgements and control connections may still cross the device, so that
-    time is not quiet.
+    A burst that the device counter does not count (it bypasses the device or has the other
+    direction) has zero bytes. Its acknowledgements and control connections may still cross the
+    device, so that time is not quiet.
     """
     plan = await read_plan(run_id)
     bursts = _inside(plan, span.from_at, span.before_at)

@@ -13,10 +13,12 @@ from broadside.exchange.records import Records
 
 _NOT_KEPT: Final = {
     RawPolicy.ALL: "",
-    RawPolicy.FAILED: "raw = failed keeps those of clients that did not measure and of pair 1; ",
-    RawPolicy.NONE: "raw = none keeps none; ",
+    RawPolicy.FAILED: "raw = failed stores only outputs of failed clients and of pair 1; ",
+    RawPolicy.NONE: "raw = none stores no output; ",
 }
-_NOT_KEPT_OF_SERVERS: Final = "kept of failed tests only, unless BROADSIDE_AGENT_RAW is all; "
+_NOT_KEPT_OF_SERVERS: Final = (
+    "only outputs of failed tests are stored, unless BROADSIDE_AGENT_RAW is all; "
+)
 
 
 async def find_raw_output(
@@ -31,8 +33,11 @@ async def find_raw_output(
         burst_index: Index to use, from 0.
         side: Client or server.
 
+    Returns:
+        The output of the engine in bytes, not decoded.
+
     Raises:
-        NoRaw: There is no such pair, burst or output. The message contains the reason.
+        NoRaw: The pair, burst or output does not exist. The message contains the reason.
     """
     called = {name: p for p in plan.pairs for name in (p.name, str(p.index + 1))}
     if pair not in called:
@@ -45,7 +50,7 @@ async def find_raw_output(
     text = await read_raw(records, plan, burst_index, called[pair].index, side)
     if text is None:
         policy = _NOT_KEPT[plan.spec.raw] if side is Side.CLIENT else _NOT_KEPT_OF_SERVERS
-        why = f"{policy}else its agent never ran, died, or has not delivered it yet"
+        why = f"{policy}otherwise its agent did not run, was killed, or has not sent it yet"
         place = f"run {plan.run_id}, burst {burst_index + 1}, {called[pair].name}"
         raise NoRaw(f"{place}: no {side} output: {why}")
     return text
@@ -54,7 +59,7 @@ async def find_raw_output(
 async def read_raw(
     records: Records, plan: Plan, burst_index: int, pair_index: int, side: Side
 ) -> bytes | None:
-    """Return the raw engine output of one end in one burst, or None if it is not stored.
+    """Return the raw engine output of one end in one burst.
 
     A server does not know the run or the pair. The output is stored with the server test, which is
     found using the same join as for measuring the burst.
@@ -65,6 +70,9 @@ async def read_raw(
         burst_index: Index to use, from 0.
         pair_index: Pair index, from 0.
         side: Client or server.
+
+    Returns:
+        The output, not decoded. None if it is not stored.
     """
     if side is Side.CLIENT:
         return await records.bursts.read_raw(plan.run_id, burst_index, pair_index)

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from broadside.coordinator.core.judge.checks.counter_checks import COUNTER_LEAD_S
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.core.measure.telemetry import DeviceTelemetry, merge_readings
 from broadside.coordinator.core.run_spec import Burst, Plan
 from broadside.coordinator.device.telemetry.device_counter import DeviceCounter
@@ -45,16 +45,16 @@ async def save_readings(
     if stored is not None:
         telemetry = merge_readings(stored, telemetry)
     document = dump_telemetry(telemetry)
-    await records.private.save_document(run_id, Document.WITNESSES, document, burst.index)
+    await records.private.save_document(run_id, Document.TELEMETRY, document, burst.index)
 
 
 async def extend_with_stored(
     records: Records,
     read_plan: Callable[[str], Awaitable[Plan]],
     span: RunSpan,
-    ledger: FirewallLedger,
+    device_counter: CounterRecord,
     counter: DeviceCounter,
-) -> FirewallLedger:
+) -> CounterRecord:
     """Extend a polled device counter with stored readings from before this process started.
 
     The stored readings of the run itself and of earlier runs are used. Traffic of an earlier run
@@ -65,14 +65,14 @@ async def extend_with_stored(
         records: Records to use for access to the tables.
         read_plan: Function to get the plan for a run id.
         span: Time span of the record.
-        ledger: The record that this process read.
+        device_counter: The record that this process read.
         counter: The device counter.
 
     Returns:
-        The extended record, or ``ledger`` itself if it is long enough or cannot be extended.
+        The extended record, or ``device_counter`` if it is long enough or cannot be extended.
     """
-    if len(ledger) and ledger.start_s[0] <= span.from_at.timestamp():
-        return ledger
+    if len(device_counter) and device_counter.start_s[0] <= span.from_at.timestamp():
+        return device_counter
     telemetry = await counter.readings(span.from_at, span.before_at)
     for plan, burst in await planned_bursts(records, read_plan, span.from_at, span.before_at):
         stored = await read_telemetry(records, plan.run_id, burst.index)
@@ -84,15 +84,15 @@ async def extend_with_stored(
     try:
         longer = counter.bins_of(telemetry)
     except TelemetryError:
-        return ledger
+        return device_counter
     if _known_s(longer, span.begun_at.timestamp()) < max(COUNTER_LEAD_S, longer.grain_s):
-        return ledger
-    return replace(longer, notes=tuple(dict.fromkeys((*ledger.notes, *longer.notes))))
+        return device_counter
+    return replace(longer, notes=tuple(dict.fromkeys((*device_counter.notes, *longer.notes))))
 
 
-def _known_s(ledger: FirewallLedger, before_s: float) -> float:
+def _known_s(device_counter: CounterRecord, before_s: float) -> float:
     """Return the time that is covered by complete bins directly before an instant, in seconds."""
-    unknown = np.isnan(ledger.bytes) & (ledger.start_s < before_s)
-    since_s = ledger.end_s[unknown].max(initial=-np.inf)
-    complete = (ledger.start_s >= since_s) & (ledger.end_s <= before_s)
-    return float((ledger.end_s - ledger.start_s)[complete].sum())
+    unknown = np.isnan(device_counter.bytes) & (device_counter.start_s < before_s)
+    since_s = device_counter.end_s[unknown].max(initial=-np.inf)
+    complete = (device_counter.start_s >= since_s) & (device_counter.end_s <= before_s)
+    return float((device_counter.end_s - device_counter.start_s)[complete].sum())

@@ -122,6 +122,9 @@ class ScheduleRequest(LaunchRequest):
             by: User who creates it.
             now: Creation time.
 
+        Returns:
+            The schedule, not stored yet. Its times are in UTC.
+
         Raises:
             BadSchedule: The times are wrong.
             ScenarioError: The specification is wrong.

@@ -65,6 +65,9 @@ async def prune_runs(coordinator: "Coordinator", request: PruneRequest) -> Prune
     Args:
         coordinator: The coordinator to use.
         request: Age of the runs, and whether it is a dry run.
+
+    Returns:
+        Removed or listed runs, and the number of rows.
     """
     pruned = await prune(coordinator.fabric.records, request, coordinator.now())
     if not pruned.dry_run:
@@ -85,6 +88,9 @@ async def prune(records: Records, request: PruneRequest, now: datetime) -> Prune
         records: Records to use for access to the tables.
         request: Age of the runs, and whether it is a dry run.
         now: The current time to use.
+
+    Returns:
+        Removed or listed runs, and the number of rows.
     """
     before_at = now - timedelta(days=request.older_than_days)
     old: list[tuple[RunHeader, int]] = []

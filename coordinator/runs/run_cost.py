@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from pydantic import ValidationError
 
-from broadside.coordinator.core.plan.budget import Basis, Spend, measure
+from broadside.coordinator.core.plan.budget import PriceBasis, Spend, measure
 from broadside.coordinator.core.plan.price import Prices
 from broadside.coordinator.core.run_spec import Plan, due_at
 from broadside.coordinator.runs.run_documents import read_measured
@@ -29,7 +29,7 @@ async def cost_of(
     """
     document = await records.private.read_document(plan.run_id, Document.PRICE)
     try:
-        basis = Basis.model_validate_json(document or b"")
+        basis = PriceBasis.model_validate_json(document or b"")
     except ValidationError:
         return None
     payloads = await read_payloads(records, plan.run_id, [burst.index for burst in plan.bursts])
@@ -46,6 +46,9 @@ async def read_payloads(records: Records, run_id: str, indexes: Sequence[int]) -
         records: Records to use for access to the tables.
         run_id: The id to look up.
         indexes: Burst indices in ascending order.
+
+    Returns:
+        Payload bytes by burst index. Bursts without a measurement have no entry.
     """
     if not indexes:
         return {}

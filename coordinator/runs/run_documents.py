@@ -9,10 +9,10 @@ from pydantic import TypeAdapter
 
 from broadside.coordinator.core.live.status import BurstRows
 from broadside.coordinator.core.measure.grid.series import BurstMeasurement, BurstSeries
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.core.measure.telemetry import DeviceTelemetry
 from broadside.coordinator.core.summary import BurstSummary, RunSummary, parse_burst, parse_run
-from broadside.coordinator.device.telemetry.telemetry_storage import load_ledger, load_telemetry
+from broadside.coordinator.device.telemetry.telemetry_storage import load_counter, load_telemetry
 from broadside.exchange.messages import Presence
 from broadside.exchange.records import ALL_PAIRS, Document, Records
 from broadside.exchange.records.row_rules import Violation
@@ -34,7 +34,10 @@ async def read_rows(
         run_id: The id to look up.
         burst_index: The index to look up.
         pairs: Indices of the pairs. The default is all pairs.
-        broken: List to which invalid rows are added. They are not returned.
+        broken: List to which invalid rows are added. They are not returned. None only skips them.
+
+    Returns:
+        Valid claims and reports by pair index.
     """
     claims, reports = await asyncio.gather(
         records.bursts.read_claims(run_id, burst_index, pairs, broken),
@@ -46,7 +49,7 @@ async def read_rows(
 async def read_measured(
     records: Records, run_id: str, burst_index: int, *, with_pairs: bool = True
 ) -> BurstMeasurement | None:
-    """Read a measured burst, as it was before it was compared to any ledger.
+    """Read a measured burst, as it was before it was compared to any device counter.
 
     Args:
         records: Records to use for access to the tables.
@@ -90,25 +93,31 @@ async def read_series(
 
 
 async def read_run_summary(records: Records, run_id: str) -> RunSummary | None:
-    """Return a run summary, or None while it has no verdict.
+    """Return a run summary.
 
     Args:
         records: Records to read from.
         run_id: The run id.
+
+    Returns:
+        The summary in the current format. None while the run has no verdict.
     """
     document = await records.private.read_document(run_id, Document.RUN)
     return None if document is None else parse_run(document)
 
 
-async def read_ledger(records: Records, run_id: str) -> FirewallLedger | None:
-    """Return the stored ledger with which a run was judged, or None if there is none.
+async def read_counter(records: Records, run_id: str) -> CounterRecord | None:
+    """Return the stored device counter with which a run was judged.
 
     Args:
         records: Records to read from.
         run_id: The run id.
+
+    Returns:
+        The counter with bytes by bin. None if no source returned data.
     """
-    document = await records.private.read_document(run_id, Document.LEDGER)
-    return None if document is None else load_ledger(document)
+    document = await records.private.read_document(run_id, Document.COUNTER)
+    return None if document is None else load_counter(document)
 
 
 async def read_telemetry(
@@ -125,7 +134,7 @@ async def read_telemetry(
     Returns:
         The telemetry, or None if it is not stored.
     """
-    document = await records.private.read_document(run_id, Document.WITNESSES, burst_index)
+    document = await records.private.read_document(run_id, Document.TELEMETRY, burst_index)
     return None if document is None else await asyncio.to_thread(load_telemetry, document)
 
 
@@ -167,6 +176,9 @@ async def read_fleet(records: Records, run_id: str) -> tuple[Presence, ...]:
     Args:
         records: Records to read from.
         run_id: The run id.
+
+    Returns:
+        Heartbeats at the launch. Empty for imports.
     """
     document = await records.private.read_document(run_id, Document.FLEET)
     return (

@@ -134,6 +134,9 @@ class RunStates:
             rows: Rows from which it was measured. Rows that arrived later are not counted as
                 measured.
             open_ends_count: Pairs with an incomplete server record.
+
+        Returns:
+            The stored state: counts of pairs, payload bytes and status.
         """
         control = await self._records.runs.read_control(plan.run_id)
         burst_status = derive(plan, control, {burst.index: rows}, self._now()).bursts[burst.index]

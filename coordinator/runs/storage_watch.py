@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final
 
 from broadside.exchange.fabric import Fabric
-from broadside.exchange.identity_rights import PROBE, try_send
+from broadside.exchange.fabric.identity_rights import PROBE, try_send
 from broadside.exchange.ports import Entity, ExchangeError, StorageGone, Table
 
 # Time between looks, the same as the heartbeat interval.

@@ -44,8 +44,8 @@ def parse_plan(run_id: str, document: bytes) -> Plan:
         place = ".".join(map(str, first["loc"])) or "plan"
         raise RecordUnreadable(
             plain_text(
-                f"run {run_id}: its plan cannot be read ({place}: {first['msg']}); where a later "
-                "version of Broadside wrote it, read it with that version"
+                f"run {run_id}: its plan cannot be read ({place}: {first['msg']}); if a later "
+                "version of Broadside has written it, use that version"
             )
         ) from error
 
@@ -134,11 +134,14 @@ class StoredRuns:
         )
 
     async def change_labels(self, run_id: str, change: Mapping[str, str | None]) -> RunStatus:
-        """Change the labels of a run, also of a finished one, and return its status.
+        """Change the labels of a run, also of a finished one.
 
         Args:
             run_id: The id to look up.
             change: New values by name. None removes a label.
+
+        Returns:
+            The status of the run with all its labels.
 
         Raises:
             UnknownRun: The run does not exist.
@@ -160,7 +163,7 @@ class StoredRuns:
         return await self.states.bursts(plan, indices)
 
     async def summary(self, run_id: str) -> "RunSummary | None":
-        """Return the stored summary, or None while the run goes on."""
+        """Return the stored summary, or None while the run continues."""
         await self.read_plan(run_id)
         document = await self._records.private.read_document(run_id, Document.RUN)
         if document is None:

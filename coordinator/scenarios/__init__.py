@@ -45,7 +45,7 @@ class ScenarioError(Exception):
         return " | ".join(map(str, self.args))
 
 
-class UnknownScenario(ScenarioError):
+class ScenarioNotFound(ScenarioError):
     """There is no scenario of that name."""
 
 
@@ -63,11 +63,14 @@ def load(name: str, overrides: Mapping[str, Any] | None = None, *, files: bool =
 
     Args:
         name: Name of a scenario, or path of a TOML file.
-        overrides: Values by dotted field name.
+        overrides: Values by dotted field name. None changes none.
         files: False to reject paths. It needs to be False for requests from the network.
 
+    Returns:
+        The complete and valid specification.
+
     Raises:
-        UnknownScenario: There is no such scenario or file.
+        ScenarioNotFound: There is no such scenario or file.
         BadScenario: A field is invalid.
     """
     path = _path_of(name, files=files)
@@ -88,7 +91,11 @@ def build(values: Mapping[str, Any], overrides: Mapping[str, Any] | None = None)
 
     Args:
         values: Values by field, in the format of :func:`read_value`.
-        overrides: Values by any field name that is supported by :func:`field_of`.
+        overrides: Values by any field name that is supported by :func:`field_of`. None changes
+            none.
+
+    Returns:
+        The complete and valid specification.
 
     Raises:
         BadScenario: A value is invalid. The error has one line for each problem.
@@ -243,13 +250,13 @@ def _path_of(name: str, *, files: bool) -> Path:
     if files and name.endswith(".toml"):
         path = Path(name)
         if not path.is_file():
-            raise UnknownScenario(f"scenario file {name!r}: no such file; check the path")
+            raise ScenarioNotFound(f"scenario file {name!r}: no such file; check the path")
         return path
     path = _HERE / f"{name}.toml"
     if name not in names():
         matches = difflib.get_close_matches(name, names(), n=1)
         hint = f"did you mean {matches[0]!r}?" if matches else f"there are: {', '.join(names())}"
-        raise UnknownScenario(f"scenario {name!r}: no such scenario; {hint}")
+        raise ScenarioNotFound(f"scenario {name!r}: no such scenario; {hint}")
     return path
 
 
@@ -262,6 +269,9 @@ def read_value(field: str, value: Any) -> Any:
     Args:
         field: Dotted name of the field.
         value: The value to convert.
+
+    Returns:
+        A value that JSON can contain, in the base unit of the field.
 
     Raises:
         BadScenario: The value is invalid.

@@ -84,6 +84,9 @@ class Runs(Protocol):
             by: User to store as the creator.
             run_id: Id for the new run.
 
+        Returns:
+            The stored plan.
+
         Raises:
             Infeasible, OverBudget: The run cannot be planned.
         """
@@ -292,14 +295,14 @@ class Schedules:
         """Return the reason to skip a due start time, or None."""
         waiting = [row for row in rows.values() if row.state in OPEN]
         if schedule.overlap is Overlap.QUEUE and len(waiting) >= WAITING_MAX_COUNT:
-            return f"{len(waiting)} instants wait already"
+            return f"{len(waiting)} start times are waiting, the limit is {WAITING_MAX_COUNT}"
         if schedule.overlap is not Overlap.SKIP:
             return None
         if waiting:
-            return f"the run of {waiting[-1].instant_at:%Y-%m-%d %H:%M:%SZ} is not over"
+            return f"the run of {waiting[-1].instant_at:%Y-%m-%d %H:%M:%SZ} has not ended"
         run_id = _newest_run(schedule, rows)
         if run_id is not None and await self._runs.ended_at(run_id) is None:
-            return f"run {run_id} is not over"
+            return f"run {run_id} has not ended"
         return None
 
     async def _take_turn(
@@ -317,7 +320,9 @@ class Schedules:
         if schedule.overlap is Overlap.CANCEL:
             later = [at for at, other in rows.items() if at > ready_at and other.state in OPEN]
             if later:
-                instead = f"the next start time {min(later):%Y-%m-%d %H:%M:%SZ} came first"
+                instead = (
+                    f"the next start time {min(later):%Y-%m-%d %H:%M:%SZ} was due before its turn"
+                )
                 return await self._step(schedule, row, _as(row, FiringState.SKIPPED, instead))
         run_id = _newest_run(schedule, rows)
         if run_id is not None:
@@ -325,7 +330,7 @@ class Schedules:
             if ended_at is None:
                 if schedule.overlap is Overlap.CANCEL:
                     await self._cancel(schedule, run_id, row)
-                waits = _as(row, FiringState.WAITING, f"run {run_id} is not over")
+                waits = _as(row, FiringState.WAITING, f"run {run_id} has not ended")
                 return await self._step(schedule, row, waits)
             ready_at = max(ready_at, ended_at)
         missed = too_late(schedule, ready_at, now)
@@ -349,7 +354,8 @@ class Schedules:
             return taken
         if row.state is FiringState.FIRING:
             log.warning(
-                "schedule %s: took %s over from %s", schedule.name, _key(row.instant_at), row.by,
+                "schedule %s: took over start time %s from %s",
+                schedule.name, _key(row.instant_at), row.by,
                 extra={"action": "schedule"},
             )  # fmt: skip
         by = f"schedule {schedule.name}"

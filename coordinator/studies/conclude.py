@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.comparison import Comparison
 from broadside.coordinator.core.comparison.sequential import Decision, SequentialResult
-from broadside.coordinator.core.formatting import Unit
+from broadside.coordinator.core.formatting import MetricUnit
 from broadside.coordinator.core.measure.experiments.drill import DrillResult, ExecutedEvent
 from broadside.coordinator.core.measure.experiments.scale_out import ScaleOut
 from broadside.coordinator.core.metrics import ALL_METRICS, RECEIVED, MetricDefinition
@@ -69,7 +69,7 @@ def is_enough(values: Sequence[float]) -> bool:
 def knee_index(
     values: Sequence[float], rates: Sequence[float], half_widths: Sequence[float | None] = ()
 ) -> int | None:
-    """Return the index of the knee in a curve, or None if there is none.
+    """Return the index of the knee in a curve.
 
     The knee is the point with the largest distance above the chord of the normalised curve
     (Satopaa, Albrecht, Irwin, Raghavan: Finding a "Kneedle" in a Haystack, ICDCS Workshops 2011,
@@ -84,6 +84,9 @@ def knee_index(
         values: Values in ascending order.
         rates: One rate for each value.
         half_widths: Half widths of the 95 % intervals. None is used as 0.
+
+    Returns:
+        Index into ``values``. None if the curve has no knee.
     """
     x, y = np.asarray(values, float), np.asarray(rates, float)
     if not is_enough(values) or not np.all(np.diff(x) > 0) or not _rises(rates, half_widths):
@@ -182,7 +185,7 @@ _SCALED: Final = ("connections_per_second", "connections_held_count")
 
 def _real(metric: MetricDefinition, summary: RunSummary) -> float | None:
     value = metric.of_run(summary)
-    scales = metric.unit is Unit.RATE or metric.name in _SCALED
+    scales = metric.unit is MetricUnit.RATE or metric.name in _SCALED
     return value * summary.scale if value is not None and scales else value
 
 
@@ -309,7 +312,7 @@ def _notes(results: Sequence[TrialResult], floor: float, question: Question) -> 
             if isinstance(question, Search):
                 effect = "counted as lost"
             elif isinstance(question, Staircase | Drill):
-                effect = "used all the same"
+                effect = "used"
             yield (
                 f"{trial}: {formatting.ratio(covered, 1)} of it was measured, below the minimum of "
                 f"{formatting.ratio(floor, 0)}; {effect}"

@@ -32,6 +32,9 @@ def cut_streams(
         silent: All silent streams of the burst.
         from_s: Epoch seconds from which a silence can start.
         until_s: Epoch seconds of the burst end.
+
+    Returns:
+        Silent streams in their order. Tolerances are :data:`SLACK_S` and :data:`END_S`.
     """
     return tuple(
         stream
@@ -50,6 +53,9 @@ def with_cut_streams(
         drilled: Results of the drill.
         cut: The cut streams.
         moved_again: Pairs that have payload in the next burst, or None if there is no next burst.
+
+    Returns:
+        A copy with the cut sessions and their times, or the same object if no stream was cut.
     """
     cut = [stream for stream in cut if stream.pair not in drilled.cut_pairs]
     if not cut:
@@ -88,6 +94,9 @@ def as_reset(
         received_bytes: Received payload in each second, with NaN for unknown seconds.
         start_s: Epoch seconds of the first second.
         ended_at: Burst end.
+
+    Returns:
+        One disruption with all cut streams. Empty if every pair has another reset.
     """
     broken = {
         name for stream in known if stream.kind is DisruptionKind.RESET for name in stream.pairs

@@ -23,11 +23,14 @@ if TYPE_CHECKING:
 
 
 async def read_drill(coordinator: "Coordinator", study: Study) -> DrillResult | None:
-    """Return the measured effects of a drill, or None if nothing is stored of its burst.
+    """Return the measured effects of a drill.
 
     Args:
         coordinator: The coordinator to use.
         study: The study.
+
+    Returns:
+        Outages, payload and sessions. None if the drill has no event or no data of its burst.
     """
     run_id = next((result.run_id for result in study.results if result.run_id), None)
     if run_id is None or study.event is None:

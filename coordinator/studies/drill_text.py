@@ -95,7 +95,7 @@ def _sessions(result: DrillResult) -> Iterator[str]:
 
 
 def _event(event: ExecutedEvent) -> str:
-    ended = "had not ended when the run did" if event.ended_at is None else ""
+    ended = "had not ended at the end of the run" if event.ended_at is None else ""
     if event.ended_at is not None and event.started_at is not None:
         ended = f"took {formatting.time((event.ended_at - event.started_at).total_seconds())}"
     ended += "" if event.exit_code is None else f", exit {event.exit_code}"

@@ -21,7 +21,8 @@ from datetime import datetime, timedelta
 from typing import Final, Protocol
 
 from broadside.coordinator.core import formatting
-from broadside.coordinator.core.plan.cost_estimate import estimate
+from broadside.coordinator.core.plan.cost_estimate import expected_bill
+from broadside.coordinator.core.plan.expected_usage import expect_usage
 from broadside.coordinator.core.plan.planner import Infeasible, first_start, live
 from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.core.summary import RunSummary
@@ -126,7 +127,10 @@ class Studies:
             spec: Study specification.
             by: User who creates it.
             command: Own command for a drill. It is only known to this process, so no other
-                coordinator can execute the study.
+                coordinator can execute the study. None uses the switch of the question.
+
+        Returns:
+            The stored study with its id.
 
         Raises:
             BadStudy: The study is invalid.
@@ -163,7 +167,7 @@ class Studies:
         budget_usd = spec.sequential.budget_usd
         if budget_usd is not None:
             fleet = live(await records.fleet.read_presences(), now)
-            bill = estimate(trial, fleet, coordinator.prices, now).bill
+            bill = expected_bill(trial, expect_usage(trial, fleet, now), coordinator.prices)
             round_usd = (bill.total_low_usd or 0.0) * round_size(spec.question)
             if round_usd > budget_usd:
                 raise BadStudy(
@@ -218,7 +222,7 @@ class Studies:
                 f"{traffic.protocol.value} does not measure the RTT; remove the field, or set "
                 "another engine (/docs/engines.html of the coordinator)"
             )
-        if question.residual_max_ratio is not None and not self._coordinator.has_ledger:
+        if question.residual_max_ratio is not None and not self._coordinator.has_counter:
             raise NotHere(
                 f"question.residual_max_ratio: {question.residual_max_ratio:g}: this coordinator "
                 "has no device counter; remove the field, or configure a byte_counter "
@@ -285,6 +289,9 @@ class Studies:
             study_id: The id to look up.
             by: User who cancels it.
             reason: Text to store.
+
+        Returns:
+            The study as it is stored. A study that has ended is not changed.
 
         Raises:
             UnknownStudy: If the id is unknown.

@@ -16,7 +16,7 @@ from broadside.coordinator.core.measure.experiments.scale_out import (
     scaling_of,
 )
 from broadside.coordinator.core.summary import DeviceFigure
-from broadside.coordinator.runs.run_documents import read_ledger, read_measured
+from broadside.coordinator.runs.run_documents import read_counter, read_measured
 from broadside.coordinator.studies.cut_streams import as_reset, cut_streams
 from broadside.coordinator.studies.study import Staircase, Study, Trial
 
@@ -48,11 +48,14 @@ async def read_scaling(
 
 
 async def read_scale_out(coordinator: "Coordinator", study: Study) -> ScaleOut | None:
-    """Return the measured steps of a scale-out study, or None if no seconds are stored.
+    """Return the measured steps of a scale-out study.
 
     Args:
         coordinator: The coordinator to use.
         study: The study.
+
+    Returns:
+        Steps, levels and units at real scale. None if no seconds are stored.
     """
     holds: list[LoadPhase] = []
     units: list[DeviceFigure] = []
@@ -127,7 +130,7 @@ async def _read_load(
             for event in (*summary.disruptions, *resets)
         ),
         pairs_count=summary.pairs_measured,
-        ledger=await read_ledger(records, run_id),
+        device_counter=await read_counter(records, run_id),
         scale=scale,
         units=summary.units,
     )

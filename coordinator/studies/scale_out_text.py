@@ -79,9 +79,9 @@ def _costs(scale_out: ScaleOut) -> Iterator[str]:
     before, after = scale_out.units_before_count, scale_out.units_after_count
     if before is not None and after is not None:
         yield f"telemetry counted {formatting.number(before)} to {formatting.number(after)} units"
-    sizes = [step for step in steps if step.ledger_size_bits_per_second is not None]
+    sizes = [step for step in steps if step.counter_size_bits_per_second is not None]
     if sizes:
-        sizes_text = ", ".join(formatting.rate(step.ledger_size_bits_per_second) for step in sizes)
+        sizes_text = ", ".join(formatting.rate(step.counter_size_bits_per_second) for step in sizes)
         yield f"steps in the firewall counter (IP layer): {sizes_text}"
 
 

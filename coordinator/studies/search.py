@@ -336,7 +336,7 @@ def search_answer(
         question: The search.
         spec: Run specification.
         results: Results of all trials in order.
-        sequential: See :func:`next_offer`.
+        sequential: See :func:`next_offer`. None uses a fixed number of trials.
     """
     replay = _Replay(question, spec, results, sequential)
     with contextlib.suppress(_NextOffer):

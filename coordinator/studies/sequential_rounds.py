@@ -80,6 +80,9 @@ def comparisons(
         study: Study specification.
         results: Results of the trials in order.
         trials: All planned trials.
+
+    Returns:
+        One result for each pair of values with enough bursts. Empty for other kinds of study.
     """
     question, sequential = study.question, study.sequential
     rounds = round_rates(study, results, trials)
@@ -135,11 +138,15 @@ def is_budget_spent(study: StudySpec, results: Sequence[TrialResult]) -> bool:
 
 
 def expected_text(study: StudySpec, history: DeviceHistory | None = None) -> str | None:
-    """Return the expected number of bursts, or None for a fixed number of trials.
+    """Return the expected number of bursts.
 
     Args:
         study: Study specification.
-        history: Earlier bursts of the device with the same traffic, if there are any.
+        history: Earlier bursts of the device with the same traffic, if there are any. None if there
+            are none.
+
+    Returns:
+        Text for the launch. None for a fixed number of trials.
     """
     sequential = study.sequential
     if sequential is None:

@@ -16,7 +16,7 @@ from broadside.coordinator.core.measure.experiments.scale_out import ScaleOut, S
 from broadside.coordinator.core.metrics import Layer
 from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.core.summary import BottleneckName, Verdict
-from broadside.coordinator.core.thresholds import ALL_THRESHOLDS, CANARIES, PROBES, WITNESSES
+from broadside.coordinator.core.thresholds import ALL_THRESHOLDS, CANARIES, DEVICE_TELEMETRY, PROBES
 from broadside.coordinator.runs.requests import LaunchRequest
 from broadside.exchange.engines import find, problems, traffic_of
 from broadside.exchange.engines.port import EVERY_ENGINE
@@ -33,6 +33,9 @@ def with_engine(spec: RunSpec, name: str) -> Mapping[str, Any]:
     Args:
         spec: The specification.
         name: Engine name to use.
+
+    Returns:
+        Values by field, not validated.
     """
     values = spec.model_dump(mode="json")
     engine = find(name)
@@ -48,7 +51,7 @@ def with_engine(spec: RunSpec, name: str) -> Mapping[str, Any]:
     if any(text.startswith("traffic.direction:") for text in problems(traffic_of(**traffic))):
         # It moves bytes in one direction only.
         del traffic["direction"]
-    measured = engine.measures(traffic_of(**traffic)) | {PROBES, CANARIES, WITNESSES}
+    measured = engine.measures(traffic_of(**traffic)) | {PROBES, CANARIES, DEVICE_TELEMETRY}
     unanswered = [
         threshold.bound for threshold in ALL_THRESHOLDS if threshold.requires not in measured
     ]

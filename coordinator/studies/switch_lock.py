@@ -18,7 +18,7 @@ from broadside.exchange.records.keys import SWITCHES
 if TYPE_CHECKING:
     from broadside.coordinator.runs.coordinator import Coordinator
 
-Span = tuple[datetime, datetime]
+LockPeriod = tuple[datetime, datetime]
 
 
 class SwitchLock(Message):
@@ -79,18 +79,21 @@ class SwitchLocks:
         await self._shelf.change(switch, lambda lock: lock.model_copy(update=update))
 
     async def read(self, switch: str, study_id: str) -> SwitchLock | None:
-        """Return the row of a switch, or None if it is not used by this study.
+        """Return the row of a switch.
 
         Args:
             switch: Switch name.
             study_id: The study.
+
+        Returns:
+            The row. None if this study does not use the switch.
         """
         lock = await self._shelf.read(switch)
         return lock if lock is not None and lock.study_id == study_id else None
 
 
 async def other_runs(
-    coordinator: "Coordinator", study_id: str, spans: Sequence[Span]
+    coordinator: "Coordinator", study_id: str, spans: Sequence[LockPeriod]
 ) -> Mapping[str, datetime]:
     """Find runs outside the study with traffic through the device.
 

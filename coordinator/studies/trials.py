@@ -28,11 +28,14 @@ OWN_COMMAND: Final = "own command"
 
 
 def next_trial(study: StudySpec, results: Sequence[TrialResult]) -> Trial | None:
-    """Return the next trial, or None if there is none.
+    """Return the next trial.
 
     Args:
         study: Study specification.
         results: Results of trials 0, 1, 2 and so on.
+
+    Returns:
+        The trial with its overrides. None if the study is complete.
     """
     question = study.question
     if isinstance(question, Search):
@@ -207,6 +210,9 @@ def describe_trial(study: StudySpec, result: TrialResult) -> Mapping[str, str]:
     Args:
         study: Study specification.
         result: Result of the trial.
+
+    Returns:
+        Text by name, such as ``offered``. Empty if the trial has no special value.
     """
     question = study.question
     if isinstance(question, Drill):

@@ -57,6 +57,9 @@ def render_png(drawing: str, width: int, height: int) -> bytes:
         width: Width of the drawing, in px.
         height: Height of the drawing, in px.
 
+    Returns:
+        The PNG file.
+
     Raises:
         BrowserError: There is no browser, or it failed.
     """

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from broadside.coordinator.core.run_spec import Plan
 from broadside.coordinator.core.summary import BurstSummary, RunSummary, Verdict, parse_burst
 from broadside.coordinator.core.verdict_reason import explain_verdict
-from broadside.coordinator.request_errors import NoLedger, RunNotOver, UnknownBurst
+from broadside.coordinator.request_errors import NoCounter, RunNotOver, UnknownBurst
 from broadside.coordinator.runs.run_documents import read_rows
 from broadside.coordinator.views.responses import (
     BurstEntry,
@@ -19,7 +19,7 @@ from broadside.coordinator.views.responses import (
     RunVerdict,
     compare_stored_summary,
 )
-from broadside.exchange.messages import Phase
+from broadside.exchange.messages import JobPhase
 from broadside.exchange.records import Document
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+class IndexRange:
     """One page of a list, as a range of indices.
 
     Attributes:
@@ -47,7 +47,7 @@ class Span:
         return self.before if self.before < count else None
 
 
-def span_of(cursor: int, limit: int, count: int) -> Span:
+def span_of(cursor: int, limit: int, count: int) -> IndexRange:
     """Return one page of a list.
 
     Args:
@@ -56,7 +56,7 @@ def span_of(cursor: int, limit: int, count: int) -> Span:
         count: Number of items in the list.
     """
     first = min(cursor, count)
-    return Span(first=first, before=min(first + limit, count))
+    return IndexRange(first=first, before=min(first + limit, count))
 
 
 async def list_bursts(
@@ -99,7 +99,7 @@ async def read_burst(coordinator: "Coordinator", run_id: str, burst_index: int) 
         UnknownBurst: The burst does not exist in this run.
     """
     await plan_with_burst(coordinator, run_id, burst_index)
-    span = Span(first=burst_index, before=burst_index + 1)
+    span = IndexRange(first=burst_index, before=burst_index + 1)
     [status] = await coordinator.stored.burst_statuses(run_id, span.indices)
     summaries = await _burst_summaries(coordinator, run_id, span)
     return BurstEntry(status=status, summary=summaries.get(burst_index))
@@ -143,7 +143,7 @@ async def list_pairs(
                 pair=pair.name,
                 endpoint=pair.endpoint,
                 client_agent_id=holder.agent_id if holder else shown and shown.client_agent_id,
-                phase=Phase.REPORTED if report else claim and claim.phase,
+                phase=JobPhase.REPORTED if report else claim and claim.phase,
                 outcome=report and report.outcome,
                 reason=report and report.reason,
                 summary=shown,
@@ -200,11 +200,11 @@ async def read_reconciliation(
     Raises:
         UnknownRun: The run does not exist.
         RunNotOver: The run is not finished.
-        NoLedger: No firewall counter was read for this run.
+        NoCounter: No firewall counter was read for this run.
     """
     summary = await summary_of(coordinator, run_id)
     if summary.reconciliation is None:
-        raise NoLedger(f"run {run_id}: no device counter was stored")
+        raise NoCounter(f"run {run_id}: no device counter was stored")
     span = span_of(cursor, limit, len(summary.bursts))
     bursts = tuple(
         BurstReconciliation(
@@ -255,7 +255,7 @@ async def plan_with_burst(coordinator: "Coordinator", run_id: str, burst_index: 
 
 
 async def _burst_summaries(
-    coordinator: "Coordinator", run_id: str, span: Span
+    coordinator: "Coordinator", run_id: str, span: IndexRange
 ) -> Mapping[int, BurstSummary]:
     """Return burst summaries by index. They have verdicts only if the run is finished."""
     summary = await coordinator.stored.summary(run_id)
@@ -282,6 +282,9 @@ async def recomputed(coordinator: "Coordinator", run_id: str) -> Recomputed:
     Args:
         coordinator: The coordinator with the run.
         run_id: The run's id.
+
+    Returns:
+        Both verdicts, and the fields that differ. Empty if they are identical.
 
     Raises:
         UnknownRun: The run does not exist.

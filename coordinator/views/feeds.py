@@ -20,22 +20,22 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from broadside.coordinator.core.live.live_view import (
+    LiveCounter,
     LiveFinding,
-    LiveLedger,
     LiveSnapshot,
     LiveStatus,
     PlannedCells,
     changed_seconds,
+    counter_message,
     empty_snapshot,
     final_snapshot,
-    ledger_message,
     live_status,
     make_snapshot,
     seconds_message,
     shown_burst,
 )
 from broadside.coordinator.core.live.status import BurstPhase, RunStatus
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.core.run_spec import Burst, Plan
 from broadside.coordinator.core.summary import Finding, RunSummary
 from broadside.coordinator.core.verdict_reason import explain_verdict
@@ -60,13 +60,13 @@ BEAT_S: Final = 5.0
 LINGER_S: Final = 60.0
 VIEWERS_MAX_COUNT: Final = 200
 # Minimum time between two firewall counter reads.
-LEDGER_POLL_S: Final = 2.0
+COUNTER_POLL_S: Final = 2.0
 # Maximum number of seconds in one message. With 1,000 pairs the message has 640 kB.
 SECONDS_A_MESSAGE: Final = 120
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class FeedEvent:
     """One event of a stream.
 
     Attributes:
@@ -89,7 +89,7 @@ class _Shown:
     figures_at: int = 0
     seconds_at: dict[int, int] = field(default_factory=dict)
     findings: dict[str, tuple[int, Finding | None]] = field(default_factory=dict)
-    ledger: tuple[int, LiveLedger] | None = None
+    device_counter: tuple[int, LiveCounter] | None = None
     summary: tuple[int, RunSummary] | None = None
 
 
@@ -106,10 +106,10 @@ class Feed:
         self._shown = _Shown()
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._ledger: FirewallLedger | None = None
-        self._ledger_problem: str | None = None
+        self._device_counter: CounterRecord | None = None
+        self._counter_problem: str | None = None
         # Monotonic time for the next firewall counter read.
-        self._ledger_due_s = 0.0
+        self._counter_due_s = 0.0
         self._encoded: tuple[tuple[int, int], list[tuple[str, str]]] | None = None
         self._live: LiveBurst | None = None
         self._verdict: RunSummary | None = None
@@ -119,7 +119,7 @@ class Feed:
         self.left_s = time.monotonic()
         self.over = False
 
-    async def follow(self, last_event_id: str | None) -> AsyncGenerator[Event]:
+    async def follow(self, last_event_id: str | None) -> AsyncGenerator[FeedEvent]:
         """Yield the changes since ``last_event_id``, and then all changes until the run ends.
 
         Args:
@@ -135,7 +135,7 @@ class Feed:
                     events = self._since(seen)
                     for place, (name, data) in enumerate(events):
                         last = place == len(events) - 1
-                        yield Event(
+                        yield FeedEvent(
                             name=name, data=data, id=f"{self._name}.{poll}" if last else None
                         )
                         beat_s = time.monotonic() + BEAT_S
@@ -149,7 +149,7 @@ class Feed:
                 # We should also send a heartbeat if there is no new data, because we use it to
                 # check the token of the viewer.
                 if time.monotonic() >= beat_s:
-                    yield Event()
+                    yield FeedEvent()
                     beat_s = time.monotonic() + BEAT_S
 
     async def verdict(self) -> RunSummary | None:
@@ -239,7 +239,7 @@ class Feed:
         if summary is not None and self._burst_index is None:
             index = self._shown.picture.burst_index if self._shown.picture else index
         burst = plan.bursts[index]
-        await self._read_ledger(begun=status.bursts[index].phase is not BurstPhase.PLANNED)
+        await self._read_device_counter(begun=status.bursts[index].phase is not BurstPhase.PLANNED)
         shown = await self._picture(status, summary, burst)
         self._store(status, shown, summary)
 
@@ -268,23 +268,23 @@ class Feed:
         if self._live is None or self._live.burst != burst:
             await self._close_live()
             self._live = LiveBurst(coordinator.fabric.records, plan, burst)
-        return await self._live.take_snapshot(self._ledger, coordinator.now())
+        return await self._live.take_snapshot(self._device_counter, coordinator.now())
 
     async def _close_live(self) -> None:
         live, self._live = self._live, None
         if live is not None:
             await live.close()
 
-    async def _read_ledger(self, *, begun: bool) -> None:
-        """Read the firewall counter, at most once per ``LEDGER_POLL_S`` and source interval."""
-        if not begun or time.monotonic() < self._ledger_due_s:
+    async def _read_device_counter(self, *, begun: bool) -> None:
+        """Read the firewall counter, at most once per ``COUNTER_POLL_S`` and source interval."""
+        if not begun or time.monotonic() < self._counter_due_s:
             return
         try:
-            self._ledger, poll_s = await self._coordinator.ledger_so_far(self._plan)
-            self._ledger_problem = None
+            self._device_counter, poll_s = await self._coordinator.counter_so_far(self._plan)
+            self._counter_problem = None
         except TelemetryError as error:
-            self._ledger_problem, poll_s = str(error), 10.0
-        self._ledger_due_s = time.monotonic() + max(LEDGER_POLL_S, poll_s)
+            self._counter_problem, poll_s = str(error), 10.0
+        self._counter_due_s = time.monotonic() + max(COUNTER_POLL_S, poll_s)
 
     def _store(self, status: RunStatus, now: LiveSnapshot, summary: RunSummary | None) -> None:
         """Store the changes under the number of this poll."""
@@ -305,10 +305,10 @@ class Feed:
         )
         burst = self._plan.bursts[now.burst_index]
         # The firewall counter was read at least once.
-        if self._ledger_due_s:
-            ledger = ledger_message(self._ledger, burst, self._ledger_problem)
-            if shown.ledger is None or shown.ledger[1] != ledger:
-                shown.ledger = (poll, ledger)
+        if self._counter_due_s:
+            device_counter = counter_message(self._device_counter, burst, self._counter_problem)
+            if shown.device_counter is None or shown.device_counter[1] != device_counter:
+                shown.device_counter = (poll, device_counter)
         shown.picture = now
         if summary is not None:
             shown.summary = (poll, summary)
@@ -354,8 +354,8 @@ class Feed:
                 events.append(("seconds", seconds_message(shown.picture, part).answer_json()))
             if shown.picture.figures is not None and shown.figures_at > seen:
                 events.append(("figures", shown.picture.figures.answer_json()))
-        if shown.ledger is not None and shown.ledger[0] > seen:
-            events.append(("ledger", shown.ledger[1].answer_json()))
+        if shown.device_counter is not None and shown.device_counter[0] > seen:
+            events.append(("counter", shown.device_counter[1].answer_json()))
         index = 0 if shown.picture is None else shown.picture.burst_index
         for name, (poll, finding) in shown.findings.items():
             if poll > seen and not (finding is None and seen == 0):

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from broadside.coordinator.core.formatting import Unit, count, quantity_text, rate, time
+from broadside.coordinator.core.formatting import MetricUnit, count, quantity_text, rate, time
 from broadside.coordinator.core.guards import GuardRecord, GuardReport
 
 GUARD_COLUMNS: Final = ("guard", "limit", "last", "worst", "values", "stops within")
@@ -11,7 +11,7 @@ GUARD_COLUMNS: Final = ("guard", "limit", "last", "worst", "values", "stops with
 
 def guard_row(record: GuardRecord) -> list[str]:
     """Return the cells of a guard in the order of :data:`GUARD_COLUMNS`."""
-    unit = Unit.of(record.quantity)
+    unit = MetricUnit.of(record.quantity)
     return [
         record.guard,
         quantity_text(unit, record.limit, 1),
@@ -29,7 +29,7 @@ def impact_table(guards: GuardReport) -> tuple[Sequence[str], list[list[str]]]:
         guards: Guards of a run that one of them stopped.
     """
     columns = ["second", "received, payload", *(record.quantity for record in guards.guards)]
-    units = [Unit.of(record.quantity) for record in guards.guards]
+    units = [MetricUnit.of(record.quantity) for record in guards.guards]
     rows = [
         [
             str(second.second),

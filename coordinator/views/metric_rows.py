@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from broadside.coordinator.core.formatting import Unit, rate
+from broadside.coordinator.core.formatting import MetricUnit, rate
 from broadside.coordinator.core.metrics import ALL_METRICS, COUNTER_LAYER, layer_label, received_at
 from broadside.coordinator.core.summary import RunSummary
 
@@ -26,7 +26,7 @@ class MetricRow:
     measured: str
     scaled_metric: str | None = None
     value: float | None = None
-    unit: Unit
+    unit: MetricUnit
     decimals: int = 2
 
     def cells(self, *, lab: bool) -> tuple[str, ...]:
@@ -51,7 +51,7 @@ def metric_rows(summary: RunSummary) -> list[MetricRow]:
     target = summary.target_bits_per_second
     layer = summary.target_layer.value
     text = "none set" if target is None else rate(target)
-    rows = [_row("target", layer_label(layer), Unit.RATE, target, text)]
+    rows = [_row("target", layer_label(layer), MetricUnit.RATE, target, text)]
     main = received_at(summary.target_layer)
     for metric in (main, *(metric for metric in ALL_METRICS if metric is not main)):
         value = metric.of_run(summary)
@@ -74,12 +74,12 @@ def layer_of(layer: str, summary: RunSummary) -> str:
     return "none read" if summary.reconciliation is None else summary.reconciliation.layer
 
 
-def _row(label: str, layer: str, unit: Unit, value: float | None, text: str) -> MetricRow:
+def _row(label: str, layer: str, unit: MetricUnit, value: float | None, text: str) -> MetricRow:
     return MetricRow(label=label, layer=layer, measured=text, value=value, unit=unit)
 
 
 def _at_real_scale(row: MetricRow, scale: float) -> MetricRow:
     """Return a row with its rate at real scale, if the run has a scale."""
-    if row.unit is not Unit.RATE or row.value is None or scale == 1:
+    if row.unit is not MetricUnit.RATE or row.value is None or scale == 1:
         return row
     return replace(row, scaled_metric=rate(row.value * scale))

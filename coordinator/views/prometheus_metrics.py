@@ -18,7 +18,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from broadside.coordinator.backups import BackupKind, BackupRecord, read_backup_records
-from broadside.coordinator.core.formatting import Unit
+from broadside.coordinator.core.formatting import MetricUnit
 from broadside.coordinator.core.live.progress import Progress, complete_seconds
 from broadside.coordinator.core.live.status import BurstPhase, BurstStatus, RunState, RunStatus
 from broadside.coordinator.core.metrics import ALL_METRICS, MetricDefinition
@@ -146,6 +146,9 @@ async def take_snapshot(coordinator: Coordinator, budgets: Budgets) -> Snapshot:
         coordinator: The coordinator to use.
         budgets: Source for the run cost.
 
+    Returns:
+        Values of the fleet, the queue, and the runs in progress.
+
     Raises:
         ExchangeError: The queue or a table cannot be read.
     """
@@ -164,12 +167,16 @@ async def take_snapshot(coordinator: Coordinator, budgets: Budgets) -> Snapshot:
         if status.state is RunState.RUNNING:
             progress = await coordinator.stored.progress(header.run_id)
             try:
-                ledger, _ = await coordinator.ledger_so_far(plan)
+                device_counter, _ = await coordinator.counter_so_far(plan)
             except TelemetryError:
-                ledger = None
-            if ledger is not None and len(ledger) and ledger.bytes[-1] == ledger.bytes[-1]:
-                span_s = float(ledger.end_s[-1] - ledger.start_s[-1])
-                firewall = (float(ledger.bytes[-1]) * 8 / span_s, str(ledger.layer))
+                device_counter = None
+            if (
+                device_counter is not None
+                and len(device_counter)
+                and device_counter.bytes[-1] == device_counter.bytes[-1]
+            ):
+                span_s = float(device_counter.end_s[-1] - device_counter.start_s[-1])
+                firewall = (float(device_counter.bytes[-1]) * 8 / span_s, str(device_counter.layer))
     return Snapshot(
         now=coordinator.now(),
         ticked_at=coordinator.ticked_at,
@@ -353,4 +360,4 @@ def _ended(summary: RunSummary) -> Iterator[Sample]:
         labels = (layer_of(metric.layer, summary),) if metric.layer else ()
         value = metric.of_run(summary)
         if value is not None:
-            yield name_of(metric), labels, value / 8 if metric.unit is Unit.RATE else value
+            yield name_of(metric), labels, value / 8 if metric.unit is MetricUnit.RATE else value

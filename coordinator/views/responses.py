@@ -22,9 +22,9 @@ from broadside.coordinator.core.summary import (
 from broadside.exchange.messages import (
     BurstIndex,
     Endpoint,
+    JobPhase,
     Message,
     Outcome,
-    Phase,
     RunId,
     UtcDatetime,
 )
@@ -134,7 +134,7 @@ class PairEntry(Message):
     pair: str
     endpoint: Endpoint
     client_agent_id: str | None = None
-    phase: Phase | None = None
+    phase: JobPhase | None = None
     outcome: Outcome | None = None
     reason: str | None = None
     summary: PairSummary | None = None

@@ -13,7 +13,7 @@ export function burstsTable(runId, bursts, targetLayer) {
   const received = isIp ? "fleet_ip_bits_per_second" : RECEIVED;
   const layer = isIp ? LAYERS.ip : LAYERS.payload;
   const held = bursts.some(({ reconciliation }) => reconciliation);
-  const ledgers = [
+  const counters = [
     ["Device counter", (burst) => rate(burst.firewall_bits_per_second), FIGURE],
     ["Residual", (burst) => percent(burst.reconciliation?.residual_ratio, 2, true), FIGURE],
   ];
@@ -24,7 +24,7 @@ export function burstsTable(runId, bursts, targetLayer) {
     ["Burst", link, FIGURE],
     ["Planned start (UTC)", (burst) => instant(burst.planned_start_at).slice(0, 19)],
     [`Received, ${layer}`, (burst) => rate(burst[received]), FIGURE],
-    ...(held ? ledgers : []),
+    ...(held ? counters : []),
     ["Pairs", pairs, FIGURE],
     ["Complete", (burst) => percent(burst.completeness_ratio), FIGURE],
     ["Verdict", (burst) => verdictBadge(burst.verdict)],

@@ -21,7 +21,7 @@ const MORE = FIGURES.filter(
 );
 
 const WHOLE_BURST = "available when it covers the complete burst; see the chart for its samples";
-const NO_LEDGER = ({ imported }) => (imported ? "none was imported" : "none configured");
+const NO_COUNTER = ({ imported }) => (imported ? "none was imported" : "none configured");
 
 class Tile {
   constructor(name) {
@@ -79,7 +79,7 @@ export class Headline {
     this.element.append(this.more);
   }
 
-  draw({ status, figures, summary, ledger, data, burst }) {
+  draw({ status, figures, summary, deviceCounter, data, burst }) {
     const whole = summary && burst === null;
     const of = whole ? summary : (figures?.summary ?? null);
     const scale = status.scale;
@@ -124,18 +124,18 @@ export class Headline {
     const held = of?.reconciliation ?? null;
     const counter = states.device_counter;
     const firewall = of?.firewall_bits_per_second ?? held?.firewall_bits_per_second ?? null;
-    const some = ledger?.bins.length ? WHOLE_BURST : "no complete sample yet";
-    const none = ledger?.source === "none" ? NO_LEDGER(status) : some;
-    const ledgerSays = ledger ? (ledger.problem ?? none) : "not yet read";
+    const some = deviceCounter?.bins.length ? WHOLE_BURST : "no complete sample yet";
+    const none = deviceCounter?.source === "none" ? NO_COUNTER(status) : some;
+    const counterText = deviceCounter ? (deviceCounter.problem ?? none) : "not yet read";
     const waits = (value, state) => known(value) || state?.state !== "waiting" ? null : ["waiting", ""];
     tiles.firewall.set(
-      (ledger?.source === "none" ? null : waits(firewall, counter)) ?? rateParts(firewall),
+      (deviceCounter?.source === "none" ? null : waits(firewall, counter)) ?? rateParts(firewall),
       known(firewall)
-        ? `${LAYERS[held?.layer] ?? ""}, ${held?.source ?? ledger?.source}`
-        : ledgerSays,
+        ? `${LAYERS[held?.layer] ?? ""}, ${held?.source ?? deviceCounter?.source}`
+        : counterText,
       real(firewall, counter),
       "",
-      ledger?.source === "none" ? null : counter,
+      deviceCounter?.source === "none" ? null : counter,
     );
 
     const residual = held?.residual_ratio;

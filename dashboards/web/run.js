@@ -36,7 +36,7 @@ class RunView {
   #state = {
     status: null,
     figures: null,
-    ledger: null,
+    deviceCounter: null,
     summary: null,
     findings: new Map(),
     data: null,
@@ -196,8 +196,8 @@ class RunView {
       this.aside.showTrouble(this.#state);
       this.aside.showFacts(this.#state);
     },
-    ledger: (message) => {
-      this.#state.ledger = message;
+    counter: (message) => {
+      this.#state.deviceCounter = message;
     },
     finding: ({ id, finding }) => {
       const { findings } = this.#state;
@@ -221,7 +221,7 @@ class RunView {
     const state = this.#state;
     state.data = new BurstData(burst.burst, pairs_count, duration_s + omit_s);
     state.figures = null;
-    state.ledger = null;
+    state.deviceCounter = null;
     state.findings.clear();
     this.heat.setData(state.data);
     this.aside.showTrouble(state);

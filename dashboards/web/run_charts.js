@@ -73,12 +73,13 @@ export class RunCharts {
     }
   }
 
-  #setThroughput({ status, data, figures, ledger }, total, unit) {
+  #setThroughput({ status, data, figures, deviceCounter }, total, unit) {
     this.throughput.unitLabel.textContent = this.throughput.unit = unit.label;
     const thin = [];
     for (let second = 0; second < Math.min(data.knownS, data.stop); second++)
       if ((data.value("coverage_ratio", second) ?? 0) < THIN_RATIO) thin.push(second);
-    this.throughput.set({ total, ...throughputSeries(data, status, figures, ledger, unit), thin });
+    const series = throughputSeries(data, status, figures, deviceCounter, unit);
+    this.throughput.set({ total, ...series, thin });
   }
 
   #setBand(data, total, [name, size]) {

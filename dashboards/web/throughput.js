@@ -29,16 +29,16 @@ function layerFactor(data, status, figures) {
   return figures?.summary.header_ratio ?? 1;
 }
 
-export function throughputSeries(data, status, figures, ledger, { size, factor }) {
+export function throughputSeries(data, status, figures, deviceCounter, { size, factor }) {
   const series = [];
   const held = figures?.summary.reconciliation ?? null;
-  if (ledger?.bins.length) {
+  if (deviceCounter?.bins.length) {
     // A lag that can still change is not subtracted, and the bins are not scaled.
     const isOpen = (figures?.states?.lag?.state ?? "known") !== "known";
     const lag = isOpen ? 0 : (held?.lag_s ?? 0);
     const scale = (held && !isOpen ? factor / held.overhead_ratio : 1) / size;
     const text = isOpen
-      ? `, provisional, ${LAYERS[ledger.layer] ?? ledger.layer}`
+      ? `, provisional, ${LAYERS[deviceCounter.layer] ?? deviceCounter.layer}`
       : known(held?.lag_s)
         ? `, lag ${seconds(held.lag_s)} subtracted`
         : "";
@@ -46,7 +46,7 @@ export function throughputSeries(data, status, figures, ledger, { size, factor }
       name: `device counter${text}`,
       colour: "counter",
       width: 5,
-      bins: ledger.bins
+      bins: deviceCounter.bins
         .map((bin) => ({
           from: bin.from_s - lag,
           before: bin.before_s - lag,

@@ -13,12 +13,12 @@ output "subscription_id" {
 
 output "resource_group" {
   value       = local.group_name
-  description = "The resource group that holds everything the range made."
+  description = "Resource group with all resources that the range created."
 }
 
 output "own_group" {
   value       = local.own_group
-  description = "Whether the range made its group, and `down` deletes it."
+  description = "Whether the range created its group, and `down` deletes it."
 }
 
 output "scale_sets" {

@@ -24,7 +24,7 @@ variable "name" {
 variable "location" {
   type        = string
   default     = "eastus"
-  description = "Region of everything, as Azure spells it for programs: westeurope, not \"West Europe\"."
+  description = "Region of all resources, by its short name: westeurope, not \"West Europe\"."
 
   validation {
     condition     = can(regex("^[a-z][a-z0-9]+$", var.location))
@@ -33,7 +33,7 @@ variable "location" {
 
   validation {
     condition     = can(regex(lookup({ public = "^(us(gov|dod)|china)", usgovernment = "^us(gov|dod)", china = "^china" }, var.cloud, "^"), var.location)) == (var.cloud != "public")
-    error_message = "location: no region of this cloud; one of public is eastus, of usgovernment usgovvirginia, of china chinanorth3."
+    error_message = "location: not a region of this cloud; public has eastus, usgovernment usgovvirginia, and china chinanorth3."
   }
 }
 
@@ -62,13 +62,13 @@ variable "cloud" {
 variable "register_resource_providers" {
   type        = bool
   default     = true
-  description = "Register the resource providers that the range needs, which asks for Contributor on the subscription; false when your platform team has registered them."
+  description = "Register the resource providers that the range needs, which needs Contributor on the subscription. Set false if your platform team has registered them."
 }
 
 variable "admin_user_name" {
   type        = string
   default     = "rangeadmin"
-  description = "Login on every VM. No name that Debian gives to a user or a group: cloud-init's useradd would fail and nobody could log in."
+  description = "Login on every VM. It cannot be the name of a user or group of Debian, because cloud-init could not create the user."
 
   validation {
     condition     = can(regex("^[a-z_][a-z0-9_-]{0,31}$", var.admin_user_name)) && !contains(local.taken_names, var.admin_user_name)
@@ -79,11 +79,11 @@ variable "admin_user_name" {
 variable "operator_addresses" {
   type        = list(string)
   default     = []
-  description = "Public IPv4 addresses (or CIDRs up to /30) from which the range is deployed: let through the storage account's firewall for the upload of the agents' package. Of no use for a machine inside Azure in the same region: see operator_subnet_ids."
+  description = "Public IPv4 addresses (or CIDRs up to /30) from which the range is deployed. The firewall of the storage account allows them to upload the package of the agents. They have no effect for a machine in Azure in the same region: see operator_subnet_ids."
 
   validation {
     condition     = length(var.operator_addresses) + length(var.operator_subnet_ids) > 0
-    error_message = "operator_addresses: must hold this machine's public address, or operator_subnet_ids its subnet, else the upload is refused."
+    error_message = "operator_addresses: must hold this machine's public address, or operator_subnet_ids its subnet, otherwise the upload is rejected."
   }
 
   validation {
@@ -98,7 +98,7 @@ variable "operator_addresses" {
 variable "operator_subnet_ids" {
   type        = list(string)
   default     = []
-  description = "Subnets, with the service endpoint Microsoft.Storage, of machines inside Azure from which the range is deployed: storage knows those by subnet and never by address."
+  description = "Subnets, with the service endpoint Microsoft.Storage, of machines inside Azure from which the range is deployed: storage identifies those by subnet, not by address."
 }
 
 variable "bundle_path" {
@@ -115,7 +115,7 @@ variable "bundle_path" {
 variable "role_settle_s" {
   type        = number
   default     = 120
-  description = "Seconds to wait after a new role assignment before the package is uploaded; Azure needs a while to see it."
+  description = "Seconds to wait after a new role assignment before the package is uploaded; Azure needs this time to apply it."
 
   validation {
     condition     = var.role_settle_s >= 0 && var.role_settle_s <= 600

@@ -62,7 +62,7 @@ variable "budget_emails" {
 variable "log_retention_days" {
   type        = number
   default     = 30
-  description = "Days for which Log Analytics keeps metrics and logs."
+  description = "Days for which Log Analytics stores metrics and logs."
 
   validation {
     condition     = var.log_retention_days >= 30 && var.log_retention_days <= 730
@@ -85,5 +85,5 @@ variable "coordinator_size" {
 variable "bastion_enabled" {
   type        = bool
   default     = true
-  description = "Make a Bastion, the way to the coordinator's loopback; false when you have a way into the hub."
+  description = "Create a Bastion, which gives access to the loopback of the coordinator; false when you have a way into the hub."
 }

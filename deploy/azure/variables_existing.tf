@@ -92,12 +92,12 @@ variable "existing_subnet_ids" {
       var.appliance == "azure-firewall" ? ["firewall"] : [],
       var.appliance == "nva" ? ["appliance"] : [],
     ), keys(var.existing_subnet_ids))) == 0
-    error_message = "existing_subnet_ids: with `coordinator` no hub is made, so the subnets of bastion, endpoints and firewall or appliance, as far as they are wanted, must be given too."
+    error_message = "existing_subnet_ids: with `coordinator` no hub is created, so set the subnets of bastion, endpoints and firewall or appliance too, if they are used."
   }
 
   validation {
     condition     = contains(keys(var.existing_subnet_ids), "coordinator") || length(setintersection(keys(var.existing_subnet_ids), ["bastion", "endpoints", "firewall", "appliance"])) == 0
-    error_message = "existing_subnet_ids: bastion, endpoints, firewall and appliance go with coordinator: one hub, yours or the range's."
+    error_message = "existing_subnet_ids: bastion, endpoints, firewall and appliance need coordinator: the hub is either yours or that of the range."
   }
 
   validation {

@@ -50,7 +50,7 @@ variable "idps_mode" {
 variable "firewall_switch_enabled" {
   type        = bool
   default     = false
-  description = "Let the coordinator put a Premium firewall's policy into other modes for A/B studies (docs/studies.md): its switches `idps`, `threat` and `snat`, and a role of its own that reads and writes this one policy. The deployer needs the role Owner, because this role is created here."
+  description = "Allow the coordinator to set the modes of a Premium firewall's policy for A/B studies (docs/studies.md): its switches `idps`, `threat` and `snat`, and a role of its own that reads and writes this one policy. The deployer needs the role Owner, because this role is created here."
 
   validation {
     condition     = !var.firewall_switch_enabled || (var.appliance == "azure-firewall" && var.firewall_tier == "Premium" && var.tls_inspection == null)
@@ -61,7 +61,7 @@ variable "firewall_switch_enabled" {
 variable "threat_intelligence_mode" {
   type        = string
   default     = "Off"
-  description = "Threat intelligence: Off, Alert or Deny. Off by default, for it is one more thing that a throughput figure would have to name; Basic knows no Deny."
+  description = "Threat intelligence: Off, Alert or Deny. Off by default, because it changes the throughput. Basic does not support Deny."
 
   validation {
     condition     = contains(["Off", "Alert", "Deny"], var.threat_intelligence_mode)

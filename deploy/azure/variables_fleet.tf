@@ -1,7 +1,7 @@
 variable "instances" {
   type        = number
   default     = 30
-  description = "VMs in each of the two scale sets when they are made; `broadside scale N` changes it later."
+  description = "VMs in each of the two scale sets when they are created; `broadside scale N` changes it later."
 
   validation {
     condition     = var.instances >= 0 && var.instances <= 1000 && floor(var.instances) == var.instances
@@ -61,7 +61,7 @@ variable "proximity_placement" {
 
   validation {
     condition     = !var.proximity_placement || length(var.fleet_zones) <= 1
-    error_message = "proximity_placement: a placement group lies in one zone; give fleet_zones one zone or none."
+    error_message = "proximity_placement: a placement group is in one zone; set fleet_zones to one zone or none."
   }
 }
 
@@ -82,7 +82,7 @@ variable "image" {
 
   validation {
     condition     = var.image.offer == "debian-13"
-    error_message = "image: the bundle holds packages of Debian 13; build another (deploy/azure/wheelhouse.py) before you change this."
+    error_message = "image: the bundle contains packages of Debian 13; build another (deploy/azure/wheelhouse.py) before you change this."
   }
 }
 
@@ -105,7 +105,7 @@ variable "ssh_public_key" {
 variable "agent_capabilities" {
   type        = set(string)
   default     = []
-  description = "Further Linux capabilities that the agent keeps; vxlan_port gives it CAP_NET_ADMIN."
+  description = "Further Linux capabilities of the agent; vxlan_port adds CAP_NET_ADMIN."
 
   validation {
     condition     = alltrue([for capability in var.agent_capabilities : contains(["CAP_NET_ADMIN", "CAP_NET_RAW"], capability)])
@@ -128,6 +128,6 @@ variable "agent_settings" {
 
   validation {
     condition     = length(setintersection(keys(var.agent_settings), [for name in ["PORTS", "SERVICES", "ECHO_PORT", "CANARY_PORTS", "ALLOW_TUNNELS"] : "BROADSIDE_AGENT_${name}"])) == 0
-    error_message = "agent_settings: set endpoint_ports, service_ports, echo_port, canary_ports and vxlan_port instead, which also let the traffic through."
+    error_message = "agent_settings: set endpoint_ports, service_ports, echo_port, canary_ports and vxlan_port instead, which also allow the traffic."
   }
 }

@@ -44,7 +44,7 @@ variable "servers_cidr" {
 variable "endpoint_ports" {
   type        = list(number)
   default     = [5201]
-  description = "Ports on which each server offers iperf3, one test at a time on each: TCP and UDP are let through the firewall on exactly these."
+  description = "Ports on which each server offers iperf3, one test at a time on each: the firewall allows TCP and UDP on these ports only."
 
   validation {
     condition     = length(var.endpoint_ports) > 0 && alltrue([for port in var.endpoint_ports : port >= 1024 && port <= 65535])
@@ -53,14 +53,14 @@ variable "endpoint_ports" {
 
   validation {
     condition     = !contains(var.endpoint_ports, 65330)
-    error_message = "endpoint_ports: Azure keeps port 65330 of every VM to itself; use another."
+    error_message = "endpoint_ports: Azure reserves port 65330 of every VM; use another one."
   }
 }
 
 variable "service_ports" {
   type        = map(list(number))
   default     = {}
-  description = "Engines that each server offers beside iperf3, and their TCP ports, one for each pair that it serves at once: { http = [8080], https = [8443], ftp = [2121] }. Let through the firewall, FTP with its passive ports."
+  description = "Engines that each server offers beside iperf3, and their TCP ports, one for each pair that it serves at once: { http = [8080], https = [8443], ftp = [2121] }. The firewall allows them, and the passive ports of FTP."
 
   validation {
     condition     = alltrue([for engine in keys(var.service_ports) : contains(["http", "https", "ftp", "connections"], split(":", engine)[0])])
@@ -85,14 +85,14 @@ variable "echo_port" {
 
   validation {
     condition     = var.echo_port >= 1024 && var.echo_port <= 65535 && var.echo_port != 65330
-    error_message = "echo_port: must be 1024 to 65535, and not 65330, which Azure keeps to itself."
+    error_message = "echo_port: must be 1024 to 65535, and not 65330, which Azure reserves."
   }
 }
 
 variable "canary_ports" {
   type        = list(number)
   default     = []
-  description = "Two ports (TCP and UDP) at which servers answer canaries (traffic.canary): [5198, 5199]. The firewall lets only the first one through."
+  description = "Two ports (TCP and UDP) at which servers answer canaries (traffic.canary): [5198, 5199]. The firewall allows only the first one."
 
   validation {
     condition     = length(var.canary_ports) == 0 || (length(distinct(var.canary_ports)) == 2 && alltrue([for port in var.canary_ports : port >= 1024 && port <= 49999]))
@@ -112,7 +112,7 @@ variable "extra_tcp_ports" {
 
   validation {
     condition     = alltrue([for port in var.extra_tcp_ports : try(!(tonumber(split("-", port)[0]) <= 65330 && tonumber(reverse(split("-", port))[0]) >= 65330), true)])
-    error_message = "extra_tcp_ports: Azure keeps port 65330 of every VM to itself; leave it out."
+    error_message = "extra_tcp_ports: Azure reserves port 65330 of every VM; omit it."
   }
 }
 
@@ -128,31 +128,31 @@ variable "extra_udp_ports" {
 
   validation {
     condition     = alltrue([for port in var.extra_udp_ports : try(!(tonumber(split("-", port)[0]) <= 65330 && tonumber(reverse(split("-", port))[0]) >= 65330), true)])
-    error_message = "extra_udp_ports: Azure keeps port 65330 of every VM to itself; leave it out."
+    error_message = "extra_udp_ports: Azure reserves port 65330 of every VM; omit it."
   }
 }
 
 variable "vxlan_port" {
   type        = number
   default     = null
-  description = "UDP port of bursts inside VXLAN (4789): let through from clients to servers and from servers to clients, and agents may make the tunnels (CAP_NET_ADMIN); null: no tunnels."
+  description = "UDP port of bursts inside VXLAN (4789), allowed in both directions between clients and servers. Agents may create the tunnels (CAP_NET_ADMIN). null: no tunnels."
 
   validation {
     condition     = try(var.vxlan_port >= 1024 && var.vxlan_port <= 65535 && var.vxlan_port != 65330, var.vxlan_port == null)
-    error_message = "vxlan_port: must be 1024 to 65535, and not 65330, which Azure keeps to itself; or null."
+    error_message = "vxlan_port: must be 1024 to 65535, and not 65330, which Azure reserves; or null."
   }
 }
 
 variable "icmp_enabled" {
   type        = bool
   default     = true
-  description = "Let echo requests from clients to servers through: round-trip times beside the load."
+  description = "Allow echo requests from clients to servers: round-trip times beside the load."
 }
 
 variable "bypass" {
   type        = bool
   default     = false
-  description = "The reference pre-test: peer the spokes directly and take the routes through the appliance away, so that the fleet's own ceiling is measured."
+  description = "The reference pre-test: peer the spokes directly and remove the routes through the appliance, so that the fleet's own ceiling is measured."
 }
 
 variable "private_endpoints" {

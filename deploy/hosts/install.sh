@@ -23,7 +23,7 @@ stop() {
 service=${1:-}
 case $service in
 agent | coordinator) shift ;;
-*) stop "say what this host is to be: install.sh agent|coordinator [BROADSIDE_SETTING=VALUE ...]" ;;
+*) stop "the type of this host is missing: install.sh agent|coordinator [BROADSIDE_SETTING=VALUE ...]" ;;
 esac
 for word in "$@"; do
     case $word in
@@ -105,7 +105,7 @@ install -m 0644 "$here/broadside-$service.service" /etc/systemd/system/
 if [ "$service" = agent ]; then
     install -m 0644 "$here/sysctl.conf" /etc/sysctl.d/90-broadside.conf
     sysctl -q -e -p /etc/sysctl.d/90-broadside.conf 2>/dev/null ||
-        echo "install.sh: this kernel does not take all of /etc/sysctl.d/90-broadside.conf" >&2
+        echo "install.sh: this kernel does not accept all of /etc/sysctl.d/90-broadside.conf" >&2
 fi
 systemctl daemon-reload
 systemctl enable --now broadside-$service.service

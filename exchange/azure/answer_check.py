@@ -5,11 +5,12 @@ operation, and in an error its code. Any other response is handled like a broken
 is retried and never means "no row" or "written".
 """
 
-import json
 import re
 from typing import Any, Final
 
 from azure.core.exceptions import AzureError, ServiceResponseError
+
+from broadside.exchange.strict_json import parse_strict_json
 
 # Transient status codes below 500.
 PASSING: Final = (408, 429)
@@ -45,9 +46,9 @@ def code_in_body(response: Any) -> str | None:
     if match := _XML_CODE.search(body) or _PART_CODE.search(body):
         return match[1]
     try:
-        document = json.loads(body)
+        document = parse_strict_json(body, len(body))
         code = (document.get("odata.error") or document.get("error") or document)["code"]
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+    except (ValueError, LookupError, TypeError, AttributeError):
         # The response came from a gateway.
         return None
     return code if isinstance(code, str) else None

@@ -58,7 +58,7 @@ def open_raw(settings: FabricSettings, troubles: OutageLog | None = None) -> "Bl
 
     Args:
         settings: The storage backend settings.
-        troubles: Log to record outages in.
+        troubles: Log to record outages in. None records none.
 
     Raises:
         ExchangeMisconfigured: A setting is missing or invalid.

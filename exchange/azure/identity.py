@@ -10,7 +10,6 @@ the previous token while that is valid.
 """
 
 import asyncio
-import json
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +18,7 @@ from azure.core.credentials import AccessToken
 from azure.core.exceptions import AzureError, ClientAuthenticationError, DecodeError
 
 from broadside.exchange.azure.bounded_transport import BoundedTransport
+from broadside.exchange.strict_json import parse_strict_json
 
 if TYPE_CHECKING:
     from azure.core.credentials_async import AsyncTokenCredential
@@ -71,7 +71,7 @@ class _LastAnswer:
             return
         self.status = response.http_response.status_code
         try:
-            body = json.loads(response.http_response.text())
+            body = parse_strict_json(response.http_response.text(), ANSWER_MAX_BYTES)
             self.text = str(body.get("error_description") or body.get("error") or "")
         except (ValueError, AttributeError, AzureError, DecodeError):
             self.text = ""
@@ -92,7 +92,7 @@ class _Scope:
     failed_at_s: float = 0.0
 
 
-class Credential:
+class AzureCredential:
     """``DefaultAzureCredential`` with time limits. You should close it after use.
 
     Args:
@@ -118,6 +118,10 @@ class Credential:
     async def get_token(self, *scopes: str, **options: Any) -> AccessToken:
         """Return a valid token within :data:`TOKEN_S`.
 
+        Args:
+            *scopes: Scopes of the token, as the SDK passes them.
+            **options: Options of the SDK, unchanged.
+
         Raises:
             NoToken: No token is available.
         """
@@ -142,7 +146,7 @@ class Credential:
     async def close(self) -> None:
         await self._default.close()
 
-    async def __aenter__(self) -> "Credential":
+    async def __aenter__(self) -> "AzureCredential":
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -176,7 +180,7 @@ class Credential:
         return " ".join((tried or [str(error)])[0].split()), False
 
 
-class Identity:
+class AdapterCredential:
     """Credential for an adapter.
 
     Args:
@@ -185,13 +189,13 @@ class Identity:
 
     def __init__(self, given: "AsyncTokenCredential | None") -> None:
         self._given: AsyncTokenCredential | None = given
-        self._own: Credential | None = None
+        self._own: AzureCredential | None = None
 
     def credential(self, client_id: str | None) -> "AsyncTokenCredential":
         if self._given is not None:
             return self._given
         if self._own is None:
-            self._own = Credential(client_id)
+            self._own = AzureCredential(client_id)
         return self._own
 
     async def close(self) -> None:

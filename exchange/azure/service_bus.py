@@ -44,9 +44,9 @@ from azure.servicebus.exceptions import (
     ServiceBusQuotaExceededError,
 )
 
-from broadside.exchange.azure.identity import Identity, NoToken
+from broadside.exchange.azure.identity import AdapterCredential, NoToken
 from broadside.exchange.azure.wire import (
-    Address,
+    AzureEndpoint,
     Bounds,
     causes_of,
     explain_certificate,
@@ -121,7 +121,7 @@ class _TokenOver(ExchangeRefused):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceBusAddress(Address):
+class ServiceBusAddress(AzureEndpoint):
     """Queue and namespace. The endpoint ``sb://host:port`` replaces the host of the namespace.
 
     Attributes:
@@ -143,7 +143,7 @@ def open_queue(settings: FabricSettings, troubles: OutageLog | None = None) -> "
 
     Args:
         settings: The storage backend settings.
-        troubles: Log to record outages in.
+        troubles: Log to record outages in. None records none.
 
     Raises:
         ExchangeMisconfigured: A setting is missing or invalid.
@@ -196,7 +196,7 @@ class ServiceBusQueue:
     ) -> None:
         self._address = address
         self._bounds = bounds or Bounds()
-        self._identity = Identity(credential)
+        self._identity = AdapterCredential(credential)
         self._troubles = troubles or OutageLog()
         self._giving_back: set[asyncio.Task[None]] = set()
         # Cached count, and the monotonic time of the peek.

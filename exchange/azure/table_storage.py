@@ -80,7 +80,7 @@ def open_table(
     Args:
         settings: The storage backend settings.
         what: ``control``, ``results`` or ``private``.
-        troubles: Log to record outages in.
+        troubles: Log to record outages in. None records none.
 
     Raises:
         ExchangeMisconfigured: A setting is missing or invalid.

@@ -18,7 +18,7 @@ from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpRes
 
 from broadside.exchange.azure.answer_check import checked, code_in_body, is_transient
 from broadside.exchange.azure.bounded_transport import BoundedTransport
-from broadside.exchange.azure.identity import Identity, NoToken
+from broadside.exchange.azure.identity import AdapterCredential, NoToken
 from broadside.exchange.documents import DOCUMENT_MAX_BYTES
 from broadside.exchange.fabric_settings import FabricSettings
 from broadside.exchange.messages import OutageKind
@@ -49,7 +49,7 @@ _MISSING: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
+class AzureEndpoint:
     """Service endpoint with a connection string or an Azure identity.
 
     Attributes:
@@ -74,7 +74,7 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StorageAddress(Address):
+class StorageAddress(AzureEndpoint):
     """Address of a table or container.
 
     The endpoint is ``https://<account>.<service>.core.windows.net``.
@@ -142,13 +142,16 @@ class StorageBounds(Bounds):
 def require_single_endpoint(
     setting: str, endpoint_setting: str, place: object, connection_string: object
 ) -> None:
-    """Raise :class:`ExchangeMisconfigured` unless exactly one of two settings is given.
+    """Check that exactly one of two settings is set.
 
     Args:
         setting: Common prefix of the two setting names.
         endpoint_setting: Suffix of the setting for ``place``.
         place: Endpoint or namespace.
         connection_string: Connection string.
+
+    Raises:
+        ExchangeMisconfigured: None or both are set.
     """
     if bool(place) == bool(connection_string):
         problem = "both set; drop one" if place else "both missing; set one"
@@ -164,6 +167,9 @@ def client_settings(service: str, settings: FabricSettings) -> dict[str, Any]:
     Args:
         service: ``tables`` or ``blobs``.
         settings: The storage backend settings.
+
+    Returns:
+        Values by field name. The secret is in plain text.
 
     Raises:
         ExchangeMisconfigured: Not exactly one of endpoint and connection string is set, or the
@@ -311,7 +317,7 @@ class StorageService(Generic[_Client]):
     ) -> None:
         self._address = address
         self._bounds = bounds or StorageBounds()
-        self._identity = Identity(credential)
+        self._identity = AdapterCredential(credential)
         self._troubles = troubles or OutageLog()
         self._client: _Client | None = None
         # Set after the first success.
@@ -436,13 +442,16 @@ def malformed(setting: str) -> ExchangeMisconfigured:
 def explain_certificate(
     causes: Sequence[BaseException], place: str, setting: str, text: str
 ) -> ExchangeMisconfigured | None:
-    """Return an error if the service certificate is not trusted, otherwise None.
+    """Return an error if the certificate of the service is not trusted.
 
     Args:
         causes: The error and its causes.
         place: Service name for the message.
         setting: Common prefix of the setting names.
         text: Error message.
+
+    Returns:
+        The error with the setting to change. None for other causes.
     """
     if not any(
         isinstance(cause, (ssl.SSLCertVerificationError, FileNotFoundError)) for cause in causes
@@ -455,12 +464,15 @@ def explain_certificate(
 
 
 def explain_token(error: Exception, place: str, identity: str) -> ExchangeError | None:
-    """Return an error if no token is available, otherwise None.
+    """Return an error if no token is available.
 
     Args:
         error: Error from the SDK.
         place: Service name for the message.
         identity: Identity for the message.
+
+    Returns:
+        The error with the fix. None if the error is not about a token.
     """
     for cause in causes_of(error):
         if not isinstance(cause, NoToken):
@@ -478,7 +490,7 @@ def explain_token(error: Exception, place: str, identity: str) -> ExchangeError 
 def explain_entry(
     error: Exception, address: StorageAddress, setting: str, role: str, named_by: str
 ) -> ExchangeError | None:
-    """Return an error with the fix if access was denied, otherwise return None.
+    """Return an error with the fix if access was denied.
 
     Args:
         error: Error from the SDK.
@@ -486,6 +498,9 @@ def explain_entry(
         setting: Common prefix of the setting names.
         role: Azure role that this host needs.
         named_by: The settings to change if the name is wrong.
+
+    Returns:
+        The error with the role or setting that is missing. None for other errors.
     """
     if (refusal := explain_token(error, str(address), address.identity)) is not None:
         return refusal

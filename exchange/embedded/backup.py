@@ -32,6 +32,7 @@ from broadside.exchange.embedded.embedded_queue import QUEUE_APPLICATION, QUEUE_
 from broadside.exchange.embedded.embedded_table import TABLE_APPLICATION, TABLE_LAYOUT
 from broadside.exchange.embedded.sqlite import explain_foreign
 from broadside.exchange.outage_log import utc_now
+from broadside.exchange.strict_json import parse_strict_json
 from broadside.exchange.version import version_number
 
 # Folder of the coordinator's certificate authority, which the agents trust.
@@ -64,7 +65,7 @@ _READ_ERRORS: Final = (
 
 
 # Function that receives the number of bytes of each step.
-Advance = Callable[[int], object]
+BackupProgress = Callable[[int], object]
 
 
 class BackupUnusable(Exception):
@@ -76,7 +77,7 @@ def backup_bytes(data_dir: Path) -> int:
     return 2 * sum(path.stat().st_size for path in data_dir.glob("*.sqlite3"))
 
 
-def back_up(data_dir: Path, file: Path, advance: Advance = lambda _: None) -> list[str]:
+def back_up(data_dir: Path, file: Path, advance: BackupProgress = lambda _: None) -> list[str]:
     """Write a backup of ``data_dir`` to a new ``file``.
 
     Args:
@@ -127,7 +128,7 @@ def back_up(data_dir: Path, file: Path, advance: Advance = lambda _: None) -> li
     return list(sums)
 
 
-def restore(file: Path, data_dir: Path, advance: Advance = lambda _: None) -> list[str]:
+def restore(file: Path, data_dir: Path, advance: BackupProgress = lambda _: None) -> list[str]:
     """Restore ``file`` to ``data_dir``, in one atomic step after verification.
 
     Args:
@@ -162,7 +163,7 @@ def restore(file: Path, data_dir: Path, advance: Advance = lambda _: None) -> li
 
 
 @contextlib.contextmanager
-def unpacked_backup(file: Path, advance: Advance = lambda _: None) -> Iterator[Path]:
+def unpacked_backup(file: Path, advance: BackupProgress = lambda _: None) -> Iterator[Path]:
     """Unpack and verify ``file`` in a temporary folder next to it, while the context is active.
 
     Args:
@@ -215,7 +216,7 @@ def _add_text(archive: tarfile.TarFile, name: str, text: str) -> None:
     archive.addfile(member, io.BytesIO(text.encode("ascii")))
 
 
-def _add(archive: tarfile.TarFile, path: Path, name: str, advance: Advance) -> str:
+def _add(archive: tarfile.TarFile, path: Path, name: str, advance: BackupProgress) -> str:
     """Add a file to the archive. Return its SHA-256 in hex."""
     with path.open("rb") as content:
         member = archive.gettarinfo(fileobj=content, arcname=name)
@@ -227,7 +228,7 @@ def _add(archive: tarfile.TarFile, path: Path, name: str, advance: Advance) -> s
 class _HashedReader:
     """File reader that computes the SHA-256 of the content and reports its progress."""
 
-    def __init__(self, content: IO[bytes], advance: Advance = lambda _: None) -> None:
+    def __init__(self, content: IO[bytes], advance: BackupProgress = lambda _: None) -> None:
         self._content, self._advance = content, advance
         self.digest = hashlib.sha256()
 
@@ -341,7 +342,7 @@ class _Member(tarfile.TarInfo):
 class _CountedFile(io.FileIO):
     """Binary file that reports the number of bytes of each read."""
 
-    def __init__(self, path: Path, advance: Advance) -> None:
+    def __init__(self, path: Path, advance: BackupProgress) -> None:
         super().__init__(path)
         self._advance = advance
 
@@ -351,7 +352,7 @@ class _CountedFile(io.FileIO):
         return count
 
 
-def _unpack_verified(file: Path, folder: Path, advance: Advance) -> list[str]:
+def _unpack_verified(file: Path, folder: Path, advance: BackupProgress) -> list[str]:
     """Unpack a backup and verify format, version, checksums and databases. Return the names."""
     try:
         with (
@@ -418,7 +419,7 @@ def _read_text(archive: tarfile.TarFile, member: tarfile.TarInfo) -> str:
 
 def _check_head(text: str) -> None:
     """Raise :class:`BackupUnusable` for another format or an unknown version."""
-    fields: Any = json.loads(text)
+    fields: Any = parse_strict_json(text, _HEADER_MAX_BYTES)
     if not isinstance(fields, dict) or fields.get("format") != FORMAT:
         raise BackupUnusable(f"{_HEAD} in it names another format: not a backup of Broadside")
     version = fields.get("version")

@@ -137,6 +137,9 @@ class Database:
             work: Function to run. It receives the connection and ``args``.
             args: Arguments of ``work`` after the connection.
 
+        Returns:
+            The result of ``work``.
+
         Raises:
             ExchangeUnavailable: The error is transient (lock timeout, disk full).
             ExchangeMisconfigured: The error is permanent (no directory, no permission, foreign
@@ -150,6 +153,13 @@ class Database:
         """Run ``work`` like :meth:`run`. It must not write.
 
         The call does not wait for a group of writes and does not take a lock.
+
+        Args:
+            work: Function to run. It receives the connection and ``args``.
+            *args: Arguments of ``work`` after the connection.
+
+        Returns:
+            The result of ``work``.
         """
         return await self.submit(work, *args, reads=True)
 
@@ -159,7 +169,7 @@ class Database:
         *args: *_Args,
         reads: bool = False,
     ) -> "asyncio.Future[_T]":
-        """Start ``work`` like :meth:`run` and return a future for its result.
+        """Start ``work`` like :meth:`run`.
 
         Use this if the caller needs the result even if it is cancelled.
 
@@ -167,6 +177,9 @@ class Database:
             work: Function to run. It receives the connection and ``args``.
             args: Arguments of ``work`` after the connection.
             reads: True if ``work`` does not write.
+
+        Returns:
+            Future with the result of ``work``.
 
         Raises:
             RuntimeError: The database is closed.
@@ -481,12 +494,15 @@ def _identity(connection: sqlite3.Connection) -> tuple[int, int]:
 
 
 def explain_foreign(connection: sqlite3.Connection, application: int, layout: str) -> str | None:
-    """Return why a database does not belong to Broadside, or None if it does or is empty.
+    """Return why a database does not belong to Broadside.
 
     Args:
         connection: Connection to the database.
         application: Expected SQLite application id.
         layout: SQL statements that create the expected tables.
+
+    Returns:
+        The reason for messages. None if it belongs to Broadside, or is empty.
     """
     identity, objects_count = _identity(connection)
     if (identity, objects_count) == (0, 0):

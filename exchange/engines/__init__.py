@@ -26,7 +26,7 @@ def engines() -> dict[str, Engine]:
 
 
 def find(name: str) -> Engine | None:
-    """Return the engine with this name, or None if there is no such engine."""
+    """Return the engine with this name, or None if it does not exist."""
     return engines().get(name)
 
 

@@ -1,8 +1,8 @@
 """TCP connections at a fixed rate, with our own program at both ends (``agent/connections.c``).
 
-- The loop is open: attempt *i* is due at the start plus *i* / rate, whatever earlier ones do. Times
-  count from then, so a stall of the path or of the generator is in the percentiles. An attempt
-  ends after ``timeout_s`` at the latest.
+- The loop is open: attempt *i* is due at the start plus *i* / rate, independent of earlier ones.
+  Times count from then, so a stall of the path or of the generator is in the percentiles. An
+  attempt ends after ``timeout_s`` at the latest.
 - The client makes attempts in one of four modes: ``connect`` (handshake, close), ``exchange``
   (bytes each way, close), ``http`` (a request, its answer, close) and ``hold`` (bytes each way at
   every heartbeat, until the end). Each of them can use TLS.
@@ -18,7 +18,6 @@
 - Intervals have the payload bytes of both directions. Those of the flow ``up`` have the counts.
 """
 
-import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,8 +28,8 @@ from pydantic import Field, StrictBool, field_validator
 
 from broadside.exchange.engines.downloads import (
     HostName,
-    Integer,
-    Number,
+    JsonInteger,
+    JsonNumber,
     SizeMix,
     TlsCipher,
     negotiated_name,
@@ -40,12 +39,12 @@ from broadside.exchange.engines.peer_seconds import PeerRates
 from broadside.exchange.engines.port import (
     ClientRequest,
     Engine,
-    Event,
+    EngineEvent,
+    EngineResult,
     HostNeeds,
     Launch,
     Process,
     Program,
-    Reading,
     ServerRequest,
     StartBasis,
     Started,
@@ -53,7 +52,7 @@ from broadside.exchange.engines.port import (
     validate_argument,
 )
 from broadside.exchange.engines.served_log import ServedTests
-from broadside.exchange.engines.tokens import Token, parse_token, token_of
+from broadside.exchange.engines.tokens import JobToken, parse_token, token_of
 from broadside.exchange.installation import bring_gate
 from broadside.exchange.messages import (
     Aggregation,
@@ -71,6 +70,7 @@ from broadside.exchange.messages import (
     Traffic,
     peer_address,
 )
+from broadside.exchange.strict_json import parse_strict_json
 
 GENERATOR: Final = Program(
     name="connections",
@@ -134,25 +134,25 @@ BODY_MAX_BYTES: Final = 1_000_000_000
 HEAD_BYTES: Final = 200
 
 
-class Options(Message):
+class ConnectionsOptions(Message):
     """``traffic.options`` of connections."""
 
     mode: Literal["connect", "exchange", "http", "hold"] = "connect"
     # Attempts of a pair, independent of their outcome.
-    attempts_per_second: Annotated[Number, Field(gt=0, le=200_000)] = 1000.0
+    attempts_per_second: Annotated[JsonNumber, Field(gt=0, le=200_000)] = 1000.0
     # Seconds until an attempt or a heartbeat counts as timed out.
-    timeout_s: Annotated[Number, Field(ge=0.1, le=TIMEOUT_MAX_S)] = 3.0
+    timeout_s: Annotated[JsonNumber, Field(ge=0.1, le=TIMEOUT_MAX_S)] = 3.0
     # Bytes in each direction (exchange, hold).
-    exchange_bytes: Annotated[Integer, Field(ge=ID_BYTES, le=1_000_000)] = 64
+    exchange_bytes: Annotated[JsonInteger, Field(ge=ID_BYTES, le=1_000_000)] = 64
     # How the client closes: rst leaves nothing behind, fin leaves its port in TIME_WAIT.
     close: Literal["rst", "fin"] = "rst"
     # Connections to hold per pair (hold).
-    held_count: Annotated[Integer, Field(ge=1, le=1_000_000)] = 1000
+    held_count: Annotated[JsonInteger, Field(ge=1, le=1_000_000)] = 1000
     # Seconds between two exchanges on a held connection (hold).
-    heartbeat_s: Annotated[Number, Field(ge=0.1, le=600)] = 5.0
+    heartbeat_s: Annotated[JsonNumber, Field(ge=0.1, le=600)] = 5.0
     # Seconds in which the rate, or the number of held connections, rises from 0 and falls to 0.
-    ramp_up_s: Annotated[Integer, Field(ge=0, le=RAMP_MAX_S)] = 0
-    ramp_down_s: Annotated[Integer, Field(ge=0, le=RAMP_MAX_S)] = 0
+    ramp_up_s: Annotated[JsonInteger, Field(ge=0, le=RAMP_MAX_S)] = 0
+    ramp_down_s: Annotated[JsonInteger, Field(ge=0, le=RAMP_MAX_S)] = 0
     # The address of the agent, or all addresses of its interface in turn.
     source_addresses: Literal["one", "all"] = "one"
     # TLS version, or any of 1.2 and 1.3.
@@ -164,13 +164,13 @@ class Options(Message):
     # Name in the Host field and in TLS (SNI). The client connects to the address of its server.
     server_name: HostName | None = None
     # Size of an answer's body (http).
-    body_bytes: Annotated[Integer, Field(ge=0, le=BODY_MAX_BYTES)] = 1000
+    body_bytes: Annotated[JsonInteger, Field(ge=0, le=BODY_MAX_BYTES)] = 1000
     # Sizes in bytes that the answers have in turn, in place of body_bytes (http).
     body_mix: SizeMix | None = None
     # Size of a request's body (http).
-    upload_bytes: Annotated[Integer, Field(ge=0, le=10_000_000)] = 0
+    upload_bytes: Annotated[JsonInteger, Field(ge=0, le=10_000_000)] = 0
     # Share of zeros in the payload. All other bytes are pseudo-random.
-    compressible_percent: Annotated[Integer, Field(ge=0, le=100)] = 0
+    compressible_percent: Annotated[JsonInteger, Field(ge=0, le=100)] = 0
 
     @field_validator("tls", mode="before")
     @classmethod
@@ -218,7 +218,7 @@ class Connections(Engine):
     server_programs: ClassVar[tuple[Program, ...]] = (GENERATOR,)
 
     def problems(self, traffic: Traffic) -> Iterator[str]:
-        options = parse_options(Options, traffic)
+        options = parse_options(ConnectionsOptions, traffic)
         for name, modes in _MODES.items():
             if name in traffic.options and options.mode not in modes:
                 yield f"traffic.options.{name}: mode {options.mode} has none; drop it"
@@ -360,14 +360,14 @@ class Connections(Engine):
         return AcceptReader(self.name)
 
 
-def _core_per_second(options: Options) -> float:
+def _core_per_second(options: ConnectionsOptions) -> float:
     """Return the connections per second of one core at the slower end."""
     if options.tls != "off":
         return CORE_RATES["resumed" if options.tls_resume else "full"]
     return CORE_RATES[options.mode]
 
 
-def _fix(options: Options) -> str:
+def _fix(options: ConnectionsOptions) -> str:
     """Return how to need less of the hosts."""
     if options.mode == "hold":
         return "hold fewer per pair, use more pairs"
@@ -380,7 +380,7 @@ def _process(argv: Sequence[str], role: str, arguments: Mapping[str, object]) ->
     return Process(argv=(*argv, role, *options), ends_at_alarm=True)
 
 
-def _payload_arguments(options: Options) -> dict[str, object]:
+def _payload_arguments(options: ConnectionsOptions) -> dict[str, object]:
     if not options.uses_bytes:
         return {}
     arguments: dict[str, object] = {"compressible": options.compressible_percent}
@@ -390,7 +390,7 @@ def _payload_arguments(options: Options) -> dict[str, object]:
     return arguments | ({"upload": options.upload_bytes} if options.upload_bytes else {})
 
 
-def _ramp_arguments(options: Options, version: str) -> dict[str, object]:
+def _ramp_arguments(options: ConnectionsOptions, version: str) -> dict[str, object]:
     ramps = {"ramp-up": options.ramp_up_s, "ramp-down": options.ramp_down_s}
     if not any(ramps.values()):
         return {}
@@ -402,18 +402,18 @@ def _ramp_arguments(options: Options, version: str) -> dict[str, object]:
     return {name: value for name, value in ramps.items() if value}
 
 
-def _opening_rate(options: Options) -> float:
+def _opening_rate(options: ConnectionsOptions) -> float:
     """Return the attempts per second of a pair, without ramps of this rate."""
     if options.mode == "hold" and options.ramp_up_s:
         return options.held_count / options.ramp_up_s
     return options.attempts_per_second
 
 
-def _ramped(options: Options) -> str:
+def _ramped(options: ConnectionsOptions) -> str:
     return "number of connections" if options.mode == "hold" else "rate"
 
 
-def _tls_arguments(options: Options) -> dict[str, object]:
+def _tls_arguments(options: ConnectionsOptions) -> dict[str, object]:
     arguments: dict[str, object] = {}
     if options.server_name is not None:
         arguments["name"] = options.server_name
@@ -425,7 +425,7 @@ def _tls_arguments(options: Options) -> dict[str, object]:
     return arguments | ({"resume": 1} if options.tls_resume else {})
 
 
-def _tls_text(options: Options) -> str:
+def _tls_text(options: ConnectionsOptions) -> str:
     if options.tls == "off":
         return "without TLS"
     version = "1.2 or 1.3" if options.tls == "any" else options.tls
@@ -434,12 +434,12 @@ def _tls_text(options: Options) -> str:
     return f"with {resumed} handshakes of TLS {version}{cipher}"
 
 
-def _options(traffic: Traffic) -> Options:
+def _options(traffic: Traffic) -> ConnectionsOptions:
     try:
-        return parse_options(Options, traffic)
+        return parse_options(ConnectionsOptions, traffic)
     except Unsupported:
         # The launch has already rejected invalid options.
-        return Options()
+        return ConnectionsOptions()
 
 
 # Reading ---------------------------------------------------------------------------------------
@@ -462,18 +462,21 @@ class Second:
 def parse_line(line: bytes) -> dict[str, Any] | None:
     """Return the object in a line of the program, or None if there is none."""
     try:
-        row = json.loads(line)
-    except (ValueError, RecursionError):
+        row = parse_strict_json(line, len(line))
+    except ValueError:
         return None
     return row if isinstance(row, dict) else None
 
 
 def parse_second(row: Mapping[str, Any], names: Sequence[str]) -> Second | None:
-    """Return the counts in a line of the program, or None if it is not valid.
+    """Return the counts in a line of the program.
 
     Args:
         row: The object in the line.
         names: Names of the counts.
+
+    Returns:
+        Counts, bytes and times in seconds. None if the line is not valid.
     """
     row = {**dict.fromkeys(LATER_COUNTS, 0), **row}
     fields = ("second", "sent_bytes", "received_bytes", *names)
@@ -516,11 +519,14 @@ def _times(row: Mapping[str, Any]) -> dict[str, int]:
 
 
 def parse_histogram(name: str, row: object) -> tuple[Distribution, ...]:
-    """Return the histogram of the program, or an empty tuple if it has no values or is not valid.
+    """Return the histogram of the program.
 
     Args:
         name: Name of the quantity.
         row: The object, with ``max_s`` and the counts by bucket.
+
+    Returns:
+        One distribution. Empty if it has no values or is not valid.
     """
     try:
         counts = {int(bucket): int(count) for bucket, count in row["counts"].items()}  # type: ignore[index]
@@ -651,7 +657,7 @@ class AttemptReader:
         self._started: dict[str, Any] = {}
         self._ended: dict[str, Any] | None = None
 
-    def feed(self, line: bytes, at_s: float) -> tuple[Event, ...]:
+    def feed(self, line: bytes, at_s: float) -> tuple[EngineEvent, ...]:
         row = parse_line(line) or {}
         if "started" in row:
             self._started = row
@@ -665,7 +671,7 @@ class AttemptReader:
                 return (Started(side=Side.CLIENT, started_at_s=self._at_s + self._first_s),)
         return ()
 
-    def sample(self, name: str, text: str, at_s: float) -> tuple[Event, ...]:
+    def sample(self, name: str, text: str, at_s: float) -> tuple[EngineEvent, ...]:
         return ()
 
     def finish(
@@ -675,13 +681,13 @@ class AttemptReader:
         stderr: str = "",
         released_at_s: float | None = None,
         server_ahead_s: float = 0.0,
-    ) -> Reading:
+    ) -> EngineResult:
         job, counts, first_s = self._job, self._counts, self._first_s
         version = self._started.get("version")
         ended_s = _number(self._ended, "ended") if self._ended else float(job.duration_s)
         until_s = min(ended_s, job.duration_s)
         began_s = None if first_s is None else self._at_s + first_s
-        return Reading(
+        return EngineResult(
             report=EngineReport(
                 engine=self._engine,
                 version=version if isinstance(version, str) else None,
@@ -712,7 +718,7 @@ class AttemptReader:
         if self._ended is not None and not total["established"]:
             outcomes = ", ".join(f"{total[name]} {name}" for name in OUTCOMES if total[name])
             return (
-                f"none of {total['attempted']} connections was established"
+                f"0 of {total['attempted']} connections were established"
                 f"{': ' + outcomes if outcomes else ''}".replace("_", " ")
             )
         return None
@@ -864,7 +870,7 @@ class AcceptedTest:
         at_s: Epoch second of the first line of the test.
     """
 
-    def __init__(self, engine: str, token: Token, at_s: float) -> None:
+    def __init__(self, engine: str, token: JobToken, at_s: float) -> None:
         self._engine, self.cookie = engine, token.job_id
         self._counts = _Counts(SERVER_COUNTS)
         self._foreign_count = 0
@@ -933,7 +939,7 @@ class AcceptedTest:
             if _whole(ended, cause):
                 yield _limit(f"server_{name}", _whole(ended, name))
 
-    def finish(self) -> Reading:
+    def finish(self) -> EngineResult:
         """Return everything that was read so far."""
         counts, first_s = self._counts, self._first_s
         intervals: dict[Flow, tuple[Interval, ...]] = {}
@@ -952,7 +958,7 @@ class AcceptedTest:
             measures += self._host_measures()
             if self._foreign_count:
                 measures.append(_count("server_foreign", self._foreign_count))
-        return Reading(
+        return EngineResult(
             report=EngineReport(
                 engine=self._engine,
                 cookie=self.cookie,
@@ -974,7 +980,7 @@ class AcceptedTest:
 class AcceptReader(ServedTests[AcceptedTest]):
     """Parser for the output of the server, which assigns each line to a test."""
 
-    def feed(self, line: bytes, at_s: float) -> tuple[Event, ...]:
+    def feed(self, line: bytes, at_s: float) -> tuple[EngineEvent, ...]:
         row = parse_line(line) or {}
         token = parse_token(str(row.get("test", "")))
         if token is not None:

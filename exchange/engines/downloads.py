@@ -15,8 +15,14 @@ from pydantic import BeforeValidator, Field, StringConstraints, ValidationError
 from pydantic_core import PydanticCustomError
 
 from broadside.exchange.engines.buckets import LEAST_S
-from broadside.exchange.engines.port import Event, File, Reading, StartBasis, Unsupported
-from broadside.exchange.engines.tokens import Token
+from broadside.exchange.engines.port import (
+    EngineEvent,
+    EngineFile,
+    EngineResult,
+    StartBasis,
+    Unsupported,
+)
+from broadside.exchange.engines.tokens import JobToken
 from broadside.exchange.installation import bring_gate
 from broadside.exchange.messages import (
     Direction,
@@ -228,8 +234,8 @@ def _number_as_text(value: object) -> object:
     return str(value) if type(value) in (int, float) else value
 
 
-Integer = Annotated[int, BeforeValidator(_refuse_flag)]
-Number = Annotated[float, BeforeValidator(_refuse_flag)]
+JsonInteger = Annotated[int, BeforeValidator(_refuse_flag)]
+JsonNumber = Annotated[float, BeforeValidator(_refuse_flag)]
 
 
 HostName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9.-]{0,252}$")]
@@ -315,15 +321,15 @@ def size_problems(field: str, size_bytes: int) -> Iterator[str]:
     if size_bytes not in SIZES_BYTES:
         near = min(SIZES_BYTES, key=lambda size: abs(size - size_bytes))
         yield (
-            f"{field}: no server keeps {size_bytes} bytes; set 1, 2 or 5 times a power of ten or a "
-            f"power of two, {LEAST_BYTES} to {MOST_BYTES}, such as {near}"
+            f"{field}: {size_bytes} bytes are not possible; set 1, 2 or 5 times a power of ten or "
+            f"a power of two, {LEAST_BYTES} to {MOST_BYTES}, such as {near}"
         )
 
 
 # Name of the file on a server to which clients upload.
 UPLOAD: Final = "upload"
 # Share of zeros in the payload.
-ZerosPercent = Annotated[Integer, Field(ge=0, le=100, multiple_of=STEP_PERCENT)]
+ZerosPercent = Annotated[JsonInteger, Field(ge=0, le=100, multiple_of=STEP_PERCENT)]
 
 
 def file_name(size_bytes: int, zeros_percent: int) -> str:
@@ -336,13 +342,13 @@ def file_name(size_bytes: int, zeros_percent: int) -> str:
     return f"{size_bytes}-{zeros_percent}" if zeros_percent else f"{size_bytes}"
 
 
-def block(zeros_percent: int) -> File:
+def block(zeros_percent: int) -> EngineFile:
     """Return the file with the block for a share of zeros."""
     name = f"{BLOCKS}/{zeros_percent}"
-    return File(name=name, size_bytes=BLOCK_BYTES, zeros_percent=zeros_percent)
+    return EngineFile(name=name, size_bytes=BLOCK_BYTES, zeros_percent=zeros_percent)
 
 
-def files() -> Iterator[File]:
+def files() -> Iterator[EngineFile]:
     """Return the files of all sizes and shares of zeros, and the blocks that are their content.
 
     The blocks need 5 MB. Each other file needs an inode but no disk space.
@@ -351,15 +357,18 @@ def files() -> Iterator[File]:
         yield block(percent)
         for size in SIZES_BYTES:
             name = f"{FOLDER}/{file_name(size, percent)}"
-            yield File(name=name, size_bytes=size, zeros_percent=percent, is_sparse=True)
+            yield EngineFile(name=name, size_bytes=size, zeros_percent=percent, is_sparse=True)
 
 
 def bodies_env(bodies: str | None, folder: str) -> dict[str, str]:
     """Return the environment in which a program reads the content of sparse files.
 
     Args:
-        bodies: Path of the library, if it was built.
+        bodies: Path of the library, if it was built. None if it was not built.
         folder: Folder with the files.
+
+    Returns:
+        Variables to add to the environment of the program.
 
     Raises:
         Unsupported: There is no library.
@@ -416,7 +425,7 @@ class DownloadReader:
     basis: ClassVar[StartBasis] = StartBasis.STAMPS
     complete_at_end: ClassVar[bool] = False
 
-    def __init__(self, engine: str, job: Job | None, token: Token) -> None:
+    def __init__(self, engine: str, job: Job | None, token: JobToken) -> None:
         self._engine = engine
         self._job = job
         self._cookie = token.job_id
@@ -428,10 +437,10 @@ class DownloadReader:
         self._direction = Direction.REVERSE if job is None else job.traffic.direction
         self._streams_count = None if job is None else job.traffic.streams_count
 
-    def feed(self, line: bytes, at_s: float) -> tuple[Event, ...]:
+    def feed(self, line: bytes, at_s: float) -> tuple[EngineEvent, ...]:
         return ()
 
-    def sample(self, name: str, text: str, at_s: float) -> tuple[Event, ...]:
+    def sample(self, name: str, text: str, at_s: float) -> tuple[EngineEvent, ...]:
         return ()
 
     def finish(
@@ -441,7 +450,7 @@ class DownloadReader:
         stderr: str = "",
         released_at_s: float | None = None,
         server_ahead_s: float = 0.0,
-    ) -> Reading:
+    ) -> EngineResult:
         job, zero_s = self._job, self._seconds.first_s
         until_s = None
         if self.complete_at_end and job is not None and zero_s is not None and exit_code == 0:
@@ -454,7 +463,7 @@ class DownloadReader:
             totals = FlowTotals(flow=flow, sent_bytes=moved_bytes, sent_s=length_s)
         else:
             totals = FlowTotals(flow=flow, received_bytes=moved_bytes, received_s=length_s)
-        return Reading(
+        return EngineResult(
             report=EngineReport(
                 engine=self._engine,
                 cookie=self._cookie,

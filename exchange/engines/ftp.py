@@ -31,7 +31,7 @@ from broadside.exchange.engines.downloads import (
     GONE_S,
     UPLOAD,
     DownloadReader,
-    Integer,
+    JsonInteger,
     ZerosPercent,
     block,
     bodies_env,
@@ -45,8 +45,8 @@ from broadside.exchange.engines.downloads import (
 from broadside.exchange.engines.port import (
     ClientRequest,
     Engine,
-    Event,
-    File,
+    EngineEvent,
+    EngineFile,
     FileWatch,
     Launch,
     Process,
@@ -58,7 +58,7 @@ from broadside.exchange.engines.port import (
     validate_host,
 )
 from broadside.exchange.engines.served_log import LogReader, Transfer
-from broadside.exchange.engines.tokens import Token, parse_token, token_of
+from broadside.exchange.engines.tokens import JobToken, parse_token, token_of
 from broadside.exchange.installation import bring
 from broadside.exchange.messages import (
     Aggregation,
@@ -145,10 +145,10 @@ _SERVER_SETTINGS: Final[Mapping[str, object]] = {
 }
 
 
-class Options(Message):
+class FtpOptions(Message):
     """``traffic.options`` of ftp."""
 
-    file_bytes: Annotated[Integer, Field(gt=0)] = 1_000_000_000
+    file_bytes: Annotated[JsonInteger, Field(gt=0)] = 1_000_000_000
     # Share of zeros in the file. All other bytes are random.
     compressible_percent: ZerosPercent = 0
 
@@ -167,7 +167,7 @@ class Ftp(Engine):
     server_programs: ClassVar[tuple[Program, ...]] = (VSFTPD,)
 
     def problems(self, traffic: Traffic) -> Iterator[str]:
-        options = parse_options(Options, traffic)
+        options = parse_options(FtpOptions, traffic)
         yield from size_problems("traffic.options.file_bytes", options.file_bytes)
         yield from direction_problems(self.name, traffic)
         segments_count = traffic.streams_count if traffic.direction is Direction.REVERSE else 1
@@ -213,7 +213,7 @@ class Ftp(Engine):
 
     def client(self, ask: ClientRequest) -> Launch:
         job, endpoint = ask.job, ask.job.endpoint
-        options = parse_options(Options, job.traffic)
+        options = parse_options(FtpOptions, job.traffic)
         address = validate_host(endpoint.address, "endpoint.address")
         six = address.startswith("[")
         rate = job.traffic.stream_bits_per_second
@@ -232,11 +232,11 @@ class Ftp(Engine):
         ]
         script.append(f"open -u anonymous,{token} ftp://{address}:{endpoint.port}")
         count, percent = job.traffic.streams_count, options.compressible_percent
-        env, sent = {"HOME": ask.folder, "LFTP_HOME": ask.folder}, tuple[File, ...]()
+        env, sent = {"HOME": ask.folder, "LFTP_HOME": ask.folder}, tuple[EngineFile, ...]()
         if job.traffic.direction is Direction.FORWARD:
             name = f"{FOLDER}/{file_name(options.file_bytes, percent)}"
             script.append(f"repeat --while-ok -d 0 put {ask.folder}/{name} -o {UPLOAD}")
-            file = File(
+            file = EngineFile(
                 name=name, size_bytes=options.file_bytes, zeros_percent=percent, is_sparse=True
             )
             env, sent = env | bodies_env(ask.bodies, ask.folder), (file, block(percent))
@@ -252,7 +252,7 @@ class Ftp(Engine):
         )
         return Launch(
             processes=(process,) * (count if sent else 1),
-            files=(File(name="script", text="\n".join(script) + "\n"), *sent),
+            files=(EngineFile(name="script", text="\n".join(script) + "\n"), *sent),
             unprivileged=True,
         )
 
@@ -285,11 +285,11 @@ class Ftp(Engine):
                 ),
             ),
             files=(
-                File(name="vsftpd.conf", text="".join(lines)),
-                File(name="log"),
+                EngineFile(name="vsftpd.conf", text="".join(lines)),
+                EngineFile(name="log"),
                 *files(),
-                File(name=f"{FOLDER}/{UPLOAD}", link_to="/dev/null"),
-                File(name=FOLDER, is_closed_folder=True),
+                EngineFile(name=f"{FOLDER}/{UPLOAD}", link_to="/dev/null"),
+                EngineFile(name=FOLDER, is_closed_folder=True),
             ),
             unprivileged=True,
         )
@@ -309,7 +309,7 @@ class CounterReader(DownloadReader):
     def __init__(self, job: Job) -> None:
         super().__init__("ftp", job, token_of(job))
         self._duration_s = float(job.duration_s)
-        self._file_bytes = job.traffic.options.get("file_bytes", Options().file_bytes)
+        self._file_bytes = job.traffic.options.get("file_bytes", FtpOptions().file_bytes)
         self._uploads = job.traffic.direction is Direction.FORWARD
         if self._uploads:
             # There is a process for each stream.
@@ -323,11 +323,11 @@ class CounterReader(DownloadReader):
         self._kept_bytes = 0
         self._words: list[str] = []
 
-    def feed(self, line: bytes, at_s: float) -> tuple[Event, ...]:
+    def feed(self, line: bytes, at_s: float) -> tuple[EngineEvent, ...]:
         self._words = [*self._words[-4:], line.decode(errors="replace")]
         return ()
 
-    def sample(self, name: str, text: str, at_s: float) -> tuple[Event, ...]:
+    def sample(self, name: str, text: str, at_s: float) -> tuple[EngineEvent, ...]:
         counters = read_counters(text)
         if counters is None:
             return ()
@@ -402,9 +402,9 @@ class TransferReader(LogReader):
     def __init__(self, engine: str, counted: str) -> None:
         super().__init__(engine, counted)
         # Token by process ID.
-        self._tokens: OrderedDict[str, Token | None] = OrderedDict()
+        self._tokens: OrderedDict[str, JobToken | None] = OrderedDict()
 
-    def sample(self, name: str, text: str, at_s: float) -> tuple[Event, ...]:
+    def sample(self, name: str, text: str, at_s: float) -> tuple[EngineEvent, ...]:
         events = list(_EVENT.finditer(text))
         for event in events:
             if event["token"] is not None:
@@ -432,7 +432,7 @@ class TransferReader(LogReader):
         # The log exists, so we only need to read it once a second now.
         return (Started(side=Side.SERVER, started_at_s=at_s),)
 
-    def _log_in(self, pid: str, token: Token | None, at_s: float) -> None:
+    def _log_in(self, pid: str, token: JobToken | None, at_s: float) -> None:
         self._tokens.pop(pid, None)
         self._tokens[pid] = token
         if len(self._tokens) > LOGINS_MAX_COUNT:

@@ -14,13 +14,12 @@
   request is the start.
 """
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any, ClassVar, Final
+from typing import Annotated, ClassVar, Final
 
 from pydantic import Field, StrictBool
 
@@ -31,8 +30,8 @@ from broadside.exchange.engines.downloads import (
     UPLOAD,
     DownloadReader,
     HostName,
-    Integer,
-    Number,
+    JsonInteger,
+    JsonNumber,
     SizeMix,
     TlsCipher,
     TlsVersion,
@@ -51,8 +50,8 @@ from broadside.exchange.engines.port import (
     ClientRequest,
     EndBy,
     Engine,
-    Event,
-    File,
+    EngineEvent,
+    EngineFile,
     FileWatch,
     Launch,
     Process,
@@ -76,6 +75,7 @@ from broadside.exchange.messages import (
     Side,
     Traffic,
 )
+from broadside.exchange.strict_json import parse_strict_json
 
 VEGETA: Final = Program(
     name="vegeta",
@@ -109,13 +109,13 @@ FLOWS_BYTES: Final = 4096
 RAW_MAX_BYTES: Final = 4 * 2**20
 
 
-class Options(Message):
+class HttpOptions(Message):
     """``traffic.options`` of http and https."""
 
     # Request rate of a pair. None means as fast as the connections allow.
-    requests_per_second: Annotated[Number, Field(gt=0, le=100_000)] | None = None
+    requests_per_second: Annotated[JsonNumber, Field(gt=0, le=100_000)] | None = None
     # Size of each body.
-    body_bytes: Integer = 1_000_000
+    body_bytes: JsonInteger = 1_000_000
     # Sizes in bytes that the bodies have in turn, in place of body_bytes.
     body_mix: SizeMix | None = None
     # Share of zeros in the bodies. All other bytes are random.
@@ -133,7 +133,7 @@ class Options(Message):
     # If False, a new connection will be used for each request.
     keepalive: StrictBool = True
     # Seconds until a request counts as failed.
-    timeout_s: Annotated[Number, Field(gt=0, le=TIMEOUT_MAX_S)] = 5.0
+    timeout_s: Annotated[JsonNumber, Field(gt=0, le=TIMEOUT_MAX_S)] = 5.0
     # For https: True to reject a certificate that the client does not trust.
     verify: StrictBool = False
 
@@ -163,7 +163,7 @@ class Http(Engine):
     tls: ClassVar[bool] = False
 
     def problems(self, traffic: Traffic) -> Iterator[str]:
-        options = parse_options(Options, traffic)
+        options = parse_options(HttpOptions, traffic)
         if "body_bytes" in traffic.options and options.body_mix is not None:
             yield "traffic.options.body_bytes: body_mix replaces it; remove one of them"
         field = "body_bytes" if options.body_mix is None else "body_mix"
@@ -298,7 +298,7 @@ class Http(Engine):
                     end_by=EndBy.TERM,
                 ),
             ),
-            files=(File(name="nginx.conf", text=self._configuration(ask)), *files()),
+            files=(EngineFile(name="nginx.conf", text=self._configuration(ask)), *files()),
             unprivileged=True,
         )
 
@@ -356,11 +356,11 @@ http {{
         return RequestReader(self.name, "server_requests_count", TIMEOUT_MAX_S)
 
 
-def _upload_problems(field: str, options: Options, streams_count: int) -> Iterator[str]:
+def _upload_problems(field: str, options: HttpOptions, streams_count: int) -> Iterator[str]:
     total_bytes, largest_bytes = sum(options.bodies_bytes), max(options.bodies_bytes)
     if total_bytes > UPLOAD_MAX_BYTES:
         yield (
-            f"{field}: a client keeps the {total_bytes} bytes of its uploads in memory; set at "
+            f"{field}: a client stores the {total_bytes} bytes of its uploads in memory; set at "
             f"most {UPLOAD_MAX_BYTES}"
         )
     is_open_http2 = options.http2 and options.requests_per_second is not None
@@ -372,18 +372,20 @@ def _upload_problems(field: str, options: Options, streams_count: int) -> Iterat
         )
 
 
-def _client_files(ask: ClientRequest, options: Options, site: str, token: str) -> Iterator[File]:
+def _client_files(
+    ask: ClientRequest, options: HttpOptions, site: str, token: str
+) -> Iterator[EngineFile]:
     """Yield the requests of a client, and the files that it uploads."""
     percent, sizes_bytes = options.compressible_percent, options.bodies_bytes
     if ask.job.traffic.direction is Direction.REVERSE:
         lines = [f"GET {site}/{file_name(size, percent)}?job={token}\n" for size in sizes_bytes]
-        yield File(name="targets", text="\n".join(lines))
+        yield EngineFile(name="targets", text="\n".join(lines))
         return
     url = f"{site}/{UPLOAD}?job={token}"
     lines = [f"POST {url}\n@{ask.folder}/{size}\n" for size in sizes_bytes]
-    yield File(name="targets", text="\n".join(lines))
+    yield EngineFile(name="targets", text="\n".join(lines))
     for size in sorted(set(sizes_bytes)):
-        yield File(name=str(size), size_bytes=size, zeros_percent=percent)
+        yield EngineFile(name=str(size), size_bytes=size, zeros_percent=percent)
 
 
 def _tls_settings(tls: str) -> str:
@@ -395,19 +397,19 @@ def _tls_settings(tls: str) -> str:
     return f"ssl_protocols TLSv{validate_argument(version, 'tls')};{chosen}"
 
 
-def _options(traffic: Traffic) -> Options:
+def _options(traffic: Traffic) -> HttpOptions:
     try:
-        return parse_options(Options, traffic)
+        return parse_options(HttpOptions, traffic)
     except Unsupported:
         # The launch has already rejected invalid options.
-        return Options()
+        return HttpOptions()
 
 
 # Reading ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class HttpResult:
     """A request as vegeta reports it.
 
     Attributes:
@@ -427,16 +429,16 @@ class Result:
     error: str
 
 
-def read_result(line: bytes) -> Result | None:
+def read_result(line: bytes) -> HttpResult | None:
     """Parse a line of ``vegeta encode -to=json``. Return None if it is not a result."""
     try:
-        record: Any = json.loads(line)
+        record = parse_strict_json(line, len(line))
         stamp = str(record["timestamp"])
         second_s = datetime.fromisoformat(stamp[:19] + "+00:00").timestamp()
         fraction = re.match(r"\.(\d+)", stamp[19:])
         code = int(record["code"])
         lengths = (record.get("headers") or {}).get("Content-Length") or ["0"]
-        return Result(
+        return HttpResult(
             start_s=second_s + (float(f"0.{fraction[1]}") if fraction else 0.0),
             latency_s=max(0.0, int(record["latency"]) / 1e9),
             code=code,
@@ -478,7 +480,7 @@ class ResultReader(DownloadReader):
         # Last sample as (epoch second, bytes moved).
         self._last: tuple[float, int] | None = None
 
-    def sample(self, name: str, text: str, at_s: float) -> tuple[Event, ...]:
+    def sample(self, name: str, text: str, at_s: float) -> tuple[EngineEvent, ...]:
         counters = read_counters(text)
         if counters is None:
             return ()
@@ -491,7 +493,7 @@ class ResultReader(DownloadReader):
         self._arrivals.count(before[0], at_s, moved_bytes - before[1])
         return (Started(side=Side.CLIENT, started_at_s=before[0]),) if started else ()
 
-    def feed(self, line: bytes, at_s: float) -> tuple[Event, ...]:
+    def feed(self, line: bytes, at_s: float) -> tuple[EngineEvent, ...]:
         result = read_result(line)
         if result is None:
             return ()
@@ -581,7 +583,7 @@ def _negotiated(match: re.Match[str]) -> Iterator[str]:
 class RequestReader(LogReader):
     """Parser for the nginx log, which has a line for each request with a token."""
 
-    def feed(self, line: bytes, at_s: float) -> tuple[Event, ...]:
+    def feed(self, line: bytes, at_s: float) -> tuple[EngineEvent, ...]:
         match = _REQUEST.fullmatch(line.decode(errors="replace"))
         token = None if match is None else parse_token(match["token"])
         if match is None or token is None:

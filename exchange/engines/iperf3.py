@@ -17,8 +17,8 @@ from broadside.exchange.engines.port import (
     Launch,
     Process,
     Program,
+    ServerLifetime,
     ServerRequest,
-    Serving,
     Unsupported,
     validate_argument,
 )
@@ -66,7 +66,7 @@ class Iperf3(Engine):
     idle_control: ClassVar[bool] = True
     paces_exactly: ClassVar[bool] = True
     both_ends_comparable: ClassVar[bool] = True
-    serving: ClassVar[Serving] = Serving.ONE_TEST
+    serving: ClassVar[ServerLifetime] = ServerLifetime.ONE_TEST
     needs_folder: ClassVar[bool] = False
     client_programs: ClassVar[tuple[Program, ...]] = (PROGRAM,)
     server_programs: ClassVar[tuple[Program, ...]] = (PROGRAM,)
@@ -234,6 +234,9 @@ def client_argv(
             detected (FACTS, "iperf3"), so the caller must set a deadline too.
         bind: The local address to bind to, or None.
 
+    Returns:
+        Program and arguments.
+
     Raises:
         Unsupported: This version cannot run the job.
     """
@@ -312,7 +315,10 @@ def server_argv(
         version: iperf3 version.
         binary: The iperf3 command with its leading arguments.
         bind: The local address to bind to, or None for all.
-        limits: Time limits. A limit will be omitted if the version has no such option.
+        limits: Time limits. A limit will be omitted if the version does not have the option.
+
+    Returns:
+        Program and arguments.
 
     Raises:
         Unsupported: The version is too old.

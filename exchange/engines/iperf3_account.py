@@ -13,10 +13,10 @@ from broadside.exchange.engines.buckets import Buckets
 from broadside.exchange.engines.peer_seconds import PeerRates, addresses_of
 from broadside.exchange.engines.port import (
     Ended,
-    Event,
+    EngineEvent,
+    EngineResult,
     Failed,
     Intervals,
-    Reading,
     StartBasis,
     Started,
 )
@@ -148,13 +148,16 @@ class Account:
     def client_address(self) -> str | None:
         return _text(object_of(self.start.get("accepted_connection")).get("host"))
 
-    def take(self, event: object, data: object, at_s: float | None) -> tuple[Event, ...]:
+    def take(self, event: object, data: object, at_s: float | None) -> tuple[EngineEvent, ...]:
         """Process an event, from a live stream or from a document.
 
         Args:
             event: The event name.
             data: Content of the event.
             at_s: Arrival of the event, in epoch seconds. None if unknown.
+
+        Returns:
+            Start or intervals of the test. Empty for all other events.
         """
         match event:
             case "start":
@@ -191,7 +194,7 @@ class Account:
             case _:
                 return ()
 
-    def _fail(self, error: str) -> tuple[Event, ...]:
+    def _fail(self, error: str) -> tuple[EngineEvent, ...]:
         self.error = self.error or error
         return (Failed(error=error),)
 
@@ -383,7 +386,7 @@ class Account:
         ended_at_s: float | None = None,
         released_at_s: float | None = None,
         server_ahead_s: float = 0.0,
-    ) -> Reading:
+    ) -> EngineResult:
         """Return everything that was read so far.
 
         Args:
@@ -406,7 +409,7 @@ class Account:
         cpu = object_of(self.end.get("cpu_utilization_percent"))
         protocol = (_text(requested.get("protocol")) or "").lower()
         first_data_at_s, basis = self._first_data(ended_at_s, released_at_s)
-        return Reading(
+        return EngineResult(
             report=EngineReport(
                 engine="iperf3",
                 version=str(parse_version(version) or version) or None,

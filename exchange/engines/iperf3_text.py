@@ -5,8 +5,9 @@ process and reads no clock. The agents and the importer of the coordinator use i
 
 - The exit code of iperf3 is not reliable. A test is *usable* if it ended without an ``error`` and
   every requested flow carried bytes.
-- Invalid output never raises. It results in a :class:`Reading` with ``report.error``.
-- Incomplete output results in a :class:`Reading` of the available part, with ``report.truncated``.
+- Invalid output never raises. It results in a :class:`EngineResult` with ``report.error``.
+- Incomplete output results in a :class:`EngineResult` of the available part, with
+  ``report.truncated``.
 """
 
 import json
@@ -16,7 +17,7 @@ from typing import Final
 
 from broadside.exchange.engines.iperf3_account import EVENTS, Account, object_of
 from broadside.exchange.engines.iperf3_forms import decode, find_objects, split_sources
-from broadside.exchange.engines.port import Event, Reading
+from broadside.exchange.engines.port import EngineEvent, EngineResult
 
 
 class StreamReader:
@@ -34,12 +35,15 @@ class StreamReader:
         # Arrival of the first of these lines, in epoch seconds.
         self._other_at_s: float | None = None
 
-    def feed(self, line: bytes, at_s: float) -> tuple[Event, ...]:
-        """Parse a line of standard output and return its events.
+    def feed(self, line: bytes, at_s: float) -> tuple[EngineEvent, ...]:
+        """Parse a line of standard output.
 
         Args:
             line: The line, without the line break.
             at_s: Arrival of the line, in epoch seconds.
+
+        Returns:
+            Events of the line. Empty if it is not JSON or has no event.
         """
         if not line.startswith(b'{"event"'):
             if self._other_at_s is None:
@@ -56,7 +60,7 @@ class StreamReader:
             self._test = Account()
         return self._test.take(message.get("event"), message.get("data"), at_s)
 
-    def sample(self, name: str, text: str, at_s: float) -> tuple[Event, ...]:
+    def sample(self, name: str, text: str, at_s: float) -> tuple[EngineEvent, ...]:
         return ()
 
     def finish(
@@ -66,14 +70,14 @@ class StreamReader:
         stderr: str = "",
         released_at_s: float | None = None,
         server_ahead_s: float = 0.0,
-    ) -> Reading:
+    ) -> EngineResult:
         """Return everything that was read so far. It can be called at any time, also during a test.
 
         Args:
             exit_code: The process exit code. None if it is unknown.
             stderr: Standard error. It supplies the reason if the output contains no error.
             released_at_s: Time at which the start gate released the data, in epoch seconds
-                (:class:`broadside.agent.gate.Release`).
+                (:class:`broadside.agent.gate.Release`). None without a gate.
             server_ahead_s: How long the server's engine clock ran before the release, in seconds.
                 The server counts this as receiving time.
         """
@@ -91,23 +95,26 @@ class StreamReader:
         )
 
 
-def parse_complete(text: str, *, ended_at_s: float | None = None) -> Reading:
+def parse_complete(text: str, *, ended_at_s: float | None = None) -> EngineResult:
     """Parse a ``--json`` document.
 
     Args:
         text: The document. If it contains several tests, the last one will be returned.
         ended_at_s: Time at which the text arrived, in epoch seconds. None if unknown.
+
+    Returns:
+        The reading of the test. Without a test, it contains the text as the error.
     """
     tests = _read_tests(text)
     return (tests[-1] if tests else Account()).reading(sentence=text, ended_at_s=ended_at_s)
 
 
-def read_any(text: bytes) -> Reading:
+def read_any(text: bytes) -> EngineResult:
     """Parse a test in any form. If the text contains several tests, return the last one."""
     return parse_complete(decode(text))
 
 
-def read_all(text: bytes, *, most_count: int | None = None) -> list[Reading]:
+def read_all(text: bytes, *, most_count: int | None = None) -> list[EngineResult]:
     """Parse a file of many tests in any form, for example the log of a persistent server.
 
     The results of the server that a client has received (``--get-server-output``) are another test
@@ -116,7 +123,10 @@ def read_all(text: bytes, *, most_count: int | None = None) -> list[Reading]:
     Args:
         text: The file content.
         most_count: Largest number of tests that the caller accepts. Parsing stops after one more,
-            so that the caller can detect a file with too many tests.
+            so that the caller can detect a file with too many tests. None has no limit.
+
+    Returns:
+        One reading for each end that is recorded, in file order.
     """
     tests: list[Account] = []
     for source in split_sources(decode(text)):

@@ -8,14 +8,14 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 from broadside.exchange.engines.buckets import folded
-from broadside.exchange.engines.port import Reading
+from broadside.exchange.engines.port import EngineResult
 from broadside.exchange.engines.stream_silences import longest_silences
 from broadside.exchange.messages import EngineReport, Flow, FlowTotals, Interval
 
 _N = TypeVar("_N", int, float)
 
 
-def merge(readings: Sequence[Reading]) -> Reading:
+def merge(readings: Sequence[EngineResult]) -> EngineResult:
     """Return the sum of the readings of several processes of a test.
 
     Bytes and counts are conserved. The cumulative counts of each process are interpolated at the
@@ -44,7 +44,7 @@ def merge(readings: Sequence[Reading]) -> Reading:
     )
 
 
-def _placed(reading: Reading, flow: Flow, zero_s: float | None) -> list[Interval]:
+def _placed(reading: EngineResult, flow: Flow, zero_s: float | None) -> list[Interval]:
     """Return the intervals of a process on the common engine time."""
     rows = reading.intervals.get(flow, ())
     if zero_s is None or reading.first_data_at_s is None:

@@ -70,7 +70,7 @@ class PeerRates:
         """Add a transfer, with its bytes spread evenly over its duration.
 
         Args:
-            address: Address of the other end.
+            address: Address of the other end. None if unknown.
             start_s: Time of the first byte, in epoch seconds.
             end_s: Time of the last byte, in epoch seconds.
             amount_bytes: Bytes of the transfer.
@@ -89,7 +89,7 @@ class PeerRates:
         """Add the counts of one second.
 
         Args:
-            address: Address of the other end.
+            address: Address of the other end. None if unknown.
             cell: The second.
             amount_bytes: Payload.
             started_count: Number of connections that started.
@@ -109,6 +109,10 @@ class PeerRates:
         Args:
             streams: Address of each open stream. None if the engine does not count streams.
             zero_s: Zero of engine time in the time of the cells, in seconds.
+
+        Returns:
+            Seconds by address, on the time axis of the engine. With one address only the number of
+            its streams.
         """
         opened = None if streams is None else Counter(streams)
         for address in opened or ():

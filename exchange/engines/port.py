@@ -109,11 +109,11 @@ class Ended:
     """The engine wrote the last event. ``finish`` returns the totals."""
 
 
-Event = Started | Intervals | Failed | Ended
+EngineEvent = Started | Intervals | Failed | Ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class EngineResult:
     """Result of a test as one end recorded it.
 
     Attributes:
@@ -188,7 +188,7 @@ class Unsupported(EngineProblem):
     """This version of the program cannot run the job. The message names field, version and fix."""
 
 
-class Serving(StrEnum):
+class ServerLifetime(StrEnum):
     """Lifetime of a server process. It also determines how records are matched with the pair.
 
     Attributes:
@@ -299,7 +299,7 @@ class ServerRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class File:
+class EngineFile:
     """A file that the agent creates in the folder before it starts a process.
 
     Attributes:
@@ -399,7 +399,7 @@ class Launch:
     """
 
     processes: tuple[Process, ...]
-    files: tuple[File, ...] = ()
+    files: tuple[EngineFile, ...] = ()
     unprivileged: bool = False
 
     @property
@@ -418,7 +418,7 @@ class Launch:
 class Reader(Protocol):
     """Parser for the output of a process as it arrives. It never raises because of the output."""
 
-    def feed(self, line: bytes, at_s: float) -> Sequence[Event]:
+    def feed(self, line: bytes, at_s: float) -> Sequence[EngineEvent]:
         """Parse a line of standard output.
 
         Args:
@@ -429,7 +429,7 @@ class Reader(Protocol):
             The events in the line, or an empty sequence.
         """
 
-    def sample(self, name: str, text: str, at_s: float) -> Sequence[Event]:
+    def sample(self, name: str, text: str, at_s: float) -> Sequence[EngineEvent]:
         """Parse the content of a :class:`FileWatch`.
 
         Args:
@@ -448,13 +448,14 @@ class Reader(Protocol):
         stderr: str = "",
         released_at_s: float | None = None,
         server_ahead_s: float = 0.0,
-    ) -> Reading:
+    ) -> EngineResult:
         """Return everything that was read so far. It can be called at any time, also during a test.
 
         Args:
             exit_code: Exit code of the process, or None while it runs.
             stderr: Standard error. It supplies the reason if the output contains no error.
-            released_at_s: Time at which the start gate released the data, in epoch seconds.
+            released_at_s: Time at which the start gate released the data, in epoch seconds. None
+                without a gate.
             server_ahead_s: How long the server's engine clock ran before the release, in seconds
                 (:class:`broadside.agent.gate.Release`).
 
@@ -488,7 +489,7 @@ class DaemonTest(Protocol):
     def last_at_s(self) -> float | None:
         """Return the epoch second at which the last byte was sent, or None if no byte was sent."""
 
-    def finish(self) -> Reading:
+    def finish(self) -> EngineResult:
         """Return everything that was read so far."""
 
 
@@ -563,7 +564,7 @@ class Engine(ABC):
     paces_exactly: ClassVar[bool] = False
     sets_each_second: ClassVar[bool] = False
     both_ends_comparable: ClassVar[bool] = False
-    serving: ClassVar[Serving] = Serving.DAEMON
+    serving: ClassVar[ServerLifetime] = ServerLifetime.DAEMON
     needs_certificate: ClassVar[bool] = False
     needs_folder: ClassVar[bool] = True
     client_programs: ClassVar[tuple[Program, ...]] = ()
@@ -609,11 +610,14 @@ class Engine(ABC):
         return ""
 
     def needs(self, traffic: Traffic, busy_s: float) -> HostNeeds | None:
-        """Return the most that a pair needs of its hosts, or None if no limit of them is near.
+        """Return the most that a pair needs of its hosts.
 
         Args:
             traffic: The traffic.
             busy_s: Seconds with traffic in the run.
+
+        Returns:
+            Ports, descriptors and connections of one pair. None if no limit of its hosts is near.
         """
         return None
 

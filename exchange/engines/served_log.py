@@ -13,8 +13,8 @@ from typing import Final, Generic, TypeVar
 
 from broadside.exchange.engines.downloads import GONE_S, UNPLACED, DownloadReader
 from broadside.exchange.engines.peer_seconds import PeerRates
-from broadside.exchange.engines.port import DaemonTest, Event, Reading
-from broadside.exchange.engines.tokens import Token
+from broadside.exchange.engines.port import DaemonTest, EngineEvent, EngineResult
+from broadside.exchange.engines.tokens import JobToken
 from broadside.exchange.messages import (
     Direction,
     EngineReport,
@@ -65,7 +65,7 @@ class LoggedTest(DownloadReader):
     """
 
     def __init__(
-        self, engine: str, counted: str, token: Token, at_s: float, quiet_max_s: float
+        self, engine: str, counted: str, token: JobToken, at_s: float, quiet_max_s: float
     ) -> None:
         super().__init__(engine, None, token)
         self._counted = counted
@@ -171,7 +171,7 @@ class ServedTests(Generic[ServedT]):
         """Return the tests by cookie."""
         return self._tests
 
-    def find_or_add(self, token: Token, create: Callable[[], ServedT]) -> ServedT:
+    def find_or_add(self, token: JobToken, create: Callable[[], ServedT]) -> ServedT:
         """Return the test of a token, and create it for its first line.
 
         Args:
@@ -185,10 +185,10 @@ class ServedTests(Generic[ServedT]):
             test = self._tests[token.job_id] = create()
         return test
 
-    def feed(self, line: bytes, at_s: float) -> tuple[Event, ...]:
+    def feed(self, line: bytes, at_s: float) -> tuple[EngineEvent, ...]:
         return ()
 
-    def sample(self, name: str, text: str, at_s: float) -> tuple[Event, ...]:
+    def sample(self, name: str, text: str, at_s: float) -> tuple[EngineEvent, ...]:
         return ()
 
     def finish(
@@ -198,16 +198,16 @@ class ServedTests(Generic[ServedT]):
         stderr: str = "",
         released_at_s: float | None = None,
         server_ahead_s: float = 0.0,
-    ) -> Reading:
+    ) -> EngineResult:
         """Return a reading without results, because the results are in ``tests``.
 
         Args:
             exit_code: Exit code of the server. None if it did not exit.
             stderr: Not used.
-            released_at_s: Not used.
+            released_at_s: Not used. None is the same.
             server_ahead_s: Not used.
         """
-        return Reading(
+        return EngineResult(
             report=EngineReport(engine=self._engine, exit_code=exit_code),
             side=Side.SERVER,
             intervals={},
@@ -233,7 +233,7 @@ class LogReader(ServedTests[LoggedTest]):
         self._counted = counted
         self._quiet_max_s = quiet_max_s
 
-    def test_of(self, token: Token, at_s: float) -> LoggedTest:
+    def test_of(self, token: JobToken, at_s: float) -> LoggedTest:
         """Return the test of a log line, and create the test for its first line.
 
         Args:

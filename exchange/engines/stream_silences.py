@@ -80,6 +80,9 @@ class StreamSilences:
         Args:
             ports: Port at the client of each socket number.
             block_bytes: Block size of the test.
+
+        Returns:
+            At most as many as a report can contain. A silence without a known socket has no port.
         """
         going_on = [(*stream, silence) for stream, silence in self._now.items()]
         silences = [

@@ -20,7 +20,7 @@ _TOKEN: Final = re.compile(rf"({JOB_PATTERN})\.([0-9]{{1,6}})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Token:
+class JobToken:
     """The fields of a token.
 
     Attributes:
@@ -36,7 +36,7 @@ class Token:
         return f"{self.job_id}.{math.ceil(self.lasts_s)}"
 
 
-def token_of(job: Job, shutdown_grace_s: float = 0.0) -> Token:
+def token_of(job: Job, shutdown_grace_s: float = 0.0) -> JobToken:
     """Return the token of a job.
 
     Args:
@@ -44,13 +44,15 @@ def token_of(job: Job, shutdown_grace_s: float = 0.0) -> Token:
         shutdown_grace_s: How long the client will wait for the last responses after the test, in
             seconds.
     """
-    return Token(job_id=job.job_id, lasts_s=job.duration_s + job.traffic.omit_s + shutdown_grace_s)
+    return JobToken(
+        job_id=job.job_id, lasts_s=job.duration_s + job.traffic.omit_s + shutdown_grace_s
+    )
 
 
-def parse_token(text: str) -> Token | None:
+def parse_token(text: str) -> JobToken | None:
     """Return the parsed token, or None if the text is not a token."""
     match = _TOKEN.fullmatch(text)
-    return None if match is None else Token(job_id=match[1], lasts_s=float(match[2]))
+    return None if match is None else JobToken(job_id=match[1], lasts_s=float(match[2]))
 
 
 def is_job_cookie(cookie: str | None) -> bool:

@@ -6,11 +6,14 @@ that do not use this module.
 """
 
 import asyncio
+import math
 import os
 import socket
 import ssl
 import zlib
+from ipaddress import ip_address
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -46,6 +49,9 @@ async def ask(  # noqa: PLR0913
         unpacks: True if the response may be gzipped. Otherwise a compressed response is an error,
             because a kilobyte can expand to a gigabyte.
         options: More arguments for ``client.stream``.
+
+    Returns:
+        The response with the inflated body. Its status is not checked.
 
     Raises:
         httpx.HTTPError: There is no response, or the response is too large, too slow, incomplete,
@@ -93,6 +99,9 @@ def ask_now(url: str, max_bytes: int | None, total_s: float, method: str = "GET"
         total_s: The maximum time to wait for the response, in seconds.
         method: HTTP method, such as ``GET``.
 
+    Returns:
+        The response. Its status is not checked.
+
     Raises:
         httpx.HTTPError: As :func:`ask`.
     """
@@ -103,6 +112,36 @@ def ask_now(url: str, max_bytes: int | None, total_s: float, method: str = "GET"
             return await ask(client, method, url, max_bytes, total_s=total_s)
 
     return asyncio.run(respond())
+
+
+def is_loopback(host: str) -> bool:
+    """Return True if a socket that listens on ``host`` is reachable from this machine only."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def may_carry_secret(url: str) -> bool:
+    """Return True if a token is safe, because the URL uses HTTPS or a loopback address."""
+    parts = urlsplit(url)
+    return parts.scheme == "https" or is_loopback(parts.hostname or "")
+
+
+def retry_after_s(response: httpx.Response, otherwise_s: float) -> float:
+    """Return the ``Retry-After`` header in seconds.
+
+    Args:
+        response: HTTP response.
+        otherwise_s: Default in seconds if the header is missing, a date or not finite.
+    """
+    try:
+        reported_s = float(response.headers.get("Retry-After", ""))
+    except ValueError:
+        return otherwise_s
+    return max(0.0, reported_s) if math.isfinite(reported_s) else otherwise_s
 
 
 async def _body(response: httpx.Response, max_bytes: int, unpacks: bool) -> bytes:

@@ -28,7 +28,7 @@ import httpx
 from broadside.exchange import ports
 from broadside.exchange.background import restart_on_error
 from broadside.exchange.http.bounded import ask
-from broadside.exchange.http.credential import Credential
+from broadside.exchange.http.credential import AgentCredential
 from broadside.exchange.limits import split
 from broadside.exchange.messages import OutageKind
 from broadside.exchange.outage_log import OutageLog
@@ -41,6 +41,7 @@ from broadside.exchange.ports import (
     TableError,
 )
 from broadside.exchange.row_text import entity_of
+from broadside.exchange.strict_json import read_json
 
 # How long to retry an operation, in seconds.
 CALL_S: Final = 12.0
@@ -85,7 +86,7 @@ _ERRORS: Final[Mapping[str, type[ExchangeError]]] = {
 }
 
 # Exceptions that an invalid line on the stream can raise.
-_NO_NEWS: Final = (ValueError, KeyError, TypeError, RecursionError)
+_NO_NEWS: Final = (ValueError, KeyError, TypeError)
 
 log = logging.getLogger(__name__)
 # httpx logs every request at INFO.
@@ -135,7 +136,7 @@ class CoordinatorClient:
         revoked: Set when the coordinator has rejected every secret of this agent.
     """
 
-    credential: Credential
+    credential: AgentCredential
     troubles: OutageLog = field(default_factory=OutageLog)
     _client: httpx.AsyncClient | None = None
     # Index of the coordinator URL in use.
@@ -190,6 +191,9 @@ class CoordinatorClient:
             method: HTTP method, such as ``GET``.
             path: Path below ``/v1/exchange/``.
             content: The body to send, or None.
+
+        Returns:
+            The response, with status 200 or 404.
         """
         return await self._repeated(method, path, content, {}, OutageKind.RAW_AWAY)
 
@@ -229,7 +233,7 @@ class CoordinatorClient:
             response = await self._repeated(
                 "POST", "operations", content, headers, *{request.kind for request in part}
             )
-            answers = response.json()
+            answers = await read_json(response.content, ANSWER_MAX_BYTES)
             if not (
                 isinstance(answers, list)
                 and len(answers) == len(part)
@@ -367,7 +371,7 @@ class CoordinatorClient:
         return False
 
     async def _announce(
-        self, credential: Credential, headers: Mapping[str, str] | None = None
+        self, credential: AgentCredential, headers: Mapping[str, str] | None = None
     ) -> None:
         """Send the hash of a new secret. The coordinator activates the secret at its first use."""
         content = json.dumps({"sha256": credential.sha256}).encode()
@@ -448,7 +452,7 @@ class CoordinatorClient:
                     self._why = ""
                     self.troubles.record_success(OutageKind.QUEUE_AWAY)
                 for line in lines:
-                    self._hear(json.loads(line))
+                    self._hear(await read_json(line, LINE_MAX_BYTES))
 
     def _hear(self, news: Mapping[str, Any]) -> None:
         match news:
@@ -501,7 +505,9 @@ class CoordinatorClient:
                     delivery: Mapping[str, Any] | None = answer.result()
                     return delivery
                 if not self._broken.is_set():
-                    raise ExchangeUnavailable(f"{self._url('stream')}: the coordinator is silent")
+                    raise ExchangeUnavailable(
+                        f"{self._url('stream')}: the coordinator does not respond"
+                    )
         except BaseException:
             # We need to release a message that may be locked, even if this call was cancelled.
             with suppress(ExchangeError, TimeoutError):

@@ -14,6 +14,7 @@ import httpx
 from pydantic import TypeAdapter
 
 from broadside.exchange.ports import ExchangeMisconfigured
+from broadside.exchange.strict_json import parse_strict_json
 
 # Length of a secret. It is random, so we can use SHA-256 and do not need a salt or a slow hash.
 SECRET_BYTES: Final = 32
@@ -28,7 +29,7 @@ def new_secret() -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Credential:
+class AgentCredential:
     """Secret of an agent, with the coordinator that stores the hash of this secret.
 
     Attributes:
@@ -53,7 +54,7 @@ class Credential:
     earlier: tuple[str, ...] = ()
     path: Path | None = None
 
-    def save(self, path: Path) -> "Credential":
+    def save(self, path: Path) -> "AgentCredential":
         """Write the credential to ``path``, readable by the owner only.
 
         The write is atomic, even if the process dies. The returned copy has ``path`` set.
@@ -74,14 +75,14 @@ class Credential:
         """Return the SHA-256 of the secret in hex, which the coordinator stores."""
         return hashlib.sha256(self.secret.encode()).hexdigest()
 
-    def renewed(self) -> "Credential":
+    def renewed(self) -> "AgentCredential":
         """Return a copy with a new secret."""
         earlier = (self.secret, *self.earlier)[:EARLIER_MAX_COUNT]
         return replace(self, secret=new_secret(), issued_s=time.time(), earlier=earlier)
 
 
-def load_credential(path: Path) -> Credential | None:
-    """Read the credential that :meth:`Credential.save` wrote.
+def load_credential(path: Path) -> AgentCredential | None:
+    """Read the credential that :meth:`AgentCredential.save` wrote.
 
     Returns:
         The credential, or None if the file does not exist.
@@ -90,8 +91,9 @@ def load_credential(path: Path) -> Credential | None:
         ExchangeMisconfigured: The file is unreadable or invalid.
     """
     try:
-        fields = json.loads(path.read_text())
-        credential = TypeAdapter(Credential).validate_python({**fields, "path": path})
+        text = path.read_text()
+        fields = parse_strict_json(text, len(text))
+        credential = TypeAdapter(AgentCredential).validate_python({**fields, "path": path})
         coordinator_addresses(",".join(credential.coordinators))
         if credential.authority is not None:
             ssl.PEM_cert_to_DER_cert(credential.authority)
@@ -99,7 +101,7 @@ def load_credential(path: Path) -> Credential | None:
         return None
     except OSError as error:
         raise ExchangeMisconfigured(f"credential {path}: {error.strerror}") from error
-    except (ValueError, TypeError, RecursionError, ExchangeMisconfigured) as error:
+    except (ValueError, TypeError, ExchangeMisconfigured) as error:
         raise ExchangeMisconfigured(
             f"credential {path}: invalid content ({type(error).__name__}); delete it and join again"
         ) from error

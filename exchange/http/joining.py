@@ -30,7 +30,7 @@ from broadside.exchange.http.coordinator_client import (
     open_client,
     refusal,
 )
-from broadside.exchange.http.credential import Credential, load_credential, new_secret
+from broadside.exchange.http.credential import AgentCredential, load_credential, new_secret
 from broadside.exchange.ports import (
     ExchangeError,
     ExchangeMisconfigured,
@@ -66,7 +66,7 @@ def fingerprint(authority: str) -> str:
 
 async def join(
     code: str, coordinators: tuple[str, ...], agent_id: str, role: str, path: Path
-) -> Credential:
+) -> AgentCredential:
     """Return the stored credential, or exchange the join code for a new credential.
 
     The code will be used if ``path`` has no credential, or if the coordinator rejects the stored
@@ -100,7 +100,7 @@ async def join(
     for coordinator in coordinators:
         try:
             authority = None if named == SITE else await _authority(coordinator, named)
-            credential = Credential(
+            credential = AgentCredential(
                 coordinators=coordinators,
                 authority=authority,
                 agent_id=agent_id,
@@ -135,7 +135,7 @@ async def join(
     raise ExchangeUnavailable(f"no coordinator to join: {'; '.join(failures)}")
 
 
-async def is_refused(credential: Credential) -> bool:
+async def is_refused(credential: AgentCredential) -> bool:
     """Return True if the credential was revoked.
 
     If no coordinator responds, the result is False, so that the credential is not discarded.

@@ -54,7 +54,7 @@ from broadside.exchange.records.keys import (
     server_tests_partition,
     server_tests_partitions,
 )
-from broadside.exchange.records.row_rules import Kind, Violation, keeps_rules, place_of
+from broadside.exchange.records.row_rules import RowKind, Violation, keeps_rules, place_of
 from broadside.exchange.rows import leave_out, message_row, parse_row, row_name, try_row
 from broadside.exchange.second_rows import (
     TAIL,
@@ -122,12 +122,15 @@ class BurstRecords:
         return True
 
     async def read_claim_row(self, run_id: str, burst_index: int, pair_index: int) -> Entity | None:
-        """Return the claim row of a pair without validation, or None if there is no claim.
+        """Return the claim row of a pair without validation.
 
         Args:
             run_id: The run id.
             burst_index: The burst index in the run, from 0.
             pair_index: The pair index in the run, from 0.
+
+        Returns:
+            The row. None if no agent has claimed the job.
         """
         key = f"{CLAIM}{pair_index:05d}"
         return await self._table.get(burst_partition(run_id, burst_index), key)
@@ -232,6 +235,7 @@ class BurstRecords:
             run_id: The run id.
             burst_index: The burst index in the run, from 0.
             broken: List to which violations are appended. The rows that violate a rule are skipped.
+                None only skips them.
         """
         async for pair_index, rows in self._by_pair(run_id, burst_index, CHUNK, broken):
             if (end := _try_end(rows)) is not None:
@@ -369,6 +373,10 @@ class BurstRecords:
             burst_index: The burst index in the run, from 0.
             pairs: Range of pair indexes.
             broken: List to which violations are appended. The rows that violate a rule are skipped.
+                None only skips them.
+
+        Returns:
+            Claim by pair index. Pairs without a claim have no entry.
         """
         return await self._read_pairs(
             Claim, CLAIM, burst_partition(run_id, burst_index), pairs, broken
@@ -388,6 +396,10 @@ class BurstRecords:
             burst_index: The burst index in the run, from 0.
             pairs: Range of pair indexes.
             broken: List to which violations are appended. The rows that violate a rule are skipped.
+                None only skips them.
+
+        Returns:
+            Report by pair index. Pairs without a report have no entry.
         """
         return await self._read_pairs(
             JobReport, REPORT, burst_partition(run_id, burst_index), pairs, broken
@@ -515,6 +527,7 @@ class BurstRecords:
             from_at: Earliest start of a test.
             before_at: Tests that started at this time or later are not included.
             broken: List to which violations are appended. The rows that violate a rule are skipped.
+                None only skips them.
         """
         partitions = (p for at in _hours(from_at, before_at) for p in server_tests_partitions(at))
         for partition in partitions:
@@ -576,6 +589,9 @@ def with_delivery_time(row: Entity, at: datetime) -> Entity:
     Args:
         row: The row to send. Rows of other kinds are returned unchanged.
         at: The delivery time.
+
+    Returns:
+        The row with the time, or the same row.
     """
     model: type[JobReport | ServerTest]
     if row.row_key.startswith(REPORT):
@@ -663,7 +679,7 @@ def _is_chunk(row: Entity) -> bool:
     place = place_of(row.partition_key, row.row_key)
     if place is None:
         return "json" not in row.properties
-    return place.kind is Kind.TEST_CHUNK
+    return place.kind is RowKind.TEST_CHUNK
 
 
 def _bytes_of(row: Entity) -> int:

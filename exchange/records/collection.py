@@ -157,9 +157,9 @@ class Collection(Generic[_M]):
         the others must still be readable.
 
         Args:
-            key_from: The key to start from.
-            key_before: The key to stop before.
-            limit: The maximum number of values to return.
+            key_from: The key to start from. None starts at the first key.
+            key_before: The key to stop before. None ends after the last key.
+            limit: The maximum number of values to return. None has no limit.
         """
         count = 0
         async for row in self._table.scan(

@@ -70,6 +70,9 @@ def parse_jobs(part: int, row: Entity) -> PlannedJobs:
         part: The number of the row.
         row: The row from :func:`jobs_rows`.
 
+    Returns:
+        SHA-256 of the jobs by pair index, and the digests of superseded ones.
+
     Raises:
         RecordUnreadable: The row is not valid.
     """

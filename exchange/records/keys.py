@@ -129,9 +129,9 @@ class Document(StrEnum):
         RUN: Verdict of the run (``RunSummary``).
         BURST: The result of a burst (``BurstSummary``).
         SERIES: Series of a burst (``BurstSeries``).
-        LEDGER: Firewall counters used for the verdict. For a burst, the readings of a device that
+        COUNTER: Firewall counters used for the verdict. For a burst, the readings of a device that
             stores no history.
-        WITNESSES: Telemetry of the device. For a burst, the telemetry that was available then.
+        TELEMETRY: Telemetry of the device. For a burst, the telemetry that was available then.
         NEIGHBOURS: Other runs that were active at the same time.
         FLEET: The agents at the launch.
         PRICE: Data from which the price is calculated.
@@ -145,8 +145,8 @@ class Document(StrEnum):
     RUN = "run"
     BURST = "burst"
     SERIES = "series"
-    LEDGER = "ledger"
-    WITNESSES = "witnesses"
+    COUNTER = "ledger"
+    TELEMETRY = "witnesses"
     NEIGHBOURS = "neighbours"
     FLEET = "fleet"
     PRICE = "price"

@@ -367,6 +367,9 @@ class PrivateRecords:
             run_id: The run id.
             model: The record class to parse.
             from_index: The first burst index.
+
+        Returns:
+            Record by burst index. Bursts that are not closed have no entry.
         """
         rows = self._of_bursts(run_id, CLOSED, from_index)
         return {index: parse_row(model, row) async for index, row in rows}

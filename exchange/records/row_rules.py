@@ -55,7 +55,7 @@ from broadside.exchange.second_rows import TAIL
 BROKEN_MAX_COUNT: Final = 1_000
 
 
-class Kind(StrEnum):
+class RowKind(StrEnum):
     """Kind of row or engine output that agents write."""
 
     CLAIM = "claim"
@@ -73,7 +73,7 @@ class Kind(StrEnum):
     SERVER_RAW = "output of a server's engine"
 
 
-class Rule(StrEnum):
+class FieldCondition(StrEnum):
     """Condition for the value of a field."""
 
     KEY = "repeats the row's key"
@@ -99,7 +99,7 @@ class FieldRule:
     """
 
     names: str
-    rule: Rule
+    rule: FieldCondition
     fact: str = ""
 
 
@@ -127,16 +127,16 @@ class RowRule:
 
 
 def _key(names: str, fact: str) -> FieldRule:
-    return FieldRule(names=names, rule=Rule.KEY, fact=fact)
+    return FieldRule(names=names, rule=FieldCondition.KEY, fact=fact)
 
 
-_WRITER: Final = FieldRule(names="agent", rule=Rule.WRITER, fact="agent")
-_TIME: Final = FieldRule(names="time", rule=Rule.PLACED)
-_OWN_TEST: Final = FieldRule(names="test", rule=Rule.OWN)
-_OWN_ENDPOINT: Final = FieldRule(names="endpoint", rule=Rule.OWN)
-_HELD: Final = FieldRule(names="endpoint", rule=Rule.HELD)
-_UNSET: Final = FieldRule(names="endpoint", rule=Rule.UNSET, fact="unset")
-_OWN_BOOT: Final = FieldRule(names="agent", rule=Rule.OWN)
+_WRITER: Final = FieldRule(names="agent", rule=FieldCondition.WRITER, fact="agent")
+_TIME: Final = FieldRule(names="time", rule=FieldCondition.PLACED)
+_OWN_TEST: Final = FieldRule(names="test", rule=FieldCondition.OWN)
+_OWN_ENDPOINT: Final = FieldRule(names="endpoint", rule=FieldCondition.OWN)
+_HELD: Final = FieldRule(names="endpoint", rule=FieldCondition.HELD)
+_UNSET: Final = FieldRule(names="endpoint", rule=FieldCondition.UNSET, fact="unset")
+_OWN_BOOT: Final = FieldRule(names="agent", rule=FieldCondition.OWN)
 
 
 def _clock(name: str) -> dict[str, FieldRule]:
@@ -161,14 +161,14 @@ _TESTS: Final = "tests.<UTC hour>.<share>"
 def _tracks(side: Side) -> dict[str, FieldRule]:
     """Return the rules for the properties of packed seconds from one end."""
     return {
-        f"{side}_<flow>_<n>": FieldRule(names="pair's end", rule=Rule.SIDE),
+        f"{side}_<flow>_<n>": FieldRule(names="pair's end", rule=FieldCondition.SIDE),
         f"{side}_<flow>_first_data_at_s": _TIME,
-        "host_<n>": FieldRule(names="time", rule=Rule.OWN),
+        "host_<n>": FieldRule(names="time", rule=FieldCondition.OWN),
     }
 
 
-ROW_RULES: Final[Mapping[Kind, RowRule]] = {
-    Kind.CLAIM: RowRule(
+ROW_RULES: Final[Mapping[RowKind, RowRule]] = {
+    RowKind.CLAIM: RowRule(
         place=f"{_BURST} / {CLAIM}<pair>",
         role=Role.CLIENT,
         model=Claim,
@@ -184,7 +184,7 @@ ROW_RULES: Final[Mapping[Kind, RowRule]] = {
             **_clock("clock"),
         },
     ),
-    Kind.REPORT: RowRule(
+    RowKind.REPORT: RowRule(
         place=f"{_BURST} / {REPORT}<pair>",
         role=Role.CLIENT,
         model=JobReport,
@@ -195,7 +195,9 @@ ROW_RULES: Final[Mapping[Kind, RowRule]] = {
             "burst_index": _key("burst", "burst"),
             "pair_index": _key("pair", "pair"),
             "agent_id": _WRITER,
-            "planned_start_at": FieldRule(names="time", rule=Rule.JOB, fact="planned_start_at"),
+            "planned_start_at": FieldRule(
+                names="time", rule=FieldCondition.JOB, fact="planned_start_at"
+            ),
             "process_start_at": _TIME,
             "first_data_at": _TIME,
             "ended_at": _TIME,
@@ -207,28 +209,28 @@ ROW_RULES: Final[Mapping[Kind, RowRule]] = {
             **_TROUBLES,
         },
     ),
-    Kind.CHUNK: RowRule(
+    RowKind.CHUNK: RowRule(
         place=f"{_BURST} / {CHUNK}<pair>.<n>",
         role=Role.CLIENT,
         model=None,
         foreign=f"json|{Side.SERVER}_.*",
         fields=_tracks(Side.CLIENT),
     ),
-    Kind.PROBE: RowRule(
+    RowKind.PROBE: RowRule(
         place=f"{_BURST} / {PROBE}<pair>.<n>",
         role=Role.CLIENT,
         model=None,
         foreign="json",
         fields={"first_at_s": _TIME},
     ),
-    Kind.CANARY: RowRule(
+    RowKind.CANARY: RowRule(
         place=f"{_BURST} / {CANARY}<pair>.<n>",
         role=Role.CLIENT,
         model=None,
         foreign="json",
         fields={"first_at_s": _TIME},
     ),
-    Kind.TEST: RowRule(
+    RowKind.TEST: RowRule(
         place=f"{_TESTS} / <epoch ms>.<agent>.<port>",
         role=Role.SERVER,
         model=ServerTest,
@@ -250,14 +252,14 @@ ROW_RULES: Final[Mapping[Kind, RowRule]] = {
             **_TROUBLES,
         },
     ),
-    Kind.TEST_CHUNK: RowRule(
+    RowKind.TEST_CHUNK: RowRule(
         place=f"{_TESTS} / <epoch ms>.<agent>.<port>.chunk.<n>",
         role=Role.SERVER,
         model=None,
         foreign=f"json|{Side.CLIENT}_.*",
         fields=_tracks(Side.SERVER),
     ),
-    Kind.PRESENCE: RowRule(
+    RowKind.PRESENCE: RowRule(
         place=f"{PRESENCE} / <role>.<agent>",
         role=None,
         model=Presence,
@@ -265,7 +267,7 @@ ROW_RULES: Final[Mapping[Kind, RowRule]] = {
         fields={
             "agent_id": _key("agent", "agent"),
             "role": _key("agent", "role"),
-            "beat_at": FieldRule(names="time", rule=Rule.LIVE),
+            "beat_at": FieldRule(names="time", rule=FieldCondition.LIVE),
             "started_at": _TIME,
             "address": _HELD,
             "ports": _HELD,
@@ -277,14 +279,14 @@ ROW_RULES: Final[Mapping[Kind, RowRule]] = {
             **_clock("clock"),
         },
     ),
-    Kind.PASSPORT: RowRule(
+    RowKind.PASSPORT: RowRule(
         place=f"{PASSPORT} / <role>.<agent>",
         role=None,
         model=HostInfo,
         foreign=_COLUMNS,
         fields={},
     ),
-    Kind.ASK: RowRule(
+    RowKind.ASK: RowRule(
         place=f"tunnel.<server agent> / {ASK}.<vni>.<job>",
         role=Role.CLIENT,
         model=Tunnel,
@@ -292,30 +294,30 @@ ROW_RULES: Final[Mapping[Kind, RowRule]] = {
         fields={
             "vni": _key("tunnel", "vni"),
             "opened_by": _key("run, burst, pair", "job"),
-            "port": FieldRule(names="endpoint", rule=Rule.JOB, fact="tunnel_port"),
-            "ports": FieldRule(names="endpoint", rule=Rule.JOB, fact="ports"),
+            "port": FieldRule(names="endpoint", rule=FieldCondition.JOB, fact="tunnel_port"),
+            "ports": FieldRule(names="endpoint", rule=FieldCondition.JOB, fact="ports"),
             "client_address": FieldRule(
-                names="endpoint", rule=Rule.ANNOUNCED, fact="announced_address"
+                names="endpoint", rule=FieldCondition.ANNOUNCED, fact="announced_address"
             ),
             "inner_client_address": _key("endpoint", "inner_client"),
             "inner_server_address": _key("endpoint", "inner_server"),
         },
     ),
-    Kind.ANSWER: RowRule(
+    RowKind.ANSWER: RowRule(
         place=f"tunnel.<server agent> / {ANSWER}.<vni>.<job>",
         role=Role.SERVER,
         model=None,
         foreign=f"json|{_COLUMNS}",
         fields={},
     ),
-    Kind.RAW: RowRule(
+    RowKind.RAW: RowRule(
         place="raw.<run>.<burst> / client.<pair>",
         role=Role.CLIENT,
         model=None,
         foreign=".*",
         fields={},
     ),
-    Kind.SERVER_RAW: RowRule(
+    RowKind.SERVER_RAW: RowRule(
         place="raw.tests.<UTC hour> / <epoch ms>.<agent>.<port>",
         role=Role.SERVER,
         model=None,
@@ -326,7 +328,7 @@ ROW_RULES: Final[Mapping[Kind, RowRule]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class RowKey:
     """Values from the key of a row.
 
     Attributes:
@@ -335,7 +337,7 @@ class Place:
             ``pair``, ``job``, ``agent``, ``role``, ``port``, ...).
     """
 
-    kind: Kind
+    kind: RowKind
     facts: Mapping[str, Any]
 
 
@@ -353,17 +355,17 @@ class Violation:
 
     row: str
     field: str
-    place: Place | None
+    place: RowKey | None
     message: Message | None = None
 
 
 _IN_BURST: Final = re.compile(r"burst\.([a-z0-9][a-z0-9-]{0,62})\.([0-9]{5})")
 _PAIR_ROWS: Final = (
-    (Kind.CLAIM, re.compile(rf"{re.escape(CLAIM)}([0-9]{{5}})")),
-    (Kind.REPORT, re.compile(rf"{re.escape(REPORT)}([0-9]{{5}})")),
-    (Kind.CHUNK, re.compile(rf"{re.escape(CHUNK)}([0-9]{{5}})\.(?:[0-9]{{3}}|{TAIL})")),
-    (Kind.PROBE, re.compile(rf"{re.escape(PROBE)}([0-9]{{5}})\.[0-9]{{3}}")),
-    (Kind.CANARY, re.compile(rf"{re.escape(CANARY)}([0-9]{{5}})\.[0-9]{{3}}")),
+    (RowKind.CLAIM, re.compile(rf"{re.escape(CLAIM)}([0-9]{{5}})")),
+    (RowKind.REPORT, re.compile(rf"{re.escape(REPORT)}([0-9]{{5}})")),
+    (RowKind.CHUNK, re.compile(rf"{re.escape(CHUNK)}([0-9]{{5}})\.(?:[0-9]{{3}}|{TAIL})")),
+    (RowKind.PROBE, re.compile(rf"{re.escape(PROBE)}([0-9]{{5}})\.[0-9]{{3}}")),
+    (RowKind.CANARY, re.compile(rf"{re.escape(CANARY)}([0-9]{{5}})\.[0-9]{{3}}")),
 )
 _RAW_FOLDER: Final = re.compile(r"raw\.([a-z0-9][a-z0-9-]{0,62})\.([0-9]{5})")
 _RAW_FILE: Final = re.compile(r"client\.([0-9]{5})")
@@ -376,7 +378,7 @@ _TEST_ROW: Final = re.compile(r"([0-9]{13})\.(.+)\.([1-9][0-9]{0,4})")
 _CHUNK_ROW: Final = re.compile(rf"(.+){re.escape(TEST_CHUNK)}\.(?:[0-9]{{3}}|{TAIL})")
 
 
-def place_of(partition: str, key: str) -> Place | None:
+def place_of(partition: str, key: str) -> RowKey | None:
     """Return the values from a row's key.
 
     Args:
@@ -392,9 +394,9 @@ def place_of(partition: str, key: str) -> Place | None:
                 return _of_pair(kind, burst[1], burst[2], named[1])
         return None
     if partition in (PRESENCE, PASSPORT):
-        kind = Kind.PRESENCE if partition == PRESENCE else Kind.PASSPORT
+        kind = RowKind.PRESENCE if partition == PRESENCE else RowKind.PASSPORT
         named = _AGENT.fullmatch(key)
-        return named and Place(kind=kind, facts={"role": named[1], "agent": named[2]})
+        return named and RowKey(kind=kind, facts={"role": named[1], "agent": named[2]})
     if tunnel := _TUNNEL.fullmatch(partition):
         return _of_tunnel(tunnel[1], key)
     test = _test_place(key)
@@ -403,15 +405,15 @@ def place_of(partition: str, key: str) -> Place | None:
     return test if matches else None
 
 
-def _test_place(key: str) -> Place | None:
+def _test_place(key: str) -> RowKey | None:
     """Return the values from the key of a test or of its seconds."""
     # We should test for a chunk first, because the name of the agent can end like a chunk key.
     if chunk := _CHUNK_ROW.fullmatch(key):
-        return _of_test(Kind.TEST_CHUNK, chunk[1])
-    return _of_test(Kind.TEST, key)
+        return _of_test(RowKind.TEST_CHUNK, chunk[1])
+    return _of_test(RowKind.TEST, key)
 
 
-def raw_place(folder: str, file: str) -> Place | None:
+def raw_place(folder: str, file: str) -> RowKey | None:
     """Return the values from the name of an engine output.
 
     Args:
@@ -423,30 +425,30 @@ def raw_place(folder: str, file: str) -> Place | None:
     """
     burst, pair = _RAW_FOLDER.fullmatch(folder), _RAW_FILE.fullmatch(file)
     if burst and pair:
-        return _of_pair(Kind.RAW, burst[1], burst[2], pair[1])
-    test = None if _CHUNK_ROW.fullmatch(file) else _of_test(Kind.SERVER_RAW, file)
+        return _of_pair(RowKind.RAW, burst[1], burst[2], pair[1])
+    test = None if _CHUNK_ROW.fullmatch(file) else _of_test(RowKind.SERVER_RAW, file)
     return test if test and folder == test.facts["folder"] else None
 
 
-def _of_pair(kind: Kind, run: str, burst: str, pair: str) -> Place:
+def _of_pair(kind: RowKind, run: str, burst: str, pair: str) -> RowKey:
     facts = {"run": run, "burst": int(burst), "pair": int(pair), "job": f"{run}.{burst}.{pair}"}
-    return Place(kind=kind, facts=facts)
+    return RowKey(kind=kind, facts=facts)
 
 
-def _of_tunnel(server: str, key: str) -> Place | None:
+def _of_tunnel(server: str, key: str) -> RowKey | None:
     named = _TUNNEL_ROW.fullmatch(key)
     if named is None:
         return None
-    kind = Kind.ASK if named[1] == ASK else Kind.ANSWER
+    kind = RowKind.ASK if named[1] == ASK else RowKind.ANSWER
     vni = int(named[2])
     inner_client, inner_server = inner_addresses(vni)
     place = _of_pair(kind, named[4], named[5], named[6])
     expected = {"server": server, "vni": vni}
     inner = {"inner_client": inner_client, "inner_server": inner_server}
-    return Place(kind=kind, facts={**place.facts, **expected, **inner})
+    return RowKey(kind=kind, facts={**place.facts, **expected, **inner})
 
 
-def _of_test(kind: Kind, key: str) -> Place | None:
+def _of_test(kind: RowKind, key: str) -> RowKey | None:
     """Return the values from a test's key, including the partition of the row."""
     named = _TEST_ROW.fullmatch(key)
     if named is None:
@@ -465,10 +467,10 @@ def _of_test(kind: Kind, key: str) -> Place | None:
         "hour": folder.removeprefix("raw."),
         "folder": folder,
     }
-    return Place(kind=kind, facts=facts)
+    return RowKey(kind=kind, facts=facts)
 
 
-def wrong_field(kind: Kind, message: Message, facts: Mapping[str, Any]) -> str | None:
+def wrong_field(kind: RowKind, message: Message, facts: Mapping[str, Any]) -> str | None:
     """Return the first field that violates its rule.
 
     Args:
@@ -481,7 +483,7 @@ def wrong_field(kind: Kind, message: Message, facts: Mapping[str, Any]) -> str |
         Dotted name of the field, or None if there is no violation.
     """
     for path, field in ROW_RULES[kind].fields.items():
-        is_known = field.fact in facts or field.rule is Rule.UNSET
+        is_known = field.fact in facts or field.rule is FieldCondition.UNSET
         if is_known and not _equals(list(_values(message, path.split("."))), field, facts):
             return path
     return None
@@ -501,7 +503,7 @@ def _values(value: Any, path: list[str]) -> Iterator[Any]:
 
 
 def _equals(values: list[Any], field: FieldRule, facts: Mapping[str, Any]) -> bool:
-    if field.rule is Rule.UNSET:
+    if field.rule is FieldCondition.UNSET:
         return not any(values)
     values_in_key = [epoch_ms(value) if field.fact == "started_ms" else value for value in values]
     return values_in_key == [facts[field.fact]]
@@ -525,7 +527,7 @@ def check_row(row: Entity, message: Message | None) -> Violation | None:
     return Violation(row=row_name(row), field=field, place=named, message=message)
 
 
-def _broken_field(row: Entity, place: Place | None, message: Message | None) -> str | None:
+def _broken_field(row: Entity, place: RowKey | None, message: Message | None) -> str | None:
     if place is None:
         return "key"
     rule = ROW_RULES[place.kind]
@@ -544,7 +546,7 @@ def keeps_rules(
     Args:
         row: The row to check.
         message: The row content. None if the row has separate properties.
-        broken: List to which the violation is appended.
+        broken: List to which the violation is appended. None only logs it.
     """
     violation = check_row(row, message)
     if violation is None:

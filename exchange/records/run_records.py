@@ -227,7 +227,7 @@ class RunRecords:
             pair_index: The pair index in the run, from 0.
 
         Returns:
-            Planned jobs, or None if there is no such pair.
+            Planned jobs, or None if the pair does not exist.
         """
         part = pair_index // JOBS_PAIRS_COUNT
         row = await self._table.get(run_partition(run_id), jobs_key(burst_index, part))

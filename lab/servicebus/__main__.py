@@ -11,7 +11,7 @@ import ssl
 import sys
 from pathlib import Path
 
-from broadside.lab.servicebus.access_tokens import Guard
+from broadside.lab.servicebus.access_tokens import TokenVerifier
 from broadside.lab.servicebus.journal import Journal
 from broadside.lab.servicebus.listener import Server
 from broadside.lab.servicebus.protocol import IDLE_S, Broker
@@ -52,7 +52,9 @@ async def _serve(arguments: argparse.Namespace) -> None:
         path.read_text().strip() if path else None
         for path in (arguments.sas_key_file, arguments.jwt_key_file)
     )
-    guard = Guard(sas_keys={arguments.sas_policy: sas_key} if sas_key else {}, jwt_key=jwt_key)
+    guard = TokenVerifier(
+        sas_keys={arguments.sas_policy: sas_key} if sas_key else {}, jwt_key=jwt_key
+    )
     broker = Broker(guard, idle_s=arguments.idle_s)
     journal = Journal(arguments.state) if arguments.state else None
     broker.queues |= journal.queues if journal else {}

@@ -53,7 +53,7 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Guard:
+class TokenVerifier:
     """Checks tokens. If no key is set, every request is allowed.
 
     Attributes:

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 # Any value that a peer can send.
-Value = Any
+AmqpValue = Any
 
 SASL_HEADER: Final = b"AMQP\x03\x01\x00\x00"
 AMQP_HEADER: Final = b"AMQP\x00\x01\x00\x00"
@@ -30,7 +30,7 @@ class WireError(ValueError):
     """Data that is not valid AMQP, or a part of AMQP that Service Bus does not use."""
 
 
-class Symbol(str):
+class AmqpSymbol(str):
     """AMQP type ``symbol``."""
 
     __slots__ = ()
@@ -76,8 +76,8 @@ class Timestamp(int):
 class Described:
     """Value with a descriptor, used for performatives, outcomes, errors and sections."""
 
-    code: Value
-    value: Value
+    code: AmqpValue
+    value: AmqpValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class Array:
     Only longs, timestamps and symbols can be encoded.
     """
 
-    items: Sequence[Value]
+    items: Sequence[AmqpValue]
 
 
 class Code(IntEnum):
@@ -121,14 +121,14 @@ class Code(IntEnum):
 
 # Decoding -----------------------------------------------------------------------------------
 
-_CONSTANT: Final[dict[int, Value]] = {
+_CONSTANT: Final[dict[int, AmqpValue]] = {
     0x40: None,
     0x41: True,
     0x42: False,
     0x43: UInt(0),
     0x44: ULong(0),
 }
-_FIXED: Final[dict[int, tuple[struct.Struct, Callable[[Any], Value]]]] = {
+_FIXED: Final[dict[int, tuple[struct.Struct, Callable[[Any], AmqpValue]]]] = {
     code: (struct.Struct(layout), build)
     for code, layout, build in (
         (0x50, ">B", UByte),
@@ -150,16 +150,16 @@ _FIXED: Final[dict[int, tuple[struct.Struct, Callable[[Any], Value]]]] = {
         (0x98, "16s", lambda raw: UUID(bytes=raw)),
     )
 }
-_TEXT: Final[dict[int, Callable[[bytes], Value]]] = {
+_TEXT: Final[dict[int, Callable[[bytes], AmqpValue]]] = {
     0x0: lambda raw: raw,
     0x1: lambda raw: raw.decode(),
-    0x3: lambda raw: Symbol(raw.decode("ascii")),
+    0x3: lambda raw: AmqpSymbol(raw.decode("ascii")),
 }
 _U32: Final = struct.Struct(">I")
 _MALFORMED: Final = (struct.error, IndexError, KeyError, TypeError, UnicodeError, RecursionError)
 
 
-def decode(raw: bytes, at: int = 0) -> tuple[Value, int]:
+def decode(raw: bytes, at: int = 0) -> tuple[AmqpValue, int]:
     """Decode the value at an offset.
 
     Args:
@@ -178,7 +178,7 @@ def decode(raw: bytes, at: int = 0) -> tuple[Value, int]:
         raise WireError(f"malformed AMQP value at byte {at}: {error!r}") from error
 
 
-def _decode(raw: bytes, at: int) -> tuple[Value, int]:
+def _decode(raw: bytes, at: int) -> tuple[AmqpValue, int]:
     if raw[at] == 0:
         code, at = _decode(raw, at + 1)
         value, at = _decode(raw, at)
@@ -186,7 +186,7 @@ def _decode(raw: bytes, at: int) -> tuple[Value, int]:
     return _decode_as(raw[at], raw, at + 1)
 
 
-def _decode_as(constructor: int, raw: bytes, at: int) -> tuple[Value, int]:
+def _decode_as(constructor: int, raw: bytes, at: int) -> tuple[AmqpValue, int]:
     if constructor in _CONSTANT:
         return _CONSTANT[constructor], at
     if constructor in _FIXED:
@@ -224,7 +224,7 @@ def _length(raw: bytes, at: int, *, wide: bool) -> tuple[int, int]:
     return (_U32.unpack_from(raw, at)[0], at + 4) if wide else (raw[at], at + 1)
 
 
-class Section(NamedTuple):
+class AmqpSection(NamedTuple):
     """Section of a message (part 3.2).
 
     Attributes:
@@ -234,25 +234,29 @@ class Section(NamedTuple):
     """
 
     code: int
-    value: Value
+    value: AmqpValue
     raw: bytes
 
 
-def sections(raw: bytes) -> Iterator[Section]:
-    """Yield the sections of an encoded message in order. Raises WireError."""
+def sections(raw: bytes) -> Iterator[AmqpSection]:
+    """Yield the sections of an encoded message in order.
+
+    Raises:
+        WireError: The bytes are not a section.
+    """
     at = 0
     while at < len(raw):
         described, end = decode(raw, at)
         if not isinstance(described, Described):
             raise WireError(f"no message section at byte {at}")
-        yield Section(int(described.code), described.value, raw[at:end])
+        yield AmqpSection(int(described.code), described.value, raw[at:end])
         at = end
 
 
 # Encoding -----------------------------------------------------------------------------------
 
 
-def encode(value: Value) -> bytes:
+def encode(value: AmqpValue) -> bytes:
     """Return a value with its constructor, in the shortest form for its type.
 
     Raises:
@@ -264,7 +268,7 @@ def encode(value: Value) -> bytes:
         raise TypeError(f"no AMQP type for {type(value).__name__}") from None
 
 
-def performative(code: int, fields: Sequence[Value]) -> bytes:
+def performative(code: int, fields: Sequence[AmqpValue]) -> bytes:
     """Return a described list, used for the body of a frame, an outcome or a message section.
 
     Args:
@@ -312,17 +316,17 @@ def _compound(constructor: int, count: int, body: bytes) -> bytes:
     return bytes((constructor + 0x10,)) + struct.pack(">II", len(body) + 4, count) + body
 
 
-def _encode_list(items: Sequence[Value]) -> bytes:
+def _encode_list(items: Sequence[AmqpValue]) -> bytes:
     return _compound(0xC0, len(items), b"".join(map(encode, items))) if items else b"\x45"
 
 
-def _encode_map(pairs: dict[Value, Value]) -> bytes:
+def _encode_map(pairs: dict[AmqpValue, AmqpValue]) -> bytes:
     body = b"".join(encode(part) for pair in pairs.items() for part in pair)
     return _compound(0xC1, 2 * len(pairs), body)
 
 
 def _encode_array(array: Array) -> bytes:
-    if isinstance(array.items[0], Symbol):
+    if isinstance(array.items[0], AmqpSymbol):
         body = b"\xa3" + b"".join(bytes((len(item),)) + item.encode() for item in array.items)
     else:
         constructor = 0x83 if isinstance(array.items[0], Timestamp) else 0x81
@@ -344,7 +348,7 @@ _ENCODERS: Final[dict[type, Callable[[Any], bytes]]] = {
     UUID: lambda value: b"\x98" + value.bytes,
     bytes: lambda value: _sized(0xA0, value),
     str: lambda value: _sized(0xA1, value.encode()),
-    Symbol: lambda value: _sized(0xA3, value.encode("ascii")),
+    AmqpSymbol: lambda value: _sized(0xA3, value.encode("ascii")),
     list: _encode_list,
     tuple: _encode_list,
     dict: _encode_map,

@@ -7,16 +7,16 @@ from uuid import UUID
 
 from broadside.lab.servicebus import amqp
 from broadside.lab.servicebus.amqp import (
+    AmqpSymbol,
+    AmqpValue,
     Code,
     Described,
-    Symbol,
     Timestamp,
     UByte,
     UInt,
     ULong,
-    Value,
 )
-from broadside.lab.servicebus.queues import Message, Queue, Sent, Settlement
+from broadside.lab.servicebus.queues import Queue, QueuedMessage, Sent, Settlement
 
 LOCK_LOST: Final = "com.microsoft:message-lock-lost"
 SERVER_BUSY: Final = "com.microsoft:server-busy"
@@ -49,7 +49,7 @@ _OURS: Final = frozenset(
 )
 
 
-def error(condition: str, text: str, info: Mapping[str, Value] | None = None) -> Described:
+def error(condition: str, text: str, info: Mapping[str, AmqpValue] | None = None) -> Described:
     """Return an AMQP error.
 
     The info map is always included, because the SDK reads the third field.
@@ -59,8 +59,8 @@ def error(condition: str, text: str, info: Mapping[str, Value] | None = None) ->
         text: Description.
         info: More fields, or ``None`` for a default.
     """
-    fields = {Symbol(name): value for name, value in (info or {"lab": "broadside"}).items()}
-    return Described(ULong(Code.ERROR), [Symbol(condition), text, fields])
+    fields = {AmqpSymbol(name): value for name, value in (info or {"lab": "broadside"}).items()}
+    return Described(ULong(Code.ERROR), [AmqpSymbol(condition), text, fields])
 
 
 def full(queue: Queue) -> str:
@@ -118,18 +118,18 @@ def read_message(raw: bytes) -> Sent:
     )
 
 
-def write_message(message: Message) -> bytes:
+def write_message(message: QueuedMessage) -> bytes:
     """Return a message as it is sent to a receiver."""
     sent = message.sent
     ttl = None if sent.ttl_s is None else UInt(min(round(sent.ttl_s * 1000), 0xFFFF_FFFF))
     annotations = {
         **sent.annotations,
-        Symbol("x-opt-sequence-number"): message.sequence_number,
-        Symbol("x-opt-enqueued-time"): Timestamp(message.enqueued_at_s * 1000),
-        Symbol("x-opt-message-state"): amqp.Int(message.state),
+        AmqpSymbol("x-opt-sequence-number"): message.sequence_number,
+        AmqpSymbol("x-opt-enqueued-time"): Timestamp(message.enqueued_at_s * 1000),
+        AmqpSymbol("x-opt-message-state"): amqp.Int(message.state),
     }
     if message.lock_token is not None:
-        annotations[Symbol("x-opt-locked-until")] = Timestamp(message.locked_until_s * 1000)
+        annotations[AmqpSymbol("x-opt-locked-until")] = Timestamp(message.locked_until_s * 1000)
     header = [True, UByte(4), ttl, None, UInt(message.delivery_count)]
     return b"".join(
         (
@@ -147,7 +147,7 @@ def write_message(message: Message) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ManagementResponse:
     """Response to a ``$management`` request.
 
     Attributes:
@@ -159,14 +159,16 @@ class Answer:
 
     status: int
     text: str = "OK"
-    body: Value = None
+    body: AmqpValue = None
     condition: str | None = None
 
 
-_LOST: Final = Answer(410, LOCK_LOST_TEXT, condition=LOCK_LOST)
+_LOST: Final = ManagementResponse(410, LOCK_LOST_TEXT, condition=LOCK_LOST)
 
 
-def manage(queue: Queue, operation: str, body: Value, size_bytes: int, now: float) -> Answer:
+def manage(
+    queue: Queue, operation: str, body: AmqpValue, size_bytes: int, now: float
+) -> ManagementResponse:
     """Handle a ``$management`` request.
 
     The service does not respond to a request that is too large, so that it times out
@@ -178,45 +180,50 @@ def manage(queue: Queue, operation: str, body: Value, size_bytes: int, now: floa
         body: Body of the request.
         size_bytes: Size of the request in bytes.
         now: Current time in epoch seconds.
+
+    Returns:
+        The answer with its status and body.
     """
     if size_bytes > queue.settings.max_message_bytes:
         limit = f"A request may carry {queue.settings.max_message_bytes} bytes."
-        return Answer(400, limit, condition=TOO_LARGE)
+        return ManagementResponse(400, limit, condition=TOO_LARGE)
     carry_out = _OPERATIONS.get(operation.removeprefix("com.microsoft:"))
     if carry_out is None:
         text = f"{operation} is not implemented here."
-        return Answer(501, text, condition="amqp:not-implemented")
+        return ManagementResponse(501, text, condition="amqp:not-implemented")
     return carry_out(queue, body, now)
 
 
-def _renew(queue: Queue, body: Value, now: float) -> Answer:
+def _renew(queue: Queue, body: AmqpValue, now: float) -> ManagementResponse:
     ends = [queue.renew(token, now) for token in body["lock-tokens"]]
     stored = [Timestamp(end * 1000) for end in ends if end is not None]
     return (
-        Answer(200, body={"expirations": amqp.Array(stored)}) if len(stored) == len(ends) else _LOST
+        ManagementResponse(200, body={"expirations": amqp.Array(stored)})
+        if len(stored) == len(ends)
+        else _LOST
     )
 
 
-def _schedule(queue: Queue, body: Value, now: float) -> Answer:
+def _schedule(queue: Queue, body: AmqpValue, now: float) -> ManagementResponse:
     if queue.is_full:
-        return Answer(403, full(queue), condition=QUOTA)
+        return ManagementResponse(403, full(queue), condition=QUOTA)
     raws = [item["message"] for item in body["messages"]]
     numbers = [queue.send(sent, now) for sent in map(read_message, raws)]
-    return Answer(200, body={"sequence-numbers": amqp.Array(numbers)})
+    return ManagementResponse(200, body={"sequence-numbers": amqp.Array(numbers)})
 
 
-def _cancel(queue: Queue, body: Value, now: float) -> Answer:
+def _cancel(queue: Queue, body: AmqpValue, now: float) -> ManagementResponse:
     if queue.cancel(body["sequence-numbers"], now):
-        return Answer(200)
+        return ManagementResponse(200)
     text = "The scheduled message does not exist."
-    return Answer(404, text, condition="com.microsoft:message-not-found")
+    return ManagementResponse(404, text, condition="com.microsoft:message-not-found")
 
 
-def _peek(queue: Queue, body: Value, now: float) -> Answer:
+def _peek(queue: Queue, body: AmqpValue, now: float) -> ManagementResponse:
     queue.advance(now)
     result = queue.peek(body["from-sequence-number"], body["message-count"])
     if not result:
-        return Answer(204, "No messages.", condition="com.microsoft:no-content")
+        return ManagementResponse(204, "No messages.", condition="com.microsoft:no-content")
     max_message_bytes = queue.settings.max_message_bytes
     messages = []
     for raw in map(write_message, result):
@@ -224,10 +231,10 @@ def _peek(queue: Queue, body: Value, now: float) -> Answer:
         max_message_bytes -= len(raw)
         if max_message_bytes <= 0:
             break
-    return Answer(200, body={"messages": messages})
+    return ManagementResponse(200, body={"messages": messages})
 
 
-def _settle(queue: Queue, body: Value, now: float) -> Answer:
+def _settle(queue: Queue, body: AmqpValue, now: float) -> ManagementResponse:
     how = {
         "completed": Settlement.COMPLETE,
         "abandoned": Settlement.ABANDON,
@@ -236,10 +243,10 @@ def _settle(queue: Queue, body: Value, now: float) -> Answer:
     why = (body.get("deadletter-reason"), body.get("deadletter-description"))
     tokens: list[UUID] = body["lock-tokens"]
     stored = [queue.settle(token, how, now, *why) for token in tokens]
-    return Answer(200) if all(stored) else _LOST
+    return ManagementResponse(200) if all(stored) else _LOST
 
 
-_OPERATIONS: Final[dict[str, Callable[[Queue, Value, float], Answer]]] = {
+_OPERATIONS: Final[dict[str, Callable[[Queue, AmqpValue, float], ManagementResponse]]] = {
     "renew-lock": _renew,
     "schedule-message": _schedule,
     "cancel-scheduled-message": _cancel,

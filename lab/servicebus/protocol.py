@@ -25,9 +25,18 @@ from typing import Final, Literal, NamedTuple
 from uuid import UUID
 
 from broadside.lab.servicebus import amqp, dialect
-from broadside.lab.servicebus.access_tokens import Grant, Guard, Right, entity_path
-from broadside.lab.servicebus.amqp import Code, Described, Symbol, UByte, UInt, ULong, UShort, Value
-from broadside.lab.servicebus.queues import Message, Queue, Settlement
+from broadside.lab.servicebus.access_tokens import Grant, Right, TokenVerifier, entity_path
+from broadside.lab.servicebus.amqp import (
+    AmqpSymbol,
+    AmqpValue,
+    Code,
+    Described,
+    UByte,
+    UInt,
+    ULong,
+    UShort,
+)
+from broadside.lab.servicebus.queues import Queue, QueuedMessage, Settlement
 
 MAX_FRAME_BYTES: Final = 65_536
 # Number of transfers that a sender can have in flight.
@@ -62,8 +71,8 @@ class Broker:
         connections: Open connections.
     """
 
-    def __init__(self, guard: Guard | None = None, *, idle_s: float = IDLE_S) -> None:
-        self.guard = guard or Guard()
+    def __init__(self, guard: TokenVerifier | None = None, *, idle_s: float = IDLE_S) -> None:
+        self.guard = guard or TokenVerifier()
         self.idle_s = idle_s
         self.queues: dict[str, Queue] = {}
         self.busy_until_s = 0.0
@@ -89,11 +98,14 @@ class Broker:
         return dialect.BUSY_TEXT.format(wait_s=self.busy_wait_s)
 
     def redirect(self, condition: str, now: float) -> Described | None:
-        """Return a redirect error while the namespace has moved, or ``None``.
+        """Return a redirect error while the namespace has moved.
 
         Args:
             condition: Redirect condition to check.
             now: Current time in epoch seconds.
+
+        Returns:
+            The error to send. None if clients are not redirected now.
         """
         until_s, how = self.moved
         if now >= until_s or how != condition:
@@ -142,7 +154,7 @@ class Broker:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Session:
+class AmqpSession:
     """AMQP session.
 
     Attributes:
@@ -185,7 +197,7 @@ class Link:
         answers: Responses that wait for credit.
     """
 
-    session: Session
+    session: AmqpSession
     handle: int
     path: str
     sends: bool
@@ -194,7 +206,7 @@ class Link:
     delivery_count: int = 0
     credit: int = 0
     closed: bool = False
-    first: Sequence[Value] = ()
+    first: Sequence[AmqpValue] = ()
     parts: list[bytes] = field(default_factory=list)
     answers: deque[bytes] = field(default_factory=deque)
 
@@ -213,7 +225,7 @@ class _Frame(NamedTuple):
     """
 
     channel: int
-    fields: Sequence[Value]
+    fields: Sequence[AmqpValue]
     payload: bytes
 
 
@@ -234,7 +246,7 @@ class Connection:
         self._peer_frame_bytes = 512
         self._peer_idle_s: float | None = None
         self._heard_at_s = self._beat_at_s = now
-        self._sessions: dict[int, Session] = {}
+        self._sessions: dict[int, AmqpSession] = {}
         self._answer_links: dict[str, Link] = {}
         self._grants: list[Grant] = []
         broker.connections.append(self)
@@ -339,7 +351,7 @@ class Connection:
         if self in self._broker.connections:
             self._broker.connections.remove(self)
 
-    def deliver(self, link: Link, message: Message) -> None:
+    def deliver(self, link: Link, message: QueuedMessage) -> None:
         """Send a message that was taken for this link.
 
         Args:
@@ -360,7 +372,7 @@ class Connection:
         self._broker.touch(self)
 
     def _send(
-        self, channel: int, code: int, fields: Sequence[Value], *, sasl: bool = False
+        self, channel: int, code: int, fields: Sequence[AmqpValue], *, sasl: bool = False
     ) -> None:
         self._write(amqp.frame(channel, amqp.performative(code, fields), sasl=sasl))
 
@@ -401,7 +413,7 @@ class Connection:
         self._write(amqp.SASL_HEADER)
         if header == amqp.SASL_HEADER:
             self._stage = "sasl"
-            mechanisms = amqp.Array([Symbol("ANONYMOUS"), Symbol("MSSBCBS")])
+            mechanisms = amqp.Array([AmqpSymbol("ANONYMOUS"), AmqpSymbol("MSSBCBS")])
             self._send(0, Code.SASL_MECHANISMS, [mechanisms], sasl=True)
         else:
             # The supported protocol header was sent to the peer (part 2.2).
@@ -423,7 +435,7 @@ class Connection:
 
     def _on_begin(self, frame: _Frame, now: float) -> None:
         channel, (_, next_incoming_id, peer_window, *_) = frame.channel, frame.fields
-        self._sessions[channel] = Session(
+        self._sessions[channel] = AmqpSession(
             connection=self,
             channel=channel,
             next_incoming_id=int(next_incoming_id),
@@ -447,11 +459,11 @@ class Connection:
         )
         refusal = self._refusal(link, now)
         size = ULong(link.queue.settings.max_message_bytes) if link.queue else None
-        reply: list[Value] = [name, UInt(handle), not sends]
+        reply: list[AmqpValue] = [name, UInt(handle), not sends]
         reply += [UByte(2 if send_mode is None else send_mode), UByte(receive_mode or 0)]
         reply += [None, None] if refusal else [source, target]
         reply += [None, None, UInt(0) if sends else None, size, None, None]
-        reply.append({Symbol("com.microsoft:max-message-batch-size"): size} if size else None)
+        reply.append({AmqpSymbol("com.microsoft:max-message-batch-size"): size} if size else None)
         self._send(channel, Code.ATTACH, reply)
         if refusal:
             self._send(channel, Code.DETACH, [UInt(handle), True, refusal])
@@ -642,8 +654,8 @@ class Connection:
 
     def _on_request(self, path: str, raw: bytes, now: float) -> None:
         parts = {section.code: section.value for section in amqp.sections(raw)}
-        message: Mapping[str, Value] = parts[Code.APPLICATION_PROPERTIES]
-        body: Value = None
+        message: Mapping[str, AmqpValue] = parts[Code.APPLICATION_PROPERTIES]
+        body: AmqpValue = None
         if path == "$cbs":
             granted = self._broker.guard.check(parts[Code.VALUE], message["name"], now)
             status, text = (401, granted) if isinstance(granted, str) else (202, "Accepted")
@@ -652,14 +664,14 @@ class Connection:
                 self._grants = [grant for grant in self._grants if grant.path != granted.path]
                 # If we get a new token, it will replace the previous one.
                 self._grants.append(granted)
-            reply: dict[str, Value] = {
+            reply: dict[str, AmqpValue] = {
                 "status-code": amqp.Int(status),
                 "status-description": text,
             }
         else:
             queue = self._broker.queues[path.removesuffix("/$management")]
             if busy := self._broker.busy(now):
-                answer = dialect.Answer(503, busy, condition=dialect.SERVER_BUSY)
+                answer = dialect.ManagementResponse(503, busy, condition=dialect.SERVER_BUSY)
             else:
                 answer = dialect.manage(
                     queue, message["operation"], parts[Code.VALUE], len(raw), now
@@ -670,7 +682,7 @@ class Connection:
                 self._broker.asked["told"] += len(body.get("messages", ()))
             reply = {"statusCode": amqp.Int(answer.status), "statusDescription": answer.text}
             if answer.condition:
-                reply["errorCondition"] = Symbol(answer.condition)
+                reply["errorCondition"] = AmqpSymbol(answer.condition)
         link = self._answer_links.get(path)
         if link is None:
             return

@@ -18,7 +18,7 @@ from itertools import count
 from typing import Any
 from uuid import UUID, uuid4
 
-from broadside.lab.servicebus.amqp import Value
+from broadside.lab.servicebus.amqp import AmqpValue
 
 DEAD_LETTER_SUFFIX = "/$deadletterqueue"
 # The bits of a sequence number from here on are the partition.
@@ -68,13 +68,13 @@ class Sent:
 
     content: bytes
     message_id: str | None = None
-    annotations: dict[Value, Value] = field(default_factory=dict)
-    application: dict[Value, Value] = field(default_factory=dict)
+    annotations: dict[AmqpValue, AmqpValue] = field(default_factory=dict)
+    application: dict[AmqpValue, AmqpValue] = field(default_factory=dict)
     ttl_s: float | None = None
     enqueue_at_s: float | None = None
 
 
-class State(IntEnum):
+class MessageState(IntEnum):
     """State with the values of ``x-opt-message-state``."""
 
     ACTIVE = 0
@@ -98,7 +98,7 @@ class Settlement(StrEnum):
 
 
 @dataclass(slots=True, kw_only=True)
-class Message:
+class QueuedMessage:
     """Message in a queue.
 
     Attributes:
@@ -114,7 +114,7 @@ class Message:
 
     sent: Sent
     sequence_number: int
-    state: State
+    state: MessageState
     enqueued_at_s: float
     expires_at_s: float | None = None
     delivery_count: int = 0
@@ -143,7 +143,7 @@ class Queue:
     ) -> None:
         self.path = path
         self.settings = settings
-        self.messages: dict[int, Message] = {}
+        self.messages: dict[int, QueuedMessage] = {}
         self.twice = False
         self.dead = (
             None if is_dead else Queue(path + DEAD_LETTER_SUFFIX, settings, log=log, is_dead=True)
@@ -155,20 +155,23 @@ class Queue:
         # Heap of the position in the partition and the sequence number.
         self._ready: list[tuple[int, int]] = []
         self._timers: list[tuple[float, int]] = []
-        self._locked: dict[UUID, Message] = {}
+        self._locked: dict[UUID, QueuedMessage] = {}
         # Time of the first message and its sequence number, by message id.
         self._seen: dict[str, tuple[float, int]] = {}
 
     # Commands -------------------------------------------------------------------------------
 
     def send(self, sent: Sent, now: float) -> int:
-        """Store a message and return its sequence number.
+        """Store a message, unless it is a duplicate.
 
         For a duplicate, this is the sequence number of the first message.
 
         Args:
             sent: Message to store.
             now: Current time in epoch seconds.
+
+        Returns:
+            Its sequence number, or that of the first message for a duplicate.
         """
         self.advance(now)
         self._log("send", now, {"sent": sent})
@@ -177,8 +180,8 @@ class Queue:
         number = self._next_number(self._partition_of(sent))
         if self.settings.duplicate_window_s and sent.message_id is not None:
             self._seen[sent.message_id] = (now, number)
-        message = Message(
-            sent=sent, sequence_number=number, state=State.SCHEDULED, enqueued_at_s=now
+        message = QueuedMessage(
+            sent=sent, sequence_number=number, state=MessageState.SCHEDULED, enqueued_at_s=now
         )
         if sent.enqueue_at_s is None or sent.enqueue_at_s <= now:
             self._activate(message, now)
@@ -199,20 +202,27 @@ class Queue:
         """
         self.advance(now)
         results = [self.messages.get(number) for number in numbers]
-        if any(message is None or message.state is not State.SCHEDULED for message in results):
+        if any(
+            message is None or message.state is not MessageState.SCHEDULED for message in results
+        ):
             return False
         self._log("cancel", now, {"numbers": list(numbers)})
         for number in numbers:
             self.messages.pop(number, None)
         return True
 
-    def take(self, now: float, *, lock: bool = True, token: UUID | None = None) -> Message | None:
-        """Return the oldest available message, or ``None``.
+    def take(
+        self, now: float, *, lock: bool = True, token: UUID | None = None
+    ) -> QueuedMessage | None:
+        """Return the oldest available message.
 
         Args:
             now: Current time in epoch seconds.
             lock: Whether to lock the message. Otherwise it will be removed.
             token: Lock token to use, or ``None`` for a new one.
+
+        Returns:
+            The message with its lock, if it was locked. None if no message is available.
         """
         self.advance(now)
         while self._ready:
@@ -245,8 +255,8 @@ class Queue:
             token: Token of the lock.
             how: Outcome of the delivery.
             now: Current time in epoch seconds.
-            reason: Reason for a dead letter.
-            description: Description for a dead letter.
+            reason: Reason for a dead letter. None without one.
+            description: Description for a dead letter. None without one.
 
         Returns:
             False if the lock has been lost.
@@ -319,7 +329,7 @@ class Queue:
             for message in queue.messages.values()
         )
 
-    def peek(self, from_number: int, limit: int) -> list[Message]:
+    def peek(self, from_number: int, limit: int) -> list[QueuedMessage]:
         """Return messages in any state by sequence number, without locking them.
 
         Args:
@@ -330,7 +340,9 @@ class Queue:
         return [self.messages[number] for number in numbers[:limit]]
 
     def counts(self) -> dict[str, int]:
-        scheduled = sum(message.state is State.SCHEDULED for message in self.messages.values())
+        scheduled = sum(
+            message.state is MessageState.SCHEDULED for message in self.messages.values()
+        )
         return {
             # Locked messages are also active.
             "active": len(self.messages) - scheduled,
@@ -352,7 +364,7 @@ class Queue:
             message = self.messages.get(number)
             if message is None:
                 continue
-            if message.state is State.SCHEDULED:
+            if message.state is MessageState.SCHEDULED:
                 del self.messages[number]
                 # The service will also assign a new number.
                 message.sequence_number = self._next_number(number >> PARTITION_BIT)
@@ -388,8 +400,8 @@ class Queue:
         known = self._seen.get(sent.message_id) if sent.message_id is not None else None
         return known[1] if known else None
 
-    def _activate(self, message: Message, at: float) -> None:
-        message.state = State.ACTIVE
+    def _activate(self, message: QueuedMessage, at: float) -> None:
+        message.state = MessageState.ACTIVE
         message.enqueued_at_s = at
         limits = (message.sent.ttl_s, self.settings.default_ttl_s)
         ttl_s = min((limit for limit in limits if limit is not None), default=None)
@@ -402,7 +414,7 @@ class Queue:
             self.messages[copy.sequence_number] = copy
             self._line_up(copy, at)
 
-    def _line_up(self, message: Message, at: float) -> None:
+    def _line_up(self, message: QueuedMessage, at: float) -> None:
         message.lock_token = None
         if message.expires_at_s is not None:
             if message.expires_at_s <= at:
@@ -412,11 +424,11 @@ class Queue:
         place = message.sequence_number % (1 << PARTITION_BIT)
         heapq.heappush(self._ready, (place, message.sequence_number))
 
-    def _lock(self, message: Message, now: float) -> None:
+    def _lock(self, message: QueuedMessage, now: float) -> None:
         message.locked_until_s = now + self.settings.lock_s
         heapq.heappush(self._timers, (message.locked_until_s, message.sequence_number))
 
-    def _failed(self, message: Message, at: float) -> None:
+    def _failed(self, message: QueuedMessage, at: float) -> None:
         message.delivery_count += 1
         limit = self.settings.max_delivery_count
         if self.dead and message.delivery_count >= limit:
@@ -425,7 +437,7 @@ class Queue:
         else:
             self._line_up(message, at)
 
-    def _expire(self, message: Message, at: float) -> None:
+    def _expire(self, message: QueuedMessage, at: float) -> None:
         if self.settings.dead_letter_expired:
             why = "The message expired and was dead lettered."
             self._bury(message, at, "TTLExpiredException", why)
@@ -433,7 +445,7 @@ class Queue:
             del self.messages[message.sequence_number]
 
     def _bury(
-        self, message: Message, at: float, reason: str | None, description: str | None
+        self, message: QueuedMessage, at: float, reason: str | None, description: str | None
     ) -> None:
         why = {"DeadLetterReason": reason, "DeadLetterErrorDescription": description}
         fields = {key: text for key, text in why.items() if text is not None}
@@ -441,7 +453,7 @@ class Queue:
         del self.messages[message.sequence_number]
         grave = self.dead or self
         grave.messages[message.sequence_number] = message
-        message.state = State.ACTIVE
+        message.state = MessageState.ACTIVE
         message.sent = replace(message.sent, application=application)
         message.expires_at_s = None
         grave._line_up(message, at)

@@ -17,12 +17,12 @@ from broadside.coordinator.agent_gateway.certificate_authority import load_autho
 from broadside.coordinator.agent_gateway.enrolment import Enrolments, JoinTerms
 from broadside.exchange.fabric import FabricSettings, open_fabric
 from broadside.exchange.http.coordinator_client import CoordinatorClient
-from broadside.exchange.http.credential import Credential
+from broadside.exchange.http.credential import AgentCredential
 from broadside.exchange.http.joining import join, new_code
 from broadside.exchange.messages import Role
 from broadside.exchange.outage_log import utc_now
 from broadside.exchange.ports import ExchangeError, ExchangeMisconfigured
-from broadside.lab.serving import Serving
+from broadside.lab.serving import ServeProcess
 from tests.attack import Attack, lasting, memory_within, refusal
 from tests.loopback_server import answering
 
@@ -61,7 +61,7 @@ class Listening:
 
         return asyncio.run(made())
 
-    def join(self, code: str, name: str) -> Credential:
+    def join(self, code: str, name: str) -> AgentCredential:
         path = self.folder / f"{name}.json"
         return asyncio.run(join(code, (self.at,), name, "client", path))
 
@@ -73,7 +73,7 @@ def listening() -> Iterator[Listening]:
             "BROADSIDE_DATA_DIR": f"{folder}/data",
             "BROADSIDE_HOSTS_LISTEN": "127.0.0.1:0",
         }
-        with Serving(settings, Path(folder)) as served:
+        with ServeProcess(settings, Path(folder)) as served:
             text = served.log_path.read_text()
             at = text.split("agents on other hosts enroll at ")[1].split()[0]
             yield Listening(at=at, folder=Path(folder), api=served.url, pid=served.pid)
@@ -98,7 +98,7 @@ def unproven_wire(timeout_s: float) -> Iterator[ssl.SSLSocket]:
         yield wire
 
 
-async def _ping(credential: Credential) -> None:
+async def _ping(credential: AgentCredential) -> None:
     link = CoordinatorClient(credential)
     try:
         await link.call("ping")

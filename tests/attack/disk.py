@@ -19,8 +19,8 @@ from broadside.agent.workspace import Workspace
 from broadside.exchange.documents import TableRaw
 from broadside.exchange.embedded.embedded_queue import EmbeddedQueue
 from broadside.exchange.embedded.embedded_table import EmbeddedTable
-from broadside.exchange.engines.port import File, FileWatch, Process
-from broadside.exchange.http.credential import Credential
+from broadside.exchange.engines.port import EngineFile, FileWatch, Process
+from broadside.exchange.http.credential import AgentCredential
 from broadside.exchange.ports import Entity, ExchangeError, ExchangeMisconfigured, RawName
 from tests.attack import Attack, attack_variants, refusal
 from tests.unit.agent.doubles import MemoryTable
@@ -141,7 +141,7 @@ def _spool_file(folder: Path, _theirs: Path, name: str, text: bytes | Callable[[
 
 def _credential_part(folder: Path, theirs: Path) -> str:
     (folder / "credential.part").symlink_to(theirs)
-    credential = Credential(
+    credential = AgentCredential(
         coordinators=("https://x",), authority=None, agent_id="a", role="client",
         secret="", issued_s=0.0,
     )  # fmt: skip
@@ -153,7 +153,7 @@ def _workspace_file(_folder: Path, theirs: Path) -> str:
     workspace = Workspace("attacked")
     try:
         (workspace.path / "script").symlink_to(theirs)
-        script = File(name="script", text="!id")
+        script = EngineFile(name="script", text="!id")
         return refusal(OSError, lambda: workspace.fill([script]), "written through the link")
     finally:
         workspace.close()

@@ -12,7 +12,7 @@ from broadside.coordinator.runs.evidence_loader import read_evidence
 from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
 from broadside.exchange.messages import Presence, Role
 from broadside.exchange.ports import Entity
-from broadside.exchange.records.row_rules import Kind
+from broadside.exchange.records.row_rules import RowKind
 from broadside.exchange.row_text import entity_fields
 from tests.attack import Attack, attack_variants, lasting
 from tests.contract.test_foreign_rows import PLAN, hostile_rows, told
@@ -52,7 +52,7 @@ class World:
     async def prepare(self) -> None:
         for index, name in enumerate(CLIENTS):
             await self._handed.record_delivery(job(index), name)
-            await self.do(name, "insert", written(index)[Kind.CLAIM].row)
+            await self.do(name, "insert", written(index)[RowKind.CLAIM].row)
         for role in Role:
             for index in (0, 1):
                 announced = presence(role, index)
@@ -93,7 +93,7 @@ async def _try_case(made: World, case: Case) -> str:
     return str(answer["said"])
 
 
-async def _try_other(made: World, kind: Kind, other: str) -> str:
+async def _try_other(made: World, kind: RowKind, other: str) -> str:
     answer = await made.do(other, "upsert", written()[kind].row)
     assert answer.get("error") == "EntityRefused", answer
     return str(answer["said"])

@@ -16,7 +16,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from broadside.agent.control_reads import Answer, ControlReads, NoAnswer
+from broadside.agent.control_reads import ControlReads, ControlState, NoAnswer
 from broadside.agent.tunnels import TunnelKeeper
 from broadside.agent.worker import Worker
 from broadside.exchange.messages import Control, Job, Presence, Role, tunnel_of
@@ -174,7 +174,7 @@ async def fuzz_rows(count: int, seed: int) -> Counter[str]:
                     case NoAnswer(why=why):
                         assert why
                         reported["control: set aside"] += 1
-                    case Answer(control=Control()):
+                    case ControlState(control=Control()):
                         reported["control: still one"] += 1
                     case _:
                         raise AssertionError(f"control row: {answer}")

@@ -85,8 +85,9 @@ KINDS: Final[Mapping[str, Kind]] = {
             Claim.address Claim.agent_id Claim.job_id Control.run_id Job.may_ignore
             Distribution.name Distribution.unit
             Endpoint.address Endpoint.agent_id EngineReport.engine EngineState.name Job.run_id
-            JobReport.agent_id JobReport.job_id JobReport.run_id Options.body_mix
-            Options.server_name Options.tls_cipher Measure.name Measure.unit
+            JobReport.agent_id JobReport.job_id JobReport.run_id ConnectionsOptions.body_mix
+            ConnectionsOptions.server_name ConnectionsOptions.tls_cipher HttpOptions.body_mix
+            HttpOptions.server_name HttpOptions.tls_cipher Measure.name Measure.unit
             PeerSeconds.address PeerSeconds.packed Presence.address Presence.agent_id Probe.device
             ServerTest.agent_id ServerTest.client_address
             Traffic.congestion Traffic.engine Tunnel.client_address Tunnel.inner_client_address
@@ -109,9 +110,10 @@ KINDS: Final[Mapping[str, Kind]] = {
         """,
         Kind.LINES: "EngineReport.files",
         Kind.OWN: """
-            Check.detail Check.fix Check.name Judging.by RunHeader.created_by RunHeader.device
-            RunHeader.labels RunHeader.scenario RunOutcome.bottleneck RunOutcome.next_step
-            RunOutcome.reason RunOutcome.target_layer RunOutcome.verdict
+            HostCheck.detail HostCheck.fix HostCheck.name Judging.by
+            RunHeader.created_by RunHeader.device RunHeader.labels RunHeader.scenario
+            RunOutcome.bottleneck RunOutcome.next_step RunOutcome.reason
+            RunOutcome.target_layer RunOutcome.verdict
         """,
     }.items()
     for field in fields.split()

@@ -22,7 +22,7 @@ from broadside.coordinator.cli.api_errors import ApiError
 from broadside.coordinator.notices.announcer import NotDelivered, post
 from broadside.exchange.azure import wire
 from broadside.exchange.azure.blob_storage import BlobAddress, BlobRaw
-from broadside.exchange.azure.identity import Credential, NoToken
+from broadside.exchange.azure.identity import AzureCredential, NoToken
 from broadside.exchange.azure.table_storage import AzureTable, TableAddress
 from broadside.exchange.ports import ExchangeError, RawName
 from tests.attack import Attack, attack_variants, memory_within, refusal, unfolding
@@ -89,7 +89,7 @@ def _collector(url: str) -> str:
 
 def _token(url: str) -> str:
     async def ask() -> None:
-        async with Credential("1234") as credential:
+        async with AzureCredential("1234") as credential:
             await credential.get_token("https://storage.azure.com/.default")
 
     with mock.patch.dict(os.environ, {"AZURE_POD_IDENTITY_AUTHORITY_HOST": url}):
@@ -172,7 +172,7 @@ def _fetch(token: str | None, url: str) -> str:
         path = Path(folder) / "bundle.tar.gz"
         try:
             fetch.fetch(bundle, path)
-        except fetch.Failed as failed:
+        except fetch.AttemptFailed as failed:
             assert not path.exists() or path.stat().st_size <= _ANSWER_MAX_BYTES
             return str(failed).replace(url, "")
     raise AssertionError("it was installed")

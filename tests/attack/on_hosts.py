@@ -23,7 +23,7 @@ from broadside.coordinator.agent_gateway.exchange_service import ExchangeService
 from broadside.coordinator.auth.audit import Audit
 from broadside.coordinator.auth.static_tokens import digest
 from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
-from broadside.exchange.messages import Claim, Job, Phase, Role
+from broadside.exchange.messages import Claim, Job, JobPhase, Role
 from broadside.exchange.outage_log import utc_now
 from broadside.exchange.ports import Entity, Value
 from broadside.exchange.row_text import entity_fields
@@ -102,7 +102,7 @@ def claim(pair_index: int, agent_id: str) -> Entity:
     claimed = Claim(
         job_id=job(pair_index).job_id,
         agent_id=agent_id,
-        phase=Phase.CLAIMED,
+        phase=JobPhase.CLAIMED,
         claimed_at=utc_now(),
     )
     return make_row(f"claim.{pair_index:05d}", json=claimed.model_dump_json())

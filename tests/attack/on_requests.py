@@ -247,7 +247,7 @@ _BODIES: Final[dict[str, tuple[str, Any]]] = {
     "an import over the limit": ("/v1/imports/original", {"content": b" " * (10**6 + 1)}),
     "a zip in place of a table": ("/v1/imports/original", {"content": b"PK\3\4" + b"\0" * 1000}),
     "a scenario's path": ("/v1/runs", {"json": {"scenario": "../../../etc/passwd"}}),
-    "a ledger of one's own (SSRF)": _overridden("ledger.url", "http://169.254.169.254/"),
+    "a counter of one's own (SSRF)": _overridden("counter.url", "http://169.254.169.254/"),
     "another's address": _overridden("webhook", "http://10.0.0.1/"),
     "a class's attribute": _overridden("__class__.__init__", 1),
     "a million bursts": _overridden("bursts_count", 10**9),

@@ -26,7 +26,7 @@ from broadside.coordinator.cli import text_tables
 from broadside.coordinator.cli.exit_codes import print_error, run_with_exit_code
 from broadside.coordinator.cli.summary_tables import print_summary
 from broadside.coordinator.cli.terminal_text import cleaned, printable
-from broadside.coordinator.coordinator_log import Lines
+from broadside.coordinator.coordinator_log import LineFormatter
 from broadside.coordinator.core.measure.grid.second_table import Column
 from broadside.coordinator.core.summary import problem
 from broadside.coordinator.device.telemetry.csv_export import CsvEntry, CsvSource
@@ -182,7 +182,7 @@ def _answers(body: bytes) -> str:
 
 def _file(text: bytes) -> str:
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "ledger.csv"
+        path = Path(folder) / "counter.csv"
         path.write_bytes(text)
         entry = {"type": "csv", "device": "fw", "file": path, "byte_counter": {}}
         return _figures(CsvSource(CsvEntry.model_validate(entry)))
@@ -276,7 +276,7 @@ _SECRETS: Final = {
 }
 
 
-_FORMATTERS: Final = (Lines(), TextLines(), JsonLines())
+_FORMATTERS: Final = (LineFormatter(), TextLines(), JsonLines())
 _FORGED: Final = "2026-11-23T07:00:00.000Z INFO coordinator: the verdict is pass"
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from broadside.coordinator.azure_range.resources import Resources, properties, short
 from broadside.coordinator.azure_range.rights import assignments, role_of
-from broadside.coordinator.azure_range.trace import State
+from broadside.coordinator.azure_range.trace import HopState
 from broadside.coordinator.azure_range.walk import walk
 from tests.azure_emulator.stage import Stage
 from tests.deploy_check.tools import ROOT
@@ -35,7 +35,7 @@ def applied(stage: Stage, before: Collection[str] = ()) -> Resources:
 
 def faults(resources: Resources) -> Iterator[str]:
     """Yield the needs that are not met, each with the hop that breaks."""
-    return (str(row) for row in walk(resources) if row.state is State.BROKEN)
+    return (str(row) for row in walk(resources) if row.state is HopState.BROKEN)
 
 
 def granted(resources: Resources) -> dict[str, set[tuple[str, str]]]:

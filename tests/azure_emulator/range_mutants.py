@@ -28,7 +28,7 @@ from typing import Any, Final
 
 from broadside.coordinator.azure_range.resources import Resources
 from broadside.coordinator.azure_range.rights import BUILT_IN
-from broadside.coordinator.azure_range.trace import State
+from broadside.coordinator.azure_range.trace import HopState
 from broadside.coordinator.azure_range.walk import walk
 from tests.azure_emulator.applied import read_fixture, resources_of
 from tests.azure_emulator.azure_refusals import Refused, refuse
@@ -426,7 +426,7 @@ def recreate(store: Store) -> str | None:
 
 
 def broken_needs(resources: Resources) -> list[str]:
-    return [str(row) for row in walk(resources) if row.state is State.BROKEN]
+    return [str(row) for row in walk(resources) if row.state is HopState.BROKEN]
 
 
 def evaluate(state: str, mutant: Mutant) -> Outcome:

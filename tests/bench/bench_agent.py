@@ -25,7 +25,7 @@ from typing import Any, Final
 
 import httpx
 
-from broadside.lab.serving import READY_S, Serving
+from broadside.lab.serving import READY_S, ServeProcess
 from tests.bench.limit_rows import Row, show
 from tests.bench.swarm import fabric_of
 from tests.live.free_ports import free_port
@@ -109,7 +109,7 @@ def rows(
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="broadside-agent-")))
         environment, _ = stack.enter_context(fabric_of(kind, folder))
-        serving = stack.enter_context(Serving(environment, folder))
+        serving = stack.enter_context(ServeProcess(environment, folder))
         port = free_port()
         ends = [
             stack.enter_context(started(role, port, environment, folder))
@@ -140,7 +140,11 @@ def rows(
 
 
 def _fire(
-    serving: Serving, ends: list[Watched], seconds: int, streams: int, bits_per_second: int | None
+    serving: ServeProcess,
+    ends: list[Watched],
+    seconds: int,
+    streams: int,
+    bits_per_second: int | None,
 ) -> tuple[list[tuple[float, float]], Any]:
     """Run one burst and sample the agents during it.
 

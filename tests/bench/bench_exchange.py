@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Final
 
 from broadside.exchange.chunks import pack_host, pack_intervals, unpack_intervals
-from broadside.exchange.messages import Claim, Flow, HostSecond, Job, Phase, Side, Track
+from broadside.exchange.messages import Claim, Flow, HostSecond, Job, JobPhase, Side, Track
 from broadside.exchange.ports import Outgoing
 from broadside.exchange.second_rows import CHUNK_S
-from broadside.lab.servicebus.broker_process import BrokerProcess
+from broadside.lab.broker_process import BrokerProcess
 from broadside.lab.servicebus.queues import QueueSettings
 from tests.bench.stored_fleet import end_of
 from tests.contract.adapters import TABLES, Place
@@ -91,7 +91,7 @@ async def claim_jobs(place: Place, number: int) -> tuple[list[int], float, float
         claim = Claim(
             job_id=taken.job_id,
             agent_id=f"client-{number}",
-            phase=Phase.CLAIMED,
+            phase=JobPhase.CLAIMED,
             claimed_at=datetime.now(UTC),
         )
         if table is None or await records_in(table).bursts.claim(taken, claim):

@@ -35,7 +35,7 @@ from broadside.exchange.http.joining import join, new_code
 from broadside.exchange.messages import Role
 from broadside.exchange.ports import ExchangeError
 from broadside.lab import azure_services
-from broadside.lab.serving import Serving
+from broadside.lab.serving import ServeProcess
 from broadside.lab.site import sqlite_fabric
 from tests.bench.bench_hosts import chunk_row, claim_row, cpu_s, outgoing
 
@@ -84,7 +84,7 @@ def served(kind: str, folder: Path) -> Iterator[tuple[Mapping[str, str], list[in
     match kind:
         case "http":
             listen = {"BROADSIDE_HOSTS_LISTEN": "127.0.0.1:0", "BROADSIDE_QUEUE_LOCK_S": "60"}
-            with Serving({**settings, **listen}, folder) as serving:
+            with ServeProcess({**settings, **listen}, folder) as serving:
                 text = serving.log_path.read_text()
                 at = text.split("agents on other hosts enroll at ")[1].split()[0]
                 yield {**settings, "at": at}, [serving.pid]

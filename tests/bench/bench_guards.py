@@ -162,7 +162,10 @@ def main() -> int:
         )
         path = Path(folder)
         settings = device.telemetry(path)
-        with built(spec) as lab, staged(lab, path, ledger={}, coordinator=settings) as stage:
+        with (
+            built(spec) as lab,
+            staged(lab, path, device_counter={}, coordinator=settings) as stage,
+        ):
             trials = Trials(lab, stage.coordinator.url, device)
             for number in range(given.runs):
                 for breach in given.breach or BREACHES:

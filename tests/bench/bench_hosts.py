@@ -35,16 +35,16 @@ from broadside.coordinator.auth.static_tokens import digest
 from broadside.exchange.embedded.embedded_queue import EmbeddedQueue, QueueRules
 from broadside.exchange.fabric import FabricSettings, open_fabric
 from broadside.exchange.http.coordinator_client import CoordinatorClient
-from broadside.exchange.http.credential import Credential, new_secret
+from broadside.exchange.http.credential import AgentCredential, new_secret
 from broadside.exchange.http.http_ports import HttpTable
-from broadside.exchange.messages import Claim, Control, Phase, Role
+from broadside.exchange.messages import Claim, Control, JobPhase, Role
 from broadside.exchange.ports import Entity, ExchangeError, Outgoing
 from broadside.exchange.records.collection import Collection
 from broadside.exchange.records.keys import CHUNK as CLIENT_CHUNK
 from broadside.exchange.records.keys import CLAIM, ENROLLED, burst_partition
 from broadside.exchange.row_text import entity_fields
 from broadside.exchange.rows import make_row, message_row
-from broadside.lab.serving import Serving
+from broadside.lab.serving import ServeProcess
 from tests.bench.limit_rows import Row, show
 from tests.unit.agent.jobs import make_job
 
@@ -211,7 +211,7 @@ async def prepare(data_dir: Path, agents_count: int, at: datetime) -> list[str]:
 
 def claim_row(job_id: str, agent_id: str) -> Entity:
     claim = Claim(
-        job_id=job_id, agent_id=agent_id, phase=Phase.CLAIMED, claimed_at=datetime.now(UTC)
+        job_id=job_id, agent_id=agent_id, phase=JobPhase.CLAIMED, claimed_at=datetime.now(UTC)
     )
     return message_row(burst_partition(RUN, 0), f"{CLAIM}{job_id.rpartition('.')[2]}", claim)
 
@@ -238,7 +238,7 @@ async def measure(folder: Path, agents_count: int, seconds: float) -> list[Row]:
         "BROADSIDE_HOSTS_LISTEN": "127.0.0.1:0",
         "BROADSIDE_QUEUE_LOCK_S": "60",
     }
-    with Serving(environment, folder) as serving:
+    with ServeProcess(environment, folder) as serving:
         text = serving.log_path.read_text()
         port = int(text.split("agents on other hosts enroll at ")[1].split()[0].rpartition(":")[2])
         authority = (data_dir / "tls" / "authority.pem").read_text()
@@ -269,7 +269,7 @@ async def measure(folder: Path, agents_count: int, seconds: float) -> list[Row]:
         await queue.close()
         await asyncio.gather(*(agent.watch() for agent in agents))
         for agent in agents[:LINKS_COUNT]:
-            proof = Credential(
+            proof = AgentCredential(
                 coordinators=(f"https://127.0.0.1:{port}",),
                 authority=authority,
                 agent_id=agent.name,

@@ -134,8 +134,8 @@ def of_differences(draws: int) -> Iterator[str]:
         yield f"{sizes}: {stored / draws:6.1%} held, {gap / draws:6.1%} apart"
 
 
-def of_ledgers(draws: int) -> Iterator[str]:
-    yield "== A ledger: coverage of residual and lag, their median half widths, how many stated"
+def of_counters(draws: int) -> Iterator[str]:
+    yield "== A device counter: coverage of residual and lag, median half widths, how many stated"
     ratios = tcp_headers([1448])
     no_user = Missing(pairs_count=0, share_ratio=0.0, planned_pairs_count=3)
     for grain_s in GRAINS_S:
@@ -151,19 +151,19 @@ def of_ledgers(draws: int) -> Iterator[str]:
                 period_s=burst_s + int(rng.integers(6, 66 + int(2 * grain_s))),
                 grain_s=grain_s,
                 lag_s=float(rng.uniform(0, min(300, 2 * grain_s))),
-                ledger_noise=float(rng.uniform(0, 0.004)),
-                ledger_jitter_s=float(rng.uniform(0, 0.05)) * grain_s,
+                counter_noise=float(rng.uniform(0, 0.004)),
+                counter_jitter_s=float(rng.uniform(0, 0.05)) * grain_s,
             )
             built = fleet(plant)
-            if built.ledger is None:
+            if built.device_counter is None:
                 continue
             series = [measure_burst(built.plan.spec, e, built.now).series for e in built.evidence]
             share = float(rng.choice([0.0, rng.uniform(0, 0.5)]))
             level = float(series[0].received_bytes.max()) * IP_RATIO * rng.choice([0.0, 0.2, 0.5])
-            noise = 1 + 0.02 * rng.standard_normal(len(built.ledger))
-            seen = built.ledger.bytes * (1 - share) + level * grain_s * noise
-            ledger = replace(built.ledger, bytes=seen)
-            complete, _ = reconcile(series, ledger, ratios, [no_user] * len(series))
+            noise = 1 + 0.02 * rng.standard_normal(len(built.device_counter))
+            seen = built.device_counter.bytes * (1 - share) + level * grain_s * noise
+            device_counter = replace(built.device_counter, bytes=seen)
+            complete, _ = reconcile(series, device_counter, ratios, [no_user] * len(series))
             low, high = complete.residual_low_ratio, complete.residual_high_ratio
             if low is None or high is None or complete.lag_s is None:
                 continue
@@ -189,14 +189,14 @@ def of_ledgers(draws: int) -> Iterator[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.bench_intervals")
     parser.add_argument("--draws", type=int, default=1000, help="series a cell")
-    parser.add_argument("--ledgers", type=int, default=60, help="planted fleets a grain")
+    parser.add_argument("--counters", type=int, default=60, help="planted fleets a grain")
     arguments = parser.parse_args()
     for lines in (
         of_series(arguments.draws),
         of_directions(arguments.draws),
         of_runs(arguments.draws),
         of_differences(arguments.draws),
-        of_ledgers(arguments.ledgers),
+        of_counters(arguments.counters),
     ):
         for line in lines:
             sys.stdout.write(line + "\n")

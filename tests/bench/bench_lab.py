@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from broadside.lab import clocks, network
-from broadside.lab.ledger import LedgerReading, read_ledger
+from broadside.lab.byte_counter import ByteCounterReading, read_counter
 from broadside.lab.namespaces import list_namespaces, list_owned
 from broadside.lab.topology import Lab, LabSpec
 
@@ -46,7 +46,7 @@ def main() -> None:
             )
             lab = network.up(spec, base_path)
             clocks.wait_synced(lab, 10)
-            bench_ledger(lab, options.streams, options.seconds)
+            bench_counter(lab, options.streams, options.seconds)
         finally:
             network.down(PREFIX, base_path)
 
@@ -70,7 +70,7 @@ def bench_life(pairs_count: int, base_path: Path) -> None:
     )
 
 
-def bench_ledger(lab: Lab, streams_count: int, seconds: int) -> None:
+def bench_counter(lab: Lab, streams_count: int, seconds: int) -> None:
     """Start all pairs together and compare the receivers' payload with the device counter."""
     before, cpu_before = newest(lab), read_cpu()
     outputs = bare_loop(lab, streams_count, seconds)
@@ -91,12 +91,12 @@ def bench_ledger(lab: Lab, streams_count: int, seconds: int) -> None:
         f"{len(ends)} pairs x {streams_count} streams x {seconds} s, firewall "
         f"{(lab.spec.firewall_bits_per_second or 0) / 1e6:.0f} Mbit/s at the IP layer, "
         f"CPU {busy:.0%} busy (machine, whole loop)\n"
-        f"  payload received {payload_bytes / 1e6:.2f} MB, ledger {ip_bytes / 1e6:.2f} MB "
+        f"  payload received {payload_bytes / 1e6:.2f} MB, counter {ip_bytes / 1e6:.2f} MB "
         f"(offered {offered_bytes / 1e6:.2f} MB before segmentation)\n"
         f"  whole burst: IP/payload {ratio:.4f}, expected {IP_PER_PAYLOAD_RATIO:.4f}: residual "
         f"{ratio / IP_PER_PAYLOAD_RATIO - 1:+.3%} (holds what was still queued at the end); "
         f"retransmits {retransmits}, drops {after.up_drops_count - before.up_drops_count}\n"
-        f"  steady seconds {len(rates)}: ledger min {min(rates) / 1e6:.1f}, "
+        f"  steady seconds {len(rates)}: counter min {min(rates) / 1e6:.1f}, "
         f"mean {steady_bits_per_second / 1e6:.1f}, max {max(rates) / 1e6:.1f} Mbit/s; received "
         f"payload {received_bits_per_second / 1e6:.1f} Mbit/s, IP/payload "
         f"{steady_bits_per_second / received_bits_per_second:.4f}, residual "
@@ -129,17 +129,17 @@ def received_rate(output: dict[str, Any]) -> float:
     return float(8 * sum(s["bytes"] for s in steady) / sum(s["seconds"] for s in steady))
 
 
-def newest(lab: Lab) -> LedgerReading:
-    assert lab.ledger_path is not None
-    while not (readings := read_ledger(lab.ledger_path, 0, float("inf"))):
+def newest(lab: Lab) -> ByteCounterReading:
+    assert lab.counter_path is not None
+    while not (readings := read_counter(lab.counter_path, 0, float("inf"))):
         time.sleep(0.1)
     return readings[-1]
 
 
 def steady_rates(lab: Lab, seconds: int) -> list[float]:
     """Return bit/s of each whole second, without the first two and the last of the burst."""
-    assert lab.ledger_path is not None
-    readings = read_ledger(lab.ledger_path, 0, float("inf"))
+    assert lab.counter_path is not None
+    readings = read_counter(lab.counter_path, 0, float("inf"))
     rates = [
         8 * (later.up_bytes - earlier.up_bytes) / (later.at_s - earlier.at_s)
         for earlier, later in pairwise(readings)

@@ -203,7 +203,7 @@ async def fill(fabric: Fabric, plan: Plan, clock: Clock, coordinator: Coordinato
     made = fleet(
         Plant(
             pairs=pairs, bursts=1, burst_s=1740, period_s=1800, firewall_bits_per_second=None,
-            ledger=False,
+            device_counter=False,
         )
     )  # fmt: skip
     began_s = time.perf_counter()

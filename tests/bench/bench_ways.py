@@ -115,7 +115,7 @@ async def main() -> None:
             lambda: coordinator.launch(spec, by="bench")
         )
 
-        made = planted(Plant(pairs=2, bursts=1, burst_s=10, ledger=False))
+        made = planted(Plant(pairs=2, bursts=1, burst_s=10, device_counter=False))
         plan, (evidence,) = made.plan, made.evidence
         await create_run(fabric.records, plan)
         for pair in evidence.pairs:

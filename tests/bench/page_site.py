@@ -22,7 +22,7 @@ from broadside.coordinator.core.live.live_view import (
     LiveStatus,
     PlannedCells,
     changed_seconds,
-    ledger_message,
+    counter_message,
     live_status,
     make_snapshot,
     seconds_message,
@@ -30,7 +30,7 @@ from broadside.coordinator.core.live.live_view import (
 from broadside.coordinator.core.live.status import BurstPhase, BurstStatus, RunState, RunStatus
 from broadside.coordinator.core.measure.burst import measure_burst
 from broadside.coordinator.core.measure.grid.series import BurstMeasurement
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.core.summary import RunSummary
 from tests.synthetic import Fleet, Plant, fleet
 
@@ -64,7 +64,7 @@ def simulate(plant: Plant, *, snapshot_s: float, **span: Any) -> Simulation:
     """Simulate and measure a synthetic fleet with a firewall."""
     made = fleet(plant, target_bits_per_second=180e9)
     measured = measure_burst(made.plan.spec, made.evidence[0], made.now)
-    summary = summarise_run(made.plan, [measured], made.ledger, made.now)
+    summary = summarise_run(made.plan, [measured], made.device_counter, made.now)
     return Simulation(
         made=made, measured=measured, run_summary=summary, snapshot_s=snapshot_s, **span
     )
@@ -91,13 +91,13 @@ def _shown(simulation: Simulation, second: int) -> LiveSnapshot:
     )
 
 
-def _ledger_until(ledger: FirewallLedger, until_s: float) -> FirewallLedger:
-    included = ledger.end_s <= until_s
+def _counter_until(device_counter: CounterRecord, until_s: float) -> CounterRecord:
+    included = device_counter.end_s <= until_s
     return replace(
-        ledger,
-        start_s=ledger.start_s[included],
-        end_s=ledger.end_s[included],
-        bytes=ledger.bytes[included],
+        device_counter,
+        start_s=device_counter.start_s[included],
+        end_s=device_counter.end_s[included],
+        bytes=device_counter.bytes[included],
     )
 
 
@@ -166,10 +166,14 @@ def create_app(simulation: Simulation) -> FastAPI:
                     for finding in now.findings:
                         item = LiveFinding(burst_index=0, id=finding.id, finding=finding)
                         yield ServerSentEvent(event="finding", raw_data=item.model_dump_json())
-                if simulation.made.ledger is not None:
+                if simulation.made.device_counter is not None:
                     until_s = burst.planned_start_at.timestamp() + second
-                    ledger = ledger_message(_ledger_until(simulation.made.ledger, until_s), burst)
-                    yield ServerSentEvent(event="ledger", raw_data=ledger.model_dump_json())
+                    device_counter = counter_message(
+                        _counter_until(simulation.made.device_counter, until_s), burst
+                    )
+                    yield ServerSentEvent(
+                        event="counter", raw_data=device_counter.model_dump_json()
+                    )
                 before = now
             await asyncio.sleep(simulation.snapshot_s)
         if simulation.stop_s is not None:

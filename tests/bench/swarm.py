@@ -38,12 +38,12 @@ import numpy as np
 from broadside.agent.claimed_job import UNTOLD_S
 from broadside.agent.worker import Planned, PlannedJobReads
 from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
-from broadside.exchange.messages import Claim, Job, Phase, Presence, Side
+from broadside.exchange.messages import Claim, Job, JobPhase, Presence, Side
 from broadside.exchange.pacing import turn_s
 from broadside.exchange.ports import Delivery, Entity
-from broadside.lab.servicebus.broker_process import BrokerProcess
+from broadside.lab.broker_process import BrokerProcess
 from broadside.lab.servicebus.queues import QueueSettings
-from broadside.lab.serving import Serving
+from broadside.lab.serving import ServeProcess
 from tests.bench.bench_hosts import cpu_s
 from tests.bench.limit_rows import Row, show
 from tests.bench.stored_fleet import VARIANTS_COUNT, client_rows, end_of, server_rows
@@ -116,7 +116,7 @@ class Agents:
         claim = Claim(
             job_id=job.job_id,
             agent_id=f"client-{job.pair_index + 1:03d}",
-            phase=Phase.CLAIMED,
+            phase=JobPhase.CLAIMED,
             claimed_at=datetime.now(UTC),
         )
         if not isinstance(stored, Planned) or not await records.bursts.claim(job, claim):
@@ -221,7 +221,7 @@ class Watched:
     core: float = 0.0
 
 
-async def watch(serving: Serving, pairs: int, seconds: int, viewers: int) -> Watched:
+async def watch(serving: ServeProcess, pairs: int, seconds: int, viewers: int) -> Watched:
     """Launch a run when the fleet is complete, and poll until there is a verdict."""
     seen = Watched()
     fields = {"pairs_count": pairs, "bursts_count": 1, "burst_s": seconds, "lead_s": LEAD_S}
@@ -253,7 +253,7 @@ async def watch(serving: Serving, pairs: int, seconds: int, viewers: int) -> Wat
 async def _poll(
     client: httpx.AsyncClient,
     run_id: str,
-    serving: Serving,
+    serving: ServeProcess,
     seen: Watched,
     before_s: float,
     seconds: int,
@@ -315,7 +315,7 @@ def rows(
     with (
         tempfile.TemporaryDirectory(prefix="broadside-swarm-") as name,
         fabric_of(kind, Path(name)) as (environment, azure),
-        Serving(environment, Path(name)) as serving,
+        ServeProcess(environment, Path(name)) as serving,
         context.Pool(PROCESSES_COUNT) as pool,
     ):
         cuts = np.linspace(0, pairs, PROCESSES_COUNT + 1).astype(int).tolist()

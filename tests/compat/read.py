@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from broadside.agent.decide import read_job
-from broadside.coordinator.agent_gateway.enrolment import Enrolled, Join
+from broadside.coordinator.agent_gateway.enrolment import Enrolled, JoinCode
 from broadside.coordinator.auth.audit import AuditRow
 from broadside.coordinator.auth.static_tokens import Token
 from broadside.coordinator.core.plan.reserved import Reservation
@@ -85,7 +85,7 @@ MODELS: Final[tuple[tuple[str, str, str, type[Message]], ...]] = (
     ("private", "launches", ".*", LaunchRecord),
     ("private", "reservations", ".*", Reservation),
     ("private", "tokens", ".*", Token),
-    ("private", "joins", ".*", Join),
+    ("private", "joins", ".*", JoinCode),
     ("private", "enrolled", ".*", Enrolled),
     ("private", r"audit\..*", ".*", AuditRow),
 )

@@ -24,7 +24,7 @@ from broadside.exchange.embedded.embedded_table import EmbeddedTable
 from broadside.exchange.fabric import TABLES as TABLE_NAMES
 from broadside.exchange.fabric import Fabric
 from broadside.exchange.http.coordinator_client import CoordinatorClient
-from broadside.exchange.http.credential import Credential
+from broadside.exchange.http.credential import AgentCredential
 from broadside.exchange.http.http_ports import HttpQueue, HttpRaw, HttpTable
 from broadside.exchange.ports import JobQueue, RawStore, Table
 
@@ -158,7 +158,7 @@ def http_link(secret: str, url: str) -> CoordinatorClient:
     It is set to trust a single authority. Otherwise all clients would need to read the hundreds
     of system authorities.
     """
-    credential = Credential(
+    credential = AgentCredential(
         coordinators=(url,),
         authority=_AUTHORITY,
         agent_id="suite",

@@ -7,7 +7,7 @@ import pytest
 
 from broadside.exchange.ports import JobQueue, RawStore, Table
 from broadside.lab.azurite import Azurite
-from broadside.lab.servicebus.broker_process import BrokerProcess
+from broadside.lab.broker_process import BrokerProcess
 from tests.contract.adapters import QUEUES, RAWS, TABLES, Place
 from tests.contract.http_places import HttpPlaces
 from tests.contract.recorded_azure import Answers, RecordedAzure

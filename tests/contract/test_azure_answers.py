@@ -13,7 +13,11 @@ from azure.core.exceptions import HttpResponseError
 
 from broadside.coordinator.device import resource_manager
 from broadside.coordinator.device.capacity import FIREWALL
-from broadside.coordinator.device.resource_manager import Access, Resource, Waits
+from broadside.coordinator.device.resource_manager import (
+    AzureResource,
+    ResourceManagerAccess,
+    Waits,
+)
 from broadside.coordinator.device.telemetry import source
 from broadside.coordinator.device.telemetry.azure_monitor import AzureEntry, AzureMonitorSource
 from broadside.exchange import ports
@@ -35,7 +39,7 @@ ERROR_TEXTS: Final = (
     "does not exist",
     "being deleted",
     "try again in",
-    "changed by others",
+    "changed by another client",
     "give it the role",
     "the identity needs",
     "cannot be read",
@@ -68,7 +72,7 @@ METHODS: Final[dict[str, Callable[[Any], Awaitable[Any]]]] = {
     "resource_change": lambda resource: asyncio.to_thread(
         resource.change, lambda body: {**body, "tags": {"changed": "yes"}}
     ),
-    "ledger": lambda ledger: ledger.query_bytes(
+    "byte_counter": lambda device_counter: device_counter.query_bytes(
         STARTED_AT, STARTED_AT + timedelta(minutes=5), Direction.FORWARD
     ),
 }
@@ -79,7 +83,7 @@ CASES: Final = [
 ]
 
 
-NOT_COUNTED: Final = ("ledger", "delete_partition", "resource_read", "resource_change")
+NOT_COUNTED: Final = ("byte_counter", "delete_partition", "resource_read", "resource_change")
 
 
 def expected_error(answer_row: dict[str, Any], method_name: str) -> type[Exception] | None:
@@ -114,11 +118,11 @@ async def clients(
         "endpoint": management,
         "token": {"env": "BROADSIDE_TEST_TOKEN"},
     }
-    ledger = AzureMonitorSource(AzureEntry.model_validate(entry), now=lambda: STARTED_AT)
+    device_counter = AzureMonitorSource(AzureEntry.model_validate(entry), now=lambda: STARTED_AT)
     waits = Waits(patience_s=1, sleep=lambda _: None)
-    access = Access(token=lambda: "given", endpoint=management)
-    resource = Resource(RESOURCE_ID, FIREWALL, access, waits=waits)
-    of_raw = {"save": raw, "read": raw, "delete_folder": raw, "ledger": ledger}
+    access = ResourceManagerAccess(token=lambda: "given", endpoint=management)
+    resource = AzureResource(RESOURCE_ID, FIREWALL, access, waits=waits)
+    of_raw = {"save": raw, "read": raw, "delete_folder": raw, "byte_counter": device_counter}
     of_raw |= {"resource_read": resource, "resource_change": resource}
     yield lambda method_name: of_raw.get(method_name, table)
     recorded.answer_with(None)

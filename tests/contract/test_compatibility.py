@@ -47,7 +47,7 @@ from tests.unit.coordinator.presences import NOW, fleet
 
 # Record kinds stored by runs in all versions.
 KINDS = {
-    *("AuditRow", "Claim", "ClosedBurst", "Control", "Enrolled", "Firing", "Join", "JobReport"),
+    *("AuditRow", "Claim", "ClosedBurst", "Control", "Enrolled", "Firing", "JoinCode", "JobReport"),
     *("HostInfo", "Presence", "RunHeader", "Schedule", "ServerTest", "Study", "Token"),
 }
 every_version = pytest.mark.parametrize("version", VERSIONS)
@@ -216,14 +216,18 @@ def model_schema(schema: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 # Former class names of stored models, by today's class name.
 FORMER_NAMES: Final = {
     "BurstDistribution": "Spread",
+    "CounterRequirement": "CounterRequirement",
     "DrillResult": "Drilled",
     "ExecutedEvent": "EventRan",
     "Failover": "Move",
     "ForeignTest": "Stray",
     "HostInfo": "Passport",
+    "JoinCode": "Join",
     "LaunchRecord": "Launched",
+    "PriceBasis": "Basis",
     "RateCurve": "RateCourse",
     "ReceiverStart": "PlaceSet",
+    "ResidualCause": "Cause",
     "ServiceOutage": "exchange.messages.Trouble",
     "SwitchLock": "Turn",
 }

@@ -23,7 +23,7 @@ from broadside.exchange.messages import Control
 from broadside.exchange.ports import Entity, Table
 from broadside.exchange.records import Records
 from broadside.exchange.records.keys import server_tests_partition
-from broadside.exchange.records.row_rules import Kind, Rule
+from broadside.exchange.records.row_rules import FieldCondition, RowKind
 from tests.contract.adapters import Place
 from tests.written_rows import (
     AT,
@@ -88,9 +88,9 @@ async def test_valid_rows_are_evidence_without_a_finding(fleet: tuple[Table, Rec
 
 def hostile_rows() -> dict[str, Entity]:
     """Return rows by s2 or c2 that imitate evidence for pair 0 or would replace it."""
-    test, chunk = written()[Kind.TEST], written()[Kind.TEST_CHUNK]
+    test, chunk = written()[RowKind.TEST], written()[RowKind.TEST_CHUNK]
     foreign = written(1)
-    row = foreign[Kind.TEST].row
+    row = foreign[RowKind.TEST].row
     at = server_test(0).started_at
     content = str(test.row.properties["json"])
     forged = json.loads(content) | {"agent_id": "s2"}
@@ -175,14 +175,18 @@ async def test_row_with_another_identity_is_not_evidence(
 ) -> None:
     table, records = fleet
     before = told(await read(records), 1)
-    await table.upsert(written()[Kind[name.upper()]].changed(field, value).row)
+    await table.upsert(written()[RowKind[name.upper()]].changed(field, value).row)
     evidence = await read(records)
     assert [foreign_row.field for foreign_row in evidence.foreign_rows] == [field]
     assert getattr(evidence.in_order[0], name) is None
     assert told(evidence, 1) == before
 
 
-_KEYED = [case for case in cases() if case.field.rule in (Rule.KEY, Rule.SIDE, Rule.UNSET)]
+_KEYED = [
+    case
+    for case in cases()
+    if case.field.rule in (FieldCondition.KEY, FieldCondition.SIDE, FieldCondition.UNSET)
+]
 
 
 async def test_foreign_values_are_never_evidence(fleet: tuple[Table, Records]) -> None:
@@ -190,7 +194,7 @@ async def test_foreign_values_are_never_evidence(fleet: tuple[Table, Records]) -
     change."""
     table, records = fleet
     other = told(await read(records), 1)
-    read_kinds = {Kind.CLAIM, Kind.REPORT, Kind.CHUNK, Kind.TEST, Kind.TEST_CHUNK}
+    read_kinds = {RowKind.CLAIM, RowKind.REPORT, RowKind.CHUNK, RowKind.TEST, RowKind.TEST_CHUNK}
     for case in _KEYED:
         if case.kind not in read_kinds:
             continue
@@ -221,10 +225,10 @@ def _evidence_from(evidence: BurstEvidence, row: Written) -> object:
     claim, report, test, _, tracks = told(evidence, 0)
     sides = {str(side): data for side, data in tracks}
     by_name = {
-        Kind.CLAIM: claim,
-        Kind.REPORT: report,
-        Kind.TEST: test,
-        Kind.CHUNK: sides.get("client"),
-        Kind.TEST_CHUNK: sides.get("server"),
+        RowKind.CLAIM: claim,
+        RowKind.REPORT: report,
+        RowKind.TEST: test,
+        RowKind.CHUNK: sides.get("client"),
+        RowKind.TEST_CHUNK: sides.get("server"),
     }
     return by_name[row.kind]

@@ -28,9 +28,9 @@ from broadside.exchange.messages import (
     HostSecond,
     Interval,
     Job,
+    JobPhase,
     JobReport,
     Outcome,
-    Phase,
     Presence,
     Role,
     ServerTest,
@@ -182,7 +182,7 @@ def job(pair_index: int = 0, burst_index: int = 0) -> Job:
 
 def claim(agent_id: str = "client-1", at: datetime = AT, of: Job | None = None) -> Claim:
     job_id = (of or job()).job_id
-    return Claim(job_id=job_id, agent_id=agent_id, phase=Phase.CLAIMED, claimed_at=at)
+    return Claim(job_id=job_id, agent_id=agent_id, phase=JobPhase.CLAIMED, claimed_at=at)
 
 
 def server_test(started_at: datetime = AT, agent_id: str = "server-1") -> ServerTest:
@@ -525,7 +525,7 @@ async def test_claims_and_reports_are_read_by_pair(records: Records) -> None:
     for pair_index in (2, 0, 11):
         claimed = claim(of=job(pair_index))
         assert await records.bursts.claim(job(pair_index), claimed)
-        armed = claimed.model_copy(update={"phase": Phase.ARMED, "armed_at": AT})
+        armed = claimed.model_copy(update={"phase": JobPhase.ARMED, "armed_at": AT})
         await records.bursts.save_claim(job(pair_index), armed)
     again = job(0, burst_index=1)
     assert await records.bursts.claim(again, claim(of=again))
@@ -533,7 +533,7 @@ async def test_claims_and_reports_are_read_by_pair(records: Records) -> None:
     assert list(claims) == [0, 2, 11]
     assert list(await records.bursts.read_claims("run-1", 0, range(1, 11))) == [2]
     assert list(await records.bursts.read_claims("run-1", 0, range(2, 12))) == [2, 11]
-    assert {c.phase for c in claims.values()} == {Phase.ARMED}
+    assert {c.phase for c in claims.values()} == {JobPhase.ARMED}
 
     await records.bursts.save_report(report(3, Outcome.ABANDONED))
     await records.bursts.save_report(report(3, Outcome.MEASURED))

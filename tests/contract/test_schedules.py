@@ -352,11 +352,11 @@ async def test_overlap_skips_queues_or_cancels(site: Site) -> None:
     first = {name: (await site.history(name))[0].run_id for name in ("skip", "queue", "cancel")}
     skipped = (await site.history("skip"))[1]
     assert (skipped.state, skipped.run_id) == (FiringState.SKIPPED, None)
-    assert skipped.reason == f"run {first['skip']} is not over"
+    assert skipped.reason == f"run {first['skip']} has not ended"
     waiting = (await site.history("queue"))[1]
     assert (waiting.state, waiting.reason) == (
         FiringState.WAITING,
-        f"run {first['queue']} is not over",
+        f"run {first['queue']} has not ended",
     )
     control = await site.members[0].fabric.records.runs.read_control(first["cancel"] or "")
     assert control is not None

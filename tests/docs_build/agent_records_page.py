@@ -1,7 +1,7 @@
 """Reference page of the rules for rows and operations of agents."""
 
 from broadside.coordinator.agent_gateway.agent_permissions import OPERATIONS
-from broadside.exchange.records.row_rules import ROW_RULES, Kind, RowRule, Rule
+from broadside.exchange.records.row_rules import ROW_RULES, FieldCondition, RowKind, RowRule
 
 HEAD = """\
 # Agent records
@@ -24,10 +24,13 @@ rules apply in two places:
 
 # Maps each rule to its effect over HTTPS and in the reader.
 APPLIED = {
-    Rule.KEY: ("refused", "left out, finding"),
-    Rule.WRITER: ("refused", "a report by another agent than the claim's: left out, finding"),
-    Rule.JOB: ("refused", "a report for another instant: left out, finding"),
-    Rule.HELD: (
+    FieldCondition.KEY: ("refused", "left out, finding"),
+    FieldCondition.WRITER: (
+        "refused",
+        "a report by another agent than the claim's: left out, finding",
+    ),
+    FieldCondition.JOB: ("refused", "a report for another instant: left out, finding"),
+    FieldCondition.HELD: (
         (
             "a heartbeat is stored without endpoints and with a problem that names both agents; "
             "a server's test is refused"
@@ -37,15 +40,15 @@ APPLIED = {
             "endpoint of two agents once, and warns"
         ),
     ),
-    Rule.ANNOUNCED: ("refused", "not checked: agents read it"),
-    Rule.UNSET: ("refused", "left out, finding"),
-    Rule.SIDE: ("refused", "left out, finding"),
-    Rule.PLACED: ("stored", "seconds outside of the burst are not counted"),
-    Rule.LIVE: ("stored", "the agent counts as silent"),
-    Rule.OWN: ("stored", "used for the writer's own pair or host"),
+    FieldCondition.ANNOUNCED: ("refused", "not checked: agents read it"),
+    FieldCondition.UNSET: ("refused", "left out, finding"),
+    FieldCondition.SIDE: ("refused", "left out, finding"),
+    FieldCondition.PLACED: ("stored", "seconds outside of the burst are not counted"),
+    FieldCondition.LIVE: ("stored", "the agent counts as silent"),
+    FieldCondition.OWN: ("stored", "used for the writer's own pair or host"),
 }
 
-OUTPUTS_NAMED = (Kind.RAW, Kind.SERVER_RAW)
+OUTPUTS_NAMED = (RowKind.RAW, RowKind.SERVER_RAW)
 
 
 def _fields(rule: RowRule) -> list[str]:
@@ -56,7 +59,7 @@ def _fields(rule: RowRule) -> list[str]:
 
 def page() -> str:
     """Return the page."""
-    parts = [HEAD, *(f"| {rule} | {' | '.join(APPLIED[rule])} |" for rule in Rule)]
+    parts = [HEAD, *(f"| {rule} | {' | '.join(APPLIED[rule])} |" for rule in FieldCondition)]
     parts.append(
         "\n## Records\n\nThe key of each record, by the first rule, is the writer's own: it names "
         "the agent, or a job that the agent claimed. `*` is each item of a sequence."

@@ -230,7 +230,7 @@ def _of_outages() -> Iterator[Mapping[str, Any]]:
 def _of_causes() -> Iterator[Mapping[str, Any]]:
     module = load(ROOT / CAUSES_FILE)
     for call in module.calls:
-        if not isinstance(call.func, ast.Name) or call.func.id not in ("offer", "Cause"):
+        if not isinstance(call.func, ast.Name) or call.func.id not in ("offer", "ResidualCause"):
             continue
         if module.owners[call].name == "offer":
             continue
@@ -263,7 +263,7 @@ TABLES: Final[Mapping[str, Any]] = {
     "observations.residual_findings": _of_causes,
     "record_checks.check_consistency": _of_rules,
     "outages._finding": _of_outages,
-    "device_metrics.witness_findings": lambda: (
+    "device_metrics.telemetry_findings": lambda: (
         {"kind": kind, "item": item} for kind, item in device_metrics._ISSUES.items()
     ),
     "thresholds_check._compare": _of_thresholds,

@@ -15,9 +15,9 @@ from typing import Final
 import httpx
 
 from broadside.coordinator.core.run_spec import COLLECT_S, Plan
-from broadside.coordinator.core.summary import BurstSummary, State
+from broadside.coordinator.core.summary import BurstSummary, SecondState
 from broadside.exchange.messages import Claim
-from broadside.exchange.messages import Phase as Told
+from broadside.exchange.messages import JobPhase as Told
 from broadside.lab.errors import LabError
 from tests.faults.fault_range import PAIRS_COUNT, Range
 from tests.faults.matrix import LEAD_BEFORE_CLAIM_S, Cell, Fault, Phase, Scene, has_come
@@ -184,7 +184,7 @@ def _log_end(site: Range) -> str:
 def describe(burst: BurstSummary) -> str:
     """Return the number of pairs by state, for example ``1 measured, 1 abandoned``."""
     counts = Counter(pair.state.value for pair in burst.pairs)
-    return ", ".join(f"{counts[state]} {state}" for state in State if counts[state])
+    return ", ".join(f"{counts[state]} {state}" for state in SecondState if counts[state])
 
 
 def _launch(site: Range, fault: Fault, phase: Phase) -> Plan:

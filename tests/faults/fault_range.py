@@ -22,14 +22,14 @@ from typing import Any, Final, Literal
 from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
 from broadside.exchange.ports import Outgoing
 from broadside.lab import azure_services, fleet
+from broadside.lab.broker_process import BrokerProcess
 from broadside.lab.errors import LabBroken
 from broadside.lab.lab_programs import find_tool
 from broadside.lab.namespaces import list_namespaces, list_processes, run
 from broadside.lab.relay import Relay
-from broadside.lab.servicebus.broker_process import BrokerProcess
-from broadside.lab.serving import READY_S, Serving, is_ready, why_not
+from broadside.lab.serving import READY_S, ServeProcess, is_ready, why_not
 from broadside.lab.site import built, sqlite_fabric, staged
-from broadside.lab.topology import Host, Lab, LabSpec, management_name, switch_namespace
+from broadside.lab.topology import Lab, LabHost, LabSpec, management_name, switch_namespace
 from tests.faults.fired_tests import Wire, watched
 
 PAIRS_COUNT: Final = 2
@@ -89,7 +89,7 @@ class Range:
     name: RangeFabric
     lab: Lab
     agents: fleet.Fleet
-    coordinator: Serving
+    coordinator: ServeProcess
     beside: Services | None
     store_locks: StoreLocks | None
     data_dir: Path | None
@@ -149,7 +149,7 @@ class Range:
             state = "up" if up else "down"
             run([find_tool("ip"), "link", "set", "dev", port, state], namespace=namespace)
 
-    def host(self, agent_id: str) -> Host:
+    def host(self, agent_id: str) -> LabHost:
         return next(host for host in self.lab.hosts if host.name == agent_id)
 
     # Shared services ------------------------------------------------------------------------

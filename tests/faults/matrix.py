@@ -13,7 +13,7 @@ from typing import Final, Literal, get_args
 
 from broadside.coordinator.core.live.status import VISIBLE_S
 from broadside.exchange.messages import Claim, Job
-from broadside.exchange.messages import Phase as Told
+from broadside.exchange.messages import JobPhase as Told
 from broadside.lab import clocks
 from broadside.lab.azure_services import QUEUE
 from tests.faults.fault_range import Range, RangeFabric

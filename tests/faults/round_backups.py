@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from broadside.exchange.programs import module_command
-from broadside.lab.serving import Serving
+from broadside.lab.serving import ServeProcess
 from broadside.lab.site import sqlite_fabric
 
 TAKES_S: Final = 60.0
@@ -47,7 +47,7 @@ class BackupBeside:
         if (text := _broadside(data_dir, "restore", str(self._file))) is not None:
             yield f"a backup that was taken in mid-round is not laid out: {text}"
             return
-        with Serving(sqlite_fabric(data_dir), self._folder) as restored:
+        with ServeProcess(sqlite_fabric(data_dir), self._folder) as restored:
             for run_id, summary in self._verdicts.items():
                 if restored.get(f"/v1/runs/{run_id}/summary") != summary:
                     yield f"run {run_id} has another summary in the backup"
@@ -55,7 +55,7 @@ class BackupBeside:
                     yield f"run {run_id} does not recompute from the backup"
 
 
-def verdicts_of(coordinator: Serving) -> dict[str, Any]:
+def verdicts_of(coordinator: ServeProcess) -> dict[str, Any]:
     """Return the summaries of the newest finished runs by id."""
     runs = [run["run_id"] for run in coordinator.get(f"/v1/runs?limit={RUNS_MAX}") or ()]
     summaries = {run_id: coordinator.get(f"/v1/runs/{run_id}/summary") for run_id in runs}

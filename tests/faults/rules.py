@@ -23,9 +23,9 @@ from broadside.coordinator.core.run_spec import Plan
 from broadside.coordinator.core.summary import BurstSummary, RunSummary, Verdict
 from broadside.exchange.engines import offered_bits_per_second
 from broadside.exchange.messages import EngineReport
-from broadside.exchange.messages import Phase as Told
+from broadside.exchange.messages import JobPhase as Told
 from broadside.exchange.second_rows import TestSeconds
-from broadside.lab.ledger import LedgerReading, parse_ledger
+from broadside.lab.byte_counter import ByteCounterReading, parse_counter
 from tests.faults.fault_range import Range
 from tests.faults.fired_tests import Connection
 from tests.faults.matrix import FULL_DISK, NOTHING, SILENT_S, STOP_S, Fault, Scene
@@ -62,7 +62,7 @@ class Evidence:
     struck_at_s: float
     addresses: frozenset[str]
     tests: tuple[TestSeconds, ...]
-    ledger: tuple[LedgerReading, ...]
+    device_counter: tuple[ByteCounterReading, ...]
     recomputed: Mapping[str, Any]
     engines_left: int
     clients: frozenset[str] = frozenset()
@@ -81,15 +81,15 @@ def read_evidence(
     stored = site.loop.run(read_stored(records, plan, summary))
     tests = site.loop.run(records.bursts.read_tests(from_at, datetime.now(UTC)))
     recomputed = site.coordinator.get(f"/v1/runs/{plan.run_id}/recomputed") or {}
-    ledger_path = site.lab.ledger_path
-    assert ledger_path is not None
+    counter_path = site.lab.counter_path
+    assert counter_path is not None
     return Evidence(
         stored=stored,
         struck_at_s=struck_at_s,
         addresses=frozenset(site.host(name).address for name in scene.clients),
         tests=tuple(tests),
-        ledger=tuple(
-            r for r in parse_ledger(ledger_path.read_text()) if r.at_s >= from_at.timestamp()
+        device_counter=tuple(
+            r for r in parse_counter(counter_path.read_text()) if r.at_s >= from_at.timestamp()
         ),
         recomputed=recomputed,
         engines_left=sum(site.signal_engines(host.name, 0) for host in site.lab.clients),
@@ -221,7 +221,7 @@ def _windows(evidence: Evidence, fault: Fault) -> Iterator[str]:
         )
         for burst in evidence.stored.summary.bursts
     ]
-    for earlier, later in pairwise(evidence.ledger):
+    for earlier, later in pairwise(evidence.device_counter):
         moved_bytes = later.up_bytes - earlier.up_bytes
         if moved_bytes > LOUD_BYTES and not any(a <= earlier.at_s <= b for a, b in windows):
             at = datetime.fromtimestamp(later.at_s, UTC)

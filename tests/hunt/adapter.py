@@ -26,15 +26,15 @@ from broadside.coordinator.core.measure.records.columns import (
 from broadside.coordinator.core.measure.records.evidence import (
     BurstEvidence,
     CounterDirection,
-    FirewallLedger,
-    LedgerLayer,
+    CounterLayer,
+    CounterRecord,
     PairEvidence,
     ProbeColumn,
 )
 from broadside.coordinator.core.measure.records.server_tests import foreign_tests_during, join_tests
 from broadside.coordinator.core.measure.telemetry import DeviceTelemetry, Quantity, TelemetrySeries
 from broadside.coordinator.core.metrics import Layer
-from broadside.coordinator.core.run_spec import Burst, LedgerPromise, Pair, Plan, RunSpec
+from broadside.coordinator.core.run_spec import Burst, CounterRequirement, Pair, Plan, RunSpec
 from broadside.coordinator.core.summary import BottleneckName, RunSummary
 from broadside.coordinator.core.thresholds import Objective
 from broadside.coordinator.imports.import_requests import (
@@ -61,9 +61,9 @@ from broadside.exchange.messages import (
     Flow,
     FlowTotals,
     Interval,
+    JobPhase,
     JobReport,
     Outcome,
-    Phase,
     Protocol,
     ServerTest,
     Side,
@@ -87,7 +87,7 @@ FLOWS: Final = {
     "both": tuple(Flow),
     None: tuple(Flow),
 }
-LAYERS: Final[dict[str | None, LedgerLayer]] = {"ip": "ip", "wire": "wire", None: "unknown"}
+LAYERS: Final[dict[str | None, CounterLayer]] = {"ip": "ip", "wire": "wire", None: "unknown"}
 WAYS: Final[dict[str | None, CounterDirection]] = {
     "forward": "in",
     "reverse": "out",
@@ -130,7 +130,7 @@ class Evidence:
 
     plan: Plan
     bursts: tuple[BurstEvidence, ...]
-    ledger: FirewallLedger | None
+    device_counter: CounterRecord | None
     telemetry: DeviceTelemetry | None
     now: datetime
 
@@ -158,7 +158,7 @@ def conclude(recording: neutral.Recording) -> RunSummary:
     return summarise_run(
         evidence.plan,
         [measure_burst(spec, burst, evidence.now) for burst in evidence.bursts],
-        evidence.ledger,
+        evidence.device_counter,
         evidence.now,
         RunContext(telemetry=evidence.telemetry),
     )
@@ -171,7 +171,7 @@ def evidence_of(recording: neutral.Recording) -> Evidence:
     return Evidence(
         plan=plan,
         bursts=tuple(_Burst(recording, plan, burst).evidence() for burst in plan.bursts),
-        ledger=ledger_of(recording, now),
+        device_counter=counter_of(recording, now),
         telemetry=testimony_of(recording, now),
         now=now,
     )
@@ -251,7 +251,7 @@ def plan_of(recording: neutral.Recording) -> Plan:
             for pair in plan.pairs
         ),
         bursts=tuple(_burst(plan, burst) for burst in plan.bursts),
-        ledger=LedgerPromise(source="world") if plan.device_promised else None,
+        ledger=CounterRequirement(source="world") if plan.device_promised else None,
         clocks_promised=plan.clocks_promised,
         witnesses=tuple(sorted({record.device for record in recording.telemetry}))
         if plan.device_cpu_max_ratio is not None
@@ -490,7 +490,7 @@ class _Burst:
         return Claim(
             job_id=self._job_id(pair.index),
             agent_id=pair.client_host,
-            phase=Phase.RUNNING,
+            phase=JobPhase.RUNNING,
             claimed_at=self._burst.planned_start_at - timedelta(seconds=8),
             cookie=f"{record.token}-{record.burst}",
             clock=self._clocks.get((pair.client_host, "before")),
@@ -625,7 +625,7 @@ def _resampled(start_s: Floats, end_s: Floats, other: tuple[Floats, Floats, Floa
     return np.where(outside | (between(absent_s) > 1e-6), np.nan, between(reached))
 
 
-def ledger_of(recording: neutral.Recording, now: datetime) -> FirewallLedger | None:
+def counter_of(recording: neutral.Recording, now: datetime) -> CounterRecord | None:
     """Return the device counter. Several devices are added on the bins of the coarsest one.
 
     Args:
@@ -641,12 +641,12 @@ def ledger_of(recording: neutral.Recording, now: datetime) -> FirewallLedger | N
         amount = amount + _resampled(start_s, end_s, _bins(recording.plan, other))
     declared = {counter.device: counter for counter in recording.plan.counters}
     lags = {declared[d.device].lag_s if d.device in declared else None for d in order}
-    layer: LedgerLayer = "unknown"
+    layer: CounterLayer = "unknown"
     if lead.layer == "ip":
         layer = "ip"
     elif lead.layer == "wire":
         layer = "wire"
-    return FirewallLedger(
+    return CounterRecord(
         source="world",
         layer=layer,
         start_s=start_s,

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from broadside.coordinator import prices, scenarios
 from broadside.coordinator.core.measure.formulas.certainty import BATCH_S, SKIP_S, certain_at_s
 from broadside.coordinator.core.measure.formulas.steady import correlated_mean
-from broadside.coordinator.core.plan.cost_estimate import estimate
+from broadside.coordinator.core.plan.cost_estimate import expected_bill
+from broadside.coordinator.core.plan.expected_usage import expect_usage
 
 Floats = NDArray[np.float64]
 
@@ -222,7 +223,7 @@ def cost_usd(burst_s: int) -> float:
     """Return the price of one burst at 180 Gbit/s through a premium firewall."""
     overrides = {"burst_s": max(1, burst_s), "bursts_count": 1, "device": {"sku": "premium"}}
     spec = scenarios.load("jumbo-1740s", overrides)
-    return estimate(spec, (), prices.load()).bill.total_usd or 0.0
+    return expected_bill(spec, expect_usage(spec, ()), prices.load()).total_usd or 0.0
 
 
 def lines(cells: Sequence[Cell], burst_s: int) -> Iterator[str]:

@@ -13,8 +13,8 @@ from pathlib import Path
 from broadside.agent.engine_process import (
     EngineError,
     EngineProcess,
-    Exit,
-    Iperf3,
+    Iperf3Program,
+    ProcessExit,
     ProcessSetup,
     StopRules,
     find_iperf3,
@@ -22,7 +22,7 @@ from broadside.agent.engine_process import (
 from broadside.agent.gate import Release, find_gate, gate_env, read_release, serving_env
 from broadside.exchange.engines.iperf3 import ServerLimits, client_argv, server_argv
 from broadside.exchange.engines.iperf3_text import StreamReader
-from broadside.exchange.engines.port import Reading
+from broadside.exchange.engines.port import EngineResult
 from broadside.exchange.messages import Endpoint, Job, Traffic
 from tests.live.waiting import until
 
@@ -32,7 +32,7 @@ PATIENCE_S = 20.0
 
 
 @cache
-def engines() -> Mapping[str, Iperf3]:
+def engines() -> Mapping[str, Iperf3Program]:
     """Return the available iperf3 releases by version, from the system and from the checkout."""
     by_name = {}
     for setting in ("iperf3", str(BROUGHT)):
@@ -53,8 +53,8 @@ def carried_bytes(port: int) -> int:
 class End:
     """Exit status and parsed output of one end."""
 
-    exit: Exit
-    reading: Reading
+    exit: ProcessExit
+    reading: EngineResult
     release: Release | None
 
 
@@ -107,7 +107,7 @@ class Running:
 
 
 async def start_server(
-    engine: Iperf3,
+    engine: Iperf3Program,
     port: int,
     *,
     address: str = "127.0.0.1",
@@ -130,7 +130,7 @@ async def start_server(
 
 
 async def start_client(
-    engine: Iperf3,
+    engine: Iperf3Program,
     port: int,
     traffic: Traffic,
     *,

@@ -10,7 +10,7 @@ from itertools import count
 import pytest
 
 from broadside.lab.namespaces import inside
-from broadside.lab.topology import Host
+from broadside.lab.topology import LabHost
 
 needs_snmpd = pytest.mark.skipif(
     shutil.which("snmpd", path="/usr/sbin:/usr/bin") is None, reason="snmpd is not installed"
@@ -23,7 +23,7 @@ def new_prefix() -> str:
     return f"t{os.getpid() % 100_000:05d}{chr(ord('a') + next(_numbers) % 26)}"
 
 
-def send(client: Host, server: Host, payload_bytes: int, timeout_s: float = 30.0) -> None:
+def send(client: LabHost, server: LabHost, payload_bytes: int, timeout_s: float = 30.0) -> None:
     """Send payload from one host to another over TCP, and verify that it arrives.
 
     A socket will remain in the namespace in which it was created.

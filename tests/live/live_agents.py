@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from broadside.agent.engine_process import EngineError, Iperf3, find_iperf3
+from broadside.agent.engine_process import EngineError, Iperf3Program, find_iperf3
 from broadside.exchange.engines import filled_in
 from broadside.exchange.engines.iperf3 import streams_json
 from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
@@ -28,7 +28,7 @@ REPORT_WITHIN_S: Final = 60.0
 START_S: Final = 3.5
 
 
-def find_engine(*, streaming: bool) -> Iperf3 | None:
+def find_engine(*, streaming: bool) -> Iperf3Program | None:
     """Return an iperf3 of this machine.
 
     Use ``streaming`` to select JSON intervals or a single report.
@@ -43,7 +43,7 @@ def find_engine(*, streaming: bool) -> Iperf3 | None:
     return None
 
 
-def find_any_engine() -> Iperf3:
+def find_any_engine() -> Iperf3Program:
     """Return an iperf3 of this machine, preferably one that streams JSON."""
     result = find_engine(streaming=True) or find_engine(streaming=False)
     assert result is not None, "iperf3: not installed; apt-get install iperf3"
@@ -163,7 +163,7 @@ class Range:
     def start(
         self,
         role: str,
-        engine: Iperf3,
+        engine: Iperf3Program,
         *,
         hurry: Mapping[str, float] = {},
         **settings: object,
@@ -187,7 +187,9 @@ class Range:
         self.agents.append(agent)
         return agent
 
-    async def start_pair(self, name: str, engine: Iperf3) -> tuple[AgentProcess, AgentProcess, int]:
+    async def start_pair(
+        self, name: str, engine: Iperf3Program
+    ) -> tuple[AgentProcess, AgentProcess, int]:
         """Start a client and a server, and wait for the server to listen on the port."""
         port = free_port()
         server = self.start("server", engine, agent_id=f"server-{name}", ports=port)

@@ -60,7 +60,7 @@ RUNS: Final = {
             pairs=4,
             bursts=2,
             breaks=(Break(burst=0, from_s=8, length_s=4, factor=0.0),),
-            ledger=False,
+            device_counter=False,
         ),
         "off",
     ),

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from broadside.agent.clock import read_kernel_clock
-from broadside.agent.counters import CountersUnreadable, HostCounters
+from broadside.agent.counters import CountersUnreadable, HostCounterReader
 from broadside.agent.host import HostUnknown, find_address
 from broadside.agent.interfaces import interface_of, mtu_bytes, route_interface
 from broadside.agent.sockets import read_ports
@@ -80,7 +80,7 @@ def test_default_address_is_local() -> None:
 
 def test_counters_include_sent_bytes_and_packets() -> None:
     with (
-        HostCounters("lo") as counters,
+        HostCounterReader("lo") as counters,
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sink,
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as source,
     ):
@@ -92,7 +92,7 @@ def test_counters_include_sent_bytes_and_packets() -> None:
     assert after.nics["lo"].tx_bytes - before.nics["lo"].tx_bytes >= 10_000
     assert after.nics["lo"].tx_packets_count - before.nics["lo"].tx_packets_count >= 10
     with pytest.raises(CountersUnreadable, match="no interface nosuch0"):
-        HostCounters("nosuch0")
+        HostCounterReader("nosuch0")
 
 
 def test_reads_socket_states_without_connecting() -> None:

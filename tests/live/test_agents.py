@@ -16,7 +16,7 @@ from typing import Final
 import pytest
 import pytest_asyncio
 
-from broadside.agent.engine_process import Iperf3
+from broadside.agent.engine_process import Iperf3Program
 from broadside.agent.server import OneTestPort
 from broadside.agent.sockets import read_ports
 from broadside.exchange.messages import (
@@ -25,9 +25,9 @@ from broadside.exchange.messages import (
     ClockSource,
     EndCause,
     Flow,
+    JobPhase,
     JobReport,
     Outcome,
-    Phase,
     Side,
     StartMethod,
     Track,
@@ -49,12 +49,12 @@ class Pair:
     """An idle server agent and an idle client agent."""
 
     range: Range
-    engine: Iperf3
+    engine: Iperf3Program
     port: int
 
 
 @pytest.fixture(scope="module", params=["stream", "whole"])
-def engine(request: pytest.FixtureRequest) -> Iperf3:
+def engine(request: pytest.FixtureRequest) -> Iperf3Program:
     result = find_engine(streaming=request.param == "stream")
     if result is None:
         pytest.skip(f"no iperf3 here that writes its JSON as a {request.param}; make setup")
@@ -63,7 +63,7 @@ def engine(request: pytest.FixtureRequest) -> Iperf3:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def pair(
-    engine: Iperf3, clock: str, tmp_path_factory: pytest.TempPathFactory
+    engine: Iperf3Program, clock: str, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Pair]:
     port = free_port()
     site = Range(folder=tmp_path_factory.mktemp("range"), clock=clock)
@@ -147,7 +147,7 @@ async def test_measures_job_at_client_and_server(pair: Pair) -> None:
     assert_seconds_add_up(received, totals.received_bytes)
 
     assert b"sum_received" in await site.raw(job)
-    claim = await site.claim(job, lambda claim: claim.phase is Phase.REPORTED)
+    claim = await site.claim(job, lambda claim: claim.phase is JobPhase.REPORTED)
     assert None not in (claim.armed_at, claim.running_at, claim.clock)
 
 
@@ -234,18 +234,18 @@ async def test_early_end_is_a_planned_end(pair: Pair) -> None:
 
 
 @pytest.fixture(scope="module")
-def any_engine() -> Iperf3:
+def any_engine() -> Iperf3Program:
     return find_any_engine()
 
 
-async def test_stops_burst_after_lease_expired(site: Range, any_engine: Iperf3) -> None:
+async def test_stops_burst_after_lease_expired(site: Range, any_engine: Iperf3Program) -> None:
     """Test an expired lease after late, rejected, invalid and duplicate jobs on the same client."""
     _, _, port = await site.start_pair("l", any_engine)
 
     late = await site.launch(port, starts_in_s=-1.0)
     report = await site.report(late)
     assert report.outcome is Outcome.MISSED
-    assert "after the planned instant" in (report.reason or "")
+    assert "after the planned start" in (report.reason or "")
 
     outside = {"agent_id": "server-l", "address": "192.0.2.99", "port": port}
     refused = await site.launch(port, endpoint=outside)
@@ -271,13 +271,13 @@ async def test_stops_burst_after_lease_expired(site: Range, any_engine: Iperf3) 
     (claim,) = (await site.fabric.records.bursts.read_claims(late.run_id, 0)).values()
     # The report should not be written again.
     assert (await site.report(late)).reported_at < report.reported_at
-    assert claim.phase is Phase.REPORTED
+    assert claim.phase is JobPhase.REPORTED
     for agent in site.agents:
         assert agent.stop() == 0
     assert await site.fabric.records.fleet.read_presences() == []
 
 
-async def test_retries_busy_server_until_free(site: Range, any_engine: Iperf3) -> None:
+async def test_retries_busy_server_until_free(site: Range, any_engine: Iperf3Program) -> None:
     port = free_port()
     site.start("server", any_engine, agent_id="server-b", ports=port)
     await site.presence("server-b", lambda presence: presence.ports == (port,))
@@ -299,7 +299,7 @@ async def test_retries_busy_server_until_free(site: Range, any_engine: Iperf3) -
     assert "busy" in (report.reason or ""), site.log_text("client-b")
 
 
-async def test_loses_no_rows_during_table_outage(site: Range, any_engine: Iperf3) -> None:
+async def test_loses_no_rows_during_table_outage(site: Range, any_engine: Iperf3Program) -> None:
     """Use a lock to block all writes from the first second of a burst until after its end."""
     _, _, port = await site.start_pair("o", any_engine)
     job = await site.launch(port, duration_s=6)
@@ -329,7 +329,9 @@ async def test_loses_no_rows_during_table_outage(site: Range, any_engine: Iperf3
     await until("empty spools", lambda: not any(any(spool.iterdir()) for spool in spools))
 
 
-async def test_reports_engine_error_if_no_server_listens(site: Range, any_engine: Iperf3) -> None:
+async def test_reports_engine_error_if_no_server_listens(
+    site: Range, any_engine: Iperf3Program
+) -> None:
     site.start("client", any_engine, agent_id="client-n")
     await site.presence("client-n", lambda presence: presence.problem is None)
     job = await site.launch(free_port())
@@ -338,7 +340,7 @@ async def test_reports_engine_error_if_no_server_listens(site: Range, any_engine
     assert "unable to connect" in (report.reason or "")
 
 
-async def test_claims_no_job_without_engine(site: Range, any_engine: Iperf3) -> None:
+async def test_claims_no_job_without_engine(site: Range, any_engine: Iperf3Program) -> None:
     site.start("client", any_engine, agent_id="client-e", iperf3="/nowhere/iperf3")
     presence = await site.presence("client-e", lambda presence: presence.problem is not None)
     assert "/nowhere/iperf3" in (presence.problem or "")
@@ -349,7 +351,7 @@ async def test_claims_no_job_without_engine(site: Range, any_engine: Iperf3) -> 
     assert await site.fabric.records.bursts.read_claims(job.run_id, 0) == {}
 
 
-async def test_refuses_job_with_unknown_clock(site: Range, any_engine: Iperf3) -> None:
+async def test_refuses_job_with_unknown_clock(site: Range, any_engine: Iperf3Program) -> None:
     site.start("client", any_engine, agent_id="client-c", chronyc_socket="/nowhere")
     await site.presence("client-c", lambda presence: presence.engine_version is not None)
     job = await site.launch(free_port())
@@ -361,7 +363,7 @@ async def test_refuses_job_with_unknown_clock(site: Range, any_engine: Iperf3) -
 
 
 async def test_killed_client_leaves_server_record_and_no_engine(
-    site: Range, any_engine: Iperf3
+    site: Range, any_engine: Iperf3Program
 ) -> None:
     _, client, port = await site.start_pair("k", any_engine)
     job = await site.launch(port, duration_s=20)
@@ -377,12 +379,12 @@ async def test_killed_client_leaves_server_record_and_no_engine(
     assert sum(i.transferred_bytes for i in track.intervals) > 2_000_000
     assert await site.fabric.records.bursts.read_reports(job.run_id, 0) == {}
     claim = (await site.fabric.records.bursts.read_claims(job.run_id, 0))[0]
-    assert claim.phase is Phase.RUNNING
+    assert claim.phase is JobPhase.RUNNING
     await site.presence("server-k", lambda presence: presence.ports == (port,))
 
 
 async def test_stopped_client_abandons_job_and_stopped_server_saves_record(
-    site: Range, any_engine: Iperf3
+    site: Range, any_engine: Iperf3Program
 ) -> None:
     server, client, port = await site.start_pair("s", any_engine)
     job = await site.launch(port, duration_s=20)
@@ -401,7 +403,7 @@ async def test_stopped_client_abandons_job_and_stopped_server_saves_record(
     assert (report.outcome, report.reason) == (Outcome.ABANDONED, "the agent is stopping")
 
 
-async def test_reports_problem_while_port_is_in_use(site: Range, any_engine: Iperf3) -> None:
+async def test_reports_problem_while_port_is_in_use(site: Range, any_engine: Iperf3Program) -> None:
     port = free_port()
     with socket.socket() as squatter:
         squatter.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -420,7 +422,7 @@ async def test_reports_problem_while_port_is_in_use(site: Range, any_engine: Ipe
     assert starts == 1
 
 
-async def test_restarts_stuck_server(site: Range, any_engine: Iperf3) -> None:
+async def test_restarts_stuck_server(site: Range, any_engine: Iperf3Program) -> None:
     """Test a server that listens and has a connection but does not send."""
     port = free_port()
     hurry = {"SILENT_S": 2.0, "LOOK_S": 0.5}
@@ -438,7 +440,7 @@ async def test_restarts_stuck_server(site: Range, any_engine: Iperf3) -> None:
 
 
 async def test_server_is_not_free_while_it_rebinds(
-    any_engine: Iperf3,
+    any_engine: Iperf3Program,
 ) -> None:
     """Test that a server is not reported as free while it restarts.
 

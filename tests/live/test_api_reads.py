@@ -21,6 +21,7 @@ from broadside.coordinator.api.examples import FILE, REQUESTS, answers
 from broadside.coordinator.api.page_files import site
 from broadside.coordinator.core.measure.grid.series import BurstSeries
 from broadside.coordinator.core.plan.budget import basis
+from broadside.coordinator.core.plan.expected_usage import expect_usage
 from broadside.coordinator.runs.budgets import Budgets
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.listing import CostSum, RunFilter, aggregate_runs
@@ -346,7 +347,8 @@ async def test_next_coordinator_stores_missing_run_outcome(
     await store_run(fabric, RUN, told=False)
     coordinator = Coordinator(fabric)
     plan = await coordinator.stored.read_plan(RUN)
-    priced_on = basis(plan.spec, [presence(Role.CLIENT, 1, beat_at=DAY_AT)]).model_dump_json()
+    usage = expect_usage(plan.spec, [presence(Role.CLIENT, 1, beat_at=DAY_AT)])
+    priced_on = basis(plan.spec, usage).model_dump_json()
     await fabric.records.private.save_document(RUN, Document.PRICE, priced_on.encode())
     await coordinator.tick()
     (reported,) = [header async for _, header in fabric.records.private.scan_runs()]

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from broadside.lab import azure_services
+from broadside.lab.broker_process import BrokerProcess
 from broadside.lab.relay import Relay
-from broadside.lab.servicebus.broker_process import BrokerProcess
 from broadside.lab.servicebus.queues import QueueSettings
 from tests.live.live_site import Site, call, wait_for_fleet, wait_for_summary
 from tests.live.waiting import wait_for

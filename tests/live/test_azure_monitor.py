@@ -13,7 +13,7 @@ import httpx
 import numpy as np
 import pytest
 
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.core.measure.telemetry import Quantity
 from broadside.coordinator.device.telemetry.azure_monitor import AzureEntry, AzureMonitorSource
 from broadside.coordinator.device.telemetry.config import open_telemetry
@@ -26,7 +26,7 @@ from broadside.coordinator.device.telemetry.source import (
 )
 from broadside.coordinator.device.telemetry.stabilization import StableReader
 from broadside.exchange.messages import Direction, Flow
-from broadside.lab.ledger import COLUMNS
+from broadside.lab.byte_counter import COLUMNS
 from broadside.lab.monitor import MonitorServer, MonitorSpec
 from tests.live.certificates import make_certificates
 from tests.live.http_service import Answer, Asked, serving
@@ -63,13 +63,13 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def ledger_csv(tmp_path: Path) -> Path:
+def counter_csv(tmp_path: Path) -> Path:
     """Write one reading per second, from 10 minutes before the run to 90 minutes after its end."""
     lines = [",".join(COLUMNS)]
     for second in range(-600, 5700):
         sent = RATE_BYTES * min(max(second, 0), 300)
         lines.append(f"{BEGUN.timestamp() + second},{sent},{sent // 100},0,0,0,0,,")
-    path = tmp_path / "ledger.csv"
+    path = tmp_path / "counter.csv"
     path.write_text("\n".join([*lines, ""]))
     return path
 
@@ -87,9 +87,9 @@ def monitor_source(
 class MonitorSite:
     """Monitor and client that use the test's clock."""
 
-    def __init__(self, ledger_csv: Path, clock: Clock, **spec: Any) -> None:
+    def __init__(self, counter_csv: Path, clock: Clock, **spec: Any) -> None:
         self.clock = clock
-        self.spec = MonitorSpec(csv_path=ledger_csv, token=TOKEN, **spec)
+        self.spec = MonitorSpec(csv_path=counter_csv, token=TOKEN, **spec)
         self.server = MonitorServer(self.spec, now=clock.seconds)
 
     def source(self, **fields: Any) -> AzureMonitorSource:
@@ -97,13 +97,13 @@ class MonitorSite:
 
     async def read(
         self, from_at: datetime = BEGUN, before_at: datetime = ENDED, **options: Any
-    ) -> FirewallLedger:
+    ) -> CounterRecord:
         return await self.source(**options).query_bytes(from_at, before_at, Direction.FORWARD)
 
 
 @pytest.fixture
-def place(ledger_csv: Path, clock: Clock) -> Iterator[MonitorSite]:
-    place = MonitorSite(ledger_csv, clock)
+def place(counter_csv: Path, clock: Clock) -> Iterator[MonitorSite]:
+    place = MonitorSite(counter_csv, clock)
     with place.server:
         yield place
 
@@ -111,25 +111,25 @@ def place(ledger_csv: Path, clock: Clock) -> Iterator[MonitorSite]:
 async def test_reads_unit_and_aggregation_from_the_response(place: MonitorSite) -> None:
     """Test that bit/s averages and byte totals lead to the same bytes per direction."""
     for metric in ("Throughput", "DataProcessed"):
-        ledger = await place.read(byte_counter={"metric": metric})
-        assert ledger.source == f"azure-monitor {metric}"
-        assert (ledger.grain_s, ledger.lag_hint_s) == (60, 75)
-        assert ledger.start_s.tolist() == [BEGUN.timestamp() + 60 * n for n in range(5)]
-        np.testing.assert_allclose(ledger.bytes, 60 * RATE_BYTES * 1.01)
-    assert ledger.snat_utilization_ratio == pytest.approx(0.015)
+        device_counter = await place.read(byte_counter={"metric": metric})
+        assert device_counter.source == f"azure-monitor {metric}"
+        assert (device_counter.grain_s, device_counter.lag_hint_s) == (60, 75)
+        assert device_counter.start_s.tolist() == [BEGUN.timestamp() + 60 * n for n in range(5)]
+        np.testing.assert_allclose(device_counter.bytes, 60 * RATE_BYTES * 1.01)
+    assert device_counter.snat_utilization_ratio == pytest.approx(0.015)
 
 
 @pytest.mark.parametrize(("grain_s", "grain"), [(5, "PT5S"), (60, "PT1M"), (300, "PT5M")])
 async def test_every_grain_gives_the_same_bytes(
-    ledger_csv: Path, clock: Clock, grain_s: int, grain: str
+    counter_csv: Path, clock: Clock, grain_s: int, grain: str
 ) -> None:
-    place = MonitorSite(ledger_csv, clock, grain_s=grain_s, flows=(Flow.UP,))
+    place = MonitorSite(counter_csv, clock, grain_s=grain_s, flows=(Flow.UP,))
     with place.server:
         margin = timedelta(minutes=5)
-        ledger = await place.read(BEGUN - margin, ENDED + margin, grain=grain)
-    assert ledger.grain_s == grain_s
-    assert len(ledger) == 900 // grain_s
-    assert np.nansum(ledger.bytes) == pytest.approx(300 * RATE_BYTES)
+        device_counter = await place.read(BEGUN - margin, ENDED + margin, grain=grain)
+    assert device_counter.grain_s == grain_s
+    assert len(device_counter) == 900 // grain_s
+    assert np.nansum(device_counter.bytes) == pytest.approx(300 * RATE_BYTES)
 
 
 async def test_reports_service_message_for_unsupported_grain(place: MonitorSite) -> None:
@@ -137,32 +137,38 @@ async def test_reports_service_message_for_unsupported_grain(place: MonitorSite)
         await place.read(grain="PT5S")
 
 
-async def test_lag_shifts_bytes_to_later_labels(ledger_csv: Path, clock: Clock) -> None:
-    place = MonitorSite(ledger_csv, clock, lag_s=75, flows=(Flow.UP,))
+async def test_lag_shifts_bytes_to_later_labels(counter_csv: Path, clock: Clock) -> None:
+    place = MonitorSite(counter_csv, clock, lag_s=75, flows=(Flow.UP,))
     with place.server:
-        ledger = await place.read(BEGUN, ENDED + timedelta(minutes=2))
+        device_counter = await place.read(BEGUN, ENDED + timedelta(minutes=2))
     minute = 60 * RATE_BYTES
-    np.testing.assert_allclose(ledger.bytes, [0, 0.75 * minute, *[minute] * 4, 0.25 * minute])
+    np.testing.assert_allclose(
+        device_counter.bytes, [0, 0.75 * minute, *[minute] * 4, 0.25 * minute]
+    )
 
 
 async def test_recent_zeros_and_nulls_are_unknown_and_old_zeros_are_zero(
-    ledger_csv: Path, clock: Clock
+    counter_csv: Path, clock: Clock
 ) -> None:
     clock.now = ENDED + timedelta(seconds=30)
-    place = MonitorSite(ledger_csv, clock, late_s=100, flows=(Flow.UP,))
+    place = MonitorSite(counter_csv, clock, late_s=100, flows=(Flow.UP,))
     minute = 60 * RATE_BYTES
     with place.server:
-        ledger = await place.read(BEGUN - timedelta(minutes=5), ENDED + timedelta(minutes=5))
+        device_counter = await place.read(
+            BEGUN - timedelta(minutes=5), ENDED + timedelta(minutes=5)
+        )
         expected = [*[0] * 5, minute, minute, 0.5 * minute, np.nan, np.nan, np.nan]
-        np.testing.assert_allclose(ledger.bytes, expected)
+        np.testing.assert_allclose(device_counter.bytes, expected)
         clock.now = ENDED + timedelta(minutes=20)
-        ledger = await place.read(BEGUN - timedelta(minutes=5), ENDED + timedelta(minutes=5))
-        np.testing.assert_allclose(ledger.bytes, [*[0] * 5, *[minute] * 5, *[0] * 5])
+        device_counter = await place.read(
+            BEGUN - timedelta(minutes=5), ENDED + timedelta(minutes=5)
+        )
+        np.testing.assert_allclose(device_counter.bytes, [*[0] * 5, *[minute] * 5, *[0] * 5])
 
 
-async def test_waits_until_newest_points_are_stable(ledger_csv: Path, clock: Clock) -> None:
+async def test_waits_until_newest_points_are_stable(counter_csv: Path, clock: Clock) -> None:
     """Test that late zeros and partial sums are ignored and the settled value is correct."""
-    place = MonitorSite(ledger_csv, clock, late_s=100, lag_s=75, flows=(Flow.UP,))
+    place = MonitorSite(counter_csv, clock, late_s=100, lag_s=75, flows=(Flow.UP,))
     with place.server:
         settled, after_s = await settle(place, clock)
     assert np.nansum(settled.bytes) == pytest.approx(300 * RATE_BYTES)
@@ -171,9 +177,9 @@ async def test_waits_until_newest_points_are_stable(ledger_csv: Path, clock: Clo
 
 
 async def test_accepts_missing_points_after_the_waiting_time(
-    ledger_csv: Path, clock: Clock
+    counter_csv: Path, clock: Clock
 ) -> None:
-    place = MonitorSite(ledger_csv, clock, late_s=2000, flows=(Flow.UP,))
+    place = MonitorSite(counter_csv, clock, late_s=2000, flows=(Flow.UP,))
     with place.server:
         settled, after_s = await settle(place, clock)
     assert after_s >= 390, "zeros count as values only if they are older than the window"
@@ -192,10 +198,10 @@ def span_of_run(margin_s: float) -> RunSpan:
     )
 
 
-async def settle(place: MonitorSite, clock: Clock) -> tuple[FirewallLedger, int]:
-    """Poll every 10 s until the ledger is stable.
+async def settle(place: MonitorSite, clock: Clock) -> tuple[CounterRecord, int]:
+    """Poll every 10 s until the device counter is stable.
 
-    Return the ledger and the seconds since the run's end.
+    Return the device counter and the seconds since the run's end.
     """
     span = span_of_run(360)
     settling = StableReader(DeviceCounter([place.source()]), clock, GLANCE_S)
@@ -203,13 +209,13 @@ async def settle(place: MonitorSite, clock: Clock) -> tuple[FirewallLedger, int]
         clock.now = ENDED + timedelta(seconds=after_s)
         if (settled := await settling.read(span)) is not None:
             return settled, after_s
-    raise AssertionError("the ledger did not become stable")
+    raise AssertionError("the counter did not become stable")
 
 
 async def test_waits_as_long_as_throttling_requires(place: MonitorSite, clock: Clock) -> None:
     """Test that no request is sent for the 90 s that a 429 response requires."""
     place.server.throttle(2, retry_after_s=90)
-    with pytest.raises(TelemetryBusy, match="limits our requests; try again in 90 s") as caught:
+    with pytest.raises(TelemetryBusy, match="throttles requests; try again in 90 s") as caught:
         await place.read()
     assert caught.value.retry_after_s == 90
     assert len(place.server.asked) == 2, "metrics must be requested only once"
@@ -371,7 +377,7 @@ async def test_verifies_tls_against_the_configured_authority(
         place.spec, tls=(certificates.chain, certificates.key), now=clock.seconds
     )
     with secured:
-        ledger = await place.read(endpoint=secured.endpoint, ca_file=certificates.authority)
-        assert len(ledger) == 5
+        device_counter = await place.read(endpoint=secured.endpoint, ca_file=certificates.authority)
+        assert len(device_counter) == 5
         with pytest.raises(TelemetryError, match="certificate"):
             await place.read(endpoint=secured.endpoint)

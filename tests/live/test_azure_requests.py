@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from broadside.lab.servicebus.broker_process import BrokerProcess
+from broadside.lab.broker_process import BrokerProcess
 from broadside.lab.servicebus.queues import QueueSettings
 from tests.contract.recorded_azure import Answers, Asked, RecordedAzure
 from tests.docs_build import azure_limits_page

@@ -64,7 +64,7 @@ class Range:
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Range]:
     folder = tmp_path_factory.mktemp("canary")
     spec = LabSpec(pairs_count=2, prefix=new_prefix(), firewall_bits_per_second=400_000_000)
-    with built(spec, folder) as lab, staged(lab, folder, ledger={}) as staged_site:
+    with built(spec, folder) as lab, staged(lab, folder, device_counter={}) as staged_site:
         yield Range(lab=lab, url=staged_site.coordinator.url)
 
 

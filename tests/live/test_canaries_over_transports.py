@@ -34,7 +34,7 @@ def carry_out(folder: Path, profile: str, transport: str) -> dict[str, Any]:
             host = str(lab.management_address)
             azure = stack.enter_context(azure_services.standing(folder / "azure", host))
             options = {"fabric": azure.fabric()}
-        site = stack.enter_context(staged(lab, folder, ledger={}, **options))
+        site = stack.enter_context(staged(lab, folder, device_counter={}, **options))
         assert {plan.environment["BROADSIDE_FABRIC"] for plan in site.plans.values()} == {
             {"https": "http"}.get(transport, transport)
         }

@@ -48,7 +48,7 @@ def site(tmp_path: Path) -> Iterator[str]:
     (tmp_path / "own.rules").write_text(RULES)
     (tmp_path / "suricata.yaml").write_text(CONFIG)
     spec = LabSpec(pairs_count=2, prefix=new_prefix(), firewall_bits_per_second=400_000_000)
-    with built(spec, tmp_path) as lab, staged(lab, tmp_path, ledger={}) as staged_site:
+    with built(spec, tmp_path) as lab, staged(lab, tmp_path, device_counter={}) as staged_site:
         with inside(lab.firewall_namespace):
             for protocol, port in itertools.product(("tcp", "udp"), ("--sport", "--dport")):
                 rule = [

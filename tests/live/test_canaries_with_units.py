@@ -36,7 +36,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
     """Return the coordinator's address, and the id of a complete run."""
     folder = tmp_path_factory.mktemp("canary-units")
     spec = LabSpec(pairs_count=PAIRS, prefix=new_prefix(), firewall_bits_per_second=400_000_000)
-    with built(spec, folder) as lab, staged(lab, folder, ledger={}) as staged_site:
+    with built(spec, folder) as lab, staged(lab, folder, device_counter={}) as staged_site:
         apply(lab, "units-4-fail-open")
         url = staged_site.coordinator.url
         body = {"scenario": "smoke", "overrides": SPEC}

@@ -17,7 +17,7 @@ from broadside.lab.namespaces import inside
 from broadside.lab.session_counter import start_sessions
 from broadside.lab.site import built, staged
 from broadside.lab.telemetry_file import write_telemetry_file
-from broadside.lab.topology import Host, LabSpec
+from broadside.lab.topology import LabHost, LabSpec
 from tests.live.labs import new_prefix
 from tests.live.live_site import Site, call, wait_for_summary
 
@@ -45,7 +45,7 @@ def connections_lab(folder: Path, profile: str) -> Iterator[tuple[Site, str]]:
     with built(spec, folder) as lab, Site(folder) as site:
         telemetry = write_telemetry_file(folder / "devices.toml", start_sessions(lab))
         profiles.apply(lab, profile)
-        with staged(lab, folder, ledger=telemetry, agents=agents) as running:
+        with staged(lab, folder, device_counter=telemetry, agents=agents) as running:
             yield site, running.coordinator.url
 
 
@@ -107,7 +107,7 @@ def test_search_finds_the_planted_limit_and_names_the_device(tmp_path: Path) -> 
         assert count["ended_count"] == pytest.approx(count["fleet_ended_count"], rel=0.01)
 
 
-def _start(host: Host, *words: object) -> "subprocess.Popen[bytes]":
+def _start(host: LabHost, *words: object) -> "subprocess.Popen[bytes]":
     argv = [*module_command("broadside.agent.connection_generator"), *map(str, words)]
     with inside(host.namespace):
         return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -125,7 +125,7 @@ def test_device_with_a_full_table_has_room_when_sessions_end(
 ) -> None:
     """A limit that still counts ended sessions would be lower in the next trial of a search."""
     limit = 1000
-    full = profiles.Profile(
+    full = profiles.LabProfile(
         description="full", rules=profiles.held_limit("reset"), held_count=limit
     )
     monkeypatch.setitem(profiles.PROFILES, "full", full)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from broadside.coordinator.cli.demo import VICTIM
-from broadside.coordinator.cli.exit_codes import Exit
+from broadside.coordinator.cli.exit_codes import ExitCode
 from tests.live.live_site import Site, call
 from tests.live.other_traffic import other_traffic
 from tests.live.taken import Taken
@@ -42,11 +42,11 @@ def passed(site: Site, *options: str) -> dict[str, Any]:
     for _ in range(3):
         with Taken() as taken:
             summary, code = demo(site, *options)
-        if code != Exit.INCONCLUSIVE:
+        if code != ExitCode.INCONCLUSIVE:
             break
-    if taken.much and code == Exit.INCONCLUSIVE:
+    if taken.much and code == ExitCode.INCONCLUSIVE:
         return summary
-    assert (summary["verdict"], code) == ("pass", Exit.PASS), summary["findings"]
+    assert (summary["verdict"], code) == ("pass", ExitCode.PASS), summary["findings"]
     return summary
 
 

@@ -14,15 +14,15 @@ import pytest
 from broadside.coordinator.device.capacity import FIREWALL as KIND
 from broadside.coordinator.device.capacity import (
     Capacity,
+    CapacityFile,
     FirewallCapacity,
-    Record,
     raise_capacity,
     restore,
 )
 from broadside.coordinator.device.resource_manager import (
-    Access,
-    Resource,
+    AzureResource,
     ResourceBusy,
+    ResourceManagerAccess,
     ResourceRefused,
     ResourceUnavailable,
     Waits,
@@ -64,10 +64,10 @@ def nap(_: float) -> None:
 def firewall(
     arm: ResourceManager, *, sleep: Callable[[float], None] = nap, patience_s: float = 60.0
 ) -> FirewallCapacity:
-    resource = Resource(
+    resource = AzureResource(
         FIREWALL,
         KIND,
-        Access(token=lambda: TOKEN, endpoint=arm.url),
+        ResourceManagerAccess(token=lambda: TOKEN, endpoint=arm.url),
         waits=Waits(sleep=sleep, patience_s=patience_s),
     )
     return FirewallCapacity(resource)
@@ -80,7 +80,7 @@ NEW = Capacity(min_count=20, max_count=20)
 def test_raises_and_restores_capacity(arm: ResourceManager, tmp_path: Path) -> None:
     """Test full PUTs with ETags, throttling and errors, and wait for the operations."""
     arm.throttled, arm.broken = 2, 1
-    opened, record = firewall(arm), Record.of(FIREWALL, tmp_path)
+    opened, record = firewall(arm), CapacityFile.of(FIREWALL, tmp_path)
     assert raise_capacity(opened, NEW, record, NOW) == OLD
     assert opened.read().capacity == NEW
     assert record.read() == OLD
@@ -94,7 +94,7 @@ def test_raises_and_restores_capacity(arm: ResourceManager, tmp_path: Path) -> N
 
 def test_restores_firewall_without_limits(arm: ResourceManager, tmp_path: Path) -> None:
     arm.properties["autoscaleConfiguration"] = None
-    opened, record = firewall(arm), Record.of(FIREWALL, tmp_path)
+    opened, record = firewall(arm), CapacityFile.of(FIREWALL, tmp_path)
     raise_capacity(opened, NEW, record, NOW)
     restore(opened, record)
     left = {"minCapacity": None, "maxCapacity": None}
@@ -103,7 +103,7 @@ def test_restores_firewall_without_limits(arm: ResourceManager, tmp_path: Path) 
 
 def test_failed_change_restores_old_limits(arm: ResourceManager, tmp_path: Path) -> None:
     arm.fails = True
-    opened, record = firewall(arm), Record.of(FIREWALL, tmp_path)
+    opened, record = firewall(arm), CapacityFile.of(FIREWALL, tmp_path)
     with pytest.raises(ResourceRefused, match="failed: no room"):
         raise_capacity(opened, NEW, record, NOW)
     assert capacity(arm) == BEFORE
@@ -121,7 +121,7 @@ def test_interrupt_restores_old_limits(arm: ResourceManager, tmp_path: Path) -> 
         for interrupt in interrupts:
             raise interrupt
 
-    opened, record = firewall(arm, sleep=interrupted), Record.of(FIREWALL, tmp_path)
+    opened, record = firewall(arm, sleep=interrupted), CapacityFile.of(FIREWALL, tmp_path)
     with pytest.raises(KeyboardInterrupt):
         raise_capacity(opened, NEW, record, NOW)
     assert capacity(arm) == BEFORE
@@ -131,7 +131,7 @@ def test_interrupt_restores_old_limits(arm: ResourceManager, tmp_path: Path) -> 
 def test_keeps_concurrent_change_of_another_client(arm: ResourceManager, tmp_path: Path) -> None:
     theirs = {"minCapacity": 5, "maxCapacity": 9}
     arm.rivals = [{"autoscaleConfiguration": theirs}]
-    opened, record = firewall(arm), Record.of(FIREWALL, tmp_path)
+    opened, record = firewall(arm), CapacityFile.of(FIREWALL, tmp_path)
     with pytest.raises(ResourceBusy, match="to 5 to 9 units"):
         raise_capacity(opened, NEW, record, NOW)
     assert capacity(arm) == theirs
@@ -140,7 +140,7 @@ def test_keeps_concurrent_change_of_another_client(arm: ResourceManager, tmp_pat
 
 
 def test_failed_restore_can_be_repeated(arm: ResourceManager, tmp_path: Path) -> None:
-    opened, record = firewall(arm), Record.of(FIREWALL, tmp_path)
+    opened, record = firewall(arm), CapacityFile.of(FIREWALL, tmp_path)
     raise_capacity(opened, NEW, record, NOW)
     arm.refuses_puts = 1
     with pytest.raises(ResourceRefused, match="Network Contributor"):
@@ -152,12 +152,12 @@ def test_failed_restore_can_be_repeated(arm: ResourceManager, tmp_path: Path) ->
 def test_reports_ignored_put(arm: ResourceManager, tmp_path: Path) -> None:
     arm.keeps_old = True
     with pytest.raises(ResourceUnavailable, match="the capacity is 2 to 20 units"):
-        raise_capacity(firewall(arm), NEW, Record.of(FIREWALL, tmp_path), NOW)
+        raise_capacity(firewall(arm), NEW, CapacityFile.of(FIREWALL, tmp_path), NOW)
 
 
 def test_rejects_basic_firewall_before_any_write(arm: ResourceManager, tmp_path: Path) -> None:
     arm.properties["sku"] = {"tier": "Basic"}
-    record = Record.of(FIREWALL, tmp_path)
+    record = CapacityFile.of(FIREWALL, tmp_path)
     with pytest.raises(ResourceRefused, match="fixed capacity"):
         raise_capacity(firewall(arm), NEW, record, NOW)
     assert (arm.puts, record.read()) == ([], None)

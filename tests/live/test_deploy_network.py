@@ -149,7 +149,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"existing_subnet_ids": HALF_OF_THE_SUBNETS}, "existing_subnet_ids: give both"),
     ({"hub_cidr": "10.64.0.0/12"}, "servers_cidr: hub_cidr, clients_cidr"),
     ({"location": "West Europe"}, "location: must be the region's short"),
-    ({"cloud": "usgovernment"}, "location: no region of this cloud"),
+    ({"cloud": "usgovernment"}, "location: not a region of this cloud"),
     ({"operator_addresses": []}, "operator_addresses: must hold"),
 ]
 

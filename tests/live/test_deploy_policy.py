@@ -7,7 +7,12 @@ import pytest
 
 from broadside.coordinator.device.policy_switch import POLICY as KIND
 from broadside.coordinator.device.policy_switch import set_modes
-from broadside.coordinator.device.resource_manager import Access, Resource, ResourceError, Waits
+from broadside.coordinator.device.resource_manager import (
+    AzureResource,
+    ResourceError,
+    ResourceManagerAccess,
+    Waits,
+)
 from broadside.coordinator.studies.switch import Switch
 from tests.live.azure_resource import TOKEN, ResourceManager
 from tests.live.commands import run_command
@@ -39,10 +44,10 @@ def modes(arm: ResourceManager) -> tuple[str, str]:
 
 
 def put(arm: ResourceManager, token: str = TOKEN, patience_s: float = 60, **modes: str) -> None:
-    policy = Resource(
+    policy = AzureResource(
         POLICY,
         KIND,
-        Access(token=lambda: token, endpoint=arm.url),
+        ResourceManagerAccess(token=lambda: token, endpoint=arm.url),
         waits=Waits(patience_s=patience_s, sleep=lambda _: None),
     )
     try:
@@ -101,7 +106,7 @@ def test_retries_after_concurrent_change(arm: ResourceManager) -> None:
     put(arm, idps="Deny")
     assert len(arm.puts) == 1
     arm.rivals = [{}] * 99
-    with pytest.raises(ResourceError, match="changed by others"):
+    with pytest.raises(ResourceError, match="changed by another client"):
         put(arm, idps="Off")
 
 
@@ -115,7 +120,7 @@ def test_errors_have_one_line(arm: ResourceManager) -> None:
     with pytest.raises(ResourceError, match="failed: no room"):
         put(arm, idps="Deny")
     arm.throttled = 99
-    with pytest.raises(ResourceError, match="no end in time: GET: 429"):
+    with pytest.raises(ResourceError, match="not finished in time: GET: 429"):
         put(arm, patience_s=-1, idps="Deny")
 
 

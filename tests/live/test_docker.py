@@ -13,7 +13,7 @@ from broadside.exchange.fabric_settings import FabricSettings
 from broadside.exchange.messages import Role
 from broadside.exchange.ports import JobQueue, Outgoing
 from broadside.lab.azurite import Azurite
-from broadside.lab.servicebus.broker_process import BrokerProcess
+from broadside.lab.broker_process import BrokerProcess
 from broadside.lab.servicebus.queues import QueueSettings
 from tests.live.engines import PATIENCE_S
 from tests.live.http_service import Answer, serving

@@ -39,7 +39,7 @@ def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Lab, Si
         nic_bits_per_second=20_000_000,
         firewall_bits_per_second=100_000_000,
     )
-    with built(spec) as lab, Site(folder) as site, staged(lab, folder, ledger={}):
+    with built(spec) as lab, Site(folder) as site, staged(lab, folder, device_counter={}):
         yield lab, site
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from broadside.agent.engine_process import EngineUnusable, Iperf3
+from broadside.agent.engine_process import EngineUnusable, Iperf3Program
 from broadside.agent.gate import HOLD_MAX_S, find_gate
 from broadside.agent.sockets import read_ports
 from broadside.exchange.engines.iperf3 import streams_json
@@ -61,7 +61,7 @@ def ports() -> Iterator[int]:
 
 
 @pytest.fixture(params=sorted(engines()))
-def engine(request: pytest.FixtureRequest) -> Iperf3:
+def engine(request: pytest.FixtureRequest) -> Iperf3Program:
     return engines()[request.param]
 
 
@@ -120,7 +120,7 @@ def _policies(engine: Running) -> set[int]:
 
 
 async def _scheduling_policies(
-    engine: Iperf3, port: int, traffic: Traffic, wait_s: float, prefix: Sequence[str]
+    engine: Iperf3Program, port: int, traffic: Traffic, wait_s: float, prefix: Sequence[str]
 ) -> tuple[set[int], set[int]] | None:
     """Return the scheduling policies of a waiting client, and those until its end.
 
@@ -160,7 +160,7 @@ async def _scheduling_policies(
 
 @pytest.mark.parametrize("allowed", [True, False], ids=["allowed", "not allowed"])
 async def test_waiting_client_has_realtime_priority_only_until_start(
-    engine: Iperf3, ports: Iterator[int], allowed: bool
+    engine: Iperf3Program, ports: Iterator[int], allowed: bool
 ) -> None:
     prefix = () if allowed else ("setpriv", "--bounding-set=-sys_nice")
 
@@ -177,7 +177,9 @@ async def test_waiting_client_has_realtime_priority_only_until_start(
     await asyncio.gather(*map(fire, KINDS))
 
 
-async def test_long_idle_server_accepts_a_gated_test(engine: Iperf3, ports: Iterator[int]) -> None:
+async def test_long_idle_server_accepts_a_gated_test(
+    engine: Iperf3Program, ports: Iterator[int]
+) -> None:
     async def fire(traffic: Traffic, port: int) -> None:
         serving = await start_server(engine, port, silence_s=1.5)
         await asyncio.sleep(2)
@@ -189,7 +191,9 @@ async def test_long_idle_server_accepts_a_gated_test(engine: Iperf3, ports: Iter
     await asyncio.gather(*(fire(traffic, next(ports)) for traffic in both))
 
 
-async def test_long_idle_server_waits_for_late_data(engine: Iperf3, ports: Iterator[int]) -> None:
+async def test_long_idle_server_waits_for_late_data(
+    engine: Iperf3Program, ports: Iterator[int]
+) -> None:
     """Test as if clients got no CPU in the second before the planned start."""
     port, traffic = next(ports), Traffic(streams_count=2)
     serving = await start_server(engine, port, silence_s=1.0)
@@ -201,7 +205,9 @@ async def test_long_idle_server_waits_for_late_data(engine: Iperf3, ports: Itera
     assert other.reading.usable, other.exit.stderr
 
 
-async def test_reads_long_lines_of_many_streams(engine: Iperf3, ports: Iterator[int]) -> None:
+async def test_reads_long_lines_of_many_streams(
+    engine: Iperf3Program, ports: Iterator[int]
+) -> None:
     port = next(ports)
     traffic = Traffic(streams_count=128, stream_bits_per_second=100_000, block_bytes=1_000)
     serving = await start_server(engine, port)
@@ -211,7 +217,7 @@ async def test_reads_long_lines_of_many_streams(engine: Iperf3, ports: Iterator[
     assert end.reading.report.streams_count == 128
 
 
-async def test_measures_over_ipv6(engine: Iperf3, ports: Iterator[int]) -> None:
+async def test_measures_over_ipv6(engine: Iperf3Program, ports: Iterator[int]) -> None:
     port = next(ports)
     serving = await start_server(engine, port, address="::1")
     firing = await start_client(engine, port, FORWARD, address="::1", release_at_s=time.time() + 1)
@@ -220,7 +226,9 @@ async def test_measures_over_ipv6(engine: Iperf3, ports: Iterator[int]) -> None:
     assert (await serving.end()).reading.client_address == "::1"
 
 
-async def test_gate_without_start_time_does_nothing(engine: Iperf3, ports: Iterator[int]) -> None:
+async def test_gate_without_start_time_does_nothing(
+    engine: Iperf3Program, ports: Iterator[int]
+) -> None:
     port = next(ports)
     serving = await start_server(engine, port)
     library = find_gate()
@@ -238,7 +246,7 @@ async def test_gate_without_start_time_does_nothing(engine: Iperf3, ports: Itera
     assert b'"sum_received"' in b"".join(lines)
 
 
-async def under_way(engine: Iperf3, port: int) -> tuple[Running, Running]:
+async def under_way(engine: Iperf3Program, port: int) -> tuple[Running, Running]:
     """Start a server and a client, and wait for the first interval."""
     serving = await start_server(engine, port)
     firing = await start_client(engine, port, FORWARD, duration_s=10)
@@ -249,13 +257,13 @@ async def under_way(engine: Iperf3, port: int) -> tuple[Running, Running]:
 # Failing tests -----------------------------------------------------------------------------------
 
 
-async def test_reports_refused_connection(engine: Iperf3, ports: Iterator[int]) -> None:
+async def test_reports_refused_connection(engine: Iperf3Program, ports: Iterator[int]) -> None:
     end = await (await start_client(engine, next(ports), FORWARD)).end()
     assert not end.reading.usable
     assert "Connection refused" in (end.reading.report.error or "")
 
 
-async def test_reports_busy_server(engine: Iperf3, ports: Iterator[int]) -> None:
+async def test_reports_busy_server(engine: Iperf3Program, ports: Iterator[int]) -> None:
     port = next(ports)
     serving = await start_server(engine, port)
     first = await start_client(engine, port, FORWARD, duration_s=3)
@@ -267,7 +275,7 @@ async def test_reports_busy_server(engine: Iperf3, ports: Iterator[int]) -> None
 
 
 async def test_client_keeps_its_counts_if_server_is_killed(
-    engine: Iperf3, ports: Iterator[int]
+    engine: Iperf3Program, ports: Iterator[int]
 ) -> None:
     serving, firing = await under_way(engine, next(ports))
     os.kill(serving.process.pid, signal.SIGKILL)
@@ -281,7 +289,7 @@ async def test_client_keeps_its_counts_if_server_is_killed(
 
 
 async def test_server_keeps_its_counts_if_client_is_killed(
-    engine: Iperf3, ports: Iterator[int]
+    engine: Iperf3Program, ports: Iterator[int]
 ) -> None:
     serving, firing = await under_way(engine, next(ports))
     os.kill(firing.process.pid, signal.SIGKILL)
@@ -294,7 +302,7 @@ async def test_server_keeps_its_counts_if_client_is_killed(
 
 @pytest.mark.parametrize("before_start", [True, False])
 async def test_abort_is_fast_and_keeps_the_counts(
-    engine: Iperf3, ports: Iterator[int], before_start: bool
+    engine: Iperf3Program, ports: Iterator[int], before_start: bool
 ) -> None:
     port = next(ports)
     serving = await start_server(engine, port)
@@ -319,7 +327,7 @@ async def test_abort_is_fast_and_keeps_the_counts(
 
 
 async def test_deadline_stops_stuck_engine_with_its_counts(
-    engine: Iperf3, ports: Iterator[int]
+    engine: Iperf3Program, ports: Iterator[int]
 ) -> None:
     port = next(ports)
     serving = await start_server(engine, port)
@@ -338,7 +346,9 @@ def ignore(line: bytes, at_s: float) -> None:
     """Ignore the line."""
 
 
-async def test_kernel_kills_engine_at_hard_stop(engine: Iperf3, ports: Iterator[int]) -> None:
+async def test_kernel_kills_engine_at_hard_stop(
+    engine: Iperf3Program, ports: Iterator[int]
+) -> None:
     exit_ = await run_engine(
         (*engine.binary, "--server", "--port", str(next(ports))),
         on_line=ignore,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from broadside.agent.engine_process import Iperf3
+from broadside.agent.engine_process import Iperf3Program
 from broadside.exchange.messages import Direction, Traffic
 from tests.live.engines import PATIENCE_S, engines, start_client, start_server
 from tests.live.waiting import until
@@ -80,7 +80,7 @@ def path() -> Iterator[Path]:
 async def test_both_ends_stop_on_silent_path_with_their_counts(
     version: str, direction: Direction, path: Path
 ) -> None:
-    engine: Iperf3 = engines()[version]
+    engine: Iperf3Program = engines()[version]
     traffic = Traffic(direction=direction, streams_count=2, stream_bits_per_second=10_000_000)
     serving = await start_server(
         engine, PORT, address=path.address, prefix=path.server, silence_s=2.0

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from broadside.coordinator.cli.exit_codes import Exit, run_with_exit_code
+from broadside.coordinator.cli.exit_codes import ExitCode, run_with_exit_code
 from tests.live.as_nobody import as_nobody
 from tests.live.waiting import wait_for
 
@@ -55,7 +55,7 @@ def test_full_standard_output_is_an_error(data_dir: Path) -> None:
         code, reported = broadside("scenarios", "-o", "json", stdout=full)
     finally:
         os.close(full)
-    assert code == Exit.CANNOT_RUN
+    assert code == ExitCode.CANNOT_RUN
     assert "No space left" in one_line(reported)
 
 
@@ -67,12 +67,12 @@ def test_closed_pipe_is_an_error_without_message(data_dir: Path, arguments: list
         code, reported = broadside(*arguments, stdout=writer)
     finally:
         os.close(writer)
-    assert (code, reported) == (Exit.CANNOT_RUN, "")
+    assert (code, reported) == (ExitCode.CANNOT_RUN, "")
 
 
 @pytest.mark.parametrize("file", ["private", "control", "results"])
 def test_corrupt_database_is_an_error(data_dir: Path, file: str) -> None:
-    assert broadside("runs")[0] == Exit.PASS
+    assert broadside("runs")[0] == ExitCode.PASS
     for end in ("-wal", "-shm"):
         (data_dir / f"{file}.sqlite3{end}").unlink(missing_ok=True)
     (data_dir / f"{file}.sqlite3").write_bytes(os.urandom(20_000))
@@ -81,12 +81,12 @@ def test_corrupt_database_is_an_error(data_dir: Path, file: str) -> None:
     if file == "control":
         parts = ["launch", "smoke"]
     code, reported = broadside(*parts)
-    assert code == Exit.CANNOT_RUN, reported
+    assert code == ExitCode.CANNOT_RUN, reported
     assert f"{file}.sqlite3" in one_line(reported) or file == "control"
 
 
 def test_skips_damaged_rows(data_dir: Path) -> None:
-    assert broadside("runs")[0] == Exit.PASS
+    assert broadside("runs")[0] == ExitCode.PASS
     with sqlite3.connect(data_dir / "private.sqlite3") as connection:
         damage = [(b"\xff\xfe{", "a"), ("[" * 100_000, "b"), ("3", "c"), ("{}", "d")]
         for text, key in damage:
@@ -94,7 +94,7 @@ def test_skips_damaged_rows(data_dir: Path) -> None:
             connection.execute("INSERT INTO entity VALUES (?, ?, ?, ?, ?)", row)
     connection.close()
     code, reported = broadside("runs")
-    assert (code, reported.count("left out")) == (Exit.PASS, len(damage)), reported
+    assert (code, reported.count("left out")) == (ExitCode.PASS, len(damage)), reported
 
 
 @pytest.mark.needs_root
@@ -103,12 +103,12 @@ def test_data_directory_of_another_user_is_an_error(monkeypatch: pytest.MonkeyPa
     with tempfile.TemporaryDirectory() as open_folder:
         Path(open_folder).chmod(0o755)
         monkeypatch.setenv("BROADSIDE_DATA_DIR", f"{open_folder}/data")
-        assert broadside("runs")[0] == Exit.PASS
+        assert broadside("runs")[0] == ExitCode.PASS
         # Broadside would create it to be private. The second mode is readable for others.
         for mode in (0o700, 0o755):
             Path(open_folder, "data").chmod(mode)
             code, reported = broadside("runs", before=as_nobody())
-            assert code == Exit.CANNOT_RUN
+            assert code == ExitCode.CANNOT_RUN
             assert "writable for this user" in one_line(reported)
 
 
@@ -134,7 +134,7 @@ def test_deleted_data_directory_stops_the_coordinator(
     # A file may have been created meanwhile.
     shutil.rmtree(data_dir, ignore_errors=True)
     _, reported = served.communicate(timeout=_ENDS_WITHIN_S)
-    assert served.returncode == Exit.CANNOT_RUN, reported
+    assert served.returncode == ExitCode.CANNOT_RUN, reported
     assert "removed or replaced while in use" in reported.splitlines()[-1]
 
 
@@ -147,16 +147,16 @@ def test_coordinator_stops_on_sigterm(served: "subprocess.Popen[str]") -> None:
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (ZeroDivisionError("x"), Exit.CANNOT_RUN),
-        (RecursionError(), Exit.CANNOT_RUN),
-        (MemoryError(), Exit.CANNOT_RUN),
-        (SystemExit(1), Exit.CANNOT_RUN),
-        (SystemExit("what was wrong"), Exit.CANNOT_RUN),
+        (ZeroDivisionError("x"), ExitCode.CANNOT_RUN),
+        (RecursionError(), ExitCode.CANNOT_RUN),
+        (MemoryError(), ExitCode.CANNOT_RUN),
+        (SystemExit(1), ExitCode.CANNOT_RUN),
+        (SystemExit("what was wrong"), ExitCode.CANNOT_RUN),
         (SystemExit(143), 143),
-        (SystemExit(), Exit.PASS),
+        (SystemExit(), ExitCode.PASS),
         (KeyboardInterrupt(), 130),
-        (ExceptionGroup("two", [ValueError("a"), KeyError("b")]), Exit.CANNOT_RUN),
-        (UnicodeDecodeError("utf-8", b"", 0, 1, "\x1b[2J"), Exit.CANNOT_RUN),
+        (ExceptionGroup("two", [ValueError("a"), KeyError("b")]), ExitCode.CANNOT_RUN),
+        (UnicodeDecodeError("utf-8", b"", 0, 1, "\x1b[2J"), ExitCode.CANNOT_RUN),
     ],
     ids=repr,
 )
@@ -183,4 +183,4 @@ def test_no_exception_gives_exit_code_1(
 
 
 def test_keeps_exit_codes_of_verdicts() -> None:
-    assert [run_with_exit_code(partial(int, code)) for code in Exit] == list(Exit)
+    assert [run_with_exit_code(partial(int, code)) for code in ExitCode] == list(ExitCode)

@@ -8,7 +8,7 @@ import pytest
 
 from broadside.exchange.fabric import FabricSettings, open_fabric
 from broadside.lab.errors import LabBroken
-from broadside.lab.serving import Serving
+from broadside.lab.serving import ServeProcess
 from broadside.lab.site import sqlite_fabric
 from tests.faults.round_backups import BackupBeside, verdicts_of
 from tests.unit.coordinator.stored_run import store_run
@@ -27,7 +27,7 @@ async def stored(data_dir: Path) -> str:
 def test_compares_backup_with_earlier_verdicts(tmp_path: Path) -> None:
     data_dir = tmp_path / "data"
     run_id = asyncio.run(stored(data_dir))
-    with Serving(sqlite_fabric(data_dir), tmp_path) as coordinator:
+    with ServeProcess(sqlite_fabric(data_dir), tmp_path) as coordinator:
         verdicts = verdicts_of(coordinator)
         assert verdicts.keys() == {run_id}
         assert 10_000_000 < coordinator.peak_bytes < 400_000_000

@@ -15,7 +15,7 @@ from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.import_storage import store_table
 from broadside.coordinator.runs.stored_runs import StoredRuns
 from broadside.coordinator.scenarios import load
-from broadside.coordinator.views.feeds import Event, Feed, Feeds
+from broadside.coordinator.views.feeds import Feed, FeedEvent, Feeds
 from broadside.exchange.fabric import FabricSettings, open_fabric
 from broadside.exchange.messages import (
     AgentState,
@@ -100,9 +100,9 @@ def _track(job: Job, until_s: int) -> Track:
     )
 
 
-async def receive(feed: Feed, last_event_id: str | None, enough: str) -> list[Event]:
+async def receive(feed: Feed, last_event_id: str | None, enough: str) -> list[FeedEvent]:
     """Return the events for a viewer, up to the end of the poll with an event named ``enough``."""
-    received: list[Event] = []
+    received: list[FeedEvent] = []
     stream = feed.follow(last_event_id)
     async with asyncio.timeout(20):
         async for event in stream:
@@ -113,7 +113,7 @@ async def receive(feed: Feed, last_event_id: str | None, enough: str) -> list[Ev
     return received
 
 
-def seconds(events: list[Event]) -> list[int]:
+def seconds(events: list[FeedEvent]) -> list[int]:
     lines: list[dict[str, Any]] = [json.loads(e.data) for e in events if e.name == "seconds"]
     return [second for item in lines for second in item["second"]]
 

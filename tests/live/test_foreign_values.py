@@ -25,7 +25,7 @@ from broadside.coordinator.auth.audit import Audit
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
 from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
 from broadside.exchange.http.coordinator_client import CoordinatorClient, open_client
-from broadside.exchange.http.credential import Credential
+from broadside.exchange.http.credential import AgentCredential
 from broadside.exchange.http.http_ports import HttpQueue, HttpTable
 from broadside.exchange.http.joining import join, new_code
 from broadside.exchange.messages import Role
@@ -37,7 +37,7 @@ from broadside.exchange.ports import (
     Outgoing,
 )
 from broadside.exchange.records import FleetRecords
-from broadside.exchange.records.row_rules import Kind, Rule
+from broadside.exchange.records.row_rules import FieldCondition, RowKind
 from tests.written_rows import (
     CLIENTS,
     OUTPUTS,
@@ -60,7 +60,7 @@ class Port:
 
     fabric: Fabric
     links: Mapping[str, CoordinatorClient]
-    credentials: Mapping[str, Credential]
+    credentials: Mapping[str, AgentCredential]
 
     def table(self, agent: str) -> HttpTable:
         return HttpTable(self.links[agent], "results")
@@ -128,7 +128,7 @@ async def _prepare(port: Port) -> None:
         delivery = await queue.receive(20)
         assert delivery is not None
         await queue.complete(delivery)
-        await port.table(name).insert(written(index)[Kind.CLAIM].row)
+        await port.table(name).insert(written(index)[RowKind.CLAIM].row)
     for index in (1, 0):
         for local in written(index).values():
             assert await port.put(local.row, local.writer) == "ok", local.kind
@@ -146,8 +146,8 @@ async def test_rejects_foreign_values_in_every_field(port: Port) -> None:
 
     for case in cases():
         # The agent s2 is alive and owns its endpoints.
-        if case.field.rule is Rule.HELD:
-            assert await port.put(written(1)[Kind.PRESENCE].row, "s2") == "ok"
+        if case.field.rule is FieldCondition.HELD:
+            assert await port.put(written(1)[RowKind.PRESENCE].row, "s2") == "ok"
         answer = (await put_case(case))[1]
         wanted = "ok" if case.field.rule in STORED else "EntityRefused"
         assert answer == wanted, str(case)
@@ -172,7 +172,7 @@ async def test_rejects_records_in_the_name_of_another_agent(port: Port) -> None:
 async def test_first_owner_keeps_its_endpoints(port: Port) -> None:
     for field, reported in held_cases().items():
         # The agent s2 is alive.
-        assert await port.put(written(1)[Kind.PRESENCE].row, "s2") == "ok"
+        assert await port.put(written(1)[RowKind.PRESENCE].row, "s2") == "ok"
         row = Entity(
             partition_key="presence", row_key="server.s1", properties={"json": reported.to_json()}
         )
@@ -182,15 +182,15 @@ async def test_first_owner_keeps_its_endpoints(port: Port) -> None:
         assert (stored["s1"].ports, stored["s1"].engines) == ((), ()), field
         assert stored["s2"].problem is None, field
         assert stored["s2"].ports == (5201,), field
-        local = written()[Kind.PRESENCE]
+        local = written()[RowKind.PRESENCE]
         assert await port.put(local.row, "s1") == "ok"
 
 
 async def test_server_cannot_record_a_test_on_a_foreign_endpoint(port: Port) -> None:
-    assert await port.put(written(1)[Kind.PRESENCE].row, "s2") == "ok"
-    case = written()[Kind.TEST].changed("endpoint.address", "10.0.0.2")
+    assert await port.put(written(1)[RowKind.PRESENCE].row, "s2") == "ok"
+    case = written()[RowKind.TEST].changed("endpoint.address", "10.0.0.2")
     assert await port.put(case.row, "s1") == "EntityRefused"
-    free = written()[Kind.TEST].changed("endpoint.address", "10.0.0.77")
+    free = written()[RowKind.TEST].changed("endpoint.address", "10.0.0.77")
     assert await port.put(free.row, "s1") == "ok", "the reader compares it with the plan"
 
 

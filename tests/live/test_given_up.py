@@ -12,7 +12,7 @@ from broadside.exchange.azure.wire import StorageBounds
 from broadside.exchange.ports import Entity, ExchangeUnavailable
 from broadside.lab.namespaces import inside, run_batch
 from broadside.lab.site import built
-from broadside.lab.topology import Batch, Host, Lab, LabSpec, switch_namespace
+from broadside.lab.topology import Batch, Lab, LabHost, LabSpec, switch_namespace
 from tests.live.labs import new_prefix
 
 pytestmark = [pytest.mark.live, pytest.mark.needs_root]
@@ -31,7 +31,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 
 
 @asynccontextmanager
-async def service(host: Host, seen: list[bytes]) -> AsyncIterator[None]:
+async def service(host: LabHost, seen: list[bytes]) -> AsyncIterator[None]:
     """Accept every request and store its body."""
     writers: list[asyncio.StreamWriter] = []
 
@@ -63,7 +63,7 @@ async def service(host: Host, seen: list[bytes]) -> AsyncIterator[None]:
         await asyncio.sleep(0.1)
 
 
-def cable(lab: Lab, host: Host, state: str) -> None:
+def cable(lab: Lab, host: LabHost, state: str) -> None:
     """Set the switch port for a client up or down."""
     switch = switch_namespace(lab.spec.prefix, host.role)
     line = f"link set dev p{int(host.name[1:])} {state}"

@@ -335,7 +335,7 @@ def test_guards_of_hosts_that_use_https(tmp_path: Path, device: PlantedDevice) -
     settings = device.telemetry(tmp_path)
     with (
         built(spec) as lab,
-        staged(lab, tmp_path, ledger={}, coordinator=settings, other_hosts=True) as stage,
+        staged(lab, tmp_path, device_counter={}, coordinator=settings, other_hosts=True) as stage,
     ):
         url = stage.coordinator.url
         summary = stops_on_a_planted_breach(url, device, "cpu_ratio > 80%", cpu_ratio=0.97)

@@ -18,11 +18,11 @@ import httpx
 import pytest
 
 from broadside.exchange.http.coordinator_client import CoordinatorClient
-from broadside.exchange.http.credential import Credential, load_credential
+from broadside.exchange.http.credential import AgentCredential, load_credential
 from broadside.exchange.http.http_ports import HttpTable
 from broadside.exchange.http.joining import join
 from broadside.exchange.ports import Entity, EntityRefused, ExchangeMisconfigured, ExchangeRefused
-from broadside.lab.site import Site, built, sqlite_fabric, staged
+from broadside.lab.site import RunningLab, built, sqlite_fabric, staged
 from broadside.lab.topology import LabSpec, management_name
 from tests.live.labs import new_prefix
 from tests.live.live_site import GENTLE, call, wait_for_summary
@@ -36,7 +36,7 @@ SPEC = {**GENTLE, "pairs_count": PAIRS, "burst_s": 30}
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
     folder = tmp_path_factory.mktemp("hosts")
     spec = LabSpec(pairs_count=PAIRS, prefix=new_prefix(), firewall_bits_per_second=400_000_000)
     with (
@@ -64,7 +64,7 @@ def small_disk(folder: Path) -> Iterator[None]:
         subprocess.run(["umount", "--lazy", str(folder)], check=False, timeout=20)
 
 
-def launched(site: Site, **overrides: object) -> tuple[str, float]:
+def launched(site: RunningLab, **overrides: object) -> tuple[str, float]:
     """Launch a run and return its id and the epoch second of its burst."""
     body = {"scenario": "smoke", "overrides": SPEC | overrides, "by": "test"}
     run = site.coordinator.launch(body)
@@ -83,7 +83,7 @@ def broadside(environment: Mapping[str, str], *arguments: str, fails: bool = Fal
     return done.stdout
 
 
-def revoke(site: Site, agent_id: str) -> None:
+def revoke(site: RunningLab, agent_id: str) -> None:
     folder = Path(site.coordinator.environment["BROADSIDE_DATA_DIR"])
     broadside(sqlite_fabric(folder), "enroll", "revoke", agent_id)
 
@@ -96,7 +96,7 @@ def sleep_until(epoch_s: float) -> None:
     time.sleep(max(0.0, epoch_s - time.time()))
 
 
-def wait_for_complete(site: Site, run_id: str) -> dict[str, Any]:
+def wait_for_complete(site: RunningLab, run_id: str) -> dict[str, Any]:
     """Wait for a run to be complete and return its summary."""
     summary = wait_for_summary(site.coordinator.url, run_id, 120)
     assert summary["pairs_measured"] == PAIRS, summary["findings"]
@@ -104,7 +104,7 @@ def wait_for_complete(site: Site, run_id: str) -> dict[str, Any]:
     return summary
 
 
-def credential(site: Site, agent_id: str) -> Credential:
+def credential(site: RunningLab, agent_id: str) -> AgentCredential:
     folder = Path(site.plans[agent_id].environment["BROADSIDE_AGENT_SPOOL_DIR"])
     path = folder / "credential.json"
     assert path.stat().st_mode & 0o777 == 0o600
@@ -113,7 +113,7 @@ def credential(site: Site, agent_id: str) -> Credential:
     return replace(result, path=None)
 
 
-def test_agents_have_no_access_to_the_data_directory(site: Site) -> None:
+def test_agents_have_no_access_to_the_data_directory(site: RunningLab) -> None:
     for plan in site.plans.values():
         assert plan.environment["BROADSIDE_FABRIC"] == "http"
         assert "BROADSIDE_DATA_DIR" not in plan.environment
@@ -123,12 +123,12 @@ def test_agents_have_no_access_to_the_data_directory(site: Site) -> None:
         assert not [path for path in open_files if path.startswith(str(folder))]
 
 
-def test_agent_list_shows_time_source_of_all_hosts(site: Site) -> None:
+def test_agent_list_shows_time_source_of_all_hosts(site: RunningLab) -> None:
     shown = broadside({"COLUMNS": "200"}, "agents", "--api", site.coordinator.url)
     assert shown.count("chrony ") == 2 * PAIRS
 
 
-def test_loses_no_data_while_the_coordinator_disk_is_full(site: Site) -> None:
+def test_loses_no_data_while_the_coordinator_disk_is_full(site: RunningLab) -> None:
     """Test that agents store rejected writes and send them when space is available."""
     run_id, start_s = launched(site, burst_s=20)
     filler = Path(site.coordinator.environment["BROADSIDE_DATA_DIR"]) / "filler"
@@ -143,7 +143,7 @@ def test_loses_no_data_while_the_coordinator_disk_is_full(site: Site) -> None:
     wait_for_complete(site, run_id)
 
 
-def test_loses_no_data_if_the_coordinator_is_killed(site: Site) -> None:
+def test_loses_no_data_if_the_coordinator_is_killed(site: RunningLab) -> None:
     """Restart the killed coordinator, then start another one with a copy of its data directory."""
     run_id, start_s = launched(site)
     for offset_s, back in ((4, "the same"), (14, "a standby")):
@@ -162,7 +162,7 @@ def test_loses_no_data_if_the_coordinator_is_killed(site: Site) -> None:
     wait_for_complete(site, run_id)
 
 
-def test_loses_no_data_while_an_agent_is_offline(site: Site) -> None:
+def test_loses_no_data_while_an_agent_is_offline(site: RunningLab) -> None:
     run_id, start_s = launched(site)
     port = ["ip", "-n", management_name(site.lab.spec.prefix), "link", "set", "dev", "c001"]
     sleep_until(start_s + 4)
@@ -175,7 +175,7 @@ def test_loses_no_data_while_an_agent_is_offline(site: Site) -> None:
 
 
 @pytest.mark.parametrize(("agent_id", "role"), [("c001", "client"), ("s001", "server")])
-def test_doctor_verifies_permissions_of_agents(site: Site, agent_id: str, role: str) -> None:
+def test_doctor_verifies_permissions_of_agents(site: RunningLab, agent_id: str, role: str) -> None:
     environment = dict(site.plans[agent_id].environment)
     stored = Path(environment["BROADSIDE_AGENT_SPOOL_DIR"]) / "credential.json"
     environment["BROADSIDE_CREDENTIAL_FILE"] = str(stored)
@@ -191,7 +191,7 @@ def test_doctor_verifies_permissions_of_agents(site: Site, agent_id: str, role: 
     assert list(result.values()) == [False], "another agent id"
 
 
-def test_rejects_and_audits_writes_to_rows_of_other_agents(site: Site) -> None:
+def test_rejects_and_audits_writes_to_rows_of_other_agents(site: RunningLab) -> None:
     run_id, start_s = launched(site, burst_s=8)
     sleep_until(start_s + 2)
     pairs = call(site.coordinator.url, "GET", f"/v1/runs/{run_id}/pairs?burst=1")
@@ -227,7 +227,7 @@ def test_rejects_and_audits_writes_to_rows_of_other_agents(site: Site) -> None:
 
 
 def test_join_code_is_for_one_coordinator_and_revocation_is_final(
-    site: Site, tmp_path: Path
+    site: RunningLab, tmp_path: Path
 ) -> None:
     at = site.plans["c001"].environment["BROADSIDE_COORDINATOR"]
     code = site.plans["c001"].environment["BROADSIDE_AGENT_JOIN"]
@@ -269,7 +269,7 @@ def test_join_code_is_for_one_coordinator_and_revocation_is_final(
     wait_for("the revoked agent is refused", out)
 
 
-def test_agent_port_serves_only_agent_routes(site: Site) -> None:
+def test_agent_port_serves_only_agent_routes(site: RunningLab) -> None:
     at = site.plans["c001"].environment["BROADSIDE_COORDINATOR"]
     shown = credential(site, "c001")
     assert shown.authority is not None
@@ -294,7 +294,7 @@ def test_agent_port_serves_only_agent_routes(site: Site) -> None:
     }
 
 
-def test_revoked_agent_makes_the_burst_inconclusive(site: Site) -> None:
+def test_revoked_agent_makes_the_burst_inconclusive(site: RunningLab) -> None:
     """Test the verdict with only the server's record.
 
     This should be the last test, because the agent c001 will stay revoked.

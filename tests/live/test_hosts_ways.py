@@ -30,12 +30,12 @@ from broadside.exchange.embedded.backup import back_up, restore
 from broadside.exchange.embedded.embedded_queue import EmbeddedQueue
 from broadside.exchange.fabric import FabricSettings, open_fabric
 from broadside.exchange.http.coordinator_client import RENEW_S, CoordinatorClient, open_client
-from broadside.exchange.http.credential import Credential, load_credential
+from broadside.exchange.http.credential import AgentCredential, load_credential
 from broadside.exchange.http.joining import join, new_code
 from broadside.exchange.messages import ClockReading, Role
 from broadside.exchange.ports import ExchangeError, ExchangeRefused, ExchangeUnavailable, Outgoing
 from broadside.lab.namespaces import CHRONY_PATH, run, write_sysctls
-from broadside.lab.serving import Serving
+from broadside.lab.serving import ServeProcess
 from broadside.lab.site import built, staged
 from broadside.lab.topology import Lab, LabSpec, management_name
 from tests.live.certificates import Certificates, make_certificates
@@ -269,7 +269,7 @@ def test_burst_over_ipv6_only(tmp_path: Path) -> None:
     spec = LabSpec(pairs_count=1, prefix=new_prefix(), firewall_bits_per_second=200_000_000)
     with (
         built(spec, tmp_path / "lab") as four,
-        staged(lab := with_ipv6_alone(four), tmp_path, ledger={}, other_hosts=True) as site,
+        staged(lab := with_ipv6_alone(four), tmp_path, device_counter={}, other_hosts=True) as site,
     ):
         body = {"scenario": "smoke", "overrides": ONE_PAIR}
         run_id = site.coordinator.launch(body)["run_id"]
@@ -291,19 +291,19 @@ def trusted(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 
 @contextlib.contextmanager
-def serving(folder: Path, **settings: str) -> Iterator[tuple[Serving, str]]:
+def serving(folder: Path, **settings: str) -> Iterator[tuple[ServeProcess, str]]:
     """Run a coordinator with a listener on loopback, and yield it with its address."""
     environment = {
         "BROADSIDE_DATA_DIR": str(folder / "data"),
         "BROADSIDE_HOSTS_LISTEN": "127.0.0.1:0",
         **settings,
     }
-    with Serving(environment, folder) as served:
+    with ServeProcess(environment, folder) as served:
         text = served.log_path.read_text()
         yield served, text.split("agents on other hosts enroll at ")[1].split()[0]
 
 
-async def ping(credential: Credential) -> None:
+async def ping(credential: AgentCredential) -> None:
     link = CoordinatorClient(credential)
     try:
         await link.call("ping")
@@ -332,7 +332,7 @@ def test_verifies_site_certificate_with_system_authorities(
             asyncio.run(join(code, (other,), "c2", "client", tmp_path / "c2.json"))
 
 
-async def renewed(path: Path) -> Credential:
+async def renewed(path: Path) -> AgentCredential:
     """Simulate a credential of yesterday and use it, to return the renewed one."""
     old = load_credential(path)
     assert old is not None
@@ -429,7 +429,7 @@ def test_revoked_host_needs_a_new_code_to_join(
         asyncio.run(ping(replace(second, path=None)))
 
 
-async def a_stream_ends_when(credential: Credential, happens: Callable[[], object]) -> None:
+async def a_stream_ends_when(credential: AgentCredential, happens: Callable[[], object]) -> None:
     """Verify that an open stream ends after a call to ``happens``."""
     url = f"{credential.coordinators[0]}/v1/exchange/stream?session=s"
     headers = {"Authorization": f"Bearer {credential.secret}"}
@@ -461,7 +461,7 @@ def test_coordinator_of_an_old_backup_accepts_its_agents(tmp_path: Path) -> None
     with serving(tmp_path) as (_, at):
         credential = replace(newest, coordinators=(at,))
 
-        async def let_in(credential: Credential) -> None:
+        async def let_in(credential: AgentCredential) -> None:
             link = CoordinatorClient(credential)
             try:
                 async with asyncio.timeout(60):
@@ -521,7 +521,7 @@ def test_agent_reports_wrong_credential(tmp_path: Path) -> None:
             agent.wait(60)
 
 
-def refused(credential: Credential) -> bool:
+def refused(credential: AgentCredential) -> bool:
     try:
         asyncio.run(ping(replace(credential, path=None)))
     except ExchangeRefused:

@@ -16,7 +16,7 @@ from broadside.lab import fleet, loopback, network, serving
 from broadside.lab.errors import FleetError, LabBroken
 from broadside.lab.fleet import AgentPlan, Fleet
 from broadside.lab.namespaces import list_owned, list_processes
-from broadside.lab.serving import Serving
+from broadside.lab.serving import ServeProcess
 from broadside.lab.site import built
 from broadside.lab.topology import LabSpec
 from tests.live.labs import new_prefix
@@ -75,7 +75,7 @@ def test_records_exit_codes_of_all_agents(prefix: str, tmp_path: Path) -> None:
     assert list_owned(prefix) == []
 
 
-class Coordinator(Serving):
+class Coordinator(ServeProcess):
     """Coordinator stub that returns the given presences."""
 
     def __init__(self, presences: list[dict[str, object]] | None) -> None:
@@ -242,7 +242,7 @@ def test_agents_run_in_the_namespaces_of_their_hosts(tmp_path: Path) -> None:
 def test_loopback_replaces_a_lab(prefix: str, tmp_path: Path) -> None:
     lab = loopback.up(LabSpec(pairs_count=2, prefix=prefix), tmp_path)
     try:
-        assert lab.ledger_path is None
+        assert lab.counter_path is None
         assert lab.firewall_namespace is None
         assert any("no device counter" in limit for limit in lab.limits)
         assert len({host.address for host in lab.hosts}) == 4

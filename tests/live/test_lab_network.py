@@ -18,8 +18,8 @@ import pytest
 from broadside.agent.clock import parse_tracking
 from broadside.exchange.messages import ClockReading
 from broadside.lab import clocks, network, topology
+from broadside.lab.byte_counter import ByteCounterReading, read_counter
 from broadside.lab.errors import LabBroken, ToolMissing
-from broadside.lab.ledger import LedgerReading, read_ledger
 from broadside.lab.namespaces import (
     NAMESPACES_PATH,
     inside,
@@ -29,7 +29,7 @@ from broadside.lab.namespaces import (
     run,
 )
 from broadside.lab.site import built
-from broadside.lab.topology import Host, Lab, LabSpec
+from broadside.lab.topology import Lab, LabHost, LabSpec
 from tests.live.labs import new_prefix, send
 from tests.live.taken import Taken
 from tests.live.waiting import wait_for
@@ -38,7 +38,7 @@ pytestmark = [pytest.mark.live, pytest.mark.needs_root]
 
 
 # The timestamp of a reading may be this much too late if the host is busy.
-LEDGER_ERROR_S = 0.3
+COUNTER_ERROR_S = 0.3
 
 
 def traces(prefix: str, base_path: Path) -> list[str]:
@@ -64,18 +64,18 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         yield lab
 
 
-def readings(lab: Lab, from_s: float = 0.0) -> tuple[LedgerReading, ...]:
-    assert lab.ledger_path is not None
-    return read_ledger(lab.ledger_path, from_s, float("inf"))
+def readings(lab: Lab, from_s: float = 0.0) -> tuple[ByteCounterReading, ...]:
+    assert lab.counter_path is not None
+    return read_counter(lab.counter_path, from_s, float("inf"))
 
 
-def next_reading(lab: Lab) -> LedgerReading:
+def next_reading(lab: Lab) -> ByteCounterReading:
     """Wait for the first reading after now.
 
     This can take a second.
     """
-    from_s = time.time() + LEDGER_ERROR_S
-    wait_for("a reading of the ledger", lambda: readings(lab, from_s), 30)
+    from_s = time.time() + COUNTER_ERROR_S
+    wait_for("a reading of the byte counter", lambda: readings(lab, from_s), 30)
     return readings(lab, from_s)[0]
 
 
@@ -99,7 +99,7 @@ def test_down_removes_everything_and_can_be_repeated(tmp_path: Path) -> None:
 def parts(prefix: str) -> tuple[object, set[int]]:
     """Return the namespaces and long-running processes of a lab.
 
-    The ledger's short nftables processes are excluded.
+    The byte counter's short nftables processes are excluded.
     """
     first = {process.pid for process in list_owned(prefix)}
     time.sleep(0.5)
@@ -272,7 +272,7 @@ def test_lock_lasts_until_the_command_of_a_killed_builder_ends() -> None:
 # ------------------------------------------------------------------------------
 
 
-def test_ledger_counts_payload_and_headers(lab: Lab) -> None:
+def test_counter_counts_payload_and_headers(lab: Lab) -> None:
     payload_bytes = 4_000_000
     before = next_reading(lab)
     send(lab.clients[0], lab.servers[1], payload_bytes)
@@ -299,26 +299,28 @@ def test_reverse_traffic_is_counted_as_down(lab: Lab) -> None:
     assert after.up_bytes - before.up_bytes < 100_000
 
 
-def test_restarted_ledger_continues_its_counters(lab: Lab) -> None:
-    assert lab.ledger_path is not None
+def test_restarted_counter_continues_its_counters(lab: Lab) -> None:
+    assert lab.counter_path is not None
     send(lab.clients[0], lab.servers[0], 100_000)
     before = next_reading(lab)
-    # A child process of the ledger has the same command line until its exec.
-    writer = min(p.pid for p in list_owned(lab.spec.prefix) if "broadside.lab.ledger" in p.command)
+    # A child process of the device counter has the same command line until its exec.
+    writer = min(
+        p.pid for p in list_owned(lab.spec.prefix) if "broadside.lab.byte_counter" in p.command
+    )
     os.kill(writer, signal.SIGKILL)
-    wait_for("the end of the ledger's process", lambda: not network.is_ledger_running(lab))
-    with lab.ledger_path.open("a") as file:
+    wait_for("the end of the byte counter's process", lambda: not network.is_counter_running(lab))
+    with lab.counter_path.open("a") as file:
         # Use an incomplete line to simulate a kill during a write.
         file.write("17999")
-    network.start_ledger(lab)
+    network.start_counter(lab)
     after = next_reading(lab)
     assert after.up_bytes >= before.up_bytes
-    assert lab.ledger_path.read_text().count("at_s") == 1
+    assert lab.counter_path.read_text().count("at_s") == 1
     assert [r.at_s for r in readings(lab)] == sorted(r.at_s for r in readings(lab))
 
 
 def delivered_bits_per_second(lab: Lab) -> float:
-    """Return the rate that the ledger shows for a send of 20 MB, in bit/s.
+    """Return the rate that the device counter shows for a send of 20 MB, in bit/s.
 
     The first second may contain the initial burst of the token bucket. Spans of less than 2.5 s are
     excluded, because a busy machine may use wrong times for some readings. Delays can only reduce
@@ -348,7 +350,7 @@ def test_firewall_rate_applies_to_the_ip_layer(lab: Lab) -> None:
 
 
 def test_nic_rate_affects_one_host(lab: Lab) -> None:
-    def shaper_of(host: Host) -> str:
+    def shaper_of(host: LabHost) -> str:
         return run(["tc", "qdisc", "show", "dev", "eth0"], namespace=host.namespace)
 
     try:
@@ -360,7 +362,7 @@ def test_nic_rate_affects_one_host(lab: Lab) -> None:
     assert "rate 100933Kbit" in shaper_of(lab.clients[1])
 
 
-def test_ledger_counts_without_firewall_rate(lab: Lab) -> None:
+def test_counter_counts_without_firewall_rate(lab: Lab) -> None:
     try:
         network.set_firewall_rate(lab, None)
         # Another kind of shaper starts to count from zero.
@@ -441,7 +443,7 @@ def test_concurrent_labs_get_different_management_networks(lab: Lab) -> None:
 # Time service -------------------------------------------------------------------------------------
 
 
-def read_clock(host: Host) -> ClockReading:
+def read_clock(host: LabHost) -> ClockReading:
     text = run(["chronyc", "-c", "-h", str(host.chrony), "tracking"], namespace=host.namespace)
     return parse_tracking(text, datetime.datetime.now(datetime.UTC))
 

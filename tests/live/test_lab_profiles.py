@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from broadside.lab import network, profiles
+from broadside.lab.byte_counter import read_counter
 from broadside.lab.errors import LabMisconfigured
-from broadside.lab.ledger import read_ledger
 from broadside.lab.namespaces import inside
 from broadside.lab.site import built
 from broadside.lab.topology import Lab, LabSpec
@@ -55,11 +55,11 @@ def sent_bits_per_second(lab: Lab, payload_bytes: int) -> float:
 
 
 def counted_bytes(lab: Lab) -> int:
-    """Return the bytes that the firewall's ledger has counted as delivered so far."""
-    assert lab.ledger_path is not None
-    path, now_s = lab.ledger_path, time.time()
-    wait_for("a reading of the ledger", lambda: read_ledger(path, now_s, float("inf")), 30)
-    return read_ledger(path, now_s, float("inf"))[0].up_bytes
+    """Return the bytes that the firewall's device counter has counted as delivered so far."""
+    assert lab.counter_path is not None
+    path, now_s = lab.counter_path, time.time()
+    wait_for("a reading of the byte counter", lambda: read_counter(path, now_s, float("inf")), 30)
+    return read_counter(path, now_s, float("inf"))[0].up_bytes
 
 
 def test_path_profile_adds_delay_until_plain(lab: Lab) -> None:

@@ -14,7 +14,7 @@ from broadside.lab import network
 from broadside.lab import privileges as rights
 from broadside.lab.errors import LabMisconfigured, NoRights
 from broadside.lab.namespaces import list_processes
-from broadside.lab.privileges import Finding, Rights
+from broadside.lab.privileges import PrivilegeCheck, Rights
 from broadside.lab.site import built
 from broadside.lab.topology import LabSpec
 from tests.live.as_nobody import as_nobody, opened
@@ -50,7 +50,7 @@ def run(argv: list[str], timeout_s: float = 60) -> subprocess.CompletedProcess[s
 
 
 def test_root_needs_no_user_namespace() -> None:
-    assert rights.find_rights().require() == Finding(rights=Rights.ROOT)
+    assert rights.find_rights().require() == PrivilegeCheck(rights=Rights.ROOT)
 
 
 def test_ordinary_user_can_use_a_user_namespace() -> None:
@@ -79,7 +79,7 @@ def test_without_permissions_one_line_prints_a_fix() -> None:
     assert "sudo sysctl -w user.max_user_namespaces=" in text
     assert "\n" not in text
     with pytest.raises(NoRights, match="sudo"):
-        Finding(rights=Rights.NONE, reason=text).require()
+        PrivilegeCheck(rights=Rights.NONE, reason=text).require()
 
 
 def test_up_outside_a_user_namespace_is_an_error(open_path: Path) -> None:
@@ -111,7 +111,7 @@ import sys
 from pathlib import Path
 from broadside.lab import clocks, network
 from broadside.lab import privileges as rights
-from broadside.lab.ledger import read_ledger
+from broadside.lab.byte_counter import read_counter
 from broadside.lab.site import built
 from broadside.lab.topology import LabSpec
 from tests.live.labs import send
@@ -122,8 +122,9 @@ with built(LabSpec(pairs_count=2, prefix=sys.argv[1]), Path(sys.argv[2])) as lab
     assert clocks.wait_synced(lab, 20) == (), lab.limits
     send(lab.clients[1], lab.servers[1], 1_000_000)
     def counted():
-        return [r for r in read_ledger(lab.ledger_path, 0, float("inf")) if r.up_bytes > 1_035_900]
-    wait_for("the ledger", counted)
+        rows = read_counter(lab.counter_path, 0, float("inf"))
+        return [row for row in rows if row.up_bytes > 1_035_900]
+    wait_for("the byte counter", counted)
     assert network.up(lab.spec, Path(sys.argv[2])) == lab
 print("carried and counted")
 """

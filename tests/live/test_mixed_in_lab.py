@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from broadside.coordinator.core.live.live_view import LiveFigures
-from broadside.coordinator.core.summary import BurstPart, RunSummary, State
+from broadside.coordinator.core.summary import BurstPart, RunSummary, SecondState
 from broadside.lab.site import in_use
 from tests.live.labs import new_prefix
 from tests.scenarios.cases import LabTestbed
@@ -111,7 +111,7 @@ def assert_parts(summary: RunSummary) -> dict[str, BurstPart]:
     assert planned == [3, 2, 2, 1]
     for part in (burst, *(part.summary for part in burst.parts)):
         assert part.completeness_ratio > 0.95, part.completeness
-        assert {pair.state for pair in part.pairs} == {State.MEASURED}
+        assert {pair.state for pair in part.pairs} == {SecondState.MEASURED}
     received = burst.fleet_received_bits_per_second
     assert received == pytest.approx(6 * STREAM_BITS_PER_SECOND, rel=0.05)
     downloads = parts["https"].summary.fleet_received_bits_per_second

@@ -214,7 +214,7 @@ def test_operator_launches_watches_aborts_and_reads_the_report(
     expect(page.locator(".readout").first).to_contain_text(re.compile(r"Second \d+: .*fleet \d"))
     expect(page.locator(".heat .readout")).to_contain_text("2 pairs")
     faults += monitored.faults("dark", 390) + monitored.faults("light", 1280)
-    # The verdict and the ledger should appear without a reload.
+    # The verdict and the device counter should appear without a reload.
     badge = page.locator(".run-title .badge")
     expect(badge).to_have_text(re.compile("pass|fail|inconclusive"), timeout=60_000)
     assert float(value_of(page, "Completeness")) > 90

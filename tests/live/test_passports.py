@@ -14,9 +14,9 @@ from broadside.agent.host_info import read_passport
 from broadside.coordinator.core.judge.observations import host_difference_findings
 from broadside.exchange.messages import AgentState, Presence, Role
 from broadside.lab.namespaces import inside
-from broadside.lab.serving import Serving
+from broadside.lab.serving import ServeProcess
 from broadside.lab.site import built, staged
-from broadside.lab.topology import Host, Lab, LabSpec
+from broadside.lab.topology import Lab, LabHost, LabSpec
 from tests.live.labs import new_prefix
 from tests.live.live_site import GENTLE, Site, wait_for_summary
 from tests.live.waiting import wait_for
@@ -38,13 +38,13 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         yield lab
 
 
-def ethtool(host: Host, *arguments: str) -> str:
+def ethtool(host: LabHost, *arguments: str) -> str:
     with inside(host.namespace):
         done = subprocess.run(["ethtool", *arguments], capture_output=True, check=True, text=True)
     return done.stdout
 
 
-def presence(host: Host) -> Presence:
+def presence(host: LabHost) -> Presence:
     now = datetime.now(UTC)
     with inside(host.namespace):
         passport = read_passport(host.nic, host.address)
@@ -86,7 +86,7 @@ def test_verdict_and_comparison_name_gro_off(lab: Lab, tmp_path: Path) -> None:
         "by": "tester",
     }
     run_ids, reported = [], []
-    with Site(tmp_path) as site, staged(lab, tmp_path, ledger={}) as stage:
+    with Site(tmp_path) as site, staged(lab, tmp_path, device_counter={}) as stage:
         for _ in range(2):
             run_ids.append(stage.coordinator.launch(body)["run_id"])
             reported.append(wait_for_summary(stage.coordinator.url, run_ids[-1]))
@@ -103,7 +103,7 @@ def test_verdict_and_comparison_name_gro_off(lab: Lab, tmp_path: Path) -> None:
     assert any("generic-receive-offload" in json.dumps(item) for item in differ), differ
 
 
-def gro_of(coordinator: Serving, host: Host) -> Any:
+def gro_of(coordinator: ServeProcess, host: LabHost) -> Any:
     """Return whether GRO is on, as published by the agent of the host."""
     [presence] = [item for item in coordinator.get("/v1/agents") if item["agent_id"] == host.name]
     return presence["passport"]["offloads"]["generic-receive-offload"]

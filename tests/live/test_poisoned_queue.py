@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from broadside.exchange.fabric import FabricSettings, open_fabric
-from broadside.exchange.messages import Phase, Role
+from broadside.exchange.messages import JobPhase, Role
 from broadside.exchange.ports import Outgoing, QueueCounts
 from tests.attack.on_agents import BODIES
 from tests.live.live_site import Site, call, wait_for_fleet, wait_for_summary
@@ -53,7 +53,7 @@ async def _running_count(site: Site, run_id: str) -> int:
     fabric = open_fabric(FabricSettings(data_dir=site.folder / "data"))
     claims = await fabric.records.bursts.read_claims(run_id, 0)
     await fabric.close()
-    return sum(claim.phase is Phase.RUNNING for claim in claims.values())
+    return sum(claim.phase is JobPhase.RUNNING for claim in claims.values())
 
 
 def test_burst_is_complete_while_invalid_messages_are_dead_lettered(site: Site) -> None:

@@ -138,7 +138,7 @@ until curl -sf http://127.0.0.1:8080/; do sleep 0.2; kill -0 $serving; done"""
 
 
 def assert_demo_result(summary: dict[str, Any]) -> None:
-    """Verify that thirty pairs pass and that the two ledgers agree."""
+    """Verify that thirty pairs pass and that the two device counters agree."""
     assert summary["pairs_measured"] == summary["pairs_planned"] == 30
     assert summary["completeness_ratio"] == 1.0
     assert summary["scale"] == 100

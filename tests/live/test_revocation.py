@@ -12,9 +12,9 @@ import pytest
 from broadside.agent.run import EXIT_CANNOT_RUN, EXIT_USAGE
 from broadside.coordinator.core.run_spec import Plan
 from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
-from broadside.exchange.messages import Claim, Phase
+from broadside.exchange.messages import Claim, JobPhase
 from broadside.lab.namespaces import list_namespaces, list_processes
-from broadside.lab.site import Site, built, sqlite_fabric, staged
+from broadside.lab.site import RunningLab, built, sqlite_fabric, staged
 from broadside.lab.topology import LabSpec
 from tests.live.labs import new_prefix
 from tests.live.live_site import GENTLE, wait_for_summary
@@ -29,7 +29,7 @@ SPEC = {**GENTLE, "pairs_count": PAIRS, "burst_s": BURST_S, "lead_s": 25, "lease
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
+def site(tmp_path: Path) -> Iterator[RunningLab]:
     spec = LabSpec(pairs_count=HOSTS, prefix=new_prefix(), firewall_bits_per_second=400_000_000)
     with (
         built(spec, tmp_path / "lab") as lab,
@@ -38,11 +38,11 @@ def site(tmp_path: Path) -> Iterator[Site]:
         yield is_up
 
 
-def data_dir(site: Site) -> Path:
+def data_dir(site: RunningLab) -> Path:
     return Path(site.coordinator.environment["BROADSIDE_DATA_DIR"])
 
 
-def engines(site: Site, agent_id: str) -> list[int]:
+def engines(site: RunningLab, agent_id: str) -> list[int]:
     """Return the process ids of the engines on an agent's host."""
     prefix = site.lab.spec.prefix
     inode = list_namespaces(prefix)[prefix + agent_id]
@@ -54,7 +54,7 @@ def engines(site: Site, agent_id: str) -> list[int]:
     ]
 
 
-def claims(site: Site, run_id: str) -> dict[int, Claim]:
+def claims(site: RunningLab, run_id: str) -> dict[int, Claim]:
     """Return the claims of the first burst by pair."""
 
     async def read(fabric: Fabric) -> dict[int, Claim]:
@@ -66,7 +66,7 @@ def claims(site: Site, run_id: str) -> dict[int, Claim]:
     return asyncio.run(read(open_fabric(FabricSettings(data_dir=data_dir(site)))))
 
 
-def plan_of(site: Site, run_id: str) -> Plan:
+def plan_of(site: RunningLab, run_id: str) -> Plan:
     async def read(fabric: Fabric) -> Plan:
         try:
             stored = await fabric.records.read_run(run_id)
@@ -78,12 +78,12 @@ def plan_of(site: Site, run_id: str) -> Plan:
     return asyncio.run(read(open_fabric(FabricSettings(data_dir=data_dir(site)))))
 
 
-def revoke(site: Site, *agent_ids: str) -> None:
+def revoke(site: RunningLab, *agent_ids: str) -> None:
     for agent_id in agent_ids:
         broadside(sqlite_fabric(data_dir(site)), "enroll", "revoke", agent_id)
 
 
-def is_gone(site: Site, *agent_ids: str) -> Callable[[], bool]:
+def is_gone(site: RunningLab, *agent_ids: str) -> Callable[[], bool]:
     """Return a check that these hosts run no engine and that their agents ended by revocation."""
 
     def check() -> bool:
@@ -96,11 +96,11 @@ def is_gone(site: Site, *agent_ids: str) -> Callable[[], bool]:
     return check
 
 
-def exit_code(site: Site, agent_id: str) -> int | None:
+def exit_code(site: RunningLab, agent_id: str) -> int | None:
     return site.agents.states()[agent_id].exit_code
 
 
-def test_revoked_agent_stops_its_engines_and_cannot_return(site: Site) -> None:
+def test_revoked_agent_stops_its_engines_and_cannot_return(site: RunningLab) -> None:
     run = site.coordinator.launch({"scenario": "smoke", "overrides": SPEC, "by": "test"})
     run_id = run["run_id"]
     plan = plan_of(site, run_id)
@@ -130,7 +130,7 @@ def test_revoked_agent_stops_its_engines_and_cannot_return(site: Site) -> None:
     # During a burst: a client, and the server of another pair.
     def running() -> bool:
         result = claims(site, run_id)
-        return all(result[index].phase is Phase.RUNNING for index in (1, 2))
+        return all(result[index].phase is JobPhase.RUNNING for index in (1, 2))
 
     wait_for("two pairs are sending", running)
     [idle_client] = {host.name for host in site.lab.clients} - set(stored.values())

@@ -33,7 +33,7 @@ SMALL = (
 def site(tmp_path: Path) -> Iterator[tuple[Site, str]]:
     """Run a pair behind a firewall.
 
-    The coordinator has no ledger, to get faster verdicts.
+    The coordinator has no device counter, to get faster verdicts.
     """
     spec = LabSpec(
         pairs_count=1,
@@ -47,7 +47,7 @@ def site(tmp_path: Path) -> Iterator[tuple[Site, str]]:
         staged(
             lab,
             tmp_path,
-            ledger={},
+            device_counter={},
             agents={"BROADSIDE_AGENT_ARM_LEAD_S": "3", "BROADSIDE_AGENT_HEARTBEAT_S": "1"},
         ) as staged_site,
     ):

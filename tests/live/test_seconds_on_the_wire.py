@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from broadside.agent.attempt import Attempt, AttemptLimits
 from broadside.agent.client_processes import ClientProcesses
-from broadside.agent.engine_process import Iperf3, ProcessSetup
+from broadside.agent.engine_process import Iperf3Program, ProcessSetup
 from broadside.agent.gate import find_bodies
 from broadside.agent.installed_engines import find_installed_engine
 from broadside.agent.workspace import Workspace
@@ -25,8 +25,8 @@ from broadside.exchange.engines import engines as all_engines
 from broadside.exchange.engines.port import (
     Certificate,
     ClientRequest,
+    EngineResult,
     Launch,
-    Reading,
     ServerRequest,
 )
 from broadside.exchange.messages import (
@@ -81,7 +81,7 @@ class ReportedFlow:
     transferred_bytes: NDArray[np.float64]
 
     @classmethod
-    def of(cls, reading: Reading, flow: Flow) -> "ReportedFlow":
+    def of(cls, reading: EngineResult, flow: Flow) -> "ReportedFlow":
         rows, zero_s = reading.intervals[flow], reading.first_data_at_s
         assert zero_s is not None
         starts, ends, reported = (
@@ -103,8 +103,8 @@ async def _change(path: Wire, at_s: float) -> None:
 
 
 async def _play(
-    engine: Iperf3, traffic: Traffic, path: Wire
-) -> tuple[float, dict[Side, Reading], dict[Side, Meter]]:
+    engine: Iperf3Program, traffic: Traffic, path: Wire
+) -> tuple[float, dict[Side, EngineResult], dict[Side, Meter]]:
     """Run a test and return its start time, the readings and the packets of both ends."""
     serving = await start_server(engine, PORT, address=path.address, prefix=path.server)
     path.limit(BITS_PER_SECOND * 11 // 10)
@@ -132,7 +132,7 @@ async def _play(
 def _off(
     flow: Flow,
     at_s: float,
-    readings: dict[Side, Reading],
+    readings: dict[Side, EngineResult],
     meters: dict[Side, Meter],
 ) -> float:
     """Return the largest difference of a second from the wire, relative to the limit."""

@@ -49,7 +49,7 @@ def standing(
         nic_bits_per_second=20_000_000,
         firewall_bits_per_second=100_000_000,
     )
-    with built(spec) as lab, Site(folder) as site, staged(lab, folder, ledger={}) as stage:
+    with built(spec) as lab, Site(folder) as site, staged(lab, folder, device_counter={}) as stage:
         yield site, stage.coordinator.url
 
 

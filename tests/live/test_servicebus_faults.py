@@ -25,7 +25,7 @@ from broadside.exchange.ports import (
     LockLost,
     Outgoing,
 )
-from broadside.lab.servicebus.broker_process import BrokerProcess
+from broadside.lab.broker_process import BrokerProcess
 from broadside.lab.servicebus.queues import QueueSettings
 from tests.live.started import started
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from broadside.lab.servicebus.amqp import Symbol
+from broadside.lab.servicebus.amqp import AmqpSymbol
 from broadside.lab.servicebus.journal import Journal
 from broadside.lab.servicebus.queues import Queue, QueueSettings, Sent, Settlement
 
@@ -36,7 +36,7 @@ def open_journal(path: Path) -> Iterator[Open]:
 
 def _busy_queue(journal: Journal) -> Queue:
     queue = journal.queue("Jobs", SETTINGS)
-    annotations = {Symbol("x-opt-partition-key"): "k"}
+    annotations = {AmqpSymbol("x-opt-partition-key"): "k"}
     queue.send(Sent(content=b"first", message_id="1", annotations=annotations), 0.0)
     queue.send(Sent(content=b"second", message_id="2", ttl_s=99.5), 1.0)
     queue.send(Sent(content=b"later", message_id="3", enqueue_at_s=500.0), 1.0)

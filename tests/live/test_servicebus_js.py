@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from broadside.lab.servicebus.broker_process import BrokerProcess
+from broadside.lab.broker_process import BrokerProcess
 from tests.live.started import started
 
 pytestmark = pytest.mark.live

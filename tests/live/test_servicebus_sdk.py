@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage
 
-from broadside.lab.servicebus.broker_process import BrokerProcess
+from broadside.lab.broker_process import BrokerProcess
 from tests.live.started import started
 
 pytestmark = pytest.mark.live

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broadside.lab.serving import Serving
+from broadside.lab.serving import ServeProcess
 from broadside.lab.site import built, staged
 from broadside.lab.telemetry_file import write_telemetry_file
 from broadside.lab.topology import LabSpec
@@ -40,7 +40,7 @@ BODY = {
 }
 
 
-def run_to_verdict(coordinator: Serving) -> Any:
+def run_to_verdict(coordinator: ServeProcess) -> Any:
     """Launch a run and wait for its summary, up to three times until the lag is known.
 
     On a busy host the times of the readings can be too inexact for a lag.
@@ -52,7 +52,7 @@ def run_to_verdict(coordinator: Serving) -> Any:
     return summary
 
 
-def run_once(coordinator: Serving) -> Any:
+def run_once(coordinator: ServeProcess) -> Any:
     """Launch a run and wait for its summary."""
     path = f"/v1/runs/{coordinator.launch(BODY)['run_id']}/summary"
     wait_for("a verdict", lambda: coordinator.get(path) is not None, 90)
@@ -75,8 +75,8 @@ def test_distinguishes_similar_runs_across_a_restart(tmp_path: Path) -> None:
         agent = firewall_agent(lab, tmp_path / "snmpd")
         with answering(agent):
             entry = agent.entry("fw", interfaces=["c0"], byte_counter={})
-            ledger = write_telemetry_file(tmp_path / "devices.toml", entry)
-            with staged(lab, tmp_path, ledger=ledger) as site:
+            device_counter = write_telemetry_file(tmp_path / "devices.toml", entry)
+            with staged(lab, tmp_path, device_counter=device_counter) as site:
                 first = run_to_verdict(site.coordinator)
                 site.coordinator.kill()
                 site.coordinator.start()

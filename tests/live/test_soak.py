@@ -15,9 +15,9 @@ from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.views.burst_responses import recomputed
 from broadside.exchange.fabric import FabricSettings, open_fabric
 from broadside.lab import clocks
-from broadside.lab.ledger import parse_ledger
-from broadside.lab.serving import Serving
-from broadside.lab.site import Site, built, staged
+from broadside.lab.byte_counter import parse_counter
+from broadside.lab.serving import ServeProcess
+from broadside.lab.site import RunningLab, built, staged
 from broadside.lab.topology import Lab, LabSpec
 from tests.invariants import broken, left_behind, read_stored
 from tests.live.labs import new_prefix
@@ -76,17 +76,17 @@ async def check(data_path: Path, summary: RunSummary) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def thirty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """Run thirty clients, thirty servers and a coordinator without a ledger."""
+def thirty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
+    """Run thirty clients, thirty servers and a coordinator without a device counter."""
     folder = tmp_path_factory.mktemp("thirty")
     with (
         built(LabSpec(pairs_count=30, prefix=new_prefix()), folder / "lab") as lab,
-        staged(lab, folder, ledger={}) as site,
+        staged(lab, folder, device_counter={}) as site,
     ):
         yield site
 
 
-def launch(serving: Serving, **overrides: object) -> str:
+def launch(serving: ServeProcess, **overrides: object) -> str:
     requested = {
         "pairs_count": 30,
         "burst_s": 60,
@@ -108,12 +108,12 @@ def launch(serving: Serving, **overrides: object) -> str:
         timeout_s=40,
         pause_s=0.3,
     )
-    # The ledger needs to show this traffic.
+    # The device counter needs to show this traffic.
     time.sleep(2)
     return run_id
 
 
-def status(serving: Serving, run_id: str) -> dict[str, Any]:
+def status(serving: ServeProcess, run_id: str) -> dict[str, Any]:
     answer = serving.get(f"/v1/runs/{run_id}")
     return dict(answer or {"state": "unknown"})
 
@@ -132,17 +132,17 @@ def messages_count(data_path: Path) -> int:
     return asyncio.run(counted())
 
 
-def wait_for_ledger(lab: Lab, past_s: float) -> None:
-    """Wait for the ledger to cover a second after ``past_s`` (epoch s)."""
-    assert lab.ledger_path is not None
-    path = lab.ledger_path
-    wait_for("the ledger", lambda: parse_ledger(path.read_text())[-1].at_s > past_s + 1)
+def wait_for_counter(lab: Lab, past_s: float) -> None:
+    """Wait for the device counter to cover a second after ``past_s`` (epoch s)."""
+    assert lab.counter_path is not None
+    path = lab.counter_path
+    wait_for("the byte counter", lambda: parse_counter(path.read_text())[-1].at_s > past_s + 1)
 
 
 def last_byte_at_s(lab: Lab, since_s: float) -> float:
     """Return the last epoch second in which the firewall forwarded more than a keepalive."""
-    assert lab.ledger_path is not None
-    readings = [r for r in parse_ledger(lab.ledger_path.read_text()) if r.at_s >= since_s]
+    assert lab.counter_path is not None
+    readings = [r for r in parse_counter(lab.counter_path.read_text()) if r.at_s >= since_s]
     loud = [
         # The bytes of a late reading may have passed directly after the reading before.
         earlier.at_s
@@ -155,14 +155,14 @@ def last_byte_at_s(lab: Lab, since_s: float) -> float:
 
 
 def test_traffic_stops_within_five_seconds_after_abort(
-    thirty: Site,
+    thirty: RunningLab,
 ) -> None:
     lab, serving = thirty.lab, thirty.coordinator
     run_id = launch(serving, bursts_count=3)
     begun_s = time.time() - 2
     aborted_s = time.time()
     serving.post(f"/v1/runs/{run_id}/abort", {"by": "tester", "reason": "seen enough"})
-    wait_for_ledger(lab, aborted_s + 5)
+    wait_for_counter(lab, aborted_s + 5)
     assert begun_s < last_byte_at_s(lab, begun_s) <= aborted_s + 5
     summary = wait_for("a verdict", lambda: serving.get(f"/v1/runs/{run_id}/summary"), pause_s=0.5)
     is_up = status(serving, run_id)
@@ -178,7 +178,7 @@ def test_traffic_stops_within_five_seconds_after_abort(
 
 
 def test_burst_names_agent_with_clock_error_above_the_limit(
-    thirty: Site,
+    thirty: RunningLab,
 ) -> None:
     lab, serving = thirty.lab, thirty.coordinator
     clocks.plant_offset(lab, "c030", 0.4)
@@ -197,13 +197,13 @@ def test_burst_names_agent_with_clock_error_above_the_limit(
     assert any("c030: clock bound" in cause for cause in absent["causes"])
 
 
-def _bound_s(serving: Serving, agent_id: str) -> float:
+def _bound_s(serving: ServeProcess, agent_id: str) -> float:
     [there] = [item for item in serving.get("/v1/agents") if item["agent_id"] == agent_id]
     return float((there["clock"] or {}).get("bound_s") or 0.0)
 
 
 def test_agents_stop_after_the_lease_of_a_stopped_coordinator(
-    thirty: Site,
+    thirty: RunningLab,
 ) -> None:
     lab, serving = thirty.lab, thirty.coordinator
     # Only some pairs are needed, because agents have separate leases.
@@ -212,7 +212,7 @@ def test_agents_stop_after_the_lease_of_a_stopped_coordinator(
     serving.signal(signal.SIGSTOP)
     stopped_s = time.time()
     try:
-        wait_for_ledger(lab, stopped_s + 5 + 5)
+        wait_for_counter(lab, stopped_s + 5 + 5)
         assert last_byte_at_s(lab, begun_s) <= stopped_s + 5 + 5
         assert last_byte_at_s(lab, begun_s) > stopped_s, (
             "traffic must continue while the lease is valid"

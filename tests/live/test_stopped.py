@@ -70,7 +70,7 @@ def test_stopped_demo_leaves_nothing_behind(site: Site, number: signal.Signals) 
     assert process.returncode != 0
     if number is signal.SIGKILL:
         # Agents and coordinator will end with the parent. The lab itself should continue to count.
-        lab_local = ("chronyd", "broadside.lab.ledger")
+        lab_local = ("chronyd", "broadside.lab.byte_counter")
         wait_for(
             "the fleet to end",
             lambda: all(any(name in line for name in lab_local) for line in running(site)),

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from broadside.coordinator.cli.exit_codes import Exit
+from broadside.coordinator.cli.exit_codes import ExitCode
 from tests.live.live_site import PACED, Site
 from tests.live.waiting import wait_for
 
@@ -27,7 +27,7 @@ def test_processes_exit_when_the_data_directory_is_removed(site: Site) -> None:
         "the end of all processes", lambda: all(p.poll() is not None for p in ends.values()), 45
     )
     assert {name: process.poll() for name, process in ends.items()} == dict.fromkeys(
-        ends, Exit.CANNOT_RUN
+        ends, ExitCode.CANNOT_RUN
     )
     assert "removed or replaced while in use" in log.read_text().splitlines()[-1]
     for name in site.agents:

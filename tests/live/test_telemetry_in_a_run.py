@@ -108,7 +108,7 @@ async def stored_telemetry(data_dir: Path, run_id: str) -> bytes:
     fabric = open_fabric(FabricSettings(data_dir=data_dir))
     try:
         stored = [
-            await fabric.records.private.read_document(run_id, Document.WITNESSES, index)
+            await fabric.records.private.read_document(run_id, Document.TELEMETRY, index)
             for index in (None, 0)
         ]
     finally:

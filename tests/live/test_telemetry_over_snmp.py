@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from broadside.coordinator.cli.telemetry_checks import check_telemetry_sources
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.core.measure.telemetry import DeviceTelemetry, IssueKind, Quantity
 from broadside.coordinator.device.telemetry.config import open_telemetry
 from broadside.coordinator.device.telemetry.device_counter import DeviceCounter
@@ -264,16 +264,18 @@ async def test_dead_agent_and_restart_are_two_issues(tmp_path: Path) -> None:
     assert cpu.values.tolist() == pytest.approx([0.37] * len(cpu.values))
 
 
-async def ledger_until(ledger: DeviceCounter, from_at: datetime, to_s: float) -> FirewallLedger:
+async def counter_until(
+    device_counter: DeviceCounter, from_at: datetime, to_s: float
+) -> CounterRecord:
     """Wait for at most 60 s for the bins since ``from_at`` to be later than ``to_s``."""
     end_s = time.monotonic() + 60
     while time.monotonic() < end_s:
         with contextlib.suppress(TelemetryError):
-            counts = await ledger.read(from_at, datetime.now(UTC), Direction.FORWARD)
+            counts = await device_counter.read(from_at, datetime.now(UTC), Direction.FORWARD)
             if counts.end_s[-1] > to_s:
                 return counts
         await asyncio.sleep(0.2)
-    raise AssertionError("no bin of the ledger reaches so far")
+    raise AssertionError("no bin of the counter reaches so far")
 
 
 async def test_reads_32_bit_counter_through_its_wrap(tmp_path: Path) -> None:
@@ -288,13 +290,13 @@ async def test_reads_32_bit_counter_through_its_wrap(tmp_path: Path) -> None:
         answering(agent),
         opened(tmp_path, agent.entry("fw", interfaces=["eth0"], byte_counter={})) as source,
     ):
-        ledger = DeviceCounter([source])
+        device_counter = DeviceCounter([source])
         with pytest.raises(TelemetryError, match="snmp IF-MIB: no reading yet"):
-            await ledger.read(begun_at, datetime.now(UTC), Direction.FORWARD)
+            await device_counter.read(begun_at, datetime.now(UTC), Direction.FORWARD)
         watching = asyncio.create_task(source.poll_forever())
         try:
             await source.poll()
-            await ledger_until(ledger, begun_at, begun_s)
+            await counter_until(device_counter, begun_at, begun_s)
             # The counter should be fast after its first value was read. It will wrap after 3 s, and
             # the next wrap would be 2,000 s later.
             from_s = time.time()
@@ -307,7 +309,7 @@ async def test_reads_32_bit_counter_through_its_wrap(tmp_path: Path) -> None:
                     and reported.of(Quantity.RECEIVED)[0].at_s[-1] > reported.issues[0].to_s
                 ),
             )
-            counts = await ledger_until(ledger, begun_at, reported.issues[0].to_s)
+            counts = await counter_until(device_counter, begun_at, reported.issues[0].to_s)
         finally:
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)

@@ -110,7 +110,10 @@ class Range:
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Range]:
     folder = tmp_path_factory.mktemp("translated")
     spec = LabSpec(pairs_count=2, prefix=new_prefix(), firewall_bits_per_second=400_000_000)
-    with built(spec, folder) as lab, staged(lab, folder, ledger={}, agents=AGENT) as staged_site:
+    with (
+        built(spec, folder) as lab,
+        staged(lab, folder, device_counter={}, agents=AGENT) as staged_site,
+    ):
         standing = Range(lab=lab, url=staged_site.coordinator.url)
         wait_for("free services", standing.are_free)
         yield standing

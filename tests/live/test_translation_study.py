@@ -84,7 +84,7 @@ def test_ab_study_of_the_policy_shows_the_cost_and_warns(tmp_path: Path) -> None
             "BROADSIDE_AZURE_MONITOR_TOKEN": TOKEN,
         }
         with (
-            staged(lab, tmp_path, ledger={}, coordinator=settings, agents=AGENT) as site,
+            staged(lab, tmp_path, device_counter={}, coordinator=settings, agents=AGENT) as site,
             following(lab, arm) as states,
         ):
             study = ab_study(site.coordinator.url)

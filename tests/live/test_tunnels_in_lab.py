@@ -22,7 +22,7 @@ from broadside.lab import fleet
 from broadside.lab.lab_programs import find_tool
 from broadside.lab.namespaces import inside, run
 from broadside.lab.site import built, sqlite_fabric, staged
-from broadside.lab.topology import Host, Lab, LabSpec
+from broadside.lab.topology import Lab, LabHost, LabSpec
 from tests.live.labs import new_prefix
 from tests.live.live_site import call, wait_for_summary
 from tests.live.waiting import wait_for
@@ -128,7 +128,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Range]:
         yield standing
 
 
-def devices(host: Host) -> list[str]:
+def devices(host: LabHost) -> list[str]:
     """Return the tunnel devices on a host."""
     argv = ["ip", "-netns", str(host.namespace), "-json", "link", "show", "type", "vxlan"]
     shown = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=30).stdout
@@ -143,7 +143,7 @@ def outer_bytes(lab: Lab) -> dict[str, int]:
     return {counter["name"]: counter["bytes"] for counter in counters}
 
 
-def engines(host: Host, end: str = "--client") -> list[int]:
+def engines(host: LabHost, end: str = "--client") -> list[int]:
     """Return the engine processes on a host for one end of the traffic."""
     argv = ["ip", "netns", "pids", str(host.namespace)]
     pids = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=30).stdout
@@ -211,7 +211,7 @@ def test_slow_guardian_keeps_the_next_device_with_its_name(site: Range) -> None:
         asyncio.run(close_and_open())
 
 
-def test_bidirectional_run_reconciles_with_both_ledger_columns(site: Range) -> None:
+def test_bidirectional_run_reconciles_with_both_counter_columns(site: Range) -> None:
     """Test without tunnels, when the acknowledgements of a direction are in the other column."""
     site.wait_until_ready()
     plain = {"traffic.encapsulation": None, "traffic.direction": "bidirectional", "burst_s": 12}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from broadside.exchange.messages import Presence
-from broadside.lab.device_units import Unit, set_units, units
+from broadside.lab.device_units import DeviceUnit, set_units, units
 from broadside.lab.site import built, staged
 from broadside.lab.topology import Lab, LabSpec
 from tests.live.labs import new_prefix
@@ -92,13 +92,16 @@ class Range:
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Range]:
     folder = tmp_path_factory.mktemp("units")
     spec = LabSpec(pairs_count=2, prefix=new_prefix(), firewall_bits_per_second=400_000_000)
-    with built(spec, folder) as lab, staged(lab, folder, ledger={}, agents=AGENT) as staged_site:
+    with (
+        built(spec, folder) as lab,
+        staged(lab, folder, device_counter={}, agents=AGENT) as staged_site,
+    ):
         standing = Range(lab=lab, url=staged_site.coordinator.url)
         wait_for("free services", standing.are_free)
         yield standing
 
 
-def changed(chosen: tuple[Unit, ...], number: int, **fields: Any) -> tuple[Unit, ...]:
+def changed(chosen: tuple[DeviceUnit, ...], number: int, **fields: Any) -> tuple[DeviceUnit, ...]:
     return tuple(replace(unit, **fields) if unit.number == number else unit for unit in chosen)
 
 

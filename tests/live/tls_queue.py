@@ -10,7 +10,7 @@ from typing import Final
 
 from broadside.exchange.azure.service_bus import ServiceBusAddress
 from broadside.exchange.ports import Outgoing
-from broadside.lab.servicebus.broker_process import BrokerProcess
+from broadside.lab.broker_process import BrokerProcess
 from broadside.lab.servicebus.queues import QueueSettings
 from tests.live.certificates import Certificates, make_certificates
 from tests.live.started import started

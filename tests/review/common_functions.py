@@ -177,7 +177,8 @@ def _ledger(ledger: Fields | None) -> Any:
     if ledger is None:
         return None
     edges = np.array(ledger["edges_at_s"], np.float64)
-    return module("coordinator.core.measure.evidence").FirewallLedger(
+    evidence = module("coordinator.core.measure.evidence")
+    return (evidence.FirewallLedger if IS_REVIEWED else evidence.CounterRecord)(
         source="device",
         layer=ledger.get("layer", "ip"),
         start_s=edges[:-1],
@@ -222,8 +223,11 @@ async def _telemetry(witness: Fields | None) -> Any:
     now_s = 0.0
 
     async def ask() -> Any:
-        reading = polled.Reading(quantity=quantity, value=value)
-        return polled.Answer(readings=[reading], at_s=now_s + witness["off_s"])
+        reading = (polled.Reading if IS_REVIEWED else polled.PolledValue)(
+            quantity=quantity, value=value
+        )
+        result = polled.Answer if IS_REVIEWED else polled.PollResult
+        return result(readings=[reading], at_s=now_s + witness["off_s"])
 
     kind = {"source" if IS_REVIEWED else "type": "rest"}
     entry = files.PolledEntry(**kind, device="device", poll_s=witness["every_s"])
@@ -330,7 +334,7 @@ async def _host_seconds(address: str, size_bytes: int) -> Any:
     route: Fields = {}
     if PREFIX:
         route = {"nic": module("agent.interfaces").route_interface(address, address)}
-    with counters.HostCounters(host.nic) as files:
+    with (counters.HostCounters if IS_REVIEWED else counters.HostCounterReader)(host.nic) as files:
         watch = asyncio.create_task(log.watch(files))
         begun_s = time.time()
         await asyncio.sleep(1.2 - begun_s % 1.0)

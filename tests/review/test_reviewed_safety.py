@@ -18,7 +18,7 @@ import pytest
 
 from broadside.exchange.messages import Role
 from broadside.exchange.ports import Entity
-from broadside.exchange.records.row_rules import Kind
+from broadside.exchange.records.row_rules import RowKind
 from tests.compat.read import laid_out
 from tests.compat.write import ROOT
 from tests.live.free_ports import free_port
@@ -139,7 +139,7 @@ def test_s2_rejects_record_with_another_agents_id(coordinators: list[Served]) ->
 
     At 6cca7b45: accepted and stored. The permission check used only the key.
     """
-    local = written()[Kind.TEST]
+    local = written()[RowKind.TEST]
     forged = local.changed("agent_id", "s2").changed("endpoint.agent_id", "s2")
     for served, answer in zip(coordinators, ("ok", "EntityRefused"), strict=True):
         [secret] = _joined(served, "server", "s1")

@@ -167,7 +167,7 @@ class Case:
 
     Attributes:
         question: Question of a study.
-        burst_s: Duration of a burst. Above 10 s a ledger with 1 s bins agrees within the
+        burst_s: Duration of a burst. Above 10 s a device counter with 1 s bins agrees within the
             tolerance.
     """
 
@@ -181,8 +181,8 @@ class Case:
     expected: Expected = Expected()
 
 
-# Engines that do not report their segment size may use 536-byte segments, which the ledger cannot
-# exclude.
+# Engines that do not report their segment size may use 536-byte segments, which the device counter
+# cannot exclude.
 SEGMENTS_UNTOLD: Final[Mapping[str, Any]] = {"objective.residual_max_ratio": 0.1}
 
 # lftp has no start gate, so two cores start 4 x 64 segments within about 100 ms.

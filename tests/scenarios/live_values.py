@@ -15,7 +15,7 @@ import httpx
 
 from broadside.coordinator.core.live.live_view import FIGURE_NAMES, LiveFigures, LiveSeconds
 from broadside.coordinator.core.summary import BurstSummary
-from broadside.lab.serving import Serving
+from broadside.lab.serving import ServeProcess
 from tests.scenarios.cases import LabTestbed
 
 TESTBED: Final = LabTestbed(
@@ -163,7 +163,7 @@ def read_events(url: str) -> Iterator[tuple[str, str]]:
                 yield name, line.removeprefix("data: ")
 
 
-def compare_case(coordinator: Serving, case: LiveCase) -> tuple[str, Sequence[Comparison]]:
+def compare_case(coordinator: ServeProcess, case: LiveCase) -> tuple[str, Sequence[Comparison]]:
     """Run a case, follow its events, and compare the values.
 
     Args:

@@ -22,7 +22,7 @@ from broadside.exchange.engines import find
 from broadside.lab import profiles, topology
 from broadside.lab.inspection import inspector_argv
 from broadside.lab.namespaces import inside, list_processes
-from broadside.lab.serving import Serving
+from broadside.lab.serving import ServeProcess
 from broadside.lab.session_counter import start_sessions
 from broadside.lab.site import built, free_prefix, staged
 from broadside.lab.telemetry_file import lab_entry, write_telemetry_file
@@ -144,7 +144,11 @@ class Range:
     """Running bed with its fleet and coordinator."""
 
     def __init__(
-        self, testbed: LabTestbed, lab: Lab, coordinator: Serving, agent: SnmpAgent | None = None
+        self,
+        testbed: LabTestbed,
+        lab: Lab,
+        coordinator: ServeProcess,
+        agent: SnmpAgent | None = None,
     ) -> None:
         self.testbed, self.lab, self.coordinator, self.agent = testbed, lab, coordinator, agent
 
@@ -291,8 +295,8 @@ def standing(testbed: LabTestbed, prefix: str) -> Iterator[Range]:
             agent = firewall_agent(lab, folder / "snmpd", testbed.profile)
             stack.enter_context(answering(agent))
             entries = telemetry_entries(agent, testbed.devices, folder)
-            if lab.ledger_path is not None:
-                entries.append(lab_entry(lab.ledger_path))
+            if lab.counter_path is not None:
+                entries.append(lab_entry(lab.counter_path))
             fields |= write_telemetry_file(folder / "devices.toml", *entries)
         site = stack.enter_context(staged(lab, folder, agents=allowed, coordinator=fields))
         yield Range(testbed, lab, site.coordinator, agent)

@@ -6,7 +6,7 @@ from typing import Final
 
 from broadside.coordinator.core.metrics import ALL_METRICS, RECEIVED
 from broadside.coordinator.core.run_spec import RunSpec
-from broadside.coordinator.core.summary import RunSummary, State
+from broadside.coordinator.core.summary import RunSummary, SecondState
 from broadside.coordinator.studies.study import Study
 
 CHAPTER: Final = "## Measured\n"
@@ -111,7 +111,7 @@ def run_row(name: str, summary: RunSummary, spec: RunSpec, phrase: str | None = 
             f"burst {burst.index + 1} {pair.pair} {pair.state.value}: {pair.reason or 'no reason'}"
             for burst in summary.bursts
             for pair in burst.pairs
-            if pair.state is not State.MEASURED
+            if pair.state is not SecondState.MEASURED
         ),
         problems=tuple(item.sentence for item in summary.findings if item.severity == "problem"),
     )

@@ -23,9 +23,9 @@ from azure.data.tables import TableClient
 from azure.storage.blob import BlobServiceClient
 
 from broadside.lab.azurite import Azurite
+from broadside.lab.broker_process import BrokerProcess
 from broadside.lab.offspring import die_with_parent
 from broadside.lab.servicebus.access_tokens import issue_jwt
-from broadside.lab.servicebus.broker_process import BrokerProcess
 from broadside.lab.servicebus.queues import QueueSettings
 from tests.live.certificates import make_certificates
 from tests.live.http_service import Answer, Asked, serving

@@ -69,10 +69,10 @@ def test_shipped_files_run_modules_safely() -> None:
 
 
 def test_lab_process_is_recognised_by_its_command() -> None:
-    argv = module_argv("broadside.lab.ledger", "bs1")
-    assert argv == module_command("broadside.lab.ledger", "--broadside-lab=bs1")
-    assert argv[:4] == [sys.executable, "-P", "-m", "broadside.lab.ledger"]
+    argv = module_argv("broadside.lab.byte_counter", "bs1")
+    assert argv == module_command("broadside.lab.byte_counter", "--broadside-lab=bs1")
+    assert argv[:4] == [sys.executable, "-P", "-m", "broadside.lab.byte_counter"]
     process = NamespaceProcess(pid=1, arguments=(*argv, "--csv", "x"), namespace_inode=1)
-    assert is_module(process, "broadside.lab.ledger", "bs1")
+    assert is_module(process, "broadside.lab.byte_counter", "bs1")
     assert not is_module(process, "broadside.lab.fleet", "bs1")
-    assert not is_module(process, "broadside.lab.ledger", "bs")
+    assert not is_module(process, "broadside.lab.byte_counter", "bs")

@@ -10,6 +10,7 @@ import pytest
 
 from broadside.coordinator import prices, scenarios
 from broadside.coordinator.core.plan.cost_estimate import estimate
+from broadside.coordinator.core.plan.expected_usage import expect_usage
 from tests.docs_build.checks_page import checks_page, precedence_rows
 from tests.docs_build.drawings import DRAWINGS
 from tests.docs_build.reference_pages import CLASSES
@@ -120,7 +121,8 @@ def test_documented_budget_is_sufficient_for_its_run(page: str, line: str, sku: 
     overrides = scenarios.parse_overrides(arguments.set) | {"budget_usd": arguments.budget}
     spec = scenarios.load(arguments.scenario, overrides | {"device.sku": sku})
     sized = [agent.model_copy(update={"vm_size": "Standard_D4_v4"}) for agent in fleet(30)]
-    assert estimate(spec, sized, prices.load()).over_budget is None, page
+    cost = estimate(spec, expect_usage(spec, sized), prices.load())
+    assert cost.over_budget is None, page
 
 
 def test_documentation_has_a_launch_with_a_budget() -> None:

@@ -8,7 +8,8 @@ from typing import Any, Final
 import pytest
 
 from broadside.coordinator import prices, scenarios
-from broadside.coordinator.core.plan.cost_estimate import estimate
+from broadside.coordinator.core.plan.cost_estimate import expected_bill
+from broadside.coordinator.core.plan.expected_usage import expect_usage
 from broadside.coordinator.core.plan.standing_cost import RangeState, standing_bill
 from broadside.exchange.messages import Role
 from tests.unit.coordinator.presences import presence
@@ -40,7 +41,8 @@ def run_cost(scenario: str, /, pairs_count: int = 30, **overrides: object) -> fl
         for role in Role
         for index in range(1, pairs_count + 1)
     ]
-    total_usd = estimate(scenarios.load(scenario, fields), agents, TABLE).bill.total_usd
+    spec = scenarios.load(scenario, fields)
+    total_usd = expected_bill(spec, expect_usage(spec, agents), TABLE).total_usd
     assert total_usd is not None
     return total_usd
 

@@ -21,9 +21,9 @@ from broadside.coordinator.api.app import create_app
 from broadside.coordinator.cli import app, load
 from broadside.coordinator.cli.command_list import GROUPS, SERVICE_COMMANDS
 from broadside.coordinator.core.live.live_view import (
+    LiveCounter,
     LiveFigures,
     LiveFinding,
-    LiveLedger,
     LiveSeconds,
     LiveStatus,
 )
@@ -56,7 +56,7 @@ ENDINGS: Final = (
 TERM_MAX_WORDS: Final = 4
 ALL_MAX_COUNT: Final = 270
 EVENT_MODELS: Final[tuple[type[BaseModel], ...]] = (
-    *(LiveStatus, LiveFigures, LiveSeconds, LiveLedger, LiveFinding, ExplainedSummary),
+    *(LiveStatus, LiveFigures, LiveSeconds, LiveCounter, LiveFinding, ExplainedSummary),
 )
 
 
@@ -192,7 +192,7 @@ def values_of(schema: Any) -> Iterator[str]:
 def event_names() -> Iterator[str]:
     """Yield the names of the events of a run, and of their fields."""
     source = Path(feeds.__file__).read_text("utf-8")
-    yield from re.findall(r'\(\(?"([a-z]+)", ', source)
+    yield from re.findall(r'\(\(?"([a-z_]+)", ', source)
     for model in EVENT_MODELS:
         schema = model.model_json_schema()
         for one in (schema, *schema.get("$defs", {}).values()):
@@ -265,7 +265,7 @@ def test_page_labels_are_read() -> None:
 
 
 def test_events_and_root_options_are_read() -> None:
-    events = {"begin", "status", "seconds", "figures", "ledger", "finding", "summary"}
+    events = {"begin", "status", "seconds", "figures", "counter", "finding", "summary"}
     assert events <= set(event_names())
     assert {"--version", "--debug"} <= set(command_names())
 

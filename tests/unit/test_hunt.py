@@ -8,7 +8,7 @@ import pytest
 
 from broadside.coordinator.core.summary import Verdict
 from broadside.exchange.messages import Flow, Side
-from tests.hunt.adapter import clock_of, conclude, engine_files, evidence_of, ledger_of
+from tests.hunt.adapter import clock_of, conclude, counter_of, engine_files, evidence_of
 from tests.hunt.played_stops import contradictions, play
 from tests.hunt.report import is_failed, report
 from tests.hunt.world_cases import Case, hunt, numbered, run_case
@@ -52,10 +52,10 @@ def test_device_counter_has_the_bytes_of_the_device() -> None:
     world = generate("clean-azure", 2)
     evidence = evidence_of(world.recording)
     (device,) = world.recording.devices
-    assert evidence.ledger is not None
+    assert evidence.device_counter is not None
     # Azure Monitor returns a mean rate in bit/s.
     assert (device.unit, device.aggregation) == ("bits", "average")
-    assert np.nansum(evidence.ledger.bytes) == pytest.approx(
+    assert np.nansum(evidence.device_counter.bytes) == pytest.approx(
         float((device.value / 8 * (device.end_s - device.start_s)).sum())
     )
 
@@ -63,19 +63,19 @@ def test_device_counter_has_the_bytes_of_the_device() -> None:
 def test_several_devices_are_summed() -> None:
     world = generate("several-devices", 1)
     recording = world.recording
-    ledger = ledger_of(recording, evidence_of(recording).now)
-    assert ledger is not None
+    device_counter = counter_of(recording, evidence_of(recording).now)
+    assert device_counter is not None
     assert len(recording.devices) > 1
     complete = sum(float(np.nansum(device.value)) for device in recording.devices)
     # Bins at the edges of the shorter records are unknown, and there was no traffic in them.
-    assert float(np.nansum(ledger.bytes)) == pytest.approx(complete, rel=1e-6)
+    assert float(np.nansum(device_counter.bytes)) == pytest.approx(complete, rel=1e-6)
 
 
 def test_partial_bins_are_unknown() -> None:
     world = generate("partial-bins", 1)
-    ledger = ledger_of(world.recording, evidence_of(world.recording).now)
-    assert ledger is not None
-    assert (np.isnan(ledger.bytes) == world.recording.devices[0].partial).all()
+    device_counter = counter_of(world.recording, evidence_of(world.recording).now)
+    assert device_counter is not None
+    assert (np.isnan(device_counter.bytes) == world.recording.devices[0].partial).all()
     assert world.recording.devices[0].partial.any()
 
 

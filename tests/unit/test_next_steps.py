@@ -18,7 +18,7 @@ from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.core.summary import PairSummary
 from broadside.coordinator.device.telemetry import SOURCES
 from broadside.coordinator.device.telemetry.source import _Fields
-from broadside.coordinator.imports.column_profile import Profile
+from broadside.coordinator.imports.column_profile import ColumnProfile
 from broadside.coordinator.imports.metric_declaration import MetricDeclaration
 from broadside.exchange.engines import connections
 from tests.docs_build.reference_pages import CLASSES
@@ -36,7 +36,7 @@ FOREIGN_OPTIONS = {"--json", "--json-stream", "--get-server-output"}
 # Names and values of files of other programs, and prefixes of ids.
 FOREIGN_WORDS = {
     *("matrix", "values", "value", "timestamp", "CSV UTF-8", "az monitor metrics list"),
-    *("average", "total", "maximum", "minimum", "bin", "second", "minute"),
+    *("mean", "sum", "max", "min", "bin", "second", "minute"),
     *("in", "out", "both", "payload", "ip", "wire", "coordinator-", "metric_declaration"),
 }
 
@@ -102,13 +102,13 @@ def _subclasses(kind: Any) -> Iterator[Any]:
 def known_fields() -> frozenset[str]:
     for module in SOURCES.values():
         importlib.import_module(f"broadside.coordinator.device.telemetry.{module}")
-    models = (RunSpec, PairSummary, Profile, MetricDeclaration, *_subclasses(_Fields))
+    models = (RunSpec, PairSummary, ColumnProfile, MetricDeclaration, *_subclasses(_Fields))
     paths = {name for model in models for name in _fields_of(model)}
     # `--set` accepts the last part of a name.
     # The device of a scenario is a mapping.
     paths |= {"device.path", "device.sku", "device.units"}
     # So are the options of an engine.
-    paths |= {f"traffic.options.{name}" for name in connections.Options.model_fields}
+    paths |= {f"traffic.options.{name}" for name in connections.ConnectionsOptions.model_fields}
     return frozenset(paths | {name.rpartition(".")[2] for name in paths})
 
 

@@ -14,7 +14,7 @@ from tests.planted_mistakes import MISTAKES, Mistake, broken
 
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = (ROOT / "tests" / "azure_emulator" / "README.md").read_text("utf-8")
-WITNESSES: Final = ("types", "provider", "CLI", "recordings", "SDK", "documentation")
+CLAIM_SOURCES: Final = ("types", "provider", "CLI", "recordings", "SDK", "documentation")
 
 
 def table(heading: str) -> list[list[str]]:
@@ -40,7 +40,7 @@ def test_every_claim_has_its_source() -> None:
     assert len(claims) > 20
     for claim, *sources in claims:
         assert sources, claim
-        assert any(witness in sources[0] for witness in (*WITNESSES, "`", "code")), claim
+        assert any(source in sources[0] for source in (*CLAIM_SOURCES, "`", "code")), claim
 
 
 def test_recording_counts_match_the_table() -> None:

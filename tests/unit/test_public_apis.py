@@ -16,7 +16,7 @@ import tomllib
 from collections.abc import Iterator
 from importlib.metadata import packages_distributions
 from pathlib import Path
-from types import CodeType
+from types import CodeType, ModuleType
 from typing import Any, Final
 
 import pytest
@@ -272,14 +272,22 @@ def private_names(of: type) -> frozenset[str]:
     return frozenset(name for name in results if not name.startswith(PYTHON_PREFIXES))
 
 
-def project_classes() -> Iterator[type]:
+def project_modules() -> Iterator[ModuleType]:
     for result in pkgutil.walk_packages(broadside.__path__, "broadside."):
         if (
             result.name.endswith(("__main__", ".libbodies", ".libconnections", ".libgate"))
             or ".dashboards." in result.name
         ):
             continue
-        module = importlib.import_module(result.name)
+        yield importlib.import_module(result.name)
+
+
+# They are imported here because a module of C functions is loaded, which a test must not do.
+MODULES: Final = tuple(project_modules())
+
+
+def project_classes() -> Iterator[type]:
+    for module in MODULES:
         for var in vars(module).values():
             if isinstance(var, type) and var.__module__ == module.__name__:
                 yield var

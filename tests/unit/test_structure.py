@@ -1,11 +1,14 @@
 """Test the import directions in docs/architecture.md and the size of agent processes."""
 
 import ast
+import builtins
 import csv
+import io
 import re
 import sys
+import tokenize
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from graphlib import CycleError, TopologicalSorter
@@ -28,6 +31,7 @@ from tests.docs_build.import_table import read_import_table, used_imports
 
 ROOT: Final = Path(__file__).parents[2]
 PACKAGES: Final = ("agent", "coordinator", "exchange", "lab")
+PRODUCT_FOLDERS: Final = (*PACKAGES, "dashboards", "deploy")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,13 +161,44 @@ def test_imports_between_folders_match_the_architecture_page() -> None:
     assert wrong == {}, "(add, remove) for each folder: python -m tests.docs_build"
 
 
+def folder_graph(imported: Mapping[str, Iterable[str]]) -> dict[str, set[str]]:
+    """Return the imported folders by folder, each with only the modules directly in it.
+
+    Args:
+        imported: Paths of the imported modules, by path of the importing module.
+    """
+    graph: dict[str, set[str]] = {}
+    for path, others in imported.items():
+        folder = str(Path(path).parent)
+        graph.setdefault(folder, set()).update({str(Path(other).parent) for other in others})
+        graph[folder].discard(folder)
+    return graph
+
+
 def test_folders_have_no_import_cycle() -> None:
-    """Check the table, which has all imports: also those inside functions and for types."""
-    table = read_import_table()
-    # This can raise CycleError.
-    TopologicalSorter(table).prepare()
+    """Check this for folders at every level, also for imports inside functions and for types."""
+    known = {
+        name: path
+        for name, path in modules(ROOT).items()
+        # It is started and never imported, so it belongs to no folder.
+        if path.name != "__main__.py"
+    }
+    imported = {
+        str(path): [str(known[other]) for other in imports(name, path, known, deferred=True)]
+        for name, path in known.items()
+    }
+    graph = folder_graph(imported)
+    assert len(graph) > 30
+    # These can raise CycleError.
+    TopologicalSorter(graph).prepare()
+    TopologicalSorter(read_import_table()).prepare()
+
+
+def test_import_cycle_of_a_nested_folder_is_detected() -> None:
+    graph = folder_graph({"a/x.py": ["a/y.py", "a/b/z.py"], "a/b/z.py": ["a/y.py"]})
+    assert graph == {"a": {"a/b"}, "a/b": {"a"}}
     with pytest.raises(CycleError):
-        TopologicalSorter(table | {"coordinator": ("coordinator/views",)}).prepare()
+        TopologicalSorter(graph).prepare()
 
 
 def test_modules_have_no_import_cycle() -> None:
@@ -176,11 +211,110 @@ def test_modules_have_no_import_cycle() -> None:
     assert len(longest(graph)) <= 15, longest(graph)
 
 
+def product_sources() -> list[str]:
+    return [
+        path.read_text("utf-8") for name in PRODUCT_FOLDERS for path in (ROOT / name).rglob("*.py")
+    ]
+
+
 def test_few_functions_have_more_than_five_arguments() -> None:
     """Ruff rejects others. These have a noqa: mostly commands and routes with many options."""
-    folders = (*PACKAGES, "dashboards", "deploy")
-    texts = [path.read_text("utf-8") for name in folders for path in (ROOT / name).rglob("*.py")]
-    assert sum(text.count("noqa: PLR0913") for text in texts) <= 25
+    assert sum(text.count("noqa: PLR0913") for text in product_sources()) <= 25
+
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+BRANCHES: Final = (
+    *(ast.If, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.match_case),
+    *(ast.FunctionDef, ast.AsyncFunctionDef),
+)
+
+
+def branches_count(node: ast.AST) -> int:
+    """Return the number of branches in a statement. A function has one more path than branches.
+
+    The count is that of ruff's rule C901, which counts no expressions.
+    """
+    count = 0
+    for child in ast.iter_child_nodes(node):
+        match child:
+            case ast.expr():
+                continue
+            case ast.Try(orelse=[_, *_]):
+                count += 1
+            case ast.Match(
+                cases=[*_, ast.match_case(pattern=ast.MatchAs(pattern=None), guard=None)]
+            ):
+                count -= 1
+        count += isinstance(child, BRANCHES) + branches_count(child)
+    return count
+
+
+def length_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Return the lines of a function without its docstring."""
+    whole = (function.end_lineno or 0) - function.lineno + 1
+    if ast.get_docstring(function) is None:
+        return whole
+    docstring = function.body[0]
+    return whole - ((docstring.end_lineno or 0) - docstring.lineno + 1)
+
+
+def test_functions_are_short_with_few_branches() -> None:
+    trees = map(ast.parse, product_sources())
+    functions = [n for tree in trees for n in ast.walk(tree) if isinstance(n, Function)]
+    assert len(functions) > 4000
+    complex_ones = [node.name for node in functions if branches_count(node) >= 10]
+    assert len(complex_ones) <= 8, complex_ones
+    lengths = sorted(map(length_of, functions))
+    assert lengths[len(lengths) * 99 // 100] <= 50
+
+
+@pytest.mark.parametrize(
+    ("source", "count"),
+    [
+        ("if x: pass\nelif y and z: pass\nelse: [a for a in b if a]", 2),
+        ("while x:\n    for y in z: pass", 2),
+        ("try: pass\nexcept A: pass\nexcept B: pass\nelse: pass\nfinally: pass", 3),
+        ("match x:\n    case 1: pass\n    case y: pass", 1),
+        ("match x:\n    case 1: pass\n    case y if y: pass", 2),
+        ("def f():\n    with x: return 1 if y else 2", 1),
+    ],
+)
+def test_branches_are_counted(source: str, count: int) -> None:
+    assert branches_count(ast.parse(source)) == count
+
+
+def comments_behind_code(source: str) -> list[str]:
+    """Return the comments that follow code in their line, without those for tools."""
+    return [
+        token.string
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        if token.type == tokenize.COMMENT
+        and token.line[: token.start[1]].strip()
+        and not re.match(r"# (noqa|type|fmt|pragma)", token.string)
+    ]
+
+
+def vague_docstrings(source: str) -> tuple[int, int]:
+    """Return how many docstrings begin with a question word, and how many there are."""
+    kinds = Function | ast.ClassDef | ast.Module
+    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, kinds)]
+    texts = [text for node in nodes if (text := ast.get_docstring(node))]
+    return sum(bool(re.match(r"(What|Who|Where|Whether)\b", text)) for text in texts), len(texts)
+
+
+def test_comments_are_above_code_and_docstrings_begin_with_a_verb_or_noun() -> None:
+    sources = product_sources()
+    comments_count = sum(len(comments_behind_code(source)) for source in sources)
+    lines_count = sum(source.count("\n") for source in sources)
+    assert comments_count < lines_count / 100
+    counts = list(map(vague_docstrings, sources))
+    assert sum(vague for vague, _ in counts) < sum(all_ for _, all_ in counts) / 50
+
+
+def test_comment_behind_code_and_vague_docstring_are_detected() -> None:
+    source = '"""Whether it is."""\nx = "#"  # seconds\n# A line.\ny = 1  # noqa: E501\n'
+    assert comments_behind_code(source) == ["# seconds"]
+    assert vague_docstrings(source) == (1, 1)
 
 
 def test_import_chain_and_cycle_are_detected() -> None:
@@ -235,21 +369,82 @@ def test_core_folders_are_small_with_explicit_exports() -> None:
         assert local & set(public) == local & used[folder], folder
 
 
-def test_core_folders_have_no_import_cycle() -> None:
-    graph: dict[str, set[str]] = {}
-    for path, folder, _ in core_imports():
-        if path.parent in CORE_FOLDERS:
-            graph.setdefault(str(path.parent), set()).add(str(folder))
-    # This can raise CycleError.
-    TopologicalSorter(graph).prepare()
-
-
 def test_file_names_are_unique() -> None:
     folders = (*PACKAGES, "dashboards", "deploy", "docs", "tests")
     names = Counter(path.name for space in folders for path in (ROOT / space).rglob("*.py"))
     twice = {name for name, count in names.items() if count > 1}
     # Files named by Python and pytest.
     assert twice <= {"__init__.py", "__main__.py", "conftest.py"}
+
+
+def public_types(source: str) -> list[str]:
+    """Return the public classes and type aliases at the top level of a module."""
+    names = [
+        name
+        for node in ast.parse(source).body
+        for name in (
+            [node.name]
+            if isinstance(node, ast.ClassDef)
+            else [target.id for target in node.targets if isinstance(target, ast.Name)]
+            if isinstance(node, ast.Assign)
+            else []
+        )
+    ]
+    return [name for name in names if re.fullmatch(r"[A-Z][A-Za-z0-9]*[a-z][A-Za-z0-9]*", name)]
+
+
+def test_public_type_has_one_meaning() -> None:
+    names = Counter(
+        name
+        for folder in PRODUCT_FOLDERS
+        for path in (ROOT / folder).rglob("*.py")
+        for name in public_types(path.read_text("utf-8"))
+    )
+    assert names.total() > 1000
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_public_types_are_detected() -> None:
+    source = "class A1b: ...\nSide = Literal['a']\nclass _C: ...\nMAX = 1\nname: str = ''"
+    assert public_types(source) == ["A1b", "Side"]
+
+
+RAISED: Final = re.compile(r"^ +([A-Za-z_][\w.]*): ", re.MULTILINE)
+
+
+def documented_errors(source: str) -> set[str]:
+    """Return the classes in the ``Raises:`` sections of a module."""
+    return {
+        error.rpartition(".")[2]
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+        and "Raises:\n" in (text := ast.get_docstring(node) or "")
+        for error in RAISED.findall(text.partition("Raises:\n")[2].partition("\n\n")[0])
+    }
+
+
+def test_documented_errors_exist() -> None:
+    sources = [
+        path.read_text("utf-8")
+        for folder in PRODUCT_FOLDERS
+        for path in (ROOT / folder).rglob("*.py")
+    ]
+    bound = {
+        name
+        for source in sources
+        for node in ast.walk(ast.parse(source))
+        for name in (
+            [node.name]
+            if isinstance(node, ast.ClassDef)
+            else [alias.name for alias in node.names]
+            if isinstance(node, ast.ImportFrom)
+            else [node.attr]
+            if isinstance(node, ast.Attribute)
+            else []
+        )
+    }
+    assert {"OSError"} < (errors := {e for source in sources for e in documented_errors(source)})
+    assert errors - bound - set(dir(builtins)) == set()
 
 
 @pytest.mark.parametrize("order", ["FIRST", "BOTH_CORES", "ALONE"])
@@ -283,6 +478,99 @@ def test_real_clock_is_detected(source: str) -> None:
     assert real_clocks("self.now(), clock.today") == []
 
 
+# Modules that parse JSON without ``exchange.strict_json``, by reason.
+OTHER_JSON: Final[Mapping[str, tuple[str, ...]]] = {
+    "own output or a file of the package": (
+        "coordinator/api/examples.py",
+        "coordinator/api/tabular_responses.py",
+        "coordinator/cli/document_output.py",
+        "coordinator/prices/__init__.py",
+        "coordinator/scenarios/__init__.py",
+        "exchange/messages.py",
+    ),
+    "stored by the coordinator itself": (
+        "coordinator/cli/range_files.py",
+        "coordinator/core/measure/grid/series.py",
+        "coordinator/core/plan_seal.py",
+        "coordinator/device/capacity.py",
+        "coordinator/device/telemetry/telemetry_storage.py",
+        "coordinator/notices/announcer.py",
+        "coordinator/runs/evidence_loader.py",
+        "coordinator/runs/overlapping_runs.py",
+        "coordinator/runs/stored_runs.py",
+        "coordinator/views/responses.py",
+        "exchange/embedded/embedded_table.py",
+    ),
+    "output of a program on the same host, such as az, ip and terraform": (
+        "agent/tunnel.py",
+        "coordinator/azure_range/machines.py",
+        "coordinator/azure_range/terraform_state.py",
+        "coordinator/cli/range_commands.py",
+        "coordinator/cli/support_commands.py",
+        "coordinator/cli/terraform.py",
+        "deploy/image.py",
+    ),
+    "iperf3 repeats names with --bidir, and its output can be incomplete": (
+        "exchange/engines/iperf3_text.py",
+    ),
+    "a line of a serial console can have text after the object": (
+        "coordinator/cli/range_checks.py",
+    ),
+    "the secrets of an ambiguous file are redacted too": ("coordinator/cli/support_redaction.py",),
+    "it runs on a new host before Broadside is installed": (
+        "deploy/azure/modules/boot/files/fetch.py",
+    ),
+    "the lab is one host": (
+        "lab/fleet.py",
+        "lab/byte_counter.py",
+        "lab/network.py",
+        "lab/servicebus/__main__.py",
+        "lab/broker_process.py",
+        "lab/servicebus/listener.py",
+        "lab/serving.py",
+    ),
+}
+JSON_READERS: Final = ("load", "loads", "JSONDecoder", "from_json")
+
+
+def parses_json(source: str) -> bool:
+    """Return whether a module parses JSON with a library."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Attribute(value=ast.Name(id="json" | "pydantic_core"), attr=name):
+                names = [name]
+            case ast.ImportFrom(module="json" | "pydantic_core", names=aliases):
+                names = [alias.name for alias in aliases]
+            # The method of a response.
+            case ast.Call(func=ast.Attribute(attr="json"), args=[], keywords=[]):
+                return True
+            case _:
+                continue
+        if set(names) & set(JSON_READERS):
+            return True
+    return False
+
+
+def test_json_of_others_is_parsed_by_the_strict_parser() -> None:
+    """See ``tests/unit/test_untrusted_json.py`` for the behaviour."""
+    paths = [path for folder in PRODUCT_FOLDERS for path in (ROOT / folder).rglob("*.py")]
+    found = [str(p.relative_to(ROOT)) for p in paths if parses_json(p.read_text("utf-8"))]
+    allowed = [path for paths in OTHER_JSON.values() for path in paths]
+    assert sorted(found) == sorted([*allowed, "exchange/strict_json.py"])
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        *("json.loads(x)", "from json import load", "json.JSONDecoder()", "answer.json()"),
+        *("from pydantic_core import from_json", "pydantic_core.from_json(x)"),
+    ],
+)
+def test_use_of_a_json_library_is_detected(source: str) -> None:
+    assert parses_json(source)
+    assert not parses_json("json.dumps(x); plan.json(1)")
+
+
 # Branches, loops, comprehensions and handlers.
 DECISIONS: Final = (
     *(ast.If, ast.IfExp, ast.For, ast.AsyncFor, ast.While, ast.comprehension, ast.BoolOp),
@@ -290,7 +578,6 @@ DECISIONS: Final = (
 )
 # A module with fewer decisions is tested with the modules that use it.
 LOGIC_MIN_COUNT: Final = 20
-LOGIC_FOLDERS: Final = (*PACKAGES, "dashboards", "deploy")
 
 # Modules with logic that have no unit test in the same place, with the test that covers each. Most
 # are adapters, which tests of processes, sockets and files cover. Without a value in the column
@@ -304,8 +591,7 @@ def has_logic(source: str) -> bool:
 
     It does if its functions have at least ``LOGIC_MIN_COUNT`` decisions.
     """
-    kinds = ast.FunctionDef | ast.AsyncFunctionDef
-    functions = [node for node in ast.walk(ast.parse(source)) if isinstance(node, kinds)]
+    functions = [node for node in ast.walk(ast.parse(source)) if isinstance(node, Function)]
     decisions = {node for item in functions for node in ast.walk(item)}
     return sum(isinstance(node, DECISIONS) for node in decisions) >= LOGIC_MIN_COUNT
 
@@ -314,7 +600,7 @@ def modules_without_unit_test() -> set[str]:
     """Return the modules with logic that no unit test mirrors."""
     paths = [
         path.relative_to(ROOT)
-        for folder in LOGIC_FOLDERS
+        for folder in PRODUCT_FOLDERS
         for path in (ROOT / folder).rglob("*.py")
         if not path.name.startswith("__") and has_logic(path.read_text("utf-8"))
     ]

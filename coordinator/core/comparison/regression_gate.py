@@ -73,6 +73,10 @@ def evaluate_gate(gate: Gate, comparison: Comparison) -> GateResult:
         gate: Gate to apply.
         comparison: Comparison of two runs.
 
+    Returns:
+        The verdict with its sentence. Inconclusive also if a run has too few bursts for an
+        interval.
+
     Raises:
         ValueError: The name does not match exactly one metric of both runs. The message lists the
             available metrics.

@@ -101,6 +101,10 @@ def interval_of(
     Args:
         values: One value for each round.
         error_ratio: Probability that any of the intervals misses the mean.
+
+    Returns:
+        Lower and upper end, in the unit of the values. None if there are too few values, so that
+        the interval has no end.
     """
     if len(values) < ROUNDS_MIN_COUNT:
         return None

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from broadside.coordinator.core.formatting import Unit, quantity_text
+from broadside.coordinator.core.formatting import MetricUnit, quantity_text
 from broadside.coordinator.core.guards import (
     DRY_RUN,
     NO_NEW_VALUE,
@@ -63,6 +63,10 @@ def with_guards(
         plan: The whole plan.
         control: Control row of the run, or None.
         evidence: Stored data about the guards.
+
+    Returns:
+        A copy with the guards, and with finding and verdict of a stop or a dry run. The same
+        summary if the run has no guards.
     """
     if not plan.spec.is_guarded:
         return summary
@@ -83,12 +87,15 @@ def with_guards(
 
 
 def stopped_burst(control: Control | None, plan: Plan, logs: Sequence[GuardLog]) -> int | None:
-    """Return the index of the burst that a guard stopped, or None.
+    """Return the index of the burst that a guard stopped.
 
     Args:
         control: Control row of the run, or None.
         plan: The whole plan.
         logs: Records of the guards.
+
+    Returns:
+        Index from 0. None if no guard stopped the run.
     """
     logged = next((log.burst_index for log in logs if log.stop is not None), None)
     if logged is not None or control is None or not stopped_by_guard(control):
@@ -192,7 +199,7 @@ def _stop_finding(plan: Plan, stop: GuardStop, report: GuardReport) -> Finding:
         "stopped-by-guard",
         130,
         f"Stopped by guard in burst {stop.burst_index + 1} after {after_s:.1f} s of "
-        f"{burst.duration_s} s: {stop.reason}. {_took(stop)} So the run says nothing about "
+        f"{burst.duration_s} s: {stop.reason}. {_took(stop)} The run does not show "
         f"{missing}.",
         "Correct the source of this value (`broadside doctor` reads it), then run again"
         if NO_NEW_VALUE in stop.reason
@@ -208,7 +215,7 @@ def _dry_run_finding(
     planned = len(plan.pairs)
     if stop is not None and stop.reason == DRY_RUN and stop.stopped_pairs_count == planned:
         values = "; ".join(
-            f"{record.guard}: {quantity_text(Unit.of(record.quantity), record.last, 1)}"
+            f"{record.guard}: {quantity_text(MetricUnit.of(record.quantity), record.last, 1)}"
             for record in report.guards
         )
         armed = f" All guards were armed ({values})." if values else ""

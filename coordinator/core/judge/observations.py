@@ -20,8 +20,8 @@ from broadside.coordinator.core.summary import (
     Latency,
     PairSummary,
     Reconciliation,
+    SecondState,
     SilentStream,
-    State,
     caution,
     describe_change,
     describe_failures,
@@ -46,12 +46,12 @@ ATTEMPT_DELAY_MAX_S: Final = 0.5
 SESSIONS_RESIDUAL_MAX_RATIO: Final = 0.005
 # Weight of the finding for each state of pairs.
 _STATE_WEIGHTS: Final = {
-    State.MISSED: 66,
-    State.LOST: 65,
-    State.NULL: 64,
-    State.ABANDONED: 63,
-    State.REFUSED: 62,
-    State.LATE: 61,
+    SecondState.MISSED: 66,
+    SecondState.LOST: 65,
+    SecondState.NULL: 64,
+    SecondState.ABANDONED: 63,
+    SecondState.REFUSED: 62,
+    SecondState.LATE: 61,
 }
 
 
@@ -397,7 +397,7 @@ def lag_findings(counter: Reconciliation | None, over_s: float) -> Iterator[Find
     """Yield a finding if the lag of the device counter grows or shrinks.
 
     Args:
-        counter: Reconciliation for the run.
+        counter: Reconciliation for the run. None if no source returned data.
         over_s: Time from the start of the first burst to the end of the last one.
     """
     if counter is None or counter.lag_s is None or not counter.lag_drift_s:

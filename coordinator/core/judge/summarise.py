@@ -42,7 +42,7 @@ from broadside.coordinator.core.measure.completeness import combine
 from broadside.coordinator.core.measure.device.canary_cpu import with_device_cpu
 from broadside.coordinator.core.measure.device.device_metrics import (
     device_figures,
-    witness_findings,
+    telemetry_findings,
 )
 from broadside.coordinator.core.measure.device.placement import place
 from broadside.coordinator.core.measure.device.seen_units import with_seen_units
@@ -50,7 +50,7 @@ from broadside.coordinator.core.measure.device.session_counts import session_cou
 from broadside.coordinator.core.measure.formulas.steady import VALUES_MIN, mean_of_bursts
 from broadside.coordinator.core.measure.grid.series import BurstMeasurement
 from broadside.coordinator.core.measure.outages import coordinator_findings, outage_findings
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.core.measure.telemetry import DeviceTelemetry
 from broadside.coordinator.core.metrics import (
     ALL_METRICS,
@@ -73,7 +73,7 @@ from broadside.coordinator.core.summary import (
     MeasuredFinding,
     Reconciliation,
     RunSummary,
-    State,
+    SecondState,
     figure,
     named_finding,
     note,
@@ -117,7 +117,7 @@ class RunContext:
 def summarise_run(
     plan: Plan,
     bursts: Sequence[BurstMeasurement],
-    ledger: FirewallLedger | None,
+    device_counter: CounterRecord | None,
     now: datetime,
     context: RunContext | None = None,
 ) -> RunSummary:
@@ -129,9 +129,12 @@ def summarise_run(
     Args:
         plan: Plan for the run.
         bursts: Measured bursts, in any order.
-        ledger: Device counter. None if no source returned data.
+        device_counter: Device counter. None if no source returned data.
         now: Current time, stored as ``computed_at``.
         context: Other records of the run. None if there are none.
+
+    Returns:
+        The summary, as it is stored. Values that were not measured are None.
     """
     context = context or RunContext()
     parts, names = plan.parts, plan.spec.part_names if plan.spec.mix else ()
@@ -140,13 +143,21 @@ def summarise_run(
     telemetry = context.telemetry
     measured = sorted(bursts, key=lambda burst: burst.summary.index)
     if telemetry is not None:
-        others = [one.span_s for one in context.neighbours if ledger is None or one.has_traffic]
+        others = [
+            one.span_s for one in context.neighbours if device_counter is None or one.has_traffic
+        ]
         telemetry = place(telemetry, list(_burst_times(plan).values()), others)
-    ledger = None if ledger is None else ledger.proving()
-    counter, counters = _reconcile(plan, measured, ledger, context.neighbours)
+    device_counter = None if device_counter is None else device_counter.proving()
+    counter, counters = _reconcile(plan, measured, device_counter, context.neighbours)
     between = half_width_of_bursts([burst.summary for burst in measured])
     evidence = _Evidence(
-        plan, measured, ledger, telemetry, between, context.telemetry, is_mixed=len(parts) > 1
+        plan,
+        measured,
+        device_counter,
+        telemetry,
+        between,
+        context.telemetry,
+        is_mixed=len(parts) > 1,
     )
     summary = [
         _judge_parts(evidence, number, _judge_burst(evidence, number, part), parts)
@@ -154,12 +165,15 @@ def summarise_run(
     ]
     pending = len(plan.pairs) * plan.spec.burst_s * (len(plan.bursts) - len(summary))
     completeness = combine(
-        [*(burst.completeness for burst in summary), Completeness.of({State.PENDING: pending})]
+        [
+            *(burst.completeness for burst in summary),
+            Completeness.of({SecondState.PENDING: pending}),
+        ]
     )
     verdict, check_findings = evaluate_run(
         RunInput(
             plan=plan,
-            ledger=ledger,
+            device_counter=device_counter,
             bursts=summary,
             completeness_ratio=completeness.completeness_ratio,
         )
@@ -170,12 +184,12 @@ def summarise_run(
     findings = [
         *_burst_findings(summary, counter, planned=len(plan.bursts)),
         *check_findings,
-        *_counter_findings(plan, counter, ledger),
+        *_counter_findings(plan, counter, device_counter),
         *lag_findings(counter, (last_at - first_at).total_seconds()),
         *trend_findings(trends, silent_controls_count=silent),
         *coordinator_findings(context.troubles),
         *host_difference_findings(context.fleet, _agents_of(plan, summary)),
-        *witness_findings(telemetry, first_at, last_at),
+        *telemetry_findings(telemetry, first_at, last_at),
     ]
     pairs_count = sum(len(part.pairs) for part in parts)
     omit_pairs = pairs_count * len(summary) > PAIR_SUMMARIES_MAX
@@ -207,23 +221,23 @@ def _burst_times(plan: Plan) -> dict[int, tuple[float, float]]:
 def _reconcile(
     plan: Plan,
     measured: Sequence[BurstMeasurement],
-    ledger: FirewallLedger | None,
+    device_counter: CounterRecord | None,
     neighbours: Sequence[Neighbour],
 ) -> tuple[Reconciliation | None, Sequence[Reconciliation | None]]:
     """Return the reconciliation of the run and of each burst, or None without a usable counter."""
     # The check counter-record reports a promised counter without data.
-    is_missing = ledger is None or (plan.ledger is not None and not len(ledger))
-    if ledger is None or is_missing or not measured or ledger.extreme is not None:
+    is_missing = device_counter is None or (plan.ledger is not None and not len(device_counter))
+    if device_counter is None or is_missing or not measured or device_counter.extreme is not None:
         return None, [None] * len(measured)
     beside = [
         item
         for burst in measured
         for part in burst.summary.parts
-        if (item := part_beside(part, burst.summary, ledger.flows)) is not None
+        if (item := part_beside(part, burst.summary, device_counter.flows)) is not None
     ]
     indices = {burst.summary.index for burst in measured}
     absent = [times for index, times in _burst_times(plan).items() if index not in indices]
-    return reconcile_run(plan.spec, measured, ledger, [*neighbours, *beside], absent)
+    return reconcile_run(plan.spec, measured, device_counter, [*neighbours, *beside], absent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +246,7 @@ class _Evidence:
 
     plan: Plan
     measured: Sequence[BurstMeasurement]
-    ledger: FirewallLedger | None
+    device_counter: CounterRecord | None
     telemetry: DeviceTelemetry | None
     between: float | None
     # Telemetry at its own times. With runs in quick succession, an offset can be that of another
@@ -262,7 +276,7 @@ def _judge_burst(evidence: _Evidence, number: int, counter: Reconciliation | Non
             update={"device": total, "devices": devices, "sessions": sessions, "canary": canary}
         )
     burst = with_seen_units(burst)
-    bottleneck = find_bottleneck(bottleneck_input(plan, burst, counter, evidence.ledger))
+    bottleneck = find_bottleneck(bottleneck_input(plan, burst, counter, evidence.device_counter))
     burst = burst.model_copy(
         update={
             "reconciliation": counter,
@@ -317,7 +331,9 @@ def _judge_parts(
     for part in burst.parts:
         plan = plans[part.part_index]
         measured = replace(evidence.measured[number], summary=part.summary)
-        part_evidence = replace(evidence, plan=plan, measured=[measured], ledger=None, between=None)
+        part_evidence = replace(
+            evidence, plan=plan, measured=[measured], device_counter=None, between=None
+        )
         summary = _judge_burst(part_evidence, 0, None)
         judged.append(part.model_copy(update={"summary": summary}))
         findings += [
@@ -412,10 +428,10 @@ def _repeats(group: Sequence[tuple[int, Finding]], worst: int, planned: int) -> 
 
 
 def _counter_findings(
-    plan: Plan, counter: Reconciliation | None, ledger: FirewallLedger | None
+    plan: Plan, counter: Reconciliation | None, device_counter: CounterRecord | None
 ) -> Iterator[Finding]:
     """Yield notes about the device counter, or that there was none."""
-    if plan.ledger is None and ledger is None:
+    if plan.ledger is None and device_counter is None:
         path = "bypassed" if plan.spec.bypasses_device else "crossed"
         yield note(
             "fleet-alone",
@@ -433,7 +449,7 @@ def _counter_findings(
             "bursts.",
             "Find out who sent it, and prevent it during the next run",
         )
-    for text in () if ledger is None else ledger.notes:
+    for text in () if device_counter is None else device_counter.notes:
         yield note(
             "device-counter-note",
             25,
@@ -485,7 +501,7 @@ def _metric_fields(plan: Plan, summaries: Sequence[BurstSummary]) -> dict[str, A
         if f"real_{name}" in RunSummary.model_fields
     }
     measured = [
-        {pair.pair_index for pair in burst.pairs if pair.state is State.MEASURED}
+        {pair.pair_index for pair in burst.pairs if pair.state is SecondState.MEASURED}
         for burst in summaries
         if len(summaries) == len(plan.bursts)
     ]

@@ -55,7 +55,7 @@ def is_due(plan: Plan, burst: Burst, now: datetime) -> bool:
 
 
 def find_certainty(plan: Plan, evidence: BurstEvidence, now: datetime) -> Certainty | None:
-    """Return the decision on a running burst, or None while it is not certain.
+    """Return the decision on a running burst.
 
     The same code as for the verdict is used, on the seconds that both ends of all pairs have
     reported. A missing second is never counted as zero: if a pair has reported nothing, or is late,
@@ -65,6 +65,9 @@ def find_certainty(plan: Plan, evidence: BurstEvidence, now: datetime) -> Certai
         plan: The plan.
         evidence: Evidence for the burst so far.
         now: Current time to use.
+
+    Returns:
+        The decision with the number of seconds that it uses. None while the rate is not certain.
     """
     burst, spec = evidence.burst, plan.spec
     reached = reported_until_s(evidence)

@@ -23,13 +23,13 @@ from broadside.coordinator.core.live.progress import progress
 from broadside.coordinator.core.live.status import BurstPhase, BurstStatus, RunState, RunStatus
 from broadside.coordinator.core.measure.aggregate import series_of
 from broadside.coordinator.core.measure.burst import measure_burst
-from broadside.coordinator.core.measure.formulas.phases import Phase, sustain_of
+from broadside.coordinator.core.measure.formulas.phases import TrafficPhase, sustain_of
 from broadside.coordinator.core.measure.formulas.quantiles import column_quantiles
 from broadside.coordinator.core.measure.grid.align import Chosen, align
 from broadside.coordinator.core.measure.grid.grid_rows import Grid
 from broadside.coordinator.core.measure.grid.series import BurstMeasurement, BurstSeries
 from broadside.coordinator.core.measure.mixed import part_evidence, part_of
-from broadside.coordinator.core.measure.records.evidence import BurstEvidence, FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import BurstEvidence, CounterRecord
 from broadside.coordinator.core.metrics import Layer
 from broadside.coordinator.core.run_spec import Burst, Plan
 from broadside.coordinator.core.summary import (
@@ -38,7 +38,7 @@ from broadside.coordinator.core.summary import (
     BurstSummary,
     Finding,
     RunSummary,
-    State,
+    SecondState,
     instant,
     named_finding,
 )
@@ -86,7 +86,7 @@ class LiveStatus(Message):
     duration_s: int
     omit_s: int = 0
     # Phase of the load, or None if it has no ramps.
-    load_phase: Phase | None = None
+    load_phase: TrafficPhase | None = None
     # Reason if the burst ends before its planned end.
     early_end_reason: str | None = None
     pairs_count: int
@@ -116,7 +116,7 @@ class Trouble(Message):
 
     pair_index: int
     pair: str
-    state: State
+    state: SecondState
     reason: str | None = None
 
 
@@ -150,13 +150,13 @@ class LiveFigures(Message):
     trouble: tuple[Trouble, ...] = ()
 
 
-class LedgerBin(Message):
+class LiveCounterBin(Message):
     """Rate in one bin of the firewall counter, without a correction for lag."""
 
     # Seconds from the planned burst start.
     from_s: float
     before_s: float
-    # Rate at the layer of the ledger.
+    # Rate at the layer of the counter.
     bits_per_second: float | None
 
 
@@ -190,15 +190,15 @@ class LiveSeconds(Message):
     pairs: str
 
 
-class LiveLedger(Message):
-    """Event ``ledger`` with the bins of the firewall counter that overlap the burst."""
+class LiveCounter(Message):
+    """Event ``counter`` with the bins of the firewall counter that overlap the burst."""
 
     burst_index: BurstIndex
     source: str
     layer: str
     grain_s: float
     problem: str | None = None
-    bins: tuple[LedgerBin, ...] = ()
+    bins: tuple[LiveCounterBin, ...] = ()
 
 
 class LiveFinding(Message):
@@ -305,7 +305,7 @@ def live_status(
     )
 
 
-def _load_phase(plan: Plan, burst: Burst, now: datetime) -> Phase | None:
+def _load_phase(plan: Plan, burst: Burst, now: datetime) -> TrafficPhase | None:
     """Return the phase of the first part's load, or None if it has no ramps."""
     sustain = sustain_of(plan.spec.traffic, plan.spec.burst_s, burst.duration_s)
     after_s = (now - burst.planned_start_at).total_seconds()
@@ -320,6 +320,9 @@ def shown_burst(plan: Plan, status: RunStatus) -> int:
     Args:
         plan: The plan.
         status: The current status.
+
+    Returns:
+        Index of the burst, from 0.
     """
     phases = [burst.phase for burst in status.bursts]
     for wanted in (BurstPhase.RUNNING, BurstPhase.ARMING, BurstPhase.COLLECTING):
@@ -330,7 +333,7 @@ def shown_burst(plan: Plan, status: RunStatus) -> int:
 
 
 def full_snapshot(
-    plan: Plan, evidence: BurstEvidence, ledger: FirewallLedger | None, now: datetime
+    plan: Plan, evidence: BurstEvidence, device_counter: CounterRecord | None, now: datetime
 ) -> LiveSnapshot:
     """Measure a running burst from all data that has been reported.
 
@@ -339,13 +342,16 @@ def full_snapshot(
     Args:
         plan: The plan.
         evidence: Evidence for the burst.
-        ledger: Data from the firewall counter, or None.
+        device_counter: Data from the firewall counter, or None.
         now: Current time to use.
+
+    Returns:
+        Metrics so far, findings, and the seconds of each pair.
     """
     if not plan.spec.mix:
-        return _measured_so_far(plan, evidence, ledger, now)[0]
+        return _measured_so_far(plan, evidence, device_counter, now)[0]
     of_parts = [
-        _measured_so_far(part, part_records, None if number else ledger, now)
+        _measured_so_far(part, part_records, None if number else device_counter, now)
         for number, (part, part_records) in enumerate(part_evidence(plan, evidence))
     ]
     first = of_parts[0][0]
@@ -376,7 +382,7 @@ def _until(part: BurstPart, stop: int, summary: BurstSummary) -> BurstPart:
 
 
 def _measured_so_far(
-    plan: Plan, evidence: BurstEvidence, ledger: FirewallLedger | None, now: datetime
+    plan: Plan, evidence: BurstEvidence, device_counter: CounterRecord | None, now: datetime
 ) -> tuple[LiveSnapshot, BurstMeasurement | None]:
     """Return the burst of one kind of traffic so far. None if no seconds are reported."""
     burst = evidence.burst
@@ -390,14 +396,16 @@ def _measured_so_far(
     measured = measure_burst(plan.spec, replace(evidence, burst=shorter), now)
     one = plan.model_copy(update={"bursts": (burst,), "clocks_promised": False})
     levels_of_flows = (
-        summarise_run(one, [measured], ledger, now).bursts[0] if known_s else measured.summary
+        summarise_run(one, [measured], device_counter, now).bursts[0]
+        if known_s
+        else measured.summary
     )
     planned_s = burst.duration_s + burst.omit_s
     reported = known_s == planned_s and _have_reported(burst, spans, reach, elapsed_s)
     # Traffic of a late pair is not waited for.
     end_s = min(max(float(planned_s), float(reach[-1])), planned_s + REPORT_LAG_S)
     end_s += burst.planned_start_at.timestamp()
-    counted = reported and _reaches_past(ledger, end_s, levels_of_flows)
+    counted = reported and _reaches_past(device_counter, end_s, levels_of_flows)
     if not counted:
         levels_of_flows = _without_residual(levels_of_flows)
     snapshot = make_snapshot(
@@ -413,11 +421,12 @@ def _measured_so_far(
     left_s = (burst.planned_end_at - now).total_seconds()
     states = figure_states(
         levels_of_flows,
-        left_s=left_s + (0.0 if ledger is None else QUIET_BINS_COUNT * ledger.grain_s),
+        left_s=left_s
+        + (0.0 if device_counter is None else QUIET_BINS_COUNT * device_counter.grain_s),
         reported=reported,
         # The lag is that of all bursts, so it changes until the last one is measured.
         counted=counted and len(plan.bursts) == 1,
-        has_counter=ledger is not None or plan.ledger is not None,
+        has_counter=device_counter is not None or plan.ledger is not None,
     )
     # Until the end, later records correct the start of an engine's time, and so all its seconds.
     seconds = FigureState(state="known") if known_s and reported else states["received"]
@@ -436,6 +445,9 @@ def figure_states(
         reported: True if every pair has reported the whole burst.
         counted: True if the device counter covers the burst and its lag.
         has_counter: True if the run has a device counter.
+
+    Returns:
+        State by name of the metric: known, provisional or waiting, with the wait in seconds.
     """
     counter = summary.reconciliation
     values: Mapping[str, tuple[object, bool]] = {
@@ -473,7 +485,8 @@ def incremental_snapshot(
         before: The last snapshot.
         evidence: Evidence with only the tails of the tracks.
         now: Current time to use.
-        known: Selected tracks from earlier calls, updated by :func:`align`.
+        known: Selected tracks from earlier calls, updated by :func:`align`. None selects them
+            again.
 
     Returns:
         The new snapshot. None if there is a gap between the snapshot and the tails, so that the
@@ -511,6 +524,9 @@ def newest_of(full_snapshot: LiveSnapshot, shown: LiveSnapshot) -> LiveSnapshot:
     Args:
         full_snapshot: Snapshot from the full measurement.
         shown: The last snapshot that was shown.
+
+    Returns:
+        The full measurement with the later seconds of ``shown`` appended.
     """
     if (
         shown.known_s <= full_snapshot.known_s
@@ -554,22 +570,29 @@ def _tails_begin_s(evidence: BurstEvidence, newest_s: float) -> float:
     return max(begins, default=newest_s)
 
 
-def _reaches_past(ledger: FirewallLedger | None, end_s: float, measured: BurstSummary) -> bool:
-    """Return True if the ledger covers the traffic, the lag, and some quiet bins after it.
+def _reaches_past(
+    device_counter: CounterRecord | None, end_s: float, measured: BurstSummary
+) -> bool:
+    """Return True if the device counter covers the traffic, the lag, and some quiet bins after it.
 
     Without quiet bins, the last bin of the traffic could be taken for the idle level.
 
     Args:
-        ledger: Data from the firewall counter, or None.
+        device_counter: Data from the firewall counter, or None.
         end_s: End of the traffic in epoch seconds.
         measured: Burst summary with the lag.
     """
     previous = measured.reconciliation
-    if ledger is None or previous is None or previous.lag_s is None or not len(ledger):
+    if (
+        device_counter is None
+        or previous is None
+        or previous.lag_s is None
+        or not len(device_counter)
+    ):
         return False
-    known = ledger.end_s[np.isfinite(ledger.bytes)]
+    known = device_counter.end_s[np.isfinite(device_counter.bytes)]
     lag_s = previous.lag_s + (previous.lag_uncertainty_s or 0.0)
-    needed_s = end_s + lag_s + QUIET_BINS_COUNT * ledger.grain_s
+    needed_s = end_s + lag_s + QUIET_BINS_COUNT * device_counter.grain_s
     return bool(len(known) and known[-1] >= needed_s)
 
 
@@ -620,6 +643,9 @@ def make_snapshot(
         planned: Planned pairs and seconds.
         known_s: Number of seconds that are final.
         final: True if the burst is over and measured.
+
+    Returns:
+        The snapshot. Its cells have the shape (seconds, pairs), in kbit/s.
     """
     # Number of the first column.
     offset = series.start_s - math.floor(series.planned_start_s)
@@ -653,7 +679,7 @@ def make_snapshot(
     trouble = tuple(
         Trouble(pair_index=p.pair_index, pair=p.pair, state=p.state, reason=p.reason)
         for p in summary.pairs
-        if p.state is not State.MEASURED
+        if p.state is not SecondState.MEASURED
     )
     explained = explain_verdict(summary) if final else None
     return LiveSnapshot(
@@ -742,6 +768,9 @@ def changed_seconds(before: LiveSnapshot | None, now: LiveSnapshot) -> tuple[int
     Args:
         before: The last snapshot, or None for the first call.
         now: The new snapshot.
+
+    Returns:
+        Seconds from the planned start, ascending. All of them for the first call or another burst.
     """
     numbers = np.arange(now.first_second, now.first_second + len(now))
     if before is None or (before.burst_index, before.layer) != (now.burst_index, now.layer):
@@ -765,6 +794,9 @@ def seconds_message(shown: LiveSnapshot, seconds: Sequence[int]) -> LiveSeconds:
     Args:
         shown: The snapshot.
         seconds: Numbers of the seconds to send.
+
+    Returns:
+        The event. Rates of the fleet are in bit/s, and cells of the pairs in kbit/s.
     """
     rows = np.asarray(seconds, np.intp) - shown.first_second
     return LiveSeconds(
@@ -779,33 +811,41 @@ def seconds_message(shown: LiveSnapshot, seconds: Sequence[int]) -> LiveSeconds:
     )
 
 
-def ledger_message(
-    ledger: FirewallLedger | None, burst: Burst, problem: str | None = None
-) -> LiveLedger:
-    """Create the event with the ledger bins from shortly before to shortly after a burst.
+def counter_message(
+    device_counter: CounterRecord | None, burst: Burst, problem: str | None = None
+) -> LiveCounter:
+    """Create the event with the device counter bins from shortly before to shortly after a burst.
 
     Args:
-        ledger: Data from the firewall counter, or None.
+        device_counter: Data from the firewall counter, or None.
         burst: The burst.
         problem: Reason why the counter cannot be read, or None.
+
+    Returns:
+        The event. Without a counter it has no bins and the layer ``unknown``.
     """
-    if ledger is None:
-        return LiveLedger(
+    if device_counter is None:
+        return LiveCounter(
             burst_index=burst.index, source="none", layer="unknown", grain_s=0.0, problem=problem
         )
     zero_s = math.floor(burst.planned_start_at.timestamp())
-    margin_s = max(5.0, 2 * ledger.grain_s)
+    margin_s = max(5.0, 2 * device_counter.grain_s)
     end_s = burst.planned_end_at.timestamp() + margin_s
-    near = (ledger.end_s > zero_s - margin_s) & (ledger.start_s < end_s)
-    spans = zip(ledger.start_s[near], ledger.end_s[near], ledger.bytes[near], strict=True)
-    return LiveLedger(
+    near = (device_counter.end_s > zero_s - margin_s) & (device_counter.start_s < end_s)
+    spans = zip(
+        device_counter.start_s[near],
+        device_counter.end_s[near],
+        device_counter.bytes[near],
+        strict=True,
+    )
+    return LiveCounter(
         burst_index=burst.index,
-        source=ledger.source,
-        layer=ledger.layer,
-        grain_s=ledger.grain_s,
+        source=device_counter.source,
+        layer=device_counter.layer,
+        grain_s=device_counter.grain_s,
         problem=problem,
         bins=tuple(
-            LedgerBin(
+            LiveCounterBin(
                 from_s=round(float(start_s) - zero_s, 3),
                 before_s=round(float(end_s) - zero_s, 3),
                 bits_per_second=None

@@ -99,6 +99,10 @@ def progress(
         run_id: The run id to return.
         burst: The burst.
         pairs: Tracks and host columns for each client end.
+
+    Returns:
+        Seconds with the sent rate in bit/s and the number of pairs. Seconds without data are left
+        out.
     """
     start_s = burst.planned_start_at.timestamp()
     count = burst.duration_s + burst.omit_s

@@ -12,11 +12,11 @@ from broadside.coordinator.core.summary import Verdict
 from broadside.exchange.messages import (
     Claim,
     Control,
+    JobPhase,
     JobReport,
     Message,
     Outcome,
     OwnBurstIndex,
-    Phase,
     RunId,
     RunOutcome,
     UtcDatetime,
@@ -182,7 +182,10 @@ def derive(
         control: Control row for the run, or None.
         rows: Rows by burst index. If there is no entry for a burst, it has no reports.
         now: Current time to use.
-        closed: Final status of closed bursts, by burst index.
+        closed: Final status of closed bursts, by burst index. None if no burst is closed.
+
+    Returns:
+        The status of the run and of each burst, with the counts of pairs by phase.
     """
     known = closed or {}
     bursts = tuple(
@@ -207,7 +210,7 @@ def derive(
 def _burst_status(
     plan: Plan, burst: Burst, rows: BurstRows, control: Control | None, now: datetime
 ) -> BurstStatus:
-    armed = sum(claim.phase is not Phase.CLAIMED for claim in rows.claims.values())
+    armed = sum(claim.phase is not JobPhase.CLAIMED for claim in rows.claims.values())
     return BurstStatus(
         index=burst.index,
         planned_start_at=burst.planned_start_at,

@@ -37,12 +37,12 @@ from broadside.coordinator.core.measure.resolution import (
 )
 from broadside.coordinator.core.run_spec import Burst, RunSpec
 from broadside.coordinator.core.summary import (
-    Basis,
+    ByteSource,
     CliffSummary,
     FlowSummary,
     HostSummary,
     PairSummary,
-    State,
+    SecondState,
     Window,
     figure,
     instant,
@@ -90,13 +90,16 @@ class Aggregate:
 def sustain_cells(
     aligned: Aligned, burst: Burst, common: tuple[int, int] | None, sustain: Sustain | None
 ) -> tuple[int, int] | None:
-    """Return the cells of a window that are in the sustain phase, or None if there are none.
+    """Return the cells of a window that are in the sustain phase.
 
     Args:
         aligned: Burst on the grid.
         burst: Planned burst.
-        common: Cells that all pairs share.
+        common: Cells that all pairs share. None if there are none.
         sustain: The sustain phase. None if the load has no ramps.
+
+    Returns:
+        First cell and the cell after the last one. None if no cell is in the phase.
     """
     if common is None or sustain is None:
         return common
@@ -167,6 +170,9 @@ def aggregate(
         aligned: Burst on the grid.
         grades: Grades in the same order as ``aligned.pairs``.
         headers: Header overhead to use.
+
+    Returns:
+        Rates of the flows, results of the pairs in their order, and the load of the hosts.
     """
     measured = [row for row, grade in enumerate(grades) if grade.measured]
     seen = [row for row, grade in enumerate(grades) if grade.start_error_s is not None]
@@ -354,7 +360,7 @@ def _flow(flow: FlowSeconds, filled: Floats, scope: _Scope) -> FlowSummary:
     pair_bits = bytes_in.sum(axis=1) * 8 / length_s
     on_time = np.array([grade.measured for grade in grades])
     rates = pair_bits[on_time if on_time.any() else flow.coverage[:, span].any(axis=1)]
-    late = np.array([grade.state is State.LATE for grade in grades])
+    late = np.array([grade.state is SecondState.LATE for grade in grades])
     sent_bytes = _known_sum(flow.sent_bytes[:, span])
     sent_total = _sent(flow, span, np.array([grade.ran for grade in grades]))
     sent = None if sent_total is None else sent_total * 8 / length_s
@@ -459,8 +465,8 @@ def tcp_efficiency(segments: float | None, retransmits: float | None) -> float |
     """Return (transmitted - retransmitted bytes) / transmitted bytes (RFC 6349, section 4.2).
 
     Args:
-        segments: Segments with new payload, not including retransmissions, if known.
-        retransmits: Retransmitted segments, if known.
+        segments: Segments with new payload, not including retransmissions. None if unknown.
+        retransmits: Retransmitted segments. None if unknown.
 
     Returns:
         The ratio, or ``None`` if an argument is unknown.
@@ -577,7 +583,7 @@ def _pairs(
                 completeness_ratio=grade.completeness.completeness_ratio,
                 start_error_s=figure(grade.start_error_s),
                 clock_bound_s=figure(float(aligned.clock_bound_s[row])),
-                basis=max((flow.basis[row] for flow in aligned.flows), key=list(Basis).index),
+                basis=max((flow.basis[row] for flow in aligned.flows), key=list(ByteSource).index),
                 joined_by=pair.joined_by,
                 ends_offset_s=None if offset is None else figure(offset.offset_s),
                 ends_offset_bound_s=None if offset is None else figure(offset.bound_s),

@@ -45,7 +45,7 @@ from broadside.coordinator.core.measure.records.evidence import BurstEvidence, P
 from broadside.coordinator.core.measure.requested_vs_effective import find_setting_differences
 from broadside.coordinator.core.measure.units import find_units
 from broadside.coordinator.core.run_spec import RunSpec, due_at
-from broadside.coordinator.core.summary import BurstSummary, EarlyEnd, State, Units, figure
+from broadside.coordinator.core.summary import BurstSummary, EarlyEnd, SecondState, Units, figure
 from broadside.exchange.engines import scaled
 from broadside.exchange.messages import Protocol, Side
 
@@ -60,6 +60,9 @@ def measure_burst(spec: RunSpec, evidence: BurstEvidence, now: datetime) -> Burs
         spec: Run specification.
         evidence: The burst's evidence.
         now: Current time. It is used to see if more reports can be expected.
+
+    Returns:
+        The summary of the burst, and its series per second. The verdict is added later.
     """
     evidence = _with_nic_limits(evidence, spec.scale)
     packet = _headers(spec, evidence.in_order)
@@ -89,9 +92,11 @@ def measure_burst(spec: RunSpec, evidence: BurstEvidence, now: datetime) -> Burs
         completeness_ratio=completeness.completeness_ratio,
         completeness=completeness,
         proven_ratio=figure(_proven(grades)) or 0.0,
-        null_pairs=_names(rates, State.NULL),
-        late_pairs=_names(rates, State.LATE),
-        missing_pairs=_names(rates, State.MISSED, State.REFUSED, State.ABANDONED, State.LOST),
+        null_pairs=_names(rates, SecondState.NULL),
+        late_pairs=_names(rates, SecondState.LATE),
+        missing_pairs=_names(
+            rates, SecondState.MISSED, SecondState.REFUSED, SecondState.ABANDONED, SecondState.LOST
+        ),
         window=rates.window,
         fleet_received_bits_per_second=_sum(
             [flow.received_bits_per_second for flow in rates.flows]
@@ -145,7 +150,7 @@ def measure_burst(spec: RunSpec, evidence: BurstEvidence, now: datetime) -> Burs
                     # If the start was computed from recorded starts, there is no planned time to
                     # compare to.
                     "start_error_s": pair.start_error_s
-                    if evidence.start_known or pair.state is State.LATE
+                    if evidence.start_known or pair.state is SecondState.LATE
                     else None,
                 }
             )
@@ -276,7 +281,7 @@ def _proven(grades: Sequence[PairGrade]) -> float:
     )
 
 
-def _names(rates: Aggregate, *states: State) -> tuple[str, ...]:
+def _names(rates: Aggregate, *states: SecondState) -> tuple[str, ...]:
     return tuple(pair.pair for pair in rates.pairs if pair.state in states)
 
 

@@ -17,7 +17,7 @@ from broadside.coordinator.core.measure.grid.align import Aligned
 from broadside.coordinator.core.measure.records.clock_readings import clock_troubles
 from broadside.coordinator.core.measure.records.evidence import BurstEvidence, PairEvidence
 from broadside.coordinator.core.run_spec import due_at
-from broadside.coordinator.core.summary import Completeness, State, UnsteadyClocks, figure
+from broadside.coordinator.core.summary import Completeness, SecondState, UnsteadyClocks, figure
 from broadside.exchange.messages import JobReport, Outcome, pair_name
 
 NAMED_COUNT: Final = 3
@@ -29,9 +29,9 @@ PAIR_FLOOR_RATIO: Final = 0.9
 
 def combine(parts: Iterable[Completeness]) -> Completeness:
     """Add up parts. The sum is exact in any order and grouping."""
-    seconds = dict.fromkeys(State, 0)
+    seconds = dict.fromkeys(SecondState, 0)
     for part in parts:
-        for state in State:
+        for state in SecondState:
             seconds[state] += part.seconds(state)
     return Completeness.of(seconds)
 
@@ -50,7 +50,7 @@ class PairGrade:
     """
 
     completeness: Completeness
-    state: State
+    state: SecondState
     reason: str | None
     start_error_s: float | None
     proven_ratio: float
@@ -58,13 +58,13 @@ class PairGrade:
     @property
     def measured(self) -> bool:
         """True if the pair was on time and enough of its seconds were recorded."""
-        return self.state is State.MEASURED
+        return self.state is SecondState.MEASURED
 
     @property
     def ran(self) -> bool:
         """True if the pair was on time and ran to the end, even when records are missing."""
         return self.measured or (
-            self.state is State.LOST and self.completeness.seconds(State.MEASURED) > 0
+            self.state is SecondState.LOST and self.completeness.seconds(SecondState.MEASURED) > 0
         )
 
 
@@ -78,6 +78,9 @@ def grade(
         aligned: The same burst, aligned to the grid.
         late_after_s: A pair is late when its start error is above this limit, in seconds.
         now: Current time. It is used to see if more reports can be expected.
+
+    Returns:
+        State and reason of each pair. The state is pending while more reports can be expected.
     """
     burst = evidence.burst
     planned_s = burst.planned_start_at.timestamp()
@@ -93,18 +96,18 @@ def grade(
             abs(error) > late_after_s
             or (pair.report is not None and pair.report.outcome is Outcome.LATE)
         )
-        seconds = dict.fromkeys(State, 0)
-        seconds[State.LATE if late else State.MEASURED] += seen
+        seconds = dict.fromkeys(SecondState, 0)
+        seconds[SecondState.LATE if late else SecondState.MEASURED] += seen
         seconds[rest_state] += burst.duration_s - seen
         if seen < PAIR_FLOOR_RATIO * burst.duration_s:
             state, reason = rest_state, rest_reason
             if seen:
                 reason = f"{rest_reason} after {seen} of {burst.duration_s} s"
         elif late and error is not None:
-            state = State.LATE
+            state = SecondState.LATE
             reason = f"data began {abs(error):.1f} s {'after' if error > 0 else 'before'} the start"
         else:
-            state, reason = State.MEASURED, None
+            state, reason = SecondState.MEASURED, None
         grades.append(
             PairGrade(
                 completeness=Completeness.of(seconds),
@@ -119,40 +122,40 @@ def grade(
 
 def _rest(
     pair: PairEvidence, evidence: BurstEvidence, *, seen: bool, over: bool
-) -> tuple[State, str]:
+) -> tuple[SecondState, str]:
     """Return the state to use for a pair's unrecorded seconds, and the reason."""
     if pair.report is not None:
         return _rest_reported(pair.report, seen=seen)
     if evidence.cancelled_at is not None:
-        return State.ABANDONED, evidence.cancel_reason or "the run was cancelled"
+        return SecondState.ABANDONED, evidence.cancel_reason or "the run was cancelled"
     if not over:
-        return State.PENDING, "not reported yet"
+        return SecondState.PENDING, "not reported yet"
     if seen:
-        return State.ABANDONED, "the agent fell silent"
+        return SecondState.ABANDONED, "the agent stopped reporting"
     if pair.missing_reason is not None:
-        return State.LOST, pair.missing_reason
+        return SecondState.LOST, pair.missing_reason
     if pair.claim is None:
-        return State.MISSED, "no agent took the job"
-    return State.LOST, f"{pair.claim.agent_id} took the job and never reported"
+        return SecondState.MISSED, "no agent claimed the job"
+    return SecondState.LOST, f"{pair.claim.agent_id} claimed the job and did not report"
 
 
-def _rest_reported(report: JobReport, *, seen: bool) -> tuple[State, str]:
+def _rest_reported(report: JobReport, *, seen: bool) -> tuple[SecondState, str]:
     reported = report.reason or (report.engine.error if report.engine else None)
     match report.outcome:
         case Outcome.MISSED:
-            return State.MISSED, reported or "never started"
+            return SecondState.MISSED, reported or "never started"
         case Outcome.REFUSED:
-            return State.REFUSED, reported or "stood down"
+            return SecondState.REFUSED, reported or "refused by the agent without a reason"
         case Outcome.ABANDONED:
-            return State.ABANDONED, reported or "cut short"
+            return SecondState.ABANDONED, reported or "stopped before the end"
         case Outcome.FAILED if not seen:
-            return State.NULL, reported or "the engine failed"
+            return SecondState.NULL, reported or "the engine failed"
         case Outcome.FAILED:
-            return State.ABANDONED, reported or "the engine failed"
+            return SecondState.ABANDONED, reported or "the engine failed"
         case Outcome.MEASURED | Outcome.LATE:
             if seen:
-                return State.LOST, reported or "seconds are missing from the record"
-            return State.NULL, reported or "the engine reported no bytes"
+                return SecondState.LOST, reported or "seconds are missing from the record"
+            return SecondState.NULL, reported or "the engine reported no bytes"
 
 
 def clock_fields(
@@ -164,6 +167,9 @@ def clock_fields(
         aligned: The aligned burst.
         grades: Grades in the same order as ``aligned.pairs``.
         bound_max_s: Limit for a clock's error bound, in seconds.
+
+    Returns:
+        Values by field name of :class:`BurstSummary`. The ratio is None if nothing was measured.
     """
     unsteady, unsteady_s, measured_s, read_s, unread_s = [], 0, 0, 0, 0
     for pair, grade in zip(aligned.pairs, grades, strict=True):

@@ -38,7 +38,7 @@ from broadside.coordinator.core.summary import (
     Availability,
     Disruption,
     DisruptionKind,
-    State,
+    SecondState,
     instant,
     severity_rank,
 )
@@ -199,6 +199,10 @@ def judge_levels(
         received_bytes: Received bytes, with shape (pairs, seconds).
         coverage: Ratio to which a second is covered, with the same shape.
         drop_ratio: How far a second needs to be below the median to be low, as a ratio.
+
+    Returns:
+        Rates, medians and masks, each with shape (pairs, seconds). Seconds without data are never
+        low.
     """
     seen = coverage >= SEEN_RATIO
     rates: Floats = np.full(seen.shape, np.nan)
@@ -315,10 +319,10 @@ def _ending(pair: PairEvidence, grade: PairGrade) -> _Ending:
     reason = grade.reason
     report = pair.report
     if report is None:
-        if pair.claim is not None and grade.state is not State.PENDING:
-            silent = f"{pair.claim.agent_id} fell silent: killed, or cut off"
+        if pair.claim is not None and grade.state is not SecondState.PENDING:
+            silent = f"{pair.claim.agent_id} stopped reporting: it was killed or lost its network"
             return _Ending(kind=DisruptionKind.CUT, cause=silent, broken=False)
-        missed = grade.state is State.MISSED
+        missed = grade.state is SecondState.MISSED
         kind = DisruptionKind.ABSENT if missed else DisruptionKind.GAP
         return _Ending(kind=kind, cause=reason, broken=False)
     reported = report.reason or (report.engine.error if report.engine else None)

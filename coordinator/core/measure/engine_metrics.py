@@ -34,11 +34,14 @@ QUANTILES: Final = (("p50", 0.5), ("p90", 0.9), ("p95", 0.95), ("p99", 0.99))
 
 
 def find(measures: Iterable[MeasureSummary], name: str) -> MeasureSummary | None:
-    """Return the measure with this name, or ``None`` if there is none.
+    """Return the measure with this name.
 
     Args:
         measures: Measures to search.
         name: Name to look for.
+
+    Returns:
+        The first measure with the name. None if the engine did not report it.
     """
     return next((measure for measure in measures if measure.name == name), None)
 

@@ -32,8 +32,8 @@ def buffer_delay(rtt_mean_s: float | None, baseline_s: float | None) -> float | 
     """Return (mean RTT in transfer - baseline RTT) / baseline RTT (RFC 6349, section 4.3).
 
     Args:
-        rtt_mean_s: Mean RTT during the transfer in seconds.
-        baseline_s: RTT on the idle path in seconds.
+        rtt_mean_s: Mean RTT during the transfer in seconds. None if unknown.
+        baseline_s: RTT on the idle path in seconds. None if unknown.
 
     Returns:
         The ratio, or ``None`` when a value is not known or the baseline is 0.

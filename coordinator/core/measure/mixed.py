@@ -78,6 +78,9 @@ def measure_parts(plan: Plan, evidence: BurstEvidence, now: datetime) -> BurstMe
         plan: The plan.
         evidence: Evidence for all pairs of the burst.
         now: Current time. It is used to see if more reports can be expected.
+
+    Returns:
+        The measurement of the first part. Its summary contains the results of all other parts.
     """
     if not plan.spec.mix:
         return measure_burst(plan.spec, evidence, now)

@@ -78,7 +78,7 @@ class TimeScale:
         return self.receivers_s <= SECOND_MAX_S
 
     def shows(self, part_s: float, reading_s: float) -> bool:
-        """Return true if a fall can be seen in readings of this length.
+        """Return True if a fall can be seen in readings of this length.
 
         Args:
             part_s: How long the fall lasts, in seconds.
@@ -117,6 +117,9 @@ def sent_shape(flow: FlowSeconds, received: Floats, span: slice) -> Floats:
         flow: The aligned flow.
         received: Received bytes, with shape (pairs, cells).
         span: The window's cells.
+
+    Returns:
+        Bytes per second of all pairs, one value for each cell of ``span``.
     """
     sent: Floats = np.asarray(np.nansum(flow.sent_bytes[:, span], axis=0, dtype=np.float64))
     total = float(sent.sum())
@@ -130,6 +133,9 @@ def means_of_readings(seconds: Floats, reading_s: float, offset: int) -> Floats:
         seconds: Values in a window, with each reading spread over its seconds.
         reading_s: Reading length in seconds.
         offset: Seconds from the start of the first reading to the window.
+
+    Returns:
+        One mean for each complete block, in the unit of ``seconds``.
     """
     if not math.isfinite(reading_s):
         return seconds[:0]

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from broadside.coordinator.core.arrays import Floats
-from broadside.coordinator.core.formatting import Unit
+from broadside.coordinator.core.formatting import MetricUnit
 from broadside.exchange.messages import Aggregation
 
 
@@ -42,8 +42,8 @@ class Quantity(StrEnum):
     URL_FAILED = "url_failed_ratio"
 
     @property
-    def unit(self) -> Unit:
-        return Unit.of(self)
+    def unit(self) -> MetricUnit:
+        return MetricUnit.of(self)
 
 
 # Maximum for a ratio, to allow for rounding.
@@ -51,7 +51,7 @@ RATIO_MAX: Final = 1.01
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class QuantityDisplay:
     """Name to display for a quantity, and the rule to combine its instances."""
 
     label: str
@@ -59,25 +59,25 @@ class Kind:
 
 
 KINDS: Final = {
-    Quantity.CPU: Kind("CPU", Aggregation.MEAN),
-    Quantity.MEMORY: Kind("memory", Aggregation.MAX),
-    Quantity.SESSIONS: Kind("sessions", Aggregation.SUM),
-    Quantity.CONNECTIONS: Kind("new connections a second", Aggregation.SUM),
-    Quantity.ENDED: Kind("ended connections a second", Aggregation.SUM),
-    Quantity.PACKETS: Kind("packets a second", Aggregation.SUM),
-    Quantity.DROPS: Kind("drops a second", Aggregation.SUM),
-    Quantity.RECEIVED: Kind("bits received", Aggregation.SUM),
-    Quantity.SENT: Kind("bits sent", Aggregation.SUM),
-    Quantity.HEALTH: Kind("health", Aggregation.MIN),
-    Quantity.SNAT: Kind("SNAT ports used", Aggregation.MAX),
-    Quantity.LATENCY: Kind("its own latency", Aggregation.MAX),
-    Quantity.UNITS: Kind("units", Aggregation.SUM),
-    Quantity.SEEN_UNITS: Kind("units by translated addresses", Aggregation.SUM),
-    Quantity.PING_ICMP: Kind("ping to the device, ICMP", Aggregation.MAX),
-    Quantity.PING_TCP: Kind("ping to the device, TCP", Aggregation.MAX),
-    Quantity.PING_LOSS: Kind("pings to the device, lost", Aggregation.MEAN),
-    Quantity.URL_TIME: Kind("response time of a URL", Aggregation.MAX),
-    Quantity.URL_FAILED: Kind("failed requests to a URL", Aggregation.MAX),
+    Quantity.CPU: QuantityDisplay("CPU", Aggregation.MEAN),
+    Quantity.MEMORY: QuantityDisplay("memory", Aggregation.MAX),
+    Quantity.SESSIONS: QuantityDisplay("sessions", Aggregation.SUM),
+    Quantity.CONNECTIONS: QuantityDisplay("new connections a second", Aggregation.SUM),
+    Quantity.ENDED: QuantityDisplay("ended connections a second", Aggregation.SUM),
+    Quantity.PACKETS: QuantityDisplay("packets a second", Aggregation.SUM),
+    Quantity.DROPS: QuantityDisplay("drops a second", Aggregation.SUM),
+    Quantity.RECEIVED: QuantityDisplay("bits received", Aggregation.SUM),
+    Quantity.SENT: QuantityDisplay("bits sent", Aggregation.SUM),
+    Quantity.HEALTH: QuantityDisplay("health", Aggregation.MIN),
+    Quantity.SNAT: QuantityDisplay("SNAT ports used", Aggregation.MAX),
+    Quantity.LATENCY: QuantityDisplay("its own latency", Aggregation.MAX),
+    Quantity.UNITS: QuantityDisplay("units", Aggregation.SUM),
+    Quantity.SEEN_UNITS: QuantityDisplay("units by translated addresses", Aggregation.SUM),
+    Quantity.PING_ICMP: QuantityDisplay("ping to the device, ICMP", Aggregation.MAX),
+    Quantity.PING_TCP: QuantityDisplay("ping to the device, TCP", Aggregation.MAX),
+    Quantity.PING_LOSS: QuantityDisplay("pings to the device, lost", Aggregation.MEAN),
+    Quantity.URL_TIME: QuantityDisplay("response time of a URL", Aggregation.MAX),
+    Quantity.URL_FAILED: QuantityDisplay("failed requests to a URL", Aggregation.MAX),
 }
 
 
@@ -215,6 +215,9 @@ def merge_sources(parts: Iterable[DeviceTelemetry], read_at: datetime) -> Device
     Args:
         parts: Telemetry to merge.
         read_at: Time to set in the result.
+
+    Returns:
+        Devices, series and issues of all parts, in their order.
     """
     listed = list(parts)
     cores: dict[str, int] = {}
@@ -238,7 +241,7 @@ def drop_invalid(telemetry: DeviceTelemetry) -> DeviceTelemetry:
     """Remove impossible values, for example a percentage that is read as a ratio."""
     series, issues = [], list(telemetry.issues)
     for item in telemetry.series:
-        most = RATIO_MAX if item.quantity.unit is Unit.RATIO else np.inf
+        most = RATIO_MAX if item.quantity.unit is MetricUnit.RATIO else np.inf
         wrong = (item.values < 0) | (item.values > most)
         if not wrong.any():
             series.append(item)
@@ -269,6 +272,10 @@ def merge_readings(earlier: DeviceTelemetry, later: DeviceTelemetry) -> DeviceTe
     Args:
         earlier: Stored telemetry.
         later: New telemetry.
+
+    Returns:
+        Telemetry with the read time of ``later``. Series of the same quantity and instance are
+        joined.
     """
     series: dict[tuple[str, ...], TelemetrySeries] = {}
     for item in (*earlier.series, *later.series):

@@ -151,12 +151,15 @@ class UnitGrid:
 def find_units(
     aligned: Aligned, window: tuple[float, float] | None, stream_bits_per_second: float | None
 ) -> Units | None:
-    """Return the units of a burst, or None if no record has the received addresses.
+    """Return the units of a burst.
 
     Args:
         aligned: Burst on the grid.
         window: Start and end of the window in epoch seconds. None uses the whole grid.
         stream_bits_per_second: Set rate of a stream, or None.
+
+    Returns:
+        The units with their rates and changes. None if no record has the received addresses.
     """
     tracks = [track for row in range(len(aligned.pairs)) for track in peer_tracks(aligned, row)]
     if not tracks:

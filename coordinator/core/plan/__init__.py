@@ -7,6 +7,7 @@ __all__ = [
     "budget",
     "cost_estimate",
     "early_stop_estimate",
+    "expected_usage",
     "nightly_stop",
     "planner",
     "price",

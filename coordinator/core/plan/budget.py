@@ -3,24 +3,26 @@
 All prices are at real scale, as in :mod:`broadside.coordinator.core.plan.cost_estimate`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Final
 
 from broadside.coordinator.core.formatting import dollars, ratio
 from broadside.coordinator.core.guards import stopped_by_guard
-from broadside.coordinator.core.plan.cost_estimate import (
-    ip_bytes_of,
-    machines_of,
-    not_charged_why,
-    rate_of,
-    required_units,
+from broadside.coordinator.core.plan.cost_estimate import not_charged_why, required_units
+from broadside.coordinator.core.plan.expected_usage import ExpectedUsage, ip_bytes_of
+from broadside.coordinator.core.plan.price import (
+    Bill,
+    CostRange,
+    Prices,
+    Usage,
+    compute_bill,
+    exactly,
 )
-from broadside.coordinator.core.plan.price import Bill, Prices, Span, Usage, compute_bill, exactly
 from broadside.coordinator.core.run_spec import Burst, Plan, RunSpec, due_at
 from broadside.coordinator.core.summary import RunSummary, Verdict, caution, order, problem
-from broadside.exchange.messages import Control, Message, Presence, RunId
+from broadside.exchange.messages import Control, Message, RunId
 
 # Value of ``cancelled_by`` when a run is stopped by its budget.
 STOPPED_BY: Final = "broadside's budget"
@@ -60,7 +62,7 @@ class PriceMeter(Message):
     stopped: str | None = None
 
 
-class Basis(Message):
+class PriceBasis(Message):
     """Inputs for the price other than the bytes, to be stored at launch.
 
     Attributes:
@@ -89,12 +91,12 @@ class Spend:
     """
 
     plan: Plan
-    basis: Basis
+    basis: PriceBasis
     payload_bytes: Mapping[int, int]
     over: frozenset[int]
 
     @property
-    def over_ip_bytes(self) -> Span:
+    def over_ip_bytes(self) -> CostRange:
         """IP bytes for all finished bursts at real scale.
 
         For a burst that has no data, the expected bytes are used.
@@ -105,18 +107,18 @@ class Spend:
         return known.add(unreported) if len(reported) < len(self.over) else known
 
     @property
-    def next_ip_bytes(self) -> Span:
+    def next_ip_bytes(self) -> CostRange:
         """Expected IP bytes of a later burst, from finished bursts or from the estimate."""
         measured = [self.payload_bytes[i] for i in self.over if self.payload_bytes.get(i)]
         if measured:
             return exactly(ip_bytes_of(self.plan.spec, sum(measured) / len(measured)))
-        return Span(
+        return CostRange(
             value=self.basis.burst_ip_bytes,
             low=self.basis.burst_ip_bytes_low,
             high=self.basis.burst_ip_bytes_high,
         )
 
-    def compute_bill(self, ip_bytes: Span, until_at: datetime, prices: Prices) -> Bill:
+    def compute_bill(self, ip_bytes: CostRange, until_at: datetime, prices: Prices) -> Bill:
         """Return the bill for some bytes and the time since launch.
 
         Args:
@@ -139,17 +141,16 @@ class Spend:
         return compute_bill(usage, prices)
 
 
-def basis(spec: RunSpec, fleet: Sequence[Presence]) -> Basis:
-    """Return the price basis for the live agents.
+def basis(spec: RunSpec, usage: ExpectedUsage) -> PriceBasis:
+    """Return the price basis of a run.
 
     Args:
         spec: The specification.
-        fleet: Live agents.
+        usage: Its expected usage.
     """
-    rate, _ = rate_of(spec, fleet)
-    sent = rate.times((spec.burst_s + spec.traffic.omit_s) / 8)
-    return Basis(
-        machines={size or "": count for size, count in machines_of(spec, fleet).items()},
+    sent = usage.rate.times((spec.burst_s + spec.traffic.omit_s) / 8)
+    return PriceBasis(
+        machines={size or "": count for size, count in usage.machines.items()},
         burst_ip_bytes=sent.value,
         burst_ip_bytes_low=sent.low,
         burst_ip_bytes_high=sent.high,
@@ -199,12 +200,15 @@ def measure(spending: Spend, prices: Prices, now: datetime, control: Control | N
 
 
 def over_budget_reason(spending: Spend, burst: Burst, prices: Prices) -> str | None:
-    """Return the reason why a burst must not start because of the budget, or None.
+    """Return the reason why the budget prevents the start of a burst.
 
     Args:
         spending: Known traffic. All earlier bursts need to be finished.
         burst: The next burst.
         prices: The price table to use.
+
+    Returns:
+        The reason with the costs. None if the burst can start, or if there is no budget.
     """
     plan, budget = spending.plan, spending.plan.spec.budget_usd
     if budget is None or spending.next_ip_bytes.value is None:
@@ -222,13 +226,16 @@ def over_budget_reason(spending: Spend, burst: Burst, prices: Prices) -> str | N
 
 
 def overspent_reason(spending: Spend, burst: Burst, prices: Prices, now: datetime) -> str | None:
-    """Return the reason to stop a burst in progress because the budget is spent, or None.
+    """Return the reason to stop a burst in progress because the budget is spent.
 
     Args:
         spending: Known traffic, including the bytes of this burst so far.
         burst: The burst in progress.
         prices: The price table to use.
         now: Current time.
+
+    Returns:
+        The reason with the costs. None if the budget is not spent, or if there is none.
     """
     plan, budget = spending.plan, spending.plan.spec.budget_usd
     if budget is None:
@@ -279,6 +286,9 @@ def with_budget(summary: RunSummary, plan: Plan, control: Control | None) -> Run
         summary: The summary of the run.
         plan: The whole plan.
         control: Control row for the run, or None.
+
+    Returns:
+        A copy with the finding, or the same summary.
     """
     if control is None or not stopped_by_budget(control):
         return summary
@@ -294,11 +304,15 @@ def with_budget(summary: RunSummary, plan: Plan, control: Control | None) -> Run
 
 
 def with_abort(summary: RunSummary, control: Control | None) -> RunSummary:
-    """Add a finding to an inconclusive summary if somebody aborted the run.
+    """Add a finding to an inconclusive summary if a user aborted the run.
 
     Args:
         summary: The summary of the run.
         control: Control row for the run, or None.
+
+    Returns:
+        A copy with the finding. The same summary if it is not inconclusive or was not aborted by a
+        user.
     """
     if control is None or control.cancelled_at is None:
         return summary

@@ -1,22 +1,18 @@
 """Expected and worst cost of a run whose bursts end as soon as their rate is certain. Pure."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from broadside.coordinator.core.metrics import Layer
 from broadside.coordinator.core.plan.cost_estimate import (
     EarlyStopEstimate,
     Estimate,
-    ip_bytes_of,
-    machines_of,
-    rate_of,
-    required_units,
+    expected_bill,
 )
-from broadside.coordinator.core.plan.price import Prices, Usage, compute_bill
+from broadside.coordinator.core.plan.expected_usage import ExpectedUsage, ip_bytes_of
+from broadside.coordinator.core.plan.price import Prices
 from broadside.coordinator.core.run_spec import RunSpec
-from broadside.exchange.messages import Presence
 
 # Used for a device without history. The scatter is that of the seconds, relative to the rate.
 SCATTER_RATIO: Final = 0.01
@@ -52,7 +48,7 @@ class DeviceHistory:
 def with_early_stop(
     price: Estimate,
     spec: RunSpec,
-    fleet: Sequence[Presence],
+    usage: ExpectedUsage,
     prices: Prices,
     history: DeviceHistory | None,
 ) -> Estimate:
@@ -61,28 +57,27 @@ def with_early_stop(
     Args:
         price: Estimate for bursts of the planned duration.
         spec: The specification.
-        fleet: Live agents.
+        usage: Its expected usage.
         prices: The price table to use.
         history: Earlier bursts, or None if there are none.
+
+    Returns:
+        A copy with the estimate of the early end, or the same object if bursts cannot end early.
     """
     if spec.objective.stop is None:
         return price
-    margin, how = _margin(spec, fleet, history)
+    margin, how = _margin(spec, usage, history)
     scatter = SCATTER_RATIO if history is None else history.scatter_ratio
     correlation = CORRELATION if history is None else history.correlation
     burst_s = float(spec.burst_s)
     if margin is not None:
         burst_s = expected_burst_s(margin, scatter, correlation, spec)
     saved_s = spec.burst_s - burst_s
-    rate, _ = rate_of(spec, fleet)
-    sent = rate.times((price.traffic_s - spec.bursts_count * saved_s) / 8)
-    usage = Usage(
-        ip_bytes=sent,
-        # The start times of later bursts stay the same.
-        hours=(price.elapsed_s - saved_s) / 3600,
-        units_count=required_units(spec, rate.value, prices),
-        machines=machines_of(spec, fleet),
-        sku=spec.sku,
+    # The start times of later bursts stay the same.
+    shorter = replace(
+        usage,
+        traffic_s=usage.traffic_s - spec.bursts_count * saved_s,
+        elapsed_s=usage.elapsed_s - saved_s,
     )
     early = EarlyStopEstimate(
         margin_ratio=margin,
@@ -91,14 +86,14 @@ def with_early_stop(
         history_bursts_count=0 if history is None else history.bursts_count,
         how=how,
         expected_burst_s=burst_s,
-        expected_usd=compute_bill(usage, prices).total_usd,
+        expected_usd=expected_bill(spec, shorter, prices).total_usd,
         worst_usd=price.bill.total_usd,
     )
     return price.model_copy(update={"early_stop": early})
 
 
 def _margin(
-    spec: RunSpec, fleet: Sequence[Presence], history: DeviceHistory | None
+    spec: RunSpec, usage: ExpectedUsage, history: DeviceHistory | None
 ) -> tuple[float | None, str]:
     """Return the expected rate divided by the limit, minus one, and how the rate was found."""
     objective = spec.objective
@@ -110,7 +105,7 @@ def _margin(
         rate: float | None = history.payload_bits_per_second * ip_ratio * spec.scale
         how = f"the rate of {history.bursts_count} earlier bursts of this device"
     else:
-        rate, how = rate_of(spec, fleet)[0].value, rate_of(spec, fleet)[1]
+        rate, how = usage.rate.value, usage.rate_how
     if rate is None:
         return None, how
     if objective.layer is Layer.PAYLOAD:

@@ -1,4 +1,4 @@
-"""Nightly stop of a range, after which no agent runs until somebody scales it up again."""
+"""Nightly stop of a range, after which no agent runs until a user scales it up again."""
 
 import re
 from dataclasses import dataclass

@@ -18,8 +18,8 @@ from broadside.coordinator.core.measure.formulas.headers import (
 from broadside.coordinator.core.plan.host_limits import host_limit_warnings
 from broadside.coordinator.core.plan.nightly_stop import NightlyStop
 from broadside.coordinator.core.plan.reserved import NOTHING, Reserved, first_announcements
-from broadside.coordinator.core.run_spec import Burst, LedgerPromise, Pair, Plan, RunSpec
-from broadside.coordinator.core.thresholds import ALL_THRESHOLDS, WITNESSES
+from broadside.coordinator.core.run_spec import Burst, CounterRequirement, Pair, Plan, RunSpec
+from broadside.coordinator.core.thresholds import ALL_THRESHOLDS, DEVICE_TELEMETRY
 from broadside.exchange.engines import find, tls_of
 from broadside.exchange.messages import DEFAULT_ENGINE, Endpoint, Presence, Role, Traffic
 
@@ -80,19 +80,19 @@ def live(presences: Sequence[Presence], now: datetime) -> list[Presence]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
+class PlanContext:
     """Other runs, and the sources for the device under test.
 
     Attributes:
         reserved: Ports that are used by other runs.
-        ledger: Device counter that the verdict will use, or None.
-        witnesses: Devices with telemetry, and the quantities that are available for each.
+        device_counter: Device counter that the verdict will use, or None.
+        telemetry: Devices with telemetry, and the quantities that are available for each.
         nightly_stop: When the VMs of the agents stop, or None.
     """
 
     reserved: Reserved = NOTHING
-    ledger: LedgerPromise | None = None
-    witnesses: Mapping[str, Collection[str]] = field(default_factory=dict)
+    device_counter: CounterRequirement | None = None
+    telemetry: Mapping[str, Collection[str]] = field(default_factory=dict)
     nightly_stop: NightlyStop | None = None
 
 
@@ -101,7 +101,7 @@ def plan(
     presences: Sequence[Presence],
     now: datetime,
     run_id: str,
-    site: Site = Site(),
+    site: PlanContext = PlanContext(),
 ) -> Plan:
     """Select endpoints and start times for a run.
 
@@ -115,10 +115,13 @@ def plan(
         run_id: Id for the new run.
         site: Other runs, and the sources for the device under test.
 
+    Returns:
+        The plan with endpoints, bursts and warnings, not sealed yet.
+
     Raises:
         Infeasible: The run cannot be planned. The error contains all problems.
     """
-    reserved, ledger, witnesses = site.reserved, site.ledger, site.witnesses
+    reserved, device_counter, telemetry = site.reserved, site.device_counter, site.telemetry
     fleet = live(presences, now)
     holders, twice = first_announcements([agent for agent in fleet if agent.role is Role.SERVER])
     servers = reserved.without(holders)
@@ -136,8 +139,8 @@ def plan(
         *(problem for part in spec.parts for problem in _probe_problems(part, servers)),
         *_canary_problems(spec, servers),
         *_tunnel_problems(spec, [*clients, *servers]),
-        *_witness_problems(spec, witnesses),
-        *_guard_problems(spec, witnesses),
+        *_telemetry_problems(spec, telemetry),
+        *_guard_problems(spec, telemetry),
         *_network_problems(spec, pairs, clients),
     ]
     bursts = _bursts(spec, now)
@@ -159,17 +162,17 @@ def plan(
         spec=spec,
         pairs=tuple(pairs),
         bursts=tuple(bursts),
-        ledger=ledger,
-        witnesses=tuple(witnesses),
+        ledger=device_counter,
+        witnesses=tuple(telemetry),
         limits_as_of=DOCUMENTED.as_of.isoformat(),
         shared_boot_id=shared_boot_id,
         warnings=(
             *twice,
-            *_warnings(spec, clients, ledger, shared=shared_boot_id is not None),
+            *_warnings(spec, clients, device_counter, shared=shared_boot_id is not None),
             *_host_limits(
                 spec, clients, [(pair, by_name[pair.endpoint.agent_id]) for pair in pairs]
             ),
-            *_early_stop_warnings(spec, witnesses),
+            *_early_stop_warnings(spec, telemetry),
             *_crowded(spec, ends),
             *_segment_warnings(spec, [*clients, *servers]),
             *_host_warnings([*clients, *servers]),
@@ -178,17 +181,19 @@ def plan(
     ).sealed()
 
 
-def _witness_problems(spec: RunSpec, witnesses: Mapping[str, Collection[str]]) -> Iterator[Problem]:
+def _telemetry_problems(
+    spec: RunSpec, telemetry: Mapping[str, Collection[str]]
+) -> Iterator[Problem]:
     """Yield a problem for each device threshold when telemetry is missing for any device."""
     for threshold in ALL_THRESHOLDS:
         bound = getattr(spec.objective, threshold.bound)
-        if threshold.requires != WITNESSES or bound is None:
+        if threshold.requires != DEVICE_TELEMETRY or bound is None:
             continue
         quantity = threshold.metric.partition(".")[0]
         unreported = [
-            device for device, requested in witnesses.items() if quantity not in requested
+            device for device, requested in telemetry.items() if quantity not in requested
         ]
-        if unreported or not witnesses:
+        if unreported or not telemetry:
             missing = (
                 f"{', '.join(unreported)} has no {quantity}"
                 if unreported
@@ -201,14 +206,14 @@ def _witness_problems(spec: RunSpec, witnesses: Mapping[str, Collection[str]]) -
             )
 
 
-def _guard_problems(spec: RunSpec, witnesses: Mapping[str, Collection[str]]) -> Iterator[Problem]:
+def _guard_problems(spec: RunSpec, telemetry: Mapping[str, Collection[str]]) -> Iterator[Problem]:
     """Yield a problem for each guard on a quantity that no telemetry source reads."""
     for guard in spec.guards:
         if guard.is_probe:
             continue
-        devices = [name for name in witnesses if guard.device in (None, name)]
-        if not any(guard.quantity in witnesses[name] for name in devices):
-            known = sorted({*PROBE_QUANTITIES, *(q for name in devices for q in witnesses[name])})
+        devices = [name for name in telemetry if guard.device in (None, name)]
+        if not any(guard.quantity in telemetry[name] for name in devices):
+            known = sorted({*PROBE_QUANTITIES, *(q for name in devices for q in telemetry[name])})
             place = "no device" if guard.device is None else f"no device {guard.device}"
             yield Problem(
                 field="guards",
@@ -638,13 +643,13 @@ def _crowded(spec: RunSpec, ends: Sequence[Presence]) -> Iterator[str]:
 def _warnings(
     spec: RunSpec,
     clients: Sequence[Presence],
-    ledger: LedgerPromise | None,
+    device_counter: CounterRequirement | None,
     *,
     shared: bool,
 ) -> Iterator[str]:
     """Yield warnings that an operator should see before the launch."""
     yield from _reach_warnings(spec, clients)
-    yield from _proof_warnings(spec, ledger)
+    yield from _proof_warnings(spec, device_counter)
     if (silent := control_warning(spec, clients)) is not None:
         yield silent
     if spec.budget_usd is not None and spec.is_unattended:
@@ -683,11 +688,11 @@ def _host_limits(
         yield from host_limit_warnings(part, clients, servers)
 
 
-def _early_stop_warnings(spec: RunSpec, witnesses: Mapping[str, Collection[str]]) -> Iterator[str]:
+def _early_stop_warnings(spec: RunSpec, telemetry: Mapping[str, Collection[str]]) -> Iterator[str]:
     """Yield a warning if bursts may end before a device has changed its size."""
     if spec.objective.stop is None or spec.device.get("capacity_units", "").isdigit():
         return
-    counted = [name for name, quantities in witnesses.items() if "units_count" in quantities]
+    counted = [name for name, quantities in telemetry.items() if "units_count" in quantities]
     device = f"an Azure Firewall ({spec.sku})" if spec.sku is not None else ", ".join(counted)
     if device:
         yield (
@@ -698,7 +703,7 @@ def _early_stop_warnings(spec: RunSpec, witnesses: Mapping[str, Collection[str]]
         )
 
 
-def _proof_warnings(spec: RunSpec, ledger: LedgerPromise | None) -> Iterator[str]:
+def _proof_warnings(spec: RunSpec, device_counter: CounterRequirement | None) -> Iterator[str]:
     """Yield warnings on results that no burst can prove."""
     # This import loads NumPy.
     from broadside.coordinator.core.measure.formulas.steady import RAMP_MAX_RATIO, VALUES_MIN
@@ -713,7 +718,7 @@ def _proof_warnings(spec: RunSpec, ledger: LedgerPromise | None) -> Iterator[str
         )
     engine, allowed = find(spec.traffic.engine), spec.objective.residual_max_ratio
     silent = engine is not None and "mss_bytes" not in engine.supported_fields
-    if silent and ledger is not None and allowed <= OVERHEAD_MORE_RATIO:
+    if silent and device_counter is not None and allowed <= OVERHEAD_MORE_RATIO:
         yield (
             f"objective.residual_max_ratio: {spec.traffic.engine} does not report its segment "
             f"size, so headers may be {formatting.ratio(OVERHEAD_MORE_RATIO)} larger than those of "

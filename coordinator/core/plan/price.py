@@ -91,7 +91,7 @@ class Prices(Message):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+class CostRange:
     """A value with its bounds. None means unknown.
 
     Attributes:
@@ -104,32 +104,34 @@ class Span:
     low: float | None = None
     high: float | None = None
 
-    def times(self, factor: "Span | float") -> "Span":
+    def times(self, factor: "CostRange | float") -> "CostRange":
         return self._with(factor, operator.mul)
 
-    def beyond(self, included: float) -> "Span":
+    def beyond(self, included: float) -> "CostRange":
         """Subtract an included quantity, with 0 as the minimum."""
         return self._with(included, operator.sub).at_least(0.0)
 
-    def at_least(self, floor: float) -> "Span":
+    def at_least(self, floor: float) -> "CostRange":
         return self._with(floor, max)
 
-    def add(self, other: "Span") -> "Span":
+    def add(self, other: "CostRange") -> "CostRange":
         """Add value and bounds. If one is unknown, the sum is unknown."""
         return self._with(other, operator.add)
 
-    def _with(self, other: "Span | float", how: Callable[[float, float], float]) -> "Span":
-        theirs = other if isinstance(other, Span) else exactly(other)
+    def _with(
+        self, other: "CostRange | float", how: Callable[[float, float], float]
+    ) -> "CostRange":
+        theirs = other if isinstance(other, CostRange) else exactly(other)
         value, low, high = (
             None if one is None or two is None else how(one, two)
             for one, two in zip(astuple(self), astuple(theirs), strict=True)
         )
-        return Span(value=value, low=low, high=high)
+        return CostRange(value=value, low=low, high=high)
 
 
-def exactly(value: float | None) -> Span:
+def exactly(value: float | None) -> CostRange:
     """Return the span of a value without uncertainty. None is an unknown value."""
-    return Span(value=value, low=value, high=value)
+    return CostRange(value=value, low=value, high=value)
 
 
 class Line(Message):
@@ -190,9 +192,9 @@ class Usage:
         sku: SKU of the firewall, or None if unknown.
     """
 
-    ip_bytes: Span
+    ip_bytes: CostRange
     hours: float
-    units_count: Span
+    units_count: CostRange
     machines: Mapping[str | None, int]
     sku: str | None
 
@@ -260,7 +262,7 @@ def _either(prices: Iterable[Price | None]) -> Price | None:
     return dearest.model_copy(update={"low_usd": low, "high_usd": high})
 
 
-def bill_line(item: str, unit: str, quantity: Span, price: Price | None) -> Line:
+def bill_line(item: str, unit: str, quantity: CostRange, price: Price | None) -> Line:
     """Return one item of a bill. Without a price its cost is unknown.
 
     Args:
@@ -269,7 +271,9 @@ def bill_line(item: str, unit: str, quantity: Span, price: Price | None) -> Line
         quantity: Quantity in this unit, with bounds.
         price: Price of one unit in USD. None if it is unknown.
     """
-    entry = Span() if price is None else Span(value=price.usd, low=price.low, high=price.high)
+    entry = (
+        CostRange() if price is None else CostRange(value=price.usd, low=price.low, high=price.high)
+    )
     paid = quantity.times(entry)
     return Line(
         item=item,

@@ -115,7 +115,7 @@ class Firing(Message):
         run_id: Id of the run, also while it is being launched.
         reason: Why it waits, or was skipped, missed or refused.
         until_at: Last start time, if this row is for many missed ones.
-        instants_count: Number of start times that this row stands for.
+        instants_count: Number of start times that this row covers.
     """
 
     instant_at: UtcDatetime
@@ -232,6 +232,9 @@ def localise(wall: datetime, timezone: str, field: str) -> datetime:
         timezone: Time zone name.
         field: Field name, for error messages.
 
+    Returns:
+        The time in UTC.
+
     Raises:
         BadSchedule: The time is in a gap, or the time zone is unknown.
     """
@@ -304,11 +307,14 @@ def ended(schedule: Schedule, now: datetime) -> bool:
 
 
 def runs_left(schedule: Schedule, fired: Mapping[datetime, Firing]) -> int | None:
-    """Return the number of runs that can still be started, or None if there is no limit.
+    """Return the number of runs that can still be started.
 
     Args:
         schedule: The schedule.
         fired: Rows by start time. Open rows count as runs.
+
+    Returns:
+        The number, at least 0. None if the schedule has no limit.
     """
     if schedule.runs_max_count is None:
         return None
@@ -362,12 +368,15 @@ def first_rows(schedule: Schedule, instants: Sequence[datetime], now: datetime) 
 
 
 def too_late(schedule: Schedule, ready_at: datetime, now: datetime) -> str | None:
-    """Return the reason why a waiting start time is missed, or None if it can be used.
+    """Return the reason why a waiting start time is missed.
 
     Args:
         schedule: The schedule.
         ready_at: Time when it could first be launched.
         now: Current time to use.
+
+    Returns:
+        The reason with the delay in seconds. None if the start time can still be used.
     """
     late = now - ready_at
     if late <= timedelta(seconds=ON_TIME_S):
@@ -392,6 +401,9 @@ def settled(schedule: Schedule, fired: Mapping[datetime, Firing]) -> Schedule:
     Args:
         schedule: The schedule.
         fired: Rows by start time.
+
+    Returns:
+        A copy with the new ``settled_at``, number of runs and last run.
     """
     mark_at, runs, last = schedule.settled_at, schedule.runs_count, schedule.last_run_id
     for at in sorted(fired):

@@ -5,8 +5,8 @@ from datetime import datetime
 
 from broadside.coordinator.core.plan.planner import answers_canary, endpoint_of, live, port_groups
 from broadside.coordinator.core.plan.reserved import NOTHING, Reserved, first_announcements
-from broadside.coordinator.core.run_spec import Pair, Plan
-from broadside.exchange.messages import Endpoint, Message, Presence, Role, Traffic, UtcDatetime
+from broadside.coordinator.core.run_spec import Burst, Pair, Plan
+from broadside.exchange.messages import Endpoint, Job, Message, Presence, Role, Traffic, UtcDatetime
 
 
 class Failover(Message):
@@ -35,18 +35,17 @@ class Failover(Message):
         )
 
 
-def active_failovers(moves: Iterable[Failover], burst_index: int) -> dict[int, Failover]:
-    """Return the latest move of each pair up to a burst, by pair index.
+def servers_since(moves: Iterable[Failover], burst_index: int) -> dict[int, int]:
+    """Return the first burst with the present server, by index of each pair that was moved.
 
     Args:
         moves: All moves of the run.
         burst_index: The last burst to include.
+
+    Returns:
+        Move by pair index. Pairs that were not moved have no entry.
     """
-    newest: dict[int, Failover] = {}
-    for move in sorted(moves, key=lambda item: item.from_burst_index):
-        if move.from_burst_index <= burst_index:
-            newest[move.pair_index] = move
-    return newest
+    return {move.pair_index: move.from_burst_index for move in _until(moves, burst_index)}
 
 
 def pairs_in(plan: Plan, moves: Iterable[Failover], burst_index: int) -> tuple[Pair, ...]:
@@ -56,19 +55,47 @@ def pairs_in(plan: Plan, moves: Iterable[Failover], burst_index: int) -> tuple[P
         plan: The plan.
         moves: All moves of the run.
         burst_index: Burst index.
+
+    Returns:
+        All pairs of the plan, in their order.
     """
-    newest = active_failovers(moves, burst_index)
-    return tuple(
-        pair
-        if pair.index not in newest
-        else pair.model_copy(
-            update={
-                "endpoint": newest[pair.index].endpoint,
-                "server_nic_bits_per_second": newest[pair.index].server_nic_bits_per_second,
-            }
-        )
-        for pair in plan.pairs
-    )
+    pairs, _ = _move_pairs(plan, moves, burst_index)
+    return pairs
+
+
+def jobs_in(plan: Plan, moves: Iterable[Failover], burst: Burst) -> tuple[list[Job], list[Job]]:
+    """Return the jobs for one burst, with all moves up to this burst applied.
+
+    Args:
+        plan: The plan.
+        moves: All moves of the run.
+        burst: The burst.
+
+    Returns:
+        The jobs in pair order, and the jobs that the moves replaced, the oldest first.
+    """
+    pairs, superseded = _move_pairs(plan, moves, burst.index)
+    return list(plan.jobs(burst, pairs)), list(plan.jobs(burst, superseded))
+
+
+def _move_pairs(
+    plan: Plan, moves: Iterable[Failover], burst_index: int
+) -> tuple[tuple[Pair, ...], list[Pair]]:
+    """Return all pairs after the moves up to a burst, and the moved pairs before each move."""
+    pairs, superseded = {pair.index: pair for pair in plan.pairs}, []
+    for move in _until(moves, burst_index):
+        before = pairs[move.pair_index]
+        superseded.append(before)
+        nic_bits_per_second = move.server_nic_bits_per_second
+        update = {"endpoint": move.endpoint, "server_nic_bits_per_second": nic_bits_per_second}
+        pairs[move.pair_index] = before.model_copy(update=update)
+    return tuple(pairs.values()), superseded
+
+
+def _until(moves: Iterable[Failover], burst_index: int) -> list[Failover]:
+    """Return the moves up to a burst, the oldest first."""
+    made = [move for move in moves if move.from_burst_index <= burst_index]
+    return sorted(made, key=lambda move: move.from_burst_index)
 
 
 def free_servers(
@@ -104,6 +131,9 @@ def choose_failovers(
         servers: Live servers with their free ports, from :func:`free_servers`.
         burst_index: The next burst.
         now: Current time to use.
+
+    Returns:
+        One move for each pair that gets a spare, in the order of the pairs.
     """
     pairs = pairs_in(plan, moves, burst_index)
     there = {server.agent_id for server in servers}

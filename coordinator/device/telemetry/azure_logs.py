@@ -1,7 +1,7 @@
 """Flow logs of an Azure Firewall from Log Analytics, with queries on the firewall itself.
 
 The role *Monitoring Reader* on the firewall is enough, because the request names this resource
-(learn.microsoft.com/rest/api/logsquery). The firewall writes the tables only after it was told to:
+(learn.microsoft.com/rest/api/logsquery). Its diagnostic settings must enable the tables:
 ``AZFWFatFlow`` has flows above 1 Mbit/s every three minutes, and ``AZFWFlowTrace`` the TCP flags of
 flows (learn.microsoft.com/azure/firewall/monitor-firewall-reference).
 """
@@ -16,22 +16,17 @@ import numpy as np
 from pydantic import AwareDatetime, Field, TypeAdapter
 
 from broadside.coordinator.core.arrays import Floats
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.core.measure.telemetry import (
     IssueKind,
     Quantity,
     TelemetryIssue,
     TelemetrySeries,
 )
-from broadside.coordinator.device.http_client import (
-    bounded_client,
-    get_bounded,
-    may_carry_secret,
-    retry_after_s,
-)
 from broadside.coordinator.device.resource_manager import identity_token, object_of
 from broadside.coordinator.device.telemetry.azure_monitor import ROLE
 from broadside.coordinator.device.telemetry.config import parse_entry
+from broadside.coordinator.device.telemetry.http_client import bounded_client, get_bounded
 from broadside.coordinator.device.telemetry.source import (
     ArchiveEntry,
     ArchiveSource,
@@ -42,13 +37,14 @@ from broadside.coordinator.device.telemetry.source import (
     TelemetryError,
 )
 from broadside.exchange.azure.identity import NoToken
+from broadside.exchange.http.bounded import may_carry_secret, retry_after_s
 from broadside.exchange.messages import Direction
 from broadside.exchange.strict_json import read_json_as
 
 # Log Analytics shows most rows within five minutes (learn.microsoft.com/azure/azure-monitor/logs/
 # data-ingestion-time).
 _SETTLE_S: Final = 300.0
-# The instant at which a unit of the firewall writes its row is not documented.
+# The time at which a unit of the firewall writes its row is not documented.
 _BOUND_S: Final = 60.0
 _ATTEMPT_S: Final = 30.0
 _ANSWER_MAX_BYTES: Final = 16 * 1_048_576
@@ -59,13 +55,13 @@ _NO_FLOW: Final = (
 )
 
 
-class Query(Read):
+class LogsQuery(Read):
     """Query that returns the columns ``at`` and ``value``."""
 
     query: Annotated[str, Field(min_length=1, max_length=4000)]
 
 
-DEFAULT: Final = (Query(quantity=Quantity.DROPS, query=_NO_FLOW, over_s=60),)
+DEFAULT: Final = (LogsQuery(quantity=Quantity.DROPS, query=_NO_FLOW, over_s=60),)
 _ROWS: Final = TypeAdapter(list[tuple[AwareDatetime, float]])
 
 
@@ -77,7 +73,7 @@ class AzureLogsEntry(ArchiveEntry):
     client_id: str | None = None
     token: Secret | None = None
     ca_file: Path | None = None
-    read: Annotated[tuple[Query, ...], Field(min_length=1, max_length=16)] = DEFAULT
+    read: Annotated[tuple[LogsQuery, ...], Field(min_length=1, max_length=16)] = DEFAULT
 
 
 class AzureLogsSource(ArchiveSource):
@@ -99,7 +95,7 @@ class AzureLogsSource(ArchiveSource):
         """
         if not may_carry_secret(entry.endpoint):
             raise TelemetryError(
-                f"telemetry {entry.device}: endpoint {entry.endpoint!r}: a token travels over "
+                f"telemetry {entry.device}: endpoint {entry.endpoint!r}: a token is sent over "
                 "https only"
             )
         if entry.byte_counter is not None:
@@ -119,7 +115,7 @@ class AzureLogsSource(ArchiveSource):
 
     async def query_bytes(
         self, from_at: datetime, before_at: datetime, direction: Direction
-    ) -> FirewallLedger:
+    ) -> CounterRecord:
         raise TelemetryError(f"{self.name}: flow logs have no byte counter")
 
     async def query_series(
@@ -205,11 +201,12 @@ class AzureLogsSource(ArchiveSource):
         if response.status_code == httpx.codes.TOO_MANY_REQUESTS:
             after_s = retry_after_s(response, _RETRY_AFTER_S)
             return TelemetryBusy(
-                f"{self.name} limits our requests; try again in {after_s:g} s", after_s
+                f"{self.name} throttles requests; try again in {after_s:g} s", after_s
             )
         if response.status_code in (401, 403):
             return TelemetryError(
-                f"{self.name} refuses us: {reason}; give it the role '{ROLE}' on the firewall"
+                f"{self.name} rejects the request: {reason}; give it the role '{ROLE}' on the "
+                "firewall"
             )
         if "resolve table" in reason:
             reason += (

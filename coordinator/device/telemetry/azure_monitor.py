@@ -23,22 +23,20 @@ import numpy as np
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, Field
 
 from broadside.coordinator.core.arrays import Floats
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.core.measure.telemetry import (
     IssueKind,
     Quantity,
     TelemetryIssue,
     TelemetrySeries,
 )
-from broadside.coordinator.device.http_client import (
-    bounded_client,
-    get_bounded,
-    may_carry_secret,
-    partial_answer,
-    retry_after_s,
-)
 from broadside.coordinator.device.resource_manager import METRICS_VERSION, identity_token, object_of
 from broadside.coordinator.device.telemetry.config import parse_entry
+from broadside.coordinator.device.telemetry.http_client import (
+    bounded_client,
+    get_bounded,
+    partial_answer,
+)
 from broadside.coordinator.device.telemetry.source import (
     ArchiveEntry,
     ArchiveSource,
@@ -51,6 +49,7 @@ from broadside.coordinator.device.telemetry.source import (
     without_values,
 )
 from broadside.exchange.azure.identity import NoToken
+from broadside.exchange.http.bounded import may_carry_secret, retry_after_s
 from broadside.exchange.messages import Direction
 from broadside.exchange.outage_log import utc_now
 from broadside.exchange.strict_json import read_json_as
@@ -78,14 +77,14 @@ _ANSWER_MAX_BYTES: Final = 16 * 1_048_576
 # Used if a 429 response has no ``Retry-After``.
 _RETRY_AFTER_S: Final = 30.0
 
-Aggregation = Literal["Average", "Maximum", "Minimum", "Total", "Count"]
+AzureAggregation = Literal["Average", "Maximum", "Minimum", "Total", "Count"]
 
 
-class Metric(Read):
+class AzureMetric(Read):
     """Metric to read from Azure Monitor."""
 
     metric: Annotated[str, Field(min_length=1, max_length=200)]
-    aggregation: Aggregation = "Average"
+    aggregation: AzureAggregation = "Average"
     # Each value of this dimension is an instance.
     split_by: Annotated[str, Field(pattern=r"^[A-Za-z0-9 _-]{1,80}$")] | None = None
 
@@ -107,25 +106,25 @@ class AzureEntry(ArchiveEntry):
     ca_file: Path | None = None
     byte_counter: AzureByteCounter | None = None
     # If unset, the metrics in ``KNOWN`` for the resource type are read.
-    read: Annotated[tuple[Metric, ...], Field(max_length=64)] | None = None
+    read: Annotated[tuple[AzureMetric, ...], Field(max_length=64)] | None = None
 
 
 # Default metrics by resource type, with the quantity of each.
-KNOWN: Final[Mapping[str, Sequence[Metric]]] = {
+KNOWN: Final[Mapping[str, Sequence[AzureMetric]]] = {
     "microsoft.network/azurefirewalls": (
-        Metric(metric="Throughput", quantity=Quantity.RECEIVED),
-        Metric(metric="FirewallHealth", quantity=Quantity.HEALTH, scale=0.01),
-        Metric(
+        AzureMetric(metric="Throughput", quantity=Quantity.RECEIVED),
+        AzureMetric(metric="FirewallHealth", quantity=Quantity.HEALTH, scale=0.01),
+        AzureMetric(
             metric="SNATPortUtilization",
             quantity=Quantity.SNAT,
             scale=0.01,
             aggregation="Maximum",
         ),
-        Metric(metric="FirewallLatencyPng", quantity=Quantity.LATENCY, scale=0.001),
-        Metric(metric="ObservedCapacity", quantity=Quantity.UNITS, aggregation="Maximum"),
+        AzureMetric(metric="FirewallLatencyPng", quantity=Quantity.LATENCY, scale=0.001),
+        AzureMetric(metric="ObservedCapacity", quantity=Quantity.UNITS, aggregation="Maximum"),
     ),
     "microsoft.network/loadbalancers": (
-        Metric(
+        AzureMetric(
             metric="DipAvailability",
             quantity=Quantity.HEALTH,
             scale=0.01,
@@ -133,10 +132,10 @@ KNOWN: Final[Mapping[str, Sequence[Metric]]] = {
         ),
     ),
     "microsoft.compute/virtualmachinescalesets": (
-        Metric(metric="Percentage CPU", quantity=Quantity.CPU, scale=0.01, split_by="VMName"),
+        AzureMetric(metric="Percentage CPU", quantity=Quantity.CPU, scale=0.01, split_by="VMName"),
     ),
     "microsoft.compute/virtualmachines": (
-        Metric(metric="Percentage CPU", quantity=Quantity.CPU, scale=0.01),
+        AzureMetric(metric="Percentage CPU", quantity=Quantity.CPU, scale=0.01),
     ),
 }
 
@@ -196,13 +195,13 @@ class MetricResult(BaseModel):
         return np.array(sorted(rows, key=lambda row: row[0]), dtype=float).reshape(-1, 2)
 
 
-class _Answer(BaseModel):
+class _MetricsResponse(BaseModel):
     interval: str | None = None
     value: Annotated[tuple[MetricResult, ...], _Listed] = ()
 
 
-def _read_answer(document: Any) -> tuple[Any, _Answer]:
-    return document, _Answer.model_validate(document)
+def _read_answer(document: Any) -> tuple[Any, _MetricsResponse]:
+    return document, _MetricsResponse.model_validate(document)
 
 
 # Source -------------------------------------------------------------------------------------------
@@ -235,7 +234,7 @@ class AzureMonitorSource(ArchiveSource):
             )
         if not may_carry_secret(entry.endpoint):
             raise TelemetryError(
-                f"telemetry {entry.device}: endpoint {entry.endpoint!r}: a token travels over "
+                f"telemetry {entry.device}: endpoint {entry.endpoint!r}: a token is sent over "
                 "https only; give https://management.azure.com"
             )
         self._grain_s = parse_grain(entry.grain)
@@ -269,7 +268,7 @@ class AzureMonitorSource(ArchiveSource):
 
     async def query_bytes(
         self, from_at: datetime, before_at: datetime, direction: Direction
-    ) -> FirewallLedger:
+    ) -> CounterRecord:
         """Return the bins of the byte metric, and the highest use of SNAT ports.
 
         Args:
@@ -282,18 +281,18 @@ class AzureMonitorSource(ArchiveSource):
                 ignored.
         """
         name = (self.entry.byte_counter or AzureByteCounter()).metric
-        total: Aggregation = "Total" if name == "DataProcessed" else "Average"
-        snat_metric = Metric(
+        total: AzureAggregation = "Total" if name == "DataProcessed" else "Average"
+        snat_metric = AzureMetric(
             metric="SNATPortUtilization", quantity=Quantity.SNAT, aggregation="Maximum"
         )
-        bytes_metric = Metric(metric=name, quantity=Quantity.RECEIVED, aggregation=total)
+        bytes_metric = AzureMetric(metric=name, quantity=Quantity.RECEIVED, aggregation=total)
         result, snat = await self.query_metrics([bytes_metric, snat_metric], from_at, before_at)
         read_at = self._now()
         if isinstance(result, TelemetryError):
             raise result
         used = np.empty(0) if isinstance(snat, TelemetryError) else snat.columns("maximum")[:, 1]
         start_s, end_s, counts, grain_s = self._bins(name, result, read_at)
-        return FirewallLedger(
+        return CounterRecord(
             source=self.counter_name,
             start_s=start_s,
             end_s=end_s,
@@ -344,7 +343,7 @@ class AzureMonitorSource(ArchiveSource):
             matched += series
         return matched, issues
 
-    def _series(self, metric: Metric, item: _Series) -> TelemetrySeries:
+    def _series(self, metric: AzureMetric, item: _Series) -> TelemetrySeries:
         columns = MetricResult(timeseries=(item,)).columns(metric.aggregation)
         columns = columns[~np.isnan(columns[:, 1])]
         # With a grain of one minute, a point with label T covers about [T - 75 s, T - 15 s].
@@ -358,7 +357,7 @@ class AzureMonitorSource(ArchiveSource):
         )
 
     async def query_metrics(
-        self, metrics: Sequence[Metric], from_at: datetime, before_at: datetime
+        self, metrics: Sequence[AzureMetric], from_at: datetime, before_at: datetime
     ) -> list[MetricResult | TelemetryError]:
         """Query several metrics at the same time.
 
@@ -383,7 +382,7 @@ class AzureMonitorSource(ArchiveSource):
             return await asyncio.gather(*(self._query(client, item, span) for item in metrics))
 
     async def _query(
-        self, client: httpx.AsyncClient, metric: Metric, span: str
+        self, client: httpx.AsyncClient, metric: AzureMetric, span: str
     ) -> MetricResult | TelemetryError:
         parameters = {
             "api-version": METRICS_VERSION,
@@ -409,12 +408,12 @@ class AzureMonitorSource(ArchiveSource):
             return error
         except ValueError as error:
             reason = " ".join(str(error).split())[:200]
-            return TelemetryError(f"{self}: its answer cannot be understood: {reason}")
+            return TelemetryError(f"{self}: its answer is invalid: {reason}")
         if not answer.value:
             return MetricResult()
         result = answer.value[0]
         if result.error_code not in (None, "Success"):
-            reason = " ".join((result.error_message or "it does not say why").split())
+            reason = " ".join((result.error_message or "no reason given").split())
             return TelemetryError(f"{self}: {metric.metric}: {result.error_code}: {reason}")
         partial = partial_answer(response, document)
         if len(result.timeseries) >= SPLIT_MAX_COUNT:
@@ -464,11 +463,11 @@ class AzureMonitorSource(ArchiveSource):
             case 429:
                 after_s = retry_after_s(response, _RETRY_AFTER_S)
                 return TelemetryBusy(
-                    f"{self} limits our requests; try again in {after_s:g} s", after_s
+                    f"{self} throttles requests; try again in {after_s:g} s", after_s
                 )
             case 401 | 403:
                 return TelemetryError(
-                    f"{self} refuses {self._identity}: {reason}; give it the role '{ROLE}' on the "
+                    f"{self} rejects {self._identity}: {reason}; give it the role '{ROLE}' on the "
                     "firewall"
                 )
             case 404:

@@ -27,7 +27,7 @@ _FORM: Final = (
     "coordinator"
 )
 
-Entry = TypeVar("Entry", bound=SourceEntry)
+EntryType = TypeVar("EntryType", bound=SourceEntry)
 
 
 def open_telemetry(path: Path | None) -> tuple[TelemetrySource, ...]:
@@ -45,7 +45,11 @@ def open_telemetry(path: Path | None) -> tuple[TelemetrySource, ...]:
 
 
 def refuse_replaced_settings() -> None:
-    """Raise TelemetryError if a setting of an earlier version is set."""
+    """Check that no setting of an earlier version is set.
+
+    Raises:
+        TelemetryError: Such a setting is set. The message names its replacement.
+    """
     if names := sorted(name for name in os.environ if name.startswith(_REPLACED)):
         raise TelemetryError(
             f"{', '.join(names)}: replaced by BROADSIDE_TELEMETRY_FILE, a TOML file; {_FORM}"
@@ -93,7 +97,8 @@ def open_entry(entry: Mapping[str, Any]) -> TelemetrySource:
     name = str(entry.get("type"))
     if name not in SOURCES:
         raise TelemetryError(
-            f"telemetry {entry.get('device', '?')}: type {name!r}: none of {', '.join(SOURCES)}"
+            f"telemetry {entry.get('device', '?')}: type {name!r} is unknown; use "
+            f"one of {', '.join(SOURCES)}"
         )
     try:
         module = importlib.import_module(f"{__package__}.{SOURCES[name]}")
@@ -106,7 +111,7 @@ def open_entry(entry: Mapping[str, Any]) -> TelemetrySource:
     return source
 
 
-def parse_entry(kind: type[Entry], entry: Mapping[str, Any]) -> Entry:
+def parse_entry(kind: type[EntryType], entry: Mapping[str, Any]) -> EntryType:
     """Return the validated fields of an entry.
 
     Args:
@@ -134,6 +139,9 @@ def read_toml(path: Path, field: str) -> dict[str, Any]:
     Args:
         path: Path to the file.
         field: Setting name in messages.
+
+    Returns:
+        Values by name, not validated.
 
     Raises:
         TelemetryError: The file is unreadable, too large or not TOML.

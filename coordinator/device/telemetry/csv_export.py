@@ -16,7 +16,7 @@ from pydantic import Field
 
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.arrays import Floats
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.core.measure.telemetry import IssueKind, TelemetryIssue, TelemetrySeries
 from broadside.coordinator.device.telemetry.config import parse_entry
 from broadside.coordinator.device.telemetry.source import (
@@ -52,7 +52,7 @@ CsvUnit = Literal[
 ]
 
 
-class Column(Read):
+class CsvColumn(Read):
     """Column to read from the file."""
 
     column: str
@@ -83,7 +83,7 @@ class CsvEntry(ArchiveEntry):
     zone: str = "UTC"
     clock_bound_s: ClockBound = np.nan
     byte_counter: CsvByteCounter | None = None
-    read: Annotated[tuple[Column, ...], Field(max_length=64)] = ()
+    read: Annotated[tuple[CsvColumn, ...], Field(max_length=64)] = ()
 
 
 class CsvSource(ArchiveSource):
@@ -117,7 +117,7 @@ class CsvSource(ArchiveSource):
 
     async def query_bytes(
         self, from_at: datetime, before_at: datetime, direction: Direction
-    ) -> FirewallLedger:
+    ) -> CounterRecord:
         """Return the bins of the byte counter (see :meth:`.ArchiveSource.query_bytes`).
 
         Args:
@@ -142,7 +142,7 @@ class CsvSource(ArchiveSource):
         amount = 1 / 8 if counter.unit == "bits" else 1.0
         counts = values * amount if rate is None else values * rate * grain_s
         inside = (start_s < before_at.timestamp()) & (start_s + grain_s > from_at.timestamp())
-        return FirewallLedger(
+        return CounterRecord(
             source=self.name,
             start_s=start_s[inside],
             end_s=start_s[inside] + grain_s,
@@ -176,9 +176,9 @@ class CsvSource(ArchiveSource):
             results.append(series)
             if len(at_s) and not len(series.at_s) and not issues:
                 first, last = (f"{datetime.fromtimestamp(s, UTC):%F %T}" for s in at_s[[0, -1]])
-                text = f"its rows reach from {first} to {last} UTC and none is of the run"
+                text = f"its rows are from {first} to {last} UTC, so none is in the run"
                 issues.append(
-                    self.issue(IssueKind.UNPLACED, f"{text}: check zone", from_at, before_at)
+                    self.issue(IssueKind.UNPLACED, f"{text}; check zone", from_at, before_at)
                 )
         return results, issues
 
@@ -193,7 +193,7 @@ class CsvSource(ArchiveSource):
 def read_column(
     path: Path, time_column: str, value_column: str, zone: tzinfo, *, error_prefix: str
 ) -> tuple[Floats, Floats]:
-    """Return times in epoch seconds and values of a column, sorted by time.
+    """Return a column of a CSV file, sorted by time.
 
     Args:
         path: Path to the file.
@@ -201,6 +201,9 @@ def read_column(
         value_column: Name of the column with values.
         zone: Time zone for times without an offset.
         error_prefix: Prefix of error messages.
+
+    Returns:
+        Times in epoch seconds, and values. NaN is an empty value.
 
     Raises:
         TelemetryError: The file cannot be read or a row is invalid.
@@ -214,7 +217,8 @@ def read_column(
         raise TelemetryError(f"{error_prefix}: {reason}") from error
     if len(data) > _FILE_MAX_BYTES:
         raise TelemetryError(
-            f"{error_prefix}: over {formatting.size(_FILE_MAX_BYTES)}; cut it to the run"
+            f"{error_prefix}: larger than {formatting.size(_FILE_MAX_BYTES)}; export only the "
+            "time of the run"
         )
     rows = csv.DictReader(io.StringIO(text))
     by_name: dict[float, float] = {}

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from broadside.coordinator.core.arrays import Floats
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.core.measure.telemetry import (
     DeviceTelemetry,
     IssueKind,
@@ -80,7 +80,7 @@ class DeviceCounter:
 
     async def read(
         self, from_at: datetime, before_at: datetime, direction: Direction
-    ) -> FirewallLedger:
+    ) -> CounterRecord:
         """Return the bins in a time span (see :meth:`.ArchiveSource.query_bytes`).
 
         Args:
@@ -93,8 +93,8 @@ class DeviceCounter:
         """
         if self._archive is None:
             return self.bins_of(await self.readings(from_at, before_at))
-        ledger = await self._archive.query_bytes(from_at, before_at, direction)
-        return self._configured.declare(ledger)
+        device_counter = await self._archive.query_bytes(from_at, before_at, direction)
+        return self._configured.declare(device_counter)
 
     async def readings(self, from_at: datetime, before_at: datetime) -> DeviceTelemetry:
         """Return the readings of polled counters in a time span.
@@ -106,7 +106,7 @@ class DeviceCounter:
         parts = [await item.query(from_at, before_at) for item in self._polled]
         return merge_sources(parts, utc_now())
 
-    def bins_of(self, telemetry: DeviceTelemetry) -> FirewallLedger:
+    def bins_of(self, telemetry: DeviceTelemetry) -> CounterRecord:
         """Return the bins from readings of polled counters, of this or another process.
 
         Args:
@@ -130,7 +130,7 @@ class DeviceCounter:
         if not series:
             raise TelemetryError(f"{self.name}: no reading yet; {'; '.join(issues[:2]) or 'wait'}")
         start_s, end_s, counts = _sum(series)
-        ledger = FirewallLedger(
+        device_counter = CounterRecord(
             source=self.name,
             start_s=start_s,
             end_s=end_s,
@@ -139,7 +139,7 @@ class DeviceCounter:
             read_at=utc_now(),
             notes=tuple(dict.fromkeys(issues))[:_NOTES_MAX_COUNT],
         )
-        return self._configured.declare(ledger)
+        return self._configured.declare(device_counter)
 
 
 def open_counter(sources: Sequence[TelemetrySource]) -> DeviceCounter | None:

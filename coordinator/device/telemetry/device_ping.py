@@ -16,11 +16,11 @@ from pydantic import Field
 from broadside.coordinator.core.measure.telemetry import Quantity
 from broadside.coordinator.device.telemetry.config import parse_entry
 from broadside.coordinator.device.telemetry.polling import (
-    Answer,
     PolledDevice,
     PolledEntry,
     PolledSource,
-    Reading,
+    PolledValue,
+    PollResult,
 )
 from broadside.coordinator.device.telemetry.source import TelemetryError
 from broadside.exchange.messages import Address
@@ -46,10 +46,10 @@ def open_source(entry: Mapping[str, Any]) -> PolledSource:
     """
     parsed = parse_entry(PingEntry, entry)
     if not parsed.icmp and parsed.tcp_port is None:
-        raise TelemetryError(f"telemetry {parsed.device}: icmp, tcp_port: neither; set one")
+        raise TelemetryError(f"telemetry {parsed.device}: icmp, tcp_port: neither is set; set one")
     if parsed.icmp and not may_echo(parsed.address):
         raise TelemetryError(
-            f"telemetry {parsed.device}: icmp: this host may not send an echo; widen "
+            f"telemetry {parsed.device}: icmp: this host has no permission to send echoes; widen "
             "net.ipv4.ping_group_range, or set icmp = false and a tcp_port"
         )
     probes: dict[Quantity, PingMethod] = {}
@@ -58,9 +58,9 @@ def open_source(entry: Mapping[str, Any]) -> PolledSource:
     if parsed.tcp_port is not None:
         probes[Quantity.PING_TCP] = partial(handshake, parsed.address, parsed.tcp_port)
 
-    async def poll() -> Answer:
+    async def poll() -> PollResult:
         results = await asyncio.gather(*(_measure(*item) for item in probes.items()))
-        return Answer(readings=[reading for result in results for reading in result])
+        return PollResult(readings=[reading for result in results for reading in result])
 
     return PolledSource(
         parsed,
@@ -72,11 +72,11 @@ def open_source(entry: Mapping[str, Any]) -> PolledSource:
     )
 
 
-async def _measure(quantity: Quantity, probe: PingMethod) -> list[Reading]:
+async def _measure(quantity: Quantity, probe: PingMethod) -> list[PolledValue]:
     """Return a reading of the loss and, if there was a reply, one of the round trip."""
     sent_s = time.time()
     took_s = await timed(probe)
-    loss = Reading(
+    loss = PolledValue(
         quantity=Quantity.PING_LOSS,
         instance=quantity.removeprefix("ping_").removesuffix("_s"),
         value=float(took_s is None),
@@ -84,4 +84,4 @@ async def _measure(quantity: Quantity, probe: PingMethod) -> list[Reading]:
     )
     if took_s is None:
         return [loss]
-    return [loss, Reading(quantity=quantity, value=took_s, at_s=sent_s, bound_s=took_s)]
+    return [loss, PolledValue(quantity=quantity, value=took_s, at_s=sent_s, bound_s=took_s)]

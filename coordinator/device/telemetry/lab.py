@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from broadside.coordinator.core.arrays import Floats
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.device.telemetry.config import parse_entry
 from broadside.coordinator.device.telemetry.source import (
     ArchiveSource,
@@ -53,7 +53,7 @@ class LabSource(ArchiveSource):
 
     async def query_bytes(
         self, from_at: datetime, before_at: datetime, direction: Direction
-    ) -> FirewallLedger:
+    ) -> CounterRecord:
         """Return the bins of the byte counter (see :meth:`.ArchiveSource.query_bytes`).
 
         Args:
@@ -75,7 +75,7 @@ class LabSource(ArchiveSource):
         counts_from_s = float(at_s[0]) if new else None
         inside = (at_s >= from_at.timestamp() - 1.5) & (at_s <= before_at.timestamp() + 1.5)
         at_s, bins, drops = at_s[inside], np.diff(total_bytes[inside]), np.diff(total_drops[inside])
-        return FirewallLedger(
+        return CounterRecord(
             source=self.name,
             layer="ip",
             start_s=at_s[:-1],

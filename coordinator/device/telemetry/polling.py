@@ -69,7 +69,7 @@ class PolledEntry(SourceEntry):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class PolledValue:
     """Value as it was read from a device.
 
     Attributes:
@@ -98,7 +98,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class PollResult:
     """Result of a round of requests.
 
     Attributes:
@@ -109,7 +109,7 @@ class Answer:
         partial: Reason to report when this response is known to be incomplete, or ``None``.
     """
 
-    readings: Sequence[Reading]
+    readings: Sequence[PolledValue]
     up_s: float | None = None
     missing: Sequence[str] = ()
     at_s: float | None = None
@@ -169,7 +169,7 @@ class PolledDevice:
             open it again.
     """
 
-    request: Callable[[], Coroutine[Any, Any, Answer]]
+    request: Callable[[], Coroutine[Any, Any, PollResult]]
     name: str
     quantities: Iterable[Quantity] = ()
     counter_name: str | None = None
@@ -311,7 +311,7 @@ class PolledSource:
         return True
 
     def _store_all(
-        self, readings: Sequence[Reading], middle: _Instant, *, restarted: bool, partial: bool
+        self, readings: Sequence[PolledValue], middle: _Instant, *, restarted: bool, partial: bool
     ) -> None:
         """Store the readings of a round, but no cached counters and no incomplete values."""
         requests = {reading.at_s for reading in readings}
@@ -333,7 +333,7 @@ class PolledSource:
             self._store(reading, instant, restarted=restarted)
 
     def _is_repeated(
-        self, answer: Answer, stamp_s: float, sent_s: float, answered_s: float
+        self, answer: PollResult, stamp_s: float, sent_s: float, answered_s: float
     ) -> bool:
         """Record a device timestamp and return whether the response repeats the last one."""
         last = self._responses[-1] if self._responses else None
@@ -485,7 +485,7 @@ class PolledSource:
 
     # Readings ---------------------------------------------------------------------------------
 
-    def _is_cached(self, readings: Sequence[Reading]) -> bool:
+    def _is_cached(self, readings: Sequence[PolledValue]) -> bool:
         """Return True if the device repeated its cached counters.
 
         Some agents refresh counters less often than they are polled (net-snmp every 3 s). The next
@@ -502,7 +502,7 @@ class PolledSource:
             return False
         return self._wall_s() - max(history.total_at_s for history, _ in known) < CACHED_MAX_S
 
-    def _store(self, reading: Reading, instant: _Instant, *, restarted: bool) -> None:
+    def _store(self, reading: PolledValue, instant: _Instant, *, restarted: bool) -> None:
         key = (reading.quantity, reading.instance)
         if key not in self._history and len(self._history) >= SERIES_MAX_COUNT:
             return
@@ -525,7 +525,7 @@ class PolledSource:
         history.rows.append((at_s, at_s - before_s, bound_s, stamp_s, stamp_over_s, increase))
 
     def _increase(
-        self, reading: Reading, counts_to: float, before: float, span_s: tuple[float, float]
+        self, reading: PolledValue, counts_to: float, before: float, span_s: tuple[float, float]
     ) -> float:
         """Return the increase of a counter, or NaN if it is unknown."""
         counter = f"{reading.quantity} {reading.instance}".strip()

@@ -11,7 +11,7 @@ import httpx
 import numpy as np
 from pydantic import Field
 
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.core.measure.telemetry import IssueKind, TelemetryIssue, TelemetrySeries
 from broadside.coordinator.device.telemetry.config import parse_entry
 from broadside.coordinator.device.telemetry.prometheus_api import (
@@ -44,7 +44,7 @@ _BYTES_OF_RATE: Final = {"bits_per_second": 1 / 8, "bytes_per_second": 1.0}
 Promql = Annotated[str, Field(min_length=1, max_length=4096)]
 
 
-class Query(Read):
+class PrometheusQuery(Read):
     """Query to read a quantity."""
 
     query: Promql
@@ -73,7 +73,7 @@ class PrometheusEntry(ArchiveEntry):
     step_s: Annotated[float, Field(gt=0, le=3600)] = 15.0
     clock_bound_s: ClockBound = np.nan
     byte_counter: PrometheusByteCounter | None = None
-    read: Annotated[tuple[Query, ...], Field(max_length=64)] = ()
+    read: Annotated[tuple[PrometheusQuery, ...], Field(max_length=64)] = ()
 
 
 class PrometheusSource(ArchiveSource):
@@ -125,7 +125,7 @@ class PrometheusSource(ArchiveSource):
 
     async def query_bytes(
         self, from_at: datetime, before_at: datetime, direction: Direction
-    ) -> FirewallLedger:
+    ) -> CounterRecord:
         """Return the bins of the byte counter (see :meth:`.ArchiveSource.query_bytes`).
 
         A rate covers the step before its time, like the result of ``rate(x[<step>])``. With the
@@ -161,7 +161,7 @@ class PrometheusSource(ArchiveSource):
         else:
             start_s, end_s = at_s - step_s, at_s
             counts = values * step_s * _BYTES_OF_RATE[counter.unit]
-        return FirewallLedger(
+        return CounterRecord(
             source=self.counter_name,
             start_s=start_s,
             end_s=end_s,
@@ -220,7 +220,9 @@ class PrometheusSource(ArchiveSource):
             results += series
         return results, issues
 
-    async def _result(self, query: Query, from_s: float, before_s: float) -> PrometheusResult:
+    async def _result(
+        self, query: PrometheusQuery, from_s: float, before_s: float
+    ) -> PrometheusResult:
         """Return the samples of a query, those of a plain selector at their scrape times.
 
         A step shows the last sample before it, which may be minutes old. The query ``timestamp()``

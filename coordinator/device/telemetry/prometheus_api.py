@@ -12,13 +12,13 @@ import httpx
 import numpy as np
 
 from broadside.coordinator.core.arrays import Floats
-from broadside.coordinator.device.http_client import (
+from broadside.coordinator.device.telemetry.http_client import (
     bounded_client,
     get_bounded,
     partial_answer,
-    retry_after_s,
 )
 from broadside.coordinator.device.telemetry.source import TelemetryBusy, TelemetryError
+from broadside.exchange.http.bounded import retry_after_s
 from broadside.exchange.log_sanitizer import redact
 from broadside.exchange.strict_json import read_json, read_json_as
 
@@ -159,7 +159,7 @@ class PrometheusApi:
         if response.status_code == httpx.codes.TOO_MANY_REQUESTS:
             after_s = retry_after_s(response, span["step"])
             raise TelemetryBusy(
-                f"url {self.where} limits our requests; try again in {after_s:g} s", after_s
+                f"url {self.where} throttles requests; try again in {after_s:g} s", after_s
             )
         try:
             document, rows = await read_json_as(
@@ -168,8 +168,8 @@ class PrometheusApi:
             return rows, partial_answer(response, document) or _warning(document)
         except _FORMAT_ERRORS as error:
             raise TelemetryError(
-                f"url {self.where}: HTTP {response.status_code}, and not an answer of "
-                "Prometheus's; give its base address"
+                f"url {self.where}: HTTP {response.status_code}, which is not an answer of "
+                "Prometheus; give its base address"
             ) from error
 
 

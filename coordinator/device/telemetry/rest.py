@@ -12,17 +12,17 @@ import httpx
 from pydantic import Field
 
 from broadside.coordinator.core.measure.telemetry import Quantity
-from broadside.coordinator.device.http_client import (
+from broadside.coordinator.device.telemetry.config import parse_entry
+from broadside.coordinator.device.telemetry.http_client import (
     bounded_client,
     get_bounded,
     partial_answer,
 )
-from broadside.coordinator.device.telemetry.config import parse_entry
 from broadside.coordinator.device.telemetry.polling import (
-    Answer,
     PolledDevice,
     PolledSource,
-    Reading,
+    PolledValue,
+    PollResult,
 )
 from broadside.coordinator.device.telemetry.source import Read, TelemetryError
 from broadside.coordinator.device.telemetry.timestamps import parse_timestamp
@@ -80,20 +80,20 @@ class RestClient:
             reason = str(error).splitlines()[0]
             raise TelemetryError(f"telemetry {entry.device}: path: {reason}") from None
 
-    async def poll(self) -> Answer:
+    async def poll(self) -> PollResult:
         """Return the readings of a round. Raises TelemetryError without a valid response."""
         document, partial = await self._get()
-        readings: list[Reading] = []
+        readings: list[PolledValue] = []
         missing = []
         for read in self._entry.read:
             result = self._search(read.path, document)
             numbers = list(_numbers(result))
             if isinstance(result, dict | list) and len(result) > ROWS_MAX_COUNT:
-                partial = f"{len(result)} figures at {read.path}; {ROWS_MAX_COUNT} are read"
+                partial = f"{len(result)} values at {read.path}; only {ROWS_MAX_COUNT} are read"
             if not numbers:
                 missing.append(f"{read.quantity}: nothing at {read.path}")
             readings += [
-                Reading(
+                PolledValue(
                     quantity=read.quantity,
                     instance=instance,
                     value=value * read.scale,
@@ -104,7 +104,7 @@ class RestClient:
             ]
         at_path = self._entry.at_path
         at_s = None if at_path is None else _timestamp(self._search(at_path, document))
-        return Answer(readings=readings, missing=missing, at_s=at_s, partial=partial)
+        return PollResult(readings=readings, missing=missing, at_s=at_s, partial=partial)
 
     def _search(self, path: str, document: Any) -> Any:
         try:

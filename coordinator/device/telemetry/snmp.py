@@ -9,15 +9,15 @@ from typing import Any, Final
 from broadside.coordinator.core.measure.telemetry import Quantity
 from broadside.coordinator.device.telemetry.config import parse_entry
 from broadside.coordinator.device.telemetry.polling import (
-    Answer,
     PolledDevice,
     PolledSource,
-    Reading,
+    PolledValue,
+    PollResult,
 )
 from broadside.coordinator.device.telemetry.snmp_client import UP, SnmpClient, SnmpEntry, number_of
 from broadside.coordinator.device.telemetry.snmp_profiles import (
-    Profile,
     ProfileRead,
+    SnmpProfile,
     find_profile,
 )
 from broadside.coordinator.device.telemetry.source import TelemetryError
@@ -49,7 +49,7 @@ class SnmpPoller:
         wide: Whether 64-bit counters are used where available.
     """
 
-    def __init__(self, client: SnmpClient, profile: Profile | None, entry: SnmpEntry) -> None:
+    def __init__(self, client: SnmpClient, profile: SnmpProfile | None, entry: SnmpEntry) -> None:
         self._client = client
         self._profile = profile
         self._entry = entry
@@ -59,7 +59,7 @@ class SnmpPoller:
         self._up = math.nan
         self.wide = entry.interface_counters == "auto"
 
-    async def poll(self) -> Answer:
+    async def poll(self) -> PollResult:
         """Return the readings of a round. Raises TelemetryError when there is no response."""
         reads = self._profile.read if self._profile is not None else ()
         scalars = [q for q in reads if q.oid.endswith(".0")]
@@ -73,7 +73,7 @@ class SnmpPoller:
         if up is None or up >= self._up:
             self._rows = result
         self._up = math.nan if up is None else up
-        readings: list[Reading] = []
+        readings: list[PolledValue] = []
         missing: list[str] = []
         for read in scalars:
             numbers = [values[oid] for oid in read.oids]
@@ -97,11 +97,11 @@ class SnmpPoller:
         truncated = ", ".join(dict.fromkeys(self._client.truncated))
         if self._entry.interfaces:
             readings += await self.interface_counters()
-        return Answer(
+        return PollResult(
             readings=readings,
             missing=missing,
             up_s=None if up is None else up / 100,
-            partial=f"the columns {truncated} were not read to their end" if truncated else None,
+            partial=f"the columns {truncated} have more rows than were read" if truncated else None,
         )
 
     async def _timed(self, oids: Sequence[str]) -> tuple[float, float, dict[str, float | None]]:
@@ -116,7 +116,7 @@ class SnmpPoller:
         read: ProfileRead,
         instance: str,
         numbers: Sequence[float | None],
-        readings: list[Reading],
+        readings: list[PolledValue],
         missing: list[str],
     ) -> None:
         known = [value for value in numbers if value is not None and math.isfinite(value)]
@@ -125,7 +125,7 @@ class SnmpPoller:
             missing.append(self._absent(read))
             return
         readings.append(
-            Reading(
+            PolledValue(
                 quantity=read.quantity,
                 instance=instance,
                 value=value,
@@ -138,7 +138,7 @@ class SnmpPoller:
         mib = "" if self._profile is None else f" ({self._profile.mib})"
         return f"{read.quantity}: the device has no {read.oid}{mib}"
 
-    async def interface_counters(self) -> list[Reading]:
+    async def interface_counters(self) -> list[PolledValue]:
         """Return the totals of the configured interfaces.
 
         Raises:
@@ -151,7 +151,7 @@ class SnmpPoller:
         for _, wide, narrow, _ in _COUNTERS:
             oids += [f"{oid}.{row}" for oid in (wide, narrow) if oid for row in rows]
         at_s, bound_s, values = await self._timed(oids)
-        readings: dict[tuple[Quantity, str], Reading] = {}
+        readings: dict[tuple[Quantity, str], PolledValue] = {}
         is_lost = False
         for row in rows:
             speed = values[f"{IF_HIGH_SPEED}.{row}"] or 0.0
@@ -169,7 +169,7 @@ class SnmpPoller:
                 most = speed * 1e6 * _SPEED_SLACK if speed else None
                 if most is not None and quantity is Quantity.PACKETS:
                     most /= _LEAST_PACKET_BITS
-                readings[quantity, instance] = Reading(
+                readings[quantity, instance] = PolledValue(
                     quantity=quantity,
                     instance=instance,
                     value=total * factor,

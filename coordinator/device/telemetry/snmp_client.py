@@ -259,6 +259,6 @@ def _failure_text(failure: object, entry: SnmpEntry) -> str:
             other += "-blumenthal" * (other == entry.privacy)
             wrong += f" such as {other},"
     return (
-        f"no answer ({text}); is its agent up, and does it let us in? A wrong {wrong} is not "
-        "answered"
+        f"no answer ({text}); check that its SNMP agent runs and allows this host. It does not "
+        f"answer a wrong {wrong.rstrip(',')}"
     )

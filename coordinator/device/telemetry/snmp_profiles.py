@@ -42,11 +42,14 @@ class ProfileRead(BaseModel):
         return tuple(oid.lstrip(".") for oid in candidates if oid is not None)
 
     def compute(self, value: float, *others: float) -> float | None:
-        """Return the value of the quantity, or ``None`` if it cannot be computed.
+        """Return the value of the quantity.
 
         Args:
             value: Value of ``oid``.
             *others: Value of ``free``, ``total`` or ``left``.
+
+        Returns:
+            The value in the unit of the quantity. None if the divisor is not above 0.
         """
         other = others[0] if others else None
         if other is not None and self.free is not None:
@@ -58,7 +61,7 @@ class ProfileRead(BaseModel):
         return value / other * self.scale if other > 0 else None
 
 
-class Profile(BaseModel):
+class SnmpProfile(BaseModel):
     """OIDs to read from a type of device."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -69,13 +72,17 @@ class Profile(BaseModel):
 
 
 @cache
-def read_profiles(path: Path) -> Mapping[str, Profile]:
-    """Return the profiles of a file by name. Raises TelemetryError that names the invalid field."""
-    by_name: dict[str, Profile] = {}
+def read_profiles(path: Path) -> Mapping[str, SnmpProfile]:
+    """Return the profiles of a file by name.
+
+    Raises:
+        TelemetryError: The file cannot be read, or a field is invalid, which the message names.
+    """
+    by_name: dict[str, SnmpProfile] = {}
     document: dict[str, Any] = read_toml(path, "profiles_file")
     for name, table in document.items():
         try:
-            by_name[name] = Profile.model_validate(table)
+            by_name[name] = SnmpProfile.model_validate(table)
         except ValidationError as error:
             first = error.errors()[0]
             text = ".".join(map(str, first["loc"]))
@@ -85,7 +92,7 @@ def read_profiles(path: Path) -> Mapping[str, Profile]:
     return by_name
 
 
-def find_profile(name: str, profiles_file: Path | None) -> Profile:
+def find_profile(name: str, profiles_file: Path | None) -> SnmpProfile:
     """Return a profile by name.
 
     Args:
@@ -102,5 +109,5 @@ def find_profile(name: str, profiles_file: Path | None) -> Profile:
         **(read_profiles(profiles_file) if profiles_file is not None else {}),
     }
     if name not in known:
-        raise TelemetryError(f"profile {name!r}: none of {', '.join(sorted(known))}")
+        raise TelemetryError(f"profile {name!r} is unknown; use one of {', '.join(sorted(known))}")
     return known[name]

@@ -20,10 +20,12 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from broadside.coordinator.core.arrays import Floats
 from broadside.coordinator.core.measure.records.evidence import (
+    EXTREMES,
     FLOWS_COUNTED,
+    FORMER_AGGREGATIONS,
     CounterDirection,
-    FirewallLedger,
-    LedgerLayer,
+    CounterLayer,
+    CounterRecord,
 )
 from broadside.coordinator.core.measure.telemetry import (
     DeviceTelemetry,
@@ -32,7 +34,7 @@ from broadside.coordinator.core.measure.telemetry import (
     TelemetryIssue,
     TelemetrySeries,
 )
-from broadside.exchange.messages import Direction
+from broadside.exchange.messages import Aggregation, Direction, renamed_values
 from broadside.exchange.outage_log import utc_now
 
 # We need to limit the time to wait if it is requested by a source, because the value is external
@@ -180,14 +182,17 @@ class ByteCounter(_Fields):
         aggregation: What a value is of its bin.
     """
 
-    layer: LedgerLayer = "unknown"
+    layer: CounterLayer = "unknown"
     direction: CounterDirection = "both"
     mss_bytes: Annotated[int, Field(ge=88, le=65_535)] | None = None
     counts_lost: bool | None = None
     lag_s: Annotated[float, Field(ge=-900, le=900)] | None = None
-    aggregation: Literal["average", "maximum", "minimum"] = "average"
+    aggregation: Annotated[
+        Literal[Aggregation.MEAN, Aggregation.MAX, Aggregation.MIN],
+        renamed_values(FORMER_AGGREGATIONS),
+    ] = Aggregation.MEAN
 
-    def declare(self, ledger: FirewallLedger) -> FirewallLedger:
+    def declare(self, device_counter: CounterRecord) -> CounterRecord:
         """Return a counter with the properties that are configured."""
         configured: dict[str, Any] = {
             "layer": None if self.layer == "unknown" else self.layer,
@@ -195,9 +200,11 @@ class ByteCounter(_Fields):
             "mss_bytes": self.mss_bytes,
             "counts_lost": self.counts_lost,
             "lag_hint_s": self.lag_s,
-            "extreme": None if self.aggregation == "average" else self.aggregation,
+            "extreme": EXTREMES.get(self.aggregation),
         }
-        return replace(ledger, **{n: value for n, value in configured.items() if value is not None})
+        return replace(
+            device_counter, **{n: value for n, value in configured.items() if value is not None}
+        )
 
 
 class SourceEntry(_Fields):
@@ -337,18 +344,21 @@ class ArchiveSource(ABC):
     async def query_series(
         self, from_at: datetime, before_at: datetime
     ) -> tuple[Sequence[TelemetrySeries], Sequence[TelemetryIssue]]:
-        """Return the series in a time span, and problems with them. The default has none.
+        """Return the series in a time span. The default has none.
 
         Args:
             from_at: Start time.
             before_at: End time.
+
+        Returns:
+            Series with values in SI units, and problems of the source in the span.
         """
         return (), ()
 
     @abstractmethod
     async def query_bytes(
         self, from_at: datetime, before_at: datetime, direction: Direction
-    ) -> FirewallLedger:
+    ) -> CounterRecord:
         """Return the bins of the byte counter that overlap a time span.
 
         A bin is NaN (unknown) if it has not ended or if its value may not have arrived yet.

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from broadside.coordinator.core.arrays import Floats
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.device.telemetry.device_counter import DeviceCounter
 from broadside.coordinator.device.telemetry.source import RunSpan, TelemetryBusy, TelemetryError
 
@@ -35,8 +35,8 @@ class _ReadState:
 
     next_at: datetime
     until_at: datetime
-    draft: FirewallLedger | None = None
-    task: "asyncio.Task[FirewallLedger] | None" = None
+    draft: CounterRecord | None = None
+    task: "asyncio.Task[CounterRecord] | None" = None
 
 
 @dataclass(slots=True)
@@ -55,7 +55,7 @@ class StableReader:
     wait_max_s: float = 0.5
     _states: dict[str, _ReadState] = field(default_factory=dict)
 
-    async def read(self, span: RunSpan) -> FirewallLedger | None:
+    async def read(self, span: RunSpan) -> CounterRecord | None:
         """Return the values for this run when they are stable, or ``None`` to try again later.
 
         This method returns within ``wait_max_s``, because a background task reads the source. At
@@ -73,10 +73,10 @@ class StableReader:
         if not done:
             return None
         task, state.task = state.task, None
-        ledger = self._result(span, state, task)
-        if ledger is not None:
+        device_counter = self._result(span, state, task)
+        if device_counter is not None:
             del self._states[span.run_id]
-        return ledger
+        return device_counter
 
     async def close(self) -> None:
         """Cancel reads in progress."""
@@ -99,7 +99,7 @@ class StableReader:
             next_at=next_at, until_at=next_at + timedelta(seconds=latency.timeout_s - first_s)
         )
 
-    async def _read(self, span: RunSpan) -> FirewallLedger:
+    async def _read(self, span: RunSpan) -> CounterRecord:
         try:
             async with asyncio.timeout(_READ_MAX_S):
                 return await self.counter.read(span.from_at, span.before_at, span.direction)
@@ -117,12 +117,12 @@ class StableReader:
             ) from error
 
     def _result(
-        self, span: RunSpan, state: _ReadState, task: "asyncio.Task[FirewallLedger]"
-    ) -> FirewallLedger | None:
+        self, span: RunSpan, state: _ReadState, task: "asyncio.Task[CounterRecord]"
+    ) -> CounterRecord | None:
         latency, now = self.counter.latency, self.now()
         over = now >= state.until_at
         try:
-            ledger = task.result()
+            device_counter = task.result()
         except TelemetryError as error:
             log.warning(
                 "device counter: %s", error, extra={"action": "telemetry", "run_id": span.run_id}
@@ -135,26 +135,26 @@ class StableReader:
             state.next_at = now + timedelta(seconds=pause_s)
             return None
         if latency.reread_s is None or span.is_empty:
-            return ledger
+            return device_counter
         until_s = span.ended_at.timestamp() + latency.lag_s
         if state.draft is not None and is_stable(
-            state.draft, ledger, span.begun_at.timestamp(), until_s, latency.settle_s
+            state.draft, device_counter, span.begun_at.timestamp(), until_s, latency.settle_s
         ):
-            return ledger
+            return device_counter
         if over and state.draft is not None:
             note = (
                 f"its values still changed {latency.timeout_s:g} s after the end of the run; the "
                 "last ones are used"
             )
-            return replace(ledger, notes=(*ledger.notes, note))
-        state.draft = ledger
+            return replace(device_counter, notes=(*device_counter.notes, note))
+        state.draft = device_counter
         state.next_at = now + timedelta(seconds=latency.reread_s)
         return None
 
 
 def is_stable(
-    earlier: FirewallLedger,
-    later: FirewallLedger,
+    earlier: CounterRecord,
+    later: CounterRecord,
     from_s: float,
     until_s: float,
     settle_s: float,
@@ -183,19 +183,19 @@ def is_stable(
     return bool(reaches and not np.isnan(after[:, 2]).any())
 
 
-def _within(ledger: FirewallLedger, from_s: float, until_s: float) -> Floats:
+def _within(device_counter: CounterRecord, from_s: float, until_s: float) -> Floats:
     """Return start, end and bytes of the bins that overlap a span, as columns."""
-    bins = np.column_stack([ledger.start_s, ledger.end_s, ledger.bytes])
-    return bins[(ledger.end_s > from_s) & (ledger.start_s < until_s)]
+    bins = np.column_stack([device_counter.start_s, device_counter.end_s, device_counter.bytes])
+    return bins[(device_counter.end_s > from_s) & (device_counter.start_s < until_s)]
 
 
-def _unread(name: str, draft: FirewallLedger | None, reason: str, now: datetime) -> FirewallLedger:
+def _unread(name: str, draft: CounterRecord | None, reason: str, now: datetime) -> CounterRecord:
     """Return the last read with a note, or a counter without bins if there was no read."""
     note = f"it could not be read completely: {reason}"
     if draft is not None:
         return replace(draft, notes=(*draft.notes, note))
     empty = np.empty(0)
-    return FirewallLedger(
+    return CounterRecord(
         source=name,
         start_s=empty,
         end_s=empty,

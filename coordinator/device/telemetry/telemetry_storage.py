@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from broadside.coordinator.core.arrays import Floats
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.core.measure.telemetry import (
     DeviceTelemetry,
     IssueKind,
@@ -27,29 +27,37 @@ from broadside.exchange.messages import Flow
 _CONFIGURED = ("mss_bytes", "mtu_bytes", "extreme", "counts_lost")
 
 
-def dump_ledger(ledger: FirewallLedger) -> bytes:
+def dump_counter(device_counter: CounterRecord) -> bytes:
     """Return a device counter as JSON, with null for unknown bins."""
-    partial = {} if ledger.partial is None else {"partial": ledger.partial}
+    partial = {} if device_counter.partial is None else {"partial": device_counter.partial}
     return json.dumps(
         partial
         | {
-            "source": ledger.source,
-            "layer": ledger.layer,
-            "grain_s": ledger.grain_s,
-            "read_at": ledger.read_at.isoformat(),
-            "lag_hint_s": ledger.lag_hint_s,
-            "vxlan": ledger.vxlan,
-            "flows": ledger.flows,
-            "snat_utilization_ratio": ledger.snat_utilization_ratio,
-            "notes": ledger.notes,
-            **{name: value for name in _CONFIGURED if (value := getattr(ledger, name)) is not None},
-            **({} if ledger.drops_count is None else {"drops": _counts(ledger.drops_count)}),
+            "source": device_counter.source,
+            "layer": device_counter.layer,
+            "grain_s": device_counter.grain_s,
+            "read_at": device_counter.read_at.isoformat(),
+            "lag_hint_s": device_counter.lag_hint_s,
+            "vxlan": device_counter.vxlan,
+            "flows": device_counter.flows,
+            "snat_utilization_ratio": device_counter.snat_utilization_ratio,
+            "notes": device_counter.notes,
+            **{
+                name: value
+                for name in _CONFIGURED
+                if (value := getattr(device_counter, name)) is not None
+            },
+            **(
+                {}
+                if device_counter.drops_count is None
+                else {"drops": _counts(device_counter.drops_count)}
+            ),
             "bins": [
                 [start_s, end_s, None if math.isnan(count) else count]
                 for start_s, end_s, count in zip(
-                    ledger.start_s.tolist(),
-                    ledger.end_s.tolist(),
-                    ledger.bytes.tolist(),
+                    device_counter.start_s.tolist(),
+                    device_counter.end_s.tolist(),
+                    device_counter.bytes.tolist(),
                     strict=True,
                 )
             ],
@@ -61,13 +69,13 @@ def _counts(values: Floats) -> list[float | None]:
     return [None if math.isnan(value) else value for value in values.tolist()]
 
 
-def load_ledger(document: bytes) -> FirewallLedger:
-    """Return the device counter that :func:`dump_ledger` wrote."""
+def load_counter(document: bytes) -> CounterRecord:
+    """Return the device counter that :func:`dump_counter` wrote."""
     stored = json.loads(document)
     flows = stored.pop("flows", tuple(Flow))
     bins = np.array(stored.pop("bins"), dtype=float).reshape(-1, 3)
     drops = stored.pop("drops", None)
-    return FirewallLedger(
+    return CounterRecord(
         **{
             **stored,
             "read_at": datetime.fromisoformat(stored["read_at"]),

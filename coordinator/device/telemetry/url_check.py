@@ -13,13 +13,13 @@ import httpx
 from pydantic import Field
 
 from broadside.coordinator.core.measure.telemetry import Quantity
-from broadside.coordinator.device.http_client import bounded_client, get_bounded
 from broadside.coordinator.device.telemetry.config import parse_entry
+from broadside.coordinator.device.telemetry.http_client import bounded_client, get_bounded
 from broadside.coordinator.device.telemetry.polling import (
-    Answer,
     PolledDevice,
     PolledSource,
-    Reading,
+    PolledValue,
+    PollResult,
 )
 from broadside.coordinator.device.telemetry.source import TelemetryError
 from broadside.coordinator.device.telemetry.url_entry import UrlRequestEntry
@@ -52,7 +52,7 @@ class UrlCheck:
         self._headers = entry.secret_headers()
         self._transport = transport
 
-    async def poll(self) -> Answer:
+    async def poll(self) -> PollResult:
         """Return the readings of one request. A failed request is a reading too."""
         entry, sent_s, began_s = self._entry, time.time(), time.monotonic()
         failed = False
@@ -68,12 +68,12 @@ class UrlCheck:
                 failed = True
         took_s = time.monotonic() - began_s
         at_s = sent_s + took_s
-        readings = [Reading(quantity=Quantity.URL_FAILED, value=float(failed), at_s=at_s)]
+        readings = [PolledValue(quantity=Quantity.URL_FAILED, value=float(failed), at_s=at_s)]
         if not failed:
             readings.append(
-                Reading(quantity=Quantity.URL_TIME, value=took_s, at_s=at_s, bound_s=took_s)
+                PolledValue(quantity=Quantity.URL_TIME, value=took_s, at_s=at_s, bound_s=took_s)
             )
-        return Answer(readings=readings)
+        return PollResult(readings=readings)
 
 
 def open_source(entry: Mapping[str, Any]) -> PolledSource:

@@ -3,9 +3,9 @@
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from broadside.coordinator.device.http_client import may_carry_secret
 from broadside.coordinator.device.telemetry.polling import PolledEntry
 from broadside.coordinator.device.telemetry.source import Secret, TelemetryError
+from broadside.exchange.http.bounded import may_carry_secret
 
 
 class UrlRequestEntry(PolledEntry):
@@ -39,5 +39,5 @@ class UrlRequestEntry(PolledEntry):
         if self.header_value is None:
             return {}
         if not may_carry_secret(self.url):
-            raise TelemetryError(f"telemetry {self.device}: url: a secret travels over https only")
+            raise TelemetryError(f"telemetry {self.device}: url: a secret is sent over https only")
         return {self.header: self.header_value.read(self.device)}

@@ -16,7 +16,7 @@ from broadside.coordinator.views.charts.figure import Figure
 from broadside.coordinator.views.charts.inputs import BurstView, RunView
 from broadside.exchange.messages import Message, OptionalBurstIndex
 
-Kind = Literal["burst", "run"]
+ChartScope = Literal["burst", "run"]
 
 
 class UnknownChart(NoChart):
@@ -34,7 +34,7 @@ class ChartEntry(Message):
     """
 
     name: str
-    kind: Kind
+    kind: ChartScope
     title: str
     description: str
 
@@ -172,7 +172,7 @@ def _entry(name: str) -> ChartEntry:
     )
 
 
-def kind_of(name: str) -> Kind:
+def kind_of(name: str) -> ChartScope:
     """Return whether a chart shows a burst or a run.
 
     Raises:

@@ -22,7 +22,7 @@ _DIGITS: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unit:
+class DisplayUnit:
     """Display unit.
 
     Attributes:
@@ -34,8 +34,8 @@ class Unit:
     size: float
 
 
-PERCENT: Final = Unit(name="%", size=0.01)
-MILLISECONDS: Final = Unit(name="ms", size=1e-3)
+PERCENT: Final = DisplayUnit(name="%", size=0.01)
+MILLISECONDS: Final = DisplayUnit(name="ms", size=1e-3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,20 +156,20 @@ class Figure:
         return all(value is None for row in rows for value in row)
 
 
-def rate_unit(bits_per_second: Iterable[float | None]) -> Unit:
+def rate_unit(bits_per_second: Iterable[float | None]) -> DisplayUnit:
     """Return the decimal unit that fits the largest rate."""
     top = max((abs(v) for v in bits_per_second if v is not None and math.isfinite(v)), default=0.0)
     name, size = unit_of(top, RATES)
-    return Unit(name=name, size=size)
+    return DisplayUnit(name=name, size=size)
 
 
-def time_unit(length_s: float) -> Unit:
+def time_unit(length_s: float) -> DisplayUnit:
     """Return seconds, minutes or hours, depending on the length of the axis."""
     if length_s > 6 * 3600:
-        return Unit(name="h", size=3600.0)
+        return DisplayUnit(name="h", size=3600.0)
     if length_s > 3600:
-        return Unit(name="min", size=60.0)
-    return Unit(name="s", size=1.0)
+        return DisplayUnit(name="min", size=60.0)
+    return DisplayUnit(name="s", size=1.0)
 
 
 def numbers(values: Values, size: float = 1.0) -> Numbers:
@@ -178,6 +178,9 @@ def numbers(values: Values, size: float = 1.0) -> Numbers:
     Args:
         values: Values in the base unit. NaN and None become null.
         size: Size of the display unit.
+
+    Returns:
+        Values in the display unit. None is unknown.
     """
     return [
         None if value is None or not math.isfinite(value) else float(f"{value / size:.{_DIGITS}g}")
@@ -186,7 +189,7 @@ def numbers(values: Values, size: float = 1.0) -> Numbers:
 
 
 def line_series(
-    name: str, x: Values, y: Values, colour: Colour, unit: Unit, **style: Any
+    name: str, x: Values, y: Values, colour: Colour, unit: DisplayUnit, **style: Any
 ) -> ChartSeries:
     """Return a line.
 
@@ -202,21 +205,37 @@ def line_series(
 
 
 def point_series(
-    name: str, x: Values, y: Values, colour: Colour, unit: Unit, **style: Any
+    name: str, x: Values, y: Values, colour: Colour, unit: DisplayUnit, **style: Any
 ) -> ChartSeries:
-    """Return points.
+    """Return a series that is drawn as points.
 
     See :func:`line_series` for the arguments.
+
+    Args:
+        name: Name for the legend.
+        x: Values of the x axis.
+        y: Values of the y axis, in the base unit. NaN is unknown.
+        colour: Colour of the points.
+        unit: Display unit of the y axis.
+        **style: ``half_width`` and other attributes of ``ChartSeries``.
     """
     return _series("points", name, (x, y), unit, colour=colour, **style)
 
 
 def bar_series(
-    name: str, x: Values, y: Values, colour: Colour, unit: Unit, **style: Any
+    name: str, x: Values, y: Values, colour: Colour, unit: DisplayUnit, **style: Any
 ) -> ChartSeries:
-    """Return bars.
+    """Return a series that is drawn as bars.
 
     See :func:`line_series` for the arguments.
+
+    Args:
+        name: Name for the legend.
+        x: Values of the x axis.
+        y: Values of the y axis, in the base unit. NaN is unknown.
+        colour: Colour of the bars.
+        unit: Display unit of the y axis.
+        **style: ``half_width`` and other attributes of ``ChartSeries``.
     """
     return _series("bars", name, (x, y), unit, colour=colour, **style)
 
@@ -225,7 +244,7 @@ def _series(
     kind: SeriesKind,
     name: str,
     values: tuple[Values, Values],
-    unit: Unit,
+    unit: DisplayUnit,
     *,
     half_width: Values | None = None,
     **style: Any,

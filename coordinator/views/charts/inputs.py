@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.measure.grid.series import BurstSeries
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.core.measure.telemetry import DeviceTelemetry
 from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.core.summary import BurstSummary, RunSummary
@@ -17,7 +17,7 @@ class BurstView:
     spec: RunSpec
     summary: BurstSummary
     series: BurstSeries
-    ledger: FirewallLedger | None = None
+    device_counter: CounterRecord | None = None
     telemetry: DeviceTelemetry | None = None
 
 

@@ -1,6 +1,6 @@
 """Charts of one burst by pair."""
 
-from broadside.coordinator.core.summary import State
+from broadside.coordinator.core.summary import SecondState
 from broadside.coordinator.request_errors import NoChart
 from broadside.coordinator.views.charts.figure import (
     MILLISECONDS,
@@ -23,7 +23,7 @@ def pair_rates(view: BurstView) -> Figure:
     pairs = view.summary.pairs
     unit = rate_unit([pair.received_bits_per_second for pair in pairs])
     drawn = []
-    for state in State:
+    for state in SecondState:
         rows = [pair for pair in pairs if pair.state is state]
         if rows:
             colour, hatch = state_style(state)

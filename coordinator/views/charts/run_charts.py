@@ -8,7 +8,7 @@ from broadside.coordinator.core.metrics import (
     layer_label,
     received_at,
 )
-from broadside.coordinator.core.summary import BurstSummary, State
+from broadside.coordinator.core.summary import BurstSummary, SecondState
 from broadside.coordinator.request_errors import NoChart
 from broadside.coordinator.views.charts.figure import (
     PERCENT,
@@ -55,7 +55,7 @@ def completeness(view: RunView) -> Figure:
     """Return the planned pair-seconds by state, for each burst."""
     rows = view.summary.bursts
     drawn = []
-    for state in State:
+    for state in SecondState:
         ratios = [
             burst.completeness.seconds(state) / max(1, burst.completeness.planned_s)
             for burst in rows

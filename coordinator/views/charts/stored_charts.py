@@ -6,7 +6,7 @@ from dataclasses import replace
 from broadside.coordinator.core.run_spec import Burst, Plan
 from broadside.coordinator.request_errors import BurstNotOver, RunNotOver, UnknownBurst
 from broadside.coordinator.runs.run_documents import (
-    read_ledger,
+    read_counter,
     read_measured,
     read_run_summary,
     read_telemetry,
@@ -24,6 +24,9 @@ async def read_burst_view(records: Records, plan: Plan, burst_index: int) -> Bur
         plan: The run's plan.
         burst_index: Burst index, starting at 0.
 
+    Returns:
+        Summary, seconds and device counter. The summary has a verdict only if the run has one.
+
     Raises:
         UnknownBurst: The burst does not exist.
         BurstNotOver: The burst is not over.
@@ -31,10 +34,10 @@ async def read_burst_view(records: Records, plan: Plan, burst_index: int) -> Bur
     count = len(plan.bursts)
     if not 0 <= burst_index < count:
         raise UnknownBurst(plan.run_id, burst_index, count)
-    measured, summary, ledger = await asyncio.gather(
+    measured, summary, device_counter = await asyncio.gather(
         read_measured(records, plan.run_id, burst_index),
         read_run_summary(records, plan.run_id),
-        read_ledger(records, plan.run_id),
+        read_counter(records, plan.run_id),
     )
     if measured is None:
         raise BurstNotOver(f"burst {burst_index + 1} of run {plan.run_id} is not over yet")
@@ -47,16 +50,19 @@ async def read_burst_view(records: Records, plan: Plan, burst_index: int) -> Bur
         spec=plan.spec,
         summary=chosen,
         series=measured.series,
-        ledger=ledger,
+        device_counter=device_counter,
     )
 
 
 async def read_run_view(records: Records, plan: Plan) -> RunView | None:
-    """Read the chart input of a run, without seconds. Return None if the run is not finished.
+    """Read the chart input of a run, without seconds.
 
     Args:
         records: Records to read from.
         plan: Plan of the run.
+
+    Returns:
+        The summary with the specification. None if the run is not finished.
     """
     summary = await read_run_summary(records, plan.run_id)
     return None if summary is None else RunView(spec=plan.spec, summary=summary)
@@ -71,6 +77,9 @@ async def draw_stored(records: Records, plan: Plan, name: str, burst_index: int 
         name: Name of the chart.
         burst_index: Index of the burst, starting from 0. If None, the first burst will be used for
             a chart of a burst, and the complete run for other charts.
+
+    Returns:
+        The chart with its data. Its title has the run and the time of the burst.
 
     Raises:
         NoChart: There is no such chart, or it has no data.

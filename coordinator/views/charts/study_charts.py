@@ -27,8 +27,8 @@ from broadside.coordinator.views.charts.figure import (
     ChartAxis,
     ChartSeries,
     Dash,
+    DisplayUnit,
     Figure,
-    Unit,
     bar_series,
     line_series,
     numbers,
@@ -44,8 +44,8 @@ _DASHES: Final[Sequence[Dash]] = ("solid", "dash", "dot")
 # Maximum length of all tick labels together, which fits on a phone.
 _LABELS_MAX_CHARS: Final = 54
 _LOAD_UNITS: Final = {
-    SearchLoad.CONNECTIONS: Unit(name="connections/s", size=1),
-    SearchLoad.HELD: Unit(name="held connections", size=1),
+    SearchLoad.CONNECTIONS: DisplayUnit(name="connections/s", size=1),
+    SearchLoad.HELD: DisplayUnit(name="held connections", size=1),
 }
 # Minimum width of a shaded time, relative to the axis.
 _SPAN_MIN_RATIO: Final = 0.004

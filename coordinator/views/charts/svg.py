@@ -39,7 +39,7 @@ Point = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scale:
+class AxisScale:
     """Linear scale of an axis.
 
     Attributes:
@@ -203,11 +203,11 @@ class _Plot:
         self.rows_count = max(2, int((bottom - top) / 44))
         # Pairs of a heat map are counted from the top.
         ends = (top, bottom) if figure.heat_map else (bottom, top)
-        self.y = Scale(low=low, high=high, start=ends[0], stop=ends[1])
+        self.y = AxisScale(low=low, high=high, start=ends[0], stop=ends[1])
         digits = max((len(_number(tick)) for tick in self._y_ticks()), default=1)
         left, right = 26 + _CHAR * digits, width - (64 if figure.heat_map else 14)
         low, high = _x_range(figure)
-        self.x = Scale(low=low, high=high, start=left, stop=right)
+        self.x = AxisScale(low=low, high=high, start=left, stop=right)
         self.box = (left, top, right, bottom)
 
     def _y_ticks(self) -> list[float]:
@@ -329,7 +329,7 @@ class _Plot:
         left = self.width - 52
         ramp = colourise(np.linspace(1, 0, 64)[:, None], 1.0, HEAT)
         yield _image(ramp, left, top, 10, bottom - top)
-        scale = Scale(low=0.0, high=_largest(_cells(heat)), start=bottom, stop=top)
+        scale = AxisScale(low=0.0, high=_largest(_cells(heat)), start=bottom, stop=top)
         for tick in scale.ticks(4):
             yield _text(left + 14, scale.at(tick) + 4, _number(tick), "start")
         yield _upright_text(self.width - 4, (top + bottom) / 2, heat.unit)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final, Literal
 
-from broadside.coordinator.core.summary import State
+from broadside.coordinator.core.summary import SecondState
 
 Hatch = Literal["cross", "up", "down", "flat", "tall", "dots"]
 
@@ -90,18 +90,18 @@ HEAT: Final[tuple[tuple[float, str], ...]] = (
     (1.0, "#fde725"),
 )
 
-_STATE_COLOURS: Final = {State.MEASURED: Colour.FLEET, State.LATE: Colour.WARN}
-_STATE_HATCHES: Final[Mapping[State, Hatch]] = {
-    State.NULL: "cross",
-    State.MISSED: "up",
-    State.REFUSED: "down",
-    State.ABANDONED: "flat",
-    State.LOST: "tall",
-    State.PENDING: "dots",
+_STATE_COLOURS: Final = {SecondState.MEASURED: Colour.FLEET, SecondState.LATE: Colour.WARN}
+_STATE_HATCHES: Final[Mapping[SecondState, Hatch]] = {
+    SecondState.NULL: "cross",
+    SecondState.MISSED: "up",
+    SecondState.REFUSED: "down",
+    SecondState.ABANDONED: "flat",
+    SecondState.LOST: "tall",
+    SecondState.PENDING: "dots",
 }
 
 
-def state_style(state: State) -> tuple[Colour, Hatch | None]:
+def state_style(state: SecondState) -> tuple[Colour, Hatch | None]:
     """Return the colour and the hatch of the bars for one state.
 
     Returns:

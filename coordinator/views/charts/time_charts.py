@@ -11,7 +11,7 @@ from broadside.coordinator.core.arrays import Floats
 from broadside.coordinator.core.judge.reconciliation.counter_bins import fleet_curve
 from broadside.coordinator.core.measure.device.device_metrics import seconds_of_devices
 from broadside.coordinator.core.measure.grid.series import BurstSeries
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.core.measure.telemetry import KINDS, Quantity
 from broadside.coordinator.core.metrics import Layer, layer_label
 from broadside.coordinator.core.summary import BurstPart, Reconciliation
@@ -21,9 +21,9 @@ from broadside.coordinator.views.charts.figure import (
     PERCENT,
     ChartAxis,
     ChartSeries,
+    DisplayUnit,
     Figure,
     HeatMap,
-    Unit,
     line_series,
     numbers,
     point_series,
@@ -249,7 +249,7 @@ def rtt(view: BurstView) -> Figure:
 def retransmits(view: BurstView) -> Figure:
     """Return the retransmitted segments of all pairs in each second."""
     values = [flow.retransmits_count for flow in view.series.flows]
-    title, unit = "TCP segments retransmitted by the fleet", Unit(name="", size=1.0)
+    title, unit = "TCP segments retransmitted by the fleet", DisplayUnit(name="", size=1.0)
     return _by_flow(view, title, "segments per second, TCP", unit, values)
 
 
@@ -275,7 +275,7 @@ _TIMES: Final = (
 def connections(view: BurstView) -> Figure:
     """Return the attempts of all clients in each second, by outcome."""
     x, events = _seconds(view), view.series.events
-    unit = Unit(name="", size=1.0)
+    unit = DisplayUnit(name="", size=1.0)
     drawn = [
         line_series(name.replace("_", " "), x, events[name], colour, unit, dash=dash)
         for name, colour, dash in _OUTCOMES
@@ -339,7 +339,7 @@ def reconciliation(view: BurstView) -> Figure:
     Raises:
         NoChart: The burst has no reconciliation.
     """
-    data, counter, result = view.series, view.ledger, view.summary.reconciliation
+    data, counter, result = view.series, view.device_counter, view.summary.reconciliation
     if counter is None or result is None:
         raise NoChart(f"reconciliation: no device counter for burst {view.summary.index + 1}")
     planned_s = data.omit_s + data.duration_s
@@ -368,7 +368,7 @@ def reconciliation(view: BurstView) -> Figure:
 
 
 def _by_flow(
-    view: BurstView, title: str, y_title: str, unit: Unit, values: Sequence[Floats]
+    view: BurstView, title: str, y_title: str, unit: DisplayUnit, values: Sequence[Floats]
 ) -> Figure:
     flows = view.series.flows
     names = [flow.flow.value for flow in flows] if len(flows) > 1 else [y_title.split(",")[0]]
@@ -380,7 +380,7 @@ def _two_lines(
     view: BurstView,
     title: str,
     y: ChartAxis,
-    unit: Unit,
+    unit: DisplayUnit,
     values: Mapping[str, Floats],
 ) -> Figure:
     """Return a chart of at most two named quantities. The second line is dashed."""
@@ -448,7 +448,7 @@ def _in_burst(view: BurstView, values: Floats) -> Floats:
 
 def _samples(
     view: BurstView,
-    counter: FirewallLedger,
+    counter: CounterRecord,
     result: Reconciliation,
     range_s: tuple[float, float],
 ) -> tuple[Floats, Floats, Floats]:
@@ -464,13 +464,13 @@ def _samples(
     return start, end, counter.bytes[overlaps] * 8 / np.maximum(end - start, 1e-9)
 
 
-def _counter_series(view: BurstView, factor: float, unit: Unit) -> list[ChartSeries]:
+def _counter_series(view: BurstView, factor: float, unit: DisplayUnit) -> list[ChartSeries]:
     """Return the counter samples near the burst as steps at the chart's layer."""
     result = view.summary.reconciliation
-    if view.ledger is None or result is None:
+    if view.device_counter is None or result is None:
         return []
     range_s = _range_s(view)
-    start, end, rate = _samples(view, view.ledger, result, range_s)
+    start, end, rate = _samples(view, view.device_counter, result, range_s)
     if not len(start):
         return []
     rate = rate / result.overhead_ratio * factor

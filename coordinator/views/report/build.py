@@ -112,7 +112,7 @@ def _charts(source: Source) -> Section:
     entries = {entry.name: entry for entry in catalogue()}
     for view in views:
         missing = {
-            "reconciliation": view.ledger is None or view.summary.reconciliation is None,
+            "reconciliation": view.device_counter is None or view.summary.reconciliation is None,
             "latency": view.summary.latency is None,
             "device": view.telemetry is None,
             "parts": not view.summary.parts,

@@ -16,7 +16,7 @@ TEXT_ONLY: Final = 99
 _Row = TypeVar("_Row")
 
 
-class Table(Message):
+class ReportTable(Message):
     """Table. Each row has as many cells as there are columns.
 
     Attributes:
@@ -41,7 +41,7 @@ def make_table(
     title: str = "",
     note: str | None = None,
     numeric_from: int = 1,
-) -> Table:
+) -> ReportTable:
     """Return a table with one row for each item.
 
     Args:
@@ -51,7 +51,7 @@ def make_table(
         note: Text below the table. None for no text.
         numeric_from: Index of the first column with numbers.
     """
-    return Table(
+    return ReportTable(
         title=title,
         columns=tuple(columns),
         rows=tuple(tuple(cell(row) for cell in columns.values()) for row in rows),
@@ -92,7 +92,7 @@ class Section(Message):
     title: str
     paragraphs: tuple[str, ...] = ()
     facts: Mapping[str, str] = {}
-    tables: tuple[Table, ...] = ()
+    tables: tuple[ReportTable, ...] = ()
     charts: tuple[ChartPlace, ...] = ()
     code: tuple[str, ...] = ()
 

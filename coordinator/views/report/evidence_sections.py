@@ -32,7 +32,7 @@ from broadside.coordinator.core.summary import (
     describe_units,
     unit_notes,
 )
-from broadside.coordinator.views.report.document import TEXT_ONLY, Section, Table, make_table
+from broadside.coordinator.views.report.document import TEXT_ONLY, ReportTable, Section, make_table
 from broadside.coordinator.views.report.stored_source import Source
 
 # We need to limit the rows, because a long run can have thousands of spikes.
@@ -117,7 +117,7 @@ def latency_section(source: Source) -> Section | None:
     )
 
 
-def _phases(burst_index: int, latency: Latency) -> Table:
+def _phases(burst_index: int, latency: Latency) -> ReportTable:
     fleet = latency.fleet
     return make_table(
         (("before load", fleet.before), ("under load", fleet.during), ("after load", fleet.after)),
@@ -135,7 +135,7 @@ def _phases(burst_index: int, latency: Latency) -> Table:
     )
 
 
-def _spikes(spikes: list[tuple[int, Spike]], more: int) -> Table:
+def _spikes(spikes: list[tuple[int, Spike]], more: int) -> ReportTable:
     return make_table(
         spikes[:SPIKES_MAX],
         {
@@ -159,7 +159,7 @@ def _spikes(spikes: list[tuple[int, Spike]], more: int) -> Table:
 
 def reconciliation_section(source: Source) -> Section:
     """Return a section with lag, overhead, bytes, residual and causes, by run and burst."""
-    result, counter = source.summary.reconciliation, source.ledger
+    result, counter = source.summary.reconciliation, source.device_counter
     if result is None or counter is None:
         text = (
             "No device counter was read. The report therefore does not show that the traffic "
@@ -215,7 +215,7 @@ def reconciliation_section(source: Source) -> Section:
     )
 
 
-def _reconciled_bursts(source: Source) -> Iterator[Table]:
+def _reconciled_bursts(source: Source) -> Iterator[ReportTable]:
     bursts = [
         (burst.index, burst.reconciliation)
         for burst in source.summary.bursts
@@ -346,7 +346,7 @@ def canary_section(source: Source) -> Section | None:
     )
 
 
-def _leak_steps(leaks: Sequence[tuple[int, CanaryStep]]) -> Table:
+def _leak_steps(leaks: Sequence[tuple[int, CanaryStep]]) -> ReportTable:
     """Return a table with rate and CPU at the times when canaries leaked."""
     more = len(leaks) > LEAK_STEPS_MAX
     return make_table(
@@ -394,7 +394,7 @@ def trend_section(source: Source) -> Section | None:
     )
 
 
-def _trend_table(series: RunTrends) -> Table:
+def _trend_table(series: RunTrends) -> ReportTable:
     return make_table(
         series.trends,
         {
@@ -413,7 +413,7 @@ def _trend_table(series: RunTrends) -> Table:
     )
 
 
-def _disruption_table(series: RunTrends) -> Table:
+def _disruption_table(series: RunTrends) -> ReportTable:
     shown, total = len(series.disruptions), series.disruptions_count
     return make_table(
         series.disruptions,

@@ -9,7 +9,7 @@ from broadside.coordinator.core.measure.completeness import PAIR_FLOOR_RATIO
 from broadside.coordinator.core.measure.formulas.steady import RAMP_MAX_RATIO, RAMP_MAX_S
 from broadside.coordinator.core.metrics import Layer
 from broadside.coordinator.core.thresholds import describe_thresholds
-from broadside.coordinator.views.report.document import TEXT_ONLY, Section, Table
+from broadside.coordinator.views.report.document import TEXT_ONLY, ReportTable, Section
 from broadside.coordinator.views.report.stored_source import Source
 from broadside.exchange.engines import find, measures, ramps_s
 
@@ -250,7 +250,9 @@ def deviations_section(source: Source) -> Section:
             ),
         ),
         tables=(
-            Table(columns=("topic", "RFC 9411", "this run"), rows=rows, numeric_from=TEXT_ONLY),
+            ReportTable(
+                columns=("topic", "RFC 9411", "this run"), rows=rows, numeric_from=TEXT_ONLY
+            ),
         ),
     )
 

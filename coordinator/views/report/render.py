@@ -52,7 +52,12 @@ def html(report: Report, source: Source) -> str:
 
 
 def page(template: str, **values: object) -> str:
-    """Return a template from this folder, rendered with the values."""
+    """Return a template from this folder, rendered with the values.
+
+    Args:
+        template: File name of the template.
+        **values: Values by the names that the template uses.
+    """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_HERE),
         autoescape=True,

@@ -7,24 +7,24 @@ from typing import Final
 from broadside.coordinator.core.formatting import count, instant, number, rate, ratio, time
 from broadside.coordinator.core.measure.completeness import PAIR_FLOOR_RATIO
 from broadside.coordinator.core.metrics import RECEIVED
-from broadside.coordinator.core.summary import BurstSummary, PairSummary, State
+from broadside.coordinator.core.summary import BurstSummary, PairSummary, SecondState
 from broadside.coordinator.views.guard_tables import GUARD_COLUMNS, guard_row, impact_table
 from broadside.coordinator.views.metric_rows import metric_rows
 from broadside.coordinator.views.part_rows import PART_COLUMNS, PART_NUMBERS_FROM, part_rows
-from broadside.coordinator.views.report.document import TEXT_ONLY, Section, Table, make_table
+from broadside.coordinator.views.report.document import TEXT_ONLY, ReportTable, Section, make_table
 from broadside.coordinator.views.report.stored_source import Source
 
-_STATES: Final[Mapping[State, str]] = {
-    State.MEASURED: "started on time, second recorded",
-    State.LATE: "started later than the tolerance",
-    State.NULL: "engine failed, or no data transferred",
-    State.MISSED: "no agent ran the pair",
-    State.REFUSED: "rejected by the agent",
-    State.ABANDONED: "stopped before the end",
-    State.LOST: "claimed, but nothing was reported",
-    State.PENDING: "not finished",
+_STATES: Final[Mapping[SecondState, str]] = {
+    SecondState.MEASURED: "started on time, second recorded",
+    SecondState.LATE: "started later than the tolerance",
+    SecondState.NULL: "engine failed, or no data transferred",
+    SecondState.MISSED: "no agent ran the pair",
+    SecondState.REFUSED: "rejected by the agent",
+    SecondState.ABANDONED: "stopped before the end",
+    SecondState.LOST: "claimed, but nothing was reported",
+    SecondState.PENDING: "not finished",
 }
-_COUNTED: Final = (State.MEASURED, State.PENDING)
+_COUNTED: Final = (SecondState.MEASURED, SecondState.PENDING)
 _GUARDS_NOTE: Final = (
     'A guard stops all traffic when its value is beyond the limit. "Stops within" is the longest '
     "expected time from a breach to the last byte."
@@ -40,7 +40,7 @@ def headline_section(source: Source) -> Section:
     lab = summary.scale != 1
     spread = summary.received_over_bursts
     tables = [
-        Table(
+        ReportTable(
             columns=("metric", "layer", "measured", *(("at real scale",) if lab else ())),
             rows=tuple(row.cells(lab=lab) for row in metric_rows(summary)),
             numeric_from=2,
@@ -59,7 +59,9 @@ def headline_section(source: Source) -> Section:
             "CoV": ratio(spread.cov_ratio),
         }
         title = "Received payload over the bursts"
-        tables.append(Table(title=title, columns=tuple(columns), rows=(tuple(columns.values()),)))
+        tables.append(
+            ReportTable(title=title, columns=tuple(columns), rows=(tuple(columns.values()),))
+        )
     return Section(
         id="figures",
         title="Results",
@@ -100,12 +102,12 @@ def _in_rate(pair: PairSummary) -> str:
 
 
 def _reason(pair: PairSummary) -> str:
-    is_late = pair.state is State.LATE and pair.start_error_s is not None
+    is_late = pair.state is SecondState.LATE and pair.start_error_s is not None
     reason = f"start error {time(pair.start_error_s)}" if is_late else pair.reason
     return f"{pair.state.value}: {reason}" if reason else pair.state.value
 
 
-def _flow_table(burst: BurstSummary) -> Table:
+def _flow_table(burst: BurstSummary) -> ReportTable:
     """Return a table with flow statistics of the first burst."""
     return make_table(
         burst.flows,
@@ -156,7 +158,7 @@ def parts_section(source: Source) -> Section | None:
     names = source.plan.spec.part_names
     if not (rows := part_rows(source.summary)):
         return None
-    table = Table(
+    table = ReportTable(
         columns=PART_COLUMNS,
         rows=tuple(rows),
         title="Traffic of the pairs",
@@ -175,7 +177,7 @@ def guards_section(source: Source) -> Section | None:
     if guards is None:
         return None
     rows = tuple(tuple(guard_row(record)) for record in guards.guards)
-    tables = [Table(columns=GUARD_COLUMNS, rows=rows, note=_GUARDS_NOTE)]
+    tables = [ReportTable(columns=GUARD_COLUMNS, rows=rows, note=_GUARDS_NOTE)]
     facts: dict[str, str] = {}
     if (stop := guards.stop) is not None:
         facts = {
@@ -186,7 +188,7 @@ def guards_section(source: Source) -> Section | None:
         }
         columns, impact = impact_table(guards)
         tables.append(
-            Table(
+            ReportTable(
                 title=f"Impact in burst {stop.burst_index + 1}",
                 columns=tuple(columns),
                 rows=tuple(map(tuple, impact)),
@@ -217,7 +219,7 @@ def pairs_section(source: Source) -> Section:
     )
 
 
-def _pairs_of_burst(burst: BurstSummary, *, is_many: bool) -> Table:
+def _pairs_of_burst(burst: BurstSummary, *, is_many: bool) -> ReportTable:
     return make_table(
         burst.pairs,
         {
@@ -244,14 +246,14 @@ def _pairs_of_burst(burst: BurstSummary, *, is_many: bool) -> Table:
     )
 
 
-def _pairs_of_run(bursts: Sequence[BurstSummary]) -> Table:
+def _pairs_of_run(bursts: Sequence[BurstSummary]) -> ReportTable:
     by_index: dict[int, list[PairSummary]] = {}
     for burst in bursts:
         for pair in burst.pairs:
             by_index.setdefault(pair.pair_index, []).append(pair)
 
     def states(pairs: Sequence[PairSummary]) -> str:
-        others = Counter(p.state.value for p in pairs if p.state is not State.MEASURED)
+        others = Counter(p.state.value for p in pairs if p.state is not SecondState.MEASURED)
         return ", ".join(f"{n} {state}" for state, n in others.items()) or "none"
 
     def rates(pairs: Sequence[PairSummary]) -> list[float]:
@@ -263,7 +265,7 @@ def _pairs_of_run(bursts: Sequence[BurstSummary]) -> Table:
         {
             "pair": lambda pairs: pairs[0].pair,
             "bursts measured": lambda pairs: (
-                f"{sum(pair.state is State.MEASURED for pair in pairs)} of {len(pairs)}"
+                f"{sum(pair.state is SecondState.MEASURED for pair in pairs)} of {len(pairs)}"
             ),
             "other states": states,
             "mean received, payload": lambda pairs: rate(
@@ -298,7 +300,7 @@ def completeness_section(source: Source) -> Section:
     unmeasured = _unmeasured(source.summary.bursts)
     more = len(unmeasured) - _LISTED_MAX
     tables = [
-        Table(
+        ReportTable(
             columns=("state", "meaning", "pair-seconds", "share"),
             rows=(*rows, ("sum", "", count(planned_s), "")),
             numeric_from=2,

@@ -8,7 +8,7 @@ from broadside.coordinator.core.documented_limits import DOCUMENTED
 from broadside.coordinator.core.formatting import rate, time
 from broadside.coordinator.core.measure.requested_vs_effective import Setting, settings
 from broadside.coordinator.core.plain_fields import plain_fields
-from broadside.coordinator.views.report.document import TEXT_ONLY, Section, Table, make_table
+from broadside.coordinator.views.report.document import TEXT_ONLY, ReportTable, Section, make_table
 from broadside.coordinator.views.report.stored_source import READ_MAX, Source
 from broadside.exchange.messages import ClockReading, EngineReport, JobReport, Role
 
@@ -95,7 +95,7 @@ def planned_section(source: Source) -> Section:
             ),
         ),
         tables=(
-            Table(
+            ReportTable(
                 columns=("setting", "requested", "reported", "match"),
                 rows=rows,
                 numeric_from=TEXT_ONLY,
@@ -164,7 +164,7 @@ def clocks_section(source: Source) -> Section:
             ),
         ),
         tables=(
-            Table(
+            ReportTable(
                 columns=(
                     *("agent", "role", "source", "offset before", "uncertainty before"),
                     *("offset after", "uncertainty after", "start error"),
@@ -227,7 +227,7 @@ def configuration_section(source: Source) -> Section:
             "Broadside": source.broadside_version,
             "warnings at launch": "; ".join(source.plan.warnings) or "none",
         },
-        tables=(Table(columns=("field", "value"), rows=rows, numeric_from=TEXT_ONLY),),
+        tables=(ReportTable(columns=("field", "value"), rows=rows, numeric_from=TEXT_ONLY),),
     )
 
 
@@ -265,7 +265,7 @@ def generators_section(source: Source) -> Section:
         },
         tables=(
             *_agents(source),
-            Table(
+            ReportTable(
                 title=f"Pairs of burst {first + 1}",
                 columns=("pair", "client", "server", "endpoint", "command line"),
                 rows=tuple(rows),
@@ -309,7 +309,7 @@ def _processes(engine: EngineReport | None) -> list[Sequence[str]]:
     return [part.argv for part in parts] or [()]
 
 
-def _agents(source: Source) -> Iterator[Table]:
+def _agents(source: Source) -> Iterator[ReportTable]:
     """Yield a table of the hosts, as the planned agents reported them at the launch."""
     planned = {pair.endpoint.agent_id for pair in source.plan.pairs}
     planned |= {report.agent_id for report in _reports(source)}

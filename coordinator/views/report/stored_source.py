@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from broadside.coordinator.core.measure.records.columns import NO_HOST, HostColumns
-from broadside.coordinator.core.measure.records.evidence import OPENED_BEFORE_MAX_S, FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import OPENED_BEFORE_MAX_S, CounterRecord
 from broadside.coordinator.core.measure.records.server_tests import join_tests
 from broadside.coordinator.core.metrics import RECEIVED
 from broadside.coordinator.core.plan.budget import PriceMeter
@@ -18,8 +18,8 @@ from broadside.coordinator.imports.import_requests import TABLES_SCENARIO
 from broadside.coordinator.request_errors import BurstNotOver, RunNotOver, UnknownRun
 from broadside.coordinator.runs.run_documents import (
     complete_summary,
+    read_counter,
     read_fleet,
-    read_ledger,
     read_telemetry,
 )
 from broadside.coordinator.runs.stored_runs import parse_plan
@@ -57,7 +57,7 @@ class Source:
         header: The run's header.
         summary: The run's summary, with pairs.
         summary_sha256: SHA-256 hash of the stored summary.
-        ledger: Readings of the firewall counter. None if there are none.
+        device_counter: Readings of the firewall counter. None if there are none.
         views: Bursts that the report shows in detail.
         ends: Records of both ends by burst index, for at most ``READ_MAX`` bursts.
         imported: True for an imported run.
@@ -72,7 +72,7 @@ class Source:
     header: RunHeader
     summary: RunSummary
     summary_sha256: str
-    ledger: FirewallLedger | None
+    device_counter: CounterRecord | None
     views: tuple[BurstView, ...]
     ends: Mapping[int, Ends]
     imported: bool
@@ -106,6 +106,9 @@ async def gather(
         now: Current time.
         read_price: Function that reads the cost of the run. None to omit the cost.
 
+    Returns:
+        Plan, summary with SHA-256, device counter and cost. Unknown parts are None.
+
     Raises:
         UnknownRun: The run does not exist.
         RunNotOver: The run is not finished.
@@ -137,7 +140,7 @@ async def gather(
         header=stored[0],
         summary=await complete_summary(records, run_id, summary),
         summary_sha256=hashlib.sha256(document).hexdigest(),
-        ledger=await read_ledger(records, run_id),
+        device_counter=await read_counter(records, run_id),
         views=tuple(views),
         ends=ends,
         imported=imported,

@@ -10,13 +10,13 @@ from broadside.coordinator.core.metrics import Layer, layer_label
 from broadside.coordinator.studies.leak_curve import blocked_text
 from broadside.coordinator.studies.study import Study, TrialResult
 from broadside.coordinator.studies.trials import describe_trial
-from broadside.coordinator.views.report.document import Table, make_table
+from broadside.coordinator.views.report.document import ReportTable, make_table
 
 # Row limit. The longest outages are shown.
 OUTAGES_MAX_COUNT: Final = 20
 
 
-def study_tables(study: Study) -> Iterator[Table]:
+def study_tables(study: Study) -> Iterator[ReportTable]:
     """Yield the tables of trials, devices, and scale-out or drill results."""
     wanted = study.spec.spec.objective.layer
     # One layer for all trials: the payload if a trial of an older version has no other rate.
@@ -58,7 +58,7 @@ def study_tables(study: Study) -> Iterator[Table]:
     )
     loads = [row for result in study.results for row in _devices(study, result)]
     if loads:
-        yield Table(
+        yield ReportTable(
             title="Devices",
             columns=("trial", "settings", "device", "payload", "share", "CPU"),
             rows=tuple(loads),
@@ -109,7 +109,7 @@ def _devices(study: Study, result: TrialResult) -> Iterator[tuple[str, ...]]:
         )
 
 
-def _steps(result: ScaleOut) -> Table:
+def _steps(result: ScaleOut) -> ReportTable:
     return make_table(
         result.steps,
         {
@@ -120,7 +120,7 @@ def _steps(result: ScaleOut) -> Table:
                 f"{formatting.rate(step.size_bits_per_second)} ± "
                 f"{formatting.rate(step.half_width_bits_per_second)}"
             ),
-            "device counter (IP)": lambda step: formatting.rate(step.ledger_size_bits_per_second),
+            "device counter (IP)": lambda step: formatting.rate(step.counter_size_bits_per_second),
             "retransmits": lambda step: formatting.count(step.retransmits_count),
             "RTT": lambda step: formatting.time(step.rtt_max_s),
             "pairs reset": lambda step: str(step.broken_pairs_count),
@@ -130,7 +130,7 @@ def _steps(result: ScaleOut) -> Table:
     )
 
 
-def _outages(result: DrillResult) -> Table:
+def _outages(result: DrillResult) -> ReportTable:
     shown = result.outages[:OUTAGES_MAX_COUNT]
     more = result.outages_count - len(shown)
     return make_table(

@@ -115,6 +115,9 @@ def columns_of(
         rows: Rows as parsed JSON.
         specs: Columns to create.
         layer_of: Function that returns the layer of a column by its name, or None.
+
+    Returns:
+        One column for each of ``specs``, with as many values as rows.
     """
     return [
         Column(

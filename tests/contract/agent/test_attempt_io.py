@@ -13,7 +13,7 @@ import pytest
 
 from broadside.agent.attempt import Attempt, AttemptLimits
 from broadside.agent.engine_process import EngineProcess
-from broadside.exchange.engines.port import FileWatch, Process, Reading
+from broadside.exchange.engines.port import EngineResult, FileWatch, Process
 from tests.unit.agent.jobs import make_reading
 
 LOOP = "import time\nwhile True: time.sleep(0.05)"
@@ -28,7 +28,7 @@ class AnyReader:
     def sample(self, name: str, text: str, at_s: float) -> tuple[()]:
         return ()
 
-    def finish(self, exit_code: int | None = None, **_: object) -> Reading:
+    def finish(self, exit_code: int | None = None, **_: object) -> EngineResult:
         reading = make_reading()
         return replace(reading, report=reading.report.model_copy(update={"error": None}))
 

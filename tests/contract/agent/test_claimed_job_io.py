@@ -8,8 +8,8 @@ from broadside.agent import claimed_job as burst_module
 from broadside.exchange.messages import (
     ClockReading,
     ClockSource,
+    JobPhase,
     Outcome,
-    Phase,
 )
 from broadside.exchange.outage_log import utc_now
 from tests.unit.agent import test_claimed_job
@@ -49,4 +49,4 @@ async def test_missing_engine_program_fails_the_job(bench: Bench) -> None:
     assert "/nowhere/iperf3" in (report.reason or "")
     claim = (await bench.records.bursts.read_claims("run-1", 0))[bench.job.pair_index]
     # Without a gate, the job is ready to wait for the instant.
-    assert claim.phase is Phase.ARMED
+    assert claim.phase is JobPhase.ARMED

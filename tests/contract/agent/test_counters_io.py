@@ -4,10 +4,10 @@ import pytest
 
 from broadside.agent.counters import (
     CountersUnreadable,
-    HostCounters,
+    HostCounterReader,
 )
 
 
 def test_missing_interface_is_an_error_with_its_name() -> None:
     with pytest.raises(CountersUnreadable, match=r"no interface none0.*BROADSIDE_AGENT_NIC"):
-        HostCounters("none0")
+        HostCounterReader("none0")

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from broadside.agent.agent_context import Tools
 from broadside.agent.counters import HostLog
-from broadside.agent.engine_process import Iperf3
+from broadside.agent.engine_process import Iperf3Program
 from broadside.agent.host import Host
 from broadside.agent.worker import Worker
 from broadside.exchange.engines.iperf3_account import Version
@@ -44,7 +44,9 @@ def make_tools(records: Records, **settings: Any) -> Tools:
     return Tools(
         settings=make_settings(**settings),
         host=HOST,
-        engine=Iperf3(binary=("/nowhere/iperf3",), version=Version(3, 18), preloadable=False),
+        engine=Iperf3Program(
+            binary=("/nowhere/iperf3",), version=Version(3, 18), preloadable=False
+        ),
         gate=None,
         records=records,
         results=records.bursts,

@@ -2,7 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 
-from broadside.agent.engine_process import EngineProcess, Exit, OnLine, ProcessSetup, StopRules
+from broadside.agent.engine_process import (
+    EngineProcess,
+    OnLine,
+    ProcessExit,
+    ProcessSetup,
+    StopRules,
+)
 
 
 async def run_engine(
@@ -12,7 +18,7 @@ async def run_engine(
     deadline_at_s: float | None,
     hard_stop_at_s: float | None = None,
     env: Mapping[str, str] | None = None,
-) -> Exit:
+) -> ProcessExit:
     """Spawn the engine and wait for its exit. Raises ``EngineUnusable`` if it cannot start."""
     process = await EngineProcess.spawn(
         argv,

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from broadside.agent.agent_settings import AgentSettings
-from broadside.agent.engine_process import Exit
-from broadside.exchange.engines.port import Reading, StartBasis
+from broadside.agent.engine_process import ProcessExit
+from broadside.exchange.engines.port import EngineResult, StartBasis
 from broadside.exchange.messages import EngineReport, Flow, FlowTotals, Interval, Job, Role, Side
 
 INSTANT_AT = datetime(2026, 11, 20, 12, 0, 0, tzinfo=UTC)
@@ -31,9 +31,9 @@ def make_settings(**changes: Any) -> AgentSettings:
     return AgentSettings(**({"role": Role.CLIENT, "agent_id": "client-1"} | changes))
 
 
-def make_reading(**changes: Any) -> Reading:
+def make_reading(**changes: Any) -> EngineResult:
     """Return the reading for a successful forward test with 2 s."""
-    reading = Reading(
+    reading = EngineResult(
         report=EngineReport(
             engine="iperf3",
             direction="forward",
@@ -55,6 +55,8 @@ def make_reading(**changes: Any) -> Reading:
     return replace(reading, **changes)
 
 
-def make_exit(**changes: Any) -> Exit:
-    exit_ = Exit(exit_code=0, stderr="", started_at_s=INSTANT_S - 5, ended_at_s=INSTANT_S + 2.1)
+def make_exit(**changes: Any) -> ProcessExit:
+    exit_ = ProcessExit(
+        exit_code=0, stderr="", started_at_s=INSTANT_S - 5, ended_at_s=INSTANT_S + 2.1
+    )
     return replace(exit_, **changes)

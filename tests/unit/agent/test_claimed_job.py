@@ -16,9 +16,9 @@ from broadside.exchange.messages import (
     ClockSource,
     Control,
     IdleRtt,
+    JobPhase,
     JobReport,
     Outcome,
-    Phase,
 )
 from broadside.exchange.outage_log import utc_now
 from broadside.exchange.records import RunHeader
@@ -47,7 +47,7 @@ class Bench:
         control = Control(run_id="run-1", lease_until_at=self.now + timedelta(seconds=lease_s))
         await self.records.create_run(header, b"{}", control)
         claim = Claim(
-            job_id=self.job.job_id, agent_id="client-1", phase=Phase.CLAIMED, claimed_at=self.now
+            job_id=self.job.job_id, agent_id="client-1", phase=JobPhase.CLAIMED, claimed_at=self.now
         )
         return await ClaimedJob(self.job, claim, self.tools).conduct()
 
@@ -76,7 +76,7 @@ async def test_expired_lease_abandons_the_job_before_the_instant(bench: Bench) -
 
 async def test_missing_control_row_abandons_the_job(bench: Bench) -> None:
     claim = Claim(
-        job_id=bench.job.job_id, agent_id="client-1", phase=Phase.CLAIMED, claimed_at=bench.now
+        job_id=bench.job.job_id, agent_id="client-1", phase=JobPhase.CLAIMED, claimed_at=bench.now
     )
     report = await ClaimedJob(bench.job, claim, bench.tools).conduct()
     assert (report.outcome, report.reason) == (Outcome.ABANDONED, "the run has no control row")
@@ -161,7 +161,7 @@ async def test_without_a_gate_only_daemon_ports_are_probed_for_idle_rtt(
     traffic = bench.job.traffic.model_copy(update={"engine": engine})
     bench.job = bench.job.model_copy(update={"traffic": traffic})
     claim = Claim(
-        job_id=bench.job.job_id, agent_id="client-1", phase=Phase.CLAIMED, claimed_at=bench.now
+        job_id=bench.job.job_id, agent_id="client-1", phase=JobPhase.CLAIMED, claimed_at=bench.now
     )
     job = ClaimedJob(bench.job, claim, bench.tools)
     known = find(engine)

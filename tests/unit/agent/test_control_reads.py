@@ -11,7 +11,7 @@ import pytest
 from broadside.agent.claimed_job import ClaimedJob
 from broadside.agent.control_reads import LAST_LOOK_S, LAST_WORD_S, READS_MAX_COUNT, ControlWatch
 from broadside.agent.engine_process import KILL_AFTER_S
-from broadside.exchange.messages import Claim, Control, Phase
+from broadside.exchange.messages import Claim, Control, JobPhase
 from broadside.exchange.ports import ExchangeUnavailable
 from broadside.exchange.records import RunRecords
 from tests.one_table import records_in
@@ -73,7 +73,7 @@ def guarded(
 ) -> tuple[str, float]:
     """Return the reason and the time (s after the instant) when the run was ended."""
     job = make_job()
-    claim = Claim(job_id=job.job_id, agent_id="c", phase=Phase.CLAIMED, claimed_at=INSTANT_AT)
+    claim = Claim(job_id=job.job_id, agent_id="c", phase=JobPhase.CLAIMED, claimed_at=INSTANT_AT)
     loop = SkippingLoop()
     loop.skipped_s = from_s
     monkeypatch.setattr(time, "time", lambda: INSTANT_S + loop.time())
@@ -98,7 +98,7 @@ def test_abort_is_detected_in_time_on_a_slow_table(
     records = SlowControl(read_s)
     records.cancelled_s = 100 + into_read_s
     why, at_s = guarded(monkeypatch, records)
-    assert why == "cancelled by somebody"
+    assert why == "cancelled by an unknown user"
     assert at_s - records.cancelled_s + KILL_AFTER_S <= ABORT_S
 
 
@@ -109,7 +109,7 @@ def test_slow_table_does_not_expire_the_lease(
     records = SlowControl(read_s, lease_s=15)
     records.cancelled_s = 1740
     why, at_s = guarded(monkeypatch, records)
-    assert why == "cancelled by somebody"
+    assert why == "cancelled by an unknown user"
     assert at_s >= records.cancelled_s
 
 
@@ -146,8 +146,7 @@ def test_unread_control_row_stops_the_run_before_the_instant(
 ) -> None:
     why, at_s = guarded(monkeypatch, SlowControl(read_s), from_s=-1.3)
     assert (
-        why
-        == "the run's control row could not be read before the planned instant: no answer in time"
+        why == "the run's control row could not be read before the planned start: no answer in time"
     )
     assert at_s == pytest.approx(-LAST_WORD_S, abs=0.01)
 
@@ -209,4 +208,4 @@ def test_cancel_is_applied_after_an_outage() -> None:
     watch.see(control(30), INSTANT_S)
     watch.miss("away", INSTANT_S + 1)
     row = control(300).model_copy(update={"cancelled_at": INSTANT_AT})
-    assert "cancelled by somebody" in (watch.see(row, INSTANT_S + 2) or "")
+    assert "cancelled by an unknown user" in (watch.see(row, INSTANT_S + 2) or "")

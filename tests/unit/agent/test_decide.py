@@ -279,7 +279,7 @@ def test_unopened_udp_streams_fail_with_next_step(
     ending = judge_outcome(job, reading, make_exit(**exit_), late_after_s=1.0)
     assert ending.outcome is Outcome.FAILED
     assert ending.reason is not None and message in ending.reason
-    assert "go silent?" not in ending.reason
+    assert "check the path" not in ending.reason
     assert "UDP port 5201" in ending.reason and "run again" in ending.reason
 
 

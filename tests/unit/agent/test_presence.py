@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from broadside.agent import presence as presence_module
-from broadside.agent.engine_process import Iperf3
+from broadside.agent.engine_process import Iperf3Program
 from broadside.agent.host import HostUnknown
 from broadside.agent.presence import AgentHealth, HeartbeatPublisher, Lifetime, describe
 from broadside.agent.run import JsonLines, TextLines
@@ -24,7 +24,7 @@ def test_presence_describes_the_agent() -> None:
         HOST,
         AgentHealth(
             busy=True,
-            engine=Iperf3(
+            engine=Iperf3Program(
                 binary=("iperf3",), version=Version(3, 18), preloadable=True, build="iperf 3.18"
             ),
             ports=(5201,),

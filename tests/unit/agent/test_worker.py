@@ -6,7 +6,7 @@ import pytest
 from broadside.agent import worker as worker_module
 from broadside.agent.decide import read_job
 from broadside.agent.worker import Worker
-from broadside.exchange.messages import Claim, Job, JobReport, Outcome, Phase, Traffic
+from broadside.exchange.messages import Claim, Job, JobPhase, JobReport, Outcome, Traffic
 from broadside.exchange.outage_log import utc_now
 from broadside.exchange.ports import Entity, ExchangeUnavailable
 from tests.one_table import records_in
@@ -91,7 +91,7 @@ async def test_a_refused_job_is_claimed_and_reported_before_it_is_dead_lettered(
     assert report.reason is not None
     assert bench.table.written[:2] == ["claim.00002", "report.00002"]
     claim = (await bench.records.bursts.read_claims("run-1", 0))[2]
-    assert claim.phase is Phase.REPORTED
+    assert claim.phase is JobPhase.REPORTED
 
 
 async def test_a_late_job_is_missed_and_its_message_settled(bench: Bench) -> None:
@@ -99,7 +99,7 @@ async def test_a_late_job_is_missed_and_its_message_settled(bench: Bench) -> Non
     assert bench.queue.settled == [("complete", "m1")]
     report = await bench.report()
     assert report.outcome is Outcome.MISSED
-    assert "after the planned instant" in (report.reason or "")
+    assert "after the planned start" in (report.reason or "")
 
 
 async def test_second_delivery_does_not_change_the_claim(bench: Bench) -> None:
@@ -107,7 +107,7 @@ async def test_second_delivery_does_not_change_the_claim(bench: Bench) -> None:
     other = Claim(
         job_id=job.job_id,
         agent_id="client-2",
-        phase=Phase.RUNNING,
+        phase=JobPhase.RUNNING,
         claimed_at=utc_now(),
     )
     await bench.records.bursts.claim(job, other)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from broadside.agent.workspace import Workspace, sweep
-from broadside.exchange.engines.port import File
+from broadside.exchange.engines.port import EngineFile
 
 
 @pytest.fixture(autouse=True)
@@ -16,7 +16,7 @@ def _temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_workspace_of_a_live_process_survives_a_sweep() -> None:
     mine = Workspace("twin")
-    mine.fill([File(name="files/1000", size_bytes=1000)])
+    mine.fill([EngineFile(name="files/1000", size_bytes=1000)])
     sweep("twin")
     assert (mine.path / "files/1000").stat().st_size == 1000
     before = set(Path("/proc/self/fd").iterdir())
@@ -29,7 +29,7 @@ def test_workspace_of_a_live_process_survives_a_sweep() -> None:
 @pytest.mark.parametrize("zeros_percent", [0, 25, 100])
 def test_files_compress_by_their_share_of_zeros(zeros_percent: int) -> None:
     mine = Workspace("twin")
-    mine.fill([File(name="body", size_bytes=3_000_500, zeros_percent=zeros_percent)])
+    mine.fill([EngineFile(name="body", size_bytes=3_000_500, zeros_percent=zeros_percent)])
     body = (mine.path / "body").read_bytes()
     mine.close()
     assert len(body) == 3_000_500
@@ -41,9 +41,9 @@ def test_sparse_files_and_closed_folders_are_deleted() -> None:
     mine = Workspace("twin")
     mine.fill(
         [
-            File(name="files/9000", size_bytes=9000, zeros_percent=25, is_sparse=True),
-            File(name="files/upload", link_to="/dev/null"),
-            File(name="files", is_closed_folder=True),
+            EngineFile(name="files/9000", size_bytes=9000, zeros_percent=25, is_sparse=True),
+            EngineFile(name="files/upload", link_to="/dev/null"),
+            EngineFile(name="files", is_closed_folder=True),
         ]
     )
     known = (mine.path / "files/9000").stat()

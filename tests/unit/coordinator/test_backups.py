@@ -25,7 +25,7 @@ from broadside.coordinator.cli import app, doctor
 from broadside.coordinator.cli.doctor import backup_checks
 from broadside.coordinator.cli.service_commands import _remove_leftovers
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
-from broadside.exchange.checks import Check
+from broadside.exchange.checks import HostCheck
 from broadside.exchange.embedded.backup import back_up, restore
 from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
 from broadside.exchange.outage_log import utc_now
@@ -142,7 +142,7 @@ def test_doctor_reports_age_and_result_of_last_backup(
 ) -> None:
     at = utc_now() - age
 
-    async def run_checks(fabric: Fabric) -> list[Check]:
+    async def run_checks(fabric: Fabric) -> list[HostCheck]:
         table: Table = fabric.private
         await save_success(table, BackupKind.BACKUP, Path(__file__), began_at=at, now=at)
         if error is not None:

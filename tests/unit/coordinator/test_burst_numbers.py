@@ -159,11 +159,11 @@ async def test_events_count_from_1(fabric: Fabric) -> None:
             if event.name == "summary":
                 break
     assert shown["status"]["burst"]["burst"] == 2
-    assert {shown[name]["burst"] for name in ("figures", "seconds", "ledger")} == {2}
+    assert {shown[name]["burst"] for name in ("figures", "seconds", "counter")} == {2}
     assert [burst["burst"] for burst in shown["summary"]["bursts"]][:2] == [1, 2]
     assert not [name for name, _ in names_of(shown) if name == "burst_index"]
     state = RunEventState()
-    for name in ("status", "figures", "seconds", "ledger"):
+    for name in ("status", "figures", "seconds", "counter"):
         state.process(name, json.dumps(shown[name]))
     assert state.burst_index == 1
 

@@ -6,7 +6,7 @@ import sys
 import httpx
 import pytest
 
-from broadside.coordinator.coordinator_log import Lines, start_log
+from broadside.coordinator.coordinator_log import LineFormatter, start_log
 from broadside.exchange.log_sanitizer import redact
 
 JWT = "eyJhbGciOiJSUzI1NiJ9.eyJhdWQiOiJicm9hZHNpZGUifQ.c2lnbmF0dXJl"
@@ -45,7 +45,7 @@ def test_credentials_in_tracebacks_are_redacted() -> None:
     except ValueError:
         record = logging.LogRecord("x", logging.ERROR, "x", 1, "failed", None, sys.exc_info())
     record.action = "tick"
-    line = Lines().format(record)
+    line = LineFormatter().format(record)
     assert "ERROR x tick: failed" in line
     assert "***jwt***" in line
     assert JWT not in line

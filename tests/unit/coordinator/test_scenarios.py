@@ -155,7 +155,7 @@ def test_loads_scenario_from_file(tmp_path: Path) -> None:
     path.write_text("pairs_count = \n")
     with pytest.raises(scenarios.BadScenario, match="not valid TOML"):
         scenarios.load(str(path))
-    with pytest.raises(scenarios.UnknownScenario, match="no such file"):
+    with pytest.raises(scenarios.ScenarioNotFound, match="no such file"):
         scenarios.load(str(tmp_path / "other.toml"))
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from deploy.components import (
     Carried,
-    Kind,
+    ComponentSource,
     licence_names,
     licence_of,
     notices,
@@ -99,7 +99,7 @@ def test_go_modules_and_the_standard_library(tmp_path: Path) -> None:
     assert found["go 1.22.1"].texts == [bsd]
 
 
-def carried(kind: Kind, name: str, *texts: str, source: str | None = None) -> Carried:
+def carried(kind: ComponentSource, name: str, *texts: str, source: str | None = None) -> Carried:
     return Carried(kind=kind, name=name, version="1", licence="MIT", texts=texts, source=source)
 
 
@@ -110,15 +110,15 @@ def test_notices_list_each_component_and_contain_each_text_once(
     text = notices(
         "the archive",
         [
-            carried(Kind.GO, "g"),
-            carried(Kind.PYTHON, "a", "the text\n"),
-            carried(Kind.PYTHON, "b", " the text", "other text"),
-            carried(Kind.DEBIAN, "d", "other text", source="d-src 1"),
+            carried(ComponentSource.GO, "g"),
+            carried(ComponentSource.PYTHON, "a", "the text\n"),
+            carried(ComponentSource.PYTHON, "b", " the text", "other text"),
+            carried(ComponentSource.DEBIAN, "d", "other text", source="d-src 1"),
         ],
     )
     assert text.startswith("Third-party notices of the archive, version 0\n")
     assert text.index("  a 1: MIT\n") < text.index("  d 1: MIT; sources: d-src 1\n")
-    assert "  g 1: MIT; the package holds no licence text\n" in text
+    assert "  g 1: MIT; the package contains no licence text\n" in text
     assert text.count("the text\n") == text.count("other text\n") == 1
     assert "\na 1, b 1\n" in text
     assert "\nb 1, d 1\n" in text

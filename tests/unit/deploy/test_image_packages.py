@@ -8,7 +8,7 @@ import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from deploy.components import Kind
+from deploy.components import ComponentSource
 from deploy.image import read_layout
 
 STATUS = """Package: libc6
@@ -71,8 +71,8 @@ def test_installed_packages_of_all_layers_are_listed(tmp_path: Path) -> None:
     )  # fmt: skip
     listed = [(one.kind, one.title, one.licence, len(one.texts)) for one in read_layout(layout)]
     assert listed == [
-        (Kind.DEBIAN, "libc6 2.36-9", "LGPL-2.1", 1),
-        (Kind.DEBIAN, "zlib1g 1:1.2", "see /usr/share/doc/zlib1g/copyright", 0),
-        (Kind.PYTHON, "some-lib 2", "MIT", 0),
-        (Kind.PYTHON, "bare 1", "see its text", 0),
+        (ComponentSource.DEBIAN, "libc6 2.36-9", "LGPL-2.1", 1),
+        (ComponentSource.DEBIAN, "zlib1g 1:1.2", "see /usr/share/doc/zlib1g/copyright", 0),
+        (ComponentSource.PYTHON, "some-lib 2", "MIT", 0),
+        (ComponentSource.PYTHON, "bare 1", "see its text", 0),
     ]

@@ -20,7 +20,7 @@ from broadside.coordinator.cli.range_commands import RangeOutputs
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
 from broadside.coordinator.core.documented_limits import DOCUMENTED
 from broadside.coordinator.device import policy_switch as firewall_policy
-from broadside.coordinator.device.resource_manager import Access, Resource
+from broadside.coordinator.device.resource_manager import AzureResource, ResourceManagerAccess
 from broadside.coordinator.device.telemetry.config import open_telemetry
 from broadside.coordinator.device.telemetry.device_counter import open_counter
 from broadside.coordinator.studies.switch import read_switches
@@ -329,7 +329,7 @@ def test_rendered_switch_file_is_valid(tmp_path: Path) -> None:
         for state, (*program, policy_flag, policy, flag, mode) in switch.states.items():
             assert program == ["/opt/broadside/venv/bin/broadside", "policy-switch"]
             assert (policy_flag, mode.lower()) == ("--policy", state)
-            Resource(policy, firewall_policy.POLICY, Access(token=str)).close()
+            AzureResource(policy, firewall_policy.POLICY, ResourceManagerAccess(token=str)).close()
             given = (
                 load("policy-switch").make_context("x", [policy_flag, policy, flag, mode]).params
             )

@@ -8,7 +8,7 @@ import pytest
 
 from broadside.exchange.http import coordinator_client
 from broadside.exchange.http.coordinator_client import CoordinatorClient
-from broadside.exchange.http.credential import Credential
+from broadside.exchange.http.credential import AgentCredential
 
 FIRST, SECOND = "https://first:8443", "https://second:8443"
 
@@ -16,7 +16,9 @@ FIRST, SECOND = "https://first:8443", "https://second:8443"
 def link(**fields: Any) -> CoordinatorClient:
     defaults = {"coordinators": (FIRST, SECOND), "authority": None, "agent_id": "c1"}
     return CoordinatorClient(
-        Credential(**{**defaults, "role": "client", "secret": "new", "issued_s": 0.0, **fields})
+        AgentCredential(
+            **{**defaults, "role": "client", "secret": "new", "issued_s": 0.0, **fields}
+        )
     )
 
 

@@ -18,9 +18,9 @@ from broadside.exchange.messages import (
     Side,
     Track,
 )
-from broadside.exchange.messages import Phase as ClaimPhase
+from broadside.exchange.messages import JobPhase as ClaimPhase
 from broadside.exchange.second_rows import TestSeconds
-from broadside.lab.ledger import parse_ledger
+from broadside.lab.byte_counter import parse_counter
 from tests.faults import cell
 from tests.faults.__main__ import RESULT, chapter, markdown, text
 from tests.faults.cell import Result
@@ -141,14 +141,14 @@ def test_random_rounds_have_several_victims_and_are_repeatable() -> None:
 # Rules ------------------------------------------------------------------------------------------
 
 
-(NOTHING_COUNTED,) = parse_ledger("0,0,0,0,0,0,0,,\n")
+(NOTHING_COUNTED,) = parse_counter("0,0,0,0,0,0,0,,\n")
 # This fault does not use special rules.
 SOME = FAULTS["poison"]
 
 
 def evidence(up_bytes: dict[float, int] | None = None) -> Evidence:
     """Return evidence for a correct run. ``up_bytes`` has the bytes for each second."""
-    right = stored(Plant(pairs=3, bursts=1, ledger=False))
+    right = stored(Plant(pairs=3, bursts=1, device_counter=False))
     start_s = right.plan.bursts[0].planned_start_at.timestamp()
     total, readings = 0, []
     for offset_s, moved in sorted((up_bytes or {}).items()):
@@ -159,7 +159,7 @@ def evidence(up_bytes: dict[float, int] | None = None) -> Evidence:
         struck_at_s=start_s,
         addresses=frozenset({"198.18.0.1"}),
         tests=(),
-        ledger=tuple(readings),
+        device_counter=tuple(readings),
         recomputed={"equal": True, "differences": []},
         engines_left=0,
     )

@@ -156,7 +156,7 @@ def test_lab_describes_its_hosts() -> None:
     client, server = lab.clients[0], lab.servers[2]
     assert (client.role, client.namespace, client.address) == (Role.CLIENT, "bsc001", "10.1.1.1")
     assert (server.role, server.namespace, server.address) == (Role.SERVER, "bss003", "10.2.1.3")
-    assert lab.ledger_path == Path("data/lab/bs/ledger.csv")
+    assert lab.counter_path == Path("data/lab/bs/counter.csv")
     assert lab.limits == ()
 
 

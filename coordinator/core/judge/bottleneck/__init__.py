@@ -14,8 +14,8 @@ from broadside.coordinator.core.judge.bottleneck.bottleneck_evidence import (
     CANCEL_MAX_RATIO,
     NO_BASELINE,
     TOGETHER_RATIO,
+    BottleneckCause,
     BottleneckInput,
-    Cause,
     Evidence,
     has_drops,
     is_queued,
@@ -43,7 +43,7 @@ from broadside.coordinator.core.judge.bottleneck.host_causes import (
     WINDOW,
 )
 from broadside.coordinator.core.measure.device.device_metrics import certain
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.core.run_spec import Plan
 from broadside.coordinator.core.summary import (
     UNKNOWN,
@@ -61,7 +61,7 @@ CONNECTIONS_NEXT: Final = (
 )
 
 # Resources that were measured as full come before conclusions from the movement of pairs.
-CAUSES: Final[tuple[Cause, ...]] = (
+CAUSES: Final[tuple[BottleneckCause, ...]] = (
     ONE_UNIT,
     OFFERED_LOAD,
     SINGLE_FLOW,
@@ -78,15 +78,18 @@ CAUSES: Final[tuple[Cause, ...]] = (
 
 
 def bottleneck_input(
-    plan: Plan, burst: BurstSummary, counter: Reconciliation | None, ledger: FirewallLedger | None
+    plan: Plan,
+    burst: BurstSummary,
+    counter: Reconciliation | None,
+    device_counter: CounterRecord | None,
 ) -> BottleneckInput:
     """Return the input to find the bottleneck of a burst.
 
     Args:
         plan: Plan for the run.
         burst: Measured burst.
-        counter: Comparison of the burst with the device counter.
-        ledger: Device counter.
+        counter: Comparison of the burst with the device counter. None if the run has no counter.
+        device_counter: Device counter. None if no source returned data.
     """
     spec = plan.spec
     denies = spec.device.get("idps", "").lower() in ("deny", "alert-and-deny")
@@ -97,7 +100,7 @@ def bottleneck_input(
         reconciliation=counter,
         devices=tuple(map(certain, burst.devices)),
         drops_per_second=drops_per_second(
-            ledger,
+            device_counter,
             burst.window,
             None if counter is None else counter.lag_s,
             [(planned.planned_start_at, planned.planned_end_at) for planned in plan.bursts],
@@ -105,7 +108,9 @@ def bottleneck_input(
         window_s=None if burst.window is None else burst.window.window_s,
         crosses=not spec.bypasses_device,
         sku=f"{spec.sku}-idps-deny" if spec.sku and denies else spec.sku,
-        snat_utilization_ratio=None if ledger is None else ledger.snat_utilization_ratio,
+        snat_utilization_ratio=None
+        if device_counter is None
+        else device_counter.snat_utilization_ratio,
         scale=spec.scale,
         units=burst.units,
         measures={measure.name: measure.value for measure in burst.measures},
@@ -119,7 +124,7 @@ def find_bottleneck(given: BottleneckInput) -> Bottleneck:
     If there is none, the result is unknown, with a list of the missing sources. If the traffic does
     not cross the firewall, sources of the firewall are ignored.
     """
-    causes: Sequence[Cause] = CAUSES
+    causes: Sequence[BottleneckCause] = CAUSES
     if given.traffic.engine == CONNECTIONS:
         causes = CONNECTION_CAUSES
     else:
@@ -147,7 +152,7 @@ def find_bottleneck(given: BottleneckInput) -> Bottleneck:
     return undecided(given, [evidence for _, evidence in results])
 
 
-def _named(cause: Cause, evidence: Evidence, given: BottleneckInput) -> Bottleneck:
+def _named(cause: BottleneckCause, evidence: Evidence, given: BottleneckInput) -> Bottleneck:
     return Bottleneck(
         name=cause.name,
         evidence=evidence.facts,

@@ -110,13 +110,16 @@ class BottleneckInput:
 
 
 def cpu_use(pair: PairSummary, side: Side) -> float | None:
-    """Return how busy a host's CPU is, 0 to 1, or None if unknown.
+    """Return how busy the CPU of a host is.
 
     It is the load on all cores together or on the busiest core, whichever is higher.
 
     Args:
         pair: Pair with the CPU load of both hosts.
         side: Host to look at, client or server.
+
+    Returns:
+        The load, from 0 to 1. None if neither load was measured.
     """
     reported = (getattr(pair, f"{side}_cpu_ratio"), getattr(pair, f"{side}_core_ratio"))
     return max((ratio for ratio in reported if ratio is not None), default=None)
@@ -160,7 +163,7 @@ def unknown(*missing: str) -> Evidence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cause:
+class BottleneckCause:
     """Possible cause of a bottleneck.
 
     Attributes:

@@ -10,8 +10,8 @@ from broadside.coordinator.core.judge.bottleneck.bottleneck_evidence import (
     ABSENT,
     CPU_FULL_RATIO,
     HALF,
+    BottleneckCause,
     BottleneckInput,
-    Cause,
     Evidence,
     cpu_use,
     found,
@@ -109,7 +109,7 @@ def _generator_advice(given: BottleneckInput) -> str:
     return "Use more pairs on more hosts, or clients with faster cores"
 
 
-GENERATOR: Final = Cause(
+GENERATOR: Final = BottleneckCause(
     id="generator",
     name=BottleneckName.GENERATOR,
     refuted_by="the same rate with more pairs",
@@ -137,7 +137,7 @@ def _server_files(given: BottleneckInput) -> Evidence:
     )
 
 
-SERVER_FILES: Final = Cause(
+SERVER_FILES: Final = BottleneckCause(
     id="server-files",
     name=BottleneckName.GENERATOR,
     refuted_by="the same number of connections with more file descriptors",
@@ -166,7 +166,7 @@ def _conntrack(given: BottleneckInput) -> Evidence:
     return found(*facts) if facts else ABSENT
 
 
-CONNTRACK: Final = Cause(
+CONNTRACK: Final = BottleneckCause(
     id="host-conntrack",
     name=BottleneckName.GENERATOR,
     refuted_by="the same number of connections without conntrack on the hosts",
@@ -196,7 +196,7 @@ def _backlog(given: BottleneckInput) -> Evidence:
     return found(*filter(None, (fact, _cpu_text(given, Side.SERVER))))
 
 
-BACKLOG: Final = Cause(
+BACKLOG: Final = BottleneckCause(
     id="server-backlog",
     name=BottleneckName.SERVER_BACKLOG,
     refuted_by="the same rate with more servers",
@@ -232,7 +232,7 @@ def _device(given: BottleneckInput) -> Evidence:
     return found(*facts, f"the others were {how} before a session existed") if facts else ABSENT
 
 
-DEVICE_SESSIONS: Final = Cause(
+DEVICE_SESSIONS: Final = BottleneckCause(
     id="device-sessions",
     name=BottleneckName.FIREWALL,
     refuted_by="the same rate without the device (device.path=bypass)",
@@ -273,8 +273,8 @@ def _cpu(given: BottleneckInput, side: Side) -> Evidence:
     return unknown(f"the CPU load of the {side}s") if blind else ABSENT
 
 
-def _cpu_cause(side: Side) -> Cause:
-    return Cause(
+def _cpu_cause(side: Side) -> BottleneckCause:
+    return BottleneckCause(
         id=f"{side}-connections-cpu",
         name=BottleneckName.CLIENT_CPU if side is Side.CLIENT else BottleneckName.SERVER_CPU,
         refuted_by="the same rate with more cores",
@@ -297,7 +297,7 @@ def _offered(given: BottleneckInput) -> Evidence:
     return found(f"all {attempted:.0f} planned attempts were made and complete")
 
 
-OFFERED_CONNECTIONS: Final = Cause(
+OFFERED_CONNECTIONS: Final = BottleneckCause(
     id="offered-connections",
     name=BottleneckName.OFFERED_LOAD,
     refuted_by="the same number of connections when more are requested",
@@ -305,7 +305,7 @@ OFFERED_CONNECTIONS: Final = Cause(
     evaluate=_offered,
 )
 
-CONNECTION_CAUSES: Final[Sequence[Cause]] = (
+CONNECTION_CAUSES: Final[Sequence[BottleneckCause]] = (
     GENERATOR,
     SERVER_FILES,
     CONNTRACK,

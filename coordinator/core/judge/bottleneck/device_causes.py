@@ -12,8 +12,8 @@ from broadside.coordinator.core.judge.bottleneck.bottleneck_evidence import (
     ABSENT,
     CPU_FULL_RATIO,
     QUEUED_RATIO,
+    BottleneckCause,
     BottleneckInput,
-    Cause,
     Evidence,
     crowded_hosts,
     found,
@@ -26,7 +26,7 @@ from broadside.coordinator.core.judge.bottleneck.bottleneck_evidence import (
     unknown,
 )
 from broadside.coordinator.core.measure.formulas.headers import MSS_ASSUMED_BYTES
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.core.summary import BottleneckName, Reconciliation, Window
 
 # Azure recommends to scale out at this value (SNAT utilisation metric).
@@ -66,7 +66,7 @@ def _snat(given: BottleneckInput) -> Evidence:
     )
 
 
-SNAT_PORTS: Final = Cause(
+SNAT_PORTS: Final = BottleneckCause(
     id="snat-ports",
     name=BottleneckName.SNAT_PORTS,
     refuted_by="the same rate with fewer connections",
@@ -99,7 +99,7 @@ def _cpu(given: BottleneckInput) -> Evidence:
     return found(*facts)
 
 
-DEVICE_CPU: Final = Cause(
+DEVICE_CPU: Final = BottleneckCause(
     id="device-cpu",
     name=BottleneckName.FIREWALL,
     refuted_by="the same rate with less work for the device (fewer rules, no inspection), or with "
@@ -117,15 +117,15 @@ def flat_counter(counter: Reconciliation | None) -> str | None:
     if (
         counter is None
         or counter.firewall_bits_per_second is None
-        or counter.ledger_cov_ratio is None
+        or counter.counter_cov_ratio is None
     ):
         return None
-    if counter.ledger_cov_ratio >= FLAT_COV_RATIO:
+    if counter.counter_cov_ratio >= FLAT_COV_RATIO:
         return None
     return (
         "the rate in the device counter is constant at "
         f"{formatting.rate(counter.firewall_bits_per_second)} (CoV "
-        f"{formatting.ratio(counter.ledger_cov_ratio, 1)})"
+        f"{formatting.ratio(counter.counter_cov_ratio, 1)})"
     )
 
 
@@ -156,7 +156,7 @@ def _known_rate(given: BottleneckInput) -> Evidence:
     )
 
 
-KNOWN_RATE: Final = Cause(
+KNOWN_RATE: Final = BottleneckCause(
     id="device-known-rate",
     name=BottleneckName.FIREWALL,
     refuted_by=_REFUTED,
@@ -248,7 +248,7 @@ def _drops_fact(given: BottleneckInput) -> str | None:
     return None
 
 
-OWN_QUEUE: Final = Cause(
+OWN_QUEUE: Final = BottleneckCause(
     id="device-queue",
     name=BottleneckName.FIREWALL,
     refuted_by=_REFUTED,
@@ -277,7 +277,7 @@ def _single_flow(given: BottleneckInput) -> Evidence:
     )
 
 
-SINGLE_FLOW: Final = Cause(
+SINGLE_FLOW: Final = BottleneckCause(
     id="single-flow",
     name=BottleneckName.SINGLE_FLOW,
     refuted_by="the same total rate with twice the streams per pair",
@@ -299,7 +299,7 @@ def _one_unit(given: BottleneckInput) -> Evidence:
     return ABSENT if limit is None else found(limit)
 
 
-ONE_UNIT: Final = Cause(
+ONE_UNIT: Final = BottleneckCause(
     id="one-unit",
     name=BottleneckName.ONE_UNIT,
     refuted_by="the same streams with new source ports, if another unit is then slow",
@@ -309,7 +309,7 @@ ONE_UNIT: Final = Cause(
 
 
 def drops_per_second(
-    ledger: FirewallLedger | None,
+    device_counter: CounterRecord | None,
     window: Window | None,
     lag_s: float | None,
     busy: Sequence[tuple[datetime, datetime]],
@@ -317,8 +317,8 @@ def drops_per_second(
     """Return the rate of drops in a window and while no burst runs, in packets/s.
 
     Args:
-        ledger: Device counter with its bins.
-        window: Window of the burst.
+        device_counter: Device counter with its bins. None if no source returned data.
+        window: Window of the burst. None if the pairs have no common second.
         lag_s: Counter lag. None if it is unknown, then 0 is used.
         busy: Start and end of every burst of the run.
 
@@ -326,20 +326,22 @@ def drops_per_second(
         Both rates. The second one is None if there is no bin without a burst. The whole result is
         None if the source does not count drops, or if no bin is completely inside the window.
     """
-    if ledger is None or window is None or ledger.drops_count is None:
+    if device_counter is None or window is None or device_counter.drops_count is None:
         return None
-    if len(ledger.drops_count) != len(ledger):
+    if len(device_counter.drops_count) != len(device_counter):
         return None
-    start_s, end_s = ledger.start_s - (lag_s or 0.0), ledger.end_s - (lag_s or 0.0)
-    known = np.isfinite(ledger.drops_count)
+    start_s, end_s = device_counter.start_s - (lag_s or 0.0), device_counter.end_s - (lag_s or 0.0)
+    known = np.isfinite(device_counter.drops_count)
     inside = (start_s >= window.start_at.timestamp()) & (end_s <= window.end_at.timestamp()) & known
     if not inside.any():
         return None
     quiet = known.copy()
     for from_at, to_at in busy:
-        quiet &= (end_s <= from_at.timestamp()) | (start_s >= to_at.timestamp() + ledger.grain_s)
+        quiet &= (end_s <= from_at.timestamp()) | (
+            start_s >= to_at.timestamp() + device_counter.grain_s
+        )
 
     def rate(chosen: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> float:
-        return float(ledger.drops_count[chosen].sum() / (end_s - start_s)[chosen].sum())  # type: ignore[index]  # is not None: see above
+        return float(device_counter.drops_count[chosen].sum() / (end_s - start_s)[chosen].sum())  # type: ignore[index]  # is not None: see above
 
     return rate(inside), rate(quiet) if quiet.any() else None

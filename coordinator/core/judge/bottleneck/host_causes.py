@@ -10,8 +10,8 @@ from broadside.coordinator.core.judge.bottleneck.bottleneck_evidence import (
     CPU_FULL_RATIO,
     HALF,
     NO_BASELINE,
+    BottleneckCause,
     BottleneckInput,
-    Cause,
     Evidence,
     cpu_use,
     drops_can_limit,
@@ -63,7 +63,7 @@ def _offered(given: BottleneckInput) -> Evidence:
     return found(f"{given.of_pairs(full)} carry the requested rate of {formatting.rate(offered)}")
 
 
-OFFERED_LOAD: Final = Cause(
+OFFERED_LOAD: Final = BottleneckCause(
     id="offered-load",
     name=BottleneckName.OFFERED_LOAD,
     refuted_by="the same rate when a higher rate is requested",
@@ -133,8 +133,8 @@ def _blind(
     return unknown(f"{what} {given.of_pairs(blind)} ({step})") if blind else ABSENT
 
 
-def _nic_cause(side: Side) -> Cause:
-    return Cause(
+def _nic_cause(side: Side) -> BottleneckCause:
+    return BottleneckCause(
         id=f"{side}-nic",
         name=BottleneckName.CLIENT_NIC if side is Side.CLIENT else BottleneckName.SERVER_NIC,
         refuted_by="a higher rate from one pair than this NIC rate; then the declared rate is "
@@ -163,8 +163,8 @@ def _cpu(given: BottleneckInput, side: Side) -> Evidence:
     return _blind(given, uses, f"the CPU load of the {side}s of", "let the agents read it")
 
 
-def _cpu_cause(side: Side, advice: str) -> Cause:
-    return Cause(
+def _cpu_cause(side: Side, advice: str) -> BottleneckCause:
+    return BottleneckCause(
         id=f"{side}-cpu",
         name=BottleneckName.CLIENT_CPU if side is Side.CLIENT else BottleneckName.SERVER_CPU,
         refuted_by="the same rate with more cores or fewer streams",
@@ -258,7 +258,7 @@ def _window_advice(given: BottleneckInput) -> str:
     )
 
 
-WINDOW: Final = Cause(
+WINDOW: Final = BottleneckCause(
     id="window",
     name=BottleneckName.WINDOW,
     refuted_by="the same rate with a larger window or more streams",

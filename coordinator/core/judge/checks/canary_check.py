@@ -6,7 +6,7 @@ from broadside.coordinator.core import formatting
 from broadside.coordinator.core.judge.checks.check_types import (
     NOTHING,
     BurstInput,
-    Result,
+    CheckResult,
     inconclusive,
 )
 from broadside.coordinator.core.summary import (
@@ -27,7 +27,7 @@ LEAK_PROVEN_RATIO: Final = 0.05
 CANARY_STEP: Final = "Run longer or more bursts, or set a shorter traffic.canary.every_s"
 
 
-def check_canary(inputs: BurstInput) -> Result:
+def check_canary(inputs: BurstInput) -> CheckResult:
     """Check that the device blocked the forbidden canaries of the burst.
 
     Formula: canaries of almost all pairs and of each signature were tested, no forbidden canary
@@ -44,7 +44,7 @@ def check_canary(inputs: BurstInput) -> Result:
     limit = inputs.spec.objective.leak_max_ratio
     leaks = () if canary is None else _leaks(canary, is_allowed=limit is not None)
     if leaks and limit is None:
-        return Result(Verdict.FAIL, leaks)
+        return CheckResult(Verdict.FAIL, leaks)
     if canary is None or tested < inputs.spec.objective.coverage_floor_ratio * planned:
         return _missing(
             f"Canaries of {tested} of {planned} pairs were tested during the burst. The others "
@@ -68,12 +68,12 @@ def check_canary(inputs: BurstInput) -> Result:
             FindingValue.share(high, "high"),
         )
     if leaks:
-        return Result(findings=leaks)
+        return CheckResult(findings=leaks)
     sentence = f"The device blocked forbidden canaries during the burst. Leaked share: {text}."
-    return Result(findings=(note("canary-blocked", 39, sentence),))
+    return CheckResult(findings=(note("canary-blocked", 39, sentence),))
 
 
-def _missing(sentence: str, settings: Canary) -> Result:
+def _missing(sentence: str, settings: Canary) -> CheckResult:
     """Return an inconclusive result if canaries were not tested."""
     return inconclusive(
         "canary-missing",

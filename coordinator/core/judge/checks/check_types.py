@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from broadside.coordinator.core.measure.formulas.steady import Stretch
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.core.run_spec import Plan, RunSpec
 from broadside.coordinator.core.summary import (
     BurstSummary,
@@ -53,31 +53,31 @@ class RunInput:
 
     Attributes:
         plan: Stored plan.
-        ledger: Bins of the device counter. None if no source returned data.
+        device_counter: Bins of the device counter. None if no source returned data.
         bursts: Bursts with their verdicts, in order. Planned bursts may be missing.
         completeness_ratio: Measured pair-seconds divided by planned ones, including missing bursts.
     """
 
     plan: Plan
-    ledger: FirewallLedger | None
+    device_counter: CounterRecord | None
     bursts: Sequence[BurstSummary]
     completeness_ratio: float
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class CheckResult:
     """Verdict and findings of a check."""
 
     verdict: Verdict = Verdict.PASS
     findings: tuple[Finding, ...] = ()
 
 
-NOTHING: Final = Result()
+NOTHING: Final = CheckResult()
 
 
 def inconclusive(
     id: str, weight: float, sentence: str, next_step: str, value: FindingValue | None = None
-) -> Result:
+) -> CheckResult:
     """Return an inconclusive result with one finding.
 
     Args:
@@ -87,4 +87,4 @@ def inconclusive(
         next_step: What you can do.
         value: Measured value, for the range over several bursts. None if there is no single one.
     """
-    return Result(Verdict.INCONCLUSIVE, (problem(id, weight, sentence, next_step, value),))
+    return CheckResult(Verdict.INCONCLUSIVE, (problem(id, weight, sentence, next_step, value),))

@@ -9,7 +9,7 @@ from broadside.coordinator.core import formatting
 from broadside.coordinator.core.judge.checks.check_types import (
     NOTHING,
     BurstInput,
-    Result,
+    CheckResult,
     RunInput,
     inconclusive,
 )
@@ -20,14 +20,14 @@ from broadside.coordinator.core.judge.reconciliation.residual_causes import (
     DeclarationError,
     certain_declaration_error,
 )
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.core.metrics import RECEIVED, layer_label
 from broadside.coordinator.core.run_spec import Plan
 from broadside.coordinator.core.summary import (
-    Cause,
     Finding,
     FindingValue,
     Reconciliation,
+    ResidualCause,
     Verdict,
     note,
     problem,
@@ -72,16 +72,16 @@ CAUSE_STEPS: Final = {
 _KEEP = "Record the device counter from some minutes before the first burst to some after the last"
 
 
-def _all_of(findings: Iterator[Finding]) -> Result:
+def _all_of(findings: Iterator[Finding]) -> CheckResult:
     """Return an inconclusive result if there are findings."""
     listed = tuple(findings)
-    return Result(Verdict.INCONCLUSIVE if listed else Verdict.PASS, listed)
+    return CheckResult(Verdict.INCONCLUSIVE if listed else Verdict.PASS, listed)
 
 
 # Record of the counter
 
 
-def check_counter_record(inputs: RunInput) -> Result:
+def check_counter_record(inputs: RunInput) -> CheckResult:
     """Check that the record of the device counter is as complete as promised at launch.
 
     Formula: the answer of the source is complete; time covered before the first burst >= max(5 s,
@@ -93,31 +93,32 @@ def check_counter_record(inputs: RunInput) -> Result:
 
 
 def _record_findings(inputs: RunInput) -> Iterator[Finding]:
-    promise, ledger = inputs.plan.ledger, inputs.ledger
-    if promise is not None and (ledger is None or not len(ledger)):
+    promise, device_counter = inputs.plan.ledger, inputs.device_counter
+    if promise is not None and (device_counter is None or not len(device_counter)):
         why = (
             "when it was judged, the coordinator had no source with a byte_counter."
-            if ledger is None
-            else f"it returned no data.{_source_report(ledger.notes) or ' It gave no reason.'}"
+            if device_counter is None
+            else "it returned no data."
+            + (_source_report(device_counter.notes) or " It gave no reason.")
         )
         yield problem(
             "device-counter-missing",
             105,
             f"The run was launched with the device counter {promise.source}, but {why}",
-            _CONFIGURE_AGAIN if ledger is None else _RESTORE,
+            _CONFIGURE_AGAIN if device_counter is None else _RESTORE,
         )
         return
-    if ledger is None:
+    if device_counter is None:
         return
-    if ledger.partial is not None:
+    if device_counter.partial is not None:
         yield problem(
             "device-counter-partial",
             94,
-            f"The device counter {ledger.source} returned incomplete data ({ledger.partial}). Its "
-            "bytes are not used.",
+            f"The device counter {device_counter.source} returned incomplete data "
+            f"({device_counter.partial}). Its bytes are not used.",
             "Repair the source so that it returns all its data, then run again",
         )
-    yield from _late_counter(inputs.plan, ledger)
+    yield from _late_counter(inputs.plan, device_counter)
     known = {
         burst.index + 1: 1 - counter.unknown_ratio
         for burst in inputs.bursts
@@ -133,7 +134,7 @@ def _record_findings(inputs: RunInput) -> Iterator[Finding]:
             f"Burst {worst}: the device counter {promise.source} covers "
             f"{formatting.ratio(known[worst], 1)} of the fleet's bytes; "
             f"{formatting.ratio(least, 0)} are required. {len(thin)} of {len(inputs.bursts)} "
-            f"bursts are below this limit.{_source_report(ledger.notes)}",
+            f"bursts are below this limit.{_source_report(device_counter.notes)}",
             _REPEAT,
         )
 
@@ -146,64 +147,65 @@ def _source_report(notes: Sequence[str]) -> str:
     return f" The source reports: {text[:1].upper()}{text[1:].rstrip('.')}."
 
 
-def _late_counter(plan: Plan, ledger: FirewallLedger) -> Iterator[Finding]:
+def _late_counter(plan: Plan, device_counter: CounterRecord) -> Iterator[Finding]:
     """Yield a finding if the counter does not start early enough before the first burst.
 
     Without bins before the burst, the counter cannot show if other traffic ended at its start.
     """
     first_s = plan.bursts[0].planned_start_at.timestamp()
-    before = (ledger.end_s <= first_s) & ~np.isnan(ledger.bytes)
-    known_s = float((ledger.end_s - ledger.start_s)[before].sum())
-    least_s = max(COUNTER_LEAD_S, ledger.grain_s)
-    if len(ledger) and known_s + ledger.grain_s / 2 < least_s:
+    before = (device_counter.end_s <= first_s) & ~np.isnan(device_counter.bytes)
+    known_s = float((device_counter.end_s - device_counter.start_s)[before].sum())
+    least_s = max(COUNTER_LEAD_S, device_counter.grain_s)
+    if len(device_counter) and known_s + device_counter.grain_s / 2 < least_s:
         yield problem(
             "device-counter-late",
             91,
-            f"The device counter {ledger.source} covers {formatting.number(known_s, 3)} s before "
-            f"the first burst; {least_s:g} s are required. Other traffic that ended when the run "
-            "started would not be detected.",
+            f"The device counter {device_counter.source} covers {formatting.number(known_s, 3)} s "
+            f"before the first burst; {least_s:g} s are required. Other traffic that ended when "
+            "the run started would not be detected.",
             _KEEP,
         )
 
 
-def check_metric_aggregation(inputs: RunInput) -> Result:
+def check_metric_aggregation(inputs: RunInput) -> CheckResult:
     """Check that bytes can be computed from the device metric.
 
     Formula: its declared aggregation is an average or a total.
     Reads: the declaration of the device metric.
     If absent: the check is skipped without a counter.
     """
-    ledger = inputs.ledger
-    if ledger is None or ledger.extreme is None:
+    device_counter = inputs.device_counter
+    if device_counter is None or device_counter.extreme is None:
         return NOTHING
     return inconclusive(
         "metric-aggregation",
         88,
-        f"The values of {ledger.source} are the {ledger.extreme} of the samples in each bin. Bytes "
-        "cannot be computed from them, so the counter cannot be compared with the fleet.",
+        f"The values of {device_counter.source} are the {device_counter.extreme} of the samples in "
+        "each bin. Bytes cannot be computed from them, so the counter cannot be compared with the "
+        "fleet.",
         "Export the average or the total of each bin, and declare it (import: `--metric "
-        "aggregation=average`; device: `aggregation` of the source)",
+        "aggregation=mean`; device: `aggregation` of the source)",
     )
 
 
-def check_reference_record(inputs: RunInput) -> Result:
+def check_reference_record(inputs: RunInput) -> CheckResult:
     """Check that the counter of a reference run ends late enough to show that nothing crossed.
 
     Formula: the last known bin ends >= 5 bins after the last burst (one bin, of bins under 10 s).
     Reads: the bins of the device counter.
     If absent: inconclusive.
     """
-    return _all_of(_reference_findings(inputs.plan, inputs.ledger))
+    return _all_of(_reference_findings(inputs.plan, inputs.device_counter))
 
 
-def _reference_findings(plan: Plan, ledger: FirewallLedger | None) -> Iterator[Finding]:
+def _reference_findings(plan: Plan, device_counter: CounterRecord | None) -> Iterator[Finding]:
     """Yield a finding if the counter does not continue for the longest possible lag.
 
     If a run does not cross the device, its counter does not rise, and the lag cannot be estimated.
     """
     if not plan.spec.bypasses_device:
         return
-    if ledger is None:
+    if device_counter is None:
         if plan.ledger is None:
             yield problem(
                 "reference-unwatched",
@@ -213,17 +215,21 @@ def _reference_findings(plan: Plan, ledger: FirewallLedger | None) -> Iterator[F
                 _CONFIGURE,
             )
         return
-    standby_s = AFTER_BINS * ledger.grain_s if ledger.grain_s >= COARSE_S else ledger.grain_s
+    standby_s = (
+        AFTER_BINS * device_counter.grain_s
+        if device_counter.grain_s >= COARSE_S
+        else device_counter.grain_s
+    )
     ends_s = plan.bursts[-1].planned_end_at.timestamp()
-    known = ledger.end_s[~np.isnan(ledger.bytes)]
+    known = device_counter.end_s[~np.isnan(device_counter.bytes)]
     last_s = float(known.max()) if len(known) else float("-inf")
     if last_s < ends_s + standby_s:
         yield problem(
             "reference-short",
             92,
-            f"The device counter {ledger.source} must continue for {standby_s:g} s after the last "
-            "burst, because its bins may be late by this time. It ends earlier, so it does not "
-            "prove the bypass.",
+            f"The device counter {device_counter.source} must continue for {standby_s:g} s after "
+            "the last burst, because its bins may be late by this time. It ends earlier, so it "
+            "does not prove the bypass.",
             _REPEAT,
         )
 
@@ -231,7 +237,7 @@ def _reference_findings(plan: Plan, ledger: FirewallLedger | None) -> Iterator[F
 # Agreement with the fleet
 
 
-def check_residual(inputs: BurstInput) -> Result:
+def check_residual(inputs: BurstInput) -> CheckResult:
     """Check that the bytes of the fleet and of the device counter agree.
 
     Formula: the larger of abs(lower end) and abs(upper end) of the residual's interval <=
@@ -276,7 +282,7 @@ def check_residual(inputs: BurstInput) -> Result:
     )
     value = FindingValue.residual(counter.residual_ratio)
     if counter.lag_s is not None and reach <= limit:
-        return Result(
+        return CheckResult(
             Verdict.PASS,
             (
                 note("reconciled", 40, f"Device counter and fleet agree: {measured}.", value=value),
@@ -305,12 +311,12 @@ def _first_cause(counter: Reconciliation) -> str:
     return "".join(f" {one.sentence}." for one in named)
 
 
-def _other_traffic(counter: Reconciliation) -> Cause | None:
+def _other_traffic(counter: Reconciliation) -> ResidualCause | None:
     """Return the other traffic that was subtracted, or None without any."""
     return next((cause for cause in counter.causes if cause.id == OTHER_TRAFFIC), None)
 
 
-def _no_residual(inputs: BurstInput, counter: Reconciliation) -> Result:
+def _no_residual(inputs: BurstInput, counter: Reconciliation) -> CheckResult:
     """Return the result if the counter cannot be compared with the fleet."""
     if counter.lags_scale_ratio is not None:
         wrong = certain_declaration_error(counter, [inputs.burst])
@@ -334,7 +340,9 @@ def _no_residual(inputs: BurstInput, counter: Reconciliation) -> Result:
     )
 
 
-def _declared_wrongly(counter: Reconciliation, wrong: DeclarationError, ratio: float) -> Result:
+def _declared_wrongly(
+    counter: Reconciliation, wrong: DeclarationError, ratio: float
+) -> CheckResult:
     return inconclusive(
         "metric-declaration",
         88,
@@ -364,7 +372,7 @@ def _residual_step(counter: Reconciliation, limit: float) -> str:
     return "Reduce the uncertainty: shorter bins, no other traffic before and after, more bursts"
 
 
-def check_device_fit(inputs: BurstInput) -> Result:
+def check_device_fit(inputs: BurstInput) -> CheckResult:
     """Check that the device counter changes over time as the records of the fleet predict.
 
     Formula: largest distance between the cumulative curves of counted and predicted bytes, scaled
@@ -390,7 +398,7 @@ def check_device_fit(inputs: BurstInput) -> Result:
     )
 
 
-def check_bypass(inputs: BurstInput) -> Result:
+def check_bypass(inputs: BurstInput) -> CheckResult:
     """Check that the traffic of a reference run (device.path=bypass) did not cross the device.
 
     Formula: (counted - idle) / fleet bytes + h + share of unknown bins <=
@@ -421,7 +429,7 @@ def check_bypass(inputs: BurstInput) -> Result:
     )
     if max(0.0, counter.residual_ratio) + uncertainty + counter.unknown_ratio <= limit:
         sentence = f"The traffic bypassed the firewall, as planned. {measured}"
-        return Result(Verdict.PASS, (note("bypassed", 40, sentence, value=value),))
+        return CheckResult(Verdict.PASS, (note("bypassed", 40, sentence, value=value),))
     if counter.unknown_ratio > limit:
         measured += (
             f" {formatting.ratio(counter.unknown_ratio, 1)} of the bytes are in unknown bins."
@@ -429,7 +437,7 @@ def check_bypass(inputs: BurstInput) -> Result:
     return inconclusive(
         "not-bypassed",
         88,
-        f"The run should bypass the firewall (device.path=bypass). {measured} It is not a "
+        f"The run should bypass the firewall (device.path=bypass). {measured} The run is not a "
         "reference.",
         "Remove the firewall from the route, or launch without `device.path=bypass`",
         value,

@@ -4,7 +4,7 @@ from broadside.coordinator.core import formatting
 from broadside.coordinator.core.judge.checks.check_types import (
     NOTHING,
     BurstInput,
-    Result,
+    CheckResult,
     RunInput,
     inconclusive,
 )
@@ -16,17 +16,17 @@ from broadside.coordinator.core.judge.checks.pair_texts import (
 )
 from broadside.coordinator.core.measure.consistency_checks import LOGIN_APART_S, STAMPS_APART_S
 from broadside.coordinator.core.summary import (
-    Basis,
     BurstSummary,
+    ByteSource,
     Finding,
     FindingValue,
-    State,
+    SecondState,
     Verdict,
     note,
 )
 
 
-def check_seal(inputs: RunInput) -> Result:
+def check_seal(inputs: RunInput) -> CheckResult:
     """Check that the stored plan is the plan that was sealed at launch.
 
     Formula: SHA-256 of the stored plan = the seal.
@@ -45,7 +45,7 @@ def check_seal(inputs: RunInput) -> Result:
     )
 
 
-def check_run_coverage(inputs: RunInput) -> Result:
+def check_run_coverage(inputs: RunInput) -> CheckResult:
     """Check that the run has ended and that enough of all its bursts was measured.
 
     Formula: measured / planned pair-seconds of all planned bursts >=
@@ -64,11 +64,11 @@ def check_run_coverage(inputs: RunInput) -> Result:
         )
     if inputs.completeness_ratio < inputs.plan.spec.objective.coverage_floor_ratio:
         # The checks of the bursts already return findings for this case.
-        return Result(Verdict.INCONCLUSIVE)
+        return CheckResult(Verdict.INCONCLUSIVE)
     return NOTHING
 
 
-def check_coverage(inputs: BurstInput) -> Result:
+def check_coverage(inputs: BurstInput) -> CheckResult:
     """Check that enough planned pair-seconds were measured, and recorded by the receivers.
 
     Formula: measured / planned pair-seconds >= objective.coverage_floor_ratio, and the same for the
@@ -102,10 +102,10 @@ def check_coverage(inputs: BurstInput) -> Result:
     return NOTHING
 
 
-def check_clocks(inputs: BurstInput) -> Result:
+def check_clocks(inputs: BurstInput) -> CheckResult:
     """Check that enough pair-seconds were measured while the clock errors were within the limit.
 
-    A second without a clock reading counts as not confirmed. If somebody removes a reading, this
+    A second without a clock reading counts as not confirmed. If a reading is removed, this
     can therefore never turn the result into a pass.
 
     Formula: pair-seconds with both clocks within clock_bound_max_s before and after the burst /
@@ -125,7 +125,7 @@ def check_clocks(inputs: BurstInput) -> Result:
     if confirmed_ratio >= floor:
         if not inputs.clocks_promised:
             return NOTHING
-        return Result(Verdict.PASS, (_clock_note(shared=inputs.clocks_shared),))
+        return CheckResult(Verdict.PASS, (_clock_note(shared=inputs.clocks_shared),))
     if steady_ratio < floor:
         return inconclusive(
             "clocks-unproven",
@@ -157,8 +157,8 @@ def _unseen_pairs(burst: BurstSummary) -> str:
     pairs = [
         pair
         for pair in burst.pairs
-        if pair.state in (State.MEASURED, State.LATE)
-        and pair.basis not in (Basis.RECEIVER, Basis.NONE)
+        if pair.state in (SecondState.MEASURED, SecondState.LATE)
+        and pair.basis not in (ByteSource.RECEIVER, ByteSource.NONE)
     ]
     return f" Pairs without such a record: {list_pairs(pairs)}." if pairs else ""
 

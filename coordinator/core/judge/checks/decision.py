@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Final, Generic, TypeVar
 
 from broadside.coordinator.core.judge.checks.canary_check import check_canary
-from broadside.coordinator.core.judge.checks.check_types import BurstInput, Result, RunInput
+from broadside.coordinator.core.judge.checks.check_types import BurstInput, CheckResult, RunInput
 from broadside.coordinator.core.judge.checks.counter_checks import (
     check_bypass,
     check_counter_record,
@@ -65,7 +65,7 @@ class Check(Generic[Input]):
 
     id: str
     stage: Stage
-    evaluate: Callable[[Input], Result]
+    evaluate: Callable[[Input], CheckResult]
     findings: str
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from broadside.coordinator.core.summary import BurstSummary, PairSummary, State
+from broadside.coordinator.core.summary import BurstSummary, PairSummary, SecondState
 
 # Number of items to list in a finding.
 LISTED_COUNT: Final = 3
@@ -18,39 +18,39 @@ class PairState(NamedTuple):
         next_step: What to do.
     """
 
-    state: State
+    state: SecondState
     text: str
     next_step: str
 
 
 PAIR_STATES: Final = (
     PairState(
-        State.MISSED,
+        SecondState.MISSED,
         "never started",
         "Start client agents on more hosts (`broadside agents` lists the connected ones)",
     ),
     PairState(
-        State.LOST,
+        SecondState.LOST,
         "did not report all of their seconds",
         "Read the agent log of each named pair, and check its network",
     ),
     PairState(
-        State.NULL,
+        SecondState.NULL,
         "ended without any byte",
         "Read the error of each named pair in the pair table of the report",
     ),
     PairState(
-        State.ABANDONED,
+        SecondState.ABANDONED,
         "were stopped before the end",
         "Read the agent log of each named pair",
     ),
     PairState(
-        State.REFUSED,
+        SecondState.REFUSED,
         "were refused by the agent",
         "Remove the cause of the refusal that the text names",
     ),
     PairState(
-        State.LATE,
+        SecondState.LATE,
         "started too late",
         "Check the clocks, the start gate and the queue (`broadside doctor` on the hosts)",
     ),

@@ -18,7 +18,7 @@ from broadside.coordinator.core import formatting
 from broadside.coordinator.core.judge.checks.check_types import (
     NOTHING,
     BurstInput,
-    Result,
+    CheckResult,
     RunInput,
     inconclusive,
 )
@@ -45,7 +45,7 @@ from broadside.coordinator.core.summary import (
     Finding,
     FindingValue,
     MeasuredFinding,
-    State,
+    SecondState,
     Verdict,
     problem,
 )
@@ -61,7 +61,7 @@ BURSTS_MIN: Final = 3
 PAIRS_MIN: Final = 2
 
 
-def check_rate(inputs: BurstInput) -> Result:
+def check_rate(inputs: BurstInput) -> CheckResult:
     """Check that the fleet received the target rate.
 
     Formula: pass if R - h > limit and S - h > limit (h of R); fail if R + h < limit; otherwise
@@ -90,7 +90,7 @@ def check_rate(inputs: BurstInput) -> Result:
             "so the rate has no limit."
         )
         has_thresholds = any(describe_thresholds(spec.objective)) or spec.bypasses_device
-        return Result(
+        return CheckResult(
             Verdict.PASS if has_thresholds else Verdict.MEASURED,
             (_rate_finding("no-target", 20, sentence, received * layer_factor(spec, burst)),),
         )
@@ -101,11 +101,11 @@ def check_rate(inputs: BurstInput) -> Result:
     if fleet.high < limit:
         return _below_limit(inputs, fleet, limit, comparison, missing=missing)
     reached = _rate_finding("target-reached", 50, f"{comparison}.", fleet.value)
-    passed = Result(Verdict.PASS, (reached,))
+    passed = CheckResult(Verdict.PASS, (reached,))
     return _doubt(inputs, fleet, limit, comparison, missing=missing) or passed
 
 
-def _interval_unknown(window_s: int) -> Result:
+def _interval_unknown(window_s: int) -> CheckResult:
     if window_s < VALUES_MIN:
         sentence = (
             f"The window of {window_s} s is too short for a 95 % interval of the rate "
@@ -132,7 +132,7 @@ def _rate_finding(id: str, weight: float, sentence: str, rate: float) -> Finding
     )
 
 
-def _compare(spec: RunSpec, burst: BurstSummary, fleet: "Interval", limit: float) -> str:
+def _compare(spec: RunSpec, burst: BurstSummary, fleet: "RateInterval", limit: float) -> str:
     """Return a text with the rate, its interval, the limit and the target."""
     window_s = 0 if burst.window is None else burst.window.window_s
     tolerance, target = spec.objective.tolerance_ratio, spec.scaled_target_bits_per_second
@@ -149,8 +149,8 @@ def _compare(spec: RunSpec, burst: BurstSummary, fleet: "Interval", limit: float
 
 
 def _below_limit(
-    inputs: BurstInput, fleet: "Interval", limit: float, comparison: str, *, missing: bool
-) -> Result:
+    inputs: BurstInput, fleet: "RateInterval", limit: float, comparison: str, *, missing: bool
+) -> CheckResult:
     """Return a fail, or an inconclusive result if missing records may make up the difference."""
     value = FindingValue.rate(fleet.value)
     reason = _open_reason(inputs, fleet, limit) if missing else None
@@ -163,7 +163,7 @@ def _below_limit(
     )
     sentence = f"{comparison}. {_bottleneck_text(inputs.burst.bottleneck)}".rstrip()
     missed = problem("target-missed", 100, sentence, step, value)
-    return Result(Verdict.FAIL, (missed,))
+    return CheckResult(Verdict.FAIL, (missed,))
 
 
 def _bottleneck_text(bottleneck: BottleneckName) -> str:
@@ -178,7 +178,7 @@ def _bottleneck_text(bottleneck: BottleneckName) -> str:
     )
 
 
-def _open_reason(inputs: BurstInput, fleet: "Interval", limit: float) -> str | None:
+def _open_reason(inputs: BurstInput, fleet: "RateInterval", limit: float) -> str | None:
     """Return a text if missing records prevent a fail, or None if the burst fails."""
     spec, burst = inputs.spec, inputs.burst
     unseen_s = burst.completeness.planned_s - burst.completeness.measured_s
@@ -198,8 +198,8 @@ def _open_reason(inputs: BurstInput, fleet: "Interval", limit: float) -> str | N
 
 
 def _doubt(
-    inputs: BurstInput, fleet: "Interval", limit: float, comparison: str, *, missing: bool
-) -> Result | None:
+    inputs: BurstInput, fleet: "RateInterval", limit: float, comparison: str, *, missing: bool
+) -> CheckResult | None:
     """Return the result if the rate does not clearly pass, or None if it passes."""
     burst = inputs.burst
     factor = layer_factor(inputs.spec, burst)
@@ -246,7 +246,7 @@ def _sent_rate(burst: BurstSummary) -> float | None:
     return burst.fleet_sent_bits_per_second
 
 
-def check_device_rate(inputs: BurstInput) -> Result:
+def check_device_rate(inputs: BurstInput) -> CheckResult:
     """Check that the rate from the device counter is above the limit.
 
     Formula: R * (1 + residual) - h > limit, with h of R and of the residual.
@@ -271,7 +271,7 @@ def check_device_rate(inputs: BurstInput) -> Result:
     )
 
 
-def check_burst_scatter(inputs: RunInput) -> Result:
+def check_burst_scatter(inputs: RunInput) -> CheckResult:
     """Check that the limit is not inside the interval of the bursts' mean.
 
     Formula: mean of the bursts' rates - sqrt(h_run² + h_header²) > limit; h_run is the run's h
@@ -292,7 +292,7 @@ def check_burst_scatter(inputs: RunInput) -> Result:
     mean = mean_of_bursts([rate.value for _, rate in rates], halves)
     bounds = zip(*(header_bounds(spec, burst) for burst in bursts), strict=True)
     less, more = (math.hypot(mean.half_width, mean.value * max(ratios)) for ratios in bounds)
-    run = Interval(value=mean.value, below=less, above=more)
+    run = RateInterval(value=mean.value, below=less, above=more)
     # If the whole interval is on one side of the limit, the checks of the bursts decide.
     if run.low > limit or run.high < limit:
         return NOTHING
@@ -310,7 +310,7 @@ def check_burst_scatter(inputs: RunInput) -> Result:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Interval:
+class RateInterval:
     """Rate with its 95 % interval, in bit/s at the objective's layer.
 
     Attributes:
@@ -381,7 +381,7 @@ def header_bounds(spec: RunSpec, burst: BurstSummary) -> tuple[float, float]:
 
 def received_rate(
     spec: RunSpec, burst: BurstSummary, between: float | None = None
-) -> Interval | None:
+) -> RateInterval | None:
     """Return the rate that the fleet received, with its interval.
 
     The interval includes the scatter between seconds, the clock errors and the header size error. A
@@ -413,7 +413,7 @@ def received_rate(
         for flow in burst.flows
         if flow.sent_bits_per_second is not None and flow.received_bits_per_second is not None
     ) * max(0.0, 1 - burst.proven_ratio)
-    return Interval(
+    return RateInterval(
         value=value,
         below=math.hypot(half * factor, value * less),
         above=math.hypot(half * factor, value * more) + sent_only * factor,
@@ -441,12 +441,12 @@ def half_width_of_device(burst: BurstSummary) -> float | None:
     counter, rate = burst.reconciliation, RECEIVED.of_burst(burst)
     if counter is None or counter.bypassed or counter.residual_ratio is None or rate is None:
         return None
-    if counter.ledger_cov_ratio is None or counter.full_bins_count < BURSTS_MIN:
+    if counter.counter_cov_ratio is None or counter.full_bins_count < BURSTS_MIN:
         return None
-    return rate * t95(counter.full_bins_count - 1) * counter.ledger_cov_ratio
+    return rate * t95(counter.full_bins_count - 1) * counter.counter_cov_ratio
 
 
-def device_rate(spec: RunSpec, burst: BurstSummary, fleet: Interval) -> Interval | None:
+def device_rate(spec: RunSpec, burst: BurstSummary, fleet: RateInterval) -> RateInterval | None:
     """Return the part of the fleet's rate that crossed the device, from the device counter.
 
     It is the fleet rate multiplied by counted bytes / expected bytes. If the counter is higher than
@@ -474,7 +474,7 @@ def device_rate(spec: RunSpec, burst: BurstSummary, fleet: Interval) -> Interval
     layer_low = layer if counter.layer_low_ratio is None else fleet.value * counter.layer_low_ratio
     below = fleet.value * (counter.residual_ratio - low) - layer_low - extra
     above = fleet.value * (high - counter.residual_ratio) - layer
-    return Interval(
+    return RateInterval(
         value=fleet.value * (1 + counter.residual_ratio),
         below=math.hypot(fleet.below, below) + layer_low + extra,
         above=math.hypot(fleet.above, above) + layer,
@@ -526,7 +526,7 @@ def _pair_rates(burst: BurstSummary) -> dict[int, float]:
     return {
         pair.pair_index: pair.received_bits_per_second
         for pair in burst.pairs
-        if pair.state is State.MEASURED and pair.received_bits_per_second
+        if pair.state is SecondState.MEASURED and pair.received_bits_per_second
     }
 
 

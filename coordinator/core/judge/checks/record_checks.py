@@ -7,7 +7,7 @@ from broadside.coordinator.core import formatting
 from broadside.coordinator.core.judge.checks.check_types import (
     NOTHING,
     BurstInput,
-    Result,
+    CheckResult,
     inconclusive,
 )
 from broadside.coordinator.core.judge.checks.pair_texts import LISTED_COUNT, pair_on_client
@@ -41,7 +41,7 @@ _SENTENCES: Final = {
 }
 
 
-def check_consistency(inputs: BurstInput) -> Result:
+def check_consistency(inputs: BurstInput) -> CheckResult:
     """Check that the records of both ends, the hosts and the plan can all be true.
 
     Formula: each source limits what the others can record; each rule has a finding.
@@ -62,7 +62,7 @@ def check_consistency(inputs: BurstInput) -> Result:
         )
         for rule, items in sorted(by_rule.items())
     ]
-    return Result(Verdict.INCONCLUSIVE if findings else Verdict.PASS, tuple(findings))
+    return CheckResult(Verdict.INCONCLUSIVE if findings else Verdict.PASS, tuple(findings))
 
 
 def _describe(items: Sequence[Contradiction]) -> str:
@@ -80,7 +80,7 @@ def _describe(items: Sequence[Contradiction]) -> str:
     return f"{worst.pair or 'Fleet'}{more}: {text}"
 
 
-def check_starts(inputs: BurstInput) -> Result:
+def check_starts(inputs: BurstInput) -> CheckResult:
     """Check that the pairs started together.
 
     Formula: last - first start of data, over the pairs that were on time, <=
@@ -110,8 +110,10 @@ def check_starts(inputs: BurstInput) -> Result:
     )
     step, value = _start_step(latest), FindingValue.time(spread_s)
     if decisive:
-        return Result(Verdict.INCONCLUSIVE, (problem("start-spread", 87, sentence, step, value),))
-    return Result(Verdict.PASS, (caution("start-spread", 58, sentence, step, value),))
+        return CheckResult(
+            Verdict.INCONCLUSIVE, (problem("start-spread", 87, sentence, step, value),)
+        )
+    return CheckResult(Verdict.PASS, (caution("start-spread", 58, sentence, step, value),))
 
 
 def _start_step(latest: Sequence[PairSummary]) -> str:
@@ -129,7 +131,7 @@ def _start_step(latest: Sequence[PairSummary]) -> str:
     )
 
 
-def check_window(inputs: BurstInput) -> Result:
+def check_window(inputs: BurstInput) -> CheckResult:
     """Check that the common window contains nearly all seconds of each test.
 
     Formula: (seconds of a test outside the window - 2) / planned seconds <=
@@ -155,7 +157,7 @@ def check_window(inputs: BurstInput) -> Result:
             f"{measured} The rate does not include these seconds.",
             value=FindingValue.time(window.outside_s),
         )
-        return Result(Verdict.PASS, (finding,))
+        return CheckResult(Verdict.PASS, (finding,))
     return inconclusive(
         "outside-window",
         87,

@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 
 from broadside.coordinator.core import formatting
-from broadside.coordinator.core.judge.checks.check_types import NOTHING, BurstInput, Result
+from broadside.coordinator.core.judge.checks.check_types import NOTHING, BurstInput, CheckResult
 from broadside.coordinator.core.judge.checks.pair_texts import missing_pairs, missing_pairs_step
 from broadside.coordinator.core.judge.checks.rate_checks import (
     COMPLETE_RATIO,
@@ -37,7 +37,7 @@ SLOW_SIGMAS: Final = 3.0
 _STEP = "Read the logs of the device and of the hosts at that time"
 
 
-def check_shape(inputs: BurstInput) -> Result:
+def check_shape(inputs: BurstInput) -> CheckResult:
     """Check that every fifth of the window (at least 5 s) reached the limit.
 
     Formula: lowest mean of a fifth of the window >= limit * (1 - 0.015); for device bins, 3
@@ -53,13 +53,13 @@ def check_shape(inputs: BurstInput) -> Result:
         return NOTHING
     findings = [*_ramp(window)]
     if limit is None:
-        return Result(Verdict.PASS, tuple(findings))
+        return CheckResult(Verdict.PASS, tuple(findings))
     decisive = next(_slow_parts(inputs, window, limit), None)
     if decisive is None:
-        return Result(Verdict.PASS, tuple(findings))
+        return CheckResult(Verdict.PASS, tuple(findings))
     is_note = decisive.severity == "note"
     verdict = Verdict.PASS if is_note else Verdict.INCONCLUSIVE
-    return Result(verdict, (*findings, decisive))
+    return CheckResult(verdict, (*findings, decisive))
 
 
 def _ramp(window: Window) -> Iterator[Finding]:
@@ -168,6 +168,10 @@ def slowest_sent(spec: RunSpec, burst: BurstMeasurement) -> Stretch | None:
     Args:
         spec: Specification for the run.
         burst: Burst with the seconds of all flows.
+
+    Returns:
+        Start, duration and payload rate of the part. None if too many seconds of the senders are
+        missing, or if the window has no such part.
     """
     series, summary = burst.series, burst.summary
     if series.window is None or not summary.flows:

@@ -6,7 +6,7 @@ from typing import Final, assert_never
 
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.judge.checks.canary_check import CANARY_STEP
-from broadside.coordinator.core.judge.checks.check_types import BurstInput, Result
+from broadside.coordinator.core.judge.checks.check_types import BurstInput, CheckResult
 from broadside.coordinator.core.judge.checks.pair_texts import missing_pairs_step
 from broadside.coordinator.core.judge.checks.rate_checks import COMPLETE_RATIO
 from broadside.coordinator.core.measure.engine_metrics import find
@@ -55,7 +55,7 @@ class _Value:
     text: str | None = None
 
 
-def check_thresholds(inputs: BurstInput) -> Result:
+def check_thresholds(inputs: BurstInput) -> CheckResult:
     """Check that the thresholds of the objective are met.
 
     Formula: value <= threshold (or >= threshold for a minimum). The value needs to be known for
@@ -72,7 +72,7 @@ def check_thresholds(inputs: BurstInput) -> Result:
     ]
     verdicts = [verdict for verdict, _ in results]
     findings = tuple(finding for _, finding in results if finding is not None)
-    return Result(worse([Verdict.PASS, *verdicts]), findings)
+    return CheckResult(worse([Verdict.PASS, *verdicts]), findings)
 
 
 def _compare(

@@ -20,7 +20,7 @@ from broadside.coordinator.core.measure.formulas.headers import (
     acknowledged_max_ratio,
 )
 from broadside.coordinator.core.measure.grid.series import BurstSeries
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.exchange.messages import VXLAN_BYTES, Protocol
 
 # A device should not have a higher rate in bit/s. If the value is higher, the counter will have
@@ -28,7 +28,7 @@ from broadside.exchange.messages import VXLAN_BYTES, Protocol
 BITS_PER_SECOND_MAX: Final = 1e15
 
 
-class Traffic(TypingProtocol):
+class PayloadSeconds(TypingProtocol):
     """Payload for each second on the UTC grid, starting at ``start_s`` (epoch s)."""
 
     @property
@@ -55,13 +55,17 @@ class Curve:
         Args:
             start_s: Start of the intervals (epoch s).
             end_s: End of the intervals (epoch s), same shape.
+
+        Returns:
+            Bytes per interval, with the shape of ``start_s``. Partly covered bins count in
+            proportion.
         """
         return np.interp(end_s, self.at_s, self.total_bytes) - np.interp(
             start_s, self.at_s, self.total_bytes
         )
 
 
-def fleet_curve(bursts: Sequence[Traffic]) -> Curve:
+def fleet_curve(bursts: Sequence[PayloadSeconds]) -> Curve:
     """Return one cumulative curve for all bursts, which may overlap and be in any order."""
     seconds = np.concatenate(
         [burst.start_s + np.arange(len(burst.received_bytes)) for burst in bursts]
@@ -127,7 +131,7 @@ class BinSums:
     """Bytes of a burst in each bin, in time order.
 
     Attributes:
-        ledger: Counted bytes.
+        device_counter: Counted bytes.
         fleet: Predicted payload, in bytes.
         width: Bin length, in s.
         placed: Predicted payload at each trial lag in the lag interval, shape (bins, lags).
@@ -135,7 +139,7 @@ class BinSums:
         later: Predicted payload if the fleet sent later by the remaining time error.
     """
 
-    ledger: Floats
+    device_counter: Floats
     fleet: Floats
     width: Floats
     placed: Floats
@@ -143,12 +147,12 @@ class BinSums:
     later: Floats
 
 
-def readable(ledger: FirewallLedger) -> Bins:
+def readable(device_counter: CounterRecord) -> Bins:
     """Return the usable bins of a counter.
 
     Unknown and impossible bins are skipped. The impossible ones are counted.
     """
-    start, end, seen = ledger.start_s, ledger.end_s, ledger.bytes
+    start, end, seen = device_counter.start_s, device_counter.end_s, device_counter.bytes
     order = np.argsort(start, kind="stable")
     start, end, seen = start[order], end[order], seen[order]
     with np.errstate(invalid="ignore"):
@@ -192,7 +196,7 @@ class CounterFactor:
 
 
 def counter_factor(
-    ledger: FirewallLedger, headers: Headers, seen_ratios: Sequence[float]
+    device_counter: CounterRecord, headers: Headers, seen_ratios: Sequence[float]
 ) -> CounterFactor:
     """Estimate the counted bytes per payload byte.
 
@@ -201,19 +205,22 @@ def counter_factor(
     are then known better than the total.
 
     Args:
-        ledger: Device counter, with the layer that it counts.
+        device_counter: Device counter, with the layer that it counts.
         headers: Header sizes and segment size.
         seen_ratios: Counted bytes divided by payload, for each burst.
+
+    Returns:
+        The ratio (counted bytes / payload) with its interval, and the method that determined it.
     """
     less = more = headers.doubt_ratio
-    if headers.assumed and ledger.layer == "ip":
+    if headers.assumed and device_counter.layer == "ip":
         less, more = OVERHEAD_LESS_RATIO, OVERHEAD_MORE_RATIO
     elif headers.assumed:
         less, more = OVERHEAD_LESS_WIRE_RATIO, OVERHEAD_MORE_WIRE_RATIO
     how: Literal["recorded", "assumed", "fitted"] = "assumed" if headers.assumed else "recorded"
     between, layer, layer_low = more, 0.0, 0.0
-    wire = headers.wire_ratio + (VXLAN_BYTES / MSS_ASSUMED_BYTES if ledger.vxlan else 0.0)
-    match ledger.layer:
+    wire = headers.wire_ratio + (VXLAN_BYTES / MSS_ASSUMED_BYTES if device_counter.vxlan else 0.0)
+    match device_counter.layer:
         case "payload":
             ratio, how, less, more = 1.0, "recorded", OVERHEAD_KNOWN_RATIO, OVERHEAD_KNOWN_RATIO
         case "ip":
@@ -263,7 +270,7 @@ class ExtraBytes:
 
 def extra_bytes(
     burst: BurstSeries,
-    ledger: FirewallLedger,
+    device_counter: CounterRecord,
     headers: Headers,
     protocol: Protocol,
     acknowledged_ratio: float | None = None,
@@ -272,24 +279,31 @@ def extra_bytes(
 
     Args:
         burst: Burst series, with sent bytes and retransmissions.
-        ledger: Device counter, with its directions and layer. It also declares if lost bytes are
-            counted.
+        device_counter: Device counter, with its directions and layer. It also declares if lost
+            bytes are counted.
         headers: Header sizes and segment size.
         protocol: Payload protocol.
         acknowledged_ratio: Upper limit of the measured bytes of acknowledgements per payload byte.
             None if not measured.
+
+    Returns:
+        Bytes of retransmissions and acknowledgements per payload byte, with their lower limit.
     """
     resent = resent_ratio(burst, headers, protocol)
     acknowledged = 0.0
-    if protocol is Protocol.TCP and len(ledger.flows) > 1 and ledger.layer != "payload":
-        wire = ledger.layer != "ip"
+    if (
+        protocol is Protocol.TCP
+        and len(device_counter.flows) > 1
+        and device_counter.layer != "payload"
+    ):
+        wire = device_counter.layer != "ip"
         acknowledged = acknowledged_max_ratio(headers, wire=wire, resent_ratio=resent)
         if acknowledged_ratio is not None:
             acknowledged = min(acknowledged, acknowledged_ratio)
         acknowledged /= headers.wire_ratio if wire else headers.ip_ratio
     return ExtraBytes(
-        low_ratio=resent if ledger.counts_lost else 0.0,
-        resent_ratio=0.0 if ledger.counts_lost is False else resent,
+        low_ratio=resent if device_counter.counts_lost else 0.0,
+        resent_ratio=0.0 if device_counter.counts_lost is False else resent,
         acknowledged_ratio=acknowledged,
     )
 

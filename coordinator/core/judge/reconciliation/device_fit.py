@@ -99,7 +99,7 @@ def fit_burst(bins: BinSums, level: float, noise: float, bounds: FitBounds) -> F
         The largest distance with its limit. None if no bytes were predicted or counted, or if there
         are fewer than two bins.
     """
-    counts = bins.ledger - level * bins.width
+    counts = bins.device_counter - level * bins.width
     expected, counted = float(bins.fleet.sum()), float(counts.sum())
     if expected <= 0 or counted <= 0 or len(counts) < 2:
         return None
@@ -260,5 +260,5 @@ def _differences(bins: BinSums, level: float) -> Floats:
     rate = bins.fleet / np.maximum(bins.width, 1e-9)
     busy = rate > HALF_FULL_RATIO * float(rate.max(initial=0.0))
     inside = busy[1:-1] & busy[:-2] & busy[2:]
-    counts = (bins.ledger - level * bins.width)[1:-1][inside]
+    counts = (bins.device_counter - level * bins.width)[1:-1][inside]
     return np.asarray(np.diff(counts / bins.fleet[1:-1][inside]))

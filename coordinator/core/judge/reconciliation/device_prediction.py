@@ -44,7 +44,7 @@ from broadside.coordinator.core.judge.reconciliation.lag import (
 )
 from broadside.coordinator.core.measure.formulas.headers import Headers
 from broadside.coordinator.core.measure.grid.series import BurstSeries
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.exchange.messages import Protocol
 
 # Margin of one reading at each end, in addition to the lag uncertainty.
@@ -116,12 +116,12 @@ class MovedShare:
     """Bytes of a burst in the device counter at a different lag.
 
     Attributes:
-        ledger_bytes: Counted bytes, with the idle level included.
+        counter_bytes: Counted bytes, with the idle level included.
         fleet_bytes: Fleet payload.
         width_s: Total bin length.
     """
 
-    ledger_bytes: float
+    counter_bytes: float
     fleet_bytes: float
     width_s: float
 
@@ -135,7 +135,7 @@ class BurstShare:
     Attributes:
         total_bytes: Fleet payload in the burst, including payload outside known bins.
         fleet_bytes: Fleet payload in the bins that are used.
-        ledger_bytes: Counted bytes in these bins. If bursts share a bin, it will be divided by
+        counter_bytes: Counted bytes in these bins. If bursts share a bin, it will be divided by
             their payload.
         beside_bytes: Bytes of other runs that were subtracted from these bins.
         width_s: Total length of these bins.
@@ -153,7 +153,7 @@ class BurstShare:
 
     total_bytes: float
     fleet_bytes: float
-    ledger_bytes: float
+    counter_bytes: float
     beside_bytes: float
     width_s: float
     bins_count: int
@@ -175,14 +175,14 @@ class BurstShare:
             The largest relative change. 0 if no bytes above the idle level were counted, or if none
             were predicted.
         """
-        net = self.ledger_bytes - level * self.width_s
+        net = self.counter_bytes - level * self.width_s
         if net <= 0 or self.fleet_bytes <= 0:
             return 0.0
         ends = [item for item in self.moved if item.fleet_bytes > 0]
         return max(
             (
                 abs(
-                    (item.ledger_bytes - level * item.width_s)
+                    (item.counter_bytes - level * item.width_s)
                     / item.fleet_bytes
                     * self.fleet_bytes
                     / net
@@ -266,20 +266,24 @@ class DevicePrediction:
     def __init__(
         self,
         bursts: Sequence[BurstSeries],
-        ledger: FirewallLedger,
+        device_counter: CounterRecord,
         headers: Headers,
         conditions: Conditions,
         largest_ratio: float,
     ) -> None:
-        bins, neighbours, absent = readable(ledger), conditions.neighbours, conditions.absent
+        bins, neighbours, absent = (
+            readable(device_counter),
+            conditions.neighbours,
+            conditions.absent,
+        )
         self.clock_bound_s = conditions.clock_bound_s
         # A pair without records may have sent this multiple of the mean rate.
         self.largest_ratio = largest_ratio
-        self.bursts, self.bins, self.hint_s = bursts, bins, ledger.lag_hint_s
-        self.grain_s = ledger.grain_s
+        self.bursts, self.bins, self.hint_s = bursts, bins, device_counter.lag_hint_s
+        self.grain_s = device_counter.grain_s
         self.fleet = fleet_curve(bursts)
         self.steps = [BurstCurve.of(burst) for burst in bursts]
-        self.beside = _beside_curve(neighbours, counter_factor(ledger, headers, []).ratio)
+        self.beside = _beside_curve(neighbours, counter_factor(device_counter, headers, []).ratio)
         most = largest_ratio * _usual_rate(bursts)
         self.free = [_unrecorded(burst, most) for burst in bursts]
         self.unrecorded = _unrecorded_curve(self.free, absent, most)
@@ -406,12 +410,16 @@ class DevicePrediction:
         Args:
             number: Burst index.
             lag: Counter lag.
+
+        Returns:
+            Bytes of the fleet and of the counter in the bins of the burst, and the width of these
+            bins in seconds.
         """
         burst, step = self.bursts[number], self.steps[number]
         total = step.sent_bytes
         seen = self._seen_bins(number, lag)
         use, fleet, part = seen.use, seen.fleet[seen.use], seen.part[seen.use]
-        ledger = part * seen.net[use]
+        device_counter = part * seen.net[use]
         full = self._full(burst, seen)
         received = countable(burst.received_bytes)
         steady = received if burst.window is None else received[slice(*burst.window)]
@@ -419,7 +427,7 @@ class DevicePrediction:
         return BurstShare(
             total_bytes=total,
             fleet_bytes=float(fleet.sum()),
-            ledger_bytes=float(ledger.sum()),
+            counter_bytes=float(device_counter.sum()),
             beside_bytes=float(seen.beside[use].sum()),
             width_s=float((part * seen.width[use]).sum()),
             bins_count=int((fleet > 0).sum()),
@@ -430,9 +438,9 @@ class DevicePrediction:
             unseen_bytes=float(seen.free[use].sum()) / self.largest_ratio,
             tail_bytes=max(0.0, sent - total),
             near_bytes_per_s=0.0,
-            parts=self._parts(number, seen, ledger),
+            parts=self._parts(number, seen, device_counter),
             full=BinSums(
-                ledger=seen.net[full],
+                device_counter=seen.net[full],
                 fleet=seen.fleet[full],
                 width=seen.width[full],
                 placed=seen.fleet[full][:, None],
@@ -453,6 +461,9 @@ class DevicePrediction:
             number: Burst index.
             lag: Counter lag.
             reading_s: How long a reading of the receivers is.
+
+        Returns:
+            Bytes of the counter and of the fleet, two arrays with one value per block.
         """
         seen, step = self._seen_bins(number, lag), self.steps[number]
         full = self._full(self.bursts[number], seen)
@@ -498,14 +509,14 @@ class DevicePrediction:
         """Return the bytes of a burst if the bins are moved by ``by_s``."""
         start, end, use = seen.start_s + by_s, seen.end_s + by_s, seen.use
         fleet, part = self._split(number, start, end)
-        ledger = part * (seen.bytes - self._beside(start, end))
+        device_counter = part * (seen.bytes - self._beside(start, end))
         return MovedShare(
-            ledger_bytes=float(ledger[use].sum()),
+            counter_bytes=float(device_counter[use].sum()),
             fleet_bytes=float(fleet[use].sum()),
             width_s=float((part * seen.width)[use].sum()),
         )
 
-    def _parts(self, number: int, seen: "_SeenBins", ledger: Floats) -> BinSums:
+    def _parts(self, number: int, seen: "_SeenBins", device_counter: Floats) -> BinSums:
         """Return the bins of a burst, with a prediction for each trial lag in the lag interval."""
         use, start, end = seen.use, seen.start_s, seen.end_s
         lags = np.linspace(-seen.unsure_s, seen.unsure_s, LAGS_COUNT)
@@ -513,7 +524,7 @@ class DevicePrediction:
         placed_s = self.clock_bound_s + seen.unsure_s / (LAGS_COUNT - 1)
         at_lags = [self._split(number, start + by_s, end + by_s)[0][use] for by_s in lags]
         return BinSums(
-            ledger=ledger,
+            device_counter=device_counter,
             fleet=seen.fleet[use],
             width=(seen.part * seen.width)[use],
             placed=np.stack(at_lags, axis=1),
@@ -609,7 +620,7 @@ class DevicePrediction:
         if not edge.any() or share.fleet_bytes <= 0:
             return math.inf
         bins = self.bins.pick(edge)
-        scale = (share.ledger_bytes - idle.bytes_per_s * share.width_s) / share.fleet_bytes
+        scale = (share.counter_bytes - idle.bytes_per_s * share.width_s) / share.fleet_bytes
         most = 0.0
         for by_s in np.linspace(-unsure_s, unsure_s, LAGS_COUNT):
             begin, stop = start[edge] + by_s, end[edge] + by_s

@@ -58,6 +58,9 @@ def quiet_bins(
         start_s: Start of the bins in true time (epoch s).
         end_s: End of the bins in true time (epoch s).
         spans: Start and end of each interval (epoch s), in any order.
+
+    Returns:
+        Boolean array with the shape of ``start_s``. All true if there is no interval.
     """
     merged: list[list[float]] = []
     for begin, end in sorted(spans):
@@ -82,6 +85,9 @@ def unread_bins(counted_bytes: Floats, quiet: NDArray[np.bool_]) -> NDArray[np.b
     Args:
         counted_bytes: Bytes in each bin.
         quiet: Mask of the quiet bins.
+
+    Returns:
+        Boolean array with the shape of ``counted_bytes``.
     """
     counted = np.flatnonzero(counted_bytes)
     last = int(counted[-1]) if len(counted) else -1
@@ -103,6 +109,9 @@ def from_quiet(
         quiet: Mask of the quiet bins, at least two.
         bins_a_burst: How many bins a burst covers.
         bursts_count: Number of bursts.
+
+    Returns:
+        Level in bytes/s with its prediction interval, for one burst and for the mean of all.
     """
     rates = bins.bytes[quiet] / bins.width_s[quiet]
     length = max(1, min(bins_a_burst, len(rates) // BATCHES_MIN))

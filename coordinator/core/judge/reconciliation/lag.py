@@ -175,7 +175,7 @@ def estimate_lag(bins: Bins, known: Known, *, grain_s: float, hint_s: float | No
         known: Known and possible traffic through the device.
         grain_s: Nominal bin length.
         hint_s: Lag that the operator configured. It is used only to choose between lags that fit
-            equally well.
+            equally well. None if it configured none.
 
     Returns:
         The lag with an interval of three standard deviations. ``known`` is false if the fleet

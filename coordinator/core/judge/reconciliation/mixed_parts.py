@@ -18,6 +18,10 @@ def part_beside(part: BurstPart, burst: BurstSummary, flows: Collection[Flow]) -
         part: The measured part.
         burst: Its burst.
         flows: Flows that the counter counts.
+
+    Returns:
+        Bytes per second from the start of the burst, as the counter counts them. None if the part
+        has no rate.
     """
     by_flow = {one.flow: one.received_bits_per_second or 0.0 for one in part.summary.flows}
     total = sum(by_flow.values())

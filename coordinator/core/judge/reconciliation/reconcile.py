@@ -66,10 +66,10 @@ from broadside.coordinator.core.measure.formulas.headers import (
 )
 from broadside.coordinator.core.measure.formulas.steady import stretch_s, t95
 from broadside.coordinator.core.measure.grid.series import BurstMeasurement, BurstSeries
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.core.measure.resolution import READINGS_A_PART
 from broadside.coordinator.core.run_spec import RunSpec
-from broadside.coordinator.core.summary import BurstSummary, Reconciliation, State, figure
+from broadside.coordinator.core.summary import BurstSummary, Reconciliation, SecondState, figure
 from broadside.exchange.messages import Protocol
 
 # The firewall rate is computed from full bins only if there are at least this many.
@@ -101,7 +101,7 @@ class RunComparison:
     """Values that are the same for all bursts of a reconciliation.
 
     Attributes:
-        ledger: Device counter.
+        device_counter: Device counter.
         lag: Counter lag.
         overhead: Counted bytes per payload byte.
         idle: Level of other traffic. None if it is unknown.
@@ -115,7 +115,7 @@ class RunComparison:
         lags_scale: Counted bytes per payload byte if the lag is unknown, else 0.
     """
 
-    ledger: FirewallLedger
+    device_counter: CounterRecord
     lag: Lag
     overhead: CounterFactor
     idle: IdleLevel | None
@@ -130,12 +130,12 @@ class RunComparison:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class ByteComparison:
     """Comparison of a burst or run, counted bytes against predicted bytes.
 
     Attributes:
         basis: Bins that were used, ``rate`` for full bins in the window or ``bytes`` for all bins.
-        ledger_bytes: Counted bytes without the idle level.
+        counter_bytes: Counted bytes without the idle level.
         expected_bytes: Predicted bytes.
         residual_ratio: Counted bytes divided by predicted bytes, minus 1.
         below_ratio: Distance from the residual down to the lower end of its 95 % interval.
@@ -146,7 +146,7 @@ class Comparison:
     """
 
     basis: Literal["rate", "bytes"]
-    ledger_bytes: float
+    counter_bytes: float
     expected_bytes: float
     residual_ratio: float
     below_ratio: float
@@ -169,7 +169,7 @@ class Comparison:
 def reconcile_run(
     spec: RunSpec,
     bursts: Sequence[BurstMeasurement],
-    ledger: FirewallLedger,
+    device_counter: CounterRecord,
     neighbours: Sequence[Neighbour] = (),
     absent: Sequence[tuple[float, float]] = (),
 ) -> tuple[Reconciliation, tuple[Reconciliation, ...]]:
@@ -180,7 +180,7 @@ def reconcile_run(
     Args:
         spec: Specification for the run.
         bursts: Measured bursts in time order.
-        ledger: Device counter.
+        device_counter: Device counter.
         neighbours: Bursts of other runs through the same device.
         absent: Start and end (epoch s) of planned bursts that are not in ``bursts``.
 
@@ -189,11 +189,11 @@ def reconcile_run(
     """
     summaries = [burst.summary for burst in bursts]
 
-    def compare(counter: FirewallLedger) -> tuple[Reconciliation, tuple[Reconciliation, ...]]:
+    def compare(counter: CounterRecord) -> tuple[Reconciliation, tuple[Reconciliation, ...]]:
         return reconcile(
-            [_counted_burst(burst, ledger) for burst in bursts],
+            [_counted_burst(burst, device_counter) for burst in bursts],
             counter,
-            _headers(spec, summaries, ledger),
+            _headers(spec, summaries, device_counter),
             Conditions(
                 clock_bound_s=max(summary.clock_bound_max_s or 0.0 for summary in summaries),
                 neighbours=neighbours,
@@ -203,15 +203,17 @@ def reconcile_run(
             ),
         )
 
-    run, parts = compare(ledger)
-    if has_unit_error(run) and (scale := scale_of(ledger, run)):
+    run, parts = compare(device_counter)
+    if has_unit_error(run) and (scale := scale_of(device_counter, run)):
         # We cannot fit the lag and the idle level if the counter has the wrong unit.
-        scaled_run, scaled_parts = compare(replace(ledger, bytes=ledger.bytes / scale))
+        scaled_run, scaled_parts = compare(
+            replace(device_counter, bytes=device_counter.bytes / scale)
+        )
         scaled_run = rescaled(scaled_run, scale)
         if certain_declaration_error(scaled_run, summaries) is not None:
             run, parts = scaled_run, tuple(rescaled(part, scale) for part in scaled_parts)
-    return with_declaration(run, ledger, summaries), tuple(
-        with_declaration(part, ledger, [summary])
+    return with_declaration(run, device_counter, summaries), tuple(
+        with_declaration(part, device_counter, [summary])
         for part, summary in zip(parts, summaries, strict=True)
     )
 
@@ -235,25 +237,29 @@ class CountedBurst:
     reading_s: float = 1.0
 
 
-def _counted_burst(burst: BurstMeasurement, ledger: FirewallLedger) -> CountedBurst:
+def _counted_burst(burst: BurstMeasurement, device_counter: CounterRecord) -> CountedBurst:
     summary = burst.summary
     return CountedBurst(
-        series=counted_flows_only(burst.series, ledger),
+        series=counted_flows_only(burst.series, device_counter),
         missing=_missing(summary),
-        part_s=_part_s(summary, ledger),
+        part_s=_part_s(summary, device_counter),
         acknowledged=summary.acknowledged_ratio,
         reading_s=_reading_s(summary),
     )
 
 
-def _headers(spec: RunSpec, bursts: Sequence[BurstSummary], ledger: FirewallLedger) -> Headers:
+def _headers(
+    spec: RunSpec, bursts: Sequence[BurstSummary], device_counter: CounterRecord
+) -> Headers:
     """Return the header sizes from the first burst that recorded them.
 
     If no burst recorded them, use the sizes that were declared for the counter (TCP only).
     Otherwise use assumed sizes.
     """
     first = next((burst for burst in bursts if not burst.headers_assumed), bursts[0])
-    declared = declared_headers(mss_bytes=ledger.mss_bytes, mtu_bytes=ledger.mtu_bytes)
+    declared = declared_headers(
+        mss_bytes=device_counter.mss_bytes, mtu_bytes=device_counter.mtu_bytes
+    )
     if declared is not None and first.headers_assumed and spec.traffic.protocol is Protocol.TCP:
         return declared
     sizes = [flow.mss_bytes for flow in first.flows if flow.mss_bytes]
@@ -266,13 +272,13 @@ def _headers(spec: RunSpec, bursts: Sequence[BurstSummary], ledger: FirewallLedg
     )
 
 
-def _part_s(burst: BurstSummary, ledger: FirewallLedger) -> int | None:
+def _part_s(burst: BurstSummary, device_counter: CounterRecord) -> int | None:
     """Return how long the parts to compare with the device counter are, in s.
 
     None if the counter does not count all flows, or if the burst has no window.
     """
     window = burst.window
-    if window is None or len(burst.flows) > len(ledger.flows):
+    if window is None or len(burst.flows) > len(device_counter.flows):
         return None
     return stretch_s(window.window_s)
 
@@ -289,12 +295,15 @@ def _missing(burst: BurstSummary) -> Missing:
     silent_s = seconds.null_s + seconds.abandoned_s + seconds.lost_s
     measured_s = seconds.measured_s + seconds.late_s
     rates = [
-        pair.received_bits_per_second or 0.0 for pair in burst.pairs if pair.state is State.MEASURED
+        pair.received_bits_per_second or 0.0
+        for pair in burst.pairs
+        if pair.state is SecondState.MEASURED
     ]
     mean = sum(rates) / len(rates) if rates else 0.0
     return Missing(
         pairs_count=sum(
-            pair.state in (State.NULL, State.ABANDONED, State.LOST) for pair in burst.pairs
+            pair.state in (SecondState.NULL, SecondState.ABANDONED, SecondState.LOST)
+            for pair in burst.pairs
         ),
         share_ratio=silent_s / measured_s if measured_s else 0.0,
         planned_pairs_count=burst.pairs_planned,
@@ -304,7 +313,7 @@ def _missing(burst: BurstSummary) -> Missing:
 
 def reconcile(
     bursts: Sequence[CountedBurst],
-    ledger: FirewallLedger,
+    device_counter: CounterRecord,
     headers: Headers,
     conditions: Conditions,
 ) -> tuple[Reconciliation, tuple[Reconciliation, ...]]:
@@ -315,7 +324,7 @@ def reconcile(
 
     Args:
         bursts: Measured bursts.
-        ledger: Device counter.
+        device_counter: Device counter.
         headers: Header sizes, to convert payload to counted bytes.
         conditions: Conditions of the run.
 
@@ -325,7 +334,7 @@ def reconcile(
     missing = [burst.missing for burst in bursts]
     device = DevicePrediction(
         [burst.series for burst in bursts],
-        ledger,
+        device_counter,
         headers,
         conditions,
         max((item.largest_ratio for item in missing), default=1.0),
@@ -344,9 +353,9 @@ def reconcile(
         ]
     ratios = _ratios(shares, idle)
     stored = RunComparison(
-        ledger=ledger,
+        device_counter=device_counter,
         lag=lag,
-        overhead=counter_factor(ledger, headers, ratios),
+        overhead=counter_factor(device_counter, headers, ratios),
         idle=idle,
         rejected_count=device.bins.rejected_count,
         clock_bound_s=conditions.clock_bound_s,
@@ -362,7 +371,7 @@ def reconcile(
         lags_scale=0.0 if device.lag.known else device.lag.scale,
     )
     extras = [
-        extra_bytes(burst.series, ledger, headers, conditions.protocol, burst.acknowledged)
+        extra_bytes(burst.series, device_counter, headers, conditions.protocol, burst.acknowledged)
         for burst in bursts
     ]
     of_mean, of_one = scatter_of_bursts(ratios)
@@ -390,7 +399,7 @@ def _ratios(shares: Sequence[BurstShare], idle: IdleLevel | None) -> list[float]
     """Return the ratio of counted bytes to payload for each burst that has payload."""
     level = 0.0 if idle is None else idle.bytes_per_s
     return [
-        (share.ledger_bytes - level * share.width_s) / share.fleet_bytes
+        (share.counter_bytes - level * share.width_s) / share.fleet_bytes
         for share in shares
         if share.fleet_bytes > 0
     ]
@@ -489,11 +498,16 @@ def _unknown_ratio(share: BurstShare) -> float:
 
 def _common_fields(compared: RunComparison, share: BurstShare) -> dict[str, object]:
     """Return the fields that do not depend on the comparison of bytes."""
-    ledger, lag, overhead, idle = compared.ledger, compared.lag, compared.overhead, compared.idle
+    device_counter, lag, overhead, idle = (
+        compared.device_counter,
+        compared.lag,
+        compared.overhead,
+        compared.idle,
+    )
     return {
-        "source": ledger.source,
-        "layer": ledger.layer,
-        "grain_s": ledger.grain_s,
+        "source": device_counter.source,
+        "layer": device_counter.layer,
+        "grain_s": device_counter.grain_s,
         "lag_s": figure(round(lag.lag_s, 2) + 0.0) if lag.known else None,
         "lag_uncertainty_s": figure(lag.uncertainty_s) if lag.known else None,
         "lag_drift_s": figure(lag.drift_s) or 0.0,
@@ -508,7 +522,7 @@ def _common_fields(compared: RunComparison, share: BurstShare) -> dict[str, obje
         ),
         "baseline_how": None if idle is None else idle.how,
         "unplanned_bytes": figure(idle.unplanned_bytes) or None if idle is not None else None,
-        "full_bins_count": len(share.full.ledger),
+        "full_bins_count": len(share.full.device_counter),
         "rejected_bins_count": compared.rejected_count,
         "overlapping_run_ids": compared.neighbours,
         "bypassed": compared.bypassed,
@@ -516,7 +530,7 @@ def _common_fields(compared: RunComparison, share: BurstShare) -> dict[str, obje
     }
 
 
-def _surest(comparisons: Sequence[Comparison]) -> Comparison:
+def _surest(comparisons: Sequence[ByteComparison]) -> ByteComparison:
     """Return the comparison of all bins, or a more certain one that agrees with it."""
     result, *surer = comparisons
     for other in surer:
@@ -540,10 +554,10 @@ def _lags_scale_ratio(compared: RunComparison) -> float | None:
     return figure(scale) if gap <= math.log1p(SCALES_APART_RATIO) else None
 
 
-def _compared_fields(outcome: Comparison) -> dict[str, object]:
+def _compared_fields(outcome: ByteComparison) -> dict[str, object]:
     return {
         "basis": outcome.basis,
-        "firewall_bytes": figure(outcome.ledger_bytes),
+        "firewall_bytes": figure(outcome.counter_bytes),
         "expected_bytes": figure(outcome.expected_bytes),
         "residual_ratio": figure(outcome.residual_ratio),
         "residual_uncertainty_ratio": figure(outcome.uncertainty_ratio),
@@ -563,17 +577,17 @@ def _device_rate(share: BurstShare, level: float) -> dict[str, object]:
         level: Background traffic, in bytes/s.
     """
     rates = np.zeros(0)
-    if len(share.full.ledger) >= FULL_BINS_MIN:
-        rates = share.full.ledger * 8 / share.full.width
-        rate = float(share.full.ledger.sum()) * 8 / float(share.full.width.sum())
+    if len(share.full.device_counter) >= FULL_BINS_MIN:
+        rates = share.full.device_counter * 8 / share.full.width
+        rate = float(share.full.device_counter.sum()) * 8 / float(share.full.width.sum())
     else:
-        net = (share.ledger_bytes - level * share.width_s) / share.fleet_bytes
+        net = (share.counter_bytes - level * share.width_s) / share.fleet_bytes
         rate = share.fleet_bytes_per_s * 8 * net + level * 8
     mean = float(rates.mean()) if len(rates) else 0.0
     return {
         "firewall_bits_per_second": figure(rate),
         "crossed_bits_per_second": figure(rate - level * 8),
-        "ledger_cov_ratio": figure(float(rates.std(ddof=1)) / mean) if mean > 0 else None,
+        "counter_cov_ratio": figure(float(rates.std(ddof=1)) / mean) if mean > 0 else None,
     }
 
 
@@ -594,7 +608,7 @@ def _slowest(
         scatter_ratio: Relative standard deviation of a bin from the counter noise. NaN if
             unknown.
     """
-    overhead, idle, grain_s = compared.overhead, compared.idle, compared.ledger.grain_s
+    overhead, idle, grain_s = compared.overhead, compared.idle, compared.device_counter.grain_s
     if part_s is None or not compared.lag.known or READINGS_A_PART * grain_s > part_s:
         return {}
     full = share.full
@@ -602,7 +616,7 @@ def _slowest(
         return {}
     level = 0.0 if idle is None else max(0.0, idle.bytes_per_s - idle.below)
     least = overhead.ratio * (1 - overhead.less_ratio - overhead.layer_ratio)
-    payload = (full.ledger - level * full.width) * 8 / least
+    payload = (full.device_counter - level * full.width) * 8 / least
     bits = np.concatenate(([0.0], np.cumsum(payload)))
     at_s = np.concatenate(([0.0], np.cumsum(full.width)))
     first_s = np.concatenate((at_s, at_s - part_s))
@@ -726,7 +740,7 @@ def compare_bytes(
     extra: ExtraBytes,
     idle_ends: tuple[float, float],
     scatter_ratio: float,
-) -> list[Comparison]:
+) -> list[ByteComparison]:
     """Compare the bytes in all bins, and in the full bins if there are enough.
 
     All bins together also include bytes that were in flight when the receivers stopped. There are
@@ -769,7 +783,7 @@ def _compared(
     errors: _Errors,
     *,
     rate: bool,
-) -> Comparison:
+) -> ByteComparison:
     overhead = compared.overhead
     level = 0.0 if compared.idle is None else compared.idle.bytes_per_s
     # UDP bytes that were not received count as lost, not as in flight.
@@ -778,7 +792,7 @@ def _compared(
     width = float(parts.width.sum())
     fleet = float(parts.fleet.sum()) * (1 if rate else 1 + half_tail)
     expected = fleet * overhead.ratio * (1 + extra.low_ratio)
-    net = parts.ledger - level * parts.width
+    net = parts.device_counter - level * parts.width
     crossed = float(net.sum()) / expected
     missing = 0.0 if rate else math.hypot(share.unseen_bytes / share.fleet_bytes, half_tail)
     unsure = math.hypot(
@@ -801,9 +815,9 @@ def _compared(
     lasting = 0.0 if compared.bypassed else max(0.0, lasting)
     shared = compared.idle is not None and compared.idle.how != "quiet"
     residual, surplus = _residual(crossed, extra, bypassed=compared.bypassed)
-    return Comparison(
+    return ByteComparison(
         basis="rate" if rate else "bytes",
-        ledger_bytes=float(net.sum()),
+        counter_bytes=float(net.sum()),
         expected_bytes=expected,
         residual_ratio=residual,
         below_ratio=math.hypot(below, idle_above, beside * OVERHEAD_MORE_RATIO)

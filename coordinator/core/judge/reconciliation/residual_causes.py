@@ -14,12 +14,12 @@ import numpy as np
 
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.measure.grid.series import BurstSeries
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.core.summary import (
     BurstSummary,
-    Cause,
     CauseId,
     Reconciliation,
+    ResidualCause,
     figure,
 )
 from broadside.exchange.messages import Flow
@@ -118,7 +118,7 @@ class ForeignTraffic:
 
 def causes(
     deviation: Residual, missing: Missing, foreign: ForeignTraffic, unknown_ratio: float
-) -> tuple[Cause, ...]:
+) -> tuple[ResidualCause, ...]:
     """Return the possible causes of a residual, sorted by the part that they explain.
 
     A cause has no probability. It only states which part of the residual it can explain. A cause is
@@ -137,14 +137,16 @@ def causes(
     """
     residual, uncertainty = deviation.ratio, deviation.uncertainty_ratio
     # Each cause with the part of the residual that it leaves unexplained.
-    offers: list[tuple[float, Cause]] = []
+    offers: list[tuple[float, ResidualCause]] = []
 
     def offer(name: CauseId, low: float, high: float, sentence: str) -> None:
         """Add a cause that can explain a residual from ``low`` to ``high``."""
         open_ratio = max(0.0, low - residual, residual - high)
         if open_ratio <= max(2 * uncertainty, UNEXPLAINED_RATIO * abs(residual)):
             share = figure(min(max(residual, low), high)) or 0.0
-            offers.append((open_ratio, Cause(id=name, share_ratio=share, sentence=sentence)))
+            offers.append(
+                (open_ratio, ResidualCause(id=name, share_ratio=share, sentence=sentence))
+            )
 
     size = formatting.ratio(abs(residual), 1)
     significant = deviation.significant
@@ -185,7 +187,7 @@ def causes(
     listed = [cause for _, cause in sorted(offers, key=lambda item: item[0])]
     if foreign.ratio is not None and foreign.ratio > AGREES_RATIO:
         listed.append(
-            Cause(
+            ResidualCause(
                 id=OTHER_TRAFFIC,
                 share_ratio=figure(foreign.ratio) or 0.0,
                 sentence=f"The firewall carried {formatting.rate(foreign.bits_per_second)} of "
@@ -196,7 +198,7 @@ def causes(
     if significant and all(open_ratio > uncertainty for open_ratio, _ in offers):
         side = "more" if residual > 0 else "less"
         listed.append(
-            Cause(
+            ResidualCause(
                 id="unknown",
                 share_ratio=figure(residual) or 0.0,
                 sentence=f"The firewall counted {size} {side} than the fleet, and no known cause "
@@ -245,7 +247,7 @@ def declaration_error(
     """Return the wrong declaration that explains the factor of the counter.
 
     Args:
-        counter: Reconciliation of the bursts.
+        counter: Reconciliation of the bursts. None if no source returned data.
         bursts: Bursts with the received rate of each flow.
 
     Returns:
@@ -288,11 +290,14 @@ def declaration_error(
 def certain_declaration_error(
     counter: Reconciliation, bursts: Sequence[BurstSummary]
 ) -> DeclarationError | None:
-    """Return the wrong declaration if real traffic cannot explain the factor, else None.
+    """Return the wrong declaration if real traffic cannot explain the factor.
 
     Args:
         counter: Reconciliation of the run with the device counter.
         bursts: All bursts of the run.
+
+    Returns:
+        The error. None if the declaration can be correct.
     """
     error = declaration_error(counter, bursts)
     return error if error is not None and error.is_sure else None
@@ -348,8 +353,8 @@ def _sum_errors(grain_s: float) -> Iterator[DeclarationError]:
     for over_s, name in {grain_s: "bin", 60.0: "minute"}.items():
         if over_s != 1:
             total = f"the total of a {name} of {over_s:g} s"
-            yield DeclarationError(over_s, f"{total} is read as a rate", "aggregation=total")
-            yield DeclarationError(1 / over_s, f"a rate is read as {total}", "aggregation=average")
+            yield DeclarationError(over_s, f"{total} is read as a rate", "aggregation=sum")
+            yield DeclarationError(1 / over_s, f"a rate is read as {total}", "aggregation=mean")
 
 
 def _direction_errors(
@@ -369,7 +374,7 @@ def _direction_errors(
 
 
 def with_declaration(
-    counter: Reconciliation, ledger: FirewallLedger, bursts: Sequence[BurstSummary]
+    counter: Reconciliation, device_counter: CounterRecord, bursts: Sequence[BurstSummary]
 ) -> Reconciliation:
     """Adapt a reconciliation to a wrong declaration of the metric.
 
@@ -378,17 +383,21 @@ def with_declaration(
 
     Args:
         counter: Reconciliation of the bursts.
-        ledger: Device counter.
+        device_counter: Device counter.
         bursts: Bursts of this reconciliation.
+
+    Returns:
+        A copy with the counted flows. A certain error removes causes and rates of the device, a
+        possible one is added as a cause.
     """
-    flows = () if set(ledger.flows) == set(Flow) else ledger.flows
+    flows = () if set(device_counter.flows) == set(Flow) else device_counter.flows
     counter = counter.model_copy(update={"counted_flows": flows})
     error = declaration_error(counter, bursts)
     if error is None or not (error.is_sure or counter.causes):
         return counter
     if not error.is_sure:
         share = figure(error.factor - 1) or 0.0
-        cause = Cause(id="metric-declaration", share_ratio=share, sentence=error.describe())
+        cause = ResidualCause(id="metric-declaration", share_ratio=share, sentence=error.describe())
         return counter.model_copy(update={"causes": (*counter.causes, cause)})
     # The values are not bytes, so we should not report any result that is based on them.
     removed = dict.fromkeys(
@@ -402,16 +411,16 @@ def with_declaration(
     return counter.model_copy(update={"causes": (), **removed})
 
 
-def counted_flows_only(series: BurstSeries, ledger: FirewallLedger) -> BurstSeries:
+def counted_flows_only(series: BurstSeries, device_counter: CounterRecord) -> BurstSeries:
     """Return the series without the flows that the counter does not count.
 
     If the counter counts none of its flows, all flows will be included.
 
     Args:
         series: Burst series.
-        ledger: Device counter.
+        device_counter: Device counter.
     """
-    flows = tuple(flow for flow in series.flows if flow.flow in ledger.flows)
+    flows = tuple(flow for flow in series.flows if flow.flow in device_counter.flows)
     return replace(series, flows=flows) if 0 < len(flows) < len(series.flows) else series
 
 
@@ -420,17 +429,17 @@ def has_unit_error(counter: Reconciliation) -> bool:
     return not counter.bypassed and counter.lag_s is None and counter.residual_ratio is not None
 
 
-def scale_of(ledger: FirewallLedger, counter: Reconciliation) -> float | None:
+def scale_of(device_counter: CounterRecord, counter: Reconciliation) -> float | None:
     """Return the ratio of all bytes in the counter to the expected bytes.
 
     Args:
-        ledger: Device counter.
+        device_counter: Device counter.
         counter: Reconciliation with the expected bytes.
 
     Returns:
         The ratio. None if the counter has no bytes, or if no bytes are expected.
     """
-    total = float(np.nansum(np.where(ledger.bytes > 0, ledger.bytes, 0.0)))
+    total = float(np.nansum(np.where(device_counter.bytes > 0, device_counter.bytes, 0.0)))
     return total / counter.expected_bytes if counter.expected_bytes and total > 0 else None
 
 
@@ -440,6 +449,9 @@ def rescaled(counter: Reconciliation, scale: float) -> Reconciliation:
     Args:
         counter: Reconciliation with a counter that was divided by ``scale``.
         scale: Factor between the two units.
+
+    Returns:
+        A copy. Bytes, rates and residuals are those of the original unit.
     """
     update: dict[str, float | None] = {}
     for name in (*_RATIOS, *_AMOUNTS):

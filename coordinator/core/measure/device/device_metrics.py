@@ -70,6 +70,9 @@ def seconds_of(
         count: Number of seconds on the grid.
         placement: How far to move the readings, as a share of their error bound. Use -1 to move
             them to the earliest possible time, and 1 for the latest.
+
+    Returns:
+        Array with ``count`` values in the unit of the series.
     """
     off_s = bound_of(series)
     # NaN is not above 0.
@@ -163,12 +166,15 @@ def device_figures(
 def seconds_of_devices(
     telemetry: DeviceTelemetry, start_s: float, count: int
 ) -> dict[Quantity, Floats]:
-    """Return the values of all devices together for every second, NaN where they are unknown.
+    """Return the values of all devices together for every second.
 
     Args:
         telemetry: Telemetry to use.
         start_s: Grid start in epoch seconds.
         count: Number of seconds on the grid.
+
+    Returns:
+        Array of ``count`` values by quantity, in its unit. NaN is unknown.
     """
     grids = {device: _grids(telemetry, device, start_s, count) for device in telemetry.devices}
     return {quantity: instances[""] for quantity, instances in _together(grids).items()}
@@ -179,7 +185,7 @@ _Grids = dict[Quantity, dict[str, Floats]]
 
 
 def _moved(telemetry: DeviceTelemetry, start_s: float, count: int) -> list[dict[str, _Grids]]:
-    """Return device grids for every placement, or an empty list if there is no time error."""
+    """Return device grids for every placement, or an empty list without a time error."""
     unsure = {series.quantity for series in telemetry.series if bound_of(series) > 0}
     if not unsure:
         return []
@@ -477,7 +483,7 @@ _ISSUES: Final = {
 }
 
 
-def witness_findings(
+def telemetry_findings(
     telemetry: DeviceTelemetry | None, begun_at: datetime, ended_at: datetime
 ) -> Iterator[Finding]:
     """Yield a finding for each kind of telemetry problem during the bursts.

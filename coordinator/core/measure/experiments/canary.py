@@ -78,10 +78,11 @@ def find_canary(
     """Return the results of the canaries in a burst.
 
     Args:
-        canary: Settings of the run.
+        canary: Settings of the run. None if it has no canaries.
         burst: The burst.
         columns: Canaries by pair index.
-        series: Received payload per second, for the rate at each step.
+        series: Received payload per second, for the rate at each step. None leaves the rates
+            unknown.
 
     Returns:
         The results, or None if there are no canaries.

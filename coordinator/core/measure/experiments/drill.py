@@ -198,6 +198,10 @@ def analyze_drill(event: ExecutedEvent, burst: DrillRecords) -> DrillResult:
     Args:
         event: The event as it was run.
         burst: Records to use.
+
+    Returns:
+        Outages, lost payload and cut sessions. Without probes, the outages are unknown and not
+        zero.
     """
     at_s = (event.started_at or event.planned_at).timestamp()
     results = [

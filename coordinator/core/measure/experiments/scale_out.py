@@ -23,7 +23,7 @@ from broadside.coordinator.core.measure.formulas.change_points import (
     levels_of,
 )
 from broadside.coordinator.core.measure.formulas.steady import t95
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.core.summary import (
     Disruption,
     DisruptionKind,
@@ -44,7 +44,7 @@ NEAR_S: Final = 3.0
 # Seconds to average for a level.
 LEVEL_LEAST_S: Final = 5
 # How many device counter bins we need to compute a level.
-LEDGER_LEAST_COUNT: Final = 3
+COUNTER_BINS_MIN_COUNT: Final = 3
 # How many points to store in a rate curve.
 POINTS_MAX_COUNT: Final = 600
 _Z95: Final = 1.96
@@ -80,7 +80,7 @@ class CapacityStep(Message):
         half_width_bits_per_second: Half of the 95 % interval of the size, in bit/s.
         capped: True if the step ended at the offered load.
         in_pause: True if it happened between two holds, so that its time is not known.
-        ledger_size_bits_per_second: Size in bit/s at the IP layer, from the device counter. None
+        counter_size_bits_per_second: Size in bit/s at the IP layer, from the device counter. None
             without a counter.
         retransmits_count: Retransmissions around the step, above those that are normal for the
             level.
@@ -99,7 +99,9 @@ class CapacityStep(Message):
     half_width_bits_per_second: float
     capped: bool = False
     in_pause: bool = False
-    ledger_size_bits_per_second: float | None = None
+    counter_size_bits_per_second: Annotated[
+        float | None, renamed("counter_size_bits_per_second", "ledger_size_bits_per_second")
+    ] = None
     retransmits_count: float | None = None
     rtt_max_s: float | None = None
     short_bytes: float | None = None
@@ -215,7 +217,7 @@ class ScaleOut(Message):
 
         Args:
             bits_per_second: Rate to carry.
-            units_count: Number of units at the start, if known.
+            units_count: Number of units at the start. None if unknown.
 
         Returns:
             Number of units, or ``None`` when it cannot be computed.
@@ -252,7 +254,7 @@ class LoadPhase:
         downward: True if the load is lower than in the previous hold.
         disruptions: Disruptions during the hold.
         pairs_count: Number of pairs. 0 if unknown.
-        ledger: Device counter as measured.
+        device_counter: Device counter as measured.
         scale: Factor to get real bytes from the counter.
         units: Units by translated addresses, as measured. None if unknown.
     """
@@ -265,7 +267,7 @@ class LoadPhase:
     downward: bool = False
     disruptions: tuple[Disruption, ...] = ()
     pairs_count: int = 0
-    ledger: FirewallLedger | None = None
+    device_counter: CounterRecord | None = None
     scale: float = 1.0
     units: Units | None = None
 
@@ -311,7 +313,7 @@ class LoadPhase:
         If there is no limit for the load, it cannot be reached.
 
         Args:
-            level: Level to check in bit/s.
+            level: Level to check in bit/s. None if unknown, which returns False.
         """
         offered = self.offered_bits_per_second
         return level is not None and offered is not None and level >= CARRIED_RATIO * offered
@@ -364,7 +366,7 @@ def find_scale_out(phases: Sequence[LoadPhase]) -> ScaleOut:
             steps.append(between)
         steps += _within(phase, begun_s)
         before = phase
-    steps = [_with_ledger(steps, place, up) for place in range(len(steps))]
+    steps = [_with_counter(steps, place, up) for place in range(len(steps))]
     units = [step for step in steps if _is_unit(step)]
     unit, half = _mean([step.size_bits_per_second for step in units], units)
     if unit is not None and half is not None and _are_similar(units):
@@ -498,15 +500,15 @@ def _spread(phase: LoadPhase, *, at_end: bool) -> float:
     return float(np.std(seen[-LEVEL_LEAST_S:] if at_end else seen[:LEVEL_LEAST_S]))
 
 
-def _with_ledger(
+def _with_counter(
     steps: Sequence[CapacityStep], place: int, phases: Sequence[LoadPhase]
 ) -> CapacityStep:
     """Add the size by the device counter to a step, if bins are short enough."""
     step = steps[place]
     phase = next((h for h in phases if h.start_s <= step.at.timestamp() < h.end_s), None)
-    if step.in_pause or phase is None or phase.ledger is None:
+    if step.in_pause or phase is None or phase.device_counter is None:
         return step
-    ledger = phase.ledger
+    device_counter = phase.device_counter
     since_s = max(
         phase.start_s + HEAD_S, steps[place - 1].to_at.timestamp() if place else phase.start_s
     )
@@ -514,20 +516,22 @@ def _with_ledger(
         phase.end_s - 1,
         steps[place + 1].from_at.timestamp() if place + 1 < len(steps) else phase.end_s,
     )
-    lag_s = ledger.lag_hint_s or 0.0
+    lag_s = device_counter.lag_hint_s or 0.0
     levels = []
     for from_s, before_s in (
         (since_s, step.from_at.timestamp()),
         (step.to_at.timestamp(), until_s),
     ):
-        inside = (ledger.start_s - lag_s >= from_s) & (ledger.end_s - lag_s <= before_s)
-        inside &= ~np.isnan(ledger.bytes)
-        if inside.sum() < LEDGER_LEAST_COUNT:
+        inside = (device_counter.start_s - lag_s >= from_s) & (
+            device_counter.end_s - lag_s <= before_s
+        )
+        inside &= ~np.isnan(device_counter.bytes)
+        if inside.sum() < COUNTER_BINS_MIN_COUNT:
             return step
-        spans = ledger.end_s[inside] - ledger.start_s[inside]
-        levels.append(8 * phase.scale * float(ledger.bytes[inside].sum() / spans.sum()))
+        spans = device_counter.end_s[inside] - device_counter.start_s[inside]
+        levels.append(8 * phase.scale * float(device_counter.bytes[inside].sum() / spans.sum()))
     return step.model_copy(
-        update={"ledger_size_bits_per_second": six_digits(levels[1] - levels[0])}
+        update={"counter_size_bits_per_second": six_digits(levels[1] - levels[0])}
     )
 
 

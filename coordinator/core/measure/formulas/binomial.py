@@ -24,6 +24,9 @@ def share_interval(
         count: Trials with the event.
         trials_count: All trials, at least one.
         confidence: Confidence of the interval.
+
+    Returns:
+        Both ends, as ratios from 0 to 1.
     """
     tail, others = (1 - confidence) / 2, trials_count - count
     low = _solve(lambda share: incomplete_beta(count, others + 1, share), tail) if count else 0.0

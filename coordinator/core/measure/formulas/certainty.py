@@ -1,6 +1,6 @@
 """Confidence sequence for the rate of a burst, which may be looked at after every batch.
 
-A 95 % interval is wrong in more than 5 % of the cases if somebody computes it again and again and
+A 95 % interval is wrong in more than 5 % of the cases if it is computed repeatedly and the test
 stops as soon as it excludes the limit. A confidence sequence holds at all times at once (time
 uniform), so it is allowed to stop at any time (S. R. Howard, A. Ramdas, J. McAuliffe, J. Sekhon,
 Annals of Statistics 49, 2021).

@@ -104,7 +104,7 @@ def tcp_headers(
 
     Args:
         mss_bytes: Segment sizes as reported by pairs. ``None`` will be ignored.
-        requested_mss_bytes: Requested segment size, if any.
+        requested_mss_bytes: Requested segment size. None if none was requested.
         mtu_bytes: The interfaces' MTU. By default, 1500 is used.
         ipv6: Set to true to use IPv6 headers.
         vxlan: Set to true to add VXLAN outer headers.
@@ -176,8 +176,8 @@ def declared_headers(
     default.
 
     Args:
-        mss_bytes: Declared segment size. If it is set, the MTU will not be used.
-        mtu_bytes: Declared MTU.
+        mss_bytes: Declared segment size. If it is set, the MTU will not be used. None uses the MTU.
+        mtu_bytes: Declared MTU. None if it was not declared.
         ipv6: Set to true to use IPv6 headers.
 
     Returns:

@@ -11,7 +11,7 @@ from broadside.exchange.engines import ramps_s
 from broadside.exchange.messages import Traffic
 
 
-class Phase(StrEnum):
+class TrafficPhase(StrEnum):
     """Phase of the load."""
 
     INIT = "init"
@@ -33,7 +33,7 @@ class Sustain:
     from_s: int
     to_s: int
 
-    def phase_at(self, after_s: float, end_s: int) -> Phase:
+    def phase_at(self, after_s: float, end_s: int) -> TrafficPhase:
         """Return the phase of a second.
 
         Args:
@@ -41,21 +41,24 @@ class Sustain:
             end_s: Length of the burst in seconds.
         """
         if after_s < 0:
-            return Phase.INIT
+            return TrafficPhase.INIT
         if after_s < self.from_s:
-            return Phase.RAMP_UP
+            return TrafficPhase.RAMP_UP
         if after_s < self.to_s:
-            return Phase.SUSTAIN
-        return Phase.RAMP_DOWN if after_s < end_s else Phase.COLLECT
+            return TrafficPhase.SUSTAIN
+        return TrafficPhase.RAMP_DOWN if after_s < end_s else TrafficPhase.COLLECT
 
 
 def sustain_of(traffic: Traffic, burst_s: int, duration_s: int) -> Sustain | None:
-    """Return the sustain phase of a burst, or None if its load has no ramps.
+    """Return the sustain phase of a burst.
 
     Args:
         traffic: The traffic, which is one part of a mixed run.
         burst_s: Planned length of the burst in seconds.
         duration_s: Its length. A burst that was ended early may have no ramp-down.
+
+    Returns:
+        Start and end in seconds from the start of the burst. None if the load has no ramps.
     """
     up_s, down_s = ramps_s(traffic)
     if not up_s and not down_s:

@@ -111,7 +111,7 @@ def align(
         grid: Grid to use, to align only a part. By default, the grid will cover the whole burst.
         known: Cache for selected pairs by pair index, to use when the same burst is aligned again.
             If a pair has the same evidence object, it will not be selected again. New pairs will be
-            added.
+            added. None selects all pairs.
 
     Returns:
         The aligned burst.

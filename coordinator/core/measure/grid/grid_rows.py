@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from broadside.coordinator.core.arrays import Floats, Singles
 from broadside.coordinator.core.measure.grid.resample import OverlapResampler
 from broadside.coordinator.core.measure.records.columns import HostColumns, IntervalColumns
-from broadside.coordinator.core.summary import Basis
+from broadside.coordinator.core.summary import ByteSource
 from broadside.exchange.messages import Flow, Side
 
 # To fill in sender's seconds, the sender needs to have recorded this many seconds more than the
@@ -93,7 +93,7 @@ class FlowSeconds:
     cwnd_bytes: Singles
     lost_count: Singles
     packets_count: Singles
-    basis: tuple[Basis, ...]
+    basis: tuple[ByteSource, ...]
     engine_seen: NDArray[np.bool_]
     engine_bytes: Singles
     engine_coverage: Singles
@@ -137,7 +137,7 @@ class Placed:
     totals_only: frozenset[Flow]
 
 
-class Matrix:
+class PairMatrix:
     """Cells for all pairs, filled with ``unknown`` until a value is set.
 
     To save memory, ``array`` will not be created until the first value needs to be set.
@@ -229,19 +229,19 @@ class FlowRows:
         self.flow = flow
         self._pairs = pairs
         omit_s, duration_s = lengths_s
-        self._received = Matrix(shape, 0.0, np.float64)
-        self._coverage = Matrix(shape, 0.0)
+        self._received = PairMatrix(shape, 0.0, np.float64)
+        self._coverage = PairMatrix(shape, 0.0)
         # Double precision is only needed for means. It will be changed to single precision for
         # anything else.
-        self._sent = Matrix(shape, kind=np.float64)
-        self._of_sender = {name: Matrix(shape) for name in ("retransmits_count", *_LEVELS)}
-        self._of_receiver = {name: Matrix(shape) for name in ("lost_count", "packets_count")}
+        self._sent = PairMatrix(shape, kind=np.float64)
+        self._of_sender = {name: PairMatrix(shape) for name in ("retransmits_count", *_LEVELS)}
+        self._of_receiver = {name: PairMatrix(shape) for name in ("lost_count", "packets_count")}
         self._own_edges = omit_s + np.arange(duration_s + 1, dtype=np.float64)
         self._own_bytes = np.zeros((shape[0], duration_s), np.float32)
         self._own_coverage = np.zeros(self._own_bytes.shape, np.float32)
         self._proven = np.zeros(shape[1])
         self._proven_s = np.zeros(shape[0])
-        self._basis = [Basis.NONE] * shape[0]
+        self._basis = [ByteSource.NONE] * shape[0]
         self._receiving = _Portion[IntervalColumns]()
         self._sending = _Portion[IntervalColumns]()
         # Portions from senders that have to wait until their receivers are processed.
@@ -264,8 +264,8 @@ class FlowRows:
 
         Args:
             row: Row to set.
-            received: Receiver's track, if any.
-            sent: Sender's track, if any.
+            received: Receiver's track. None if it did not report.
+            sent: Sender's track. None if it did not report.
             edges: The grid's current cell bounds.
         """
         self._means_only &= all(len(item) == 1 for item in (received, sent) if item is not None)
@@ -306,7 +306,9 @@ class FlowRows:
             if reported := self._pairs[row].ratio[self.flow]:
                 sent[row] = np.where(coverage[row] > 0, received[row] / reported, np.nan)
         if self._means_only:
-            self._basis = [Basis.TOTALS if item is Basis.RECEIVER else item for item in self._basis]
+            self._basis = [
+                ByteSource.TOTALS if item is ByteSource.RECEIVER else item for item in self._basis
+            ]
         return FlowSeconds(
             flow=self.flow,
             received_bytes=received,
@@ -341,7 +343,7 @@ class FlowRows:
             recorded, (engine_cells.coverage >= SECOND_SEEN_RATIO).sum(axis=1), 0.0
         )
         for row, is_local in zip(rows, recorded, strict=True):
-            self._basis[row] = Basis.RECEIVER if is_local else Basis.TOTALS
+            self._basis[row] = ByteSource.RECEIVER if is_local else ByteSource.TOTALS
         for name, matrix in self._of_receiver.items():
             _put_known(matrix, rows, portion.column(name), cells.share)
 
@@ -376,7 +378,7 @@ class FlowRows:
         received, coverage = self._received.made()[row], self._coverage.made()[row]
         engine_bytes, engine_coverage = self._own_bytes[row], self._own_coverage[row]
         ratio = self._pairs[row].ratio[self.flow]
-        recorded = self._basis[row] is not Basis.NONE
+        recorded = self._basis[row] is not ByteSource.NONE
         scale = 1.0 if ratio is None else ratio
         fill = cover > coverage + (OWN_EDGE_RATIO if recorded else 0.0)
         received[fill] = seconds[fill] * scale
@@ -385,9 +387,9 @@ class FlowRows:
         engine_bytes[fill] = engine_seconds[fill] * scale
         engine_coverage[:] = np.maximum(engine_coverage, engine_cover)
         if recorded:
-            self._basis[row] = Basis.MIXED
+            self._basis[row] = ByteSource.MIXED
         else:
-            self._basis[row] = Basis.SENDER if ratio is None else Basis.SENDER_SCALED
+            self._basis[row] = ByteSource.SENDER if ratio is None else ByteSource.SENDER_SCALED
 
     def _sent_so_far(self) -> NDArray[np.floating]:
         """Return the matrix for sent bytes, in single precision if there are seconds.
@@ -440,7 +442,7 @@ class HostRows:
     def __init__(self, side: Side, pairs: Sequence[Placed], shape: tuple[int, int]) -> None:
         self._side = side
         self._pairs = pairs
-        self._told = {name: Matrix(shape) for name in (*_BUSY, "nic_tx_bytes")}
+        self._told = {name: PairMatrix(shape) for name in (*_BUSY, "nic_tx_bytes")}
         self._drops = np.full(shape[0], np.nan)
         self._reading_s = np.full(shape[0], np.nan)
         self._waiting = _Portion[HostColumns]()
@@ -489,7 +491,7 @@ class HostRows:
 
 
 def _put_known(
-    matrix: Matrix,
+    matrix: PairMatrix,
     rows: Sequence[int],
     values: NDArray[np.floating],
     how: Callable[[NDArray[np.floating]], Floats],

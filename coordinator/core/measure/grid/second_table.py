@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from broadside.coordinator.core.arrays import Floats
 from broadside.coordinator.core.measure.grid.event_rows import TIME_SUFFIX
 from broadside.coordinator.core.measure.grid.series import BurstSeries, FlowSeries
-from broadside.exchange.messages import Flow
+from broadside.exchange.messages import Aggregation, Flow
 
 # Maximum number of values in a table. If there are more, the table will be rejected.
 CELLS_MAX_COUNT: Final = 500_000
@@ -69,7 +69,9 @@ def fleet_table(
     _check(bins.count * sum(map(len, per_flow)))
     columns = _keys(series, bins, repeats_count=1)
     for parts in zip(*per_flow, strict=True):
-        values = np.concatenate([_binned(part.values, bins, _how(part.name)) for part in parts])
+        values = np.concatenate(
+            [_binned(part.values, bins, _aggregation(part.name)) for part in parts]
+        )
         columns.append(replace(parts[0], values=_rounded(values)))
     return columns
 
@@ -92,7 +94,7 @@ def pair_table(
     bins = _bins(series, resolution_s)
     _check(bins.count * len(series.flows) * len(chosen))
     rates = [
-        _binned(of_flow[index].astype(np.float64), bins, "mean")
+        _binned(of_flow[index].astype(np.float64), bins, Aggregation.MEAN)
         for of_flow in series.pair_rates(len(names))
         for index in chosen
     ]
@@ -147,11 +149,12 @@ def _fleet_columns(
 _EVENTS: Final = "connections_"
 
 
-def _how(name: str) -> str:
-    """Return how the seconds of a bin are combined: sum, mean or max."""
+def _aggregation(name: str) -> Aggregation:
+    """Return the rule that combines the seconds of a bin."""
     if name in _SUMS or (name.startswith(_EVENTS) and not name.endswith("open_count")):
-        return "sum"
-    return "max" if name.endswith(("_p50_s", "_p99_s", "_max_s")) else "mean"
+        return Aggregation.SUM
+    is_largest = name.endswith(("_p50_s", "_p99_s", "_max_s"))
+    return Aggregation.MAX if is_largest else Aggregation.MEAN
 
 
 def _event_columns(series: BurstSeries, flow: FlowSeries, names: Sequence[str]) -> list[Column]:
@@ -229,16 +232,16 @@ def _keys(series: BurstSeries, bins: _Bins, *, repeats_count: int) -> list[Colum
     ]
 
 
-def _binned(values: Floats, bins: _Bins, how: str) -> Floats:
+def _binned(values: Floats, bins: _Bins, how: Aggregation) -> Floats:
     """Return the mean, sum or maximum of known values per bin, with NaN if there are none."""
     padded = np.full(bins.count * bins.resolution_s, np.nan)
     padded[bins.lead_s : bins.lead_s + len(values)] = values
     cells = padded.reshape(bins.count, bins.resolution_s)
     known = (~np.isnan(cells)).sum(axis=1)
-    if how == "max":
+    if how is Aggregation.MAX:
         return np.where(known > 0, np.nan_to_num(cells, nan=-np.inf).max(axis=1), np.nan)
     sums = np.nansum(cells, axis=1)
-    divisor = known if how == "mean" else 1
+    divisor = known if how is Aggregation.MEAN else 1
     return np.where(known > 0, sums / np.maximum(divisor, 1), np.nan)
 
 
@@ -254,6 +257,6 @@ def _rounded(values: Floats) -> Floats:
 def _check(cells_count: int) -> None:
     if cells_count > CELLS_MAX_COUNT:
         raise TableTooLong(
-            f"resolution_s: {cells_count} figures, over {CELLS_MAX_COUNT}; ask for a coarser "
-            "resolution, or for one pair"
+            f"resolution_s: {cells_count} values; the limit is {CELLS_MAX_COUNT}; use a coarser "
+            "resolution, or one pair"
         )

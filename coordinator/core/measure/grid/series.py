@@ -174,6 +174,9 @@ class BurstSeries:
             with_pairs: Set to false to get a pair matrix that has no rows. This matrix uses nearly
                 all of the memory.
 
+        Returns:
+            The series. Its matrix has shape (pairs, seconds), or (0, seconds) without pairs.
+
         Raises:
             ValueError: If this is not a packed series, or if it was written by another version.
         """

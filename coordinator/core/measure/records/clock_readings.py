@@ -54,13 +54,16 @@ def on_shared_clock(
 ) -> tuple[PairEvidence, ...]:
     """Return pairs with offset and bound set to 0, if all ends use the same clock.
 
-    Between such ends, there is no offset, whatever the clock's own error is. Pairs will not be
-    changed if there is no shared clock in the plan, or if an end used another clock. This can
-    happen when a pair was moved.
+    Between such ends, the offset is 0 for any error of the clock. Pairs are not changed if
+    there is no shared clock in the plan, or if an end used another clock. This can happen when a
+    pair was moved.
 
     Args:
         pairs: All pairs in a burst.
         shared_boot_id: The shared kernel's boot id, or ``None`` if there is none.
+
+    Returns:
+        Copies in the same order, or the same pairs if there is no shared clock.
     """
     if shared_boot_id is None or any(
         reading.boot_id != shared_boot_id for pair in pairs for reading in _readings(pair)

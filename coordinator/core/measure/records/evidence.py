@@ -17,6 +17,7 @@ from broadside.coordinator.core.measure.records.ends_offset import EndsOffset
 from broadside.coordinator.core.run_spec import Burst
 from broadside.coordinator.core.summary import ForeignRow, ForeignTest, MatchMethod
 from broadside.exchange.messages import (
+    Aggregation,
     Claim,
     ClockReading,
     EngineReport,
@@ -198,9 +199,16 @@ class BurstEvidence:
 
 
 # Layer at which the device counts. On the wire, frames do not include preamble and checksum.
-LedgerLayer = Literal["payload", "ip", "wire", "unknown"]
+CounterLayer = Literal["payload", "ip", "wire", "unknown"]
 # Direction to count. Use "in" for clients to servers and "out" for servers to clients.
 CounterDirection = Literal["in", "out", "both"]
+# Values of ``aggregation`` before 1.0. They are still read.
+FORMER_AGGREGATIONS: Final = {"average": "mean", "total": "sum", "maximum": "max", "minimum": "min"}
+# Values of ``extreme`` for the aggregations from which bytes cannot be computed.
+EXTREMES: Final[Mapping[Aggregation, Literal["maximum", "minimum"]]] = {
+    Aggregation.MAX: "maximum",
+    Aggregation.MIN: "minimum",
+}
 FLOWS_COUNTED: Final[Mapping[CounterDirection, tuple[Flow, ...]]] = {
     "in": (Flow.UP,),
     "out": (Flow.DOWN,),
@@ -209,7 +217,7 @@ FLOWS_COUNTED: Final[Mapping[CounterDirection, tuple[Flow, ...]]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FirewallLedger:
+class CounterRecord:
     """Bytes counted by the device over time, as bins in time order without overlaps.
 
     A bin contains the ``bytes`` that passed between ``start_s - lag`` and ``end_s - lag``. The lag
@@ -241,7 +249,7 @@ class FirewallLedger:
     """
 
     source: str
-    layer: LedgerLayer = "unknown"
+    layer: CounterLayer = "unknown"
     start_s: Floats
     end_s: Floats
     bytes: Floats
@@ -263,7 +271,7 @@ class FirewallLedger:
     def __len__(self) -> int:
         return len(self.start_s)
 
-    def proving(self) -> "FirewallLedger":
+    def proving(self) -> "CounterRecord":
         """Return the counter as evidence, with all bins unknown if it is not complete."""
         if self.partial is None:
             return self

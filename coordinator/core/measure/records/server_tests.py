@@ -47,7 +47,7 @@ class ServerRecord(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Join:
+class JoinedTests:
     """Server-side tests by pair index, and tests that belong to no pair in the burst."""
 
     records: Mapping[int, ServerRecord]
@@ -61,7 +61,7 @@ def join_tests(
     claims: Mapping[int, Claim],
     reports: Mapping[int, JobReport],
     tests: Sequence[ServerRecord],
-) -> Join:
+) -> JoinedTests:
     """Match server-side tests to pairs, and return all other tests as foreign_tests.
 
     A test can only belong to a pair if it was recorded by the planned agent. Tests are matched in
@@ -86,6 +86,9 @@ def join_tests(
         claims: Claims by pair index.
         reports: Client reports by pair index.
         tests: Records from all servers, in any order.
+
+    Returns:
+        Tests by pair index, and the tests that belong to no pair.
     """
     joining = _Joining(burst, pairs, claims, reports, _fullest_records(tests))
     for pair in pairs:
@@ -160,7 +163,7 @@ class _Joining:
             if near:
                 self._take(pair, min(near)[1], MatchMethod.ENDPOINT)
 
-    def done(self) -> Join:
+    def done(self) -> JoinedTests:
         """Return the result. If a pair uses several processes, it will need a test for each."""
         records: dict[int, ServerRecord] = {}
         for pair in self._pairs:
@@ -170,7 +173,7 @@ class _Joining:
             else:
                 self._joined_by.pop(pair.index, None)
         foreign_tests = tuple(self._free.values())
-        return Join(records=records, joined_by=self._joined_by, foreign_tests=foreign_tests)
+        return JoinedTests(records=records, joined_by=self._joined_by, foreign_tests=foreign_tests)
 
     def _take(self, pair: Pair, key: _Key, how: MatchMethod) -> None:
         record = self._free.pop(key)
@@ -255,6 +258,9 @@ def foreign_tests_during(
         burst: The burst to check.
         pairs: Its planned pairs.
         foreign_tests: Tests that belong to no pair.
+
+    Returns:
+        One entry for each test, in the order of ``foreign_tests``.
     """
     owners = _owners(pairs)
     results = []

@@ -10,7 +10,7 @@ variable "subnet_id" {
 
 variable "subnet_prefix" {
   type        = string
-  description = "Its addresses; the load balancer takes the first that Azure leaves free."
+  description = "Its addresses; the load balancer has the first address that Azure does not reserve."
 }
 
 variable "zones" {
@@ -31,7 +31,7 @@ variable "image" {
     custom_data     = string
     admin_user_name = string
   })
-  description = "The vendor's image, and how many of which size."
+  description = "Image of the vendor, and number and size of the VMs."
 }
 
 variable "ssh_public_key" {

@@ -5,5 +5,5 @@ output "cloud_init" {
 
 output "custom_data" {
   value       = base64encode(local.cloud_init)
-  description = "The same as Azure wants it."
+  description = "The rendered cloud-config, compressed and in base64."
 }

@@ -32,20 +32,20 @@ variable "telemetry" {
 
 variable "capabilities" {
   type        = list(string)
-  description = "Linux capabilities that the agent keeps."
+  description = "Linux capabilities of the agent."
 }
 
 variable "bundle_url" {
   type        = string
-  description = "Where the package is."
+  description = "URL of the package."
 }
 
 variable "bundle_sha256" {
   type        = string
-  description = "SHA-256 that the package must have."
+  description = "SHA-256 of the package."
 }
 
 variable "identity_client_id" {
   type        = string
-  description = "Identity with which to fetch it."
+  description = "Client id of the identity that downloads it."
 }

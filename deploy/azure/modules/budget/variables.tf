@@ -10,5 +10,5 @@ variable "amount" {
 
 variable "emails" {
   type        = list(string)
-  description = "Addresses that receive the budget's mails."
+  description = "Addresses that receive mails about the budget."
 }

@@ -5,5 +5,5 @@ output "vm_id" {
 
 output "bastion_name" {
   value       = one(azurerm_bastion_host.this[*].name)
-  description = "The Bastion; null when there is none."
+  description = "The Bastion, or null."
 }

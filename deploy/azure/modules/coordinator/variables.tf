@@ -34,7 +34,7 @@ variable "subnet_id" {
 
 variable "bastion_enabled" {
   type        = bool
-  description = "Make a Bastion."
+  description = "Create a Bastion."
 }
 
 variable "bastion_subnet_id" {
@@ -44,7 +44,7 @@ variable "bastion_subnet_id" {
 
 variable "exchange_environment" {
   type        = map(string)
-  description = "Settings that say where queue and table are."
+  description = "Settings with the addresses of queue and tables."
 }
 
 variable "firewall_id" {
@@ -69,12 +69,12 @@ variable "start_time" {
 
 variable "parked" {
   type        = bool
-  description = "Do without the Bastion for now."
+  description = "Parked: the Bastion does not exist."
 }
 
 variable "resource_manager" {
   type        = object({ url = string, audience = string })
-  description = "The Resource Manager of this cloud, and whom a token for it is for."
+  description = "Address of the Resource Manager of this cloud, and the audience of its tokens."
 }
 
 variable "flow_logs" {

@@ -30,7 +30,7 @@ output "tables_endpoint" {
 
 output "table_names" {
   value       = local.tables
-  description = "Names of the tables, by what they are for: control, results, private."
+  description = "Names of the tables by purpose: control, results, private."
 }
 
 output "table_ids" {
@@ -46,7 +46,7 @@ output "container_id" {
 
 output "bundle_url" {
   value       = "${azurerm_storage_account.this.primary_blob_endpoint}${azurerm_storage_container.agent.name}/${local.package}"
-  description = "Where VMs fetch the package."
+  description = "URL from which VMs download the package."
 }
 
 output "package" {
@@ -64,6 +64,6 @@ output "boot_table" {
     account = azurerm_storage_account.this.name
     name    = local.tables.results
   }
-  description = "The table with boot statuses and heartbeats, which `broadside up` reads; null where only the network's own machines reach it."
+  description = "The table with boot statuses and heartbeats, which `broadside up` reads; null if only machines of the network can connect to it."
   depends_on  = [azurerm_role_assignment.deployer_results]
 }

@@ -1,4 +1,4 @@
-# Queue for jobs, with the same values as the embedded queue (exchange/fabric.py). There is a test
+# Queue for jobs, with the same values as the embedded queue (exchange/fabric). There is a test
 # for this.
 
 resource "azurerm_servicebus_namespace" "this" {

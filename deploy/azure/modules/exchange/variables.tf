@@ -1,6 +1,6 @@
 variable "context" {
   type        = object({ names = map(string), group_name = string, location = string, suffix = string, tags = map(string) })
-  description = "Of the whole range: first parts of names by kind of resource, resource group, region, what makes names unique in the world, tags."
+  description = "Of the whole range: first parts of names by kind of resource, resource group, region, the suffix that makes names globally unique, tags."
 }
 
 variable "domains" {
@@ -25,7 +25,7 @@ variable "network_ids" {
 
 variable "subnet_ids" {
   type        = list(string)
-  description = "Subnets that the storage account lets in by service endpoint."
+  description = "Subnets with a service endpoint that the storage account allows."
 }
 
 variable "existing_zone_ids" {

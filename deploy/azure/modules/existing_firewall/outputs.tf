@@ -10,12 +10,12 @@ output "hub_id" {
 
 output "policy_id" {
   value       = data.azurerm_firewall.this.firewall_policy_id
-  description = "Its policy; empty where it has rules of the old kind."
+  description = "Its policy; empty if it has classic rules."
 }
 
 output "connections" {
   value       = [for connection in azurerm_virtual_hub_connection.spoke : connection.name]
-  description = "Connections of a virtual hub that the range makes."
+  description = "Connections of a virtual hub that the range creates."
 }
 
 output "inspects_private_traffic" {

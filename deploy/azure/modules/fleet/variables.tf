@@ -34,7 +34,7 @@ variable "role" {
 
 variable "instances" {
   type        = number
-  description = "VMs when it is made."
+  description = "Number of VMs when it is created."
 }
 
 variable "size" {
@@ -64,12 +64,12 @@ variable "accelerated_networking_enabled" {
 
 variable "subnet_id" {
   type        = string
-  description = "Where the VMs are."
+  description = "Subnet of the VMs."
 }
 
 variable "target_prefix" {
   type        = string
-  description = "The only network that its agents take as a target."
+  description = "The only network that its agents accept as a target."
 }
 
 variable "endpoint_ports" {
@@ -94,17 +94,17 @@ variable "canary_ports" {
 
 variable "capabilities" {
   type        = set(string)
-  description = "Linux capabilities that the agent keeps."
+  description = "Linux capabilities of the agent."
 }
 
 variable "tunnels_allowed" {
   type        = bool
-  description = "Let the agents make VXLAN devices; needs CAP_NET_ADMIN."
+  description = "Allow the agents to create VXLAN devices; needs CAP_NET_ADMIN."
 }
 
 variable "exchange_environment" {
   type        = map(string)
-  description = "Settings that say where queue and table are."
+  description = "Settings with the addresses of queue and tables."
 }
 
 variable "settings" {

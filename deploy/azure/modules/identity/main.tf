@@ -70,7 +70,7 @@ resource "azurerm_role_assignment" "metrics" {
   role_definition_name = "Monitoring Reader"
   principal_id         = azurerm_user_assigned_identity.this["coordinator"].principal_id
   principal_type       = "ServicePrincipal"
-  description          = "Read the firewall's own ledger."
+  description          = "Read the metrics of the firewall."
 }
 
 # None of the built-in roles is small enough. With Network Contributor, the coordinator could delete
@@ -81,7 +81,7 @@ resource "azurerm_role_definition" "modes" {
   name              = "${var.context.name}-${var.context.suffix}-firewall-modes"
   scope             = var.context.group_id
   assignable_scopes = [var.context.group_id]
-  description       = "Put a firewall policy into another mode."
+  description       = "Set the mode of a firewall policy."
 
   permissions {
     actions = [

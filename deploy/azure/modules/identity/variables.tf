@@ -1,6 +1,6 @@
 variable "context" {
   type        = object({ name = string, names = map(string), group_name = string, group_id = string, location = string, suffix = string, tags = map(string) })
-  description = "Of the whole range: name, first parts of names by kind of resource, resource group, its id, region, what makes names unique in the tenant, tags."
+  description = "Of the whole range: name, first parts of names by kind of resource, resource group, its id, region, the suffix that makes names unique in the tenant, tags."
 }
 
 variable "container_id" {
@@ -15,7 +15,7 @@ variable "table_ids" {
 
 variable "queue_id" {
   type        = string
-  description = "The one queue."
+  description = "The queue of the jobs."
 }
 
 variable "metrics_granted" {
@@ -25,7 +25,7 @@ variable "metrics_granted" {
 
 variable "firewall_id" {
   type        = string
-  description = "That firewall; null without."
+  description = "The firewall, or null."
 }
 
 variable "switch_enabled" {
@@ -35,5 +35,5 @@ variable "switch_enabled" {
 
 variable "policy_id" {
   type        = string
-  description = "That policy; null when it may not."
+  description = "The policy, or null if it may not change one."
 }

@@ -36,7 +36,7 @@ variable "firewall_tier" {
 
 variable "private_endpoints" {
   type        = bool
-  description = "Then agents reach the endpoints' subnet and no public address at all."
+  description = "Use private endpoints: agents reach their subnet and no public address."
 }
 
 variable "existing_subnet_ids" {
@@ -46,5 +46,5 @@ variable "existing_subnet_ids" {
 
 variable "flow_logs" {
   type        = bool
-  description = "Let the coordinator reach Log Analytics."
+  description = "Allow the coordinator to connect to Log Analytics."
 }

@@ -5,6 +5,6 @@ output "workspace_id" {
 
 output "insights_connection_string" {
   value       = azurerm_application_insights.this.connection_string
-  description = "Where an OpenTelemetry exporter would send; names the resource, opens nothing by itself."
+  description = "Connection string for an OpenTelemetry exporter. It names the resource, and gives no access."
   sensitive   = true
 }

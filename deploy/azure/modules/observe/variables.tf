@@ -5,12 +5,12 @@ variable "context" {
 
 variable "retention_days" {
   type        = number
-  description = "Days for which metrics and logs are kept."
+  description = "Retention of metrics and logs in days."
 }
 
 variable "diagnostics_enabled" {
   type        = bool
-  description = "Whether diagnostic settings are made here."
+  description = "Whether diagnostic settings are created here."
 }
 
 variable "has_firewall" {
@@ -20,17 +20,17 @@ variable "has_firewall" {
 
 variable "firewall_id" {
   type        = string
-  description = "That firewall; null without."
+  description = "The firewall, or null."
 }
 
 variable "firewall_logs" {
   type        = bool
-  description = "Keep its rule logs too."
+  description = "Store its rule logs too."
 }
 
 variable "firewall_flow_logs" {
   type        = bool
-  description = "Keep its top flows and flow trace."
+  description = "Store its top flows and flow trace."
 }
 
 variable "servicebus_id" {

@@ -5,12 +5,12 @@ variable "context" {
 
 variable "bypass" {
   type        = bool
-  description = "Leave the routes out."
+  description = "Create no routes."
 }
 
 variable "next_hop_address" {
   type        = string
-  description = "Private address of the firewall, or of the load balancer before other appliances."
+  description = "Private address of the firewall, or of the load balancer of other appliances."
 }
 
 variable "spokes" {
@@ -28,5 +28,5 @@ variable "is_virtual_hub" {
 
 variable "parked" {
   type        = bool
-  description = "The firewall has no address now, and so the routes have no next hop."
+  description = "The firewall has no address (parked), so the routes have no next hop."
 }

@@ -24,7 +24,7 @@ variable "tls_inspection" {
 
 variable "clients_prefix" {
   type        = string
-  description = "Where inspected traffic comes from."
+  description = "Source addresses of inspected traffic."
 }
 
 variable "flows" {

@@ -22,7 +22,7 @@ from broadside.coordinator.auth.audit import Audit, AuditRow
 from broadside.coordinator.auth.principal import Access
 from broadside.coordinator.auth.static_tokens import Tokens
 from broadside.coordinator.cli import app
-from broadside.coordinator.cli.exit_codes import Exit
+from broadside.coordinator.cli.exit_codes import ExitCode
 from broadside.coordinator.cli.shell_completion import joined_words
 from broadside.coordinator.core.plan.schedule import Schedule
 from broadside.coordinator.runs.requests import ScheduleRequest
@@ -169,7 +169,7 @@ def command(
 def shown(command: Command, path: str, *options: str) -> str:
     done = command(*path.split(), *shlex.split(SHOWN[path]), *options)
     # A verdict has its own exit codes.
-    assert done.returncode in (Exit.PASS, Exit.FAIL, Exit.INCONCLUSIVE), done.stderr
+    assert done.returncode in (ExitCode.PASS, ExitCode.FAIL, ExitCode.INCONCLUSIVE), done.stderr
     return done.stdout
 
 
@@ -293,7 +293,7 @@ def test_all_commands_that_read_a_name_are_tested() -> None:
 @pytest.mark.parametrize("path", CASES)
 def test_unknown_name_is_a_usage_error(command: Command, path: str) -> None:
     done = command(*path.split(), *CASES[path])
-    assert done.returncode == Exit.USAGE, done.stderr
+    assert done.returncode == ExitCode.USAGE, done.stderr
     [line] = done.stderr.splitlines()
     assert UNKNOWN in line or "99" in line
 
@@ -301,7 +301,7 @@ def test_unknown_name_is_a_usage_error(command: Command, path: str) -> None:
 @pytest.mark.parametrize("arguments", FILTERS)
 def test_unknown_filter_is_a_usage_error(command: Command, arguments: str) -> None:
     done = command(*arguments.split())
-    assert done.returncode == Exit.USAGE, done.stderr
+    assert done.returncode == ExitCode.USAGE, done.stderr
     assert FILTERS[arguments] in done.stderr
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from broadside.coordinator.cli import doctor, installed_services
-from broadside.exchange.checks import Check
+from broadside.exchange.checks import HostCheck
 
 # As root, the service has another user. Otherwise it has the user of the tests.
 USER = "nobody" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
@@ -33,10 +33,10 @@ exec setpriv --reuid "$user" --regid "$(id -g "$user")" --init-groups "$@"
 """
 
 
-class _Checks(dict[str, Check]):
+class _Checks(dict[str, HostCheck]):
     """Checks by name. A missing one is reported together with the checks that there are."""
 
-    def __missing__(self, name: str) -> Check:
+    def __missing__(self, name: str) -> HostCheck:
         raise AssertionError(f"no check {name!r} among {list(self.values())}")
 
 
@@ -83,7 +83,7 @@ def checked(root: Path, monkeypatch: pytest.MonkeyPatch) -> Checked:
             f"[Unit]\nDescription=test\n[Service]\nUser={user}\nWorkingDirectory={root}\n"
             f"EnvironmentFile={root}/environment\nExecStart={sys.prefix}/bin/broadside serve\n"
         )
-        state = Check(name="service coordinator", ok=is_active, detail="")
+        state = HostCheck(name="service coordinator", ok=is_active, detail="")
         monkeypatch.setattr(doctor, "check_service", lambda name: state)
         checks = doctor.service_checks("coordinator")
         return _Checks((check.name, check) for check in checks)
@@ -173,7 +173,7 @@ def test_unit_without_its_user_or_environment(root: Path, checked: Checked) -> N
     (root / "environment").unlink()
     result = doctor.service_checks("coordinator")
     if os.geteuid() == 0:
-        assert "there is no" in result[-1].detail and not result[-1].ok
+        assert "does not exist" in result[-1].detail and not result[-1].ok
 
 
 def test_other_user_reads_what_was_not_checked(

@@ -9,14 +9,14 @@ import httpx
 import pytest
 
 from broadside.coordinator.agent_gateway.certificate_authority import load_authority
-from broadside.coordinator.device.http_client import bounded_client, get_bounded
 from broadside.coordinator.device.resource_manager import (
-    Access,
-    Kind,
-    Resource,
+    AzureResource,
+    ResourceManagerAccess,
+    ResourceType,
     ResourceUnavailable,
     Waits,
 )
+from broadside.coordinator.device.telemetry.http_client import bounded_client, get_bounded
 from broadside.coordinator.device.telemetry.rest import RestClient, RestEntry
 from broadside.coordinator.device.telemetry.source import TelemetryError
 from broadside.coordinator.notices.announcer import Announcer, Receiver
@@ -108,10 +108,10 @@ async def test_slow_rest_device_fails_within_the_deadline(
 @pytest.mark.parametrize("name", DRIPS)
 def test_slow_resource_manager_times_out(name: str) -> None:
     with dripping(name) as url:
-        resource = Resource(
+        resource = AzureResource(
             FIREWALL,
-            Kind(name="firewall", type="azureFirewalls", rights="all"),
-            Access(token=lambda: "t", endpoint=url),
+            ResourceType(name="firewall", type="azureFirewalls", rights="all"),
+            ResourceManagerAccess(token=lambda: "t", endpoint=url),
             waits=Waits(patience_s=0.0, request_s=TOTAL_S),
         )
         with ends_soon(), pytest.raises(ResourceUnavailable, match="no whole answer"):

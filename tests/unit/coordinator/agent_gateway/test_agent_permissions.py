@@ -20,7 +20,7 @@ from broadside.exchange.fabric import Fabric
 from broadside.exchange.messages import Role
 from broadside.exchange.ports import Delivery, Entity, Value
 from broadside.exchange.records.keys import server_tests_partition
-from broadside.exchange.records.row_rules import Kind
+from broadside.exchange.records.row_rules import RowKind
 from broadside.exchange.row_text import entity_fields
 from tests.written_rows import (
     AT,
@@ -103,7 +103,7 @@ async def world(fabric: Fabric) -> World:
             token=None,
         )
         await agents[name].record_delivery(delivery)
-        row = written(number)[Kind.CLAIM].row
+        row = written(number)[RowKind.CLAIM].row
         done = await world.request(name, "insert", table="results", row=entity_fields(row))
         assert done == "ok"
     for role in Role:
@@ -118,7 +118,7 @@ async def world(fabric: Fabric) -> World:
 
 
 @pytest.mark.parametrize("kind", written(), ids=lambda kind: kind.name)
-async def test_agent_writes_only_rows_of_its_pairs(world: World, kind: Kind) -> None:
+async def test_agent_writes_only_rows_of_its_pairs(world: World, kind: RowKind) -> None:
     local = written()[kind]
     assert await world.put(local) == "ok"
     assert world.refused == []
@@ -126,28 +126,28 @@ async def test_agent_writes_only_rows_of_its_pairs(world: World, kind: Kind) -> 
         assert await world.put(local, other) == "EntityRefused", other
 
 
-_CLAIM, _REPORT, _TEST = (written()[kind] for kind in (Kind.CLAIM, Kind.REPORT, Kind.TEST))
-_CHUNK, _TEST_CHUNK = (written()[kind] for kind in (Kind.CHUNK, Kind.TEST_CHUNK))
+_CLAIM, _REPORT, _TEST = (written()[kind] for kind in (RowKind.CLAIM, RowKind.REPORT, RowKind.TEST))
+_CHUNK, _TEST_CHUNK = (written()[kind] for kind in (RowKind.CHUNK, RowKind.TEST_CHUNK))
 _PLACE = (_TEST.row.partition_key, _TEST.row.row_key)
 
 
 @pytest.mark.parametrize(
     ("writer", "row"),
     [
-        ("c1", written(1)[Kind.CLAIM]),
+        ("c1", written(1)[RowKind.CLAIM]),
         # This job was not delivered to the agent.
         ("c1", _CLAIM.at(BURST, "claim.00002")),
         ("c1", _CLAIM.at(BURST, "claim.00000.000")),
-        ("c1", written(1)[Kind.REPORT]),
-        ("c1", written(1)[Kind.CHUNK]),
+        ("c1", written(1)[RowKind.REPORT]),
+        ("c1", written(1)[RowKind.CHUNK]),
         ("c1", _CHUNK.at("burst.run-2.00000", "chunk.client.00000.000")),
         ("c1", _CHUNK.at(BURST, "chunk.client.00000.000.x")),
         ("c1", _CHUNK.at("raw.run-1.00000", "client.00000.000")),
-        ("c1", written(1)[Kind.ASK]),
-        ("c1", written()[Kind.ASK].at("tunnel.s2", written()[Kind.ASK].row.row_key)),
+        ("c1", written(1)[RowKind.ASK]),
+        ("c1", written()[RowKind.ASK].at("tunnel.s2", written()[RowKind.ASK].row.row_key)),
         ("c1", _TEST),
-        ("s1", written(1)[Kind.PRESENCE]),
-        ("s1", written()[Kind.PRESENCE].at("presence", "client.s1")),
+        ("s1", written(1)[RowKind.PRESENCE]),
+        ("s1", written()[RowKind.PRESENCE].at("presence", "client.s1")),
         ("s1", _REPORT),
         ("s1", _TEST.at(_PLACE[0], _PLACE[1].replace("s1", "s2"))),
         # This key belongs to agent `s1.7`.
@@ -158,7 +158,7 @@ _PLACE = (_TEST.row.partition_key, _TEST.row.row_key)
         ("s1", _TEST.at("tests.2024-05-01T11.5", _PLACE[1])),
         # A test with the key of a chunk.
         ("s1", _TEST.at(_PLACE[0], f"{_PLACE[1]}.chunk.000")),
-        ("s1", written()[Kind.ANSWER].at("tunnel.s2", written()[Kind.ANSWER].row.row_key)),
+        ("s1", written()[RowKind.ANSWER].at("tunnel.s2", written()[RowKind.ANSWER].row.row_key)),
         ("s1", _CHUNK.at("anything", "at all")),
     ],
 )

@@ -16,13 +16,13 @@ from broadside.coordinator.agent_gateway.enrolment import (
     Enrolment,
     Enrolments,
     JoinTerms,
-    UnknownAgent,
+    NotEnrolled,
 )
 from broadside.coordinator.auth.audit import Audit
 from broadside.coordinator.auth.static_tokens import digest
 from broadside.exchange.fabric import Fabric
 from broadside.exchange.http.credential import (
-    Credential,
+    AgentCredential,
     coordinator_addresses,
     load_credential,
     new_secret,
@@ -52,7 +52,7 @@ async def test_code_enrols_limited_number_of_agents(fabric: Fabric) -> None:
     # The agents retry because the response was lost.
     for name in ("c1", "c2", "c1", "c2"):
         await known.enrol("code", agent(name, f"secret of {name}"), NOW)
-    with pytest.raises(ExchangeRefused, match="let in its 2 agents"):
+    with pytest.raises(ExchangeRefused, match="admitted its 2 agents"):
         await known.enrol("code", agent("c3", "x"), NOW)
     assert [a.key for a in await known.agents()] == ["client.c1", "client.c2"]
 
@@ -134,7 +134,7 @@ async def test_revoking_a_code_revokes_its_agents(fabric: Fabric) -> None:
     assert (await known.revoke(join.name, NOW)).agents == ["client.c1"]
     with pytest.raises(ExchangeRefused, match="ended"):
         await known.enrol("code", agent("c2", "x"), NOW + timedelta(seconds=1))
-    with pytest.raises(UnknownAgent):
+    with pytest.raises(NotEnrolled):
         await known.revoke("c9", NOW)
 
 
@@ -231,7 +231,7 @@ def test_files_of_two_authorities_are_not_mixed(tmp_path: Path, name: str) -> No
 def test_stored_credential_is_private_and_validated(tmp_path: Path) -> None:
     path = tmp_path / "spool" / "credential.json"
     assert load_credential(path) is None
-    stored = Credential(
+    stored = AgentCredential(
         coordinators=("https://a:1", "https://b:2"),
         authority=None,
         agent_id="c1",

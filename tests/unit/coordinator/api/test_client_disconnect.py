@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from starlette.requests import ClientDisconnect
 
 from broadside.coordinator.api.auth_middleware import _is_disconnect
-from broadside.coordinator.views.feeds import Event, Feed
+from broadside.coordinator.views.feeds import Feed, FeedEvent
 from broadside.exchange.fabric import Fabric
 from tests.unit.coordinator.stored_run import store_run
 
@@ -67,10 +67,10 @@ async def test_disconnect_during_event_is_a_debug_message(
 ) -> None:
     beats: list[int] = []
 
-    async def beat_for_ever(_: Feed, __: str | None) -> AsyncGenerator[Event]:
+    async def beat_for_ever(_: Feed, __: str | None) -> AsyncGenerator[FeedEvent]:
         while True:
             beats.append(1)
-            yield Event()
+            yield FeedEvent()
             await asyncio.sleep(0)
 
     monkeypatch.setattr(Feed, "follow", beat_for_ever)

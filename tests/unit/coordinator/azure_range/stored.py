@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from broadside.coordinator.azure_range.resources import Resources
-from broadside.coordinator.azure_range.trace import Row
+from broadside.coordinator.azure_range.trace import TraceRow
 from broadside.coordinator.azure_range.walk import walk
 from tests.azure_emulator.applied import read_fixture, resources_of
 
@@ -23,7 +23,7 @@ def range_with(state: str, change: Callable[[Store], None]) -> Resources:
     return resources_of({**stored, "store": store})
 
 
-def rows_with(state: str, change: Callable[[Store], None]) -> list[Row]:
+def rows_with(state: str, change: Callable[[Store], None]) -> list[TraceRow]:
     return walk(range_with(state, change))
 
 

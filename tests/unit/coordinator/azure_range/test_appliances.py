@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from broadside.coordinator.azure_range.appliances import forward
-from broadside.coordinator.azure_range.routing import Flow
+from broadside.coordinator.azure_range.routing import RoutedFlow
 from broadside.coordinator.azure_range.trace import Stop, Trace
 from tests.unit.coordinator.azure_range.stored import Store, one, range_with
 
 CLIENTS, SERVERS = IPv4Network("10.71.0.0/21"), IPv4Network("10.72.0.0/21")
-HTTPS = Flow(protocol="tcp", source=CLIENTS, target=SERVERS, ports=(443, 443))
+HTTPS = RoutedFlow(protocol="tcp", source=CLIENTS, target=SERVERS, ports=(443, 443))
 FIREWALL, BALANCER = "10.70.0.4", "10.70.1.68"
 
 
@@ -32,7 +32,9 @@ def application_rule(name: str) -> dict[str, Any]:
     return {"priority": 90, "action": {"type": "Allow"}, "rules": [rule]}
 
 
-def passed(collections: list[dict[str, Any]], flow: Flow = HTTPS) -> tuple[Flow | None, str]:
+def passed(
+    collections: list[dict[str, Any]], flow: RoutedFlow = HTTPS
+) -> tuple[RoutedFlow | None, str]:
     """Return the flow after the firewall, or None, and the text of the last hop."""
 
     def change(store: Store) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from broadside.coordinator.azure_range.trace import State
+from broadside.coordinator.azure_range.trace import HopState
 from tests.unit.coordinator.azure_range.stored import Store, drop, one, rows_with
 
 
@@ -44,7 +44,7 @@ CASES: list[tuple[Callable[[Store], None], str]] = [
 @pytest.mark.parametrize(("change", "need"), CASES)
 def test_detects_a_changed_resource(change: Callable[[Store], None], need: str) -> None:
     rows = {row.need: row for row in rows_with("notebook", change)}
-    assert rows[need].state is State.BROKEN, str(rows[need])
+    assert rows[need].state is HopState.BROKEN, str(rows[need])
 
 
 def test_options_may_be_absent() -> None:
@@ -56,4 +56,4 @@ def test_options_may_be_absent() -> None:
 
     rows = {row.need: row for row in rows_with("notebook", without)}
     for need in ("budget", "charts", "nightly stop", "morning start"):
-        assert rows[need].state is State.OK, str(rows[need])
+        assert rows[need].state is HopState.OK, str(rows[need])

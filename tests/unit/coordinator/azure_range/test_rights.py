@@ -6,7 +6,7 @@ import pytest
 
 from broadside.coordinator.azure_range import rights
 from broadside.coordinator.azure_range.rights import BUILT_IN, permits
-from broadside.coordinator.azure_range.trace import State
+from broadside.coordinator.azure_range.trace import HopState
 from tests.azure_emulator.azure_catalogue import ROLES
 from tests.unit.coordinator.azure_range.stored import Store, one, rows_with
 
@@ -62,7 +62,7 @@ def test_scope_of_the_parent_works_and_is_too_large() -> None:
         item["properties"]["scope"] = item["properties"]["scope"].split("/queues/")[0]
 
     rows = {(row.role, row.need): row for row in rows_with("notebook", wide)}
-    assert rows["client", "queue"].state is State.OK
+    assert rows["client", "queue"].state is HopState.OK
     assert "larger than the resource" in str(rows["client", "rights"])
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from broadside.coordinator.azure_range.resources import Resources
 from broadside.coordinator.azure_range.routing import (
-    Flow,
+    RoutedFlow,
     Tag,
     covers_place,
     covers_ports,
@@ -117,16 +117,16 @@ def test_groups_deny_by_a_part_and_allow_by_all_parts() -> None:
         traffic["sourceAddressPrefix"] = "10.71.0.0/24"
 
     resources = range_with("notebook", rules)
-    flow = Flow(protocol="tcp", source=CLIENTS, target=SERVERS, ports=(5201, 5201))
+    flow = RoutedFlow(protocol="tcp", source=CLIENTS, target=SERVERS, ports=(5201, 5201))
     allowed = group_allows(resources, group(resources, "servers"), "Inbound", flow, INSIDE)
     assert allowed == (False, "NothingInbound")
 
 
 def test_default_rules_of_azure() -> None:
     resources = Resources(by_id={})
-    inside = Flow(protocol="tcp", source=CLIENTS, target=SERVERS)
-    outside = Flow(protocol="tcp", source=CLIENTS, target=Tag("Storage", "eastus"))
-    foreign = Flow(protocol="tcp", source=IPv4Network("1.1.1.1/32"), target=SERVERS)
+    inside = RoutedFlow(protocol="tcp", source=CLIENTS, target=SERVERS)
+    outside = RoutedFlow(protocol="tcp", source=CLIENTS, target=Tag("Storage", "eastus"))
+    foreign = RoutedFlow(protocol="tcp", source=IPv4Network("1.1.1.1/32"), target=SERVERS)
     for direction, flow, expected in (
         ("Outbound", inside, True), ("Inbound", inside, True),
         ("Outbound", outside, True), ("Inbound", foreign, False),

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from broadside.coordinator.azure_range.trace import State
+from broadside.coordinator.azure_range.trace import HopState
 from tests.unit.coordinator.azure_range.stored import Store, one, rows_with
 
 NETWORK = "/virtualnetworks/broadside-clients"
@@ -64,13 +64,13 @@ def private(store: Store) -> None:
 def test_detects_the_broken_hop(change: Callable[[Store], None], need: str, hop: str) -> None:
     rows = {(row.role, row.need): row for row in rows_with("notebook", change)}
     row = rows["client", need]
-    assert row.state is State.BROKEN
+    assert row.state is HopState.BROKEN
     assert row.hops[-1].name == hop, str(row)
 
 
 def test_default_address_is_a_route_out() -> None:
     rows = {(row.role, row.need): row for row in rows_with("notebook", default_address)}
-    assert rows["client", "queue"].state is State.OK
+    assert rows["client", "queue"].state is HopState.OK
 
 
 def test_zone_of_another_owner_is_unknown() -> None:

@@ -4,14 +4,14 @@ import pytest
 
 from broadside.coordinator.azure_range.resources import Resources
 from broadside.coordinator.azure_range.terraform_state import read_state
-from broadside.coordinator.azure_range.trace import Row
+from broadside.coordinator.azure_range.trace import TraceRow
 from broadside.coordinator.azure_range.walk import walk
 from tests.azure_emulator.applied import resources_of
 from tests.unit.coordinator.azure_range.stored import document
 
 
 def hops(resources: Resources) -> dict[tuple[str, str], list[str]]:
-    def words(row: Row) -> list[str]:
+    def words(row: TraceRow) -> list[str]:
         # The order of the VMs in a list is not a result.
         return sorted(part for hop in row.hops for part in f"{hop}".split(", "))
 

@@ -8,7 +8,7 @@ import pytest
 
 from broadside.coordinator.azure_range.routing import Tag, effective_route
 from broadside.coordinator.azure_range.terraform_state import read_state
-from broadside.coordinator.azure_range.trace import Row, State, Trace
+from broadside.coordinator.azure_range.trace import HopState, Trace, TraceRow
 from broadside.coordinator.azure_range.walk import walk
 from tests.unit.coordinator.azure_range.stored import (
     Store,
@@ -55,7 +55,7 @@ def test_a_tunnel_has_a_separate_port() -> None:
                 rule["destinationPorts"] = ["8472"]
 
     states = {(row.role, row.need): row.state for row in rows_with("notebook", moved)}
-    assert states["server", "vxlan to client, udp 8472"] is State.OK
+    assert states["server", "vxlan to client, udp 8472"] is HopState.OK
 
 
 def test_a_firewall_that_allows_more_is_named() -> None:
@@ -78,7 +78,7 @@ def test_subnets_of_another_owner_are_unknown_in_a_terraform_state() -> None:
         ]
     rows = walk(read_state(state))
     traffic = [row.state for row in rows if row.need.startswith(("iperf3", "http", "ftp"))]
-    assert set(traffic) == {State.UNKNOWN}
+    assert set(traffic) == {HopState.UNKNOWN}
 
 
 def test_sources_that_the_firewall_translates_have_separate_need() -> None:
@@ -87,7 +87,7 @@ def test_sources_that_the_firewall_translates_have_separate_need() -> None:
 
     rows = {(row.role, row.need): row for row in rows_with("notebook", closed)}
     assert "denies tcp" in str(rows["server", "sources that the firewall translates"])
-    assert rows["client", "iperf3 tcp 5201"].state is State.OK
+    assert rows["client", "iperf3 tcp 5201"].state is HopState.OK
 
 
 # A secured virtual WAN hub ------------------------------------------------------------------------
@@ -126,7 +126,7 @@ def add(store: Store, resource_id: str, kind: str, fields: dict[str, Any]) -> No
     }  # fmt: skip
 
 
-def traffic_row(change: Callable[[Store], None]) -> Row:
+def traffic_row(change: Callable[[Store], None]) -> TraceRow:
     def both(store: Store) -> None:
         in_virtual_hub(store)
         change(store)
@@ -137,7 +137,7 @@ def traffic_row(change: Callable[[Store], None]) -> Row:
 
 def test_routing_intent_leads_through_the_firewall_of_the_hub() -> None:
     row = traffic_row(lambda _: None)
-    assert row.state is State.OK, str(row)
+    assert row.state is HopState.OK, str(row)
     text = " ".join(hop.text for hop in row.hops)
     assert "_policy_PrivateTraffic of virtual hub vhub" in text
 
@@ -161,7 +161,7 @@ def test_a_hub_that_does_not_carry_the_traffic(
     change: Callable[[Store], None], expected: str
 ) -> None:
     row = traffic_row(change)
-    assert row.state is State.BROKEN
+    assert row.state is HopState.BROKEN
     assert expected in str(row)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broadside.coordinator.azure_range.trace import State, table
+from broadside.coordinator.azure_range.trace import HopState, table
 from broadside.coordinator.azure_range.walk import walk
 from tests.azure_emulator.applied import resources_of
 from tests.unit.coordinator.azure_range.stored import (
@@ -26,7 +26,7 @@ Change = Callable[[Store], Any]
 @pytest.mark.parametrize("state", STATES)
 def test_every_need_of_a_stored_range_is_met(state: str) -> None:
     rows = walk(resources_of(document(state)))
-    assert [str(row) for row in rows if row.state is not State.OK] == []
+    assert [str(row) for row in rows if row.state is not HopState.OK] == []
     needs = {row.need for row in rows if row.role == "client"}
     assert {"package", "table control", "queue", "clock", "icmp echo", "iperf3 tcp 5201"} <= needs
 
@@ -188,7 +188,7 @@ def test_a_mistake_breaks_at_its_hop(name: str) -> None:
     state, change, role, need, hop = MISTAKES[name]
     rows = {(row.role, row.need): row for row in rows_with(state, change)}
     row = rows[role, need]
-    assert row.state is State.BROKEN
+    assert row.state is HopState.BROKEN
     assert row.hops[-1].name == hop, str(row)
 
 
@@ -209,7 +209,7 @@ def test_a_missing_value_is_broken_and_not_an_error() -> None:
         )
 
     rows = {(row.role, row.need): row for row in rows_with("notebook", cut)}
-    assert rows["server", "table control"].state is State.BROKEN
+    assert rows["server", "table control"].state is HopState.BROKEN
 
 
 def test_the_part_of_another_owner_is_named_as_such() -> None:
@@ -220,7 +220,7 @@ def test_the_part_of_another_owner_is_named_as_such() -> None:
     foreign = [key for key in store if "/firewallpolicies/" in key or "/azurefirewalls/" in key]
     rows = walk(resources_of({**stored, "store": store, "before": foreign}))
     states = {(row.role, row.need): row.state for row in rows}
-    assert states["client", "iperf3 tcp 5201"] is State.OWNER
+    assert states["client", "iperf3 tcp 5201"] is HopState.OWNER
 
 
 def test_table_has_a_line_per_need_and_the_counts() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from broadside.coordinator.cli.doctor import fabric_checks, require_clock, try_raw
-from broadside.exchange.checks import Check
+from broadside.exchange.checks import HostCheck
 from broadside.exchange.fabric import FabricSettings, open_fabric
 from broadside.exchange.ports import ExchangeUnavailable, RawName
 from broadside.exchange.rows import make_row
@@ -99,12 +99,12 @@ def test_bad_clock_is_an_error_if_other_hosts_join_the_run(
 ) -> None:
     monkeypatch.setenv("BROADSIDE_FABRIC", fabric)
     monkeypatch.setenv("BROADSIDE_COORDINATOR", "https://coordinator:8443")
-    clock = Check(name="clock", ok=False, detail="bound 80 ms", fix="chrony", required=False)
-    gate = Check(name="start gate", ok=False, detail="not built", required=False)
+    clock = HostCheck(name="clock", ok=False, detail="bound 80 ms", fix="chrony", required=False)
+    gate = HostCheck(name="start gate", ok=False, detail="not built", required=False)
     assert [check.required for check in require_clock([clock, gate])] == [is_required, False]
 
 
 def test_clock_stays_a_note_if_the_settings_are_invalid(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BROADSIDE_FABRIC", "unknown")
-    clock = Check(name="clock", ok=False, detail="bound 80 ms", required=False)
+    clock = HostCheck(name="clock", ok=False, detail="bound 80 ms", required=False)
     assert require_clock([clock]) == [clock]

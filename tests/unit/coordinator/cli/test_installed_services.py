@@ -14,7 +14,7 @@ from broadside.coordinator.cli.installed_services import (
 from broadside.coordinator.cli.installed_services import (
     installed_services as services_of,
 )
-from broadside.exchange.checks import Check
+from broadside.exchange.checks import HostCheck
 
 UNIT = f"""[Unit]
 Description=Broadside agent
@@ -95,13 +95,13 @@ def test_check_fails_for_inactive_service(
 async def test_doctor_checks_everything_without_installed_services(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def check(name: str) -> Check:
-        return Check(name=name, ok=True, detail="")
+    def check(name: str) -> HostCheck:
+        return HostCheck(name=name, ok=True, detail="")
 
-    async def fabric_checks() -> tuple[list[Check], list[str]]:
+    async def fabric_checks() -> tuple[list[HostCheck], list[str]]:
         return [check("fabric")], []
 
-    async def telemetry_checks() -> list[Check]:
+    async def telemetry_checks() -> list[HostCheck]:
         return [check("telemetry")]
 
     monkeypatch.setattr(doctor, "installed_services", list)
@@ -119,6 +119,6 @@ async def test_doctor_checks_every_installed_service_as_the_service(
 ) -> None:
     monkeypatch.setattr(doctor, "installed_services", lambda: services)
     monkeypatch.setattr(
-        doctor, "service_checks", lambda name: [Check(name=name, ok=True, detail="")]
+        doctor, "service_checks", lambda name: [HostCheck(name=name, ok=True, detail="")]
     )
     assert [result.name for result in await doctor.all_checks()] == services

@@ -9,11 +9,11 @@ from broadside.coordinator.cli import telemetry_checks
 from broadside.coordinator.cli.telemetry_checks import check_telemetry_sources
 from broadside.coordinator.core.measure.telemetry import Quantity
 from broadside.coordinator.device.telemetry.polling import (
-    Answer,
     PolledDevice,
     PolledEntry,
     PolledSource,
-    Reading,
+    PolledValue,
+    PollResult,
 )
 from broadside.coordinator.device.telemetry.source import TelemetryError
 
@@ -82,10 +82,10 @@ async def test_unanswered_query_is_retried(
 ) -> None:
     remaining = iter(answers)
 
-    async def ask() -> Answer:
+    async def ask() -> PollResult:
         if next(remaining) == "-":
             raise TelemetryError("no answer of the device")
-        return Answer(readings=[Reading(quantity=Quantity.CPU, value=0.37)])
+        return PollResult(readings=[PolledValue(quantity=Quantity.CPU, value=0.37)])
 
     fields = {"device": "fw", "type": "snmp", "poll_s": 1.0}
     source = PolledSource(

@@ -6,7 +6,7 @@ import pytest
 
 from broadside.coordinator import scenarios
 from broadside.coordinator.core.measure.telemetry import Quantity
-from broadside.coordinator.core.plan.planner import Site
+from broadside.coordinator.core.plan.planner import PlanContext
 from broadside.coordinator.core.plan.planner import plan as make_plan
 from broadside.coordinator.studies.study import StudyRequest
 from tests.unit.coordinator.presences import NOW, fleet
@@ -91,7 +91,7 @@ def test_autoscaling_devices_are_warned_about(device: dict[str, str], warned: bo
 def test_a_device_that_reports_its_units_is_warned_about() -> None:
     spec = scenarios.load("burst-280s", {**CERTAIN, "pairs_count": 2})
     for quantity, warned in ((Quantity.UNITS, True), (Quantity.CPU, False)):
-        site = Site(witnesses={"fw-a": {quantity}})
+        site = PlanContext(telemetry={"fw-a": {quantity}})
         warnings = make_plan(spec, fleet(2), NOW, "run-1", site).warnings
         assert bool([line for line in warnings if "fw-a may change its number" in line]) is warned
 

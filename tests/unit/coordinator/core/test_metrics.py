@@ -7,7 +7,7 @@ from rich.console import Console
 
 from broadside.coordinator.cli.summary_tables import print_summary
 from broadside.coordinator.core.comparison.group_comparison import Group, compare, observe
-from broadside.coordinator.core.formatting import Unit
+from broadside.coordinator.core.formatting import MetricUnit
 from broadside.coordinator.core.metrics import (
     ALL_METRICS,
     METRIC_BY_NAME,
@@ -66,7 +66,7 @@ def test_metric_path_leads_to_a_number(figure: MetricDefinition) -> None:
         assert leads_to_a_number(RunSummary, stored)
     else:
         assert figure.aggregation is not None
-    if figure.unit is Unit.RATE:
+    if figure.unit is MetricUnit.RATE:
         assert f"real_{figure.name}" in RunSummary.model_fields or "half_width" in figure.name
 
 
@@ -115,7 +115,7 @@ def test_trial_has_metrics_of_the_run_at_real_scale(summary: RunSummary) -> None
             (n for n in (figure.name, figure.short_name) if n in TrialResult.model_fields), ""
         )
         if name:
-            times = 100.0 if figure.unit is Unit.RATE else 1.0
+            times = 100.0 if figure.unit is MetricUnit.RATE else 1.0
             value = figure.of_run(lab)
             assert getattr(result, name) == (None if value is None else value * times)
 

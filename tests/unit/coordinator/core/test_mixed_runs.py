@@ -15,7 +15,7 @@ from broadside.coordinator.core.measure.burst import measure_burst
 from broadside.coordinator.core.measure.mixed import measure_parts
 from broadside.coordinator.core.measure.records.evidence import PairEvidence
 from broadside.coordinator.core.metrics import metric_by_short_name
-from broadside.coordinator.core.plan.cost_estimate import rate_of
+from broadside.coordinator.core.plan.expected_usage import expect_usage
 from broadside.coordinator.core.plan.planner import Infeasible, plan
 from broadside.coordinator.core.plan.server_failover import choose_failovers
 from broadside.coordinator.core.run_spec import Plan, RunSpec, TrafficShare
@@ -89,7 +89,7 @@ def test_run_without_a_mix_is_its_only_part_and_stores_nothing_new() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"pairs_count": 2}, "mix: its 2 pairs leave none of 2 for traffic"),
+        ({"pairs_count": 2}, "mix: it has 2 of 2 pairs, so traffic has none"),
         ({"traffic": {"omit_s": 2}}, "traffic.omit_s are not possible"),
         ({"objective": {"latency_p99_max_s": 1}}, "objective.latency_p99_max_s"),
         (
@@ -293,13 +293,13 @@ def test_price_is_that_of_all_parts() -> None:
     downloads = {"engine": "https", "options": {"requests_per_second": 10, "body_bytes": 1000}}
     mix = [{"traffic": downloads, "pairs_count": 2}]
     spec = make_spec(traffic=paced, mix=mix)
-    rate, how = rate_of(spec, [])
-    alone = [rate_of(part, [])[0].value or 0.0 for part in spec.parts]
-    assert rate.value == pytest.approx(sum(alone))
+    usage = expect_usage(spec, [])
+    alone = [expect_usage(part, []).rate.value or 0.0 for part in spec.parts]
+    assert usage.rate.value == pytest.approx(sum(alone))
     assert alone[0] > 3e6 > alone[1] > 2 * 10 * 1000 * 8
-    assert how.startswith("iperf3: 3 pairs") and "; https: 2 pairs" in how
+    assert usage.rate_how.startswith("iperf3: 3 pairs") and "; https: 2 pairs" in usage.rate_how
     unpaced = make_spec(mix=mix)
-    assert rate_of(unpaced, [])[0].value is None
+    assert expect_usage(unpaced, []).rate.value is None
 
 
 def test_bytes_of_a_burst_are_those_of_all_parts() -> None:
@@ -315,7 +315,7 @@ def test_counter_of_a_device_is_compared_with_all_parts() -> None:
     made = fleet(Plant(pairs=6, bursts=1, burst_s=60))
     mixed = mixed_plan(made)
     bursts = [measure_parts(mixed, evidence, made.now) for evidence in made.evidence]
-    (burst,) = summarise_run(mixed, bursts, made.ledger, made.now).bursts
+    (burst,) = summarise_run(mixed, bursts, made.device_counter, made.now).bursts
     counter = burst.reconciliation
     assert counter is not None and counter.residual_ratio is not None
     assert abs(counter.residual_ratio) < 0.05

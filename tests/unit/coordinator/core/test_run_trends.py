@@ -31,7 +31,7 @@ def broken(
     burst_index: int,
     kind: DisruptionKind = ABSENT,
     pair: str = "pair-008",
-    cause: str = "no agent took the job",
+    cause: str = "no agent claimed the job",
     length_s: float = 5.0,
 ) -> Disruption:
     start_at = NOW + timedelta(seconds=10 * burst_index)
@@ -48,7 +48,7 @@ def burst(index: int, *events: Disruption) -> BurstTrendValues:
 
 
 def test_merges_absences_of_one_pair_in_consecutive_bursts() -> None:
-    cut = broken(2, DisruptionKind.CUT, "pair-006", "c001 fell silent", 3.0)
+    cut = broken(2, DisruptionKind.CUT, "pair-006", "c001 stopped reporting", 3.0)
     bursts = [
         burst(2, cut),
         *(burst(index, broken(index)) for index in range(3, 8)),
@@ -64,7 +64,7 @@ def test_merges_absences_of_one_pair_in_consecutive_bursts() -> None:
     ]
     assert result.disruptions_count == 4
     assert result.disruptions[1].end_at == NOW + timedelta(seconds=75)
-    assert "pair-008: never sent for 25.0 s in 5 bursts (no agent took the job)" in describe(
+    assert "pair-008: never sent for 25.0 s in 5 bursts (no agent claimed the job)" in describe(
         result.disruptions[1]
     )
 
@@ -130,7 +130,7 @@ def test_lists_three_worst_disruptions_and_counts_the_others() -> None:
     assert sentence.count("pair-008: no traffic for") == 3
     assert sentence.endswith("; and 6 more.")
     ((_, _, three),) = _findings(disruptions=many[:3], disruptions_count=3)
-    assert three.endswith("no traffic for 1.0 s (no agent took the job).")
+    assert three.endswith("no traffic for 1.0 s (no agent claimed the job).")
 
 
 def test_reports_availability_and_time_resolution() -> None:
@@ -186,7 +186,7 @@ def test_idle_control_connections_are_a_warning() -> None:
 def test_describes_disruption(kind: DisruptionKind, verb: str) -> None:
     one = broken(0, kind)
     when = f"{one.start_at:%Y-%m-%d %H:%M:%S} UTC"
-    assert describe(one) == f"{when}, pair-008: {verb} for 5.0 s (no agent took the job)"
+    assert describe(one) == f"{when}, pair-008: {verb} for 5.0 s (no agent claimed the job)"
     some = one.model_copy(
         update={"scope": "some", "pairs_count": 4, "causes": (), "resolution_s": 10.0}
     )

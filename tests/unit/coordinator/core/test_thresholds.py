@@ -5,8 +5,8 @@ from broadside.coordinator.core.summary import Verdict
 from broadside.coordinator.core.thresholds import (
     ALL_THRESHOLDS,
     CANARIES,
+    DEVICE_TELEMETRY,
     PROBES,
-    WITNESSES,
     Objective,
     Threshold,
 )
@@ -39,7 +39,7 @@ def test_every_objective_field_is_a_threshold_or_used_by_a_check() -> None:
 
 
 def test_engines_or_probes_measure_every_threshold() -> None:
-    measured = {PROBES, CANARIES, WITNESSES}
+    measured = {PROBES, CANARIES, DEVICE_TELEMETRY}
     for name in engines():
         for protocol in ("tcp", "udp"):
             measured |= measures(traffic_of(engine=name, protocol=protocol))
@@ -60,7 +60,7 @@ def test_threshold_without_measured_value_is_inconclusive(threshold: Threshold) 
 
 @pytest.mark.parametrize(
     "threshold",
-    [threshold for threshold in ALL_THRESHOLDS if threshold.requires != WITNESSES],
+    [threshold for threshold in ALL_THRESHOLDS if threshold.requires != DEVICE_TELEMETRY],
     ids=lambda threshold: threshold.bound,
 )
 def test_rejects_threshold_that_no_source_measures(threshold: Threshold) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broadside.coordinator.device.capacity import Capacity, Record
+from broadside.coordinator.device.capacity import Capacity, CapacityFile
 from broadside.coordinator.device.resource_manager import ResourceRefused
 
 FIREWALL = "/subscriptions/0/resourceGroups/broadside/providers/Microsoft.Network/azureFirewalls/fw"
@@ -33,7 +33,7 @@ def test_rejects_a_missing_limit() -> None:
 
 def test_first_record_is_not_overwritten(tmp_path: Path) -> None:
     """If `set` is used again, the limits will be raised already, so do not record them."""
-    record = Record.of(FIREWALL, tmp_path)
+    record = CapacityFile.of(FIREWALL, tmp_path)
     before = Capacity(min_count=2, max_count=20)
     assert record.read() is None
     assert record.save_original(before, FIREWALL, NOW) == before
@@ -45,22 +45,22 @@ def test_first_record_is_not_overwritten(tmp_path: Path) -> None:
 
 
 def test_records_the_default_of_the_service(tmp_path: Path) -> None:
-    record = Record.of(FIREWALL, tmp_path)
+    record = CapacityFile.of(FIREWALL, tmp_path)
     none = Capacity(min_count=None, max_count=None)
     record.save_original(none, FIREWALL, NOW)
     assert record.read() == none
-    assert str(none) == "the service's own choice"
+    assert str(none) == "chosen by the service"
 
 
 def test_record_ignores_the_case_of_the_resource_id(tmp_path: Path) -> None:
-    lower = Record.of(FIREWALL.replace("resourceGroups", "resourcegroups"), tmp_path)
-    assert lower == Record.of(FIREWALL, tmp_path)
-    other = Record.of(FIREWALL.replace("/0/", "/1/"), tmp_path)
+    lower = CapacityFile.of(FIREWALL.replace("resourceGroups", "resourcegroups"), tmp_path)
+    assert lower == CapacityFile.of(FIREWALL, tmp_path)
+    other = CapacityFile.of(FIREWALL.replace("/0/", "/1/"), tmp_path)
     assert other != lower
 
 
 def test_damaged_record_is_an_error(tmp_path: Path) -> None:
-    record = Record.of(FIREWALL, tmp_path)
+    record = CapacityFile.of(FIREWALL, tmp_path)
     record.path.parent.mkdir(parents=True, exist_ok=True)
     record.path.write_text("{")
     with pytest.raises(ResourceRefused, match="not readable"):
@@ -69,6 +69,6 @@ def test_damaged_record_is_an_error(tmp_path: Path) -> None:
 
 def test_changes_nothing_if_the_record_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    record = Record.of(FIREWALL, tmp_path / "file")
+    record = CapacityFile.of(FIREWALL, tmp_path / "file")
     with pytest.raises(ResourceRefused, match="nothing changed"):
         record.save_original(Capacity(min_count=2, max_count=4), FIREWALL, NOW)

@@ -11,17 +11,17 @@ from broadside.coordinator.coordinator_settings import CoordinatorSettings
 from broadside.coordinator.device.resource_manager import (
     ANSWER_MAX_BYTES,
     POLL_S,
-    Access,
-    Kind,
-    Resource,
+    AzureResource,
     ResourceError,
+    ResourceManagerAccess,
     ResourceRefused,
+    ResourceType,
     Waits,
     token_source,
 )
 from tests.unit.coordinator.device.test_capacity import FIREWALL
 
-KIND = Kind(name="firewall", type="azureFirewalls", rights="all")
+KIND = ResourceType(name="firewall", type="azureFirewalls", rights="all")
 
 
 @pytest.mark.parametrize(
@@ -30,16 +30,20 @@ KIND = Kind(name="firewall", type="azureFirewalls", rights="all")
 )
 def test_rejects_the_id_of_another_resource_type(resource_id: str) -> None:
     with pytest.raises(ResourceRefused, match=r"not a firewall's resource id; .*/azureFirewalls/X"):
-        Resource(resource_id, KIND, Access(token=lambda: "t"))
+        AzureResource(resource_id, KIND, ResourceManagerAccess(token=lambda: "t"))
 
 
 def test_resource_id_is_case_insensitive() -> None:
-    Resource(FIREWALL.upper(), KIND, Access(token=lambda: "t")).close()
+    AzureResource(FIREWALL.upper(), KIND, ResourceManagerAccess(token=lambda: "t")).close()
 
 
 def test_sends_tokens_over_https_only() -> None:
     with pytest.raises(ResourceRefused, match="https only"):
-        Resource(FIREWALL, KIND, Access(token=lambda: "t", endpoint="http://management.azure.com"))
+        AzureResource(
+            FIREWALL,
+            KIND,
+            ResourceManagerAccess(token=lambda: "t", endpoint="http://management.azure.com"),
+        )
 
 
 @pytest.mark.parametrize(
@@ -79,13 +83,16 @@ def answering(
     *,
     patience_s: float = 0.0,
     paused: list[float] | None = None,
-) -> Resource:
+) -> AzureResource:
     """Return a resource with a service that will give this answer."""
     transport = httpx.MockTransport(lambda _request: answer())
     monkeypatch.setattr(httpx, "AsyncClient", partial(httpx.AsyncClient, transport=transport))
     sleep = ([] if paused is None else paused).append
-    return Resource(
-        FIREWALL, KIND, Access(token=lambda: "t"), waits=Waits(patience_s=patience_s, sleep=sleep)
+    return AzureResource(
+        FIREWALL,
+        KIND,
+        ResourceManagerAccess(token=lambda: "t"),
+        waits=Waits(patience_s=patience_s, sleep=sleep),
     )
 
 

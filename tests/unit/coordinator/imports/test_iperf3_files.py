@@ -195,7 +195,7 @@ def test_rejects_iperf_before_3_0(tmp_path: Path) -> None:
         (b"", "empty"),
         (b"\x00\x01\x02" * 50, "no test in it"),
         (b"[]", "no test in it"),
-        (b"[ ID] Interval           Transfer     Bitrate\n", "text for people"),
+        (b"[ ID] Interval           Transfer     Bitrate\n", "text output of iperf3"),
     ],
 )
 def test_other_files_are_unreadable(tmp_path: Path, content: bytes, expected: str) -> None:

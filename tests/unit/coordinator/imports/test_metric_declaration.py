@@ -10,7 +10,7 @@ import pytest
 from broadside.coordinator.core.summary import BottleneckName, Finding, RunSummary, Verdict
 from broadside.coordinator.imports import BadFile
 from broadside.coordinator.imports.import_requests import MetricPoint, OriginalTable
-from broadside.coordinator.imports.metric_csv import read_declared_metric, throughput_ledger
+from broadside.coordinator.imports.metric_csv import read_declared_metric, throughput_counter
 from broadside.coordinator.imports.metric_declaration import MetricDeclaration
 from broadside.coordinator.imports.stored_imports import open_import, summarise
 from broadside.coordinator.imports.table_bursts import OriginalRow
@@ -89,8 +89,8 @@ def finding_by_id(summary: RunSummary, name: str) -> Finding | None:
     [
         {},
         {"unit": "bytes"},
-        {"unit": "bytes", "aggregation": "total"},
-        {"unit": "bytes", "prefix": "Ki", "aggregation": "total"},
+        {"unit": "bytes", "aggregation": "sum"},
+        {"unit": "bytes", "prefix": "Ki", "aggregation": "sum"},
         {"prefix": "M"},
         {"per": "bin"},
     ],
@@ -124,10 +124,10 @@ def test_unknown_layer_and_segment_size_request_a_declaration() -> None:
 ERRORS = [
     ({}, {"unit": "bytes"}, "bits are read as bytes", "unit=bits"),
     ({"unit": "bytes"}, {}, "bytes are read as bits", "unit=bytes"),
-    ({"aggregation": "total"}, {}, "read as a rate", "aggregation=total"),
-    ({}, {"aggregation": "total"}, "a rate is read as the total", "aggregation=average"),
-    ({"unit": "bytes", "aggregation": "total"}, {}, "bytes are read as bits, and", "unit=bytes"),
-    ({}, {"unit": "bytes", "aggregation": "total"}, "bits are read as bytes, and", "unit=bits"),
+    ({"aggregation": "sum"}, {}, "read as a rate", "aggregation=sum"),
+    ({}, {"aggregation": "sum"}, "a rate is read as the total", "aggregation=mean"),
+    ({"unit": "bytes", "aggregation": "sum"}, {}, "bytes are read as bits, and", "unit=bytes"),
+    ({}, {"unit": "bytes", "aggregation": "sum"}, "bits are read as bytes, and", "unit=bits"),
     ({"prefix": "k"}, {}, "a thousand times too small", "prefix"),
     ({}, {"prefix": "k"}, "a thousand times too large", "prefix"),
     ({"prefix": "M"}, {}, "a million times too small", "prefix"),
@@ -168,7 +168,7 @@ def test_bypass_is_not_a_wrong_declaration() -> None:
         assert finding_by_id(summary, "bypass") is not None
 
 
-@pytest.mark.parametrize("aggregation", ["maximum", "minimum"])
+@pytest.mark.parametrize("aggregation", ["max", "min", "maximum", "minimum"])
 def test_maximum_or_minimum_of_a_bin_is_not_a_byte_count(aggregation: str) -> None:
     summary = run_summary(table({"layer": "ip"}, {"layer": "ip", "aggregation": aggregation}))
     assert summary.verdict is Verdict.INCONCLUSIVE
@@ -181,9 +181,9 @@ def test_maximum_or_minimum_of_a_bin_is_not_a_byte_count(aggregation: str) -> No
     [
         ("throughput_bits_per_second", {}, {"mtu_bytes": 1500}),
         ("Average", {"mss_bytes": 1448}, {"mss_bytes": 1448}),
-        ("DataProcessed", {}, {"unit": "bytes", "aggregation": "total", "mtu_bytes": 1500}),
-        ("Total", {}, {"unit": "bytes", "aggregation": "total", "mtu_bytes": 1500}),
-        ("Maximum", {}, {"aggregation": "maximum"}),
+        ("DataProcessed", {}, {"unit": "bytes", "aggregation": "sum", "mtu_bytes": 1500}),
+        ("Total", {}, {"unit": "bytes", "aggregation": "sum", "mtu_bytes": 1500}),
+        ("Maximum", {}, {"aggregation": "max"}),
         ("value", {"unit": "bytes", "lag_s": 75.0}, {"unit": "bytes", "lag_s": 75.0, **AZURE}),
     ],
 )
@@ -212,8 +212,10 @@ def test_rejects_invalid_declarations(tmp_path: Path, declared: dict[str, object
 
 
 @pytest.mark.parametrize("counts_lost", [None, True, False])
-def test_ledger_has_the_declared_counting_of_lost_bytes(counts_lost: bool | None) -> None:
+def test_counter_has_the_declared_counting_of_lost_bytes(counts_lost: bool | None) -> None:
     at = datetime(2026, 1, 4, 16, 20, tzinfo=UTC)
     points = [MetricPoint(at=at + timedelta(minutes=k), bits_per_second=8.0) for k in range(2)]
-    ledger = throughput_ledger("metric", points, MetricDeclaration(counts_lost=counts_lost))
-    assert ledger.counts_lost is counts_lost
+    device_counter = throughput_counter(
+        "metric", points, MetricDeclaration(counts_lost=counts_lost)
+    )
+    assert device_counter.counts_lost is counts_lost

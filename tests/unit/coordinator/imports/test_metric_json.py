@@ -54,9 +54,9 @@ def numbers(metric: MetricValues) -> list[float | None]:
     ("unit", "aggregation", "declared"),
     [
         ("BitsPerSecond", "average", {}),
-        ("BitsPerSecond", "maximum", {"aggregation": "maximum"}),
+        ("BitsPerSecond", "maximum", {"aggregation": "max"}),
         ("BytesPerSecond", "average", {"unit": "bytes"}),
-        ("Bytes", "total", {"unit": "bytes", "aggregation": "total"}),
+        ("Bytes", "total", {"unit": "bytes", "aggregation": "sum"}),
     ],
 )
 def test_azure_unit_and_aggregation_declare_the_value(
@@ -112,7 +112,7 @@ def test_prometheus_running_totals_become_increases(
     metric = parse(prometheus(values, label=label))
     assert numbers(metric) == expected
     is_total = len(expected) < len(values)
-    assert metric.declared == ({"unit": "bytes", "aggregation": "total"} if is_total else {})
+    assert metric.declared == ({"unit": "bytes", "aggregation": "sum"} if is_total else {})
     assert [note.id for note in metric.notes] == ["metric-running-total"] * is_total
 
 

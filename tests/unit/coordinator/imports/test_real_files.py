@@ -232,7 +232,7 @@ def test_reads_every_metric(name: str, unit: str, values: list[float | None]) ->
     fields = read_metric(FORMS / name)
     points, declaration = fields["metric"], fields["metric_declaration"]
     assert declaration.unit == unit
-    assert declaration.aggregation == ("total" if unit == "bytes" else "average")
+    assert declaration.aggregation == ("sum" if unit == "bytes" else "mean")
     read = [point.bits_per_second if unit == "bits" else point.value for point in points]
     assert read == pytest.approx(values, nan_ok=True) if None not in values else read == values
     assert points[0].at == datetime(2025, 11, 25, 12, tzinfo=UTC)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broadside.coordinator.core.summary import State
+from broadside.coordinator.core.summary import SecondState
 from broadside.coordinator.imports.import_answers import ImportedTable
 from broadside.coordinator.imports.import_requests import OriginalTable
 from broadside.coordinator.imports.metric_csv import read_declared_metric
@@ -83,8 +83,8 @@ def test_metrics_that_need_seconds_are_unknown() -> None:
     assert (run.start_spread_s, run.start_error_max_s, run.start_error_p99_s) == (None,) * 3
     first = run.bursts[0]
     errors = {pair.state: pair.start_error_s for pair in first.pairs}
-    assert errors[State.MEASURED] is None
-    assert errors[State.LATE] == pytest.approx(40, abs=4)
+    assert errors[SecondState.MEASURED] is None
+    assert errors[SecondState.LATE] == pytest.approx(40, abs=4)
     (flow,) = first.flows
     assert flow.received_half_width_bits_per_second is None
     assert flow.second_cov_ratio is flow.share_movement_ratio is flow.rtt_p95_s is None

@@ -5,17 +5,17 @@ from datetime import UTC
 import pytest
 
 from broadside.coordinator.imports import BadFile
-from broadside.coordinator.imports.column_profile import Column, Profile
+from broadside.coordinator.imports.column_profile import ColumnProfile, ProfileColumn
 from broadside.coordinator.imports.table_reader import ProfileMismatch, TableReader
 
-PROFILE = Profile(
+PROFILE = ColumnProfile(
     title="a test",
     tool_column="tool",
     tools=("", "iperf3"),
     columns={
-        "client": Column(names=("Client",)),
-        "started_at": Column(names=("Start",)),
-        "duration_s": Column(names=("Duration",), unit="min", required=False),
+        "client": ProfileColumn(names=("Client",)),
+        "started_at": ProfileColumn(names=("Start",)),
+        "duration_s": ProfileColumn(names=("Duration",), unit="min", required=False),
     },
 )
 HEADER = "Client,Start,Duration,Tool,Other"

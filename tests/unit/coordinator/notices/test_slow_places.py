@@ -4,10 +4,10 @@ import asyncio
 import datetime as dt
 
 from broadside.coordinator.device.telemetry.polling import (
-    Answer,
     PolledDevice,
     PolledEntry,
     PolledSource,
+    PollResult,
 )
 from broadside.coordinator.notices.announcer import Announcer, NotDelivered, Notice
 from broadside.exchange.fabric import Fabric
@@ -58,7 +58,7 @@ async def test_endless_poll_is_reported_as_missing() -> None:
     """This can happen when an SNMP table has no end but each request is fast."""
     closed: list[bool] = []
 
-    async def ask() -> Answer:
+    async def ask() -> PollResult:
         for _ in range(10_000):
             await asyncio.sleep(0.01)
         raise AssertionError("the poll was not stopped")

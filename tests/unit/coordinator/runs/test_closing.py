@@ -16,7 +16,7 @@ from tests.synthetic import Plant
 from tests.synthetic import fleet as synthetic
 from tests.unit.coordinator.presences import Clock
 
-PLANT = Plant(pairs=3, bursts=2, burst_s=10, period_s=60, ledger=False)
+PLANT = Plant(pairs=3, bursts=2, burst_s=10, period_s=60, device_counter=False)
 
 
 async def store_run(fabric: Fabric, plan: Plan) -> None:

@@ -8,7 +8,7 @@ import pytest
 from broadside.agent.agent_settings import AgentSettings
 from broadside.agent.decide import InvalidJob, JobOutcome, check, read_job
 from broadside.coordinator.runs.dead_letters import DeadJob, explain, read_dead_job
-from broadside.exchange.messages import Claim, Endpoint, Job, Outcome, Phase, Role, Traffic
+from broadside.exchange.messages import Claim, Endpoint, Job, JobPhase, Outcome, Role, Traffic
 from broadside.exchange.ports import DeadLetter
 from tests.unit.coordinator.presences import NOW
 
@@ -21,7 +21,7 @@ JOB = Job(
     planned_start_at=NOW + timedelta(seconds=15),
     duration_s=30,
 )
-CLAIM = Claim(job_id=JOB.job_id, agent_id="client-001", phase=Phase.REPORTED, claimed_at=NOW)
+CLAIM = Claim(job_id=JOB.job_id, agent_id="client-001", phase=JobPhase.REPORTED, claimed_at=NOW)
 
 
 def explained(

@@ -6,6 +6,7 @@ import pytest
 
 from broadside.coordinator.core.measure.records.evidence import BurstEvidence
 from broadside.coordinator.core.plan.budget import basis
+from broadside.coordinator.core.plan.expected_usage import expect_usage
 from broadside.coordinator.core.run_spec import Burst, Plan
 from broadside.coordinator.core.summary import Verdict
 from broadside.coordinator.runs import early_stops
@@ -53,7 +54,7 @@ def bench(fabric: Fabric, monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 async def test_ends_a_certain_burst_once(bench: Bench) -> None:
     plan = await bench.store(0.05)
-    price = basis(plan.spec, ())
+    price = basis(plan.spec, expect_usage(plan.spec, ()))
     await bench.fabric.records.private.save_document(
         plan.run_id, Document.PRICE, price.to_json().encode()
     )

@@ -26,7 +26,7 @@ from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.guard_records import read_log
 from broadside.coordinator.runs.guard_service import BurstGuard, Guards, probe_values
 from broadside.exchange.fabric import Fabric
-from broadside.exchange.messages import Claim, Control, LiveProbes, Phase
+from broadside.exchange.messages import Claim, Control, JobPhase, LiveProbes
 from broadside.exchange.ports import ExchangeError
 from tests.synthetic import Plant, fleet
 from tests.synthetic_runs import create_run
@@ -294,7 +294,7 @@ def test_values_of_probes_are_those_of_pairs_that_have_some() -> None:
 
     def claim(probes: LiveProbes | None) -> Claim:
         return Claim(
-            job_id="r.0.0", agent_id="c", phase=Phase.RUNNING, claimed_at=at, probes=probes
+            job_id="r.0.0", agent_id="c", phase=JobPhase.RUNNING, claimed_at=at, probes=probes
         )
 
     claims = [

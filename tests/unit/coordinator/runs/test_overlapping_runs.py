@@ -8,10 +8,10 @@ import pytest
 
 from broadside.coordinator.core.measure.burst import measure_burst
 from broadside.coordinator.core.measure.grid.series import BurstSeries
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.core.run_spec import Plan, RunSpec
 from broadside.coordinator.device.telemetry.source import RunSpan
-from broadside.coordinator.device.telemetry.telemetry_storage import dump_ledger, load_ledger
+from broadside.coordinator.device.telemetry.telemetry_storage import dump_counter, load_counter
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.overlapping_runs import (
     OLDER_MAX_COUNT,
@@ -117,7 +117,7 @@ async def test_ignores_bursts_before_the_counter_started(
     assert [burst.burst_index for burst in result.bursts] == [1]
 
 
-async def test_waits_for_an_unmeasured_run_or_trims_the_ledger(coordinator: Coordinator) -> None:
+async def test_waits_for_an_unmeasured_run_or_trims_the_counter(coordinator: Coordinator) -> None:
     plan = await launch(coordinator)
     await measure(coordinator, plan, 0)
     second_at = plan.bursts[1].planned_start_at
@@ -128,7 +128,7 @@ async def test_waits_for_an_unmeasured_run_or_trims_the_ledger(coordinator: Coor
     assert await find(coordinator, begun_before_at=second_at + timedelta(seconds=1)) is None
 
 
-async def test_run_that_the_ledger_does_not_count_has_no_bytes(coordinator: Coordinator) -> None:
+async def test_run_that_the_counter_does_not_count_has_no_bytes(coordinator: Coordinator) -> None:
     around = await launch(coordinator, device={"path": "bypass"})
     await measure(coordinator, around, 0)
     stopped = await launch(coordinator)
@@ -206,9 +206,9 @@ async def test_ignores_unreadable_runs(coordinator: Coordinator) -> None:
     assert [burst.run_id for burst in result.bursts] == [plan.run_id] * 2
 
 
-def test_ledger_ends_before_an_unmeasured_run_can_begin() -> None:
+def test_counter_ends_before_an_unmeasured_run_can_begin() -> None:
     start_s = np.arange(10.0)
-    ledger = FirewallLedger(
+    device_counter = CounterRecord(
         source="lab",
         start_s=start_s,
         end_s=start_s + 1,
@@ -218,8 +218,8 @@ def test_ledger_ends_before_an_unmeasured_run_can_begin() -> None:
         lag_hint_s=2.0,
         flows=(Flow.UP,),
     )
-    cut = OverlappingRuns(unknown_from_s=5.0).trim(ledger)
+    cut = OverlappingRuns(unknown_from_s=5.0).trim(device_counter)
     assert np.flatnonzero(np.isnan(cut.bytes)).tolist() == [7, 8, 9]
     assert "another run" in cut.notes[0]
-    assert OverlappingRuns(unknown_from_s=8.0).trim(ledger) is ledger
-    assert load_ledger(dump_ledger(ledger)).flows == (Flow.UP,)
+    assert OverlappingRuns(unknown_from_s=8.0).trim(device_counter) is device_counter
+    assert load_counter(dump_counter(device_counter)).flows == (Flow.UP,)

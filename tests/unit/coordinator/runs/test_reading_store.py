@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 import numpy as np
 import pytest
 
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.core.measure.telemetry import DeviceTelemetry
 from broadside.coordinator.core.run_spec import Plan
 from broadside.coordinator.device.telemetry.device_counter import DeviceCounter
@@ -53,8 +53,8 @@ def span_of(plan: Plan) -> RunSpan:
     )
 
 
-async def read(coordinator: Coordinator, plan: Plan, live: ProcessCounter) -> FirewallLedger:
-    """Return the ledger of the last burst when stored readings are added."""
+async def read(coordinator: Coordinator, plan: Plan, live: ProcessCounter) -> CounterRecord:
+    """Return the device counter of the last burst when stored readings are added."""
     span = span_of(plan)
     alone = await live.read(span.from_at, span.before_at, span.direction)
     records = coordinator.fabric.records
@@ -80,12 +80,12 @@ async def test_uses_readings_from_before_a_restart(
     # To do this twice does not add a reading.
     for _ in range(2):
         await save_readings(records, plan.run_id, plan.bursts[0], before.readings)
-    ledger = await read(coordinator, plan, ProcessCounter(plan, began_s, 75))
+    device_counter = await read(coordinator, plan, ProcessCounter(plan, began_s, 75))
     begun_s = plan.bursts[0].planned_start_at.timestamp()
     first_s = -20 if known else began_s
-    assert ledger.start_s[0] == pytest.approx(begun_s + first_s, abs=0.01)
-    assert np.nansum(ledger.bytes) == pytest.approx(75 - began_s + 32 * known)
-    assert np.isnan(ledger.bytes).sum() == known
+    assert device_counter.start_s[0] == pytest.approx(begun_s + first_s, abs=0.01)
+    assert np.nansum(device_counter.bytes) == pytest.approx(75 - began_s + 32 * known)
+    assert np.isnan(device_counter.bytes).sum() == known
 
 
 async def test_complete_readings_need_no_stored_ones(coordinator: Coordinator) -> None:
@@ -94,6 +94,6 @@ async def test_complete_readings_need_no_stored_ones(coordinator: Coordinator) -
     records = coordinator.fabric.records
     await save_readings(records, plan.run_id, plan.bursts[0], before.readings)
     live = ProcessCounter(plan, -80, 75)
-    ledger = await read(coordinator, plan, live)
-    assert len(ledger) == 155
-    assert not np.isnan(ledger.bytes).any()
+    device_counter = await read(coordinator, plan, live)
+    assert len(device_counter) == 155
+    assert not np.isnan(device_counter.bytes).any()

@@ -197,8 +197,8 @@ async def test_raw_output_is_returned_unchanged(fabric: Fabric) -> None:
             "pair pair-003: not in run run-1, which has pair-001 to pair-002",
         ),
         ("/v1/runs/run-1/raw/1?burst=3", "burst 3: not in run run-1, which has 2"),
-        ("/v1/runs/run-1/raw/2", "burst 1, pair-002: no client output: raw = failed keeps"),
-        ("/v1/runs/run-1/raw/2?side=server", "no server output: kept of failed tests only"),
+        ("/v1/runs/run-1/raw/2", "burst 1, pair-002: no client output: raw = failed stores"),
+        ("/v1/runs/run-1/raw/2?side=server", "no server output: only outputs of failed tests"),
     ],
 )
 async def test_missing_raw_output_error_gives_the_reason(

@@ -32,4 +32,4 @@ def test_unreadable_plan_error_contains_the_field(
     with pytest.raises(RecordUnreadable, match=r"run r: its plan cannot be read") as refused:
         parse_plan("r", document)
     assert expected in str(refused.value)
-    assert "read it with that version" in str(refused.value)
+    assert "use that version" in str(refused.value)

@@ -28,7 +28,7 @@ from broadside.exchange.records import Document
 STORED = sorted((Path(__file__).parents[3] / "data" / "stored").glob("*.jsonl.gz"))
 TEXT_FIELDS = (
     *("sentence", "next_step", "advice", "evidence", "refuted_by", "not_known"),
-    *("how", "header_how"),
+    *("how", "header_how", "reason", "cause", "causes"),
 )
 
 

@@ -5,7 +5,7 @@ import pytest
 from broadside.coordinator.core.comparison.group_comparison import Comparison, Group, compare
 from broadside.coordinator.core.metrics import RECEIVED, Layer
 from broadside.coordinator.core.run_spec import RunSpec
-from broadside.coordinator.core.summary import Completeness, RunSummary, State, Verdict
+from broadside.coordinator.core.summary import Completeness, RunSummary, SecondState, Verdict
 from broadside.coordinator.studies.conclude import comparison_wanted, conclude, result_of
 from broadside.coordinator.studies.study import (
     AB,
@@ -253,7 +253,7 @@ def test_trial_cpu_cost_comes_from_the_run_summary() -> None:
         bursts_planned=1,
         verdict=Verdict.PASS,
         completeness_ratio=1.0,
-        completeness=Completeness.of({State.MEASURED: 40}),
+        completeness=Completeness.of({SecondState.MEASURED: 40}),
         client_cpu_s_per_gigabyte=1.25,
     )
     trial = result_of(0, summary)

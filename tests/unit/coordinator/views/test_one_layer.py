@@ -57,7 +57,7 @@ def run_at(layer: Layer) -> tuple[Fleet, tuple[BurstMeasurement, ...], RunSummar
     spec = made.plan.spec.model_copy(update=update)
     made = replace(made, plan=made.plan.model_copy(update={"spec": spec}))
     bursts = tuple(measure_burst(spec, part, made.now) for part in made.evidence)
-    return made, bursts, summarise_run(made.plan, bursts, made.ledger, made.now)
+    return made, bursts, summarise_run(made.plan, bursts, made.device_counter, made.now)
 
 
 def rate_at(layer: Layer) -> str:
@@ -140,7 +140,7 @@ def test_charts_have_the_layer_in_title_and_axis(layer: Layer) -> None:
         spec=made.plan.spec,
         series=bursts[0].series,
         summary=summary.bursts[0],
-        ledger=made.ledger,
+        device_counter=made.device_counter,
     )
     for chart in (draw_run("bursts", run_view), draw_burst("throughput", burst_view)):
         shown = chart.figure

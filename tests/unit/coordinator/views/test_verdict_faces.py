@@ -37,7 +37,7 @@ from broadside.coordinator.core.measure.burst import measure_burst
 from broadside.coordinator.core.measure.records.columns import IntervalColumns
 from broadside.coordinator.core.measure.records.evidence import BurstEvidence, PairEvidence
 from broadside.coordinator.core.plan.budget import ran, with_abort
-from broadside.coordinator.core.run_spec import LedgerPromise
+from broadside.coordinator.core.run_spec import CounterRequirement
 from broadside.coordinator.core.summary import Finding, RunSummary, Verdict
 from broadside.coordinator.core.verdict_reason import FIRST_IDS, explain_findings, explain_verdict
 from broadside.coordinator.notices.announcer import Notice
@@ -74,7 +74,7 @@ CASES: Mapping[str, tuple[Verdict, str]] = {
 def judge(made: Fleet, **plan: Any) -> RunSummary:
     requested = made.plan.model_copy(update=plan)
     bursts = [measure_burst(requested.spec, part, made.now) for part in made.evidence]
-    return summarise_run(requested, bursts, made.ledger, made.now)
+    return summarise_run(requested, bursts, made.device_counter, made.now)
 
 
 def with_objective(made: Fleet, **limits: Any) -> Fleet:
@@ -157,14 +157,16 @@ def stopped_by_guard(made: Fleet) -> RunSummary:
     part = ran(plan, control)
     first, second = made.evidence[0], until(made.evidence[1], at.timestamp())
     bursts = [measure_burst(spec, one, made.now) for one in (first, second)]
-    assert made.ledger is not None
+    assert made.device_counter is not None
     counted = np.where(
-        made.ledger.start_s < at.timestamp(), made.ledger.bytes, made.ledger.bytes[0]
+        made.device_counter.start_s < at.timestamp(),
+        made.device_counter.bytes,
+        made.device_counter.bytes[0],
     )
-    ledger = replace(made.ledger, bytes=counted)
+    device_counter = replace(made.device_counter, bytes=counted)
     log = GuardLog(burst_index=1, guards=(record,), stop=stop)
     evidence = GuardEvidence(logs=(log,), ended_at=(at + timedelta(seconds=1.2),) * 8)
-    summary = summarise_run(part, bursts, ledger, made.now)
+    summary = summarise_run(part, bursts, device_counter, made.now)
     return with_guards(summary, plan, control, evidence)
 
 
@@ -190,12 +192,12 @@ def summary_of(case: str) -> RunSummary:
     if case == "stopped by guard":
         return stopped_by_guard(fleet(replace(plant, bursts=2), target_bits_per_second=target))
     if case == "device counter unreadable":
-        promise = LedgerPromise(source=SOURCE, coverage_min_ratio=0.95)
+        promise = CounterRequirement(source=SOURCE, coverage_min_ratio=0.95)
         reason = "it could not be read completely: GET /api/?type=op: 401 Unauthorized"
-        assert made.ledger is not None
+        assert made.device_counter is not None
         none = np.empty(0)
-        ledger = replace(
-            made.ledger,
+        device_counter = replace(
+            made.device_counter,
             source=SOURCE,
             start_s=none,
             end_s=none,
@@ -203,10 +205,10 @@ def summary_of(case: str) -> RunSummary:
             notes=(reason,),
             drops_count=None,
         )
-        return judge(replace(made, ledger=ledger), ledger=promise)
+        return judge(replace(made, device_counter=device_counter), device_counter=promise)
     if case == "device counter lost":
-        promise = LedgerPromise(source=SOURCE, coverage_min_ratio=0.95)
-        return judge(replace(made, ledger=None), ledger=promise)
+        promise = CounterRequirement(source=SOURCE, coverage_min_ratio=0.95)
+        return judge(replace(made, device_counter=None), device_counter=promise)
     summary = judge(made)
     if case == "aborted":
         begun = made.plan.bursts[0].planned_start_at
@@ -218,7 +220,7 @@ def summary_of(case: str) -> RunSummary:
             cancel_reason="wrong device",
         )
         first = [measure_burst(made.plan.spec, made.evidence[0], made.now)]
-        return with_abort(summarise_run(made.plan, first, made.ledger, made.now), control)
+        return with_abort(summarise_run(made.plan, first, made.device_counter, made.now), control)
     return summary
 
 

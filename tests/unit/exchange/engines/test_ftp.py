@@ -6,7 +6,7 @@ from typing import cast
 import pytest
 
 from broadside.exchange.engines import engines, traffic_of
-from broadside.exchange.engines.port import DaemonReader, Reading
+from broadside.exchange.engines.port import DaemonReader, EngineResult
 from broadside.exchange.messages import Flow
 from tests.unit.exchange.engines.asks import client_ask, job, server_ask
 
@@ -130,7 +130,7 @@ def transfer_line(second: int, pid: int, sent: int, rate: float, result: str = "
     return logged(second, pid, text)
 
 
-def served_by(log: str, at_s: float = 3.0) -> list[Reading]:
+def served_by(log: str, at_s: float = 3.0) -> list[EngineResult]:
     """Return the readings for all tests in vsftpd's log."""
     reader = FTP.server_reader()
     reader.sample("log", log, AT_S + at_s)

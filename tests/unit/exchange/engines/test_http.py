@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from broadside.exchange.engines import engines, offered_bits_per_second, scaled, traffic_of
 from broadside.exchange.engines.http import error_kind
-from broadside.exchange.engines.port import DaemonReader, Reading
+from broadside.exchange.engines.port import DaemonReader, EngineResult
 from broadside.exchange.engines.served_log import TESTS_MAX_COUNT
 from broadside.exchange.messages import Flow, Traffic
 from tests.unit.exchange.engines.asks import T0, client_ask, job, server_ask
@@ -225,7 +225,7 @@ def logged(
     )
 
 
-def served_by(*lines: bytes, at_s: float = 2.0) -> list[Reading]:
+def served_by(*lines: bytes, at_s: float = 2.0) -> list[EngineResult]:
     """Return the readings for all tests in nginx's log."""
     reader = HTTP.server_reader()
     for item in lines:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from broadside.exchange.engines import engines
 from broadside.exchange.engines.iperf3_text import read_any
-from broadside.exchange.engines.port import Reading, Unsupported
+from broadside.exchange.engines.port import EngineResult, Unsupported
 from broadside.exchange.messages import BUCKET_RATIO, Pacing, Traffic
 from tests.unit.exchange.engines.asks import client_ask, job
 
@@ -19,7 +19,7 @@ IPERF3 = engines()["iperf3"]
 RECORDINGS = Path(__file__).parents[3] / "data" / "iperf3"
 
 
-def recording(name: str) -> Reading:
+def recording(name: str) -> EngineResult:
     reading = read_any((RECORDINGS / name).read_bytes())
     assert reading.usable
     return replace(reading, first_data_at_s=1000.0)

@@ -11,7 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broadside.exchange.engines.iperf3_text import StreamReader, parse_complete, read_all, read_any
-from broadside.exchange.engines.port import Ended, Failed, Intervals, Reading, StartBasis, Started
+from broadside.exchange.engines.port import (
+    Ended,
+    EngineResult,
+    Failed,
+    Intervals,
+    StartBasis,
+    Started,
+)
 from broadside.exchange.messages import Direction, Flow, Interval, Protocol, Side
 
 RECORDINGS = Path(__file__).parents[3] / "data" / "iperf3"
@@ -147,7 +154,7 @@ def recorded(name: str) -> bytes:
 
 
 @cache
-def readings(name: str) -> tuple[Reading, ...]:
+def readings(name: str) -> tuple[EngineResult, ...]:
     return tuple(read_all(recorded(name))) or (read_any(recorded(name)),)
 
 
@@ -155,13 +162,13 @@ def counted_bytes(intervals: tuple[Interval, ...]) -> int:
     return sum(i.transferred_bytes for i in intervals if not i.omitted)
 
 
-def state(reading: Reading) -> str:
+def state(reading: EngineResult) -> str:
     if reading.usable:
         return "measured"
     return "failed" if reading.report.error else "cut"
 
 
-def format_reading(reading: Reading) -> str:
+def format_reading(reading: EngineResult) -> str:
     """Return a reading as it should be in the table."""
     report = reading.report
     lines = [reading.side, report.protocol, report.direction, report.streams_count]
@@ -425,7 +432,7 @@ def test_error_reason_is_read_from_standard_error() -> None:
 # Invalid output.
 
 
-def stream_with(old: str, new: str) -> Reading:
+def stream_with(old: str, new: str) -> EngineResult:
     """Return the reading for the plain recording with a text replaced."""
     text = recorded("3.22/tcp-stream.json").decode()
     assert re.search(old, text)

@@ -10,7 +10,7 @@ import pytest
 from broadside.exchange.engines.iperf3_text import read_any
 from broadside.exchange.engines.peer_seconds import STEPS_MAX_COUNT, PeerRates, read_steps
 from broadside.exchange.engines.served_log import LogReader, Transfer
-from broadside.exchange.engines.tokens import Token
+from broadside.exchange.engines.tokens import JobToken
 from broadside.exchange.messages import PEERS_MAX_COUNT, EngineReport, PeerSeconds
 
 RECORDING = Path(__file__).parents[3] / "data" / "iperf3" / "3.22" / "server-persistent.json"
@@ -90,7 +90,7 @@ def test_number_of_addresses_is_limited() -> None:
 
 def test_log_of_a_daemon_has_requests_of_every_address() -> None:
     reader = LogReader("http", "server_requests_count")
-    test = reader.test_of(Token(job_id="run.00000.00000", lasts_s=10), AT_S)
+    test = reader.test_of(JobToken(job_id="run.00000.00000", lasts_s=10), AT_S)
     for second, client in enumerate(("10.9.0.1", "10.9.0.2", "::ffff:10.9.0.1")):
         transfer = Transfer(start_s=AT_S + second, end_s=AT_S + second + 1, moved_bytes=1000)
         test.add(transfer, client=client, at_s=AT_S + second + 1)

@@ -18,9 +18,9 @@ from broadside.exchange.engines.port import (
     FILE_TEXT_MAX,
     Certificate,
     Engine,
-    File,
+    EngineFile,
     Launch,
-    Serving,
+    ServerLifetime,
 )
 from broadside.exchange.messages import Protocol, Traffic
 from tests.unit.exchange.engines.asks import client_ask, job, server_ask
@@ -113,7 +113,9 @@ def test_client_files_are_part_of_the_record(engine: Engine) -> None:
 
 
 def test_long_files_are_truncated() -> None:
-    launch = Launch(processes=(), files=(File(name="a", text="x" * 9000), File(name="b", text="y")))
+    launch = Launch(
+        processes=(), files=(EngineFile(name="a", text="x" * 9000), EngineFile(name="b", text="y"))
+    )
     assert launch.texts["a"] == "x" * FILE_TEXT_MAX + "..."
     assert launch.texts["b"] == "y"
 
@@ -125,7 +127,7 @@ def test_server_listens_at_the_agent_address(engine: Engine) -> None:
     text = " ".join(process.argv) + "".join(file.text for file in launch.files)
     assert "10.2.0.4" in text
     assert "8080" in text
-    assert launch.unprivileged or engine.serving is Serving.ONE_TEST
+    assert launch.unprivileged or engine.serving is ServerLifetime.ONE_TEST
 
 
 def test_reader_of_invalid_output_is_not_usable(engine: Engine) -> None:
@@ -170,7 +172,7 @@ def test_reader_of_invalid_output_is_not_usable(engine: Engine) -> None:
         ),
         (
             {"engine": "http", "direction": "forward", "options": {"body_bytes": 200_000_000}},
-            "traffic.options.body_bytes: a client keeps the 200000000 bytes of its uploads",
+            "traffic.options.body_bytes: a client stores the 200000000 bytes of its uploads",
         ),
         (
             {
@@ -195,7 +197,7 @@ def test_reader_of_invalid_output_is_not_usable(engine: Engine) -> None:
         ),
         (
             {"engine": "http", "options": {"body_bytes": 1_000_001}},
-            "traffic.options.body_bytes: no server keeps 1000001 bytes; set 1, 2 or 5 times",
+            "traffic.options.body_bytes: 1000001 bytes are not possible; set 1, 2 or 5 times",
         ),
         (
             {"engine": "http", "options": {"verify": True}},

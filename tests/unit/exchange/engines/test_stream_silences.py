@@ -10,7 +10,7 @@ import pytest
 
 from broadside.exchange.engines.iperf3_text import read_any
 from broadside.exchange.engines.merge import merge
-from broadside.exchange.engines.port import Reading
+from broadside.exchange.engines.port import EngineResult
 from broadside.exchange.engines.stream_silences import StreamSilences
 from broadside.exchange.messages import Flow
 
@@ -22,7 +22,7 @@ SECOND = {"3.12": 44104, "3.22": 43914}
 
 def recorded(
     version: str, carries: Callable[[int, int], float], change: Callable[[Any], None] | None = None
-) -> Reading:
+) -> EngineResult:
     """Return a recording of two streams with its middle second repeated.
 
     ``carries`` returns the share of its bytes that a stream has in a second.

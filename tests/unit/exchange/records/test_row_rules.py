@@ -13,7 +13,7 @@ from broadside.exchange.ports import Entity, RecordUnreadable
 from broadside.exchange.records import BurstRecords, FleetRecords
 from broadside.exchange.records.row_rules import (
     ROW_RULES,
-    Kind,
+    RowKind,
     Violation,
     keeps_rules,
     place_of,
@@ -72,7 +72,7 @@ def leaves(model: type[Message], path: str = "", within: tuple[Any, ...] = ()) -
 
 
 @pytest.mark.parametrize("kind", [k for k, rule in ROW_RULES.items() if rule.model is not None])
-def test_every_field_has_a_rule_or_is_plain(kind: Kind) -> None:
+def test_every_field_has_a_rule_or_is_plain(kind: RowKind) -> None:
     rule = ROW_RULES[kind]
     assert rule.model is not None
     result = set(leaves(rule.model))
@@ -172,7 +172,7 @@ async def test_every_row_that_a_method_writes_has_a_rule(name: str) -> None:
 
 
 def test_every_kind_has_an_example() -> None:
-    assert {*written(), *OUTPUTS} == {*Kind} == {*ROW_RULES}
+    assert {*written(), *OUTPUTS} == {*RowKind} == {*ROW_RULES}
     for kind, (folder, file, _) in OUTPUTS.items():
         location = raw_place(folder, file)
         assert location is not None
@@ -183,12 +183,12 @@ def test_every_rule_has_a_case_with_a_foreign_value() -> None:
     covered = {(case.kind, case.path) for case in cases()}
     for kind, rule in ROW_RULES.items():
         for path in rule.fields:
-            is_stored = kind is Kind.PRESENCE and path in held_cases()
+            is_stored = kind is RowKind.PRESENCE and path in held_cases()
             assert is_stored or "<" in path or (kind, path) in covered, (kind, path)
 
 
 @pytest.mark.parametrize("kind", written(), ids=lambda kind: kind.name)
-def test_valid_row_follows_its_rules(kind: Kind) -> None:
+def test_valid_row_follows_its_rules(kind: RowKind) -> None:
     example = written()[kind]
     violations: list[Violation] = []
     assert keeps_rules(example.row, example.message, violations)
@@ -223,7 +223,7 @@ def test_reader_drops_rows_that_contradict_their_key(case: Case) -> None:
 
 
 def test_row_with_a_wrong_key_is_rejected() -> None:
-    row = written()[Kind.TEST].row
+    row = written()[RowKind.TEST].row
     for partition, key in (
         ("tests.2024-05-01T10", row.row_key),
         ("tests.2024-05-01T11.5", row.row_key),

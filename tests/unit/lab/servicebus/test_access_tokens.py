@@ -9,8 +9,8 @@ import pytest
 from broadside.lab.servicebus.access_tokens import (
     ALL_RIGHTS,
     Grant,
-    Guard,
     Right,
+    TokenVerifier,
     entity_path,
     issue_jwt,
 )
@@ -18,7 +18,7 @@ from broadside.lab.servicebus.access_tokens import (
 NOW = 1_800_000_000.0
 AUDIENCE = "sb://127.0.0.1:5672/Jobs"
 JWT_KEY = "a key that is long enough for HS256, as it should be"
-GUARD = Guard(sas_keys={"policy": "secret"}, jwt_key=JWT_KEY)
+GUARD = TokenVerifier(sas_keys={"policy": "secret"}, jwt_key=JWT_KEY)
 
 
 def _sas(resource: str = AUDIENCE, key: str = "secret", end: str = str(int(NOW) + 60)) -> str:
@@ -88,12 +88,12 @@ def test_jwt_without_roles_has_all_rights() -> None:
 
 
 def test_rejects_token_type_without_a_key() -> None:
-    assert "InvalidToken" in str(Guard(sas_keys={"p": "k"}).check("eyJ", AUDIENCE, NOW))
-    assert "InvalidSignature" in str(Guard(jwt_key=JWT_KEY).check(_sas(), AUDIENCE, NOW))
+    assert "InvalidToken" in str(TokenVerifier(sas_keys={"p": "k"}).check("eyJ", AUDIENCE, NOW))
+    assert "InvalidSignature" in str(TokenVerifier(jwt_key=JWT_KEY).check(_sas(), AUDIENCE, NOW))
 
 
 def test_accepts_all_tokens_without_keys() -> None:
-    assert isinstance(Guard().check("anything", AUDIENCE, NOW), Grant)
+    assert isinstance(TokenVerifier().check("anything", AUDIENCE, NOW), Grant)
 
 
 def test_repr_does_not_show_keys() -> None:

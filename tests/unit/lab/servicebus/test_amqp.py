@@ -20,7 +20,7 @@ _SCALARS = st.one_of(
     st.uuids(),
     st.binary(max_size=300),
     st.text(max_size=300),
-    st.text(st.characters(max_codepoint=127), max_size=20).map(amqp.Symbol),
+    st.text(st.characters(max_codepoint=127), max_size=20).map(amqp.AmqpSymbol),
 )
 _VALUES = st.recursive(
     _SCALARS,
@@ -33,7 +33,7 @@ _VALUES = st.recursive(
 )
 
 
-def _typed(value: amqp.Value) -> object:
+def _typed(value: amqp.AmqpValue) -> object:
     """Return a value with types, because numbers can be equal if the types are not."""
     match value:
         case list():
@@ -46,7 +46,7 @@ def _typed(value: amqp.Value) -> object:
 
 
 @given(_VALUES)
-def test_values_round_trip_with_types(value: amqp.Value) -> None:
+def test_values_round_trip_with_types(value: amqp.AmqpValue) -> None:
     raw = amqp.encode(value)
     decoded, end = amqp.decode(raw)
     assert end == len(raw)
@@ -61,8 +61,8 @@ def test_arrays_decode_to_lists(items: list[int]) -> None:
 
 
 def test_symbol_array_decodes_to_symbols() -> None:
-    decoded, _ = amqp.decode(amqp.encode(amqp.Array([amqp.Symbol("a"), amqp.Symbol("bc")])))
-    assert _typed(decoded) == _typed([amqp.Symbol("a"), amqp.Symbol("bc")])
+    decoded, _ = amqp.decode(amqp.encode(amqp.Array([amqp.AmqpSymbol("a"), amqp.AmqpSymbol("bc")])))
+    assert _typed(decoded) == _typed([amqp.AmqpSymbol("a"), amqp.AmqpSymbol("bc")])
 
 
 @given(st.binary(max_size=64))
@@ -75,7 +75,7 @@ def test_arbitrary_bytes_decode_or_are_rejected(raw: bytes) -> None:
 
 
 @given(_VALUES, st.data())
-def test_rejects_truncated_value(value: amqp.Value, data: st.DataObject) -> None:
+def test_rejects_truncated_value(value: amqp.AmqpValue, data: st.DataObject) -> None:
     raw = amqp.encode(value)
     cut = data.draw(st.integers(0, len(raw) - 1))
     with pytest.raises(amqp.WireError):

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from broadside.lab.servicebus import amqp
-from broadside.lab.servicebus.amqp import Code, Described, Symbol, Timestamp, ULong
+from broadside.lab.servicebus.amqp import AmqpSymbol, Code, Described, Timestamp, ULong
 from broadside.lab.servicebus.dialect import manage, read_message, split_batch, write_message
 from broadside.lab.servicebus.queues import Queue, QueueSettings
 
@@ -28,7 +28,10 @@ def test_batch_is_split_and_a_single_message_is_not() -> None:
 
 
 def test_scheduled_time_is_read_and_not_forwarded() -> None:
-    annotations = {Symbol("x-opt-scheduled-enqueue-time"): Timestamp(5000), Symbol("x-mine"): 1}
+    annotations = {
+        AmqpSymbol("x-opt-scheduled-enqueue-time"): Timestamp(5000),
+        AmqpSymbol("x-mine"): 1,
+    }
     sent = read_message(amqp.encode(Described(ULong(Code.ANNOTATIONS), annotations)) + data(b"x"))
     assert sent.enqueue_at_s == 5
     assert sent.annotations == {"x-mine": 1}

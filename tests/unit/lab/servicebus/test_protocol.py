@@ -7,15 +7,24 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from broadside.lab.servicebus import amqp
-from broadside.lab.servicebus.access_tokens import Guard
-from broadside.lab.servicebus.amqp import Code, Described, Symbol, UByte, UInt, ULong, UShort, Value
+from broadside.lab.servicebus.access_tokens import TokenVerifier
+from broadside.lab.servicebus.amqp import (
+    AmqpSymbol,
+    AmqpValue,
+    Code,
+    Described,
+    UByte,
+    UInt,
+    ULong,
+    UShort,
+)
 from broadside.lab.servicebus.protocol import LINK_CREDIT, Broker, Connection
 from broadside.lab.servicebus.queues import Queue, QueueSettings
 
 NOW = 1_800_000_000.0
 
 
-def _frame(code: int, fields: Sequence[Value], payload: bytes = b"") -> bytes:
+def _frame(code: int, fields: Sequence[AmqpValue], payload: bytes = b"") -> bytes:
     return amqp.frame(1, amqp.performative(code, fields), payload)
 
 
@@ -82,13 +91,13 @@ class Peer:
         self.connection = Connection(broker, NOW)
         self._unread = b""
 
-    def send(self, raw: bytes, now: float = NOW) -> list[tuple[int, list[Value], bytes]]:
+    def send(self, raw: bytes, now: float = NOW) -> list[tuple[int, list[AmqpValue], bytes]]:
         """Send bytes, then advance the broker and return the frames received."""
         self.connection.receive(raw, now)
         self.broker.advance(now)
         return self.received_frames()
 
-    def received_frames(self) -> list[tuple[int, list[Value], bytes]]:
+    def received_frames(self) -> list[tuple[int, list[AmqpValue], bytes]]:
         raw, frames = self._unread + self.connection.take_output(), []
         while raw:
             if raw.startswith(b"AMQP"):
@@ -123,14 +132,14 @@ def _authorized(peer: Peer) -> Peer:
     return peer
 
 
-def _codes(frames: list[tuple[int, list[Value], bytes]]) -> list[int]:
+def _codes(frames: list[tuple[int, list[AmqpValue], bytes]]) -> list[int]:
     return [code for code, _, _ in frames]
 
 
 def test_sasl_accepts_any_identity(broker: Broker) -> None:
     peer = Peer(broker)
     assert _codes(peer.send(amqp.SASL_HEADER)) == [Code.SASL_MECHANISMS]
-    init = amqp.frame(0, amqp.performative(Code.SASL_INIT, [Symbol("ANONYMOUS")]), sasl=True)
+    init = amqp.frame(0, amqp.performative(Code.SASL_INIT, [AmqpSymbol("ANONYMOUS")]), sasl=True)
     assert peer.send(init)[0][:2] == (Code.SASL_OUTCOME, [0] + [None] * 13)
     assert _codes(peer.send(OPENING)) == [Code.OPEN, Code.BEGIN]
 
@@ -150,7 +159,7 @@ def test_queue_requires_a_token(peer: Peer) -> None:
 
 
 def test_rejected_token_returns_401_with_reason(broker: Broker) -> None:
-    broker.guard = Guard(sas_keys={"p": "k"})
+    broker.guard = TokenVerifier(sas_keys={"p": "k"})
     peer = Peer(broker)
     frames = peer.send(OPENING + _put_token("sb://host/jobs", "nonsense", "the id"))
     answer = next(payload for code, _, payload in frames if code == Code.TRANSFER)

@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broadside.lab.servicebus.queues import Message, Queue, QueueSettings, Sent, Settlement, State
+from broadside.lab.servicebus.queues import (
+    MessageState,
+    Queue,
+    QueuedMessage,
+    QueueSettings,
+    Sent,
+    Settlement,
+)
 
 SETTINGS = QueueSettings(lock_s=10.0, max_delivery_count=3)
 
@@ -19,14 +26,14 @@ def _sent(name: str = "m", **fields: Any) -> Sent:
     return Sent(content=name.encode(), message_id=name, **fields)
 
 
-def _take(queue: Queue, now: float) -> Message:
+def _take(queue: Queue, now: float) -> QueuedMessage:
     message = queue.take(now)
     assert message is not None
     assert message.lock_token is not None
     return message
 
 
-def _token(message: Message) -> UUID:
+def _token(message: QueuedMessage) -> UUID:
     assert message.lock_token is not None
     return message.lock_token
 
@@ -201,7 +208,7 @@ def test_peek_returns_all_states_without_a_change(queue: Queue) -> None:
     _take(queue, 0.0)
     seen = queue.peek(2, 2)
     assert [message.sent.message_id for message in seen] == ["b", "c"]
-    assert queue.peek(4, 10)[0].state is State.SCHEDULED
+    assert queue.peek(4, 10)[0].state is MessageState.SCHEDULED
     assert queue.counts()["locked"] == 1
 
 

@@ -60,7 +60,7 @@ HINTS = {
 }
 
 
-class Failed(Exception):
+class AttemptFailed(Exception):
     """This attempt has failed. The message is used as the error in the boot status."""
 
 
@@ -133,12 +133,15 @@ def publish(bundle: dict, stage: str, error: str = "") -> None:
 
 
 def download(url: str, bearer: str, path: Path) -> str:
-    """Save a blob and return its SHA-256 in hex.
+    """Save a blob.
 
     Args:
         url: URL of the blob.
         bearer: Bearer token for the storage.
         path: File to write.
+
+    Returns:
+        SHA-256 of the blob in hex.
 
     Raises:
         ValueError: The blob is too large or the download takes too long.
@@ -164,7 +167,7 @@ def fetch(bundle: dict, path: Path) -> None:
         path: File to write.
 
     Raises:
-        Failed: The package cannot be downloaded, or has a different SHA-256.
+        AttemptFailed: The package cannot be downloaded, or has a different SHA-256.
     """
     if path.exists() and file_sha256(path) == bundle["sha256"]:
         return
@@ -173,12 +176,16 @@ def fetch(bundle: dict, path: Path) -> None:
         result = download(url, token(bundle["client_id"]), path)
     except urllib.error.HTTPError as error:
         hint = HINTS.get(error.code) if error.url == url else None
-        raise Failed(f"{error.url.partition('?')[0]}: {error}; {hint or 'trying again'}") from error
+        raise AttemptFailed(
+            f"{error.url.partition('?')[0]}: {error}; {hint or 'trying again'}"
+        ) from error
     except FAULTS as error:
-        raise Failed(f"{url}: {error}; trying again") from error
+        raise AttemptFailed(f"{url}: {error}; trying again") from error
     if result != bundle["sha256"]:
         path.unlink()
-        raise Failed(f"{url} has SHA-256 {result}, not {bundle['sha256']}; run: broadside up")
+        raise AttemptFailed(
+            f"{url} has SHA-256 {result}, not {bundle['sha256']}; run: broadside up"
+        )
 
 
 def file_sha256(path: Path) -> str:
@@ -195,7 +202,7 @@ def install(bundle: dict, path: Path) -> None:
         path: File of the package.
 
     Raises:
-        Failed: The installer has failed. The message has its last line.
+        AttemptFailed: The installer has failed. The message has its last line.
     """
     unpacked = FOLDER / "bundle"
     # A previous attempt might have been killed while unpacking.
@@ -204,7 +211,7 @@ def install(bundle: dict, path: Path) -> None:
         with tarfile.open(path) as archive:
             archive.extractall(unpacked, filter="data")
     except FAULTS as error:
-        raise Failed(f"the package cannot be unpacked: {error}") from error
+        raise AttemptFailed(f"the package cannot be unpacked: {error}") from error
     argv = ["sh", str(unpacked / "install.sh"), bundle["service"]]
     last = ""
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
@@ -213,14 +220,14 @@ def install(bundle: dict, path: Path) -> None:
             sys.stderr.write(line)
             last = line.strip() or last
     if process.returncode:
-        raise Failed(f"install.sh ended with {process.returncode}: {last}")
+        raise AttemptFailed(f"install.sh ended with {process.returncode}: {last}")
 
 
 def wait_healthy(service: str) -> None:
     """Wait until the service works, using its own command.
 
     Raises:
-        Failed: The service does not work in time. The message has the reason.
+        AttemptFailed: The service does not work in time. The message has the reason.
     """
     end_s = time.monotonic() + HEALTHY_S
     while True:
@@ -230,7 +237,7 @@ def wait_healthy(service: str) -> None:
         if completed.returncode == 0:
             return
         if time.monotonic() > end_s:
-            raise Failed(
+            raise AttemptFailed(
                 (completed.stderr or completed.stdout).strip()
                 or f"ended with {completed.returncode}"
             )
@@ -256,7 +263,7 @@ def main() -> None:
             shutil.rmtree(FOLDER / "bundle", ignore_errors=True)
         publish(bundle, stage := "start")
         wait_healthy(bundle["service"])
-    except Failed as failed:
+    except AttemptFailed as failed:
         publish(bundle, stage, str(failed))
         sys.exit(1)
     publish(bundle, "ready")

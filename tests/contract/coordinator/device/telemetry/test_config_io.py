@@ -143,7 +143,7 @@ async def test_unreadable_rest_answer_is_an_issue(
     [
         (0.0, "newest [0-9.]+ m?s old"),
         (3600.0, "3[56][0-9]{2}.[0-9] s ahead of the coordinator's clock .*: set its clock"),
-        (-7200.0, "7[12][0-9]{2}.[0-9] s behind .*: set its clock, or look at at_path"),
+        (-7200.0, "7[12][0-9]{2}.[0-9] s behind .*: set its clock, or check at_path"),
     ],
 )
 async def test_doctor_reports_the_clock_offset_of_an_answer(

@@ -25,7 +25,7 @@ def run(name: str, seed: int, firewall_ratio: float = 1.0) -> Group:
             burst_s=12,
             period_s=30,
             firewall_bits_per_second=20e9 * firewall_ratio,
-            ledger=False,
+            device_counter=False,
         )
     )
     return Group(name=name, observations=tuple(map(observe, summarise(made).bursts)))

@@ -10,14 +10,14 @@ from broadside.coordinator.core.judge.bottleneck import (
 )
 from broadside.coordinator.core.summary import (
     UNKNOWN,
-    Basis,
     Bottleneck,
     BottleneckName,
+    ByteSource,
     DeviceFigure,
     DeviceSummary,
     FlowSummary,
     PairSummary,
-    State,
+    SecondState,
 )
 from broadside.exchange.messages import Direction, Flow, Traffic
 from tests.judged import judged_burst
@@ -31,9 +31,9 @@ def pairs_of(count: int, **figures: Any) -> list[PairSummary]:
         PairSummary(
             pair=f"pair-{index + 1:03d}",
             pair_index=index,
-            state=State.MEASURED,
+            state=SecondState.MEASURED,
             completeness_ratio=1.0,
-            basis=Basis.RECEIVER,
+            basis=ByteSource.RECEIVER,
             **{"cov_ratio": 0.1, **figures},
         )
         for index in range(count)
@@ -298,7 +298,7 @@ def burst(
     movement: float | None = 0.05,
     cov: float = 0.1,
     sku: str | None = None,
-    ledger_cov: float = 0.004,
+    counter_cov: float = 0.004,
     pairs: int = 4,
     servers: int = 4,
     rooms: bool = True,
@@ -331,7 +331,7 @@ def burst(
             traffic=Traffic(streams_count=64),
             flows=[lead],
             pairs=summaries,
-            reconciliation=counted(30e9, ledger_cov),
+            reconciliation=counted(30e9, counter_cov),
             sku=sku,
             window_s=30,
             drops_per_second=drops,
@@ -346,7 +346,7 @@ def test_firewall_needs_shared_limit_or_documented_rate() -> None:
         reported = burst(movement=movement, cov=cov, sku="standard")
         assert reported.name is BottleneckName.FIREWALL
         assert any("standard is 30 Gbit/s" in finding for finding in reported.evidence)
-    assert burst(movement=1.0, sku="standard", ledger_cov=0.08).name is BottleneckName.UNKNOWN
+    assert burst(movement=1.0, sku="standard", counter_cov=0.08).name is BottleneckName.UNKNOWN
     assert burst(movement=1.0, sku="premium").name is BottleneckName.UNKNOWN
 
 

@@ -302,7 +302,11 @@ def bottlenecks(draw: Callable[[np.random.Generator], Planted]) -> list[Bottlene
             made = recorded(case, seed, patch)
         measured = [measure_burst(made.plan.spec, item, made.now) for item in made.evidence]
         summary = summarise_run(
-            made.plan, measured, made.ledger, made.now, RunContext(telemetry=pings(case, made))
+            made.plan,
+            measured,
+            made.device_counter,
+            made.now,
+            RunContext(telemetry=pings(case, made)),
         )
         assert summary.bursts[0].flows[0].flow is Flow.UP
         results.append(summary.bottleneck_details)

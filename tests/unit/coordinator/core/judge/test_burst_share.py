@@ -14,7 +14,7 @@ from broadside.coordinator.core.judge.reconciliation.device_prediction import (
 def _sums(*fleet: float) -> BinSums:
     of = np.array(fleet)
     return BinSums(
-        ledger=1.1 * of,
+        device_counter=1.1 * of,
         fleet=of,
         width=np.ones(len(of)),
         placed=np.stack((of, of), axis=1),
@@ -28,11 +28,11 @@ def _share(*moved: tuple[float, float, float], **fields: float) -> BurstShare:
 
     The idle level of 10 bytes/s is included in the counted bytes.
     """
-    ends = [MovedShare(ledger_bytes=a, fleet_bytes=b, width_s=c) for a, b, c in moved]
+    ends = [MovedShare(counter_bytes=a, fleet_bytes=b, width_s=c) for a, b, c in moved]
     known = {
         "total_bytes": 1000.0,
         "fleet_bytes": 1000.0,
-        "ledger_bytes": 1200.0,
+        "counter_bytes": 1200.0,
         "beside_bytes": 5.0,
         "width_s": 10.0,
         "bins_count": 10,
@@ -66,7 +66,7 @@ def test_ignores_lag_bound_without_burst_bytes() -> None:
     assert _share((500.0, 0.0, 5.0), (500.0, 0.0, 5.0)).unsure_ratio(10.0) == 0.0
 
 
-@pytest.mark.parametrize("fields", [{"ledger_bytes": 100.0}, {"fleet_bytes": 0.0}])
+@pytest.mark.parametrize("fields", [{"counter_bytes": 100.0}, {"fleet_bytes": 0.0}])
 def test_no_lag_uncertainty_without_bytes(fields: dict[str, float]) -> None:
     assert _share((500.0, 900.0, 5.0), SAME, **fields).unsure_ratio(10.0) == 0.0
 
@@ -76,9 +76,9 @@ def test_sums_shares_by_field_and_averages_rates() -> None:
     other = replace(other, near_bytes_per_s=10.0, fleet_bytes_per_s=200.0)
     both = sum_shares([one, other])
     assert (both.total_bytes, both.bins_count, both.width_s) == (2000.0, 20, 40.0)
-    assert both.moved[0] == MovedShare(ledger_bytes=2400, fleet_bytes=2000, width_s=20)
-    assert both.moved[1] == MovedShare(ledger_bytes=1201, fleet_bytes=1002, width_s=13)
+    assert both.moved[0] == MovedShare(counter_bytes=2400, fleet_bytes=2000, width_s=20)
+    assert both.moved[1] == MovedShare(counter_bytes=1201, fleet_bytes=1002, width_s=13)
     assert list(both.parts.fleet) == [1, 2, 1, 2]
-    assert list(both.full.ledger) == pytest.approx([3.3, 3.3])
+    assert list(both.full.device_counter) == pytest.approx([3.3, 3.3])
     assert both.fleet_bytes_per_s == 150.0
     assert both.near_bytes_per_s == (30 * 10 + 10 * 30) / 40

@@ -19,7 +19,7 @@ from broadside.coordinator.core.judge.reconciliation.idle_level import IdleLevel
 from broadside.coordinator.core.judge.reconciliation.lag import Lag
 from broadside.coordinator.core.judge.reconciliation.reconcile import (
     NOISE_ASSUMED_RATIO,
-    Comparison,
+    ByteComparison,
     RunComparison,
     compare_bytes,
     scatter_of_bursts,
@@ -29,10 +29,10 @@ from broadside.coordinator.core.measure.formulas.headers import (
     OVERHEAD_MORE_RATIO,
 )
 from broadside.coordinator.core.measure.formulas.steady import t95
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 
 NONE = np.empty(0)
-LEDGER = FirewallLedger(
+COUNTER = CounterRecord(
     source="counter",
     start_s=NONE,
     end_s=NONE,
@@ -50,7 +50,7 @@ IDLE = IdleLevel(
 
 def _run_comparison(**fields: Any) -> RunComparison:
     known: dict[str, Any] = {
-        "ledger": LEDGER,
+        "device_counter": COUNTER,
         "lag": Lag(lag_s=0.0, uncertainty_s=0.0, known=True),
         "overhead": FACTOR,
         "idle": None,
@@ -65,10 +65,10 @@ def _run_comparison(**fields: Any) -> RunComparison:
     return RunComparison(**(known | fields))
 
 
-def _sums(ledger: list[float], fleet: list[float]) -> BinSums:
+def _sums(device_counter: list[float], fleet: list[float]) -> BinSums:
     of = np.array(fleet)
     return BinSums(
-        ledger=np.array(ledger),
+        device_counter=np.array(device_counter),
         fleet=of,
         width=np.ones(len(of)),
         placed=of[:, None],
@@ -81,12 +81,12 @@ EMPTY = _sums([], [])
 
 
 def _share(parts: BinSums, full: BinSums = EMPTY, **fields: Any) -> BurstShare:
-    counted, fleet = float(parts.ledger.sum()), float(parts.fleet.sum())
-    same = MovedShare(ledger_bytes=counted, fleet_bytes=fleet, width_s=float(parts.width.sum()))
+    counted, fleet = float(parts.device_counter.sum()), float(parts.fleet.sum())
+    same = MovedShare(counter_bytes=counted, fleet_bytes=fleet, width_s=float(parts.width.sum()))
     known: dict[str, Any] = {
         "total_bytes": fleet,
         "fleet_bytes": fleet,
-        "ledger_bytes": counted,
+        "counter_bytes": counted,
         "beside_bytes": 0.0,
         "width_s": same.width_s,
         "bins_count": len(parts.fleet),
@@ -110,14 +110,14 @@ def _compared(
     extra: ExtraBytes = ExtraBytes(),  # noqa: B008 - frozen
     ends: tuple[float, float] = (0.0, 0.0),
     scatter: float = 0.01,
-) -> Comparison:
+) -> ByteComparison:
     return compare_bytes(run, share, extra, ends, scatter)[0]
 
 
 def test_residual_is_counted_over_predicted_minus_one() -> None:
     result = _compared(_run_comparison())
     assert result.basis == "bytes"
-    assert (result.ledger_bytes, result.expected_bytes) == (1100.0, 1050.0)
+    assert (result.counter_bytes, result.expected_bytes) == (1100.0, 1050.0)
     assert result.residual_ratio == pytest.approx(1100 / 1050 - 1)
     assert result.below_ratio == result.above_ratio == pytest.approx(0.01)
     assert result.between_ratio == pytest.approx(0.01)
@@ -232,7 +232,7 @@ def test_compares_full_bins_if_there_are_five() -> None:
     assert [item.basis for item in both] == ["bytes", "rate"]
     rate = both[1]
     # There are no bytes in flight.
-    assert (rate.ledger_bytes, rate.expected_bytes) == (550.0, 525.0)
+    assert (rate.counter_bytes, rate.expected_bytes) == (550.0, 525.0)
     error = math.sqrt(10e-4 * 5 / 4) / 5
     assert rate.above_ratio == pytest.approx(error * t95(4) / 1.1)
     assert rate.unrecorded_ratio == 0.0
@@ -249,8 +249,10 @@ def test_bytes_shifted_between_bins_cancel_in_the_sum() -> None:
     For bins at an edge, only the remaining difference (10 / 1000) is used. The other eight bins
     alternate by 1 %, so that their errors cancel.
     """
-    ledger = [105.0, *([109.0, 111.0] * 4), 105.0]
-    result = _compared(_run_comparison(), _share(_sums(ledger, [100.0] * 10)), scatter=math.nan)
+    device_counter = [105.0, *([109.0, 111.0] * 4), 105.0]
+    result = _compared(
+        _run_comparison(), _share(_sums(device_counter, [100.0] * 10)), scatter=math.nan
+    )
     alone = 8e-4 * 8 / 7
     error = math.sqrt(alone / 8) / 8
     run = -10.0 / 1000
@@ -259,8 +261,10 @@ def test_bytes_shifted_between_bins_cancel_in_the_sum() -> None:
 
 def test_correlated_bins_do_not_cancel() -> None:
     """The offsets are 1, 1, 1, -1, -1 and -1 %, so that 2 x 3 products remain."""
-    ledger = [110.0, *([111.0] * 3), *([109.0] * 3), 110.0]
-    result = _compared(_run_comparison(), _share(_sums(ledger, [100.0] * 8)), scatter=math.nan)
+    device_counter = [110.0, *([111.0] * 3), *([109.0] * 3), 110.0]
+    result = _compared(
+        _run_comparison(), _share(_sums(device_counter, [100.0] * 8)), scatter=math.nan
+    )
     alone, traded = 6e-4 * 6 / 5, 2 * 3e-4
     error = math.sqrt(alone + traded) / 6
     assert result.above_ratio == pytest.approx(error * t95(5) / 1.1)

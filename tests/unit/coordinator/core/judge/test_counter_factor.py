@@ -18,16 +18,16 @@ from broadside.coordinator.core.measure.formulas.headers import (
     Headers,
 )
 from broadside.coordinator.core.measure.grid.series import BurstSeries
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger, LedgerLayer
+from broadside.coordinator.core.measure.records.evidence import CounterLayer, CounterRecord
 from broadside.exchange.messages import Protocol
 from tests.unit.coordinator.core.records import burst_series
 
 HEADERS = Headers(ip_ratio=1.03, wire_ratio=1.06, assumed=False, how="recorded", mss_bytes=1448)
 
 
-def ledger(layer: LedgerLayer, counts_lost: bool | None = None) -> FirewallLedger:
+def device_counter(layer: CounterLayer, counts_lost: bool | None = None) -> CounterRecord:
     at_s = np.arange(3.0)
-    return FirewallLedger(
+    return CounterRecord(
         source="lab",
         layer=layer,
         start_s=at_s,
@@ -58,14 +58,14 @@ def burst(received: float, sent: float, segments: float = np.nan) -> BurstSeries
     ],
 )
 def test_assumed_segment_size_has_uncertainty_of_the_layer(
-    layer: LedgerLayer, ratio: float, less: float, more: float
+    layer: CounterLayer, ratio: float, less: float, more: float
 ) -> None:
-    result = counter_factor(ledger(layer), replace(HEADERS, assumed=True), ())
+    result = counter_factor(device_counter(layer), replace(HEADERS, assumed=True), ())
     assert (result.ratio, result.less_ratio, result.more_ratio) == (ratio, less, more)
 
 
 def test_recorded_segment_size_has_recorded_uncertainty() -> None:
-    result = counter_factor(ledger("ip"), replace(HEADERS, doubt_ratio=0.002), ())
+    result = counter_factor(device_counter("ip"), replace(HEADERS, doubt_ratio=0.002), ())
     assert (result.less_ratio, result.more_ratio, result.how) == (0.002, 0.002, "recorded")
 
 
@@ -85,5 +85,5 @@ def test_retransmitted_bytes_come_from_retransmission_count() -> None:
 def test_lost_bytes_are_extra_if_counter_may_count_them(
     counts_lost: bool | None, low: float, high: float
 ) -> None:
-    extra = extra_bytes(burst(1e9, 1.1e9), ledger("ip", counts_lost), HEADERS, Protocol.UDP)
+    extra = extra_bytes(burst(1e9, 1.1e9), device_counter("ip", counts_lost), HEADERS, Protocol.UDP)
     assert (extra.low_ratio, extra.high_ratio) == pytest.approx((low, high))

@@ -6,13 +6,13 @@ import pytest
 
 from broadside.coordinator.core.judge.bottleneck import BottleneckInput, find_bottleneck
 from broadside.coordinator.core.judge.bottleneck.device_causes import drops_per_second
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.core.summary import (
-    Basis,
     BottleneckName,
+    ByteSource,
     FlowSummary,
     PairSummary,
-    State,
+    SecondState,
     Window,
 )
 from broadside.exchange.messages import Flow, Traffic
@@ -28,11 +28,11 @@ BURST = (at(1100), at(1130))
 WINDOW = Window(start_at=BURST[0], end_at=BURST[1], window_s=30, common_s=30, ramp_s=0, short=True)
 
 
-def counted(drops: float, idle: float) -> FirewallLedger:
+def counted(drops: float, idle: float) -> CounterRecord:
     """Build one-second bins whose labels are late by the lag."""
     start_s = np.arange(1000.0, 1200.0)
     loaded = (start_s >= 1100 + LAG_S) & (start_s < 1130 + LAG_S)
-    return FirewallLedger(
+    return CounterRecord(
         source="lab",
         start_s=start_s,
         end_s=start_s + 1,
@@ -82,9 +82,9 @@ def test_drops_must_match_fleet_loss_to_locate_the_limit(
         PairSummary(
             pair=f"pair-{index}",
             pair_index=index,
-            state=State.MEASURED,
+            state=SecondState.MEASURED,
             completeness_ratio=1.0,
-            basis=Basis.RECEIVER,
+            basis=ByteSource.RECEIVER,
             received_bits_per_second=1e9,
             cov_ratio=0.1,
             client_nic_ratio=0.3,

@@ -9,7 +9,7 @@ from broadside.coordinator.core.measure.burst import measure_burst
 from broadside.coordinator.core.measure.formulas.headers import acknowledged_max_ratio, tcp_headers
 from broadside.coordinator.core.measure.grid.series import BurstSeries
 from broadside.coordinator.core.measure.records.columns import HostColumns
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.core.summary import Reconciliation, Verdict
 from broadside.exchange.messages import Direction, Flow, Protocol
 from tests.hunt.adapter import conclude
@@ -19,7 +19,7 @@ from tests.worlds import generate
 
 HEADERS = tcp_headers([1448])
 NOBODY = Missing(pairs_count=0, share_ratio=0.0, planned_pairs_count=6)
-MADE = fleet(Plant(pairs=6, bursts=3, burst_s=30, period_s=60, ledger_noise=0.0005))
+MADE = fleet(Plant(pairs=6, bursts=3, burst_s=30, period_s=60, counter_noise=0.0005))
 
 
 def again(resent: float) -> list[BurstSeries]:
@@ -52,15 +52,17 @@ def lost(share: float) -> list[BurstSeries]:
     ]
 
 
-def counting(factor: float, counts_lost: bool | None = None) -> FirewallLedger:
-    assert MADE.ledger is not None
-    return replace(MADE.ledger, bytes=MADE.ledger.bytes * factor, counts_lost=counts_lost)
+def counting(factor: float, counts_lost: bool | None = None) -> CounterRecord:
+    assert MADE.device_counter is not None
+    return replace(
+        MADE.device_counter, bytes=MADE.device_counter.bytes * factor, counts_lost=counts_lost
+    )
 
 
 def reconcile_bursts(
-    bursts: list[BurstSeries], ledger: FirewallLedger, protocol: Protocol = Protocol.TCP
+    bursts: list[BurstSeries], device_counter: CounterRecord, protocol: Protocol = Protocol.TCP
 ) -> Reconciliation:
-    return reconcile(bursts, ledger, HEADERS, [NOBODY] * 3, protocol=protocol)[0]
+    return reconcile(bursts, device_counter, HEADERS, [NOBODY] * 3, protocol=protocol)[0]
 
 
 @pytest.mark.parametrize("protocol", [Protocol.TCP, Protocol.UDP])
@@ -128,11 +130,13 @@ def test_acknowledgements_have_an_upper_bound() -> None:
 
 @pytest.mark.parametrize("acknowledged", [0.001, 0.005, 0.0175])
 def test_acknowledgements_are_no_residual(acknowledged: float) -> None:
-    ledger = replace(counting(1 + acknowledged / 1.0359), flows=tuple(Flow))
-    result = reconcile_bursts(again(0.0), ledger)
+    device_counter = replace(counting(1 + acknowledged / 1.0359), flows=tuple(Flow))
+    result = reconcile_bursts(again(0.0), device_counter)
     assert result.residual_ratio == pytest.approx(0, abs=0.001)
     assert result.causes == ()
-    measured, _ = reconcile(again(0.0), ledger, HEADERS, [NOBODY] * 3, acknowledged=acknowledged)
+    measured, _ = reconcile(
+        again(0.0), device_counter, HEADERS, [NOBODY] * 3, acknowledged=acknowledged
+    )
     low, _ = measured.residual_ends
     assert low > result.residual_ends[0] or acknowledged > 0.017
     assert low == pytest.approx(-0.0025, abs=0.002)

@@ -13,7 +13,7 @@ from broadside.coordinator.core.guards import (
 )
 from broadside.coordinator.core.judge.guard_report import GuardEvidence, with_guards
 from broadside.coordinator.core.plan.budget import ran
-from broadside.coordinator.core.plan.planner import Site
+from broadside.coordinator.core.plan.planner import PlanContext
 from broadside.coordinator.core.plan.planner import plan as make_plan
 from broadside.coordinator.core.run_spec import Plan, RunSpec
 from broadside.coordinator.core.summary import Completeness, RunSummary, Verdict
@@ -27,7 +27,7 @@ def planned(**changes: object) -> Plan:
     spec = RunSpec.model_validate(
         {"scenario": "x", "pairs_count": 2, "guards": [GUARD], "bursts_count": 2} | changes
     )
-    return make_plan(spec, fleet(2), NOW, "run-1", Site(witnesses={"fw": ["cpu_ratio"]}))
+    return make_plan(spec, fleet(2), NOW, "run-1", PlanContext(telemetry={"fw": ["cpu_ratio"]}))
 
 
 def summary(plan: Plan) -> RunSummary:

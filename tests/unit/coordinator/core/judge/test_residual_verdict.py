@@ -5,7 +5,7 @@ import pytest
 from numpy.typing import NDArray
 
 from broadside.coordinator.core.judge.reconciliation.residual_causes import UNSEEN_BY_BYTES
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger, PairEvidence
+from broadside.coordinator.core.measure.records.evidence import CounterRecord, PairEvidence
 from broadside.coordinator.core.summary import RunSummary, Verdict
 from tests.planted import ids, summarise
 from tests.synthetic import Fleet, Plant, fleet
@@ -13,19 +13,19 @@ from tests.synthetic import Fleet, Plant, fleet
 PLANT = Plant(pairs=6, bursts=3, burst_s=60, period_s=150, grain_s=10, lag_s=30, noise=0.01)
 
 
-def made() -> tuple[Fleet, FirewallLedger]:
+def made() -> tuple[Fleet, CounterRecord]:
     built = fleet(PLANT, target_bits_per_second=30e9)
-    assert built.ledger is not None
-    return built, built.ledger
+    assert built.device_counter is not None
+    return built, built.device_counter
 
 
-def judge_run(built: Fleet, ledger: FirewallLedger) -> RunSummary:
-    return summarise(replace(built, ledger=ledger))
+def judge_run(built: Fleet, device_counter: CounterRecord) -> RunSummary:
+    return summarise(replace(built, device_counter=device_counter))
 
 
 def test_valid_run_states_limits_of_byte_comparison() -> None:
-    built, ledger = made()
-    summary = judge_run(built, ledger)
+    built, device_counter = made()
+    summary = judge_run(built, device_counter)
     assert summary.verdict is Verdict.PASS
     (text,) = [finding for finding in summary.findings if finding.id == "unseen-by-bytes"]
     assert UNSEEN_BY_BYTES in text.sentence
@@ -33,9 +33,9 @@ def test_valid_run_states_limits_of_byte_comparison() -> None:
 
 @pytest.mark.parametrize("share", [0.1, 0.35, 0.6])
 def test_bypass_compensated_by_foreign_traffic_is_inconclusive(share: float) -> None:
-    built, ledger = made()
-    busy = np.median(ledger.bytes[ledger.bytes > 0.9 * ledger.bytes.max()])
-    hidden = replace(ledger, bytes=ledger.bytes * (1 - share) + share * busy)
+    built, device_counter = made()
+    busy = np.median(device_counter.bytes[device_counter.bytes > 0.9 * device_counter.bytes.max()])
+    hidden = replace(device_counter, bytes=device_counter.bytes * (1 - share) + share * busy)
     summary = judge_run(built, hidden)
     assert summary.verdict is Verdict.INCONCLUSIVE
     assert ids(summary) >= {"residual", "foreign-traffic", "bypass"}
@@ -43,19 +43,19 @@ def test_bypass_compensated_by_foreign_traffic_is_inconclusive(share: float) -> 
 
 def test_residual_interval_beyond_the_limit_is_inconclusive() -> None:
     """Foreign traffic is intermittent, so the residual is small but uncertain."""
-    built, ledger = made()
+    built, device_counter = made()
     rng = np.random.default_rng(1)
-    bursty = np.repeat(rng.random(len(ledger) // 6 + 1) < 0.5, 6)[: len(ledger)]
-    foreign = 0.2 * ledger.bytes.max() * bursty
-    summary = judge_run(built, replace(ledger, bytes=ledger.bytes + foreign))
+    bursty = np.repeat(rng.random(len(device_counter) // 6 + 1) < 0.5, 6)[: len(device_counter)]
+    foreign = 0.2 * device_counter.bytes.max() * bursty
+    summary = judge_run(built, replace(device_counter, bytes=device_counter.bytes + foreign))
     assert summary.verdict is Verdict.INCONCLUSIVE
     assert "residual" in ids(summary)
 
 
 def test_unknown_lag_is_inconclusive() -> None:
-    built, ledger = made()
-    steady = np.full(len(ledger), float(np.median(ledger.bytes)) + 1e9)
-    summary = judge_run(built, replace(ledger, bytes=steady))
+    built, device_counter = made()
+    steady = np.full(len(device_counter), float(np.median(device_counter.bytes)) + 1e9)
+    summary = judge_run(built, replace(device_counter, bytes=steady))
     assert summary.verdict is Verdict.INCONCLUSIVE
     reconciliation = summary.reconciliation
     assert reconciliation is not None
@@ -64,29 +64,33 @@ def test_unknown_lag_is_inconclusive() -> None:
 
 @pytest.mark.parametrize("value", [-1.0, np.inf])
 def test_impossible_counter_values_are_inconclusive(value: float) -> None:
-    built, ledger = made()
-    reported = ledger.bytes.copy()
+    built, device_counter = made()
+    reported = device_counter.bytes.copy()
     reported[3] = value
-    summary = judge_run(built, replace(ledger, bytes=reported))
+    summary = judge_run(built, replace(device_counter, bytes=reported))
     assert summary.verdict is Verdict.INCONCLUSIVE
     assert "device-counter-invalid" in ids(summary)
 
 
-def outlasted(after_s: int) -> tuple[Fleet, FirewallLedger, NDArray[np.float64]]:
+def outlasted(after_s: int) -> tuple[Fleet, CounterRecord, NDArray[np.float64]]:
     """Return a fleet, its counter, and foreign bytes in each bin after the bursts.
 
     Foreign traffic has 6 % of the rate in a full bin.
     """
     built = fleet(replace(PLANT, period_s=600), target_bits_per_second=30e9)
-    ledger = built.ledger
-    assert ledger is not None
-    level = 0.06 * float(np.median(ledger.bytes[ledger.bytes > 0.9 * ledger.bytes.max()]))
-    others = np.zeros(len(ledger))
+    device_counter = built.device_counter
+    assert device_counter is not None
+    level = 0.06 * float(
+        np.median(device_counter.bytes[device_counter.bytes > 0.9 * device_counter.bytes.max()])
+    )
+    others = np.zeros(len(device_counter))
     for burst in built.plan.bursts:
         from_s = burst.planned_end_at.timestamp() + PLANT.lag_s
-        before_s = np.minimum(ledger.end_s, from_s + after_s)
-        others += np.clip(before_s - np.maximum(ledger.start_s, from_s), 0, None) / 10 * level
-    return built, ledger, others
+        before_s = np.minimum(device_counter.end_s, from_s + after_s)
+        others += (
+            np.clip(before_s - np.maximum(device_counter.start_s, from_s), 0, None) / 10 * level
+        )
+    return built, device_counter, others
 
 
 @pytest.mark.parametrize(
@@ -99,16 +103,16 @@ def test_traffic_after_bursts_may_have_hidden_a_bypass(after_s: int, verdict: Ve
     If it stops 40 s later, it can be seen in the bins after the burst. If it stops 15 s later, it
     is only in half a bin, and the rate is estimated from the bin before.
     """
-    built, ledger, others = outlasted(after_s)
+    built, device_counter, others = outlasted(after_s)
     assert others.any() == bool(after_s)
-    summary = judge_run(built, replace(ledger, bytes=ledger.bytes + others))
+    summary = judge_run(built, replace(device_counter, bytes=device_counter.bytes + others))
     assert summary.verdict is verdict
     assert ("residual" in ids(summary)) == bool(after_s)
 
 
 def test_extra_sender_rows_do_not_explain_traffic_after_bursts() -> None:
     """Foreign traffic stops after 15 seconds, and the senders record one second more."""
-    built, ledger, others = outlasted(15)
+    built, device_counter, others = outlasted(15)
 
     def longer(pair: PairEvidence) -> PairEvidence:
         tracks = []
@@ -118,6 +122,8 @@ def test_extra_sender_rows_do_not_explain_traffic_after_bursts() -> None:
             tracks.append(replace(track, transferred_bytes=more))
         return replace(pair, client_tracks=tuple(tracks))
 
-    summary = judge_run(built.told(longer), replace(ledger, bytes=ledger.bytes + others))
+    summary = judge_run(
+        built.told(longer), replace(device_counter, bytes=device_counter.bytes + others)
+    )
     assert summary.verdict is Verdict.INCONCLUSIVE
     assert "residual" in ids(summary)

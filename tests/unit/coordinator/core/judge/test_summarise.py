@@ -21,7 +21,7 @@ from broadside.coordinator.core.summary import (
     BottleneckName,
     BurstSummary,
     RunSummary,
-    State,
+    SecondState,
     Verdict,
     canonical,
     parse_run,
@@ -92,8 +92,8 @@ def test_names_killed_agent_and_is_inconclusive() -> None:
     (burst, _) = result.bursts
     (dead,) = burst.missing_pairs
     (row,) = [pair for pair in burst.pairs if pair.pair == dead]
-    assert row.state is State.ABANDONED
-    assert row.reason == "the agent fell silent after 5 of 10 s"
+    assert row.state is SecondState.ABANDONED
+    assert row.reason == "the agent stopped reporting after 5 of 10 s"
     assert row.received_bits_per_second is not None
 
 
@@ -109,7 +109,7 @@ def test_layer_decides_the_compared_rate() -> None:
     payload = float(np.mean(made.truth.rates))
     for layer, verdict in ((Layer.IP, Verdict.PASS), (Layer.PAYLOAD, Verdict.FAIL)):
         aimed = made.aiming(target_bits_per_second=payload * 1.018, tolerance_ratio=0, layer=layer)
-        assert summarise(replace(aimed, ledger=None)).verdict is verdict
+        assert summarise(replace(aimed, device_counter=None)).verdict is verdict
 
 
 def test_scaled_run_has_lab_and_real_rates() -> None:
@@ -143,12 +143,12 @@ def test_optional_thresholds(limit: dict[str, float], ok: bool | None, unproven:
 
 def test_counter_without_values_is_inconclusive() -> None:
     made = fleet(SMALL, target_bits_per_second=48e9)
-    assert made.ledger is not None
-    unread = replace(made.ledger, bytes=np.full(len(made.ledger), math.nan))
-    result = summarise(replace(made, ledger=unread))
+    assert made.device_counter is not None
+    unread = replace(made.device_counter, bytes=np.full(len(made.device_counter), math.nan))
+    result = summarise(replace(made, device_counter=unread))
     assert result.verdict is Verdict.INCONCLUSIVE
     assert "device-counter-empty" in ids(result)
-    assert summarise(replace(made, ledger=None)).verdict is Verdict.PASS
+    assert summarise(replace(made, device_counter=None)).verdict is Verdict.PASS
 
 
 def test_running_burst_is_pending() -> None:
@@ -157,7 +157,7 @@ def test_running_burst_is_pending() -> None:
     now = early.burst.planned_start_at
     measured = measure_burst(made.plan.spec, early, now)
     assert measured.summary.completeness.pending_s == 80
-    run = summarise_run(made.plan, [measured], made.ledger, now)
+    run = summarise_run(made.plan, [measured], made.device_counter, now)
     assert run.verdict is Verdict.INCONCLUSIVE
     assert run.completeness.planned_s == 160
     assert "bursts-pending" in ids(run)
@@ -167,7 +167,7 @@ def test_cancelled_burst_is_abandoned() -> None:
     made = fleet(SMALL)
     burst = made.told(_silent).evidence[0]
     cut = replace(burst, cancelled_at=burst.burst.planned_start_at, cancel_reason="wrong target")
-    result = judged_burst(made.plan.spec, cut, made.ledger, made.now)
+    result = judged_burst(made.plan.spec, cut, made.device_counter, made.now)
     assert result.completeness.abandoned_s == 80
     assert result.pairs[0].reason == "wrong target"
 
@@ -260,7 +260,7 @@ def test_removing_a_row_to_move_the_window_does_not_help() -> None:
         noise=0.0,
         start_spread_s=0.0,
         firewall_bits_per_second=None,
-        ledger=False,
+        device_counter=False,
     )
 
     def low_first(track: IntervalColumns) -> IntervalColumns:
@@ -308,8 +308,8 @@ def test_recomputed_summary_is_identical() -> None:
         )
         for burst in fresh
     ]
-    first = canonical(summarise_run(made.plan, fresh, made.ledger, made.now))
-    again = canonical(summarise_run(made.plan, stored[::-1], made.ledger, made.now))
+    first = canonical(summarise_run(made.plan, fresh, made.device_counter, made.now))
+    again = canonical(summarise_run(made.plan, stored[::-1], made.device_counter, made.now))
     assert first == again
     assert canonical(RunSummary.model_validate_json(first)) == first
 
@@ -338,14 +338,14 @@ def test_late_pairs_are_reported_but_not_counted_as_covered() -> None:
 @pytest.mark.parametrize(
     ("outcome", "state"),
     [
-        (Outcome.MISSED, State.MISSED),
-        (Outcome.REFUSED, State.REFUSED),
-        (Outcome.FAILED, State.NULL),
-        (Outcome.ABANDONED, State.ABANDONED),
-        (Outcome.MEASURED, State.NULL),
+        (Outcome.MISSED, SecondState.MISSED),
+        (Outcome.REFUSED, SecondState.REFUSED),
+        (Outcome.FAILED, SecondState.NULL),
+        (Outcome.ABANDONED, SecondState.ABANDONED),
+        (Outcome.MEASURED, SecondState.NULL),
     ],
 )
-def test_report_without_seconds_sets_pair_state(outcome: Outcome, state: State) -> None:
+def test_report_without_seconds_sets_pair_state(outcome: Outcome, state: SecondState) -> None:
     fields = {"outcome": outcome, "reason": "because", "engine": None, "first_data_at": None}
 
     def silent(pair: PairEvidence) -> PairEvidence:
@@ -380,7 +380,7 @@ def test_sender_records_alone_do_not_pass() -> None:
 
 def test_reports_and_sums_both_directions() -> None:
     made = in_both_directions(fleet(SMALL, target_bits_per_second=48e9))
-    result = judged_first(replace(made, ledger=None))
+    result = judged_first(replace(made, device_counter=None))
     assert [flow.flow for flow in result.flows] == [Flow.UP, Flow.DOWN]
     assert result.fleet_received_bits_per_second == pytest.approx(2 * made.truth.rates[0], rel=0.01)
     assert result.completeness_ratio == 1.0
@@ -391,10 +391,10 @@ def test_compares_both_directions_with_counter_of_both(acknowledged: float) -> N
     """The counter includes acknowledgements, up to 52 bytes for two segments."""
     most = 52 / (2 * 1500)
     made = in_both_directions(fleet(replace(SMALL, bursts=1), target_bits_per_second=48e9))
-    assert made.ledger is not None
-    counted = made.ledger.bytes * 2 * (1 + acknowledged)
-    ledger = replace(made.ledger, bytes=counted, flows=tuple(Flow))
-    reconciliation = judged_first(replace(made, ledger=ledger)).reconciliation
+    assert made.device_counter is not None
+    counted = made.device_counter.bytes * 2 * (1 + acknowledged)
+    device_counter = replace(made.device_counter, bytes=counted, flows=tuple(Flow))
+    reconciliation = judged_first(replace(made, device_counter=device_counter)).reconciliation
     assert reconciliation is not None
     assert reconciliation.residual_ratio == pytest.approx(max(0.0, acknowledged - most), abs=0.002)
     low, _ = reconciliation.residual_ends
@@ -463,7 +463,7 @@ def test_counts_lost_datagrams() -> None:
         lossy = replace(down, packets_count=packets, lost_count=packets * np.float32(0.01))
         return replace(pair, server_tracks=(lossy,))
 
-    plant = replace(SMALL, bursts=1, offered_bits_per_second=4e9, ledger=False)
+    plant = replace(SMALL, bursts=1, offered_bits_per_second=4e9, device_counter=False)
     made = fleet(plant).asked(traffic=traffic).aiming(loss_max_ratio=0.001)
     result = judged_first(made.told(as_udp))
     assert result.flows[0].loss_ratio == pytest.approx(0.01, rel=1e-3)
@@ -483,7 +483,7 @@ def test_vm_size_gives_undeclared_nic_limit() -> None:
             nic_bits_per_second=None,
             firewall_bits_per_second=None,
             pair_bits_per_second=9.5e9,
-            ledger=False,
+            device_counter=False,
         )
     )
     result = judged_first(made.told(lambda pair: replace(pair, client_vm_size="standard_d4_V4")))
@@ -541,9 +541,11 @@ def test_burst_without_any_record_is_inconclusive() -> None:
 
 def test_reports_notes_of_the_counter_source() -> None:
     made = fleet(SMALL)
-    assert made.ledger is not None
-    text = replace(made.ledger, notes=("its values still changed",), snat_utilization_ratio=0.99)
-    run = summarise(replace(made, ledger=text))
+    assert made.device_counter is not None
+    text = replace(
+        made.device_counter, notes=("its values still changed",), snat_utilization_ratio=0.99
+    )
+    run = summarise(replace(made, device_counter=text))
     [note] = [finding for finding in run.findings if finding.id == "device-counter-note"]
     assert note.sentence.endswith("device counter reports: its values still changed.")
     assert run.verdict is summarise(made).verdict, "a note must not change the verdict"
@@ -553,17 +555,19 @@ def test_reports_notes_of_the_counter_source() -> None:
 def test_reference_run_passes_only_if_counter_shows_no_bytes() -> None:
     """With ``device.path=bypass``, no bytes should be in the device counter."""
     made = fleet(SMALL).asked(device={"path": "bypass"})
-    ledger = made.ledger
-    assert ledger is not None
-    empty = replace(ledger, bytes=np.zeros(len(ledger)))
-    passed = summarise(replace(made, ledger=empty))
+    device_counter = made.device_counter
+    assert device_counter is not None
+    empty = replace(device_counter, bytes=np.zeros(len(device_counter)))
+    passed = summarise(replace(made, device_counter=empty))
     assert passed.verdict is Verdict.PASS
     assert "bypassed" in ids(passed)
     assert passed.bottleneck is not BottleneckName.FIREWALL
     crossed = summarise(made)
     assert crossed.verdict is Verdict.INCONCLUSIVE
     assert next(f for f in crossed.findings if f.kind == "verdict").id == "not-bypassed"
-    unseen = summarise(replace(made, ledger=replace(empty, bytes=np.full(len(empty), math.nan))))
+    unseen = summarise(
+        replace(made, device_counter=replace(empty, bytes=np.full(len(empty), math.nan)))
+    )
     assert unseen.verdict is Verdict.INCONCLUSIVE
 
 
@@ -578,7 +582,11 @@ def test_reads_stored_summary_with_unknown_fields() -> None:
 
 def test_counter_with_wrong_unit_is_a_declaration_error() -> None:
     made = fleet(replace(SMALL, pairs=2, bursts=1))
-    assert made.ledger is not None
-    result = summarise(replace(made, ledger=replace(made.ledger, bytes=made.ledger.bytes / 1e6)))
+    assert made.device_counter is not None
+    result = summarise(
+        replace(
+            made, device_counter=replace(made.device_counter, bytes=made.device_counter.bytes / 1e6)
+        )
+    )
     assert "metric-declaration" in ids(result)
     assert "bypass" not in ids(result)

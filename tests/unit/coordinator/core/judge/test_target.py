@@ -7,7 +7,7 @@ import pytest
 from broadside.coordinator.core.measure.records.columns import IntervalColumns
 from broadside.coordinator.core.measure.records.evidence import PairEvidence
 from broadside.coordinator.core.metrics import Layer
-from broadside.coordinator.core.run_spec import LedgerPromise
+from broadside.coordinator.core.run_spec import CounterRequirement
 from broadside.coordinator.core.summary import RunSummary, Verdict, worse
 from tests.planted import ids, summarise
 from tests.synthetic import Break, Fleet, Plant, fleet
@@ -31,7 +31,7 @@ def judge_run(made: Fleet, *, share: float, seal: bool = True, **promised: objec
     [(1.05, Verdict.PASS), (1.0, Verdict.INCONCLUSIVE), (0.95, Verdict.FAIL)],
 )
 def test_only_interval_beyond_the_limit_decides(share: float, verdict: Verdict) -> None:
-    made = fleet(replace(MINUTE, ledger=False))
+    made = fleet(replace(MINUTE, device_counter=False))
     result = judge_run(made, share=share)
     assert result.verdict is verdict
     if verdict is Verdict.INCONCLUSIVE:
@@ -45,7 +45,7 @@ def test_rate_after_a_drop_must_reach_the_limit(
 ) -> None:
     """The slowest part also includes time before the drop, so it reaches the limit."""
     broken = Break(burst=0, from_s=300 - fallen_s, length_s=fallen_s, factor=factor)
-    made = fleet(replace(MINUTE, bursts=1, burst_s=300, ledger=False, breaks=(broken,)))
+    made = fleet(replace(MINUTE, bursts=1, burst_s=300, device_counter=False, breaks=(broken,)))
     mean = 1 - (1 - factor) * fallen_s / 300
     result = judge_run(made, share=mean / (factor * times))
     assert "collapse" in ids(result)
@@ -56,16 +56,18 @@ def test_rate_after_a_drop_must_reach_the_limit(
 def test_noise_does_not_excuse_slow_part_below_the_limit() -> None:
     """The slow part is 3 % below the limit, and the seconds scatter by 4 %."""
     slow = Break(burst=0, from_s=120, length_s=60, factor=0.95)
-    made = fleet(replace(MINUTE, bursts=1, burst_s=300, ledger=False, noise=0.1, breaks=(slow,)))
+    made = fleet(
+        replace(MINUTE, bursts=1, burst_s=300, device_counter=False, noise=0.1, breaks=(slow,))
+    )
     assert "slow-stretch" in ids(judge_run(made, share=0.99 / 0.97))
-    even = fleet(replace(MINUTE, bursts=1, burst_s=300, ledger=False, noise=0.1))
+    even = fleet(replace(MINUTE, bursts=1, burst_s=300, device_counter=False, noise=0.1))
     assert "slow-stretch" not in ids(judge_run(even, share=1.02))
 
 
 def test_missing_rows_do_not_hide_a_slow_part() -> None:
     """If some pairs have no rows in the slow part, the mean will be higher."""
     slow = Break(burst=0, from_s=50, length_s=30, factor=0.7)
-    plant = replace(MINUTE, pairs=20, bursts=1, burst_s=120, ledger=False, breaks=(slow,))
+    plant = replace(MINUTE, pairs=20, bursts=1, burst_s=120, device_counter=False, breaks=(slow,))
     made = fleet(replace(plant, firewall_bits_per_second=None))
 
     def without(tracks: Sequence[IntervalColumns]) -> tuple[IntervalColumns, ...]:
@@ -91,12 +93,12 @@ def test_missing_rows_do_not_hide_a_slow_part() -> None:
 
 def test_no_run_slightly_below_the_limit_passes() -> None:
     for seed in range(40):
-        made = fleet(replace(MINUTE, seed=seed, bursts=1, ledger=False))
+        made = fleet(replace(MINUTE, seed=seed, bursts=1, device_counter=False))
         assert judge_run(made, share=0.995).verdict is not Verdict.PASS
 
 
 def test_burst_too_short_for_an_interval_is_inconclusive() -> None:
-    made = fleet(replace(MINUTE, burst_s=3, bursts=1, ledger=False))
+    made = fleet(replace(MINUTE, burst_s=3, bursts=1, device_counter=False))
     result = judge_run(made, share=2.0)
     assert result.verdict is Verdict.INCONCLUSIVE
     assert ids(result) & {"interval-unknown", "no-window"}
@@ -111,24 +113,28 @@ def test_compares_device_rate_with_the_limit() -> None:
 
 
 def test_absent_promised_counter_makes_run_inconclusive() -> None:
-    made = fleet(replace(MINUTE, ledger=False))
-    result = judge_run(made, share=1.2, ledger=LedgerPromise(source="azure-monitor Throughput"))
+    made = fleet(replace(MINUTE, device_counter=False))
+    result = judge_run(
+        made, share=1.2, device_counter=CounterRequirement(source="azure-monitor Throughput")
+    )
     assert result.verdict is Verdict.INCONCLUSIVE
     assert result.findings[0].id == "device-counter-missing"
 
 
 def test_low_counter_coverage_of_a_burst_is_inconclusive() -> None:
     made = fleet(MINUTE)
-    assert made.ledger is not None
-    known = made.ledger.bytes.copy()
+    assert made.device_counter is not None
+    known = made.device_counter.bytes.copy()
     last = made.plan.bursts[-1].planned_start_at.timestamp() + made.truth.lag_s
-    inside = (made.ledger.start_s >= last + 20) & (made.ledger.end_s <= last + 30)
+    inside = (made.device_counter.start_s >= last + 20) & (made.device_counter.end_s <= last + 30)
     assert inside.any()
     known[inside] = np.nan
-    promise = LedgerPromise(source="lab")
-    assert judge_run(made, share=1.5, ledger=promise).verdict is Verdict.PASS
+    promise = CounterRequirement(source="lab")
+    assert judge_run(made, share=1.5, device_counter=promise).verdict is Verdict.PASS
     result = judge_run(
-        replace(made, ledger=replace(made.ledger, bytes=known)), share=1.5, ledger=promise
+        replace(made, device_counter=replace(made.device_counter, bytes=known)),
+        share=1.5,
+        device_counter=promise,
     )
     assert result.verdict is Verdict.INCONCLUSIVE
     assert "device-counter-sparse" in ids(result)
@@ -137,36 +143,36 @@ def test_low_counter_coverage_of_a_burst_is_inconclusive() -> None:
 @pytest.mark.parametrize(("before_s", "verdict"), [(0, "inconclusive"), (8, "pass")])
 def test_counter_that_begins_with_the_traffic_is_inconclusive(before_s: int, verdict: str) -> None:
     made = fleet(MINUTE)
-    ledger = made.ledger
-    assert ledger is not None
+    device_counter = made.device_counter
+    assert device_counter is not None
     begun_s = made.plan.bursts[0].planned_start_at.timestamp()
-    selected = ledger.end_s > begun_s - before_s
+    selected = device_counter.end_s > begun_s - before_s
     cut = replace(
-        ledger,
-        start_s=ledger.start_s[selected],
-        end_s=ledger.end_s[selected],
-        bytes=ledger.bytes[selected],
+        device_counter,
+        start_s=device_counter.start_s[selected],
+        end_s=device_counter.end_s[selected],
+        bytes=device_counter.bytes[selected],
     )
-    result = judge_run(replace(made, ledger=cut), share=1.5)
+    result = judge_run(replace(made, device_counter=cut), share=1.5)
     assert result.verdict == verdict
     assert ("device-counter-late" in ids(result)) == (verdict != "pass")
 
 
 def test_run_without_promised_counter_reports_it_first() -> None:
-    result = judge_run(fleet(replace(MINUTE, ledger=False)), share=1.2)
+    result = judge_run(fleet(replace(MINUTE, device_counter=False)), share=1.2)
     assert result.verdict is Verdict.PASS
     assert result.findings[0].id == "fleet-alone"
 
 
 def test_altered_plan_is_inconclusive() -> None:
-    made = fleet(replace(MINUTE, ledger=False))
+    made = fleet(replace(MINUTE, device_counter=False))
     result = judge_run(made, share=1.2, seal=False, seal_sha256="0" * 64)
     assert result.verdict is Verdict.INCONCLUSIVE
     assert result.findings[0].id == "plan-altered"
 
 
 def test_verdict_includes_seal_and_decision_rule() -> None:
-    result = judge_run(fleet(replace(MINUTE, ledger=False)), share=1.2)
+    result = judge_run(fleet(replace(MINUTE, device_counter=False)), share=1.2)
     assert result.plan_sha256 is not None
     assert len(result.plan_sha256) == 64
     assert result.decision_rule == "guarded-acceptance"
@@ -175,7 +181,7 @@ def test_verdict_includes_seal_and_decision_rule() -> None:
 
 def test_widely_scattered_bursts_do_not_pass_together() -> None:
     """All bursts are above the limit, but the mean has a wide interval."""
-    made = fleet(replace(MINUTE, ledger=False, drift_per_hour=-6.0))
+    made = fleet(replace(MINUTE, device_counter=False, drift_per_hour=-6.0))
     lowest = min(made.truth.rates) / float(np.mean(made.truth.rates))
     result = judge_run(made, share=1.03 / lowest)
     assert {burst.verdict for burst in result.bursts} == {Verdict.PASS}
@@ -192,7 +198,7 @@ def test_worse_verdict_of_several() -> None:
 @pytest.mark.parametrize(("factor", "verdict"), [(1.0, Verdict.FAIL), (1.03, Verdict.INCONCLUSIVE)])
 def test_received_bytes_above_sent_bytes_are_no_evidence(factor: float, verdict: Verdict) -> None:
     """The received rows are 3 % too large. This can be one block per stream."""
-    plant = replace(MINUTE, streams=64, ledger=False, noise=0.005, pair_bits_per_second=5e7)
+    plant = replace(MINUTE, streams=64, device_counter=False, noise=0.005, pair_bits_per_second=5e7)
     made = fleet(replace(plant, firewall_bits_per_second=None, nic_bits_per_second=None))
 
     def larger(pair: PairEvidence) -> PairEvidence:

@@ -10,7 +10,7 @@ from tests.planted import ids, summarise
 from tests.synthetic import START, Plant, clock, fleet
 
 Change = Callable[[PairEvidence], PairEvidence]
-PLANT = Plant(pairs=30, bursts=1, burst_s=30, firewall_bits_per_second=None, ledger=False)
+PLANT = Plant(pairs=30, bursts=1, burst_s=30, firewall_bits_per_second=None, device_counter=False)
 MADE = fleet(PLANT, target_bits_per_second=100e9)
 SPREAD = fleet(replace(PLANT, start_spread_s=0.6), target_bits_per_second=100e9)
 

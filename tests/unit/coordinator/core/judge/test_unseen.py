@@ -5,13 +5,13 @@ import pytest
 
 from broadside.coordinator.core.arrays import Floats
 from broadside.coordinator.core.judge.checks.rate_checks import unseen_bits_per_second
-from broadside.coordinator.core.summary import BurstSummary, PairSummary, State, Verdict
+from broadside.coordinator.core.summary import BurstSummary, PairSummary, SecondState, Verdict
 from tests.hunt.adapter import conclude
 from tests.planted import ids, summarise
 from tests.synthetic import Plant, fleet
 from tests.worlds import generate
 
-MADE = fleet(Plant(pairs=6, bursts=2, burst_s=30, period_s=60, ledger=False))
+MADE = fleet(Plant(pairs=6, bursts=2, burst_s=30, period_s=60, device_counter=False))
 SPEC = MADE.plan.spec
 BURSTS = summarise(MADE).bursts
 
@@ -20,8 +20,8 @@ def rates(burst: BurstSummary, *values: float | None) -> BurstSummary:
     """Return the burst with these pair rates. Use ``None`` for a missing pair."""
 
     def changed(pair: PairSummary, rate: float | None) -> PairSummary:
-        missing = {"state": State.LOST, "completeness_ratio": 0.0}
-        received = {"state": State.MEASURED, "completeness_ratio": 1.0}
+        missing = {"state": SecondState.LOST, "completeness_ratio": 0.0}
+        received = {"state": SecondState.MEASURED, "completeness_ratio": 1.0}
         return pair.model_copy(
             update={"received_bits_per_second": rate, **(missing if rate is None else received)}
         )
@@ -67,7 +67,9 @@ def test_no_unseen_rate_if_all_pairs_are_recorded() -> None:
 
 def test_missing_large_pair_with_history_prevents_a_fail() -> None:
     """One pair is three times as large, but it has no record in one burst. There is no counter."""
-    made = fleet(Plant(pairs=4, bursts=3, burst_s=60, period_s=120, ledger=False, noise=0.01))
+    made = fleet(
+        Plant(pairs=4, bursts=3, burst_s=60, period_s=120, device_counter=False, noise=0.01)
+    )
 
     def thrice(amounts: Floats) -> Floats:
         return 3 * amounts

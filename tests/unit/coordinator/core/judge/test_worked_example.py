@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from broadside.coordinator.core.judge.checks.rate_checks import device_rate, received_rate
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.core.summary import Reconciliation, RunSummary
 from tests.planted import summarise
 from tests.synthetic import Fleet, Plant, fleet
@@ -45,8 +45,8 @@ class ByHand:
 
 def by_hand(made: Fleet) -> ByHand:
     rates, halves, ratios, payload = [], [], [], []
-    assert made.ledger is not None
-    bins = made.ledger
+    assert made.device_counter is not None
+    bins = made.device_counter
     for burst in made.evidence:
         begun = int(burst.burst.planned_start_at.timestamp())
         seconds = begun + np.arange(62.0)
@@ -147,9 +147,9 @@ def near(one: float, other: float, digit: float) -> bool:
     return abs(one - other) <= 0.51 * digit
 
 
-def judge_run(made: Fleet, ledger: FirewallLedger | None) -> RunSummary:
+def judge_run(made: Fleet, device_counter: CounterRecord | None) -> RunSummary:
     made = made.aiming(target_bits_per_second=30e9, tolerance_ratio=0.05)
-    return summarise(replace(made, plan=made.plan.sealed(), ledger=ledger))
+    return summarise(replace(made, plan=made.plan.sealed(), device_counter=device_counter))
 
 
 def printed(column: int) -> list[list[float]]:
@@ -161,7 +161,7 @@ def printed(column: int) -> list[list[float]]:
 
 def test_example_matches_formulas_and_summary() -> None:
     made = fleet(PLANT)
-    hand, summary = by_hand(made), judge_run(made, made.ledger)
+    hand, summary = by_hand(made), judge_run(made, made.device_counter)
     bursts, run, lag, _, sizes, residual = printed(2)
     reconciliation = summary.reconciliation
     assert summary.verdict == "pass"
@@ -186,9 +186,11 @@ def test_example_matches_formulas_and_summary() -> None:
 def test_example_with_ten_percent_bypass() -> None:
     made = fleet(PLANT)
     _, _, _, (idle,), sizes, residual = printed(3)
-    assert made.ledger is not None
+    assert made.device_counter is not None
     foreign = idle * 1e9 / 8 * PLANT.grain_s
-    summary = judge_run(made, replace(made.ledger, bytes=0.9 * made.ledger.bytes + foreign))
+    summary = judge_run(
+        made, replace(made.device_counter, bytes=0.9 * made.device_counter.bytes + foreign)
+    )
     reported, hand = summary.reconciliation, by_hand(made)
     assert summary.verdict == "inconclusive"
     assert {"residual", "bypass", "foreign-traffic"} <= {finding.id for finding in summary.findings}
@@ -218,7 +220,7 @@ def test_verdict_page_matches_the_summary() -> None:
     text = page.partition("## Worked example")[2]
     made = fleet(PLANT)
     spec = made.aiming(target_bits_per_second=30e9, tolerance_ratio=0.05).plan.spec
-    summary = judge_run(made, made.ledger)
+    summary = judge_run(made, made.device_counter)
     burst = summary.bursts[0]
     rate = received_rate(spec, burst)
     assert rate is not None

@@ -15,7 +15,7 @@ from broadside.coordinator.core.live.certainty_now import (
     stop_at,
 )
 from broadside.coordinator.core.measure.burst import measure_burst
-from broadside.coordinator.core.measure.records.evidence import BurstEvidence, FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import BurstEvidence, CounterRecord
 from broadside.coordinator.core.run_spec import Plan
 from broadside.coordinator.core.summary import BurstSummary, Verdict
 from broadside.exchange.messages import BurstEnd, EndCause
@@ -107,7 +107,7 @@ def test_stops_at_a_whole_second_that_all_agents_can_reach() -> None:
 
 
 def ended(
-    margin: float, made: Fleet = CLEAN, ledger: FirewallLedger | None = None
+    margin: float, made: Fleet = CLEAN, device_counter: CounterRecord | None = None
 ) -> tuple[Plan, BurstSummary]:
     """Return plan and summary of a burst that was stopped at second 74."""
     plan = plan_for(made, margin)
@@ -123,9 +123,9 @@ def ended(
     plan = plan.with_ends([order])
     evidence = replace(made.evidence[0], burst=plan.bursts[0])
     measured = measure_burst(plan.spec, evidence, start_at + timedelta(seconds=500))
-    return plan, summarise_run(plan, [measured], ledger, start_at + timedelta(seconds=500)).bursts[
-        0
-    ]
+    return plan, summarise_run(
+        plan, [measured], device_counter, start_at + timedelta(seconds=500)
+    ).bursts[0]
 
 
 def test_verdict_of_a_stopped_burst_states_its_basis() -> None:
@@ -162,11 +162,11 @@ def test_stopped_burst_fails_or_stays_undecided(margin: float, verdict: Verdict)
 
 def test_a_device_counter_can_only_weaken_the_result() -> None:
     bypassed = fleet(Plant(pairs=4, bursts=1, burst_s=BURST_S, noise=0.01, bypass=1))
-    assert bypassed.ledger is not None
+    assert bypassed.device_counter is not None
     for margin, alone in ((0.05, Verdict.PASS), (-0.05, Verdict.FAIL)):
         assert ended(margin, bypassed)[1].verdict is alone
-    assert ended(0.05, bypassed, bypassed.ledger)[1].verdict is Verdict.INCONCLUSIVE
-    assert ended(-0.05, bypassed, bypassed.ledger)[1].verdict is not Verdict.PASS
+    assert ended(0.05, bypassed, bypassed.device_counter)[1].verdict is Verdict.INCONCLUSIVE
+    assert ended(-0.05, bypassed, bypassed.device_counter)[1].verdict is not Verdict.PASS
 
 
 def test_a_burst_that_ran_to_its_end_is_reported() -> None:

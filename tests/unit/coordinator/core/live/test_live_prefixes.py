@@ -16,10 +16,10 @@ from broadside.coordinator.core.live.live_view import (
     LiveFigures,
     LiveSnapshot,
     changed_seconds,
+    counter_message,
     final_snapshot,
     full_snapshot,
     incremental_snapshot,
-    ledger_message,
     live_status,
     seconds_message,
 )
@@ -28,14 +28,14 @@ from broadside.coordinator.core.measure.burst import measure_burst
 from broadside.coordinator.core.measure.records.columns import IntervalColumns
 from broadside.coordinator.core.measure.records.evidence import (
     BurstEvidence,
-    FirewallLedger,
+    CounterRecord,
     PairEvidence,
 )
 from broadside.coordinator.core.run_spec import Plan
 from broadside.coordinator.core.summary import BottleneckName
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.evidence_loader import read_evidence
-from broadside.coordinator.runs.run_documents import read_ledger
+from broadside.coordinator.runs.run_documents import read_counter
 from broadside.exchange.fabric import Fabric
 from tests.synthetic import Fleet, Plant, fleet
 from tests.unit.coordinator.core.judge.test_summarise import in_both_directions
@@ -79,18 +79,22 @@ def without_flow(evidence: BurstEvidence, number: int) -> BurstEvidence:
     return replace(evidence, pairs=(replace(first, client_tracks=tracks), *others))
 
 
-def counted_until(ledger: FirewallLedger | None, at_s: float) -> FirewallLedger | None:
-    if ledger is None:
+def counted_until(device_counter: CounterRecord | None, at_s: float) -> CounterRecord | None:
+    if device_counter is None:
         return None
-    return replace(ledger, bytes=np.where(ledger.end_s <= at_s, ledger.bytes, np.nan))
+    return replace(
+        device_counter, bytes=np.where(device_counter.end_s <= at_s, device_counter.bytes, np.nan)
+    )
 
 
-def show(plan: Plan, shown: LiveSnapshot, ledger: FirewallLedger | None, now: datetime) -> None:
+def show(
+    plan: Plan, shown: LiveSnapshot, device_counter: CounterRecord | None, now: datetime
+) -> None:
     """Send all events of a snapshot to a viewer and render every text of it."""
     burst = plan.bursts[shown.burst_index]
     status = live_status(plan, derive(plan, None, {}, now), shown.burst_index, now)
     state = RunEventState()
-    messages = [("status", status), ("ledger", ledger_message(ledger, burst))]
+    messages = [("status", status), ("counter", counter_message(device_counter, burst))]
     messages.append(("seconds", seconds_message(shown, changed_seconds(None, shown))))
     if shown.figures is not None:
         messages.append(("figures", shown.figures))
@@ -102,7 +106,7 @@ def show(plan: Plan, shown: LiveSnapshot, ledger: FirewallLedger | None, now: da
 
 
 def replay(
-    plan: Plan, evidence: BurstEvidence, ledger: FirewallLedger | None, step_s: float
+    plan: Plan, evidence: BurstEvidence, device_counter: CounterRecord | None, step_s: float
 ) -> Iterator[LiveSnapshot]:
     """Yield the snapshot at each time of a burst, and render it in every form."""
     # The seconds of stored evidence can be unpacked only once.
@@ -113,7 +117,7 @@ def replay(
     before: LiveSnapshot | None = None
     for at_s in np.arange(begin_s - 1, end_s, step_s).tolist():
         now = evidence.burst.planned_start_at + timedelta(seconds=at_s - begin_s)
-        part, counted = until(evidence, at_s), counted_until(ledger, at_s)
+        part, counted = until(evidence, at_s), counted_until(device_counter, at_s)
         shown = full_snapshot(plan, part, counted, now)
         show(plan, shown, counted, now)
         if before is not None:
@@ -156,7 +160,7 @@ def assert_known_values_are_final(live: LiveFigures, final: LiveFigures) -> None
 
 def final_figures(made: Fleet) -> LiveFigures:
     measured = [measure_burst(made.plan.spec, part, made.now) for part in made.evidence]
-    summary = summarise_run(made.plan, measured, made.ledger, made.now)
+    summary = summarise_run(made.plan, measured, made.device_counter, made.now)
     figures = final_snapshot(summary, 0, measured[0].series).figures
     assert figures is not None
     return figures
@@ -168,7 +172,7 @@ def test_values_shown_as_known_are_those_of_the_verdict(name: str) -> None:
     last = final_figures(made)
     assert {state.state for state in last.states.values()} == {"known"}
     seen: set[str] = set()
-    for shown in replay(made.plan, made.evidence[0], made.ledger, 2.0):
+    for shown in replay(made.plan, made.evidence[0], made.device_counter, 2.0):
         if shown.figures is None:
             continue
         assert set(shown.figures.states) == set(FIGURE_NAMES)
@@ -189,7 +193,7 @@ def test_values_shown_as_known_are_those_of_the_verdict(name: str) -> None:
 def test_live_view_of_both_directions_without_one_flow_does_not_fail(number: int) -> None:
     made = FLEETS["both"]
     part = without_flow(made.evidence[0], number)
-    assert len(list(replay(made.plan, part, made.ledger, 3.0))) > 10
+    assert len(list(replay(made.plan, part, made.device_counter, 3.0))) > 10
 
 
 @pytest.mark.parametrize("path", STORED, ids=lambda path: path.name.partition(".")[0])
@@ -200,11 +204,11 @@ async def test_prefixes_of_stored_runs_can_be_shown(path: Path, fabric: Fabric) 
     shown_count = 0
     for run_id in [header.run_id async for header in fabric.records.private.list_runs()]:
         plan = await coordinator.stored.read_plan(run_id)
-        ledger = await read_ledger(fabric.records, run_id)
+        device_counter = await read_counter(fabric.records, run_id)
         for burst in plan.bursts:
             evidence = await read_evidence(fabric.records, plan, burst)
             length_s = (burst.planned_end_at - burst.planned_start_at).total_seconds()
             step_s = max(3.0, length_s / 8)
-            for shown in replay(plan, evidence, ledger, step_s):
+            for shown in replay(plan, evidence, device_counter, step_s):
                 shown_count += shown.figures is not None
     assert shown_count

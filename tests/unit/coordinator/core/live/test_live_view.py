@@ -14,16 +14,16 @@ from broadside.coordinator.core.live.live_view import (
     LiveSnapshot,
     PlannedCells,
     changed_seconds,
+    counter_message,
     empty_snapshot,
     final_snapshot,
     full_snapshot,
-    ledger_message,
     live_status,
     make_snapshot,
     seconds_message,
 )
 from broadside.coordinator.core.live.status import derive
-from broadside.coordinator.core.measure.formulas.phases import Phase
+from broadside.coordinator.core.measure.formulas.phases import TrafficPhase
 from broadside.coordinator.core.measure.records.columns import NO_HOST, IntervalColumns
 from broadside.coordinator.core.measure.records.evidence import BurstEvidence, PairEvidence
 from broadside.coordinator.core.run_spec import Plan
@@ -64,7 +64,7 @@ def until(made: Fleet, second: float, *, silent: frozenset[int] = frozenset()) -
 
 def so_far(made: Fleet, second: float, **how: frozenset[int]) -> LiveSnapshot:
     now = made.plan.bursts[0].planned_start_at + timedelta(seconds=second + 3)
-    return full_snapshot(made.plan, until(made, second, **how), made.ledger, now)
+    return full_snapshot(made.plan, until(made, second, **how), made.device_counter, now)
 
 
 def final(made: Fleet) -> LiveSnapshot:
@@ -105,7 +105,7 @@ VARIED = [
         burst_s=BURST_S,
         grain_s=(1.0, 2.0, 5.0)[seed % 3],
         lag_s=0.7 * (seed % 5),
-        ledger_jitter_s=0.1 * (seed % 2),
+        counter_jitter_s=0.1 * (seed % 2),
         foreign_ratio=0.04 * (seed % 2),
         killed=int(seed % 7 == 3),
         late=int(seed % 7 == 5),
@@ -123,14 +123,17 @@ def test_live_residual_interval_contains_final_residual(plant: Plant) -> None:
     reported = final(made).figures
     assert reported is not None and reported.summary.reconciliation is not None
     last = reported.summary.reconciliation.residual_ratio
-    assert last is not None and made.ledger is not None
+    assert last is not None and made.device_counter is not None
     shown = 0
     for second in (5, 14, 20, 26, *range(28, BURST_S + 16)):
         now = made.plan.bursts[0].planned_start_at + timedelta(seconds=second + REPORT_LAG_S)
-        known = made.ledger.end_s <= now.timestamp()
-        bins = {name: getattr(made.ledger, name)[known] for name in ("start_s", "end_s", "bytes")}
-        ledger = replace(made.ledger, **bins)
-        figures = full_snapshot(made.plan, until(made, second), ledger, now).figures
+        known = made.device_counter.end_s <= now.timestamp()
+        bins = {
+            name: getattr(made.device_counter, name)[known]
+            for name in ("start_s", "end_s", "bytes")
+        }
+        device_counter = replace(made.device_counter, **bins)
+        figures = full_snapshot(made.plan, until(made, second), device_counter, now).figures
         current = figures.summary.reconciliation if figures else None
         if current is None or current.residual_ratio is None:
             continue
@@ -238,7 +241,7 @@ def test_status_names_the_phase_of_a_load_with_ramps() -> None:
     ramped = made.asked(traffic=Traffic(engine="connections", options=ramps)).plan
     start_at = ramped.bursts[0].planned_start_at
 
-    def phase_at(plan: Plan, after_s: float) -> Phase | None:
+    def phase_at(plan: Plan, after_s: float) -> TrafficPhase | None:
         now = start_at + timedelta(seconds=after_s)
         status = derive(plan, None, {}, now)
         return live_status(plan, status, 0, now).load_phase
@@ -282,14 +285,14 @@ def test_incremental_updates_equal_full_snapshot(times_s: list[float]) -> None:
 
 
 def test_counter_message_uses_burst_seconds_and_keeps_unknown_bins() -> None:
-    assert CLEAN.ledger is not None
-    counted = CLEAN.ledger.bytes.copy()
+    assert CLEAN.device_counter is not None
+    counted = CLEAN.device_counter.bytes.copy()
     counted[:] = np.nan
     burst = CLEAN.plan.bursts[0]
-    message = ledger_message(replace(CLEAN.ledger, bytes=counted), burst)
+    message = counter_message(replace(CLEAN.device_counter, bytes=counted), burst)
     assert message.bins
     assert all(item.bits_per_second is None for item in message.bins)
-    bins = ledger_message(CLEAN.ledger, burst).bins
+    bins = counter_message(CLEAN.device_counter, burst).bins
     inside = [item for item in bins if item.from_s >= 5 and item.before_s <= BURST_S - 1]
     mean = sum(item.bits_per_second or 0 for item in inside) / len(inside)
     assert mean == pytest.approx(CLEAN.truth.rates[0] * 1500 / 1448, rel=0.05)

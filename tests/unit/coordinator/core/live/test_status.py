@@ -5,7 +5,7 @@ import pytest
 from broadside.coordinator.core.live.status import BurstPhase, BurstRows, RunState, derive
 from broadside.coordinator.core.plan.planner import plan
 from broadside.coordinator.core.run_spec import COLLECT_S, Plan, RunSpec
-from broadside.exchange.messages import Claim, Control, JobReport, Outcome, Phase
+from broadside.exchange.messages import Claim, Control, JobPhase, JobReport, Outcome
 from tests.unit.coordinator.core.records import job_report
 from tests.unit.coordinator.presences import NOW, fleet
 
@@ -14,7 +14,7 @@ PLAN: Plan = plan(SPEC, fleet(2), NOW, "run-1")
 START = PLAN.bursts[0].planned_start_at
 
 
-def claim(pair_index: int, phase: Phase = Phase.ARMED) -> Claim:
+def claim(pair_index: int, phase: JobPhase = JobPhase.ARMED) -> Claim:
     return Claim(
         job_id=f"run-1.00000.{pair_index:05d}", agent_id="client-001", phase=phase, claimed_at=NOW
     )
@@ -54,7 +54,7 @@ def test_burst_phases_follow_time_and_reports(
 
 def test_counts_pairs_by_outcome() -> None:
     rows = BurstRows(
-        claims={0: claim(0), 1: claim(1, Phase.CLAIMED)}, reports={0: report(0, Outcome.LATE)}
+        claims={0: claim(0), 1: claim(1, JobPhase.CLAIMED)}, reports={0: report(0, Outcome.LATE)}
     )
     burst = derive(PLAN, None, {0: rows}, at(5)).bursts[0]
     assert (burst.pairs_planned, burst.claimed_count, burst.armed_count) == (2, 2, 1)

@@ -144,13 +144,13 @@ def test_column_quantiles_use_the_nearest_rank() -> None:
 
 
 def test_series_has_the_flow_of_its_seconds() -> None:
-    made = fleet(Plant(pairs=2, bursts=1, burst_s=10, ledger=False))
+    made = fleet(Plant(pairs=2, bursts=1, burst_s=10, device_counter=False))
     (measured,) = measure(made)
     assert [flow.flow for flow in measured.series.flows] == [Flow.UP]
 
 
 def test_pair_has_the_clock_offset_with_its_bound() -> None:
-    made = fleet(Plant(pairs=2, bursts=1, burst_s=10, ledger=False))
+    made = fleet(Plant(pairs=2, bursts=1, burst_s=10, device_counter=False))
     gap = EndsOffset(low_s=1.5, high_s=2.5, offset_s=2.0)
     (measured,) = measure(made.told(lambda pair: replace(pair, ends_offset=gap), [0]))
     first, second = measured.summary.pairs

@@ -18,7 +18,7 @@ from broadside.coordinator.core.measure.burst import (
 from broadside.coordinator.core.measure.completeness import PairGrade
 from broadside.coordinator.core.measure.records.evidence import BurstEvidence, PairEvidence
 from broadside.coordinator.core.run_spec import Burst, RunSpec
-from broadside.coordinator.core.summary import Completeness, State
+from broadside.coordinator.core.summary import Completeness, SecondState
 from broadside.exchange.messages import EngineReport, Outcome, Traffic
 from tests.synthetic import Plant, fleet
 from tests.unit.coordinator.core.records import job_report
@@ -44,7 +44,7 @@ def test_sum_with_an_unknown_flow_is_unknown(
 
 
 def _grade(error_s: float | None, *, late: bool = False, proven: float = 1.0) -> PairGrade:
-    state = State.LATE if late else State.MEASURED
+    state = SecondState.LATE if late else SecondState.MEASURED
     return PairGrade(
         completeness=Completeness.of({state: 10}),
         state=state,
@@ -70,13 +70,13 @@ def test_proven_ratio_excludes_late_pairs() -> None:
 
 
 def test_lists_pairs_by_state() -> None:
-    pairs = [SimpleNamespace(pair=state.value, state=state) for state in State]
+    pairs = [SimpleNamespace(pair=state.value, state=state) for state in SecondState]
     figures = cast(Any, SimpleNamespace(pairs=pairs))
-    assert _names(figures, State.LATE, State.MISSED) == ("late", "missed")
+    assert _names(figures, SecondState.LATE, SecondState.MISSED) == ("late", "missed")
 
 
 def test_missing_pairs_are_missed_refused_abandoned_or_lost() -> None:
-    made = fleet(Plant(pairs=6, bursts=1, burst_s=10, ledger=False))
+    made = fleet(Plant(pairs=6, bursts=1, burst_s=10, device_counter=False))
     outcomes = [Outcome.MISSED, Outcome.REFUSED, Outcome.ABANDONED, Outcome.MEASURED]
     pairs = [
         PairEvidence(pair_index=row, report=job_report(row, AT, outcome=outcome))
@@ -93,10 +93,10 @@ def test_missing_pairs_are_missed_refused_abandoned_or_lost() -> None:
 
 
 def test_late_pair_is_listed_as_late_only() -> None:
-    made = fleet(Plant(pairs=3, bursts=1, burst_s=10, late=1, ledger=False))
+    made = fleet(Plant(pairs=3, bursts=1, burst_s=10, late=1, device_counter=False))
     (evidence,) = made.evidence
     summary = measure_burst(made.plan.spec, evidence, made.now).summary
-    (late,) = [pair.pair for pair in summary.pairs if pair.state is State.LATE]
+    (late,) = [pair.pair for pair in summary.pairs if pair.state is SecondState.LATE]
     assert summary.late_pairs == (late,)
     assert (summary.null_pairs, summary.missing_pairs) == ((), ())
 

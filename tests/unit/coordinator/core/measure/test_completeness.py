@@ -16,15 +16,15 @@ from broadside.coordinator.core.measure.completeness import (
 from broadside.coordinator.core.measure.grid.align import Aligned
 from broadside.coordinator.core.measure.records.evidence import BurstEvidence, PairEvidence
 from broadside.coordinator.core.run_spec import Burst
-from broadside.coordinator.core.summary import Completeness, State
+from broadside.coordinator.core.summary import Completeness, SecondState
 from broadside.exchange.messages import (
     Claim,
     ClockReading,
     ClockSource,
     Endpoint,
     EngineReport,
+    JobPhase,
     Outcome,
-    Phase,
     ServerTest,
 )
 from tests.unit.coordinator.core.records import job_report
@@ -32,7 +32,7 @@ from tests.unit.coordinator.core.records import job_report
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 BURST = Burst(index=0, planned_start_at=AT, duration_s=10)
 LATER = AT + timedelta(hours=1)
-CLAIM = Claim(job_id="j", agent_id="c-1", phase=Phase.RUNNING, claimed_at=AT)
+CLAIM = Claim(job_id="j", agent_id="c-1", phase=JobPhase.RUNNING, claimed_at=AT)
 
 
 def _aligned(
@@ -71,7 +71,7 @@ def _pair(outcome: Outcome | None = None, **options: Any) -> PairEvidence:
 def test_pair_with_all_seconds_is_measured() -> None:
     result = _graded(_pair(Outcome.MEASURED), 10, proven_s=8.0, start_s=0.25)
     assert (result.state, result.reason, result.measured, result.ran) == (
-        State.MEASURED, None, True, True,
+        SecondState.MEASURED, None, True, True,
     )  # fmt: skip
     assert (result.start_error_s, result.proven_ratio) == (0.25, 0.8)
     assert (result.completeness.measured_s, result.completeness.planned_s) == (10, 10)
@@ -82,10 +82,10 @@ def test_pair_with_all_seconds_is_measured() -> None:
 def test_pair_with_nine_tenths_of_its_seconds_is_measured(seen: int, measured: bool) -> None:
     result = _graded(_pair(Outcome.MEASURED), seen)
     assert result.measured is measured
-    assert result.completeness.seconds(State.MEASURED) == seen
-    assert result.completeness.seconds(State.LOST) == 10 - seen
+    assert result.completeness.seconds(SecondState.MEASURED) == seen
+    assert result.completeness.seconds(SecondState.LOST) == 10 - seen
     if not measured:
-        assert result.state is State.LOST
+        assert result.state is SecondState.LOST
         assert result.reason == "seconds are missing from the record after 8 of 10 s"
         # It ran, if its report is used.
         assert result.ran
@@ -94,17 +94,17 @@ def test_pair_with_nine_tenths_of_its_seconds_is_measured(seen: int, measured: b
 @pytest.mark.parametrize(
     ("outcome", "seen", "state", "reason"),
     [
-        (Outcome.MISSED, 0, State.MISSED, "never started"),
-        (Outcome.REFUSED, 0, State.REFUSED, "stood down"),
-        (Outcome.ABANDONED, 0, State.ABANDONED, "cut short"),
-        (Outcome.FAILED, 0, State.NULL, "the engine failed"),
-        (Outcome.FAILED, 3, State.ABANDONED, "the engine failed after 3 of 10 s"),
-        (Outcome.MEASURED, 0, State.NULL, "the engine reported no bytes"),
-        (Outcome.LATE, 0, State.NULL, "the engine reported no bytes"),
+        (Outcome.MISSED, 0, SecondState.MISSED, "never started"),
+        (Outcome.REFUSED, 0, SecondState.REFUSED, "refused by the agent without a reason"),
+        (Outcome.ABANDONED, 0, SecondState.ABANDONED, "stopped before the end"),
+        (Outcome.FAILED, 0, SecondState.NULL, "the engine failed"),
+        (Outcome.FAILED, 3, SecondState.ABANDONED, "the engine failed after 3 of 10 s"),
+        (Outcome.MEASURED, 0, SecondState.NULL, "the engine reported no bytes"),
+        (Outcome.LATE, 0, SecondState.NULL, "the engine reported no bytes"),
     ],
 )
 def test_report_decides_the_state_of_missing_seconds(
-    outcome: Outcome, seen: int, state: State, reason: str
+    outcome: Outcome, seen: int, state: SecondState, reason: str
 ) -> None:
     result = _graded(_pair(outcome), seen)
     assert (result.state, result.reason) == (state, reason)
@@ -121,17 +121,17 @@ def test_report_decides_the_state_of_missing_seconds(
 @pytest.mark.parametrize(
     ("options", "seen", "state", "reason"),
     [
-        ({"cancelled_at": AT}, 0, State.ABANDONED, "the run was cancelled"),
-        ({"cancelled_at": AT, "cancel_reason": "budget"}, 0, State.ABANDONED, "budget"),
-        ({"now": AT}, 0, State.PENDING, "not reported yet"),
-        ({}, 4, State.ABANDONED, "the agent fell silent after 4 of 10 s"),
-        ({"missing_reason": "its file is cut"}, 0, State.LOST, "its file is cut"),
-        ({}, 0, State.MISSED, "no agent took the job"),
-        ({"claim": CLAIM}, 0, State.LOST, "c-1 took the job and never reported"),
+        ({"cancelled_at": AT}, 0, SecondState.ABANDONED, "the run was cancelled"),
+        ({"cancelled_at": AT, "cancel_reason": "budget"}, 0, SecondState.ABANDONED, "budget"),
+        ({"now": AT}, 0, SecondState.PENDING, "not reported yet"),
+        ({}, 4, SecondState.ABANDONED, "the agent stopped reporting after 4 of 10 s"),
+        ({"missing_reason": "its file is cut"}, 0, SecondState.LOST, "its file is cut"),
+        ({}, 0, SecondState.MISSED, "no agent claimed the job"),
+        ({"claim": CLAIM}, 0, SecondState.LOST, "c-1 claimed the job and did not report"),
     ],
 )
 def test_reason_without_a_report_uses_other_evidence(
-    options: dict[str, Any], seen: int, state: State, reason: str
+    options: dict[str, Any], seen: int, state: SecondState, reason: str
 ) -> None:
     of_pair = {
         name: options.pop(name) for name in ("missing_reason", "claim") if name in dict(options)
@@ -154,8 +154,8 @@ def test_pair_is_late_by_start_time_or_by_its_report(
     start_s: float | None, outcome: Outcome, late: bool
 ) -> None:
     result = _graded(_pair(outcome), 10, start_s=start_s)
-    assert (result.state is State.LATE) is late
-    assert result.completeness.seconds(State.LATE if late else State.MEASURED) == 10
+    assert (result.state is SecondState.LATE) is late
+    assert result.completeness.seconds(SecondState.LATE if late else SecondState.MEASURED) == 10
     if late and start_s:
         assert result.reason == (
             f"data began 1.5 s {'after' if start_s > 0 else 'before'} the start"
@@ -163,8 +163,8 @@ def test_pair_is_late_by_start_time_or_by_its_report(
 
 
 def test_combined_parts_add_up() -> None:
-    one = Completeness.of({State.MEASURED: 3, State.LOST: 1})
-    other = Completeness.of({State.MEASURED: 2, State.LATE: 4})
+    one = Completeness.of({SecondState.MEASURED: 3, SecondState.LOST: 1})
+    other = Completeness.of({SecondState.MEASURED: 2, SecondState.LATE: 4})
     both = combine([one, other])
     assert (both.planned_s, both.measured_s, both.late_s, both.lost_s) == (10, 5, 4, 1)
     assert both.completeness_ratio == 0.5
@@ -199,8 +199,8 @@ def _clocked(*readings: ClockReading | None, claimed: bool = False) -> PairEvide
 
 GOOD = [_reading()] * 4
 MEASURED = PairGrade(
-    completeness=Completeness.of({State.MEASURED: 6, State.LOST: 4}),
-    state=State.MEASURED,
+    completeness=Completeness.of({SecondState.MEASURED: 6, SecondState.LOST: 4}),
+    state=SecondState.MEASURED,
     reason=None,
     start_error_s=0.0,
     proven_ratio=1.0,
@@ -239,11 +239,11 @@ def test_counts_moved_clocks_and_lists_three() -> None:
     moved = [*GOOD[:3], _reading(offset_s=9.0, bound_s=9.5)]
     steady_pair, bad = _clocked(*GOOD), _clocked(*moved)
     nothing = PairGrade(
-        completeness=Completeness.of({State.LOST: 10}), state=State.LOST, reason="",
+        completeness=Completeness.of({SecondState.LOST: 10}), state=SecondState.LOST, reason="",
         start_error_s=None, proven_ratio=0.0,
     )  # fmt: skip
     late = PairGrade(
-        completeness=Completeness.of({State.LATE: 10}), state=State.LATE, reason="",
+        completeness=Completeness.of({SecondState.LATE: 10}), state=SecondState.LATE, reason="",
         start_error_s=9.0, proven_ratio=0.0,
     )  # fmt: skip
     pairs = [bad, steady_pair, bad, bad, bad, bad]

@@ -34,7 +34,7 @@ from tests.planted import summarise
 from tests.synthetic import Fleet, Plant, fleet
 from tests.unit.coordinator.core.records import seconds
 
-PLANT = Plant(pairs=6, bursts=1, burst_s=30, firewall_bits_per_second=None, ledger=False)
+PLANT = Plant(pairs=6, bursts=1, burst_s=30, firewall_bits_per_second=None, device_counter=False)
 MADE = fleet(PLANT, target_bits_per_second=20e9)
 
 Change = Callable[[PairEvidence], PairEvidence]

@@ -27,8 +27,8 @@ from broadside.coordinator.core.measure.disruptions import (
 )
 from broadside.coordinator.core.measure.records.evidence import PairEvidence
 from broadside.coordinator.core.run_spec import Burst, RunSpec
-from broadside.coordinator.core.summary import Completeness, DisruptionKind, State
-from broadside.exchange.messages import Claim, EngineReport, Outcome, Phase
+from broadside.coordinator.core.summary import Completeness, DisruptionKind, SecondState
+from broadside.exchange.messages import Claim, EngineReport, JobPhase, Outcome
 from tests.unit.coordinator.core.records import job_report
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -115,27 +115,32 @@ def test_level_of_more_than_a_minute_becomes_the_usual_rate() -> None:
     assert not low[125:].any()
 
 
-def _grade(state: State, reason: str | None = "why") -> PairGrade:
+def _grade(state: SecondState, reason: str | None = "why") -> PairGrade:
     return PairGrade(
         completeness=Completeness.of({state: 10}), state=state, reason=reason,
         start_error_s=None, proven_ratio=0.0,
     )  # fmt: skip
 
 
-CLAIM = Claim(job_id="j", agent_id="c-1", phase=Phase.RUNNING, claimed_at=AT)
+CLAIM = Claim(job_id="j", agent_id="c-1", phase=JobPhase.RUNNING, claimed_at=AT)
 
 
 @pytest.mark.parametrize(
     ("pair", "state", "kind", "cause"),
     [
-        ({"claim": CLAIM}, State.LOST, DisruptionKind.CUT, "c-1 fell silent: killed, or cut off"),
-        ({"claim": CLAIM}, State.PENDING, DisruptionKind.GAP, "why"),
-        ({}, State.MISSED, DisruptionKind.ABSENT, "why"),
-        ({}, State.LOST, DisruptionKind.GAP, "why"),
+        (
+            {"claim": CLAIM},
+            SecondState.LOST,
+            DisruptionKind.CUT,
+            "c-1 stopped reporting: it was killed or lost its network",
+        ),
+        ({"claim": CLAIM}, SecondState.PENDING, DisruptionKind.GAP, "why"),
+        ({}, SecondState.MISSED, DisruptionKind.ABSENT, "why"),
+        ({}, SecondState.LOST, DisruptionKind.GAP, "why"),
     ],
 )
 def test_end_without_a_report_uses_other_evidence(
-    pair: dict[str, Any], state: State, kind: DisruptionKind, cause: str
+    pair: dict[str, Any], state: SecondState, kind: DisruptionKind, cause: str
 ) -> None:
     result = _ending(PairEvidence(pair_index=0, **pair), _grade(state))
     assert result == _Ending(kind=kind, cause=cause, broken=False)
@@ -155,7 +160,7 @@ def test_end_without_a_report_uses_other_evidence(
 def test_report_decides_how_a_pair_ended(outcome: Outcome, kind: DisruptionKind) -> None:
     def ended(**fields: Any) -> _Ending:
         report = job_report(0, AT, outcome=outcome, **fields)
-        return _ending(PairEvidence(pair_index=0, report=report), _grade(State.LOST))
+        return _ending(PairEvidence(pair_index=0, report=report), _grade(SecondState.LOST))
 
     result = ended(reason="given reason")
     assert (result.kind, result.broken) == (kind, outcome is Outcome.FAILED)

@@ -125,7 +125,7 @@ def test_killed_client_is_a_cut_with_unknown_rest() -> None:
     [cut] = find_disruptions(made)
     assert (cut.kind, cut.scope) == (DisruptionKind.CUT, "one")
     assert off_s(cut, 30) <= 1
-    assert "fell silent: killed, or cut off" in cut.causes[0]
+    assert "stopped reporting: it was killed or lost its network" in cut.causes[0]
     availability = trends_of(made).availability
     assert availability is not None
     assert (availability.down_s, availability.unknown_s) == (0, 30)
@@ -189,7 +189,7 @@ def test_unclaimed_job_is_absent_and_unknown() -> None:
     made = planted(missing=2)
     [absent] = find_disruptions(made)
     assert (absent.kind, absent.pairs_count) == (DisruptionKind.ABSENT, 2)
-    assert absent.causes == ("no agent took the job",)
+    assert absent.causes == ("no agent claimed the job",)
     availability = trends_of(made).availability
     assert availability is not None
     assert (availability.down_s, availability.unknown_s) == (0, 120)
@@ -218,7 +218,7 @@ def test_run_lists_disruptions_and_recomputes_identically() -> None:
     )
     made = planted(*breaks, bursts=5)
     summary = summarise(made)
-    again = summarise_run(made.plan, measure(made)[::-1], made.ledger, made.now)
+    again = summarise_run(made.plan, measure(made)[::-1], made.device_counter, made.now)
     assert canonical(summary) == canonical(again)
     assert summary.run_trends is not None
     assert [disruption.burst_index for disruption in summary.run_trends.disruptions] == [1, 2]
@@ -246,7 +246,7 @@ def test_summary_of_many_pairs_omits_them_and_bursts_do_not(
 ) -> None:
     assert PAIR_SUMMARIES_MAX < 400 * 8
     monkeypatch.setattr(summarise_module, "PAIR_SUMMARIES_MAX", PAIR_SUMMARIES_MAX // 10)
-    made = fleet(Plant(pairs=40, bursts=8, burst_s=3, period_s=10, ledger=False))
+    made = fleet(Plant(pairs=40, bursts=8, burst_s=3, period_s=10, device_counter=False))
     bursts = measure(made)
     summary = summarise_run(made.plan, bursts, None, made.now)
     assert summary.pairs_omitted

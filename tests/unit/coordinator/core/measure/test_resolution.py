@@ -66,7 +66,7 @@ def run_summary(made: Fleet) -> RunSummary:
 
 @pytest.mark.parametrize("receivers_s", [20, 30])
 def test_sender_seconds_reveal_a_stretch_hidden_in_receiver_readings(receivers_s: int) -> None:
-    made = fleet(replace(PLANT, ledger=False))
+    made = fleet(replace(PLANT, device_counter=False))
     assert "slow-stretch" in ids(run_summary(made))
     result = run_summary(read_every(made, receivers_s, 1))
     assert "slow-stretch" in ids(result)
@@ -83,11 +83,11 @@ def test_device_counter_reveals_a_stretch_hidden_by_both_ends(reading_s: int) ->
 @pytest.mark.parametrize("reading_s", [20, 60])
 def test_sender_host_counters_reveal_a_stretch_hidden_by_both_ends(reading_s: int) -> None:
     result = run_summary(
-        read_every(fleet(replace(PLANT, ledger=False)), reading_s, reading_s, None)
+        read_every(fleet(replace(PLANT, device_counter=False)), reading_s, reading_s, None)
     )
     assert "slow-stretch" in ids(result)
     assert result.verdict is Verdict.INCONCLUSIVE
-    steady = fleet(replace(PLANT, bursts=3, breaks=(), ledger=False))
+    steady = fleet(replace(PLANT, bursts=3, breaks=(), device_counter=False))
     assert run_summary(read_every(steady, reading_s, reading_s, None)).verdict is not Verdict.FAIL
     assert "shape-not-assessed" not in ids(
         run_summary(read_every(steady, reading_s, reading_s, None))
@@ -109,7 +109,7 @@ def test_ignores_interfaces_with_other_traffic_or_rare_readings() -> None:
     def read_by(pair: PairEvidence, factor: float, rows: int) -> PairEvidence:
         return replace(pair, client_host=of(pair.client_host, factor, rows))
 
-    made = fleet(replace(PLANT, bursts=3, breaks=(), ledger=False))
+    made = fleet(replace(PLANT, bursts=3, breaks=(), device_counter=False))
     for factor, rows in ((1.15, 1), (0.9, 1), (1.0, 10), (1.0, 20)):
         changed = made.told(partial(read_by, factor=factor, rows=rows))
         result = run_summary(read_every(changed, 20, 20, None))
@@ -118,7 +118,7 @@ def test_ignores_interfaces_with_other_traffic_or_rare_readings() -> None:
 
 @pytest.mark.parametrize("reading_s", [20, 30, 60])
 def test_shape_without_a_fine_source_is_not_assessed(reading_s: int) -> None:
-    made = fleet(replace(PLANT, bursts=3, breaks=(), ledger=False))
+    made = fleet(replace(PLANT, bursts=3, breaks=(), device_counter=False))
     assert run_summary(made).verdict is Verdict.PASS
     result = run_summary(read_every(made, reading_s, reading_s))
     assert "shape-not-assessed" in ids(result)
@@ -129,7 +129,7 @@ def test_shape_without_a_fine_source_is_not_assessed(reading_s: int) -> None:
 
 
 def test_import_of_means_reports_it_and_can_pass() -> None:
-    made = read_every(fleet(replace(PLANT, bursts=4, breaks=(), ledger=False)), 60, 60)
+    made = read_every(fleet(replace(PLANT, bursts=4, breaks=(), device_counter=False)), 60, 60)
     plan = made.plan.model_copy(update={"clocks_promised": False, "seal_sha256": None})
     result = run_summary(replace(made, plan=plan))
     assert "shape-not-assessed" in ids(result)
@@ -138,14 +138,14 @@ def test_import_of_means_reports_it_and_can_pass() -> None:
 
 @pytest.mark.parametrize("reading_s", [2, 5])
 def test_assesses_parts_of_two_readings(reading_s: int) -> None:
-    steady = read_every(fleet(replace(PLANT, breaks=(), ledger=False)), reading_s, 60)
+    steady = read_every(fleet(replace(PLANT, breaks=(), device_counter=False)), reading_s, 60)
     assert "shape-not-assessed" not in ids(run_summary(steady))
-    fallen = read_every(fleet(replace(PLANT, ledger=False)), reading_s, 60)
+    fallen = read_every(fleet(replace(PLANT, device_counter=False)), reading_s, 60)
     assert "slow-stretch" in ids(run_summary(fallen))
 
 
 def test_coarse_readings_give_no_interval_from_interpolated_seconds() -> None:
-    made = read_every(fleet(replace(PLANT, breaks=(), ledger=False)), 20, 20)
+    made = read_every(fleet(replace(PLANT, breaks=(), device_counter=False)), 20, 20)
     (burst,) = run_summary(made).bursts
     assert burst.fleet_received_half_width_bits_per_second is None
     assert burst.flows[0].second_cov_ratio is None
@@ -154,7 +154,7 @@ def test_coarse_readings_give_no_interval_from_interpolated_seconds() -> None:
 
 
 def test_readings_of_one_second_are_unchanged() -> None:
-    (burst,) = run_summary(fleet(replace(PLANT, breaks=(), ledger=False))).bursts
+    (burst,) = run_summary(fleet(replace(PLANT, breaks=(), device_counter=False))).bursts
     assert burst.window is not None
     assert burst.window.reading_s is None
     assert burst.fleet_received_half_width_bits_per_second is not None

@@ -11,7 +11,7 @@ from broadside.exchange.messages import ClockReading, EngineReport, Flow, Stream
 from tests.planted import summarise
 from tests.synthetic import Plant, fleet
 
-MADE = fleet(Plant(pairs=3, bursts=1, burst_s=30, ledger=False), target_bits_per_second=1e9)
+MADE = fleet(Plant(pairs=3, bursts=1, burst_s=30, device_counter=False), target_bits_per_second=1e9)
 
 
 def silence(port: int, from_s: float, to_s: float) -> StreamSilence:

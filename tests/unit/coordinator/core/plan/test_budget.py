@@ -16,11 +16,11 @@ from broadside.coordinator.core.plan.budget import (
     overspent_reason,
     ran,
 )
-from broadside.coordinator.core.plan.cost_estimate import estimate
+from broadside.coordinator.core.plan.expected_usage import expect_usage
 from broadside.coordinator.core.plan.planner import plan
 from broadside.coordinator.core.run_spec import Plan, due_at
 from broadside.exchange.messages import Control, Presence
-from tests.unit.coordinator.core.plan.test_cost_estimate import D4_FLEET, TABLE, spec
+from tests.unit.coordinator.core.plan.test_cost_estimate import D4_FLEET, TABLE, estimated, spec
 from tests.unit.coordinator.presences import NOW
 
 
@@ -35,7 +35,7 @@ def spending(run: Plan, *payload_bytes: int, running: int | None = None) -> Spen
         measured[len(payload_bytes)] = running
     return Spend(
         plan=run,
-        basis=basis(run.spec, D4_FLEET),
+        basis=basis(run.spec, expect_usage(run.spec, D4_FLEET)),
         payload_bytes=measured,
         over=frozenset(range(len(payload_bytes))),
     )
@@ -47,32 +47,32 @@ BURST_BYTES = round(100e9 / 8 * 1740 / (1500 / 1448))
 
 def test_spend_grows_from_zero_to_the_estimate() -> None:
     run = soak()
-    estimated = estimate(run.spec, D4_FLEET, TABLE).bill.total_usd or 0
+    estimate = estimated(run.spec, D4_FLEET).bill.total_usd or 0
     begin = measure(spending(run), TABLE, NOW, None)
     assert begin.spent.total_usd == 0
-    assert begin.projected.total_usd == pytest.approx(estimated, rel=1e-3)
+    assert begin.projected.total_usd == pytest.approx(estimate, rel=1e-3)
     half_at = run.bursts[5].planned_start_at
     half = measure(spending(run, *[BURST_BYTES] * 5), TABLE, half_at, None)
-    assert half.spent.total_usd == pytest.approx(estimated / 2, rel=0.02)
-    assert half.projected.total_usd == pytest.approx(estimated, rel=1e-3)
+    assert half.spent.total_usd == pytest.approx(estimate / 2, rel=0.02)
+    assert half.projected.total_usd == pytest.approx(estimate, rel=1e-3)
     end_at = run.bursts[-1].planned_end_at + timedelta(days=3)
     end = measure(spending(run, *[BURST_BYTES] * 10), TABLE, end_at, None)
     assert end.spent == end.projected
-    assert end.spent.total_usd == pytest.approx(estimated, rel=1e-3)
+    assert end.spent.total_usd == pytest.approx(estimate, rel=1e-3)
 
 
 @pytest.mark.parametrize("after_s", [0, 1, 100, 1700, 1799])
 def test_estimate_includes_wait_for_aligned_start(after_s: int) -> None:
     requested, now = spec("soak", bursts_count=3), NOW + timedelta(seconds=after_s)
     assert requested.align_to_period
-    estimated = estimate(requested, D4_FLEET, TABLE, now)
-    budgeted = requested.model_copy(update={"budget_usd": estimated.bill.total_usd})
+    estimate = estimated(requested, D4_FLEET, now)
+    budgeted = requested.model_copy(update={"budget_usd": estimate.bill.total_usd})
     agents = [agent.model_copy(update={"beat_at": now}) for agent in D4_FLEET]
     run = plan(budgeted, agents, now, "run-1")
     ends_at = due_at(run.bursts[-1])
-    assert estimated.elapsed_s == (ends_at - now).total_seconds()
+    assert estimate.elapsed_s == (ends_at - now).total_seconds()
     end = measure(spending(run, *[BURST_BYTES] * 3), TABLE, ends_at, None)
-    assert end.spent.total_usd == pytest.approx(estimated.bill.total_usd, rel=1e-6)
+    assert end.spent.total_usd == pytest.approx(estimate.bill.total_usd, rel=1e-6)
     assert over_budget_reason(spending(run, *[BURST_BYTES] * 2), run.bursts[2], TABLE) is None
 
 

@@ -1,12 +1,15 @@
 import re
+from collections.abc import Sequence
+from datetime import datetime
 
 import pytest
 
 from broadside.coordinator import prices, scenarios
-from broadside.coordinator.core.plan.cost_estimate import Estimate, estimate, rate_of
-from broadside.coordinator.core.plan.price import Line, Span
+from broadside.coordinator.core.plan.cost_estimate import Estimate, estimate
+from broadside.coordinator.core.plan.expected_usage import expect_usage
+from broadside.coordinator.core.plan.price import Line, Prices
 from broadside.coordinator.core.run_spec import RunSpec
-from broadside.exchange.messages import Role
+from broadside.exchange.messages import Presence, Role
 from tests.unit.coordinator.presences import fleet, presence
 
 TABLE = prices.load()
@@ -17,13 +20,22 @@ def spec(scenario: str = "jumbo-1740s", /, **overrides: object) -> RunSpec:
     return scenarios.load(scenario, {"device": {"sku": "premium"}} | overrides)
 
 
+def estimated(
+    spec: RunSpec,
+    agents: Sequence[Presence],
+    now: datetime | None = None,
+    table: Prices = TABLE,
+) -> Estimate:
+    return estimate(spec, expect_usage(spec, agents, now), table)
+
+
 def line(cost: Estimate, item: str) -> Line:
     (result,) = [entry for entry in cost.bill.lines if entry.item.endswith(item)]
     return result
 
 
 def test_29_minutes_at_180_gbits_cost_about_2200_dollars() -> None:
-    cost = estimate(spec(bursts_count=1), D4_FLEET, TABLE)
+    cost = estimated(spec(bursts_count=1), D4_FLEET)
     assert line(cost, "firewall data").quantity == pytest.approx(39_150)
     assert line(cost, "firewall data").usd == pytest.approx(626.4)
     assert line(cost, "peering data").usd == pytest.approx(1566)
@@ -38,7 +50,7 @@ def test_29_minutes_at_180_gbits_cost_about_2200_dollars() -> None:
 
 
 def test_every_price_has_a_source_and_shows_if_unverified() -> None:
-    cost = estimate(spec(), D4_FLEET, TABLE)
+    cost = estimated(spec(), D4_FLEET)
     for item in cost.bill.lines:
         assert item.source
         assert item.as_of == TABLE.as_of
@@ -47,7 +59,7 @@ def test_every_price_has_a_source_and_shows_if_unverified() -> None:
 
 
 def test_unknown_price_is_listed_and_not_zero() -> None:
-    cost = estimate(spec(), fleet(30), TABLE)
+    cost = estimated(spec(), fleet(30))
     machines = line(cost, "VMs of unknown size")
     assert (machines.usd, machines.note) == (None, "price unknown")
     assert cost.bill.unknown == ("60 VMs of unknown size",)
@@ -55,11 +67,11 @@ def test_unknown_price_is_listed_and_not_zero() -> None:
 
 
 def test_lab_run_costs_nothing_and_is_estimated_at_real_scale() -> None:
-    real = estimate(spec(), D4_FLEET, TABLE)
-    lab = estimate(spec(scale=100), D4_FLEET, TABLE)
+    real = estimated(spec(), D4_FLEET)
+    lab = estimated(spec(scale=100), D4_FLEET)
     assert (lab.charged, lab.not_charged_why) == (False, "a lab run at 1:100 costs nothing")
     assert lab.bill == real.bill
-    nowhere = estimate(spec(device={}), D4_FLEET, TABLE)
+    nowhere = estimated(spec(device={}), D4_FLEET)
     assert "without an Azure device" in (nowhere.not_charged_why or "")
     assert line(nowhere, "firewall deployment").low_usd == pytest.approx(
         1.25 * real.elapsed_s / 3600
@@ -70,64 +82,26 @@ def test_lab_run_costs_nothing_and_is_estimated_at_real_scale() -> None:
 def test_prices_paced_traffic_by_rate_and_unpaced_by_nic_limit() -> None:
     pace = {"stream_bits_per_second": 10_000_000, "streams_count": 10}
     paced = spec(traffic=pace)
-    cost = estimate(paced, [], TABLE)
+    cost = estimated(paced, [])
     assert cost.ip_bits_per_second == pytest.approx(30 * 10 * 10e6 * 1500 / 1448)
     capped = [
         presence(Role.CLIENT, index, nic_bits_per_second=10_000_000_000) for index in range(1, 31)
     ]
-    wide = estimate(spec(), capped, TABLE)
+    wide = estimated(spec(), capped)
     high = line(wide, "firewall data").high_usd
     # The limit is 30 NICs with 10 Gbit/s for 2 x 1740 seconds.
     assert high == pytest.approx(0.016 * 300 / 8 * 3480)
     # The documented limit of Premium is 100 Gbit/s. The target is above it.
     assert wide.ip_bits_per_second == pytest.approx(180e9)
     assert wide.rate_how == "the target"
-    few = estimate(spec(), capped[:10], TABLE)
+    few = estimated(spec(), capped[:10])
     assert few.ip_bits_per_second == pytest.approx(100e9)
     assert "below the target" in few.rate_how
 
 
-@pytest.mark.parametrize(
-    ("sku", "target", "nics", "expected", "low", "high"),
-    [
-        # A low target does not lower the price, because the traffic is not paced.
-        ("premium", 1, 300e9, 100e9, 1, 100e9),
-        ("premium", 1, 60e9, 60e9, 1, 60e9),
-        ("premium", 1, None, 100e9, 1, 100e9),
-        ("premium", 180e9, 300e9, 180e9, 180e9, 300e9),
-        ("premium", 180e9, None, 180e9, 180e9, None),
-        (None, 1, 300e9, 300e9, 1, 300e9),
-        (None, 180e9, None, 180e9, 180e9, None),
-        (None, None, 300e9, 300e9, None, 300e9),
-    ],
-)
-def test_prices_what_unpaced_traffic_can_carry(
-    sku: str | None,
-    target: float | None,
-    nics: float | None,
-    expected: float,
-    low: float | None,
-    high: float | None,
-) -> None:
-    objective = {} if target is None else {"target_bits_per_second": target, "layer": "ip"}
-    requested = spec(device={} if sku is None else {"sku": sku}, objective=objective)
-    agents = [
-        presence(Role.CLIENT, index, nic_bits_per_second=None if nics is None else round(nics / 30))
-        for index in range(1, 31)
-    ]
-    rate, _ = rate_of(requested, agents)
-    assert rate == Span(value=expected, low=low, high=high)
-
-
-def test_fleet_on_azure_without_sku_is_priced_up_to_the_limit_of_premium() -> None:
-    objective = {"target_bits_per_second": 1, "layer": "ip"}
-    rate, _ = rate_of(spec(device={}, objective=objective), D4_FLEET)
-    assert rate == Span(value=100e9, low=1, high=100e9)
-
-
 def test_price_is_unknown_without_target_pacing_or_nic_limit() -> None:
     open_ended = spec("smoke", device={}, objective={}, traffic={"streams_count": 1})
-    cost = estimate(open_ended, fleet(2), TABLE)
+    cost = estimated(open_ended, fleet(2))
     assert cost.ip_bits_per_second is None
     assert line(cost, "firewall data").usd is None
     assert "firewall data" in cost.bill.unknown
@@ -149,17 +123,11 @@ def test_rejects_run_over_budget_with_cost_and_fix(
 ) -> None:
     requested = spec(**overrides)
     agents = D4_FLEET if requested.objective.target_bits_per_second else fleet(30)
-    refusal = estimate(requested, agents, TABLE).over_budget
+    refusal = estimated(requested, agents).over_budget
     assert refusal is not None
     assert refusal.field == "budget_usd"
     assert re.search(pattern, str(refusal)), str(refusal)
 
 
 def test_accepts_run_within_budget() -> None:
-    assert estimate(spec(budget_usd=5000), D4_FLEET, TABLE).over_budget is None
-
-
-# Spend -------------------------------------------------------------------------------------------
-
-
-# User prices -------------------------------------------------------------------------------------
+    assert estimated(spec(budget_usd=5000), D4_FLEET).over_budget is None

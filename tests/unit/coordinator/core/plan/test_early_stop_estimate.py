@@ -5,6 +5,7 @@ import pytest
 from broadside.coordinator import prices, scenarios
 from broadside.coordinator.core.plan.cost_estimate import EarlyStopEstimate, estimate
 from broadside.coordinator.core.plan.early_stop_estimate import DeviceHistory, with_early_stop
+from broadside.coordinator.core.plan.expected_usage import expect_usage
 
 TABLE = prices.load()
 
@@ -20,7 +21,8 @@ def early(history: DeviceHistory | None = None, **overrides: object) -> EarlySto
             **overrides,
         },
     )
-    price = with_early_stop(estimate(spec, (), TABLE), spec, (), TABLE, history)
+    usage = expect_usage(spec, ())
+    price = with_early_stop(estimate(spec, usage, TABLE), spec, usage, TABLE, history)
     assert price.early_stop is not None
     assert price.early_stop.worst_usd == price.bill.total_usd
     return price.early_stop
@@ -66,5 +68,6 @@ def test_without_history_the_scenario_gives_the_margin() -> None:
 
 def test_fixed_durations_have_no_early_stop() -> None:
     spec = scenarios.load("jumbo-1740s")
-    price = estimate(spec, (), TABLE)
-    assert with_early_stop(price, spec, (), TABLE, None) is price
+    usage = expect_usage(spec, ())
+    price = estimate(spec, usage, TABLE)
+    assert with_early_stop(price, spec, usage, TABLE, None) is price

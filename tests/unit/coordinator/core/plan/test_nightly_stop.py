@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
 from broadside.coordinator.core.plan.nightly_stop import NightlyStop
-from broadside.coordinator.core.plan.planner import Site, plan
+from broadside.coordinator.core.plan.planner import PlanContext, plan
 from broadside.coordinator.core.run_spec import RunSpec
 from tests.unit.coordinator.presences import NOW, fleet
 
@@ -56,7 +56,7 @@ def test_text_states_how_much_time_is_left() -> None:
 
 def test_planner_shows_the_stop_at_every_launch() -> None:
     spec = RunSpec.model_validate({"scenario": "test", "pairs_count": 2})
-    shown = plan(spec, fleet(2), NOW, "r", Site(nightly_stop=NEW_YORK))
+    shown = plan(spec, fleet(2), NOW, "r", PlanContext(nightly_stop=NEW_YORK))
     assert any(line.startswith("nightly stop: all VMs stop at 20:00") for line in shown.warnings)
     assert not any("nightly" in line for line in plan(spec, fleet(2), NOW, "r").warnings)
 

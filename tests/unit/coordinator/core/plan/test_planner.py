@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broadside.coordinator.core.plan.planner import Infeasible, Site, first_start, live, plan
-from broadside.coordinator.core.run_spec import LedgerPromise, RunSpec
+from broadside.coordinator.core.plan.planner import Infeasible, PlanContext, first_start, live, plan
+from broadside.coordinator.core.run_spec import CounterRequirement, RunSpec
 from broadside.exchange.messages import (
     ClockReading,
     ClockSource,
@@ -73,10 +73,12 @@ def test_device_threshold_needs_a_telemetry_source() -> None:
     with pytest.raises(Infeasible, match=r"device_cpu_p95_max_ratio: the limit is 80\.000 %, but"):
         plan(requested, fleet(1), NOW, "run-1")
     fields = {"fw-a": {"cpu_ratio", "sessions_count"}}
-    assert plan(requested, fleet(1), NOW, "run-1", Site(witnesses=fields)).witnesses == ("fw-a",)
+    assert plan(requested, fleet(1), NOW, "run-1", PlanContext(telemetry=fields)).witnesses == (
+        "fw-a",
+    )
     fields["lb"] = {"health_ratio", "ping_loss_ratio"}
     with pytest.raises(Infeasible, match=r"but lb has no cpu_ratio"):
-        plan(requested, fleet(1), NOW, "run-1", Site(witnesses=fields))
+        plan(requested, fleet(1), NOW, "run-1", PlanContext(telemetry=fields))
 
 
 def test_lists_all_missing_resources_with_agent_problems() -> None:
@@ -177,8 +179,10 @@ def test_warns_if_device_counter_cannot_agree(
     requested = spec(traffic=traffic, objective={"residual_max_ratio": allowed})
     state = EngineState(name=engine, version="1", ports=(2121,))
     agents = [agent.model_copy(update={"engines": (state,)}) for agent in fleet(2)]
-    ledger = LedgerPromise(source="lab") if promised else None
-    warnings = plan(requested, agents, NOW, "run-1", Site(ledger=ledger)).warnings
+    device_counter = CounterRequirement(source="lab") if promised else None
+    warnings = plan(
+        requested, agents, NOW, "run-1", PlanContext(device_counter=device_counter)
+    ).warnings
     assert any("does not report its segment size" in warning for warning in warnings) is warned
 
 

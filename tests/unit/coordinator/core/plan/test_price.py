@@ -3,9 +3,14 @@
 import pytest
 
 from broadside.coordinator import prices
-from broadside.coordinator.core.plan.cost_estimate import estimate
 from broadside.exchange.outage_log import utc_now
-from tests.unit.coordinator.core.plan.test_cost_estimate import D4_FLEET, TABLE, line, spec
+from tests.unit.coordinator.core.plan.test_cost_estimate import (
+    D4_FLEET,
+    TABLE,
+    estimated,
+    line,
+    spec,
+)
 
 
 def test_user_prices_override_the_table() -> None:
@@ -17,7 +22,7 @@ def test_user_prices_override_the_table() -> None:
             "vm_hour": {"standard_d4_v4": 0.1},
         }
     )
-    cost = estimate(spec(bursts_count=1), D4_FLEET, user_prices)
+    cost = estimated(spec(bursts_count=1), D4_FLEET, table=user_prices)
     assert cost.prices == "ours"
     assert line(cost, "firewall data").usd == pytest.approx(391.5)
     assert line(cost, "firewall data").source == "your own figure"

@@ -1,7 +1,14 @@
 from datetime import timedelta
 
+from broadside.coordinator.core.guards import FAST_PAIRS_MAX_COUNT
 from broadside.coordinator.core.plan.planner import PRESENCE_STALE_S, plan
-from broadside.coordinator.core.plan.server_failover import choose_failovers, free_servers, pairs_in
+from broadside.coordinator.core.plan.server_failover import (
+    choose_failovers,
+    free_servers,
+    jobs_in,
+    pairs_in,
+    servers_since,
+)
 from broadside.coordinator.core.run_spec import RunSpec
 from broadside.exchange.messages import Presence, Role, Traffic
 from tests.unit.coordinator.presences import NOW, fleet, presence
@@ -38,7 +45,24 @@ def test_moved_pair_stays_until_new_server_is_silent() -> None:
     assert choose_failovers(PLAN, first, free_servers(servers(1, 2, 3, 5), LATER), 2, LATER) == []
     [second] = choose_failovers(PLAN, first, free_servers(servers(1, 3, 4), LATER), 3, LATER)
     assert second.left_agent_id == "server-005"
-    assert [p.endpoint.agent_id for p in pairs_in(PLAN, [second, *first], 3)][1] == "server-004"
+    moves = [second, *first]
+    assert [p.endpoint.agent_id for p in pairs_in(PLAN, moves, 3)][1] == "server-004"
+    assert [servers_since(moves, burst) for burst in (0, 2, 3)] == [{}, {1: 1}, {1: 3}]
+
+
+def test_superseded_jobs_equal_those_of_earlier_messages() -> None:
+    # A dry run with so many pairs does not poll fast.
+    spec = PLAN.spec.model_copy(update={"dry_run": True})
+    pairs = [PLAN.pairs[0].model_copy(update={"index": i}) for i in range(FAST_PAIRS_MAX_COUNT + 1)]
+    large = PLAN.model_copy(update={"spec": spec, "pairs": tuple(pairs)})
+    [first] = choose_failovers(PLAN, [], free_servers(servers(1, 3, 5), LATER), 1, LATER)
+    second = first.model_copy(update={"from_burst_index": 3, "endpoint": PLAN.pairs[2].endpoint})
+    burst = large.bursts[3]
+    messages = [jobs_in(large, moves, burst)[0] for moves in ([], [first], [second, first])]
+    superseded = jobs_in(large, [second, first], burst)[1]
+    assert superseded == [messages[0][1], messages[1][1]]
+    servers_of_pair = [jobs[1].endpoint.agent_id for jobs in messages]
+    assert servers_of_pair == ["server-001", "server-005", "server-003"]
 
 
 def test_moves_no_pair_without_a_free_server() -> None:

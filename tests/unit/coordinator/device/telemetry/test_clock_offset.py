@@ -15,12 +15,12 @@ from broadside.coordinator.core.measure.telemetry import (
 from broadside.coordinator.core.summary import Verdict
 from broadside.coordinator.device.telemetry.clock_offset import Response, estimate_offset
 from broadside.coordinator.device.telemetry.polling import (
-    Answer,
     Clocks,
     PolledDevice,
     PolledEntry,
     PolledSource,
-    Reading,
+    PolledValue,
+    PollResult,
 )
 from broadside.coordinator.device.telemetry.telemetry_storage import dump_telemetry, load_telemetry
 from tests.planted import ids, summarise
@@ -36,21 +36,21 @@ async def polled(
     count: int = 30,
     poll_s: float = 2.0,
     took_s: float = 0.1,
-    readings_of: Callable[[float], Sequence[Reading]] | None = None,
+    readings_of: Callable[[float], Sequence[PolledValue]] | None = None,
     before: datetime = BEFORE,
 ) -> DeviceTelemetry:
     """Poll a device ``count`` times. Use ``stamp_of`` to set the stamp for a true time."""
     now_s = BEGAN_S
 
-    async def request() -> Answer:
+    async def request() -> PollResult:
         nonlocal now_s
         now_s += took_s / 2
         made_s = now_s
         now_s += took_s / 2
-        readings = [Reading(quantity=Quantity.CPU, value=(made_s - BEGAN_S) / 1000)]
+        readings = [PolledValue(quantity=Quantity.CPU, value=(made_s - BEGAN_S) / 1000)]
         if readings_of is not None:
             readings = list(readings_of(made_s))
-        return Answer(readings=readings, at_s=stamp_of(made_s))
+        return PollResult(readings=readings, at_s=stamp_of(made_s))
 
     source = PolledSource(
         PolledEntry(type="rest", device="fw", poll_s=poll_s),
@@ -97,7 +97,7 @@ async def test_places_rarely_refreshed_values_at_their_refresh_time() -> None:
     reported = await polled(
         lambda at_s: made_s(at_s) - 45,
         readings_of=lambda at_s: [
-            Reading(quantity=Quantity.CPU, value=(made_s(at_s) - BEGAN_S) / 1000)
+            PolledValue(quantity=Quantity.CPU, value=(made_s(at_s) - BEGAN_S) / 1000)
         ],
     )
     [series] = reported.of(Quantity.CPU)
@@ -134,10 +134,10 @@ async def test_ignores_inconsistent_stamps(
 async def test_counter_rate_uses_device_stamps() -> None:
     """An answer can be 0.6 seconds late, but this should not change a rate of 100 packets."""
 
-    def counted(at_s: float) -> list[Reading]:
+    def counted(at_s: float) -> list[PolledValue]:
         made_s = at_s - (at_s * 3) % 0.6
         total = (made_s - BEGAN_S + 10) * 100
-        return [Reading(quantity=Quantity.PACKETS, value=total, counts_to=2.0**64)]
+        return [PolledValue(quantity=Quantity.PACKETS, value=total, counts_to=2.0**64)]
 
     reported = await polled(lambda at_s: at_s - (at_s * 3) % 0.6 - 45, readings_of=counted)
     [series] = reported.of(Quantity.PACKETS)
@@ -167,9 +167,11 @@ async def test_busy_device_with_a_wrong_clock_fails_its_threshold(off_s: float) 
     from_s, to_s = burst.planned_start_at.timestamp(), burst.planned_end_at.timestamp()
     now_s = from_s - 60
 
-    async def request() -> Answer:
+    async def request() -> PollResult:
         cpu = 0.97 if from_s <= now_s < to_s else 0.04
-        return Answer(readings=[Reading(quantity=Quantity.CPU, value=cpu)], at_s=now_s + off_s)
+        return PollResult(
+            readings=[PolledValue(quantity=Quantity.CPU, value=cpu)], at_s=now_s + off_s
+        )
 
     source = PolledSource(
         PolledEntry(type="rest", device="fw", poll_s=2),
@@ -198,9 +200,9 @@ def test_offset_lies_in_the_intervals_of_all_answers() -> None:
 
 
 async def test_incomplete_answer_gives_no_value() -> None:
-    async def request() -> Answer:
-        return Answer(
-            readings=[Reading(quantity=Quantity.CPU, value=0.04)], partial="'nextLink' is set"
+    async def request() -> PollResult:
+        return PollResult(
+            readings=[PolledValue(quantity=Quantity.CPU, value=0.04)], partial="'nextLink' is set"
         )
 
     source = PolledSource(

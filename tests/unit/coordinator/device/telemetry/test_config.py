@@ -28,7 +28,7 @@ from tests.unit.coordinator.device.telemetry.test_prometheus import Server
 BEGUN = datetime(2026, 11, 20, 12, tzinfo=UTC)
 FIREWALL = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/azureFirewalls/fw"
 LINES: dict[str, str] = {
-    "lab": 'file = "ledger.csv"',
+    "lab": 'file = "counter.csv"',
     "ping": 'address = "127.0.0.1"\nicmp = false\ntcp_port = 1',
     "azure-logs": f'resource_id = "{FIREWALL}"',
     "azure-monitor": f'resource_id = "{FIREWALL}"',
@@ -94,7 +94,7 @@ def test_opens_all_sources_with_their_device(source: str, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("source", "lines", "expected"),
     [
-        ("snmmp", "", "type 'snmmp': none of azure-logs, azure-monitor"),
+        ("snmmp", "", "type 'snmmp' is unknown; use one of azure-logs, azure-monitor"),
         ("snmp", "", "fw: address: Field required; fields of snmp: type, device"),
         (
             "snmp",
@@ -106,7 +106,7 @@ def test_opens_all_sources_with_their_device(source: str, tmp_path: Path) -> Non
         (
             "snmp",
             'address = "fw"\ncommunity = { file = "secret" }\nprofile = "panos"',
-            "profile 'panos': none of cisco, cisco-asa, fortinet",
+            "profile 'panos' is unknown; use one of cisco, cisco-asa, fortinet",
         ),
         (
             "snmp",
@@ -126,7 +126,7 @@ def test_opens_all_sources_with_their_device(source: str, tmp_path: Path) -> Non
                 'url = "http://x"\nheader_value = { file = "secret" }\n'
                 'read = [{quantity = "cpu_ratio", path = "a"}]'
             ),
-            "a secret travels over https only",
+            "a secret is sent over https only",
         ),
         ("azure-monitor", 'resource_id = "fw"', "'fw': not a resource id"),
         (

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.device.telemetry.csv_export import CsvEntry, CsvSource
 from broadside.coordinator.device.telemetry.device_counter import DeviceCounter
 from broadside.coordinator.device.telemetry.source import TelemetryError
@@ -21,7 +21,7 @@ def opened(path: Path, zone: str = "UTC", time_column: str = "time", **counter: 
     return CsvSource(CsvEntry.model_validate({"type": "csv", "device": "fw", **fields}))
 
 
-async def read(tmp_path: Path, text: str, **fields: str) -> FirewallLedger:
+async def read(tmp_path: Path, text: str, **fields: str) -> CounterRecord:
     path = tmp_path / "export.csv"
     path.write_text(text, encoding="utf-8")
     source = opened(path, **fields)
@@ -30,12 +30,16 @@ async def read(tmp_path: Path, text: str, **fields: str) -> FirewallLedger:
 
 async def test_sorts_bins_by_time_and_empty_cells_are_unknown(tmp_path: Path) -> None:
     text = "time,bytes\n2026-11-20T12:01:00Z,\n2026-11-20T12:00:00Z,600\n1795176120,3\n"
-    ledger = await read(tmp_path, text)
+    device_counter = await read(tmp_path, text)
     start = datetime(2026, 11, 20, 12, tzinfo=UTC).timestamp()
-    assert ledger.start_s.tolist() == [start, start + 60, start + 120]
-    assert ledger.end_s.tolist() == [start + 60, start + 120, start + 180]
-    np.testing.assert_array_equal(ledger.bytes, [600, np.nan, 3])
-    assert (ledger.grain_s, ledger.layer, ledger.source) == (60, "unknown", "csv export.csv")
+    assert device_counter.start_s.tolist() == [start, start + 60, start + 120]
+    assert device_counter.end_s.tolist() == [start + 60, start + 120, start + 180]
+    np.testing.assert_array_equal(device_counter.bytes, [600, np.nan, 3])
+    assert (device_counter.grain_s, device_counter.layer, device_counter.source) == (
+        60,
+        "unknown",
+        "csv export.csv",
+    )
 
 
 @pytest.mark.parametrize(
@@ -49,16 +53,16 @@ async def test_sorts_bins_by_time_and_empty_cells_are_unknown(tmp_path: Path) ->
     ],
 )
 async def test_all_units_give_the_same_bytes(tmp_path: Path, unit: str, figure: str) -> None:
-    ledger = await read(tmp_path, f"time,bytes\n0,{figure}\n60,{figure}\n", unit=unit)
-    assert ledger.bytes.tolist() == [6e10, 6e10]
+    device_counter = await read(tmp_path, f"time,bytes\n0,{figure}\n60,{figure}\n", unit=unit)
+    assert device_counter.bytes.tolist() == [6e10, 6e10]
 
 
 @pytest.mark.parametrize("finer", [1, 10**3, 10**6, 10**9])
 async def test_detects_the_unit_of_epoch_times(tmp_path: Path, finer: int) -> None:
     """Grafana will export milliseconds, but InfluxDB will use nanoseconds."""
     rows = [f"{(1764072000 + 60 * n) * finer},{n}" for n in range(3)]
-    ledger = await read(tmp_path, "\n".join(["time,bytes", *rows, ""]))
-    assert (ledger.grain_s, ledger.start_s.tolist()[0]) == (60, 1764072000)
+    device_counter = await read(tmp_path, "\n".join(["time,bytes", *rows, ""]))
+    assert (device_counter.grain_s, device_counter.start_s.tolist()[0]) == (60, 1764072000)
 
 
 @pytest.mark.parametrize("text", ["nan", "inf", "1e300", "-1"])
@@ -69,8 +73,8 @@ async def test_rejects_numbers_that_are_not_times(tmp_path: Path, text: str) -> 
 
 async def test_times_can_be_bin_ends_in_a_time_zone(tmp_path: Path) -> None:
     text = "time,bytes\n2022-01-04 11:25,1\n2022-01-04 11:26,2\n"
-    ledger = await read(tmp_path, text, zone="America/New_York", label="end")
-    assert ledger.end_s[0] == datetime(2022, 1, 4, 16, 25, tzinfo=UTC).timestamp()
+    device_counter = await read(tmp_path, text, zone="America/New_York", label="end")
+    assert device_counter.end_s[0] == datetime(2022, 1, 4, 16, 25, tzinfo=UTC).timestamp()
 
 
 async def test_reads_the_metric_of_the_original_test() -> None:
@@ -80,9 +84,9 @@ async def test_reads_the_metric_of_the_original_test() -> None:
         column="throughput_bits_per_second",
         unit="bits_per_second",
     )
-    ledger = await source.query_bytes(LONG_AGO, FAR_AWAY, Direction.FORWARD)
-    assert ledger.grain_s == 60
-    assert 170e9 < np.nanmax(ledger.bytes) * 8 / 60 < 200e9
+    device_counter = await source.query_bytes(LONG_AGO, FAR_AWAY, Direction.FORWARD)
+    assert device_counter.grain_s == 60
+    assert 170e9 < np.nanmax(device_counter.bytes) * 8 / 60 < 200e9
 
 
 @pytest.mark.parametrize(

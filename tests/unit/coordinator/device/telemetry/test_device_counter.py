@@ -17,10 +17,10 @@ from broadside.coordinator.core.measure.telemetry import (
 )
 from broadside.coordinator.device.telemetry.device_counter import DeviceCounter, open_counter
 from broadside.coordinator.device.telemetry.polling import (
-    Answer,
     PolledDevice,
     PolledEntry,
     PolledSource,
+    PollResult,
 )
 from broadside.coordinator.device.telemetry.source import ByteCounter, TelemetryError
 from broadside.coordinator.device.telemetry.telemetry_storage import dump_telemetry, load_telemetry
@@ -49,7 +49,7 @@ def series(times_s: Sequence[float], *, device: str = "fw", rate: float = RATE) 
 
 
 def source(device: str = "fw", **fields: Any) -> PolledSource:
-    async def request() -> Answer:
+    async def request() -> PollResult:
         raise TelemetryError("down")
 
     fields = {"byte_counter": ByteCounter(layer="wire"), **fields}
@@ -72,10 +72,14 @@ def telemetry_of(*parts: TelemetrySeries) -> DeviceTelemetry:
 
 
 def bins(telemetry: DeviceTelemetry) -> list[tuple[float, float, float | None]]:
-    ledger = counter("fw", "b").bins_of(telemetry)
-    columns = (ledger.start_s - START_S, ledger.end_s - START_S, ledger.bytes)
+    device_counter = counter("fw", "b").bins_of(telemetry)
+    columns = (
+        device_counter.start_s - START_S,
+        device_counter.end_s - START_S,
+        device_counter.bytes,
+    )
     # No bin should overlap another.
-    assert readable(ledger).rejected_count == 0
+    assert readable(device_counter).rejected_count == 0
     return [
         (round(start, 2), round(end, 2), None if np.isnan(count) else round(count, 2))
         for start, end, count in zip(*(column.tolist() for column in columns), strict=True)
@@ -134,11 +138,15 @@ async def test_counter_without_a_reading_fails() -> None:
 
 def test_adds_configured_interfaces_of_counting_devices_only() -> None:
     other = replace(series(range(3)), instance="port2")
-    ledger = counter("fw").bins_of(
+    device_counter = counter("fw").bins_of(
         telemetry_of(series(range(3)), other, series(range(3), device="b"))
     )
-    assert ledger.bytes.tolist() == [1, 1]
-    assert (ledger.layer, ledger.source, ledger.grain_s) == ("wire", "snmp IF-MIB 10.0.0.4", 1.0)
+    assert device_counter.bytes.tolist() == [1, 1]
+    assert (device_counter.layer, device_counter.source, device_counter.grain_s) == (
+        "wire",
+        "snmp IF-MIB 10.0.0.4",
+        1.0,
+    )
 
 
 def test_source_without_a_byte_counter_is_not_used() -> None:

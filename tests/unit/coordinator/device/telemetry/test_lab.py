@@ -39,12 +39,12 @@ damaged
 async def test_reads_directions_with_payload_and_a_reset_is_unknown(
     tmp_path: Path, direction: Direction, counts: list[float]
 ) -> None:
-    path = tmp_path / "ledger.csv"
+    path = tmp_path / "counter.csv"
     path.write_text(TEXT)
-    ledger = await opened(path).query_bytes(START, END, direction)
-    np.testing.assert_array_equal(ledger.bytes, counts)
-    assert ledger.start_s.tolist() == [999, 1000, 1001]
-    assert ledger.layer == "ip"
+    device_counter = await opened(path).query_bytes(START, END, direction)
+    np.testing.assert_array_equal(device_counter.bytes, counts)
+    assert device_counter.start_s.tolist() == [999, 1000, 1001]
+    assert device_counter.layer == "ip"
 
 
 DROPS = """at_s,up_bytes,down_bytes,up_drops_count,down_drops_count
@@ -66,29 +66,29 @@ DROPS = """at_s,up_bytes,down_bytes,up_drops_count,down_drops_count
 async def test_reads_drops_of_the_shaper(
     tmp_path: Path, direction: Direction, drops: list[float]
 ) -> None:
-    path = tmp_path / "ledger.csv"
+    path = tmp_path / "counter.csv"
     path.write_text(DROPS)
-    ledger = await opened(path).query_bytes(START, END, direction)
-    assert ledger.drops_count is not None
-    np.testing.assert_array_equal(ledger.drops_count, drops)
+    device_counter = await opened(path).query_bytes(START, END, direction)
+    assert device_counter.drops_count is not None
+    np.testing.assert_array_equal(device_counter.drops_count, drops)
 
 
 async def test_file_without_drops_has_unknown_drops(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.csv"
+    path = tmp_path / "counter.csv"
     path.write_text(TEXT)
-    ledger = await opened(path).query_bytes(START, END, Direction.FORWARD)
-    assert ledger.drops_count is not None
-    assert np.isnan(ledger.drops_count).all()
+    device_counter = await opened(path).query_bytes(START, END, Direction.FORWARD)
+    assert device_counter.drops_count is not None
+    assert np.isnan(device_counter.drops_count).all()
 
 
 @pytest.mark.parametrize(("first", "counts_from_s"), [("0,0", 990.0), ("1,1", None)])
 async def test_firewall_with_counters_at_zero_is_new(
     tmp_path: Path, first: str, counts_from_s: float | None
 ) -> None:
-    path = tmp_path / "ledger.csv"
+    path = tmp_path / "counter.csv"
     path.write_text(TEXT.replace("990,1,1", f"990,{first}"))
-    ledger = await opened(path).query_bytes(START, END, Direction.BIDIRECTIONAL)
-    assert ledger.counts_from_s == counts_from_s
+    device_counter = await opened(path).query_bytes(START, END, Direction.BIDIRECTIONAL)
+    assert device_counter.counts_from_s == counts_from_s
 
 
 async def test_missing_lab_is_a_one_line_error(tmp_path: Path) -> None:

@@ -16,20 +16,20 @@ from broadside.coordinator.core.measure.telemetry import (
 )
 from broadside.coordinator.device.telemetry.live_readings import LiveReadings
 from broadside.coordinator.device.telemetry.polling import (
-    Answer,
     PolledDevice,
     PolledEntry,
     PolledSource,
-    Reading,
+    PolledValue,
+    PollResult,
 )
 from broadside.coordinator.device.telemetry.source import DataLatency, SourceEntry, TelemetryError
 from broadside.coordinator.device.telemetry.url_check import UrlCheck, UrlEntry
 
 
-def polled(device: str, *rounds: Answer | None) -> PolledSource:
+def polled(device: str, *rounds: PollResult | None) -> PolledSource:
     left = iter(rounds)
 
-    async def request() -> Answer:
+    async def request() -> PollResult:
         answer = next(left)
         if answer is None:
             raise TelemetryError("no answer")
@@ -40,10 +40,10 @@ def polled(device: str, *rounds: Answer | None) -> PolledSource:
     return PolledSource(entry, PolledDevice(request=request, name="planted", quantities=quantities))
 
 
-def cpu(*cores: float) -> Answer:
-    return Answer(
+def cpu(*cores: float) -> PollResult:
+    return PollResult(
         readings=[
-            Reading(quantity=Quantity.CPU, value=value, instance=str(number))
+            PolledValue(quantity=Quantity.CPU, value=value, instance=str(number))
             for number, value in enumerate(cores)
         ]
     )
@@ -60,7 +60,7 @@ async def test_a_device_is_aggregated_and_every_device_has_its_value() -> None:
 
 async def test_a_counter_is_polled_twice_for_its_first_rate() -> None:
     drops = [
-        Answer(readings=[Reading(quantity=Quantity.DROPS, value=value, counts_to=2.0**64)])
+        PollResult(readings=[PolledValue(quantity=Quantity.DROPS, value=value, counts_to=2.0**64)])
         for value in (100, 500)
     ]
     live = LiveReadings([polled("fw", *drops)])
@@ -134,7 +134,7 @@ async def test_one_lost_answer_does_not_make_an_armed_guard_blind() -> None:
     """An answer that never comes is given up early while guards are armed."""
     count = 0
 
-    async def request() -> Answer:
+    async def request() -> PollResult:
         nonlocal count
         count += 1
         if count == 2:

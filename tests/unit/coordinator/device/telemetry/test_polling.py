@@ -16,25 +16,25 @@ from broadside.coordinator.core.measure.telemetry import (
     merge_readings,
 )
 from broadside.coordinator.device.telemetry.polling import (
-    Answer,
     Clocks,
     PolledDevice,
     PolledEntry,
     PolledSource,
-    Reading,
+    PolledValue,
+    PollResult,
 )
 from broadside.coordinator.device.telemetry.source import TelemetryError
 from broadside.coordinator.device.telemetry.telemetry_storage import dump_telemetry, load_telemetry
 
 BEGAN_S = 1_795_000_000.0
 FROM, BEFORE = (datetime.fromtimestamp(BEGAN_S + s, UTC) for s in (-3600, 3600))
-CPU = Reading(quantity=Quantity.CPU, value=0.4)
+CPU = PolledValue(quantity=Quantity.CPU, value=0.4)
 # Use this when the device does not answer.
 DOWN = None
 
 
-def counted(total: float, bits: int = 32, most: float | None = None) -> Reading:
-    return Reading(
+def counted(total: float, bits: int = 32, most: float | None = None) -> PolledValue:
+    return PolledValue(
         quantity=Quantity.PACKETS,
         value=total,
         instance="eth0",
@@ -44,7 +44,7 @@ def counted(total: float, bits: int = 32, most: float | None = None) -> Reading:
 
 
 async def poll_all(
-    rounds: Sequence[Answer | None], step_s: float = 5.0, *, wall_off_s: float = 0.0
+    rounds: Sequence[PollResult | None], step_s: float = 5.0, *, wall_off_s: float = 0.0
 ) -> DeviceTelemetry:
     """Return the telemetry if a source is polled every ``step_s``.
 
@@ -54,7 +54,7 @@ async def poll_all(
     clock = iter(range(1, 1000))
     now_s, steady_s = BEGAN_S, 0.0
 
-    async def request() -> Answer:
+    async def request() -> PollResult:
         nonlocal now_s, steady_s
         steady_s = step_s * next(clock)
         now_s = BEGAN_S + steady_s + wall_off_s * (steady_s > step_s)
@@ -100,10 +100,10 @@ def rates(telemetry: DeviceTelemetry) -> list[float]:
     ],
 )  # fmt: skip
 async def test_distinguishes_wraps_and_resets_of_a_counter(
-    readings: list[Reading], ups_s: list[float], expected: list[float], kinds: list[str]
+    readings: list[PolledValue], ups_s: list[float], expected: list[float], kinds: list[str]
 ) -> None:
     received = await poll_all(
-        [Answer(readings=[r], up_s=up) for r, up in zip(readings, ups_s, strict=True)]
+        [PollResult(readings=[r], up_s=up) for r, up in zip(readings, ups_s, strict=True)]
     )
     np.testing.assert_array_equal(rates(received), expected)
     assert [issue.kind for issue in received.issues] == kinds
@@ -122,7 +122,7 @@ async def test_repeated_counter_value_is_not_an_idle_second(
     totals: list[float], expected: list[float]
 ) -> None:
     received = await poll_all(
-        [Answer(readings=[CPU, counted(total)], up_s=None) for total in totals]
+        [PollResult(readings=[CPU, counted(total)], up_s=None) for total in totals]
     )
     assert rates(received) == expected
     [series] = received.of(Quantity.PACKETS)
@@ -134,14 +134,14 @@ async def test_repeated_counter_value_is_not_an_idle_second(
 async def test_unchanged_counter_beside_a_changed_one_is_idle() -> None:
     other = replace(counted(0), instance="eth1")
     rounds = [[counted(100 * n), other] for n in range(3)]
-    received = await poll_all([Answer(readings=readings) for readings in rounds])
+    received = await poll_all([PollResult(readings=readings) for readings in rounds])
     by_name = {item.instance: item.values.tolist() for item in received.of(Quantity.PACKETS)}
     assert by_name == {"eth0": [20, 20], "eth1": [0, 0]}
 
 
 async def test_silent_agent_is_one_issue_without_values() -> None:
-    up = Answer(readings=[CPU, counted(0)], up_s=10)
-    later = Answer(readings=[CPU, counted(2000)], up_s=30)
+    up = PollResult(readings=[CPU, counted(0)], up_s=10)
+    later = PollResult(readings=[CPU, counted(2000)], up_s=30)
     received = await poll_all([up, DOWN, DOWN, DOWN, later, DOWN])
     first, second = received.issues
     assert (first.kind, first.count, first.to_s - first.from_s) == (IssueKind.SILENT, 3, 10)
@@ -168,13 +168,15 @@ async def test_silent_agent_is_one_issue_without_values() -> None:
 async def test_detects_a_restart_by_uptime_and_not_by_the_wall_clock(
     silent_count: int, ups_s: tuple[int, int], restarts: bool, wall_off_s: float
 ) -> None:
-    first, last = (Answer(readings=[CPU], up_s=up) for up in ups_s)
+    first, last = (PollResult(readings=[CPU], up_s=up) for up in ups_s)
     received = await poll_all([first, *[DOWN] * silent_count, last], wall_off_s=wall_off_s)
     assert (IssueKind.RESTARTED in [issue.kind for issue in received.issues]) is restarts
 
 
 async def test_stored_telemetry_is_merged_with_later_readings() -> None:
-    received = await poll_all([Answer(readings=[CPU, counted(n)], up_s=9 + n) for n in range(4)])
+    received = await poll_all(
+        [PollResult(readings=[CPU, counted(n)], up_s=9 + n) for n in range(4)]
+    )
     telemetry = load_telemetry(dump_telemetry(received))
     assert dump_telemetry(telemetry) == dump_telemetry(received)
     assert telemetry.cores_count == {"fw": 4}
@@ -182,7 +184,7 @@ async def test_stored_telemetry_is_merged_with_later_readings() -> None:
 
 
 async def test_issue_that_continues_after_storage_counts_once() -> None:
-    up = Answer(readings=[CPU], missing=["drops: none"], up_s=9)
+    up = PollResult(readings=[CPU], missing=["drops: none"], up_s=9)
     complete = await poll_all([up, DOWN, DOWN, DOWN])
     stored = await poll_all([up, DOWN])
     assert (
@@ -192,7 +194,7 @@ async def test_issue_that_continues_after_storage_counts_once() -> None:
 
 async def test_unknown_values_are_stored_as_unknown() -> None:
     received = await poll_all(
-        [Answer(readings=[counted(n)], up_s=up) for n, up in ((5, 99), (9, 1))]
+        [PollResult(readings=[counted(n)], up_s=up) for n, up in ((5, 99), (9, 1))]
     )
     telemetry = load_telemetry(dump_telemetry(received))
     np.testing.assert_array_equal(rates(telemetry), [math.nan])
@@ -202,13 +204,13 @@ async def test_unknown_values_are_stored_as_unknown() -> None:
 async def test_polls_do_not_overlap() -> None:
     active, largest = 0, 0
 
-    async def request() -> Answer:
+    async def request() -> PollResult:
         nonlocal active, largest
         active += 1
         largest = max(largest, active)
         await asyncio.sleep(0)
         active -= 1
-        return Answer(readings=[CPU])
+        return PollResult(readings=[CPU])
 
     source = PolledSource(
         PolledEntry(type="planted", device="fw", cores_count=4),

@@ -8,7 +8,7 @@ import httpx
 import numpy as np
 import pytest
 
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.device.telemetry.device_counter import DeviceCounter
 from broadside.coordinator.device.telemetry.prometheus import PrometheusEntry, PrometheusSource
 from broadside.coordinator.device.telemetry.source import TelemetryBusy, TelemetryError
@@ -42,7 +42,7 @@ class Server:
 
 async def read(
     server: Server, unit: str = "bits_per_second", *, span_s: float = 45, **fields: Any
-) -> FirewallLedger:
+) -> CounterRecord:
     entry = PrometheusEntry.model_validate(
         {
             "type": "prometheus",
@@ -59,21 +59,21 @@ async def read(
 
 async def test_rate_covers_the_previous_step() -> None:
     server = Server(matrix([(START_S, "800"), (START_S + 15, "NaN"), (START_S + 45, "1600")]))
-    ledger = await read(server)
-    assert (ledger.start_s - START_S).tolist() == [-15, 0, 30]
-    assert (ledger.end_s - START_S).tolist() == [0, 15, 45]
-    np.testing.assert_array_equal(ledger.bytes, [1500, np.nan, 3000])
-    ledger = await read(server, "bytes_per_second")
-    assert ledger.bytes[0] == 12_000
+    device_counter = await read(server)
+    assert (device_counter.start_s - START_S).tolist() == [-15, 0, 30]
+    assert (device_counter.end_s - START_S).tolist() == [0, 15, 45]
+    np.testing.assert_array_equal(device_counter.bytes, [1500, np.nan, 3000])
+    device_counter = await read(server, "bytes_per_second")
+    assert device_counter.bytes[0] == 12_000
 
 
 async def test_counter_gives_differences_and_a_reset_is_unknown() -> None:
     samples = [(0, "100"), (15, "400"), (30, "50"), (60, "80")]
     server = Server(matrix([(START_S + at, value) for at, value in samples]))
-    ledger = await read(server, "bytes_total")
-    assert (ledger.start_s - START_S).tolist() == [0, 15, 30]
-    assert (ledger.end_s - START_S).tolist() == [15, 30, 60]
-    np.testing.assert_array_equal(ledger.bytes, [300, np.nan, 30])
+    device_counter = await read(server, "bytes_total")
+    assert (device_counter.start_s - START_S).tolist() == [0, 15, 30]
+    assert (device_counter.end_s - START_S).tolist() == [15, 30, 60]
+    np.testing.assert_array_equal(device_counter.bytes, [300, np.nan, 30])
 
 
 async def test_splits_a_long_span_into_parts_without_overlap() -> None:
@@ -115,8 +115,8 @@ async def test_invalid_token_is_not_shown_in_the_error(
     ("server", "expected"),
     [
         (Server({"status": "error", "error": "parse error: x"}, 400), "query .*parse"),
-        (Server("<html>", 502), "HTTP 502, and not an answer of Prometheus's"),
-        (Server({"detail": "no"}, 404), "HTTP 404, and not an answer of Prometheus's"),
+        (Server("<html>", 502), "HTTP 502, which is not an answer of Prometheus"),
+        (Server({"detail": "no"}, 404), "HTTP 404, which is not an answer of Prometheus"),
         (
             Server(httpx.ConnectError("refused")),
             r"url http://prometheus:9090: no answer \(ConnectError",

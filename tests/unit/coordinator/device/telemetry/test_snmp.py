@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from broadside.coordinator.core.measure.telemetry import Quantity
-from broadside.coordinator.device.telemetry.polling import Reading
+from broadside.coordinator.device.telemetry.polling import PolledValue
 from broadside.coordinator.device.telemetry.snmp import (
     IF_DESCR,
     IF_HIGH_SPEED,
@@ -14,7 +14,7 @@ from broadside.coordinator.device.telemetry.snmp import (
     SnmpPoller,
 )
 from broadside.coordinator.device.telemetry.snmp_client import UP, SnmpEntry
-from broadside.coordinator.device.telemetry.snmp_profiles import Profile, ProfileRead
+from broadside.coordinator.device.telemetry.snmp_profiles import ProfileRead, SnmpProfile
 from broadside.coordinator.device.telemetry.source import TelemetryError
 
 CPU, FREE, SESSIONS = "1.3.6.1.4.1.9.1.0", "1.3.6.1.4.1.9.2", "1.3.6.1.4.1.9.3"
@@ -60,11 +60,11 @@ def poller(
     entry = SnmpEntry.model_validate(
         {"type": "snmp", "device": "fw", "address": "192.0.2.1", "interfaces": interfaces, **fields}
     )
-    profile = Profile(mib="X-MIB", read=reads) if reads else None
+    profile = SnmpProfile(mib="X-MIB", read=reads) if reads else None
     return SnmpPoller(client, profile, entry)  # type: ignore[arg-type]
 
 
-def by_instance(readings: Sequence[Reading], quantity: Quantity) -> dict[str, float]:
+def by_instance(readings: Sequence[PolledValue], quantity: Quantity) -> dict[str, float]:
     return {one.instance: one.value for one in readings if one.quantity is quantity}
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.device.telemetry.device_counter import DeviceCounter
 from broadside.coordinator.device.telemetry.source import (
     DataLatency,
@@ -34,10 +34,10 @@ SPAN = RunSpan(
 )
 
 
-def ledger(*counts: float, read_at: datetime = ENDED) -> FirewallLedger:
+def device_counter(*counts: float, read_at: datetime = ENDED) -> CounterRecord:
     """Return bins of one minute, starting when the run starts."""
     start_s = BEGUN.timestamp() + 60 * np.arange(len(counts), dtype=np.float64)
-    return FirewallLedger(
+    return CounterRecord(
         source="planted",
         start_s=start_s,
         end_s=start_s + 60,
@@ -50,16 +50,16 @@ def ledger(*counts: float, read_at: datetime = ENDED) -> FirewallLedger:
 class Source(DeviceCounter):
     """Device counter that will return the ``answers`` in order, and then repeat the last."""
 
-    def __init__(self, latency: DataLatency, *answers: FirewallLedger | Exception) -> None:
+    def __init__(self, latency: DataLatency, *answers: CounterRecord | Exception) -> None:
         self.name = "source"
         self.latency = latency
         self.read_count = 0
-        self._answers: Sequence[FirewallLedger | Exception] = answers
+        self._answers: Sequence[CounterRecord | Exception] = answers
         self.now = ENDED
 
     async def read(
         self, from_at: datetime, before_at: datetime, direction: Direction
-    ) -> FirewallLedger:
+    ) -> CounterRecord:
         answer = self._answers[min(self.read_count, len(self._answers) - 1)]
         self.read_count += 1
         if isinstance(answer, Exception):
@@ -67,7 +67,7 @@ class Source(DeviceCounter):
         return replace(answer, read_at=self.now)
 
 
-async def outcome(source: Source, span: RunSpan = SPAN) -> tuple[FirewallLedger, float]:
+async def outcome(source: Source, span: RunSpan = SPAN) -> tuple[CounterRecord, float]:
     """Return what is stable, and how long it took to get this."""
     reader = StableReader(source, lambda: source.now)
     for second in range(10_000):
@@ -78,26 +78,47 @@ async def outcome(source: Source, span: RunSpan = SPAN) -> tuple[FirewallLedger,
 
 
 ONCE = DataLatency(settle_s=3)
-WHOLE = ledger(60, 60, 30, 7)
+WHOLE = device_counter(60, 60, 30, 7)
 
 
 @pytest.mark.parametrize(
     ("latency", "answers", "after_s", "read_count"),
     [
         # If data is complete when the delay is over, it is read once.
-        (ONCE, [ledger(1, 2)], 3, 1),
+        (ONCE, [device_counter(1, 2)], 3, 1),
         # If all bins are known, two equal reads are enough.
-        (POLLED, [ledger(60), ledger(60, 36), ledger(60, 60, 30, 4), WHOLE, WHOLE], 150, 5),
+        (
+            POLLED,
+            [
+                device_counter(60),
+                device_counter(60, 36),
+                device_counter(60, 60, 30, 4),
+                WHOLE,
+                WHOLE,
+            ],
+            150,
+            5,
+        ),
         # The run will end in bin 1. Since a label can be 90 seconds late, use bins 2 and 3 too.
-        (POLLED, [ledger(60, 60), ledger(60, 60), ledger(60, 60, 30), ledger(60, 60, 40)], 390, 13),
+        (
+            POLLED,
+            [
+                device_counter(60, 60),
+                device_counter(60, 60),
+                device_counter(60, 60, 30),
+                device_counter(60, 60, 40),
+            ],
+            390,
+            13,
+        ),
         # If a bin is missing, wait for it until it cannot be added any more.
-        (POLLED, [ledger(60, NAN, 30, 0)], 390, 13),
+        (POLLED, [device_counter(60, NAN, 30, 0)], 390, 13),
         (POLLED, [TelemetryError("no answer"), TelemetryError("no answer"), WHOLE, WHOLE], 120, 4),
     ],
 )
 async def test_reads_until_data_is_stable(
     latency: DataLatency,
-    answers: Sequence[FirewallLedger | Exception],
+    answers: Sequence[CounterRecord | Exception],
     after_s: float,
     read_count: int,
 ) -> None:
@@ -105,13 +126,13 @@ async def test_reads_until_data_is_stable(
     settled, settled_after_s = await outcome(source)
     assert (settled_after_s, source.read_count) == (after_s, read_count)
     last = answers[-1]
-    assert isinstance(last, FirewallLedger)
+    assert isinstance(last, CounterRecord)
     np.testing.assert_array_equal(settled.bytes, last.bytes)
     assert settled.notes == ()
 
 
 async def test_uses_unstable_data_after_the_timeout_with_a_note() -> None:
-    source = Source(POLLED, *(ledger(n, n, n, n) for n in range(1000)))
+    source = Source(POLLED, *(device_counter(n, n, n, n) for n in range(1000)))
     settled, after_s = await outcome(source)
     assert after_s == POLLED.timeout_s
     [note] = settled.notes
@@ -119,7 +140,7 @@ async def test_uses_unstable_data_after_the_timeout_with_a_note() -> None:
 
 
 async def test_late_coordinator_still_reads_twice() -> None:
-    source = Source(POLLED, ledger(60, 60, 30, 7))
+    source = Source(POLLED, device_counter(60, 60, 30, 7))
     reader = StableReader(source, lambda: source.now)
     source.now = ENDED + timedelta(hours=2)
     assert await reader.read(SPAN) is None
@@ -137,14 +158,14 @@ async def test_failing_source_is_abandoned_after_the_timeout_with_a_note() -> No
 
 
 async def test_last_answer_of_a_source_that_fails_later_is_used() -> None:
-    source = Source(POLLED, ledger(60, 60), TelemetryError("gone"))
+    source = Source(POLLED, device_counter(60, 60), TelemetryError("gone"))
     settled, _ = await outcome(source)
     assert settled.bytes.tolist() == [60, 60]
     assert settled.notes == ("it could not be read completely: gone",)
 
 
 async def test_waits_for_the_retry_time_of_a_throttling_source() -> None:
-    source = Source(POLLED, TelemetryBusy("busy", 120), ledger(60, 60, 30, 7))
+    source = Source(POLLED, TelemetryBusy("busy", 120), device_counter(60, 60, 30, 7))
     reader = StableReader(source, lambda: source.now)
     requested_at = []
     for second in range(200):
@@ -157,7 +178,7 @@ async def test_waits_for_the_retry_time_of_a_throttling_source() -> None:
 
 
 async def test_does_not_wait_if_nothing_was_sent() -> None:
-    source = Source(POLLED, ledger())
+    source = Source(POLLED, device_counter())
     _, after_s = await outcome(source, replace(SPAN, ended_at=BEGUN - timedelta(seconds=1)))
     assert (after_s, source.read_count) == (30, 1)
 
@@ -172,7 +193,7 @@ async def test_slow_source_does_not_block_its_caller() -> None:
     class Slow(Source):
         async def read(
             self, from_at: datetime, before_at: datetime, direction: Direction
-        ) -> FirewallLedger:
+        ) -> CounterRecord:
             await asyncio.Event().wait()
             raise AssertionError
 
@@ -187,17 +208,21 @@ async def test_slow_source_does_not_block_its_caller() -> None:
 @pytest.mark.parametrize(
     ("earlier", "later", "stable"),
     [
-        (ledger(1, 2), ledger(1, 2), True),
-        (ledger(1, 2), ledger(1, 3), False),
-        (ledger(1), ledger(1, 2), False),
-        (ledger(1, NAN), ledger(1, NAN), False),
+        (device_counter(1, 2), device_counter(1, 2), True),
+        (device_counter(1, 2), device_counter(1, 3), False),
+        (device_counter(1), device_counter(1, 2), False),
+        (device_counter(1, NAN), device_counter(1, NAN), False),
         # This is not stable because the end is missing.
-        (ledger(1), ledger(1), False),
+        (device_counter(1), device_counter(1), False),
         # This is stable because the span is the same.
-        (ledger(1, 2, 5), ledger(1, 2, 6), True),
-        (ledger(1, NAN), ledger(1, NAN, read_at=ENDED + timedelta(seconds=300)), True),
+        (device_counter(1, 2, 5), device_counter(1, 2, 6), True),
+        (
+            device_counter(1, NAN),
+            device_counter(1, NAN, read_at=ENDED + timedelta(seconds=300)),
+            True,
+        ),
     ],
 )
-def test_detects_stable_data(earlier: FirewallLedger, later: FirewallLedger, stable: bool) -> None:
+def test_detects_stable_data(earlier: CounterRecord, later: CounterRecord, stable: bool) -> None:
     span = (BEGUN.timestamp(), ENDED.timestamp())
     assert is_stable(earlier, later, *span, settle_s=300) is stable

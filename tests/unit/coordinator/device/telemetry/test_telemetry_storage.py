@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.device.telemetry.config import open_entry
 from broadside.coordinator.device.telemetry.device_counter import DeviceCounter
-from broadside.coordinator.device.telemetry.telemetry_storage import dump_ledger, load_ledger
+from broadside.coordinator.device.telemetry.telemetry_storage import dump_counter, load_counter
 from broadside.exchange.messages import Direction, Flow
-from tests.unit.coordinator.device.telemetry.test_stabilization import NAN, ledger
+from tests.unit.coordinator.device.telemetry.test_stabilization import NAN, device_counter
 
 
-def test_stores_and_loads_a_ledger_with_unknown_bins_and_notes() -> None:
-    stored: FirewallLedger = ledger(1, NAN, 3)
-    back = load_ledger(dump_ledger(stored))
+def test_stores_and_loads_a_counter_with_unknown_bins_and_notes() -> None:
+    stored: CounterRecord = device_counter(1, NAN, 3)
+    back = load_counter(dump_counter(stored))
     np.testing.assert_array_equal(back.bytes, stored.bytes)
     np.testing.assert_array_equal(back.start_s, stored.start_s)
     assert (back.source, back.read_at, back.notes) == (stored.source, stored.read_at, stored.notes)
@@ -27,8 +27,8 @@ def test_stores_and_loads_a_ledger_with_unknown_bins_and_notes() -> None:
 
 
 def test_stores_and_loads_drops() -> None:
-    stored = replace(ledger(1, 2, 3), drops_count=np.array([7, NAN, 0.0]))
-    back = load_ledger(dump_ledger(stored))
+    stored = replace(device_counter(1, 2, 3), drops_count=np.array([7, NAN, 0.0]))
+    back = load_counter(dump_counter(stored))
     assert back.drops_count is not None
     np.testing.assert_array_equal(back.drops_count, [7, NAN, 0.0])
 
@@ -50,10 +50,11 @@ CSV = """time,bytes
         ({"counts_lost": False}, {"counts_lost": False}),
         ({"counts_lost": True}, {"counts_lost": True}),
         ({}, {"counts_lost": None}),
-        ({"aggregation": "maximum"}, {"extreme": "maximum"}),
+        ({"aggregation": "max"}, {"extreme": "maximum"}),
+        ({"aggregation": "minimum"}, {"extreme": "minimum"}),
     ],
 )
-def test_ledger_has_the_declared_properties_of_its_counter(
+def test_counter_has_the_declared_properties_of_its_counter(
     tmp_path: Path, declared: dict[str, Any], expected: dict[str, Any]
 ) -> None:
     path = tmp_path / "counter.csv"
@@ -67,6 +68,6 @@ def test_ledger_has_the_declared_properties_of_its_counter(
     read = asyncio.run(source.read(*span, Direction.FORWARD))
     assert read.bytes.tolist() == [1, 2]
     assert {name: getattr(read, name) for name in expected} == expected
-    stored = load_ledger(dump_ledger(read))
+    stored = load_counter(dump_counter(read))
     for name in ("extreme", "mss_bytes", "counts_lost"):
         assert getattr(stored, name) == getattr(read, name)

@@ -45,7 +45,7 @@ def test_chart_error_gives_the_reason() -> None:
         draw_burst("bursts", burst_view())
     with pytest.raises(NoChart, match="shows one burst"):
         draw_run("rtt", run_view())
-    alone = Plant(pairs=4, bursts=1, ledger=False)
+    alone = Plant(pairs=4, bursts=1, device_counter=False)
     with pytest.raises(NoChart, match="no device counter"):
         draw_burst("reconciliation", burst_view(alone))
     with pytest.raises(NoChart, match="no reconciliation"):
@@ -67,6 +67,6 @@ def test_chart_without_data_is_an_error(name: str) -> None:
         draw_burst(name, view)
     if name == "cpu":
         with pytest.raises(NoChart, match="burst 1 has no data"):
-            draw_burst("throughput", replace(view, ledger=None))
+            draw_burst("throughput", replace(view, device_counter=None))
         with pytest.raises(NoChart, match="the run has no data"):
             draw_run("bursts", run_view(Plant(pairs=3, bursts=3, missing=3)))

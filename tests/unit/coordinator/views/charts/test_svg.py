@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from broadside.coordinator.views.charts import ChartEntry, Theme, catalogue, draw_burst, draw_run
 from broadside.coordinator.views.charts.svg import (
-    Scale,
+    AxisScale,
     colourise,
     data_uri,
     draw,
@@ -90,7 +90,7 @@ def test_heat_map_is_a_png_of_the_cells() -> None:
 
 @given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6), st.integers(2, 12))
 def test_ticks_are_round_and_within_the_axis(low: float, width: float, most: int) -> None:
-    axis = Scale(low=low, high=low + width, start=0.0, stop=100.0)
+    axis = AxisScale(low=low, high=low + width, start=0.0, stop=100.0)
     ticks = axis.ticks(most)
     assert len(ticks) <= most + 1
     step = round_step(width / most)

@@ -35,7 +35,7 @@ def ended(plant: Plant = FAULTY) -> tuple[Fleet, Sequence[BurstMeasurement], Run
     run = fleet(plant, target_bits_per_second=180e9)
     run = replace(run, evidence=tuple(map(_probed, run.evidence)))
     measured = measure(run)
-    return run, measured, summarise_run(run.plan, measured, run.ledger, run.now)
+    return run, measured, summarise_run(run.plan, measured, run.device_counter, run.now)
 
 
 def _probed(evidence: BurstEvidence) -> BurstEvidence:
@@ -67,7 +67,7 @@ def burst_view(plant: Plant = FAULTY, index: int = 0) -> BurstView:
         spec=run.plan.spec,
         summary=summary.bursts[index],
         series=measured[index].series,
-        ledger=run.ledger,
+        device_counter=run.device_counter,
     )
 
 

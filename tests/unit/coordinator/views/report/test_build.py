@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from broadside.coordinator import scenarios
-from broadside.coordinator.core.run_spec import LedgerPromise
+from broadside.coordinator.core.run_spec import CounterRequirement
 from broadside.coordinator.request_errors import RunNotOver, UnknownRun
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.import_storage import store_table
@@ -92,7 +92,7 @@ async def test_report_has_all_sections(fabric: Fabric) -> None:
         "planned": ["streams per pair", "requested", "match"],
         "clocks": ["client-0", "server-0", "chrony", "uncertainty before", "uncertainty after"],
         "reconciliation": ["lag", "header overhead", "residual", "Identified causes"],
-        "completeness": ["abandoned", "missed", "null", "pair-027", "no agent took the job"],
+        "completeness": ["abandoned", "missed", "null", "pair-027", "no agent claimed the job"],
         "deviations": ["NOT met", "300 s", "Reference test", "Traffic mix"],
         "device": ["SKU", "not stated"],
         "recompute": [report.summary_sha256, "--recompute"],
@@ -256,12 +256,12 @@ async def test_imported_table_report_lists_charts_without_data(
 
 async def test_network_path_shows_counter_and_hides_unknown_address(fabric: Fabric) -> None:
     measured_plan = (await sourced(fabric)).plan
-    ledger = LedgerPromise(source="a-file-given-a-very-very-long-name.csv")
+    device_counter = CounterRequirement(source="a-file-given-a-very-very-long-name.csv")
     pair = measured_plan.pairs[0]
     unknown = pair.endpoint.model_copy(update={"agent_id": "unknown", "address": "::"})
     plan = measured_plan.model_copy(
         update={
-            "ledger": ledger,
+            "device_counter": device_counter,
             "pairs": (pair.model_copy(update={"endpoint": unknown}), *measured_plan.pairs[1:]),
         }
     )

@@ -61,7 +61,7 @@ def test_engine_statement_names_protocol_tls_and_loop(traffic: Traffic) -> None:
         (Plant(bursts=1), Verdict.PASS),
         (replace(PLANT, slow_firewall=0.5), Verdict.FAIL),
         (PLANT, Verdict.FAIL),
-        (Plant(bursts=1, missing=2, late=1, ledger=False), Verdict.INCONCLUSIVE),
+        (Plant(bursts=1, missing=2, late=1, device_counter=False), Verdict.INCONCLUSIVE),
     ],
     ids=["clean", "slow", "late", "missing"],
 )

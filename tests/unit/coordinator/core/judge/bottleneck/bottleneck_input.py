@@ -4,13 +4,13 @@ from typing import Any
 
 from broadside.coordinator.core.judge.bottleneck.bottleneck_evidence import BottleneckInput
 from broadside.coordinator.core.summary import (
-    Basis,
+    ByteSource,
     DeviceFigure,
     DeviceSummary,
     FlowSummary,
     PairSummary,
     Reconciliation,
-    State,
+    SecondState,
 )
 from broadside.exchange.messages import Flow, Traffic
 
@@ -19,9 +19,9 @@ def pair(index: int = 0, rate: float | None = 1e9, **fields: Any) -> PairSummary
     return PairSummary(
         pair=f"pair-{index + 1:03d}",
         pair_index=index,
-        state=State.MEASURED,
+        state=SecondState.MEASURED,
         completeness_ratio=1.0,
-        basis=Basis.RECEIVER,
+        basis=ByteSource.RECEIVER,
         received_bits_per_second=rate,
         **fields,
     )
@@ -51,7 +51,7 @@ def counted(rate: float | None, cov_ratio: float | None = 0.01) -> Reconciliatio
         overhead_ratio=1.036,
         overhead_how="recorded",
         firewall_bits_per_second=rate,
-        ledger_cov_ratio=cov_ratio,
+        counter_cov_ratio=cov_ratio,
     )
 
 

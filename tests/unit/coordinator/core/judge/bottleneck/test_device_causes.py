@@ -187,14 +187,14 @@ def test_device_drops_of_half_the_loss_locate_the_limit(
     fields: dict[str, Any] = {"retransmits_count": 2690, "mss_bytes": 1460}
     by_counter = OWN_QUEUE.evaluate(_queue(drops_per_second=drops, **fields))
     assert by_counter.holds is holds
-    by_witness = _queue(device(drops_per_second=figure(drops[0], idle=drops[1])), **fields)
-    assert OWN_QUEUE.evaluate(by_witness).holds is holds
+    by_telemetry = _queue(device(drops_per_second=figure(drops[0], idle=drops[1])), **fields)
+    assert OWN_QUEUE.evaluate(by_telemetry).holds is holds
     if holds:
         assert by_counter.facts[1] == (
             f"the device drops {drops[0]:.3g} packets/s ({drops[1] or 0:.3g} without load); "
             "the fleet lost 89.7 segments/s"
         )
-        assert OWN_QUEUE.evaluate(by_witness).facts[1].startswith(f"fw drops {drops[0]:.3g}")
+        assert OWN_QUEUE.evaluate(by_telemetry).facts[1].startswith(f"fw drops {drops[0]:.3g}")
 
 
 def test_device_drops_are_no_evidence_without_fleet_loss() -> None:

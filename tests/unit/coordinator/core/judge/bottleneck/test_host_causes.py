@@ -4,7 +4,7 @@ import pytest
 
 from broadside.coordinator.core.judge.bottleneck.bottleneck_evidence import (
     ABSENT,
-    Cause,
+    BottleneckCause,
     cpu_use,
 )
 from broadside.coordinator.core.judge.bottleneck.host_causes import (
@@ -136,7 +136,9 @@ def test_only_payload_senders_can_fill_their_nic(
 )
 def test_side_specific_cause_reads_only_that_side(id: str, name: BottleneckName) -> None:
     side, what = id.split("-")
-    cause: Cause = _nic_cause(Side(side)) if what == "nic" else _cpu_cause(Side(side), "advice")
+    cause: BottleneckCause = (
+        _nic_cause(Side(side)) if what == "nic" else _cpu_cause(Side(side), "advice")
+    )
     assert (cause.id, cause.name) == (id, name)
     assert cause.refuted_by
     assert cause.advice == (

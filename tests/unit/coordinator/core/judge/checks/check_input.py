@@ -6,10 +6,15 @@ from typing import Any, cast
 
 import numpy as np
 
-from broadside.coordinator.core.judge.checks.check_types import BurstInput, Result, RunInput
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.judge.checks.check_types import BurstInput, CheckResult, RunInput
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.core.metrics import Layer
-from broadside.coordinator.core.summary import Basis, BottleneckName, Reconciliation, State
+from broadside.coordinator.core.summary import (
+    BottleneckName,
+    ByteSource,
+    Reconciliation,
+    SecondState,
+)
 from broadside.exchange.messages import Flow
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -19,7 +24,7 @@ def at(seconds: float) -> datetime:
     return START + timedelta(seconds=seconds)
 
 
-def weights(result: Result) -> list[tuple[str, float]]:
+def weights(result: CheckResult) -> list[tuple[str, float]]:
     """Return id and weight for every finding, in report order."""
     return [(finding.id, finding.weight) for finding in result.findings]
 
@@ -60,10 +65,10 @@ def pair(name: str = "pair-001", **fields: Any) -> SimpleNamespace:
     """Build a completely measured pair."""
     known = {
         "pair": name,
-        "state": State.MEASURED,
+        "state": SecondState.MEASURED,
         "reason": None,
         "completeness_ratio": 1.0,
-        "basis": Basis.RECEIVER,
+        "basis": ByteSource.RECEIVER,
     }
     return SimpleNamespace(**(known | fields))
 
@@ -113,25 +118,25 @@ def of_burst(
 def plan(**fields: Any) -> SimpleNamespace:
     """Build a plan with one 30 s burst."""
     planned = SimpleNamespace(planned_start_at=START, planned_end_at=at(30))
-    known = {"spec": spec(), "bursts": (planned,), "ledger": None, "is_intact": True}
+    known = {"spec": spec(), "bursts": (planned,), "device_counter": None, "is_intact": True}
     return SimpleNamespace(**(known | fields))
 
 
 def of_run(
     of: SimpleNamespace,
     *bursts: SimpleNamespace,
-    ledger: FirewallLedger | None = None,
+    device_counter: CounterRecord | None = None,
     completeness_ratio: float = 1.0,
 ) -> RunInput:
     return RunInput(
         plan=cast(Any, of),
-        ledger=ledger,
+        device_counter=device_counter,
         bursts=cast(Any, bursts),
         completeness_ratio=completeness_ratio,
     )
 
 
-def counter(from_s: float, to_s: float, grain_s: float = 1.0, **fields: Any) -> FirewallLedger:
+def counter(from_s: float, to_s: float, grain_s: float = 1.0, **fields: Any) -> CounterRecord:
     """Build a device counter. Both times are relative to the first burst."""
     edges = START.timestamp() + np.arange(from_s, to_s + grain_s / 2, grain_s)
     known: dict[str, Any] = {
@@ -142,7 +147,7 @@ def counter(from_s: float, to_s: float, grain_s: float = 1.0, **fields: Any) -> 
         "grain_s": grain_s,
         "read_at": at(to_s),
     }
-    return FirewallLedger(**(known | fields))
+    return CounterRecord(**(known | fields))
 
 
 def make_reconciliation(residual_ratio: float | None = 0.0, /, **fields: Any) -> Reconciliation:

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from broadside.coordinator.core.judge.checks.check_types import NOTHING, Result
+from broadside.coordinator.core.judge.checks.check_types import NOTHING, CheckResult
 from broadside.coordinator.core.judge.checks.rate_checks import check_burst_scatter
 from broadside.coordinator.core.measure.formulas.headers import OVERHEAD_KNOWN_RATIO
 from broadside.coordinator.core.measure.formulas.steady import mean_of_bursts
@@ -13,7 +13,7 @@ from tests.unit.coordinator.core.judge.checks.check_input import burst, of_run, 
 
 def _run_check(
     *rates: float | None, limit: float | None = 1e9, layer: Layer = Layer.PAYLOAD
-) -> Result:
+) -> CheckResult:
     of = plan(spec=spec(scaled_target_bits_per_second=limit, layer=layer))
     return check_burst_scatter(of_run(of, *(burst(rate, 1e6) for rate in rates)))
 

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from broadside.coordinator.core.judge.checks.check_types import NOTHING, Result
+from broadside.coordinator.core.judge.checks.check_types import NOTHING, CheckResult
 from broadside.coordinator.core.judge.checks.counter_checks import check_bypass
 from broadside.coordinator.core.summary import Verdict
 from tests.unit.coordinator.core.judge.checks.check_input import (
@@ -13,7 +13,7 @@ from tests.unit.coordinator.core.judge.checks.check_input import (
 )
 
 
-def _run_check(crossed: float | None, **fields: Any) -> Result:
+def _run_check(crossed: float | None, **fields: Any) -> CheckResult:
     """Run the check with a 2 % limit and 0.5 % counter uncertainty."""
     of_counter = make_reconciliation(crossed, **({"bypassed": True} | fields))
     return check_bypass(of_burst(burst(reconciliation=of_counter)))

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from broadside.coordinator.core.judge.checks.canary_check import check_canary
-from broadside.coordinator.core.judge.checks.check_types import BurstInput, Result
+from broadside.coordinator.core.judge.checks.check_types import BurstInput, CheckResult
 from broadside.coordinator.core.judge.checks.thresholds_check import check_thresholds
 from broadside.coordinator.core.measure.formulas.binomial import share_interval
 from broadside.coordinator.core.summary import (
@@ -89,12 +89,12 @@ def inputs(
     return cast(BurstInput, given)
 
 
-def ids(result: Result) -> list[str]:
+def ids(result: CheckResult) -> list[str]:
     return [finding.id for finding in result.findings]
 
 
 def test_a_run_without_canaries_is_not_checked() -> None:
-    assert check_canary(inputs(None, asked=False)) == Result(Verdict.PASS, ())
+    assert check_canary(inputs(None, asked=False)) == CheckResult(Verdict.PASS, ())
 
 
 @pytest.mark.parametrize(

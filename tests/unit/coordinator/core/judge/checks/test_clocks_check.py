@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from broadside.coordinator.core.judge.checks.check_types import NOTHING, Result
+from broadside.coordinator.core.judge.checks.check_types import NOTHING, CheckResult
 from broadside.coordinator.core.judge.checks.coverage_checks import check_clocks
 from broadside.coordinator.core.summary import Verdict
 from tests.unit.coordinator.core.judge.checks.check_input import burst, of_burst, seen, weights
@@ -11,7 +11,7 @@ from tests.unit.coordinator.core.judge.checks.check_input import burst, of_burst
 
 def _run_check(
     unsteady_s: int | None, unread_s: int, measured_s: int = 1000, **fields: Any
-) -> Result:
+) -> CheckResult:
     """Run the check. At least 950 out of 1000 pair-seconds are required."""
     unsteady = (
         None

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from broadside.coordinator.core.judge.checks.check_types import NOTHING, Result
+from broadside.coordinator.core.judge.checks.check_types import NOTHING, CheckResult
 from broadside.coordinator.core.judge.checks.counter_checks import check_residual
 from broadside.coordinator.core.summary import Verdict
 from tests.unit.coordinator.core.judge.checks.check_input import (
@@ -18,7 +18,7 @@ AGREES = [("reconciled", 40), ("unseen-by-bytes", 11)]
 
 def _run_check(
     residual: float | None, of_burst_: dict[str, Any] | None = None, **fields: Any
-) -> Result:
+) -> CheckResult:
     """Run the check with a 2 % limit and 0.5 % residual uncertainty."""
     of = burst(reconciliation=make_reconciliation(residual, **fields), **(of_burst_ or {}))
     return check_residual(of_burst(of))

@@ -3,9 +3,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from broadside.coordinator.core.judge.checks.check_types import Result
+from broadside.coordinator.core.judge.checks.check_types import CheckResult
 from broadside.coordinator.core.judge.checks.counter_checks import check_counter_record
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.core.summary import Verdict
 from tests.unit.coordinator.core.judge.checks.check_input import (
     burst,
@@ -17,15 +17,15 @@ from tests.unit.coordinator.core.judge.checks.check_input import (
 )
 
 PROMISE = SimpleNamespace(source="counter", coverage_min_ratio=0.95)
-PROMISED = plan(ledger=PROMISE)
+PROMISED = plan(device_counter=PROMISE)
 
 
-def _run_check(ledger: FirewallLedger | None, *unknown_ratios: float) -> Result:
+def _run_check(device_counter: CounterRecord | None, *unknown_ratios: float) -> CheckResult:
     bursts = [
         burst(index=index, reconciliation=make_reconciliation(unknown_ratio=ratio))
         for index, ratio in enumerate(unknown_ratios)
     ]
-    return check_counter_record(of_run(PROMISED, *bursts, ledger=ledger))
+    return check_counter_record(of_run(PROMISED, *bursts, device_counter=device_counter))
 
 
 def test_absent_promised_counter_is_inconclusive() -> None:
@@ -34,7 +34,7 @@ def test_absent_promised_counter_is_inconclusive() -> None:
         Verdict.INCONCLUSIVE,
         [("device-counter-missing", 105)],
     )
-    assert check_counter_record(of_run(plan())) == Result()
+    assert check_counter_record(of_run(plan())) == CheckResult()
 
 
 def test_reports_incomplete_counter_response() -> None:
@@ -56,7 +56,7 @@ def test_names_burst_with_lowest_counter_coverage() -> None:
     sentence = result.findings[0].sentence
     assert sentence.startswith("Burst 2: the device counter counter covers 60.0 % of")
     assert "2 of 3 bursts are below this limit" in sentence
-    assert _run_check(counter(-10, 40), 0.05) == Result()
+    assert _run_check(counter(-10, 40), 0.05) == CheckResult()
 
 
 @pytest.mark.parametrize(
@@ -80,9 +80,9 @@ def test_counter_must_begin_before_the_first_burst(
 
 
 def test_unknown_bins_before_the_first_burst_do_not_count() -> None:
-    ledger = counter(-10, 40)
-    ledger.bytes[:6] = np.nan
-    assert weights(_run_check(ledger)) == [("device-counter-late", 91)]
+    device_counter = counter(-10, 40)
+    device_counter.bytes[:6] = np.nan
+    assert weights(_run_check(device_counter)) == [("device-counter-late", 91)]
 
 
 def test_names_the_reason_of_a_counter_without_bins() -> None:

@@ -5,7 +5,7 @@ import pytest
 
 from broadside.coordinator.core.judge.checks.check_types import BurstInput
 from broadside.coordinator.core.judge.checks.coverage_checks import check_coverage
-from broadside.coordinator.core.summary import Basis, State, Verdict
+from broadside.coordinator.core.summary import ByteSource, SecondState, Verdict
 from tests.unit.coordinator.core.judge.checks.check_input import burst, of_burst, pair, seen
 
 
@@ -33,8 +33,8 @@ def test_compares_coverage_with_its_floor(
 
 
 def test_names_the_missing_pairs_by_reason() -> None:
-    lost = [pair(f"pair-{n}", state=State.MISSED, reason="no agent") for n in range(1, 5)]
-    late = pair("pair-9", state=State.LATE)
+    lost = [pair(f"pair-{n}", state=SecondState.MISSED, reason="no agent") for n in range(1, 5)]
+    late = pair("pair-9", state=SecondState.LATE)
     of = burst(completeness=seen(100), pairs=(*lost, late, pair("pair-10")))
     [finding] = check_coverage(of_burst(of)).findings
     assert finding.sentence.endswith(
@@ -48,6 +48,6 @@ def test_names_the_missing_pairs_by_reason() -> None:
 
 
 def test_names_the_pairs_without_a_record_of_the_receiver() -> None:
-    pairs = (pair("pair-1", basis=Basis.SENDER), pair("pair-2"))
+    pairs = (pair("pair-1", basis=ByteSource.SENDER), pair("pair-2"))
     [finding] = check_coverage(of_burst(burst(proven_ratio=0.5, pairs=pairs))).findings
     assert finding.sentence.endswith(" Pairs without such a record: pair-1.")

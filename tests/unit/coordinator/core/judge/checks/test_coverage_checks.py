@@ -2,7 +2,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from broadside.coordinator.core.judge.checks.check_types import NOTHING, Result
+from broadside.coordinator.core.judge.checks.check_types import NOTHING, CheckResult
 from broadside.coordinator.core.judge.checks.counter_checks import check_metric_aggregation
 from broadside.coordinator.core.judge.checks.coverage_checks import check_run_coverage, check_seal
 from broadside.coordinator.core.summary import Verdict
@@ -16,9 +16,9 @@ from tests.unit.coordinator.core.judge.checks.check_input import (
 
 
 @pytest.mark.parametrize(
-    ("ratio", "result"), [(0.95, NOTHING), (0.949, Result(Verdict.INCONCLUSIVE))]
+    ("ratio", "result"), [(0.95, NOTHING), (0.949, CheckResult(Verdict.INCONCLUSIVE))]
 )
-def test_compares_run_coverage_with_the_floor(ratio: float, result: Result) -> None:
+def test_compares_run_coverage_with_the_floor(ratio: float, result: CheckResult) -> None:
     assert check_run_coverage(of_run(plan(), burst(), completeness_ratio=ratio)) == result
 
 
@@ -30,9 +30,11 @@ def test_reports_pending_bursts() -> None:
 
 
 def test_rejects_maximum_aggregation_as_byte_counter() -> None:
-    result = check_metric_aggregation(of_run(plan(), ledger=counter(0, 9, extreme="maximum")))
+    result = check_metric_aggregation(
+        of_run(plan(), device_counter=counter(0, 9, extreme="maximum"))
+    )
     assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [("metric-aggregation", 88)])
-    assert check_metric_aggregation(of_run(plan(), ledger=counter(0, 9))) == NOTHING
+    assert check_metric_aggregation(of_run(plan(), device_counter=counter(0, 9))) == NOTHING
     assert check_metric_aggregation(of_run(plan())) == NOTHING
 
 

@@ -3,10 +3,10 @@ from typing import Any, cast
 
 import pytest
 
-from broadside.coordinator.core.judge.checks.check_types import Result
+from broadside.coordinator.core.judge.checks.check_types import CheckResult
 from broadside.coordinator.core.judge.checks.rate_checks import check_rate
 from broadside.coordinator.core.metrics import Layer
-from broadside.coordinator.core.summary import BottleneckName, State, Verdict
+from broadside.coordinator.core.summary import BottleneckName, SecondState, Verdict
 from broadside.coordinator.core.thresholds import ALL_THRESHOLDS
 from broadside.exchange.messages import Flow, Traffic
 from tests.unit.coordinator.core.judge.checks.check_input import (
@@ -19,7 +19,7 @@ from tests.unit.coordinator.core.judge.checks.check_input import (
 )
 
 
-def _run_check(rate: float, half: float = 0.01e9, **fields: Any) -> Result:
+def _run_check(rate: float, half: float = 0.01e9, **fields: Any) -> CheckResult:
     """Run the check with a 1 Gbit/s limit."""
     return check_rate(of_burst(burst(rate, half, **fields)))
 
@@ -113,7 +113,7 @@ PART = seen(900)
 
 
 def _pair(index: int, rate: float | None, completeness: float = 1.0) -> SimpleNamespace:
-    state = State.MEASURED if rate is not None else State.LOST
+    state = SecondState.MEASURED if rate is not None else SecondState.LOST
     return SimpleNamespace(
         pair=f"p{index}",
         pair_index=index,

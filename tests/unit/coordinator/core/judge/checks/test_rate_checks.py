@@ -5,7 +5,7 @@ from typing import Any, cast
 import pytest
 
 from broadside.coordinator.core.judge.checks.rate_checks import (
-    Interval,
+    RateInterval,
     _compare,
     device_rate,
     half_width_of_bursts,
@@ -40,10 +40,10 @@ def _burst(*args: Any, **fields: Any) -> BurstSummary:
 
 
 def test_formats_symmetric_and_asymmetric_interval() -> None:
-    even = Interval(value=1e9, below=1e7, above=1e7)
+    even = RateInterval(value=1e9, below=1e7, above=1e7)
     assert (even.low, even.high) == (0.99e9, 1.01e9)
     assert str(even) == "1 Gbit/s +- 10 Mbit/s"
-    uneven = Interval(value=1e9, below=1e7, above=2e7)
+    uneven = RateInterval(value=1e9, below=1e7, above=2e7)
     assert (uneven.low, uneven.high) == (0.99e9, 1.02e9)
     assert str(uneven) == "1 Gbit/s (-10 Mbit/s, +20 Mbit/s)"
 
@@ -109,7 +109,7 @@ def test_bytes_recorded_only_by_senders_raise_upper_bound() -> None:
         # Here 4.303 is t for 2 degrees of freedom.
         ({}, 1.2e9 * 4.303 * 0.01),
         ({"full_bins_count": 2}, None),
-        ({"ledger_cov_ratio": None}, None),
+        ({"counter_cov_ratio": None}, None),
         ({"bypassed": True}, None),
         ({"residual_ratio": None}, None),
     ],
@@ -117,7 +117,7 @@ def test_bytes_recorded_only_by_senders_raise_upper_bound() -> None:
 def test_half_width_from_scatter_of_device_bins(
     fields: dict[str, Any], scatter: float | None
 ) -> None:
-    device = make_reconciliation(**({"ledger_cov_ratio": 0.01, "full_bins_count": 3} | fields))
+    device = make_reconciliation(**({"counter_cov_ratio": 0.01, "full_bins_count": 3} | fields))
     result = half_width_of_device(_burst(reconciliation=device))
     assert result == (None if scatter is None else pytest.approx(scatter))
     assert half_width_of_device(_burst(None, reconciliation=device)) is None
@@ -132,7 +132,7 @@ def test_half_width_of_bursts_uses_student_t() -> None:
     assert half_width_of_bursts([*bursts[:2], _burst(None)]) is None
 
 
-FLEET = Interval(value=1e9, below=3e6, above=4e6)
+FLEET = RateInterval(value=1e9, below=3e6, above=4e6)
 
 
 def test_device_rate_is_fleet_rate_plus_residual() -> None:

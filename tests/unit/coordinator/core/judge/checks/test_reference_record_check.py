@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from broadside.coordinator.core.judge.checks.check_types import Result
+from broadside.coordinator.core.judge.checks.check_types import CheckResult
 from broadside.coordinator.core.judge.checks.counter_checks import check_reference_record
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.core.summary import Verdict
 from tests.unit.coordinator.core.judge.checks.check_input import (
     counter,
@@ -16,8 +16,10 @@ from tests.unit.coordinator.core.judge.checks.check_input import (
 REFERENCE = spec(bypasses_device=True)
 
 
-def _run_check(ledger: FirewallLedger | None, promised: object = None) -> Result:
-    return check_reference_record(of_run(plan(spec=REFERENCE, ledger=promised), ledger=ledger))
+def _run_check(device_counter: CounterRecord | None, promised: object = None) -> CheckResult:
+    return check_reference_record(
+        of_run(plan(spec=REFERENCE, device_counter=promised), device_counter=device_counter)
+    )
 
 
 @pytest.mark.parametrize(
@@ -37,19 +39,19 @@ def test_last_known_bin_must_cover_the_lag(ends_s: float, grain_s: float, is_sho
 
 
 def test_unknown_bins_do_not_extend_the_record() -> None:
-    ledger = counter(-10, 40)
-    ledger.bytes[-10:] = np.nan
-    assert weights(_run_check(ledger)) == [("reference-short", 92)]
-    ledger.bytes[:] = np.nan
-    assert weights(_run_check(ledger)) == [("reference-short", 92)]
-    assert "for 1 s after the last" in _run_check(ledger).findings[0].sentence
+    device_counter = counter(-10, 40)
+    device_counter.bytes[-10:] = np.nan
+    assert weights(_run_check(device_counter)) == [("reference-short", 92)]
+    device_counter.bytes[:] = np.nan
+    assert weights(_run_check(device_counter)) == [("reference-short", 92)]
+    assert "for 1 s after the last" in _run_check(device_counter).findings[0].sentence
 
 
 def test_reference_run_needs_a_device_counter() -> None:
     assert weights(_run_check(None)) == [("reference-unwatched", 103)]
-    assert _run_check(None, promised="a counter, whose absence is said elsewhere") == Result()
+    assert _run_check(None, promised="a counter, whose absence is said elsewhere") == CheckResult()
 
 
 def test_check_applies_only_to_reference_runs() -> None:
-    assert check_reference_record(of_run(plan(), ledger=counter(0, 5))) == Result()
-    assert check_reference_record(of_run(plan())) == Result()
+    assert check_reference_record(of_run(plan(), device_counter=counter(0, 5))) == CheckResult()
+    assert check_reference_record(of_run(plan())) == CheckResult()

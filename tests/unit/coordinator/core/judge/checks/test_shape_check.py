@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from broadside.coordinator.core.judge.checks.check_types import NOTHING, Result
+from broadside.coordinator.core.judge.checks.check_types import NOTHING, CheckResult
 from broadside.coordinator.core.judge.checks.shape_check import check_shape
 from broadside.coordinator.core.measure.formulas.steady import Stretch
 from broadside.coordinator.core.metrics import Layer
@@ -23,7 +23,7 @@ LEAST = 0.985e9
 PART = {"slowest_from_s": 7, "slowest_s": 6}
 
 
-def _run_check(of_window: dict[str, Any] | None = None, **fields: Any) -> Result:
+def _run_check(of_window: dict[str, Any] | None = None, **fields: Any) -> CheckResult:
     given = {
         name: fields.pop(name) for name in ("clocks_promised", "slowest_sent") if name in fields
     }

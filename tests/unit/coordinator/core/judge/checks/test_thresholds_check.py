@@ -3,14 +3,14 @@ from typing import Any, cast
 
 import pytest
 
-from broadside.coordinator.core.judge.checks.check_types import BurstInput, Result
+from broadside.coordinator.core.judge.checks.check_types import BurstInput, CheckResult
 from broadside.coordinator.core.judge.checks.thresholds_check import check_thresholds
 from broadside.coordinator.core.summary import DeviceFigure, DevicePlacement, Verdict
 from broadside.coordinator.core.thresholds import ALL_THRESHOLDS
 from tests.unit.coordinator.core.judge.checks.check_input import pair
 
 
-def _run_check(limits: dict[str, float], *, completeness: float = 1.0, **burst: Any) -> Result:
+def _run_check(limits: dict[str, float], *, completeness: float = 1.0, **burst: Any) -> CheckResult:
     """Run the check for a burst with two pairs."""
     unset: dict[str, float | None] = {threshold.bound: None for threshold in ALL_THRESHOLDS}
     reported = {"devices": (), "flows": (), "measures": (), "latency": None} | burst
@@ -25,7 +25,7 @@ def _run_check(limits: dict[str, float], *, completeness: float = 1.0, **burst: 
     return check_thresholds(cast(BurstInput, given))
 
 
-def _ids(result: Result) -> list[str]:
+def _ids(result: CheckResult) -> list[str]:
     return [finding.id for finding in result.findings]
 
 
@@ -49,7 +49,7 @@ def _placement(value: float) -> DevicePlacement:
 
 
 def test_passes_without_thresholds() -> None:
-    assert _run_check({}) == Result(Verdict.PASS, ())
+    assert _run_check({}) == CheckResult(Verdict.PASS, ())
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,13 @@ from broadside.coordinator.core.judge.reconciliation.reconcile import reconcile 
 from broadside.coordinator.core.judge.reconciliation.residual_causes import Missing
 from broadside.coordinator.core.measure.formulas.headers import Headers
 from broadside.coordinator.core.measure.grid.series import BurstSeries
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.core.summary import Reconciliation
 
 
 def reconcile(
     series: Sequence[BurstSeries],
-    ledger: FirewallLedger,
+    device_counter: CounterRecord,
     headers: Headers,
     missing: Sequence[Missing],
     *,
@@ -27,4 +27,4 @@ def reconcile(
         CountedBurst(series=item, missing=gone, acknowledged=acknowledged)
         for item, gone in zip(series, missing, strict=True)
     ]
-    return compare(bursts, ledger, headers, Conditions(**conditions))
+    return compare(bursts, device_counter, headers, Conditions(**conditions))

@@ -12,7 +12,7 @@ from broadside.coordinator.core.judge.reconciliation.counter_bins import (
     readable,
     seconds_curve,
 )
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 
 
 @dataclass(frozen=True)
@@ -21,9 +21,9 @@ class Seconds:
     received_bytes: NDArray[np.float64]
 
 
-def _ledger(*rows: tuple[float, float, float]) -> FirewallLedger:
+def _device_counter(*rows: tuple[float, float, float]) -> CounterRecord:
     start, end, counted = np.array(rows).T
-    return FirewallLedger(
+    return CounterRecord(
         source="counter",
         start_s=start,
         end_s=end,
@@ -55,7 +55,7 @@ def test_invalid_amounts_count_as_zero() -> None:
 
 
 def test_sorts_readable_bins() -> None:
-    result = readable(_ledger((2, 3, 30), (0, 1, 10), (1, 2, 20)))
+    result = readable(_device_counter((2, 3, 30), (0, 1, 10), (1, 2, 20)))
     assert list(result.start_s) == [0, 1, 2]
     assert list(result.end_s) == [1, 2, 3]
     assert list(result.bytes) == [10, 20, 30]
@@ -82,12 +82,12 @@ def test_sorts_readable_bins() -> None:
 def test_rejects_and_counts_impossible_bins(
     row: tuple[float, float, float], expected_count: int, rejected: int
 ) -> None:
-    result = readable(_ledger((0, 1, 10), row, (2, 3, 30)))
+    result = readable(_device_counter((0, 1, 10), row, (2, 3, 30)))
     assert (len(result), result.rejected_count) == (expected_count, rejected)
 
 
 def test_bin_without_position_does_not_reject_others() -> None:
-    result = readable(_ledger((0, np.nan, 10), (1, 2, 20), (2, 3, np.nan)))
+    result = readable(_device_counter((0, np.nan, 10), (1, 2, 20), (2, 3, np.nan)))
     assert (list(result.bytes), result.rejected_count) == ([20], 1)
 
 

@@ -25,14 +25,14 @@ PLANT = Plant(
     burst_s=60,
     period_s=150,
     noise=0.01,
-    ledger_noise=0.001,
+    counter_noise=0.001,
     firewall_bits_per_second=None,
 )
 
 
 def bins_of(counts: NDArray[np.float64], predicted: NDArray[np.float64]) -> BinSums:
     return BinSums(
-        ledger=counts,
+        device_counter=counts,
         fleet=predicted,
         width=np.ones(len(counts)),
         earlier=predicted,
@@ -110,17 +110,17 @@ def test_fleet_rate_changes_are_no_counter_noise() -> None:
 
 
 def judge_run(made: Fleet, counted: NDArray[np.float64]) -> RunSummary:
-    assert made.ledger is not None
-    ledger = replace(made.ledger, bytes=counted)
+    assert made.device_counter is not None
+    device_counter = replace(made.device_counter, bytes=counted)
     made = made.aiming(target_bits_per_second=0.9 * made.truth.rates[0], tolerance_ratio=0.0)
-    return summarise(replace(made, plan=made.plan.sealed(), ledger=ledger))
+    return summarise(replace(made, plan=made.plan.sealed(), device_counter=device_counter))
 
 
 def shifted(made: Fleet, by_s: float) -> NDArray[np.float64]:
     """Return the counter bins with all traffic ``by_s`` later."""
-    assert made.ledger is not None
-    edges = np.append(made.ledger.start_s, made.ledger.end_s[-1])
-    curve = np.append(0.0, np.cumsum(made.ledger.bytes))
+    assert made.device_counter is not None
+    edges = np.append(made.device_counter.start_s, made.device_counter.end_s[-1])
+    curve = np.append(0.0, np.cumsum(made.device_counter.bytes))
     return np.diff(np.interp(edges - by_s, edges, curve))
 
 
@@ -160,10 +160,10 @@ def test_counter_with_other_shape_is_inconclusive(
 ) -> None:
     """The fleet rate is constant. The counter has the same mean but another shape."""
     made = fleet(PLANT)
-    assert made.ledger is not None
-    counted = made.ledger.bytes.copy()
+    assert made.device_counter is not None
+    counted = made.device_counter.bytes.copy()
     for burst in made.plan.bursts:
-        at = (made.ledger.start_s - burst.planned_start_at.timestamp()) / burst.duration_s
+        at = (made.device_counter.start_s - burst.planned_start_at.timestamp()) / burst.duration_s
         inside = (at >= 0) & (at < 1)
         place = np.minimum((at[inside] * len(parts)).astype(int), len(parts) - 1)
         counted[inside] *= np.array(parts)[place] / np.mean(parts)
@@ -179,14 +179,17 @@ def test_traffic_around_a_burst_does_not_hide_a_bypass(
 ) -> None:
     """The fleet bypasses the device with 20 % of its traffic, and foreign traffic replaces it."""
     made = fleet(replace(PLANT, grain_s=grain_s))
-    assert made.ledger is not None
-    counted = 0.8 * made.ledger.bytes
-    plateau = 0.2 * float(np.quantile(made.ledger.bytes / grain_s, 0.99))
+    assert made.device_counter is not None
+    counted = 0.8 * made.device_counter.bytes
+    plateau = 0.2 * float(np.quantile(made.device_counter.bytes / grain_s, 0.99))
     for burst in made.plan.bursts:
         first = burst.planned_start_at.timestamp() - before_s
         last = burst.planned_end_at.timestamp() + after_s
         counted += plateau * np.clip(
-            np.minimum(made.ledger.end_s, last) - np.maximum(made.ledger.start_s, first), 0, None
+            np.minimum(made.device_counter.end_s, last)
+            - np.maximum(made.device_counter.start_s, first),
+            0,
+            None,
         )
     assert judge_run(made, counted).verdict is Verdict.INCONCLUSIVE
 
@@ -215,7 +218,7 @@ def test_senders_show_slow_part_that_receivers_hide(
 ) -> None:
     """All receiver seconds are equal, but the senders only reach the target for 40 seconds."""
     slow = Break(burst=0, from_s=40, length_s=20, factor=0.7)
-    made = fleet(replace(PLANT, bursts=1, ledger=False, breaks=(slow,))).told(forged)
+    made = fleet(replace(PLANT, bursts=1, device_counter=False, breaks=(slow,))).told(forged)
     made = made.aiming(target_bits_per_second=0.97 * made.truth.rates[0], tolerance_ratio=0.0)
     summary = summarise(replace(made, plan=made.plan.sealed()))
     assert summary.verdict is Verdict.INCONCLUSIVE

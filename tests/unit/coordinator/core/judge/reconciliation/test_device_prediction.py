@@ -20,7 +20,7 @@ from broadside.coordinator.core.judge.reconciliation.idle_level import IdleLevel
 from broadside.coordinator.core.judge.reconciliation.lag import Lag
 from broadside.coordinator.core.measure.formulas.headers import Headers
 from broadside.coordinator.core.measure.grid.series import BurstSeries
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from tests.unit.coordinator.core.records import burst_series
 
 HEADERS = Headers(ip_ratio=1.0, wire_ratio=1.0, assumed=False, how="")
@@ -55,7 +55,7 @@ def _predicted(
 ) -> DevicePrediction:
     """Predict a counter that has one-second bins."""
     start = at_s + np.arange(len(counted), dtype=np.float64)
-    ledger = FirewallLedger(
+    device_counter = CounterRecord(
         source="counter",
         layer="ip",
         start_s=start,
@@ -66,7 +66,7 @@ def _predicted(
         lag_hint_s=hint_s,
     )
     conditions = Conditions(clock_bound_s=clock_bound_s, neighbours=neighbours, absent=absent)
-    return DevicePrediction(bursts, ledger, HEADERS, conditions, largest_ratio)
+    return DevicePrediction(bursts, device_counter, HEADERS, conditions, largest_ratio)
 
 
 def _neighbour(start_s: int, *amounts: float) -> Neighbour:
@@ -149,7 +149,7 @@ def test_single_burst_gets_all_bytes_of_its_bins() -> None:
     assert (share.total_bytes, share.fleet_bytes) == (1000.0, 1000.0)
     assert (share.bins_count, share.beside_bytes, share.unseen_bytes) == (10, 0.0, 0.0)
     # The margin is two bins on each side.
-    assert (share.ledger_bytes, share.width_s) == (1150 + 4 * 5, 14.0)
+    assert (share.counter_bytes, share.width_s) == (1150 + 4 * 5, 14.0)
     assert share.tail_bytes == 30.0
     assert share.fleet_bytes_per_s == 100.0
     assert list(share.parts.fleet) == [0, 0, *EVEN, 0, 0]
@@ -158,16 +158,16 @@ def test_single_burst_gets_all_bytes_of_its_bins() -> None:
     assert list(share.parts.earlier) == list(share.parts.fleet) == list(share.parts.later)
     # The window starts after the first second.
     assert list(share.full.fleet) == [100.0] * 9
-    assert list(share.full.ledger) == [115.0] * 9
+    assert list(share.full.device_counter) == [115.0] * 9
     for moved in share.moved:
-        assert (moved.ledger_bytes, moved.fleet_bytes, moved.width_s) == (1170.0, 1000.0, 14.0)
+        assert (moved.counter_bytes, moved.fleet_bytes, moved.width_s) == (1170.0, 1000.0, 14.0)
 
 
 def test_lag_shifts_bins_and_uncertainty_widens_margin() -> None:
     counted = [0.0] * 13 + [100.0] * 10 + [0.0] * 20
     made = _predicted(counted, _burst(10, EVEN), clock_bound_s=0.5)
     share = made.share(0, Lag(lag_s=3.0, uncertainty_s=1.0, known=True))
-    assert (share.ledger_bytes, share.fleet_bytes, share.bins_count) == (1000.0, 1000.0, 10)
+    assert (share.counter_bytes, share.fleet_bytes, share.bins_count) == (1000.0, 1000.0, 10)
     # The margin is 3 seconds on each side.
     assert len(share.parts.fleet) == 16
     # Bins within the lag uncertainty are not used.
@@ -190,8 +190,8 @@ def test_splits_shared_bins_between_bursts() -> None:
     made = _predicted(counted, _burst(10, EVEN), _burst(10, [200.0] * 10))
     one, two = made.share(0, NO_LAG), made.share(1, NO_LAG)
     assert (one.fleet_bytes, two.fleet_bytes) == (1000.0, 2000.0)
-    assert one.ledger_bytes == pytest.approx(1200.0)
-    assert two.ledger_bytes == pytest.approx(2400.0)
+    assert one.counter_bytes == pytest.approx(1200.0)
+    assert two.counter_bytes == pytest.approx(2400.0)
     assert one.width_s == pytest.approx(10 / 3 + 4)
 
 
@@ -200,7 +200,7 @@ def test_subtracts_bytes_of_other_runs_first() -> None:
     made = _predicted(counted, _burst(10, EVEN), neighbours=(_neighbour(10, *[30.0] * 10),))
     share = made.share(0, NO_LAG)
     assert share.beside_bytes == 300.0
-    assert share.ledger_bytes == 1000.0
+    assert share.counter_bytes == 1000.0
     assert made.busy_bytes(NO_LAG) == 1000.0
 
 

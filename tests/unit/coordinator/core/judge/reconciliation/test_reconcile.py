@@ -27,8 +27,8 @@ from broadside.coordinator.core.measure.burst import measure_burst
 from broadside.coordinator.core.measure.completeness import combine
 from broadside.coordinator.core.measure.formulas.headers import tcp_headers, udp_headers
 from broadside.coordinator.core.measure.grid.series import BurstSeries
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
-from broadside.coordinator.core.summary import Completeness, Reconciliation, State
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
+from broadside.coordinator.core.summary import Completeness, Reconciliation, SecondState
 from tests.synthetic import IP_RATIO, Plant, fleet
 from tests.unit.coordinator.core.judge.reconciliation.counted import reconcile
 from tests.unit.coordinator.core.records import burst_series
@@ -37,23 +37,26 @@ HEADERS = tcp_headers([1448])
 NOBODY = Missing(pairs_count=0, share_ratio=0.0, planned_pairs_count=30)
 
 
-def made(plant: Plant) -> tuple[list[BurstSeries], FirewallLedger]:
+def made(plant: Plant) -> tuple[list[BurstSeries], CounterRecord]:
     built = fleet(plant)
-    assert built.ledger is not None
+    assert built.device_counter is not None
     spec = built.plan.spec
-    return [measure_burst(spec, e, built.now).series for e in built.evidence], built.ledger
+    return [measure_burst(spec, e, built.now).series for e in built.evidence], built.device_counter
 
 
 def reconcile_plant(plant: Plant) -> tuple[Reconciliation, tuple[Reconciliation, ...]]:
-    series, ledger = made(plant)
-    return reconcile(series, ledger, HEADERS, [NOBODY] * len(series))
+    series, device_counter = made(plant)
+    return reconcile(series, device_counter, HEADERS, [NOBODY] * len(series))
 
 
 def reconcile_counted(
-    series: list[BurstSeries], ledger: FirewallLedger, counted: NDArray[np.float64], **known: Any
+    series: list[BurstSeries],
+    device_counter: CounterRecord,
+    counted: NDArray[np.float64],
+    **known: Any,
 ) -> tuple[Reconciliation, tuple[Reconciliation, ...]]:
     """Reconcile the bursts with a counter that has these bytes."""
-    reported = replace(ledger, bytes=counted)
+    reported = replace(device_counter, bytes=counted)
     return reconcile(series, reported, HEADERS, [NOBODY] * len(series), **known)
 
 
@@ -65,7 +68,7 @@ def ends(part: Reconciliation) -> tuple[float, float]:
 
 
 MINUTES = Plant(
-    pairs=6, bursts=3, burst_s=280, period_s=300, grain_s=60, ledger_jitter_s=1.5, noise=0.01
+    pairs=6, bursts=3, burst_s=280, period_s=300, grain_s=60, counter_jitter_s=1.5, noise=0.01
 )
 
 
@@ -101,19 +104,21 @@ def test_compares_short_bursts_in_coarse_bins_by_bytes() -> None:
 
 def test_bytes_in_flight_at_the_end_are_no_residual() -> None:
     """When the receivers stop, a 0.1 s queue still has to pass through the firewall."""
-    series, ledger = made(Plant(pairs=6, bursts=2, burst_s=10, period_s=25, ledger_noise=0.0005))
-    drained = ledger.bytes.copy()
+    series, device_counter = made(
+        Plant(pairs=6, bursts=2, burst_s=10, period_s=25, counter_noise=0.0005)
+    )
+    drained = device_counter.bytes.copy()
     sent = []
     for burst in series:
         assert burst.window is not None
         last = burst.start_s + burst.window[1]
         queue = 0.1 * burst.received_bytes[slice(*burst.window)].mean()
-        drained[np.searchsorted(ledger.start_s, last)] += queue * IP_RATIO
+        drained[np.searchsorted(device_counter.start_s, last)] += queue * IP_RATIO
         (flow,) = burst.flows
         more = flow.sent_bytes.copy()
         more[burst.window[0]] += queue
         sent.append(replace(burst, flows=(replace(flow, sent_bytes=more),)))
-    complete, bursts = reconcile_counted(sent, ledger, drained)
+    complete, bursts = reconcile_counted(sent, device_counter, drained)
     for part in (complete, *bursts):
         low, high = ends(part)
         assert low < 0 < high < 0.015
@@ -122,12 +127,14 @@ def test_bytes_in_flight_at_the_end_are_no_residual() -> None:
 
 def test_bytes_shifted_at_bin_edges_are_no_noise() -> None:
     """The first receiver second starts too early, so its bytes are in the next bin."""
-    series, ledger = made(Plant(pairs=6, bursts=1, burst_s=14, period_s=40, ledger_noise=0.001))
+    series, device_counter = made(
+        Plant(pairs=6, bursts=1, burst_s=14, period_s=40, counter_noise=0.001)
+    )
     # Without a window, only the total bytes can be compared.
     burst = replace(series[0], window=None)
-    calm, _ = reconcile([burst], ledger, HEADERS, [NOBODY])
+    calm, _ = reconcile([burst], device_counter, HEADERS, [NOBODY])
     early = 0.2 * burst.received_bytes.max()
-    traded = ledger.bytes.copy()
+    traded = device_counter.bytes.copy()
     traded[int(np.flatnonzero(traded > traded.max() / 2)[0])] += early * IP_RATIO
     (flow,) = burst.flows
     burst = replace(
@@ -136,7 +143,7 @@ def test_bytes_shifted_at_bin_edges_are_no_noise() -> None:
         coverage_ratio=np.concatenate(([1.0], burst.coverage_ratio)),
         flows=(replace(flow, received_bytes=np.concatenate(([early], flow.received_bytes))),),
     )
-    complete, _ = reconcile_counted([burst], ledger, traded)
+    complete, _ = reconcile_counted([burst], device_counter, traded)
     assert calm.residual_uncertainty_ratio is not None
     assert complete.residual_uncertainty_ratio is not None
     assert complete.residual_uncertainty_ratio < 1.5 * calm.residual_uncertainty_ratio
@@ -144,20 +151,20 @@ def test_bytes_shifted_at_bin_edges_are_no_noise() -> None:
 
 
 def test_unknown_bins_are_not_zero() -> None:
-    series, ledger = made(MINUTES)
-    hollow = ledger.bytes.copy()
+    series, device_counter = made(MINUTES)
+    hollow = device_counter.bytes.copy()
     hollow[np.flatnonzero(hollow > hollow.max() / 2)[2]] = math.nan
-    complete, bursts = reconcile_counted(series, ledger, hollow)
+    complete, bursts = reconcile_counted(series, device_counter, hollow)
     assert complete.residual_ratio == pytest.approx(0, abs=0.01)
     assert max(burst.unknown_ratio for burst in bursts) > 0.1
 
 
 def test_unfilled_bins_are_not_quiet() -> None:
     """If zeros were used, the idle level would be too low and the residual too high."""
-    series, ledger = made(replace(MINUTES, foreign_ratio=0.4))
-    empty = ledger.bytes.copy()
+    series, device_counter = made(replace(MINUTES, foreign_ratio=0.4))
+    empty = device_counter.bytes.copy()
     empty[-2:] = 0.0
-    complete, _ = reconcile_counted(series, ledger, empty)
+    complete, _ = reconcile_counted(series, device_counter, empty)
     assert complete.residual_ratio == pytest.approx(0, abs=0.01)
     low, high = ends(complete)
     assert low <= 0 <= high
@@ -165,14 +172,14 @@ def test_unfilled_bins_are_not_quiet() -> None:
 
 def test_lag_drift_within_a_burst_does_not_change_the_residual() -> None:
     """Bins are 10 % longer than declared, so that there are fewer and they contain more."""
-    series, ledger = made(Plant(pairs=6, bursts=1, burst_s=90, period_s=100, grain_s=1))
-    edges = np.append(ledger.start_s, ledger.end_s[-1])
-    stored_bytes = np.concatenate(([0.0], np.cumsum(ledger.bytes)))
+    series, device_counter = made(Plant(pairs=6, bursts=1, burst_s=90, period_s=100, grain_s=1))
+    edges = np.append(device_counter.start_s, device_counter.end_s[-1])
+    stored_bytes = np.concatenate(([0.0], np.cumsum(device_counter.bytes)))
     labels = edges[::10]
     middle = labels.mean()
     counted = np.interp(middle + 1.1 * (labels - middle), edges, stored_bytes)
     stretched = replace(
-        ledger, start_s=labels[:-1], end_s=labels[1:], bytes=np.diff(counted), grain_s=10.0
+        device_counter, start_s=labels[:-1], end_s=labels[1:], bytes=np.diff(counted), grain_s=10.0
     )
     complete, _ = reconcile(series, stretched, HEADERS, [NOBODY])
     low, high = ends(complete)
@@ -180,8 +187,8 @@ def test_lag_drift_within_a_burst_does_not_change_the_residual() -> None:
 
 
 def test_counter_without_known_bins_has_no_residual() -> None:
-    series, ledger = made(MINUTES)
-    empty = replace(ledger, bytes=np.full(len(ledger), math.nan))
+    series, device_counter = made(MINUTES)
+    empty = replace(device_counter, bytes=np.full(len(device_counter), math.nan))
     complete, _ = reconcile(series, empty, HEADERS, [NOBODY] * len(series))
     assert complete.residual_ratio is None
     assert complete.lag_s is None
@@ -189,10 +196,13 @@ def test_counter_without_known_bins_has_no_residual() -> None:
 
 def test_ambiguous_lag_is_unknown() -> None:
     """If the rate is constant in all bins, any lag will fit."""
-    series, ledger = made(Plant(pairs=4, bursts=1, burst_s=280, grain_s=60, lag_s=75))
+    series, device_counter = made(Plant(pairs=4, bursts=1, burst_s=280, grain_s=60, lag_s=75))
     flat = slice(8, 11)
     inside = replace(
-        ledger, start_s=ledger.start_s[flat], end_s=ledger.end_s[flat], bytes=ledger.bytes[flat]
+        device_counter,
+        start_s=device_counter.start_s[flat],
+        end_s=device_counter.end_s[flat],
+        bytes=device_counter.bytes[flat],
     )
     spans = [(b.start_s, b.start_s + 280.0, float(b.received_bytes.sum())) for b in series]
     known = Known(fleet=fleet_curve(series), bursts=spans)
@@ -202,9 +212,9 @@ def test_ambiguous_lag_is_unknown() -> None:
 
 
 def test_reconciliation_does_not_depend_on_burst_order() -> None:
-    series, ledger = made(MINUTES)
-    forward = reconcile(series, ledger, HEADERS, [NOBODY] * 3)
-    backward = reconcile(series[::-1], ledger, HEADERS, [NOBODY] * 3)
+    series, device_counter = made(MINUTES)
+    forward = reconcile(series, device_counter, HEADERS, [NOBODY] * 3)
+    backward = reconcile(series[::-1], device_counter, HEADERS, [NOBODY] * 3)
     assert forward[0].model_dump() == backward[0].model_dump()
     assert forward[1] == backward[1][::-1]
 
@@ -281,7 +291,7 @@ def test_requested_segment_size_is_limited_by_path_mtu(
 
 @st.composite
 def parts(draw: st.DrawFn) -> Completeness:
-    return Completeness.of({state: draw(st.integers(0, 10**9)) for state in State})
+    return Completeness.of({state: draw(st.integers(0, 10**9)) for state in SecondState})
 
 
 @given(st.lists(parts(), max_size=8), st.integers(0, 8))
@@ -290,7 +300,7 @@ def test_combining_completeness_is_associative(completeness: list[Completeness],
     complete = combine(completeness)
     assert combine([combine(completeness[:cut]), combine(completeness[cut:])]) == complete
     assert combine(reversed(completeness)) == complete
-    assert sum(complete.seconds(state) for state in State) == complete.planned_s
+    assert sum(complete.seconds(state) for state in SecondState) == complete.planned_s
 
 
 def beside(series: list[BurstSeries], by_s: int, factor: float) -> list[Neighbour]:
@@ -309,10 +319,10 @@ def beside(series: list[BurstSeries], by_s: int, factor: float) -> list[Neighbou
 @pytest.mark.parametrize("by_s", [-20, -12, 5])
 def test_residual_excludes_bytes_of_larger_overlapping_run(by_s: int) -> None:
     """Another run sends four times as much through the same device."""
-    series, ledger = made(Plant(pairs=6, bursts=1, burst_s=10))
+    series, device_counter = made(Plant(pairs=6, bursts=1, burst_s=10))
     others = beside(series, by_s, 4.0)
-    theirs = fleet_curve(others).between(ledger.start_s, ledger.end_s) * IP_RATIO
-    both = replace(ledger, bytes=ledger.bytes + theirs)
+    theirs = fleet_curve(others).between(device_counter.start_s, device_counter.end_s) * IP_RATIO
+    both = replace(device_counter, bytes=device_counter.bytes + theirs)
     alone, _ = reconcile(series, both, HEADERS, [NOBODY])
     assert alone.residual_ratio is not None
     # This is the error if the other run is not known.
@@ -328,7 +338,7 @@ def test_residual_excludes_bytes_of_larger_overlapping_run(by_s: int) -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_last_of_equal_runs_is_not_matched_to_previous_run(seed: int) -> None:
     """All runs have the same rate, and the counter stops soon after the last run."""
-    series, ledger = made(Plant(pairs=6, bursts=1, burst_s=20))
+    series, device_counter = made(Plant(pairs=6, bursts=1, burst_s=20))
     random = np.random.default_rng(seed)
     pauses_s = random.integers(33, 36, 3)
     others = [item for by_s in -np.cumsum(pauses_s) for item in beside(series, int(by_s), 1.0)]
@@ -336,7 +346,7 @@ def test_last_of_equal_runs_is_not_matched_to_previous_run(seed: int) -> None:
     edges = begun_s + np.arange(135.0)
     device_rate = np.diff(fleet_curve([*series, *others]).between(edges[0], edges)) * IP_RATIO
     seen = replace(
-        ledger,
+        device_counter,
         start_s=edges[:-1],
         end_s=edges[1:],
         bytes=device_rate * random.normal(1, 0.03, len(device_rate)),
@@ -346,13 +356,13 @@ def test_last_of_equal_runs_is_not_matched_to_previous_run(seed: int) -> None:
 
 
 def test_bypassed_run_is_not_matched_to_bytes_of_other_runs() -> None:
-    series, ledger = made(Plant(pairs=6, bursts=1, burst_s=10))
+    series, device_counter = made(Plant(pairs=6, bursts=1, burst_s=10))
     others = beside(series, -20, 0.6)
-    theirs = fleet_curve(others).between(ledger.start_s, ledger.end_s) * IP_RATIO
-    complete, _ = reconcile_counted(series, ledger, theirs, neighbours=others)
+    theirs = fleet_curve(others).between(device_counter.start_s, device_counter.end_s) * IP_RATIO
+    complete, _ = reconcile_counted(series, device_counter, theirs, neighbours=others)
     assert complete.residual_ratio == pytest.approx(-1, abs=0.01)
     assert complete.causes[0].id == "bypass"
-    planned, _ = reconcile_counted(series, ledger, theirs, neighbours=others, bypassed=True)
+    planned, _ = reconcile_counted(series, device_counter, theirs, neighbours=others, bypassed=True)
     assert planned.residual_ratio == pytest.approx(0, abs=0.01)
     assert planned.causes == ()
 
@@ -363,29 +373,31 @@ def test_planned_bypass_expects_no_bytes_in_the_counter(
 ) -> None:
     """Constant foreign traffic should be ignored, but fleet bytes that cross should be counted."""
     plant = Plant(pairs=6, bursts=3, burst_s=60, period_s=120, grain_s=grain_s)
-    series, ledger = made(plant)
-    idle = np.full(len(ledger), 1e9 * grain_s)
+    series, device_counter = made(plant)
+    idle = np.full(len(device_counter), 1e9 * grain_s)
     for share in (0.0, 0.2, 1.0):
-        seen = replace(ledger, bytes=ledger.bytes * share + idle)
+        seen = replace(device_counter, bytes=device_counter.bytes * share + idle)
         complete, _ = reconcile(series, seen, HEADERS, [NOBODY] * 3, bypassed=True)
         assert complete.residual_ratio == pytest.approx(share, abs=0.02)
         assert complete.residual_uncertainty_ratio is not None
         assert complete.residual_uncertainty_ratio < 0.05
 
 
-def bypassing(share: float, seed: int) -> tuple[list[BurstSeries], FirewallLedger]:
+def bypassing(share: float, seed: int) -> tuple[list[BurstSeries], CounterRecord]:
     """Build a counter with a bypass that is replaced by the same amount of foreign traffic."""
-    series, ledger = made(replace(MINUTES, seed=seed, burst_s=120, period_s=240, lag_s=75.0))
+    series, device_counter = made(
+        replace(MINUTES, seed=seed, burst_s=120, period_s=240, lag_s=75.0)
+    )
     rate = float(np.mean([burst.received_bytes.mean() for burst in series])) * IP_RATIO
-    foreign = share * rate * (ledger.end_s - ledger.start_s)
-    return series, replace(ledger, bytes=ledger.bytes * (1 - share) + foreign)
+    foreign = share * rate * (device_counter.end_s - device_counter.start_s)
+    return series, replace(device_counter, bytes=device_counter.bytes * (1 - share) + foreign)
 
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.6])
 def test_detects_bypass_compensated_by_foreign_traffic(share: float, seed: int) -> None:
-    series, ledger = bypassing(share, seed)
-    complete, bursts = reconcile(series, ledger, HEADERS, [NOBODY] * len(series))
+    series, device_counter = bypassing(share, seed)
+    complete, bursts = reconcile(series, device_counter, HEADERS, [NOBODY] * len(series))
     for part in (complete, *bursts):
         assert part.residual_high_ratio is not None
         assert part.residual_high_ratio < -0.05
@@ -399,14 +411,14 @@ def test_detects_bypass_compensated_by_foreign_traffic(share: float, seed: int) 
 def test_unrecorded_bursts_do_not_change_lag_or_idle_level(gone: tuple[int, ...]) -> None:
     """The counter includes bursts that have no record."""
     plant = Plant(pairs=6, bursts=5, burst_s=60, period_s=150, grain_s=10, lag_s=40, noise=0.01)
-    series, ledger = made(plant)
+    series, device_counter = made(plant)
     left = [burst for burst in series if burst.burst_index not in gone]
     spans = [
         (burst.planned_start_s, burst.planned_start_s + burst.duration_s)
         for burst in series
         if burst.burst_index in gone
     ]
-    complete, _ = reconcile(left, ledger, HEADERS, [NOBODY] * len(left), absent=spans)
+    complete, _ = reconcile(left, device_counter, HEADERS, [NOBODY] * len(left), absent=spans)
     assert complete.lag_s == pytest.approx(40, abs=1)
     assert complete.baseline_bits_per_second == pytest.approx(0, abs=1e6)
     assert complete.residual_ratio == pytest.approx(0, abs=0.005)
@@ -423,7 +435,7 @@ def test_unrecorded_bursts_do_not_change_lag_or_idle_level(gone: tuple[int, ...]
         )
         for burst in series
     ]
-    again, parts = reconcile(silent, ledger, HEADERS, [NOBODY] * len(silent))
+    again, parts = reconcile(silent, device_counter, HEADERS, [NOBODY] * len(silent))
     assert again.lag_s == pytest.approx(40, abs=1)
     assert again.residual_ratio == pytest.approx(0, abs=0.005)
     assert [part.residual_ratio is None for part in parts] == [i in gone for i in range(5)]
@@ -435,14 +447,14 @@ def test_single_unplanned_burst_does_not_raise_idle_level(grain_s: int) -> None:
     plant = Plant(
         pairs=6, bursts=5, burst_s=120, period_s=600, grain_s=grain_s, lag_s=40, noise=0.01
     )
-    series, ledger = made(plant)
-    complete, _ = reconcile(series[:3], ledger, HEADERS, [NOBODY] * 3)
+    series, device_counter = made(plant)
+    complete, _ = reconcile(series[:3], device_counter, HEADERS, [NOBODY] * 3)
     assert complete.baseline_bits_per_second is not None
     assert complete.baseline_bits_per_second > 1e9
     assert complete.unplanned_bytes is None
     for left in (series[1:], series[:2] + series[3:]):
         (gone,) = (burst for burst in series if all(burst is not item for item in left))
-        complete, parts = reconcile(left, ledger, HEADERS, [NOBODY] * 4)
+        complete, parts = reconcile(left, device_counter, HEADERS, [NOBODY] * 4)
         assert complete.baseline_bits_per_second == pytest.approx(0, abs=1e6)
         assert complete.unplanned_bytes == pytest.approx(
             gone.received_bytes.sum() * IP_RATIO, rel=0.01
@@ -454,11 +466,11 @@ def test_single_unplanned_burst_does_not_raise_idle_level(grain_s: int) -> None:
 
 def test_foreign_bursts_do_not_change_the_lag() -> None:
     plant = Plant(pairs=6, bursts=4, burst_s=60, period_s=180, grain_s=10, lag_s=40, noise=0.01)
-    series, ledger = made(plant)
-    strange = ledger.bytes.copy()
-    strange[20:27] += ledger.bytes.max()
-    strange[80:86] += 0.5 * ledger.bytes.max()
-    complete, _ = reconcile_counted(series, ledger, strange)
+    series, device_counter = made(plant)
+    strange = device_counter.bytes.copy()
+    strange[20:27] += device_counter.bytes.max()
+    strange[80:86] += 0.5 * device_counter.bytes.max()
+    complete, _ = reconcile_counted(series, device_counter, strange)
     assert complete.lag_s == pytest.approx(40, abs=1)
     assert ends(complete)
 
@@ -466,14 +478,14 @@ def test_foreign_bursts_do_not_change_the_lag() -> None:
 @pytest.mark.parametrize("drift_s", [-30.0, 25.0])
 def test_follows_drifting_lag(drift_s: float) -> None:
     plant = Plant(pairs=6, bursts=8, burst_s=30, period_s=90, grain_s=1, lag_s=0, noise=0.01)
-    series, ledger = made(plant)
-    progress = (ledger.start_s - ledger.start_s[0]) / np.ptp(ledger.start_s)
+    series, device_counter = made(plant)
+    progress = (device_counter.start_s - device_counter.start_s[0]) / np.ptp(device_counter.start_s)
     by_s = 60 + drift_s * progress
-    width = np.diff(np.append(ledger.start_s + by_s, ledger.end_s[-1] + by_s[-1]))
+    width = np.diff(np.append(device_counter.start_s + by_s, device_counter.end_s[-1] + by_s[-1]))
     late = replace(
-        ledger,
-        start_s=ledger.start_s + by_s,
-        end_s=ledger.start_s + by_s + width,
+        device_counter,
+        start_s=device_counter.start_s + by_s,
+        end_s=device_counter.start_s + by_s + width,
     )
     complete, bursts = reconcile(series, late, HEADERS, [NOBODY] * 8)
     assert math.copysign(1, complete.lag_drift_s) == math.copysign(1, drift_s)
@@ -482,9 +494,9 @@ def test_follows_drifting_lag(drift_s: float) -> None:
 
 
 def test_reports_unknown_share_of_partial_counter() -> None:
-    series, ledger = made(Plant(pairs=6, bursts=4, burst_s=30, period_s=60, noise=0.01))
-    half = ledger.start_s < series[2].start_s - 5
-    known = replace(ledger, bytes=np.where(half, ledger.bytes, np.nan))
+    series, device_counter = made(Plant(pairs=6, bursts=4, burst_s=30, period_s=60, noise=0.01))
+    half = device_counter.start_s < series[2].start_s - 5
+    known = replace(device_counter, bytes=np.where(half, device_counter.bytes, np.nan))
     complete, bursts = reconcile(series, known, HEADERS, [NOBODY] * 4)
     assert complete.unknown_ratio == pytest.approx(0.5, abs=0.02)
     assert complete.residual_ratio == pytest.approx(0, abs=0.005)
@@ -493,41 +505,41 @@ def test_reports_unknown_share_of_partial_counter() -> None:
 
 @pytest.mark.parametrize("value", [-1e9, math.inf, -math.inf, 1e30, math.nan])
 def test_rejects_impossible_counter_values(value: float) -> None:
-    series, ledger = made(Plant(pairs=6, bursts=2, burst_s=30, period_s=60, noise=0.01))
-    reported = ledger.bytes.copy()
+    series, device_counter = made(Plant(pairs=6, bursts=2, burst_s=30, period_s=60, noise=0.01))
+    reported = device_counter.bytes.copy()
     place = int(np.argmax(reported))
     reported[place] = value
-    complete, _ = reconcile_counted(series, ledger, reported)
+    complete, _ = reconcile_counted(series, device_counter, reported)
     assert complete.rejected_bins_count == (0 if math.isnan(value) else 1)
     assert complete.residual_ratio == pytest.approx(0, abs=0.005)
     assert complete.unknown_ratio == pytest.approx(1 / 60, abs=0.01)
 
 
 def test_rejects_reversed_and_repeated_bins() -> None:
-    series, ledger = made(Plant(pairs=6, bursts=2, burst_s=30, period_s=60, noise=0.01))
-    end = ledger.end_s.copy()
-    end[40] = ledger.start_s[40] - 1
-    start = ledger.start_s.copy()
+    series, device_counter = made(Plant(pairs=6, bursts=2, burst_s=30, period_s=60, noise=0.01))
+    end = device_counter.end_s.copy()
+    end[40] = device_counter.start_s[40] - 1
+    start = device_counter.start_s.copy()
     start[50] = start[49]
-    bins = readable(replace(ledger, start_s=start, end_s=end))
+    bins = readable(replace(device_counter, start_s=start, end_s=end))
     assert bins.rejected_count == 2
     assert (bins.start_s[1:] >= bins.end_s[:-1] - 1e-6).all()
     complete, _ = reconcile(
-        series, replace(ledger, start_s=start, end_s=end), HEADERS, [NOBODY] * 2
+        series, replace(device_counter, start_s=start, end_s=end), HEADERS, [NOBODY] * 2
     )
     assert complete.rejected_bins_count == 2
 
 
 def test_idle_level_is_open_upwards_without_quiet_bins() -> None:
     """The counter starts and ends with the bursts, and all bins are full."""
-    series, ledger = made(replace(MINUTES, burst_s=290, lag_s=0.0))
+    series, device_counter = made(replace(MINUTES, burst_s=290, lag_s=0.0))
     first, last = series[0].start_s, series[-1].start_s + 290
-    inside = (ledger.start_s >= first - 1) & (ledger.end_s <= last + 60)
+    inside = (device_counter.start_s >= first - 1) & (device_counter.end_s <= last + 60)
     short = replace(
-        ledger,
-        start_s=ledger.start_s[inside],
-        end_s=ledger.end_s[inside],
-        bytes=ledger.bytes[inside],
+        device_counter,
+        start_s=device_counter.start_s[inside],
+        end_s=device_counter.end_s[inside],
+        bytes=device_counter.bytes[inside],
     )
     complete, _ = reconcile(series, short, HEADERS, [NOBODY] * len(series))
     assert complete.baseline_how in ("fitted", "bounded")
@@ -538,16 +550,16 @@ def test_idle_level_is_open_upwards_without_quiet_bins() -> None:
 
 def test_idle_level_stays_open_if_only_zeros_follow() -> None:
     """Zeros at the end may be the end of foreign traffic, or bins that are not filled yet."""
-    series, ledger = made(replace(MINUTES, bursts=1, lag_s=0.0))
+    series, device_counter = made(replace(MINUTES, bursts=1, lag_s=0.0))
     burst_at_s = series[0].start_s
-    foreign = 0.09 * ledger.bytes.max()
-    ends = ledger.end_s[-1] + 60.0 * np.arange(6)
-    seen = ledger.bytes + np.where(ledger.end_s < burst_at_s, foreign, 0.0)
-    stored = ledger.end_s > burst_at_s - 120
+    foreign = 0.09 * device_counter.bytes.max()
+    ends = device_counter.end_s[-1] + 60.0 * np.arange(6)
+    seen = device_counter.bytes + np.where(device_counter.end_s < burst_at_s, foreign, 0.0)
+    stored = device_counter.end_s > burst_at_s - 120
     cut = replace(
-        ledger,
-        start_s=np.concatenate((ledger.start_s[stored], ends[:-1])),
-        end_s=np.concatenate((ledger.end_s[stored], ends[1:])),
+        device_counter,
+        start_s=np.concatenate((device_counter.start_s[stored], ends[:-1])),
+        end_s=np.concatenate((device_counter.end_s[stored], ends[1:])),
         bytes=np.concatenate((seen[stored], np.zeros(5))),
     )
     assert 1 <= (cut.end_s < burst_at_s).sum() <= 2
@@ -576,15 +588,15 @@ def test_residual_intervals_contain_the_true_value(grain_s: float) -> None:
             period_s=burst_s + int(rng.integers(10, 100)),
             grain_s=grain_s,
             lag_s=float(rng.uniform(0, 2 * grain_s)),
-            ledger_noise=float(rng.uniform(0, 0.004)),
-            ledger_jitter_s=float(rng.uniform(0, 0.05)) * grain_s,
+            counter_noise=float(rng.uniform(0, 0.004)),
+            counter_jitter_s=float(rng.uniform(0, 0.05)) * grain_s,
         )
-        series, ledger = made(plant)
+        series, device_counter = made(plant)
         share = float(rng.uniform(0, 0.5))
         rate = float(series[0].received_bytes.max()) * IP_RATIO * float(rng.uniform(0, 0.5))
-        noise = 1 + 0.01 * rng.standard_normal(len(ledger))
-        seen = ledger.bytes * (1 - share) + rate * grain_s * noise
-        complete, _ = reconcile_counted(series, ledger, seen)
+        noise = 1 + 0.01 * rng.standard_normal(len(device_counter))
+        seen = device_counter.bytes * (1 - share) + rate * grain_s * noise
+        complete, _ = reconcile_counted(series, device_counter, seen)
         if complete.residual_low_ratio is None or complete.residual_high_ratio is None:
             continue
         stated_count += 1
@@ -599,7 +611,7 @@ def test_burst_end_includes_omitted_seconds(omit_s: int) -> None:
     received = np.full(20, 1e6)
     burst = burst_series(1000, 1000.0, received, np.zeros((1, 20)))
     burst = replace(burst, omit_s=omit_s, coverage_ratio=np.full(20, 0.5))
-    ledger = FirewallLedger(
+    device_counter = CounterRecord(
         source="counter",
         start_s=np.arange(900.0, 1100.0),
         end_s=np.arange(901.0, 1101.0),
@@ -607,7 +619,7 @@ def test_burst_end_includes_omitted_seconds(omit_s: int) -> None:
         grain_s=1.0,
         read_at=datetime(2026, 11, 26, tzinfo=UTC),
     )
-    device = DevicePrediction([burst], ledger, HEADERS, Conditions(), 1.0)
+    device = DevicePrediction([burst], device_counter, HEADERS, Conditions(), 1.0)
     assert device.spans[0][1] == 1000 + omit_s + 20 + UNSEEN_MARGIN_S
     assert device.unrecorded is not None
     assert device.unrecorded.at_s[-1] == 1000 + omit_s + 20
@@ -619,7 +631,7 @@ def test_scatter_of_full_bins_is_scatter_of_device_rate() -> None:
     burst = burst_series(1000, 1000.0, received, np.full((1, 20), 8e6))
     counted = np.zeros(100)
     counted[50:70] = 1e6 * HEADERS.ip_ratio * np.tile([1.1, 0.9], 10)
-    ledger = FirewallLedger(
+    device_counter = CounterRecord(
         source="counter",
         start_s=np.arange(950.0, 1050.0),
         end_s=np.arange(951.0, 1051.0),
@@ -627,6 +639,6 @@ def test_scatter_of_full_bins_is_scatter_of_device_rate() -> None:
         grain_s=1.0,
         read_at=datetime(2026, 11, 26, tzinfo=UTC),
     )
-    _, (part,) = reconcile([replace(burst, window=(1, 19))], ledger, HEADERS, [NOBODY])
+    _, (part,) = reconcile([replace(burst, window=(1, 19))], device_counter, HEADERS, [NOBODY])
     assert part.full_bins_count >= 16
-    assert part.ledger_cov_ratio == pytest.approx(0.1, rel=0.1)
+    assert part.counter_cov_ratio == pytest.approx(0.1, rel=0.1)

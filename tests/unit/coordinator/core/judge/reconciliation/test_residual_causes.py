@@ -17,11 +17,11 @@ from broadside.coordinator.core.judge.reconciliation.residual_causes import (
     with_declaration,
 )
 from broadside.coordinator.core.measure.grid.series import BurstSeries
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.core.summary import (
     BurstSummary,
-    Cause,
     Reconciliation,
+    ResidualCause,
     RunSummary,
     Verdict,
 )
@@ -65,11 +65,11 @@ def explain(counter: Reconciliation | None, rates: Mapping[Flow, float]) -> Decl
         (8, "unit=bits"),
         (1 / 8, "unit=bytes"),
         (8.1, "unit=bits"),
-        (60, "aggregation=total"),
-        (1 / 60, "aggregation=average"),
-        (7.5, "unit=bytes and aggregation=total"),
-        (480, "unit=bits and aggregation=total"),
-        (8 / 60, "unit=bits and aggregation=average"),
+        (60, "aggregation=sum"),
+        (1 / 60, "aggregation=mean"),
+        (7.5, "unit=bytes and aggregation=sum"),
+        (480, "unit=bits and aggregation=sum"),
+        (8 / 60, "unit=bits and aggregation=mean"),
         (1000, "the prefix"),
         (1e-6, "the prefix"),
         (8000, "unit=bits and the prefix"),
@@ -124,7 +124,7 @@ def test_no_factor_for_counter_at_idle_level() -> None:
 
 @pytest.mark.parametrize(
     ("ratio", "fix"),
-    [(8.0, "unit=bits"), (7.9, "unit=bits"), (60.0, "aggregation=total"), (1e6, "the prefix"),
+    [(8.0, "unit=bits"), (7.9, "unit=bits"), (60.0, "aggregation=sum"), (1e6, "the prefix"),
      (9.0, None), (2.0, None), (1.024**3, None)],
 )  # fmt: skip
 def test_scale_without_lag_identifies_unit_aggregation_or_prefix(
@@ -184,9 +184,9 @@ def test_sums_burst_rates_by_flow() -> None:
     assert _flow_rates(bursts) == {Flow.UP: 7e8}
 
 
-def _ledger(*bytes_: float, flows: tuple[Flow, ...] = tuple(Flow)) -> FirewallLedger:
+def _device_counter(*bytes_: float, flows: tuple[Flow, ...] = tuple(Flow)) -> CounterRecord:
     at = np.arange(len(bytes_), dtype=np.float64)
-    return FirewallLedger(
+    return CounterRecord(
         source="counter",
         start_s=at,
         end_s=at + 1,
@@ -202,7 +202,7 @@ def _series(*flows: Flow) -> BurstSeries:
 
 
 @pytest.mark.parametrize(
-    ("of_ledger", "expected"),
+    ("of_counter", "expected"),
     [
         ((Flow.UP,), [Flow.UP]),
         ((Flow.DOWN,), [Flow.DOWN]),
@@ -210,21 +210,21 @@ def _series(*flows: Flow) -> BurstSeries:
         ((), [Flow.UP, Flow.DOWN]),
     ],
 )
-def test_compares_only_counted_flows(of_ledger: tuple[Flow, ...], expected: list[Flow]) -> None:
+def test_compares_only_counted_flows(of_counter: tuple[Flow, ...], expected: list[Flow]) -> None:
     both = _series(Flow.UP, Flow.DOWN)
     assert [
-        flow.flow for flow in counted_flows_only(both, _ledger(1, flows=of_ledger)).flows
+        flow.flow for flow in counted_flows_only(both, _device_counter(1, flows=of_counter)).flows
     ] == expected
 
 
 def test_scale_is_counted_over_expected_bytes() -> None:
     """Unknown and negative bins are ignored, so the scale is (100 + 300) / 200."""
     of_fleet = with_ratio(1.0, expected_bytes=200.0)
-    assert scale_of(_ledger(100, np.nan, -50, 300), of_fleet) == 2.0
-    assert scale_of(_ledger(np.nan, 0.0), of_fleet) is None
-    assert scale_of(_ledger(0.5), of_fleet) == 0.0025
-    assert scale_of(_ledger(100), with_ratio(1.0, expected_bytes=None)) is None
-    assert scale_of(_ledger(100), with_ratio(1.0, expected_bytes=0.0)) is None
+    assert scale_of(_device_counter(100, np.nan, -50, 300), of_fleet) == 2.0
+    assert scale_of(_device_counter(np.nan, 0.0), of_fleet) is None
+    assert scale_of(_device_counter(0.5), of_fleet) == 0.0025
+    assert scale_of(_device_counter(100), with_ratio(1.0, expected_bytes=None)) is None
+    assert scale_of(_device_counter(100), with_ratio(1.0, expected_bytes=0.0)) is None
 
 
 def test_rescales_reconciliation_to_original_unit() -> None:
@@ -260,7 +260,7 @@ def test_only_counter_without_lag_has_unit_error(fields: dict[str, object], is_f
     assert has_unit_error(with_ratio(0.01, **fields)) is is_far
 
 
-CAUSES = (Cause(id="duplicate-counting", share_ratio=1.0, sentence="counted twice"),)
+CAUSES = (ResidualCause(id="duplicate-counting", share_ratio=1.0, sentence="counted twice"),)
 OF_BYTES = {
     "causes": CAUSES,
     "firewall_bits_per_second": 8e9,
@@ -271,7 +271,7 @@ OF_BYTES = {
 
 
 def test_wrong_unit_removes_device_findings() -> None:
-    result = with_declaration(with_ratio(8.0, **OF_BYTES), _ledger(1.0), [_burst(up=1e9)])
+    result = with_declaration(with_ratio(8.0, **OF_BYTES), _device_counter(1.0), [_burst(up=1e9)])
     assert result.causes == ()
     assert result.firewall_bits_per_second is None
     assert result.slowest_bits_per_second is None
@@ -282,17 +282,17 @@ def test_wrong_unit_removes_device_findings() -> None:
 
 
 def test_ambiguous_factor_is_an_additional_cause() -> None:
-    result = with_declaration(with_ratio(2.0, **OF_BYTES), _ledger(1.0), [_burst(up=1e9)])
+    result = with_declaration(with_ratio(2.0, **OF_BYTES), _device_counter(1.0), [_burst(up=1e9)])
     assert [cause.id for cause in result.causes] == ["duplicate-counting", "metric-declaration"]
     assert result.causes[1].share_ratio == 1.0
     assert result.causes[1].sentence.startswith("A factor of 2 times the true bytes results if")
     assert result.firewall_bits_per_second == 8e9
     without = with_ratio(2.0, **(OF_BYTES | {"causes": ()}))
-    assert with_declaration(without, _ledger(1.0), [_burst(up=1e9)]).causes == ()
+    assert with_declaration(without, _device_counter(1.0), [_burst(up=1e9)]).causes == ()
 
 
 def test_preserves_declared_flows() -> None:
-    one_method = _ledger(1.0, flows=(Flow.UP,))
+    one_method = _device_counter(1.0, flows=(Flow.UP,))
     result = with_declaration(
         with_ratio(1 / 0.7, causes=CAUSES), one_method, [_burst(up=7e8, down=3e8)]
     )

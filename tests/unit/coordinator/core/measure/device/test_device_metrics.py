@@ -9,7 +9,7 @@ from broadside.coordinator.core.arrays import Floats
 from broadside.coordinator.core.measure.device.device_metrics import (
     IDLE_S,
     device_figures,
-    witness_findings,
+    telemetry_findings,
 )
 from broadside.coordinator.core.measure.telemetry import (
     DeviceTelemetry,
@@ -149,7 +149,7 @@ def test_reports_telemetry_issues_only_during_bursts() -> None:
         read_at=utc_now(),
     )
     begun_at = datetime.fromtimestamp(START_S, UTC)
-    result = witness_findings(reported, begun_at, begun_at + timedelta(seconds=LONG_S))
+    result = telemetry_findings(reported, begun_at, begun_at + timedelta(seconds=LONG_S))
     assert {(item.id, item.severity) for item in result} == {
         ("telemetry-restarted", "warning"),
         ("telemetry-wrapped", "note"),

@@ -210,11 +210,11 @@ def test_incomplete_counter_is_inconclusive_and_not_a_bypass() -> None:
     """If only one store in two answers, half of the bytes will be missing (M15)."""
     made = fleet(Plant(pairs=4, bursts=1, burst_s=60, firewall_bits_per_second=None))
     made = made.aiming(target_bits_per_second=1e8)
-    assert made.ledger is not None
-    half = replace(made.ledger, bytes=made.ledger.bytes / 2)
-    accused = summarise(replace(made, ledger=half))
+    assert made.device_counter is not None
+    half = replace(made.device_counter, bytes=made.device_counter.bytes / 2)
+    accused = summarise(replace(made, device_counter=half))
     partial = replace(half, partial="warning '1 store of 2 did not answer'")
-    result = summarise(replace(made, ledger=partial))
+    result = summarise(replace(made, device_counter=partial))
     assert accused.verdict is not Verdict.PASS
     assert result.verdict is Verdict.INCONCLUSIVE
     assert "device-counter-partial" in ids(result)
@@ -320,7 +320,7 @@ def test_run_does_not_use_the_readings_of_another_run() -> None:
         run_id="before", burst_index=0, start_s=int(begin_s) - 120, received_bytes=np.zeros(60)
     )
     read = DeviceTelemetry(devices=("fw",), series=(series,), read_at=NOW_AT)
-    made = replace(made, ledger=None).aiming(device_cpu_p95_max_ratio=0.8)
+    made = replace(made, device_counter=None).aiming(device_cpu_p95_max_ratio=0.8)
     result = summarise(made, telemetry=read, neighbours=[before])
     assert "device-cpu-limit" not in ids(result)
     [burst] = result.bursts

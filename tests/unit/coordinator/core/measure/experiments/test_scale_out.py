@@ -14,7 +14,7 @@ from broadside.coordinator.core.measure.experiments.scale_out import (
     find_scale_out,
     scaling_of,
 )
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.core.summary import DisruptionKind
 from tests.unit.coordinator.core.measure.formulas.test_change_points import noisy, sawtooth
 from tests.unit.coordinator.core.records import disruption
@@ -181,7 +181,7 @@ def test_step_has_costs_and_size_by_the_device_counter() -> None:
     begun_at = datetime.fromtimestamp(START_S + 31, UTC)
     reset = disruption(DisruptionKind.RESET, begun_at, 29, "pair-001")
     edges = START_S + np.arange(0.0, 60, 1)
-    ledger = FirewallLedger(
+    device_counter = CounterRecord(
         source="lab",
         start_s=edges,
         end_s=edges + 1,
@@ -194,14 +194,14 @@ def test_step_has_costs_and_size_by_the_device_counter() -> None:
         retransmits=retransmits,
         rtt_s=rtt_s,
         disruptions=(reset,),
-        ledger=ledger,
+        device_counter=device_counter,
         scale=100.0,
     )
     [step] = find_scale_out([one]).steps
     assert step.retransmits_count == pytest.approx(1000)
     assert step.rtt_max_s == 0.4
     assert step.broken_pairs_count == 1
-    assert step.ledger_size_bits_per_second == pytest.approx(UNIT * 1.036, rel=0.01)
+    assert step.counter_size_bits_per_second == pytest.approx(UNIT * 1.036, rel=0.01)
 
 
 def test_scale_in_disruptions_are_counted_separately() -> None:

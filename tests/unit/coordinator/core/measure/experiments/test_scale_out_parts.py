@@ -19,12 +19,12 @@ from broadside.coordinator.core.measure.experiments.scale_out import (
     _rate_curve,
     _scale_in,
     _short_bytes,
-    _with_ledger,
+    _with_counter,
     rate_curve,
     six_digits,
 )
 from broadside.coordinator.core.measure.formulas.steady import t95
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.core.summary import DisruptionKind
 from tests.unit.coordinator.core.records import disruption
 
@@ -101,8 +101,8 @@ def test_units_for_a_rate(rate: float, count: float | None, units: int) -> None:
         unit_half_width_bits_per_second=6.0,
     )
     assert result.units_for(rate, count) == units
-    witnessed = result.model_copy(update={"units_before_count": 9.0})
-    assert witnessed.units_for(10.0, None) == 9
+    reported = result.model_copy(update={"units_before_count": 9.0})
+    assert reported.units_for(10.0, None) == 9
     assert result.model_copy(update={"unit_bits_per_second": None}).units_for(9.0, 1) is None
     assert result.model_copy(update={"first_bits_per_second": None}).units_for(9.0, 1) is None
     wide = result.model_copy(update={"unit_half_width_bits_per_second": 20.0})
@@ -167,9 +167,9 @@ def test_no_step_for_carried_noisy_or_unknown_load() -> None:
     assert _between(_phase(FLAT), noisy, START_S) is None
 
 
-def _ledger(counted: list[float], lag_s: float | None = None) -> FirewallLedger:
+def _device_counter(counted: list[float], lag_s: float | None = None) -> CounterRecord:
     edges = START_S + np.arange(len(counted) + 1, dtype=np.float64)
-    return FirewallLedger(
+    return CounterRecord(
         source="lab",
         start_s=edges[:-1],
         end_s=edges[1:],
@@ -187,30 +187,30 @@ def test_counter_size_of_a_step_uses_the_bins_around_it() -> None:
     from 12, when the step has to be over, to the end for the level behind it.
     """
     counted = [7.0] * 3 + [100.0] * 6 + [999.0] * 3 + [400.0] * 7 + [5.0]
-    phase = _phase([1.0] * 20, ledger=_ledger(counted), scale=2.0)
-    result = _with_ledger([_step(1.0)], 0, [phase])
-    assert result.ledger_size_bits_per_second == 4800.0
-    late = replace(phase, ledger=_ledger([9.0] * 2 + counted, 2.0))
-    assert _with_ledger([_step(1.0)], 0, [late]).ledger_size_bits_per_second == 4800.0
-    unknown = replace(phase, ledger=_ledger([*counted[:3], NAN, *counted[4:]]))
-    assert _with_ledger([_step(1.0)], 0, [unknown]).ledger_size_bits_per_second == 4800.0
+    phase = _phase([1.0] * 20, device_counter=_device_counter(counted), scale=2.0)
+    result = _with_counter([_step(1.0)], 0, [phase])
+    assert result.counter_size_bits_per_second == 4800.0
+    late = replace(phase, device_counter=_device_counter([9.0] * 2 + counted, 2.0))
+    assert _with_counter([_step(1.0)], 0, [late]).counter_size_bits_per_second == 4800.0
+    unknown = replace(phase, device_counter=_device_counter([*counted[:3], NAN, *counted[4:]]))
+    assert _with_counter([_step(1.0)], 0, [unknown]).counter_size_bits_per_second == 4800.0
 
 
 def test_bins_between_two_steps_form_one_level() -> None:
     counted = [0.0] * 3 + [100.0] * 6 + [0.0] * 3 + [400.0] * 3 + [900.0] * 5
-    phase = _phase([1.0] * 20, ledger=_ledger(counted))
+    phase = _phase([1.0] * 20, device_counter=_device_counter(counted))
     second = _step(1.0, at=_at(15.5), from_at=_at(15), to_at=_at(16))
-    first, last = (_with_ledger([_step(1.0), second], place, [phase]) for place in (0, 1))
-    assert first.ledger_size_bits_per_second == 2400.0
-    assert last.ledger_size_bits_per_second == 4000.0
+    first, last = (_with_counter([_step(1.0), second], place, [phase]) for place in (0, 1))
+    assert first.counter_size_bits_per_second == 2400.0
+    assert last.counter_size_bits_per_second == 4000.0
 
 
 @pytest.mark.parametrize("changes", [{"in_pause": True}, {"from_at": _at(5)}, {"at": _at(99)}])
 def test_too_few_bins_give_no_size(changes: dict[str, Any]) -> None:
-    phase = _phase([1.0] * 20, ledger=_ledger([100.0] * 20))
-    assert _with_ledger([_step(1.0, **changes)], 0, [phase]).ledger_size_bits_per_second is None
-    bare = replace(phase, ledger=None)
-    assert _with_ledger([_step(1.0)], 0, [bare]).ledger_size_bits_per_second is None
+    phase = _phase([1.0] * 20, device_counter=_device_counter([100.0] * 20))
+    assert _with_counter([_step(1.0, **changes)], 0, [phase]).counter_size_bits_per_second is None
+    bare = replace(phase, device_counter=None)
+    assert _with_counter([_step(1.0)], 0, [bare]).counter_size_bits_per_second is None
 
 
 def test_scale_in_disruptions_are_summed() -> None:

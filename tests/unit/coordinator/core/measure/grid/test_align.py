@@ -19,7 +19,7 @@ from broadside.coordinator.core.measure.grid.resample import OverlapResampler
 from broadside.coordinator.core.measure.records.columns import IntervalColumns
 from broadside.coordinator.core.measure.records.evidence import BurstEvidence, PairEvidence
 from broadside.coordinator.core.run_spec import Burst
-from broadside.coordinator.core.summary import Basis
+from broadside.coordinator.core.summary import ByteSource
 from broadside.exchange.messages import (
     ClockReading,
     ClockSource,
@@ -147,7 +147,7 @@ def test_uses_receiver_seconds_and_corrects_clocks() -> None:
     )
     aligned = align(evidence(pair), Direction.FORWARD)
     flow = aligned.flows[0]
-    assert flow.basis == (Basis.RECEIVER,)
+    assert flow.basis == (ByteSource.RECEIVER,)
     assert flow.received_bytes.sum() == 1000
     assert np.nansum(flow.sent_bytes) == 1100
     assert aligned.first_data_at_s[0] == AT.timestamp()
@@ -160,7 +160,7 @@ def test_scales_sender_seconds_by_the_totals() -> None:
         pair_index=0, report=report((totals,)), client_tracks=(track(Side.CLIENT, [110] * 10),)
     )
     flow = align(evidence(pair), Direction.FORWARD).flows[0]
-    assert flow.basis == (Basis.SENDER_SCALED,)
+    assert flow.basis == (ByteSource.SENDER_SCALED,)
     assert flow.received_bytes.sum() == pytest.approx(990)
     assert flow.proven_bytes.sum() == 0
 
@@ -173,7 +173,7 @@ def test_fills_missing_receiver_seconds_from_the_sender() -> None:
         server_tracks=(track(Side.SERVER, [100] * 4),),
     )
     flow = align(evidence(pair), Direction.FORWARD).flows[0]
-    assert flow.basis == (Basis.MIXED,)
+    assert flow.basis == (ByteSource.MIXED,)
     assert flow.received_bytes.sum() == pytest.approx(1000)
     assert flow.proven_bytes.sum() == pytest.approx(400)
     assert flow.proven_s[0] == 4
@@ -184,7 +184,7 @@ def test_distributes_totals_evenly_without_seconds() -> None:
     flow = align(
         evidence(PairEvidence(pair_index=0, report=report((totals,)))), Direction.FORWARD
     ).flows[0]
-    assert flow.basis == (Basis.TOTALS,)
+    assert flow.basis == (ByteSource.TOTALS,)
     assert flow.received_bytes.sum() == pytest.approx(5000)
 
 
@@ -229,7 +229,7 @@ def test_ignores_a_track_with_an_impossible_clock() -> None:
         server_tracks=(track(Side.SERVER, [10] * 10, zero_s=0.0),),
     )
     aligned = align(evidence(pair), Direction.FORWARD)
-    assert aligned.flows[0].basis == (Basis.NONE,)
+    assert aligned.flows[0].basis == (ByteSource.NONE,)
     assert aligned.grid.count < 100
 
 

@@ -13,7 +13,7 @@ from tests.planted import measure
 from tests.synthetic import Plant, fleet
 
 MADE = fleet(
-    Plant(pairs=30, bursts=1, burst_s=120, firewall_bits_per_second=None, ledger=False),
+    Plant(pairs=30, bursts=1, burst_s=120, firewall_bits_per_second=None, device_counter=False),
     target_bits_per_second=100e9,
 )
 

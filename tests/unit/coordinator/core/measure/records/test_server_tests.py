@@ -15,9 +15,9 @@ from broadside.exchange.messages import (
     Claim,
     Endpoint,
     EngineReport,
+    JobPhase,
     JobReport,
     Outcome,
-    Phase,
 )
 from tests.unit.coordinator.core.measure.records.test_evidence import AT, BURST, pair, record
 from tests.unit.coordinator.core.records import job_report
@@ -27,7 +27,7 @@ def claim(cookie: str | None, *, address: str | None = None) -> Claim:
     return Claim(
         job_id="r.00000.00000",
         agent_id="c",
-        phase=Phase.RUNNING,
+        phase=JobPhase.RUNNING,
         claimed_at=AT,
         cookie=cookie,
         address=address,

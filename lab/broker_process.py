@@ -96,6 +96,9 @@ class BrokerProcess:
             do: Name of the request.
             **arguments: Its arguments.
 
+        Returns:
+            The response, as parsed JSON.
+
         Raises:
             ValueError: The request failed.
         """

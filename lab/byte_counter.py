@@ -1,7 +1,7 @@
 """Writes the firewall's byte counters for each direction to a file, once per second.
 
-``python -m broadside.lab.ledger --csv FILE`` runs inside the firewall's namespace and appends to a
-CSV file::
+``python -m broadside.lab.byte_counter --csv FILE`` runs inside the firewall's namespace and appends
+to a CSV file::
 
     at_s,up_bytes,down_bytes,up_packets_count,down_packets_count,up_drops_count,\
 down_drops_count,offered_up_bytes,offered_down_bytes
@@ -65,8 +65,8 @@ _ATTRIBUTE = struct.Struct("=HH")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LedgerReading:
-    """A line in the ledger with cumulative counters.
+class ByteCounterReading:
+    """A line in the byte counter with cumulative counters.
 
     Attributes:
         at_s: Time in epoch seconds.
@@ -91,7 +91,7 @@ class LedgerReading:
     offered_down_bytes: int | None
 
 
-COLUMNS: Final = tuple(column.name for column in fields(LedgerReading))
+COLUMNS: Final = tuple(column.name for column in fields(ByteCounterReading))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,23 +116,26 @@ class QueueCount:
 # Reading the file -------------------------------------------------------------------------------
 
 
-def read_ledger(path: Path, from_s: float, before_s: float) -> tuple[LedgerReading, ...]:
+def read_counter(path: Path, from_s: float, before_s: float) -> tuple[ByteCounterReading, ...]:
     """Return the readings with ``from_s <= at_s < before_s``, in file order.
 
     Args:
-        path: Path to the ledger.
+        path: Path to the byte counter.
         from_s: Start in epoch seconds.
         before_s: End in epoch seconds.
+
+    Returns:
+        Readings with bytes since the ledger was started.
 
     Raises:
         OSError: The file cannot be read.
     """
-    readings = parse_ledger(path.read_text(encoding="utf-8"))
+    readings = parse_counter(path.read_text(encoding="utf-8"))
     return tuple(reading for reading in readings if from_s <= reading.at_s < before_s)
 
 
-def parse_ledger(text: str) -> tuple[LedgerReading, ...]:
-    """Return all complete lines of a ledger. Lines that cannot be parsed are skipped."""
+def parse_counter(text: str) -> tuple[ByteCounterReading, ...]:
+    """Return all complete lines of a byte counter. Lines that cannot be parsed are skipped."""
     complete = text[: text.rfind("\n") + 1]
     return tuple(
         reading
@@ -141,7 +144,7 @@ def parse_ledger(text: str) -> tuple[LedgerReading, ...]:
     )
 
 
-def _parse_row(row: list[str]) -> LedgerReading | None:
+def _parse_row(row: list[str]) -> ByteCounterReading | None:
     if len(row) != len(COLUMNS):
         return None
     at_s, *counts = row
@@ -149,12 +152,12 @@ def _parse_row(row: list[str]) -> LedgerReading | None:
     try:
         values: list[int | None] = [int(count) for count in known]
         values += [int(count) if count else None for count in offered]
-        return LedgerReading(**dict(zip(COLUMNS, [float(at_s), *values], strict=True)))  # type: ignore[arg-type]  # COLUMNS are its fields, in order
+        return ByteCounterReading(**dict(zip(COLUMNS, [float(at_s), *values], strict=True)))  # type: ignore[arg-type]  # COLUMNS are its fields, in order
     except ValueError:
         return None
 
 
-def format_reading(reading: LedgerReading) -> str:
+def format_reading(reading: ByteCounterReading) -> str:
     """Return a reading as a line with a newline."""
     cells = [f"{reading.at_s:.6f}"]
     for column in COLUMNS[1:]:
@@ -280,7 +283,7 @@ def record_readings(path: Path, reader: QueueReader) -> None:
                 up, down, offered = queues["s0"], queues["c0"], read_offered(nft)
                 file.write(
                     format_reading(
-                        LedgerReading(
+                        ByteCounterReading(
                             at_s=at_s,
                             up_bytes=up.ip_bytes,
                             down_bytes=down.ip_bytes,
@@ -307,7 +310,7 @@ def begin(path: Path) -> None:
 
 def main() -> None:
     """Check that the counters can be read, then continue in the background."""
-    parser = argparse.ArgumentParser(prog="python -m broadside.lab.ledger")
+    parser = argparse.ArgumentParser(prog="python -m broadside.lab.byte_counter")
     parser.add_argument("--csv", type=Path, required=True, help="file to append to")
     parser.add_argument(
         "--broadside-lab", required=True, help="prefix of the lab, by which it is found"

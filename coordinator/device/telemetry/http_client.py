@@ -1,12 +1,9 @@
 """HTTP requests to a device with limits on size and time and without compression."""
 
-import math
 import ssl
 from collections.abc import Mapping
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import httpx
 
@@ -17,17 +14,6 @@ from broadside.exchange.http.bounded import ask
 # Prometheus ends a query after two minutes by default. 16 MiB in 30 s is 4.5 Mbit/s, and the
 # coordinator stops a read after 60 s.
 ANSWER_S: Final = 30.0
-
-
-def may_carry_secret(url: str) -> bool:
-    """Return True if a token is safe, because the URL uses HTTPS or a loopback address."""
-    parts = urlsplit(url)
-    if parts.scheme == "https" or parts.hostname == "localhost":
-        return True
-    try:
-        return ip_address(parts.hostname or "").is_loopback
-    except ValueError:
-        return False
 
 
 def bounded_client(
@@ -42,7 +28,7 @@ def bounded_client(
         headers: Headers of every request.
         ca_file: Path to the CA certificates (PEM). ``None`` uses the system's.
         attempt_s: Timeout in seconds to connect, and between two reads.
-        transport: Transport for tests.
+        transport: Transport for tests. None uses the network.
 
     Raises:
         TelemetryError: A header value is not printable ASCII. httpx would quote the secret in its
@@ -67,7 +53,7 @@ async def get_bounded(
     *,
     answer_s: float = ANSWER_S,
 ) -> tuple[httpx.Response, bytes]:
-    """Send a GET request and read the whole response, whatever its status.
+    """Send a GET request and read the whole response, for every status.
 
     Redirects are not followed.
 
@@ -93,20 +79,6 @@ async def get_bounded(
         text = f"{type(error).__name__}: {error}".removesuffix(": ")
         raise TelemetryError(f"{error_prefix}: no answer ({text})") from error
     return response, response.content
-
-
-def retry_after_s(response: httpx.Response, otherwise_s: float) -> float:
-    """Return the ``Retry-After`` header in seconds.
-
-    Args:
-        response: HTTP response.
-        otherwise_s: Default in seconds if the header is missing, a date or not finite.
-    """
-    try:
-        reported_s = float(response.headers.get("Retry-After", ""))
-    except ValueError:
-        return otherwise_s
-    return max(0.0, reported_s) if math.isfinite(reported_s) else otherwise_s
 
 
 # Keys that mark an incomplete response, in lower case without separators: Microsoft's REST
@@ -139,7 +111,7 @@ _ENVELOPES: Final = ("meta", "metadata", "paging", "pagination", "links", "_link
 
 
 def partial_answer(response: httpx.Response, document: Any) -> str | None:
-    """Return the reason if a response is marked as incomplete, or ``None``.
+    """Return the reason if a response is marked as incomplete.
 
     Keys at the top level and in the usual envelopes are checked. They can announce more pages, a
     truncated or partial result, or an error beside the result.
@@ -147,11 +119,14 @@ def partial_answer(response: httpx.Response, document: Any) -> str | None:
     Args:
         response: HTTP response with its status and its ``Link`` header.
         document: Parsed JSON body.
+
+    Returns:
+        The reason for messages. None if the response is complete.
     """
     if response.status_code == httpx.codes.PARTIAL_CONTENT:
         return "HTTP 206 (partial content)"
     if "next" in response.links:
-        return "its header Link names a next page"
+        return "its header Link refers to a next page"
     if not isinstance(document, dict):
         return None
     for place in (document, *(document.get(name) for name in _ENVELOPES)):

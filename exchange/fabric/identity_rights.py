@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Final
 from uuid import uuid4
 
-from broadside.exchange.checks import Check
+from broadside.exchange.checks import HostCheck
 from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
 from broadside.exchange.messages import Role
 from broadside.exchange.outage_log import utc_now
@@ -143,7 +143,7 @@ _TRIALS_OVER_HTTPS: Final[Sequence[tuple[str, _Trial, frozenset[Identity]]]] = (
 )
 
 
-async def rights_checks(identity: Identity, settings: FabricSettings) -> list[Check]:
+async def rights_checks(identity: Identity, settings: FabricSettings) -> list[HostCheck]:
     """Run all tests of rights for ``identity``.
 
     Each test opens a separate connection. After one successful call on a connection, the adapter
@@ -153,16 +153,19 @@ async def rights_checks(identity: Identity, settings: FabricSettings) -> list[Ch
         identity: Identity to test.
         settings: Fabric settings with the credentials of this identity.
 
+    Returns:
+        One check for each right that the identity must have or must not have.
+
     Raises:
         ExchangeMisconfigured: A setting is missing or invalid.
     """
     if settings.fabric == "embedded":
         return [
-            Check(
+            HostCheck(
                 name=f"{identity}'s rights",
                 ok=False,
-                detail="the embedded fabric knows no identities: whoever may open the files of "
-                "BROADSIDE_DATA_DIR, which are this user's alone, may do everything",
+                detail="the embedded fabric has no identities: every user with access to the files "
+                "of BROADSIDE_DATA_DIR (only this user) can do everything",
                 required=False,
             )
         ]
@@ -174,7 +177,7 @@ async def rights_checks(identity: Identity, settings: FabricSettings) -> list[Ch
     return list(await asyncio.gather(*(_tried(identity, *trial, settings) for trial in trials)))
 
 
-def _another(identity: Identity, settings: FabricSettings) -> Check | None:
+def _another(identity: Identity, settings: FabricSettings) -> HostCheck | None:
     """Return a failed check if this host is enrolled with another role, otherwise return None."""
     from broadside.exchange.http.credential import load_credential
 
@@ -182,7 +185,7 @@ def _another(identity: Identity, settings: FabricSettings) -> Check | None:
     credential = None if path is None else load_credential(path)
     if credential is None or credential.role == identity:
         return None
-    return Check(
+    return HostCheck(
         name=f"{identity}'s rights",
         ok=False,
         detail=f"this host is enrolled as {credential.role}.{credential.agent_id}",
@@ -196,7 +199,7 @@ async def _tried(
     trial: _Trial,
     allowed: frozenset[Identity],
     settings: FabricSettings,
-) -> Check:
+) -> HostCheck:
     """Run one test and compare the result with the allowed identities."""
     may = identity in allowed
     name = f"{identity} {'can' if may else 'cannot'} {what}"
@@ -205,13 +208,13 @@ async def _tried(
         done = await trial(fabric)
     except (ExchangeRefused, EntityRefused) as error:
         detail, _, fix = str(error).partition("; ")
-        return Check(name=name, ok=not may, detail=detail, fix=fix if may else None)
+        return HostCheck(name=name, ok=not may, detail=detail, fix=fix if may else None)
     except ExchangeError as error:
-        return Check(name=name, ok=False, detail=f"could not be tested: {error}")
+        return HostCheck(name=name, ok=False, detail=f"could not be tested: {error}")
     finally:
         await fabric.close()
     fix = (
         f"remove the role that allows this identity to {what} "
         "(/docs/azure.html of the coordinator, 'Roles')"
     )
-    return Check(name=name, ok=may, detail=done, fix=None if may else fix)
+    return HostCheck(name=name, ok=may, detail=done, fix=None if may else fix)

@@ -8,13 +8,13 @@ import httpx
 import numpy as np
 import pytest
 
-from broadside.coordinator.core.measure.records.evidence import FirewallLedger
+from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.core.measure.telemetry import DeviceTelemetry, IssueKind
-from broadside.coordinator.device.http_client import bounded_client, partial_answer
 from broadside.coordinator.device.telemetry.azure_monitor import AzureEntry, AzureMonitorSource
+from broadside.coordinator.device.telemetry.http_client import bounded_client, partial_answer
 from broadside.coordinator.device.telemetry.prometheus import PrometheusEntry, PrometheusSource
 from broadside.coordinator.device.telemetry.stabilization import is_stable
-from broadside.coordinator.device.telemetry.telemetry_storage import dump_ledger, load_ledger
+from broadside.coordinator.device.telemetry.telemetry_storage import dump_counter, load_counter
 from broadside.exchange.messages import Direction
 from broadside.exchange.outage_log import utc_now
 
@@ -67,7 +67,7 @@ def opened(transport: httpx.MockTransport, **fields: Any) -> PrometheusSource:
     return PrometheusSource(PrometheusEntry.model_validate(entry), transport=transport)
 
 
-async def bins(transport: httpx.MockTransport) -> FirewallLedger:
+async def bins(transport: httpx.MockTransport) -> CounterRecord:
     source = opened(transport, byte_counter={"query": "x", "unit": "bytes_total"})
     return await source.query_bytes(BEGUN, BEGUN + timedelta(minutes=2), Direction.FORWARD)
 
@@ -81,11 +81,11 @@ async def figures(transport: httpx.MockTransport, **more: Any) -> DeviceTelemetr
     ("more", "status"), [*((more, 200) for more in PARTIAL), ({}, 206)], ids=str
 )
 async def test_marks_an_incomplete_answer(more: dict[str, Any], status: int) -> None:
-    ledger = await bins(prometheus(more, status=status))
-    assert ledger.partial
-    assert np.isnan(ledger.proving().bytes).all()
-    assert load_ledger(dump_ledger(ledger)).partial == ledger.partial
-    assert not is_stable(ledger, ledger, BEGUN_S, BEGUN_S + 60, 0.0)
+    device_counter = await bins(prometheus(more, status=status))
+    assert device_counter.partial
+    assert np.isnan(device_counter.proving().bytes).all()
+    assert load_counter(dump_counter(device_counter)).partial == device_counter.partial
+    assert not is_stable(device_counter, device_counter, BEGUN_S, BEGUN_S + 60, 0.0)
     reported = await figures(prometheus(more, status=status))
     assert np.isnan(reported.series[0].values).all()
     assert [issue.kind for issue in reported.issues] == [IssueKind.PARTIAL]
@@ -93,10 +93,10 @@ async def test_marks_an_incomplete_answer(more: dict[str, Any], status: int) -> 
 
 @pytest.mark.parametrize("more", COMPLETE, ids=str)
 async def test_does_not_mark_a_complete_answer(more: dict[str, Any]) -> None:
-    ledger = await bins(prometheus(more))
-    assert ledger.partial is None
-    assert ledger.proving() is ledger
-    assert "partial" not in dump_ledger(ledger).decode()
+    device_counter = await bins(prometheus(more))
+    assert device_counter.partial is None
+    assert device_counter.proving() is device_counter
+    assert "partial" not in dump_counter(device_counter).decode()
     reported = await figures(prometheus(more))
     assert reported.series[0].values.tolist() == list(range(9))
     assert not reported.issues
@@ -180,8 +180,10 @@ async def test_azure_monitor_marks_incomplete_answers(
         "byte_counter": {},
     }
     source = AzureMonitorSource(AzureEntry.model_validate(entry))
-    ledger = await source.query_bytes(BEGUN, BEGUN + timedelta(minutes=3), Direction.FORWARD)
-    assert (ledger.partial is not None) is expected
+    device_counter = await source.query_bytes(
+        BEGUN, BEGUN + timedelta(minutes=3), Direction.FORWARD
+    )
+    assert (device_counter.partial is not None) is expected
 
 
 @pytest.mark.parametrize(

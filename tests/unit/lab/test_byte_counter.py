@@ -6,18 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broadside.lab.ledger import (
+from broadside.lab.byte_counter import (
     COLUMNS,
-    LedgerReading,
+    ByteCounterReading,
     QueueCount,
     format_reading,
-    parse_ledger,
+    parse_counter,
     parse_qdiscs,
 )
 
 COUNTS = st.integers(0, 2**63)
 READINGS = st.builds(
-    LedgerReading,
+    ByteCounterReading,
     at_s=st.integers(0, 2**41).map(lambda ticks: ticks / 1000),
     **dict.fromkeys(COLUMNS[1:7], COUNTS),
     **dict.fromkeys(COLUMNS[7:], st.none() | COUNTS),
@@ -89,31 +89,31 @@ def test_raises_kernel_error() -> None:
 
 
 @given(st.lists(READINGS))
-def test_readings_round_trip_through_the_file(readings: list[LedgerReading]) -> None:
+def test_readings_round_trip_through_the_file(readings: list[ByteCounterReading]) -> None:
     text = HEADER + "".join(map(format_reading, readings))
-    assert parse_ledger(text) == tuple(readings)
+    assert parse_counter(text) == tuple(readings)
 
 
 @given(readings=st.lists(READINGS, min_size=1, max_size=4), data=st.data())
 def test_truncated_file_yields_complete_lines(
-    readings: list[LedgerReading], data: st.DataObject
+    readings: list[ByteCounterReading], data: st.DataObject
 ) -> None:
     text = HEADER + "".join(map(format_reading, readings))
     cut = text[: data.draw(st.integers(0, len(text)))]
-    parsed = parse_ledger(cut)
+    parsed = parse_counter(cut)
     assert parsed == tuple(readings)[: max(cut.count("\n") - 1, 0)]
 
 
 def test_incomplete_line_is_skipped() -> None:
     line = "1.000000,1,2,3,4,5,6,,8\n"
-    (reading,) = parse_ledger(line)
+    (reading,) = parse_counter(line)
     assert (reading.at_s, reading.up_bytes, reading.offered_down_bytes) == (1.0, 1, 8)
-    assert parse_ledger(f"{HEADER}{line[:12]}\n{line}") == (reading,)
-    assert parse_ledger("") == ()
+    assert parse_counter(f"{HEADER}{line[:12]}\n{line}") == (reading,)
+    assert parse_counter("") == ()
 
 
 def test_unknown_count_is_not_zero() -> None:
     line = "1.0,1,2,3,4,5,6,,\n"
-    (reading,) = parse_ledger(line)
+    (reading,) = parse_counter(line)
     assert reading.offered_up_bytes is None
-    assert parse_ledger("1.0,,2,3,4,5,6,7,8\n") == ()
+    assert parse_counter("1.0,,2,3,4,5,6,7,8\n") == ()
