@@ -496,7 +496,7 @@ OTHER_JSON: Final[Mapping[str, tuple[str, ...]]] = {
         "coordinator/device/telemetry/telemetry_storage.py",
         "coordinator/notices/announcer.py",
         "coordinator/runs/evidence_loader.py",
-        "coordinator/runs/overlapping_runs.py",
+        "coordinator/core/judge/reconciliation/overlapping_bursts.py",
         "coordinator/runs/stored_runs.py",
         "coordinator/views/responses.py",
         "exchange/embedded/embedded_table.py",

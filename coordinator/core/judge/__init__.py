@@ -10,4 +10,4 @@
 Nothing is imported here, so that a caller loads only what it uses.
 """
 
-__all__ = ["guard_report", "summarise"]
+__all__ = ["guard_report", "summarise", "verdict_inputs"]

@@ -42,6 +42,7 @@ from broadside.coordinator.core.judge.reconciliation.lag import (
     Lag,
     estimate_lag,
 )
+from broadside.coordinator.core.judge.reconciliation.overlapping_bursts import Neighbour
 from broadside.coordinator.core.measure.formulas.headers import Headers
 from broadside.coordinator.core.measure.grid.series import BurstSeries
 from broadside.coordinator.core.measure.records.evidence import CounterRecord
@@ -63,33 +64,6 @@ BESIDE_BINS: Final = 2
 # If traffic ends at a random time within a bin, it fills at least this share of the bin with a
 # probability of 95 %.
 FILLED_LEAST_RATIO: Final = 0.05
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Neighbour:
-    """Burst of another run, or of another part of a mixed run, through the same device.
-
-    Attributes:
-        run_id: Id of the other run. Empty for a part of the same run.
-        burst_index: Burst index in that run.
-        start_s: Start of the first second (epoch s).
-        received_bytes: Payload in each second, only for flows that the counter counts.
-    """
-
-    run_id: str
-    burst_index: int
-    start_s: int
-    received_bytes: Floats
-
-    @property
-    def span_s(self) -> tuple[float, float]:
-        """Return the start and the end (epoch s)."""
-        return float(self.start_s), float(self.start_s + len(self.received_bytes))
-
-    @property
-    def has_traffic(self) -> bool:
-        """Return True if the counter counted any of its bytes."""
-        return bool(self.received_bytes.any())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 import numpy as np
 
-from broadside.coordinator.core.judge.reconciliation.device_prediction import Neighbour
+from broadside.coordinator.core.judge.reconciliation.overlapping_bursts import Neighbour
 from broadside.coordinator.core.summary import BurstPart, BurstSummary
 from broadside.exchange.messages import Flow
 
