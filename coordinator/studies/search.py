@@ -1,4 +1,4 @@
-"""Search for the highest rate that meets the goals, with MLRsearch from FD.io.
+"""Search for the highest rate that meets the limits, with MLRsearch from FD.io.
 
 The library (draft-ietf-bmwg-mlrsearch) requests single measurements, one after another, and stores
 the state in memory. Here it is started again for each step, and the requests are answered from the
@@ -22,7 +22,7 @@ its bottleneck at the hosts. A busy client makes attempts late and then several 
 can reject these at a mean rate that it could carry. If this can explain the loss, the trial is
 repeated. If all repeats are late too, the failure counts, but as not certain.
 
-A trial that does not meet another goal is counted with a loss just above the goal. A trial that
+A trial that does not meet another limit is counted with a loss just above the limit. A trial that
 proves nothing (coverage below the minimum, no run, load not offered) is counted as fully lost.
 Missing data can therefore never increase the answer.
 """
@@ -171,13 +171,13 @@ class _OfferedTrial:
 
     @property
     def values(self) -> Sequence[tuple[float, float | None]]:
-        """Limit and value of each goal other than loss."""
+        """Each limit other than loss, with the value."""
         residual = self.result.residual_ratio
-        goals = (
+        limits = (
             (self.question.rtt_mean_max_s, self.result.rtt_mean_s),
             (self.question.residual_max_ratio, None if residual is None else abs(residual)),
         )
-        return [(limit, value) for limit, value in goals if limit is not None]
+        return [(limit, value) for limit, value in limits if limit is not None]
 
     @property
     def counted_loss_ratio(self) -> float:
@@ -189,7 +189,7 @@ class _OfferedTrial:
             return 1.0
         # Round up, as the library will see it. One datagram in a billion is a loss.
         lost = math.ceil(lost * _COUNTS) / _COUNTS
-        # Zero loss needs a count of datagrams. An unknown value does not meet a goal.
+        # Zero loss needs a count of datagrams. An unknown value does not meet a limit.
         is_exact = not self.is_udp or most > 0 or self.result.loss_ratio is not None
         if is_exact and all(value is not None and value <= limit for limit, value in self.values):
             return lost
@@ -197,7 +197,7 @@ class _OfferedTrial:
 
     @property
     def reason(self) -> FailingReason:
-        """Reason why the trial did not meet the goals."""
+        """Reason why the trial did not meet the limits."""
         most = self.question.shortfall_max_ratio
         if not self.is_measured:
             return FailingReason.UNMEASURED

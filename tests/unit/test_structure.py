@@ -674,4 +674,4 @@ def test_test_that_does_not_use_its_module_is_detected() -> None:
     assert not covers(watch, "coordinator/cli/support_commands.py", ["support-bundle"])
     assert covers("tests/live/test_imports.py", "coordinator/cli/compare_commands.py", ["compare"])
     assert not covers("tests/live/test_imports.py", screen, ["compare"])
-    assert not covers(watch, "lab/keeper.py", [screen])
+    assert not covers(watch, "lab/profile_process.py", [screen])

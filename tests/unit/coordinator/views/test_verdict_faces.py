@@ -206,10 +206,10 @@ def summary_of(case: str) -> RunSummary:
             notes=(reason,),
             drops_count=None,
         )
-        return judge(replace(made, device_counter=device_counter), device_counter=promise)
+        return judge(replace(made, device_counter=device_counter), ledger=promise)
     if case == "device counter lost":
         promise = CounterRequirement(source=SOURCE, coverage_min_ratio=0.95)
-        return judge(replace(made, device_counter=None), device_counter=promise)
+        return judge(replace(made, device_counter=None), ledger=promise)
     summary = judge(made)
     if case == "aborted":
         begun = made.plan.bursts[0].planned_start_at
