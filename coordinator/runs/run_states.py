@@ -118,11 +118,14 @@ class RunStates:
         return known
 
     async def read_complete(self, run_id: str, burst_index: int) -> "BurstMeasurement | None":
-        """Return a closed burst, or None if rows were missing when it was closed.
+        """Read a closed burst, unless rows were missing when it was closed.
 
         Args:
             run_id: The id to look up.
             burst_index: The index to look up.
+
+        Returns:
+            Its summary and series. None if the burst needs to be measured again.
         """
         from broadside.coordinator.runs.run_documents import read_measured
 
