@@ -95,7 +95,7 @@ def same(one: IntervalColumns | HostColumns, other: IntervalColumns | HostColumn
     ("data", "expected"),
     [
         (b"nonsense", "not a Broadside chunk"),
-        (pack({"bytes": [1]}), "without a column gap_us"),
+        (pack({"bytes": [1]}), "has no column gap_us"),
         (pack({"gap_us": [None], "span_us": [1]}), "a time is unknown"),
     ],
 )
