@@ -24,7 +24,6 @@ from broadside.coordinator.core.measure.records.columns import (
     disjoint_host,
     disjoint_track,
 )
-from broadside.coordinator.core.run_spec import Burst
 from broadside.exchange.chunks import (
     COUNT_PREFIX,
     CPU_RATIO_UNITS,
@@ -42,15 +41,9 @@ from broadside.exchange.second_rows import PackedChunk, PackedEnd, PackedTrack
 _REACH_MAX_S: Final = 1e6
 # Latest epoch time, in the year 2286.
 _INSTANT_MAX_S: Final = 1e10
-# Time before and after a burst in which an end may read counters.
-_BESIDE_MAX_S: Final = 900.0
 _ALL: Final = 1_000_000
 # Number of ends that are decoded together, about 60,000 cells per column.
 ENDS_COUNT: Final = 32
-# Upper limit of the packed size of one reading. Broadside's own readings have about 20 bytes.
-_READING_MAX_BYTES: Final = 128
-# Additional bytes allowed per row, because a row with few readings still has a header.
-_ROW_MAX_BYTES: Final = 65_536
 # You should use this object for every NaN, so that a set of levels will only contain it once.
 UNKNOWN: Final = math.nan
 
@@ -154,39 +147,6 @@ def decode_end(
         Tracks and host columns, or None if the end cannot be read.
     """
     return decode_ends([end], readings_max_count, wanted)[0]
-
-
-def reject_oversized(end: PackedEnd, readings_max_count: int) -> PackedEnd | None:
-    """Return the end, or None if it has more bytes than its readings can need.
-
-    Args:
-        end: The packed end.
-        readings_max_count: Maximum number of readings of the end.
-
-    Returns:
-        The end unchanged, or None. A rejected end is logged once.
-    """
-    for chunks in (*(track.chunks for track in end.tracks), end.host):
-        packed_bytes = sum(len(chunk.data) for chunk in chunks)
-        if packed_bytes > readings_max_count * _READING_MAX_BYTES + len(chunks) * _ROW_MAX_BYTES:
-            why = f"{packed_bytes} bytes are too many for {readings_max_count} readings"
-            leave_out(RecordUnreadable(f"row {chunks[0].row}: {why}"))
-            return None
-    return end
-
-
-def readings_max_count(burst: Burst, interval_s: float) -> int:
-    """Return an upper limit of the number of readings of one end in a burst.
-
-    Args:
-        burst: The burst to use.
-        interval_s: Reporting interval in seconds.
-
-    Returns:
-        Twice the expected number of readings, as a safety margin.
-    """
-    longest_s = burst.longest_s + burst.omit_s + _BESIDE_MAX_S
-    return round(2 * longest_s / min(interval_s, 1.0))
 
 
 def end_columns(end: PackedEnd) -> EndColumns:

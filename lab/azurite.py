@@ -11,8 +11,8 @@ from typing import Final
 
 from broadside.exchange.fabric import TABLES
 from broadside.exchange.installation import bring, bring_by_script
+from broadside.lab.child_processes import die_with_parent
 from broadside.lab.errors import LabBroken, ToolMissing
-from broadside.lab.offspring import die_with_parent
 
 ACCOUNT: Final = "lab"
 _ROOT: Final = Path(__file__).resolve().parents[1]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from broadside.exchange.programs import module_command
-from broadside.lab.offspring import die_with_parent
+from broadside.lab.child_processes import die_with_parent
 from broadside.lab.servicebus.queues import QueueSettings
 
 POLICY = "RootManageSharedAccessKey"

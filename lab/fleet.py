@@ -33,9 +33,9 @@ from io import BufferedReader, FileIO
 from pathlib import Path
 from typing import Any, Final, Self
 
+from broadside.lab.child_processes import die_with_parent
 from broadside.lab.errors import FleetError, LabError
 from broadside.lab.namespaces import PROC, enter, module_argv
-from broadside.lab.offspring import die_with_parent
 from broadside.lab.topology import Lab, LabHost
 
 AGENT_ENTRY: Final = "broadside.agent.run:run_from_environment"

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Final
 
 from broadside.exchange.messages import Role
+from broadside.lab.child_processes import die_with_parent
 from broadside.lab.clocks import POLLING, is_synced
 from broadside.lab.errors import LabBroken, ToolMissing
 from broadside.lab.lab_programs import find_tool
 from broadside.lab.network import DEFAULT_PATH, lab_path
-from broadside.lab.offspring import die_with_parent
 from broadside.lab.topology import Lab, LabHost, LabSpec, host_names
 
 CLOCK_START_S: Final = 10.0

@@ -4,7 +4,7 @@ For each profile the correct result of an analysis is known, for example a firew
 when it inspects traffic, a slow NIC, a longer path, a cliff or a bypass.
 
 A profile is applied on top of the lab's rates and replaces the previous one. ``plain`` is the lab
-as it was built. Besides ``tc`` settings, a profile uses at most one *keeper* process (for cliffs or
+as it was built. Besides ``tc`` settings, a profile uses at most one process (for cliffs or
 pauses) and one delay process. Both run in the lab's namespaces, so that ``down`` can end them.
 """
 
@@ -394,7 +394,7 @@ def apply(lab: Lab, name: str) -> LabProfile:
         start_delay(lab, profile.delay_s)
     moves = (profile.pause_s, profile.grow_after_s, profile.shrink_after_s)
     if profile.cliff_ratio is not None or profile.table_count is not None or any(moves):
-        _start_keeper(lab, name)
+        _start_process(lab, name)
     return profile
 
 
@@ -422,10 +422,12 @@ def _scaled(bits_per_second: int | None, ratio: float) -> int | None:
 # What a profile leaves running ------------------------------------------------------------------
 
 
-def _start_keeper(lab: Lab, name: str) -> None:
+def _start_process(lab: Lab, name: str) -> None:
     falls_path(lab).unlink(missing_ok=True)
     with inside(lab.firewall_namespace):
-        detach([*module_argv("broadside.lab.keeper", lab.spec.prefix), str(lab.path), name])
+        detach(
+            [*module_argv("broadside.lab.profile_process", lab.spec.prefix), str(lab.path), name]
+        )
 
 
 def _stop(lab: Lab) -> bool:
@@ -440,7 +442,7 @@ def _stop(lab: Lab) -> bool:
         processes = [
             process
             for process in list_processes()
-            if is_module(process, "broadside.lab.keeper", lab.spec.prefix)
+            if is_module(process, "broadside.lab.profile_process", lab.spec.prefix)
             or process.arguments[:1] in (delay_argv(lab), *inspectors)
         ]
         inspected |= any(process.arguments[:1] in inspectors for process in processes)

@@ -16,9 +16,9 @@ import httpx
 
 from broadside.coordinator.core.summary import RunSummary
 from broadside.exchange.programs import module_command
+from broadside.lab.child_processes import die_with_parent
 from broadside.lab.errors import LabBroken
 from broadside.lab.fleet import Fleet
-from broadside.lab.offspring import die_with_parent
 
 # Time to wait until a coordinator, clocks or agents are ready.
 READY_S: Final = 60.0

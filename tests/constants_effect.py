@@ -28,7 +28,8 @@ from types import FrameType, ModuleType
 from typing import Any, Final
 
 from broadside.coordinator.core.judge.checks.decision import BURST_CHECKS, RUN_CHECKS
-from broadside.coordinator.core.judge.summarise import RunContext, summarise_run
+from broadside.coordinator.core.judge.summarise import summarise_run
+from broadside.coordinator.core.judge.verdict_inputs import RunContext
 from broadside.coordinator.core.measure.burst import measure_burst
 from broadside.coordinator.core.measure.records.evidence import BurstEvidence, CounterRecord
 from broadside.coordinator.core.measure.telemetry import DeviceTelemetry
@@ -40,8 +41,12 @@ from broadside.coordinator.imports.metric_csv import read_declared_metric
 from broadside.coordinator.imports.stored_imports import open_import, summarise
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.evidence_loader import read_evidence
-from broadside.coordinator.runs.outage_store import read_outages
-from broadside.coordinator.runs.run_documents import read_counter, read_fleet, read_telemetry
+from broadside.coordinator.runs.reading_store import read_telemetry
+from broadside.coordinator.runs.run_documents import (
+    read_counter,
+    read_fleet,
+    read_outages,
+)
 from broadside.exchange.embedded.backup import restore
 from broadside.exchange.fabric import FabricSettings, open_fabric
 from broadside.exchange.messages import Presence, ServiceOutage

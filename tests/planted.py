@@ -6,7 +6,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from broadside.coordinator.core.judge.summarise import RunContext, summarise_run
+from broadside.coordinator.core.judge.summarise import summarise_run
+from broadside.coordinator.core.judge.verdict_inputs import RunContext
 from broadside.coordinator.core.measure.burst import measure_burst
 from broadside.coordinator.core.measure.grid.series import BurstMeasurement
 from broadside.coordinator.core.summary import BurstSummary, RunSummary, Verdict

@@ -21,8 +21,8 @@ from broadside.coordinator.core.summary import DisruptionKind, RunSummary, Secon
 from broadside.exchange.fabric import FabricSettings, open_fabric
 from broadside.exchange.messages import JobPhase
 from broadside.lab import privileges as rights
+from broadside.lab.child_processes import run_to_end
 from broadside.lab.errors import LabBroken, LabError
-from broadside.lab.offspring import run_to_end
 from broadside.lab.serving import ServeProcess
 from broadside.lab.site import RunningLab, built, free_prefix, staged
 from broadside.lab.topology import Lab, LabSpec

@@ -5,7 +5,7 @@ from typing import Annotated
 from broadside.coordinator.api.dependencies import CurrentCoordinator, app_state, make_router
 from broadside.coordinator.api.tabular_responses import rows_at
 from broadside.coordinator.core.plan.budget import PriceMeter
-from broadside.coordinator.core.plan.cost_estimate import Appraisal
+from broadside.coordinator.core.plan.cost_estimate import LaunchEstimate
 from broadside.coordinator.runs.budgets import Budgets
 from broadside.coordinator.runs.requests import EstimateRequest
 
@@ -13,7 +13,7 @@ router = make_router("prices")
 
 
 @router.post("/estimate", openapi_extra=rows_at("price.bill.lines"))
-async def estimate_run(request: EstimateRequest, coordinator: CurrentCoordinator) -> Appraisal:
+async def estimate_run(request: EstimateRequest, coordinator: CurrentCoordinator) -> LaunchEstimate:
     """Check if a run could be launched now, and estimate its cost. Nothing is stored."""
     return await coordinator.launcher.appraise(request.resolve(), request.table(coordinator.prices))
 

@@ -101,7 +101,7 @@ async def read_metrics(coordinator: CurrentCoordinator, request: Request) -> Res
     return Response(generate_latest(figures.registry), media_type=CONTENT_TYPE_LATEST)
 
 
-class Me(Message):
+class CallerInfo(Message):
     """The authenticated caller.
 
     Attributes:
@@ -116,9 +116,9 @@ class Me(Message):
 
 
 @account_router.get("/me")
-async def read_me(caller: Caller) -> Me:
+async def read_me(caller: Caller) -> CallerInfo:
     """Return the name and role of the token in the request."""
-    return Me(name=caller.name, role=caller.access, signed_in=caller.signed_in)
+    return CallerInfo(name=caller.name, role=caller.access, signed_in=caller.signed_in)
 
 
 class DeliveryState(StrEnum):

@@ -19,7 +19,7 @@ from broadside.coordinator.cli.text_tables import TextColumn, cells, print_table
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.formatting import dollars
 from broadside.coordinator.core.plan.budget import PriceMeter
-from broadside.coordinator.core.plan.cost_estimate import Appraisal, EarlyStopEstimate
+from broadside.coordinator.core.plan.cost_estimate import EarlyStopEstimate, LaunchEstimate
 from broadside.coordinator.core.plan.price import Bill
 from broadside.coordinator.runs.requests import EstimateRequest
 
@@ -73,7 +73,7 @@ def _print_price(meter: PriceMeter) -> None:
     typer.echo(f"prices: {meter.prices}, {meter.prices_as_of}, {meter.region}")
 
 
-def _print_estimate(result: Appraisal) -> None:
+def _print_estimate(result: LaunchEstimate) -> None:
     price = result.price
     total = _total(price.bill)
     if not price.charged:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from broadside.coordinator.core.comparison.group_comparison import Comparison
     from broadside.coordinator.core.live.status import RunStatus
     from broadside.coordinator.core.plan.budget import PriceMeter
-    from broadside.coordinator.core.plan.cost_estimate import Appraisal
+    from broadside.coordinator.core.plan.cost_estimate import LaunchEstimate
     from broadside.coordinator.core.summary import RunSummary, RunTrends
     from broadside.coordinator.imports.import_answers import ImportedRecordings, ImportedTable
     from broadside.coordinator.imports.import_requests import OriginalTable, Recordings
@@ -570,9 +570,9 @@ class Operations:
     # Prices, schedules, studies, imports ------------------------------------------------------
 
     @OperationRoute(
-        "POST /v1/estimate", "coordinator.core.plan.cost_estimate:Appraisal", is_slow=True
+        "POST /v1/estimate", "coordinator.core.plan.cost_estimate:LaunchEstimate", is_slow=True
     )
-    async def estimate(self, request: EstimateRequest) -> Appraisal:
+    async def estimate(self, request: EstimateRequest) -> LaunchEstimate:
         table = request.table(self._coordinator.prices)
         return await self._coordinator.launcher.appraise(request.resolve(), table)
 

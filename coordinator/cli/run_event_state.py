@@ -6,8 +6,8 @@ from typing import Final
 
 from broadside.coordinator.core.live.live_view import (
     LiveCounter,
-    LiveFigures,
     LiveFinding,
+    LiveMetrics,
     LiveSeconds,
     LiveStatus,
 )
@@ -17,7 +17,7 @@ from broadside.exchange.strict_json import parse_strict_json
 
 # Number of seconds of a burst to store.
 _SECONDS_MAX: Final = 3600
-_EVENTS: Final = frozenset({"status", "figures", "seconds", "ledger", "finding", "summary"})
+_EVENTS: Final = frozenset({"status", "figures", "seconds", "counter", "finding", "summary"})
 
 
 @dataclass(slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class RunEventState:
     """
 
     status: LiveStatus | None = None
-    figures: LiveFigures | None = None
+    figures: LiveMetrics | None = None
     device_counter: LiveCounter | None = None
     findings: dict[str, Finding] = field(default_factory=dict)
     fleet: dict[int, float | None] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class RunEventState:
                 self._select_burst(status.burst.index)
                 self.status = status
             case "figures":
-                figures = LiveFigures.parse_answer(values)
+                figures = LiveMetrics.parse_answer(values)
                 self._select_burst(figures.burst_index)
                 self.figures = figures
             case "seconds":

@@ -244,11 +244,11 @@ def _with_state(state: RunEventState, name: str, text: str) -> str:
 def _findings(state: RunEventState, count: int) -> list[Text]:
     """Return the pairs with problems and the most severe findings, one line each."""
     lines = []
-    trouble = state.figures.trouble if state.figures else ()
-    if trouble:
-        pairs = ", ".join(f"{pair.pair} {pair.state.value}" for pair in trouble[:4])
-        more = f" and {len(trouble) - 4} more" if len(trouble) > 4 else ""
-        lines.append(Text(f"{len(trouble)} pairs: {pairs}{more}", style="yellow"))
+    unmeasured_pairs = state.figures.unmeasured_pairs if state.figures else ()
+    if unmeasured_pairs:
+        pairs = ", ".join(f"{pair.pair} {pair.state.value}" for pair in unmeasured_pairs[:4])
+        more = f" and {len(unmeasured_pairs) - 4} more" if len(unmeasured_pairs) > 4 else ""
+        lines.append(Text(f"{len(unmeasured_pairs)} pairs: {pairs}{more}", style="yellow"))
     findings = sorted(state.findings.values(), key=lambda finding: -finding.weight)
     for finding in findings[:count]:
         text = Text(f"{finding.severity}: ", style=_STYLES[finding.severity])

@@ -157,7 +157,7 @@ class RunSpec(Message):
             return tuple(self._mix_problems())
         return (
             *engine_problems(scaled(self.traffic, self.scale)),
-            *self._unmeasured_goals(),
+            *self._unmeasured_thresholds(),
             *self._short_period(),
             *self._ramps(),
             *self._two_ends(),
@@ -186,7 +186,7 @@ class RunSpec(Message):
         names = self.part_names
         if len(set(names)) < len(names):
             yield f"mix.name: {', '.join(names)} are not different; set mix.name"
-        yield from self._unmeasured_goals(
+        yield from self._unmeasured_thresholds(
             frozenset[str]().union(*(_measured_by(part.traffic) for part in self.parts))
         )
 
@@ -227,7 +227,7 @@ class RunSpec(Message):
             for number, share in enumerate(shares)
         )
 
-    def _unmeasured_goals(self, measured: frozenset[str] | None = None) -> Iterator[str]:
+    def _unmeasured_thresholds(self, measured: frozenset[str] | None = None) -> Iterator[str]:
         measured = _measured_by(self.traffic) if measured is None else measured
         there = (
             ", ".join(

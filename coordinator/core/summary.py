@@ -1198,6 +1198,7 @@ _LIMITER_LABELS: Final = {
     "snat-ports": "the SNAT ports of the firewall",
     "generator": "the traffic generator",
     "server-backlog": "the listen queue of the servers",
+    "one-unit": "one unit of the device",
 }
 
 

@@ -9,7 +9,7 @@ from broadside.coordinator.core.thresholds import ALL_THRESHOLDS
 
 # Findings of a failed check. All other problems make a verdict inconclusive.
 FAIL_IDS: Final = frozenset(
-    {"target-missed", "canary-leaked", *(f"{goal.id}-limit" for goal in ALL_THRESHOLDS)}
+    {"target-missed", "canary-leaked", *(f"{one.id}-limit" for one in ALL_THRESHOLDS)}
 )
 # Findings that decide an inconclusive verdict before all others: an abort, then the findings of the
 # stages *seal* and *coverage* of the decision table. They are listed here so that a command that

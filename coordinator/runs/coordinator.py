@@ -29,15 +29,17 @@ from broadside.coordinator.core.summary import RunSummary
 from broadside.coordinator.device.telemetry.collector import TelemetryCollector
 from broadside.coordinator.device.telemetry.device_counter import open_counter
 from broadside.coordinator.device.telemetry.live_readings import LiveReadings
+from broadside.coordinator.device.telemetry.run_span import run_span
 from broadside.coordinator.device.telemetry.source import TelemetrySource
 from broadside.coordinator.device.telemetry.stabilization import StableReader
 from broadside.coordinator.imports.stored_imports import recompute_import
 from broadside.coordinator.prices import load as load_prices
 from broadside.coordinator.request_errors import RunIsOver, UnknownRun
-from broadside.coordinator.runs.closing import Closing, DeviceReaders
+from broadside.coordinator.runs.closing import Closing
 from broadside.coordinator.runs.dead_letters import DeadLetters
 from broadside.coordinator.runs.dispatch import Dispatch
 from broadside.coordinator.runs.failover import FailoverController
+from broadside.coordinator.runs.input_collector import InputCollector
 from broadside.coordinator.runs.launch import Launcher
 from broadside.coordinator.runs.leases import Leases
 from broadside.coordinator.runs.listing import outcome_of
@@ -101,6 +103,7 @@ class Coordinator:
         counter = open_counter(sources)
         self._counter_reader = None if counter is None else StableReader(counter, now)
         self._collector = TelemetryCollector(sources, now)
+        collector = self._collector if self._collector.quantities else None
         self.live = LiveReadings(sources)
         self._now = now
         self.prices = prices or load_prices()
@@ -118,11 +121,8 @@ class Coordinator:
         self._closing = Closing(
             fabric,
             self.stored.states,
-            self.stored.read_plan,
-            DeviceReaders(
-                counter=self._counter_reader,
-                collector=self._collector if self._collector.quantities else None,
-            ),
+            InputCollector(self._records, self.stored.read_plan, self._counter_reader, collector),
+            collector,
             now,
         )
         self._leases = Leases(
@@ -284,7 +284,8 @@ class Coordinator:
         stored = await read_counter(self._records, plan.run_id)
         if stored is not None or self._counter_reader is None:
             return stored, math.inf
-        counter, span = self._counter_reader.counter, await self._closing.counter_span(plan)
+        counter = self._counter_reader.counter
+        span = run_span(plan, await self._records.runs.read_control(plan.run_id))
         before_at = min(span.before_at, self._now())
         device_counter = await counter.read(span.from_at, before_at, span.direction)
         return device_counter, counter.latency.reread_s or 0.0

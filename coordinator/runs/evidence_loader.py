@@ -22,8 +22,6 @@ from broadside.coordinator.chunk_decoder import (
     EndColumns,
     decode_end,
     decode_ends,
-    readings_max_count,
-    reject_oversized,
 )
 from broadside.coordinator.core import formatting
 from broadside.coordinator.core.live.status import BurstRows
@@ -45,11 +43,10 @@ from broadside.coordinator.core.measure.records.server_tests import (
 from broadside.coordinator.core.plan.server_failover import Failover, pairs_in
 from broadside.coordinator.core.run_spec import Burst, Pair, Plan
 from broadside.coordinator.core.summary import ForeignRow
-from broadside.coordinator.runs.run_documents import read_rows
 from broadside.exchange.canary_rows import CanaryRequests, CanaryRounds
 from broadside.exchange.messages import JobReport, ServerTest, Side, plain_text
 from broadside.exchange.ports import RecordUnreadable
-from broadside.exchange.records import Document, Records
+from broadside.exchange.records import ALL_PAIRS, Document, Records
 from broadside.exchange.records.keys import (
     REPORT,
     burst_partition,
@@ -62,6 +59,12 @@ from broadside.exchange.second_rows import PackedEnd, Probes
 
 # Maximum number of tests on one endpoint for one burst. One or two restarts are normal.
 TESTS_MAX_COUNT: Final = 100
+# Time before and after a burst in which an end may read counters.
+_BESIDE_MAX_S: Final = 900.0
+# Upper limit of the packed size of one reading. Broadside's own readings have about 20 bytes.
+_READING_MAX_BYTES: Final = 128
+# Additional bytes allowed per row, because a row with few readings still has a header.
+_ROW_MAX_BYTES: Final = 65_536
 
 
 NOTHING: Final[EndColumns] = ((), NO_HOST)
@@ -237,6 +240,65 @@ class PackedSeconds:
         return {index: end for index, end in zip(packed, decoded, strict=True) if end is not None}
 
 
+async def read_rows(
+    records: Records,
+    run_id: str,
+    burst_index: int,
+    pairs: range = ALL_PAIRS,
+    broken: list[Violation] | None = None,
+) -> BurstRows:
+    """Read the claims and reports of a burst.
+
+    Args:
+        records: Records to use for access to the tables.
+        run_id: The id to look up.
+        burst_index: The index to look up.
+        pairs: Indices of the pairs. The default is all pairs.
+        broken: List to which invalid rows are added. They are not returned. None only skips them.
+
+    Returns:
+        Valid claims and reports by pair index.
+    """
+    claims, reports = await asyncio.gather(
+        records.bursts.read_claims(run_id, burst_index, pairs, broken),
+        records.bursts.read_reports(run_id, burst_index, pairs, broken),
+    )
+    return BurstRows(claims=claims, reports=reports)
+
+
+def readings_max_count(burst: Burst, interval_s: float) -> int:
+    """Return an upper limit of the number of readings of one end in a burst.
+
+    Args:
+        burst: The burst to use.
+        interval_s: Reporting interval in seconds.
+
+    Returns:
+        Twice the expected number of readings, as a safety margin.
+    """
+    longest_s = burst.longest_s + burst.omit_s + _BESIDE_MAX_S
+    return round(2 * longest_s / min(interval_s, 1.0))
+
+
+def _reject_oversized(end: PackedEnd, readings_max_count: int) -> PackedEnd | None:
+    """Return the end, or None if it has more bytes than its readings can need.
+
+    Args:
+        end: The packed end.
+        readings_max_count: Maximum number of readings of the end.
+
+    Returns:
+        The end unchanged, or None. A rejected end is logged once.
+    """
+    for chunks in (*(track.chunks for track in end.tracks), end.host):
+        packed_bytes = sum(len(chunk.data) for chunk in chunks)
+        if packed_bytes > readings_max_count * _READING_MAX_BYTES + len(chunks) * _ROW_MAX_BYTES:
+            why = f"{packed_bytes} bytes are too many for {readings_max_count} readings"
+            leave_out(RecordUnreadable(f"row {chunks[0].row}: {why}"))
+            return None
+    return end
+
+
 async def read_tests(
     records: Records,
     plan: Plan,
@@ -281,7 +343,7 @@ async def read_tests(
         if counts[test.agent_id, place] > TESTS_MAX_COUNT:
             leave_out(RecordUnreadable(f"tests on {test.endpoint}: over {TESTS_MAX_COUNT}"))
         else:
-            short = reject_oversized(end, most)
+            short = _reject_oversized(end, most)
             packed_test = PackedTest(test=test, end=short, readings_max_count=most)
             tests[server_test_key(test)] = packed_test
     agents = set[str]().union(*holders.values())
@@ -373,7 +435,7 @@ async def read_evidence(records: Records, plan: Plan, burst: Burst) -> BurstEvid
     clients = {
         pair_index: short
         async for pair_index, end in records.bursts.stream_seconds(plan.run_id, burst.index, broken)
-        if (short := reject_oversized(end, most)) is not None
+        if (short := _reject_oversized(end, most)) is not None
     }
     probes = await _read_probes(records, plan, burst, most)
     canaries = await _read_canaries(records, plan, burst)
@@ -381,6 +443,7 @@ async def read_evidence(records: Records, plan: Plan, burst: Burst) -> BurstEvid
     reports = _valid_reports(rows, plan.run_id, burst, foreign)
     tests = await read_tests(records, plan, burst, planned, foreign)
     join = join_tests(burst, planned, rows.claims, reports, tests)
+    foreign_tests = foreign_tests_during(burst, planned, join.foreign_tests)
     pairs = []
     for pair in planned:
         claim, report = rows.claims.get(pair.index), reports.get(pair.index)
@@ -413,7 +476,7 @@ async def read_evidence(records: Records, plan: Plan, burst: Burst) -> BurstEvid
                 for flow in part.traffic.direction.flows
             ),
         ).unpack,
-        foreign_tests=foreign_tests_during(burst, planned, join.foreign_tests),
+        foreign_tests=foreign_tests,
         foreign_rows=tuple(foreign),
         cancelled_at=cut.cancelled_at if cut else None,
         cancel_reason=cut.cancel_reason if cut else None,

@@ -1,12 +1,10 @@
 """Stored records of guards, as inputs of a verdict."""
 
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
 from broadside.coordinator.core.guards import READ_AFTER_S, READ_BEFORE_S, GuardLog
 from broadside.coordinator.core.judge.guard_report import GuardEvidence, stopped_burst
-from broadside.coordinator.core.measure.grid.series import BurstMeasurement
 from broadside.coordinator.core.run_spec import Burst, Plan
 from broadside.exchange.messages import Control
 from broadside.exchange.records import Document, Records
@@ -62,16 +60,13 @@ async def guards_pending(
     return await read_log(records, plan.run_id, last.index) is None
 
 
-async def read_guards(
-    records: Records, plan: Plan, control: Control | None, bursts: Sequence[BurstMeasurement]
-) -> GuardEvidence:
-    """Return what is stored about the guards of a run.
+async def read_guards(records: Records, plan: Plan, control: Control | None) -> GuardEvidence:
+    """Return what is stored about the guards of a run, without the seconds of its bursts.
 
     Args:
         records: Records to use for access to the tables.
         plan: The whole plan.
         control: Control row of the run, or None.
-        bursts: The measured bursts.
     """
     if not plan.spec.is_guarded:
         return GuardEvidence()
@@ -82,4 +77,4 @@ async def read_guards(
     if index is not None:
         reports = await records.bursts.read_reports(plan.run_id, index)
         ended_at = [report.ended_at or report.reported_at for report in reports.values()]
-    return GuardEvidence(logs=logs, ended_at=ended_at, series=[b.series for b in bursts])
+    return GuardEvidence(logs=logs, ended_at=ended_at)

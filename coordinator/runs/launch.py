@@ -30,7 +30,7 @@ from broadside.coordinator.core.guards import (
 )
 from broadside.coordinator.core.measure.telemetry import Quantity
 from broadside.coordinator.core.plan.budget import basis
-from broadside.coordinator.core.plan.cost_estimate import Appraisal, OverBudget, estimate
+from broadside.coordinator.core.plan.cost_estimate import LaunchEstimate, OverBudget, estimate
 from broadside.coordinator.core.plan.early_stop_estimate import with_early_stop
 from broadside.coordinator.core.plan.expected_usage import ExpectedUsage, expect_usage
 from broadside.coordinator.core.plan.nightly_stop import NightlyStop
@@ -398,7 +398,7 @@ class Launcher:
         """Return the plan for the live fleet, with no check of the budget. Raises Infeasible."""
         return (await self._draft(spec, "estimate")).plan
 
-    async def appraise(self, spec: RunSpec, prices: Prices) -> Appraisal:
+    async def appraise(self, spec: RunSpec, prices: Prices) -> LaunchEstimate:
         """Return the problems, warnings and cost that a launch now would have. Nothing is stored.
 
         Args:
@@ -418,7 +418,7 @@ class Launcher:
             warnings = (await self.draft(spec)).warnings
         except Infeasible as error:
             problems = [*error.problems, *problems]
-        return Appraisal(
+        return LaunchEstimate(
             feasible=not problems, problems=tuple(problems), warnings=warnings, price=price
         )
 

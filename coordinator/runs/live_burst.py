@@ -16,7 +16,6 @@ from broadside.coordinator.chunk_decoder import (
     LIVE_COLUMNS,
     EndColumns,
     decode_ends,
-    readings_max_count,
 )
 from broadside.coordinator.core.live.live_view import (
     LiveSnapshot,
@@ -34,7 +33,12 @@ from broadside.coordinator.core.measure.records.evidence import (
     PairEvidence,
 )
 from broadside.coordinator.core.run_spec import Burst, Plan
-from broadside.coordinator.runs.evidence_loader import NOTHING, read_evidence, with_ends
+from broadside.coordinator.runs.evidence_loader import (
+    NOTHING,
+    read_evidence,
+    readings_max_count,
+    with_ends,
+)
 from broadside.exchange.records import Records
 from broadside.exchange.records.keys import server_test_key
 from broadside.exchange.second_rows import TAIL_OVERLAP_S, PackedEnd

@@ -11,18 +11,13 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
-from pydantic import TypeAdapter
-
 from broadside.coordinator.core.run_spec import Plan
-from broadside.exchange.messages import ServiceOutage
 from broadside.exchange.outage_log import OutageLog
 from broadside.exchange.ports import ExchangeError, JobQueue
 from broadside.exchange.records import Document, Records
 
 # Time between two pings of the queue.
 LOOK_S: Final = 2.0
-
-_TROUBLES: Final = TypeAdapter(tuple[ServiceOutage, ...])
 
 
 async def watch_queue(queue: JobQueue, is_needed: Callable[[], bool]) -> None:
@@ -40,9 +35,7 @@ async def watch_queue(queue: JobQueue, is_needed: Callable[[], bool]) -> None:
         await asyncio.sleep(LOOK_S)
 
 
-async def save_outages(
-    records: Records, plan: Plan, log: OutageLog, now: datetime
-) -> tuple[ServiceOutage, ...]:
+async def save_outages(records: Records, plan: Plan, log: OutageLog, now: datetime) -> None:
     """Store the outages since a run's launch, only once, so that a recomputed verdict is equal.
 
     Args:
@@ -50,29 +43,8 @@ async def save_outages(
         plan: The plan to use.
         log: Outages of this process.
         now: The current time to use.
-
-    Returns:
-        The stored outages.
     """
-    stored = await records.private.read_document(plan.run_id, Document.TROUBLES)
-    if stored is not None:
-        return _TROUBLES.validate_json(stored)
     troubles = log.between(plan.created_at, now)
-    if troubles:
+    if troubles and await records.private.read_document(plan.run_id, Document.TROUBLES) is None:
         listed = ",".join(trouble.to_json() for trouble in troubles)
         await records.private.save_document(plan.run_id, Document.TROUBLES, f"[{listed}]".encode())
-    return troubles
-
-
-async def read_outages(records: Records, run_id: str) -> tuple[ServiceOutage, ...]:
-    """Return the stored outages of a run.
-
-    Args:
-        records: Records to read from.
-        run_id: The run id.
-
-    Returns:
-        The outages, or an empty tuple if none is stored.
-    """
-    stored = await records.private.read_document(run_id, Document.TROUBLES)
-    return () if stored is None else _TROUBLES.validate_json(stored)

@@ -1,28 +1,26 @@
 """Other runs that sent traffic through the same firewall during a run.
 
 A firewall counter counts all traffic on the device. The traffic from other Broadside runs is known
-for each second. It is read here, to be used when the run is judged. From the start of the first
-burst that has not been measured yet, all bins are set to unknown, because these bytes could be
-attributed to the wrong run.
+for each second. It is read here, to be used when the run is judged.
 """
 
-import json
 import logging
 import math
-import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Final
 
 import numpy as np
 
-from broadside.coordinator.core.judge.reconciliation.device_prediction import Neighbour
+from broadside.coordinator.core.judge.reconciliation.overlapping_bursts import (
+    Neighbour,
+    OverlappingBursts,
+)
 from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.core.run_spec import Burst, Plan
-from broadside.coordinator.device.telemetry.source import RunSpan
+from broadside.coordinator.device.telemetry.run_span import RunSpan
 from broadside.coordinator.runs.run_documents import read_series
-from broadside.exchange.messages import Flow
 from broadside.exchange.ports import ExchangeUnavailable
 from broadside.exchange.records import Document, Records
 
@@ -30,73 +28,6 @@ log = logging.getLogger(__name__)
 
 # Number of runs created before the span that are searched for overlaps.
 OLDER_MAX_COUNT: Final = 200
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OverlappingRuns:
-    """Bursts in other runs that overlap a device counter.
-
-    Attributes:
-        bursts: Measured bursts.
-        unknown_from_s: Start of the first burst that is not measured yet, as epoch seconds.
-    """
-
-    bursts: tuple[Neighbour, ...] = ()
-    unknown_from_s: float | None = None
-
-    def trim(self, device_counter: CounterRecord) -> CounterRecord:
-        """Return the device counter with unknown bins from the first unmeasured burst on."""
-        if self.unknown_from_s is None:
-            return device_counter
-        label_s = self.unknown_from_s + max(0.0, device_counter.lag_hint_s or 0.0)
-        if not (device_counter.end_s > label_s).any():
-            return device_counter
-        note = (
-            "its values are used only until another run started, because that run was not "
-            "measured yet"
-        )
-        return replace(
-            device_counter,
-            bytes=np.where(device_counter.end_s > label_s, np.nan, device_counter.bytes),
-            notes=(*device_counter.notes, note),
-        )
-
-    def dump(self) -> bytes:
-        """Return a compressed document."""
-        bursts = [
-            [burst.run_id, burst.burst_index, burst.start_s, burst.received_bytes.tolist()]
-            for burst in self.bursts
-        ]
-        document = {"bursts": bursts, "unknown_from_s": self.unknown_from_s}
-        return zlib.compress(json.dumps(document).encode())
-
-    @classmethod
-    def load(cls, document: bytes) -> "OverlappingRuns":
-        """Read a document from :meth:`dump`."""
-        stored = json.loads(zlib.decompress(document))
-        bursts = tuple(
-            Neighbour(
-                run_id=run_id,
-                burst_index=index,
-                start_s=start_s,
-                received_bytes=np.array(received, dtype=float),
-            )
-            for run_id, index, start_s, received in stored["bursts"]
-        )
-        return cls(bursts=bursts, unknown_from_s=stored["unknown_from_s"])
-
-
-async def read_overlapping_runs(records: Records, run_id: str) -> OverlappingRuns:
-    """Return the overlapping bursts that are stored for a run.
-
-    The result is empty if no counter is configured.
-
-    Args:
-        records: Records to read from.
-        run_id: The run id.
-    """
-    document = await records.private.read_document(run_id, Document.NEIGHBOURS)
-    return OverlappingRuns() if document is None else OverlappingRuns.load(document)
 
 
 async def planned_bursts(
@@ -122,7 +53,7 @@ async def planned_bursts(
             plan = await read_plan(run_id)
         except ExchangeUnavailable:
             raise
-        # find_neighbours logs a warning for the same run.
+        # find_overlapping_bursts logs a warning for the same run.
         except Exception as error:
             log.debug("%s: %s", run_id, error)
             continue
@@ -130,21 +61,21 @@ async def planned_bursts(
     return bursts
 
 
-async def find_overlapping_runs(
+async def find_overlapping_bursts(
     records: Records,
     read_plan: Callable[[str], Awaitable[Plan]],
     span: RunSpan,
-    flows: Sequence[Flow],
+    device_counter: CounterRecord,
     *,
     begun_before_at: datetime,
-) -> OverlappingRuns | None:
+) -> OverlappingBursts | None:
     """Find the measured bursts of other runs in the span of a device counter.
 
     Args:
         records: Records to use for access to the tables.
         read_plan: Function to get the plan for a run id.
         span: Time span of the device counter. Bursts of its own run are not included.
-        flows: Flows that the device counter counts.
+        device_counter: The device counter. Bursts before it started to count are not included.
         begun_before_at: End of the time in which another run shares bins with this run.
 
     Returns:
@@ -154,13 +85,18 @@ async def find_overlapping_runs(
     Raises:
         ExchangeUnavailable: The tables cannot be reached.
     """
+    if device_counter.counts_from_s is not None:
+        counts_from_at = datetime.fromtimestamp(device_counter.counts_from_s, UTC)
+        span = replace(span, from_at=max(span.from_at, counts_from_at))
     neighbours: list[Neighbour] = []
     unknown_from_s: float | None = None
     async for run_id in _runs_in(records, span.from_at, span.before_at):
         if run_id == span.run_id:
             continue
         try:
-            measured, unmeasured_at = await _read_one(records, read_plan, run_id, span, flows)
+            measured, unmeasured_at = await _read_one(
+                records, read_plan, run_id, span, device_counter
+            )
         except ExchangeUnavailable:
             raise
         # The run may be partly removed or of another version, which is no error of this run.
@@ -174,12 +110,12 @@ async def find_overlapping_runs(
                 return None
             began_s = unmeasured_at.timestamp()
             unknown_from_s = min(began_s, unknown_from_s or began_s)
-    return OverlappingRuns(bursts=tuple(neighbours), unknown_from_s=unknown_from_s)
+    return OverlappingBursts(bursts=tuple(neighbours), unknown_from_s=unknown_from_s)
 
 
 async def find_bursts_beside(
     records: Records, read_plan: Callable[[str], Awaitable[Plan]], span: RunSpan
-) -> OverlappingRuns:
+) -> OverlappingBursts:
     """Return the bursts of other runs through the device in a span, with zero bytes.
 
     Args:
@@ -196,11 +132,9 @@ async def find_bursts_beside(
             continue
         if await records.private.read_document(plan.run_id, Document.IMPORT) is not None:
             continue
-        control = await records.runs.read_control(plan.run_id)
-        stopped_at = control.cancelled_at if control else None
-        if stopped_at is None or burst.planned_start_at < stopped_at:
+        if await _begun(records, plan, [burst]):
             bursts.append(_uncounted(plan.run_id, burst))
-    return OverlappingRuns(bursts=tuple(bursts))
+    return OverlappingBursts(bursts=tuple(bursts))
 
 
 async def _runs_in(records: Records, from_at: datetime, before_at: datetime) -> AsyncIterator[str]:
@@ -229,7 +163,7 @@ async def _read_one(
     read_plan: Callable[[str], Awaitable[Plan]],
     run_id: str,
     span: RunSpan,
-    flows: Sequence[Flow],
+    device_counter: CounterRecord,
 ) -> tuple[list[Neighbour], datetime | None]:
     """Return the bursts of one run in the span, and the start of the first unmeasured burst.
 
@@ -243,19 +177,17 @@ async def _read_one(
         return [], None
     if plan.spec.bypasses_device:
         return [_uncounted(run_id, burst) for burst in bursts], None
-    control = await records.runs.read_control(run_id)
-    stopped_at = control.cancelled_at if control else None
     neighbours: list[Neighbour] = []
     unmeasured_at: datetime | None = None
-    for burst in bursts:
-        if stopped_at is not None and burst.planned_start_at >= stopped_at:
-            continue
+    for burst in await _begun(records, plan, bursts):
+        neighbour = _uncounted(run_id, burst)
         series = await read_series(records, run_id, burst.index, with_pairs=False)
         if series is None:
             unmeasured_at = min(burst.planned_start_at, unmeasured_at or burst.planned_start_at)
             continue
-        counted = [flow.received_bytes for flow in series.flows if flow.flow in flows]
-        neighbour = _uncounted(run_id, burst)
+        counted = [
+            flow.received_bytes for flow in series.flows if flow.flow in device_counter.flows
+        ]
         if counted:
             received_bytes = np.asarray(np.nansum(counted, axis=0))
             neighbour = replace(neighbour, start_s=series.start_s, received_bytes=received_bytes)
@@ -273,6 +205,13 @@ def _uncounted(run_id: str, burst: Burst) -> Neighbour:
         start_s=start_s,
         received_bytes=np.zeros(seconds_count),
     )
+
+
+async def _begun(records: Records, plan: Plan, bursts: Sequence[Burst]) -> list[Burst]:
+    """Return the bursts that a cancellation of their run did not prevent."""
+    control = await records.runs.read_control(plan.run_id)
+    stopped_at = control.cancelled_at if control else None
+    return [one for one in bursts if stopped_at is None or one.planned_start_at < stopped_at]
 
 
 def _inside(plan: Plan, from_at: datetime, before_at: datetime) -> list[Burst]:

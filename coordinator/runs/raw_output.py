@@ -6,8 +6,7 @@ from typing import Final
 from broadside.coordinator.core.measure.records.server_tests import join_tests
 from broadside.coordinator.core.run_spec import Plan
 from broadside.coordinator.request_errors import NoRaw
-from broadside.coordinator.runs.evidence_loader import read_tests
-from broadside.coordinator.runs.run_documents import read_rows
+from broadside.coordinator.runs.evidence_loader import read_rows, read_tests
 from broadside.exchange.messages import RawPolicy, Side
 from broadside.exchange.records import Records
 

@@ -7,43 +7,16 @@ from typing import Final
 
 from pydantic import TypeAdapter
 
-from broadside.coordinator.core.live.status import BurstRows
+from broadside.coordinator.core.judge.reconciliation.overlapping_bursts import OverlappingBursts
 from broadside.coordinator.core.measure.grid.series import BurstMeasurement, BurstSeries
 from broadside.coordinator.core.measure.records.evidence import CounterRecord
-from broadside.coordinator.core.measure.telemetry import DeviceTelemetry
 from broadside.coordinator.core.summary import BurstSummary, RunSummary, parse_burst, parse_run
-from broadside.coordinator.device.telemetry.telemetry_storage import load_counter, load_telemetry
-from broadside.exchange.messages import Presence
-from broadside.exchange.records import ALL_PAIRS, Document, Records
-from broadside.exchange.records.row_rules import Violation
+from broadside.coordinator.device.telemetry.telemetry_storage import load_counter
+from broadside.exchange.messages import Presence, ServiceOutage
+from broadside.exchange.records import Document, Records
 
 _PRESENCES: Final = TypeAdapter(tuple[Presence, ...])
-
-
-async def read_rows(
-    records: Records,
-    run_id: str,
-    burst_index: int,
-    pairs: range = ALL_PAIRS,
-    broken: list[Violation] | None = None,
-) -> BurstRows:
-    """Read the claims and reports of a burst.
-
-    Args:
-        records: Records to use for access to the tables.
-        run_id: The id to look up.
-        burst_index: The index to look up.
-        pairs: Indices of the pairs. The default is all pairs.
-        broken: List to which invalid rows are added. They are not returned. None only skips them.
-
-    Returns:
-        Valid claims and reports by pair index.
-    """
-    claims, reports = await asyncio.gather(
-        records.bursts.read_claims(run_id, burst_index, pairs, broken),
-        records.bursts.read_reports(run_id, burst_index, pairs, broken),
-    )
-    return BurstRows(claims=claims, reports=reports)
+_OUTAGES: Final = TypeAdapter(tuple[ServiceOutage, ...])
 
 
 async def read_measured(
@@ -120,22 +93,26 @@ async def read_counter(records: Records, run_id: str) -> CounterRecord | None:
     return None if document is None else load_counter(document)
 
 
-async def read_telemetry(
-    records: Records, run_id: str, burst_index: int | None = None
-) -> DeviceTelemetry | None:
-    """Read stored telemetry.
+async def read_overlapping_bursts(records: Records, run_id: str) -> OverlappingBursts:
+    """Return the bursts of other runs that are stored for a run, or none without a counter.
 
     Args:
-        records: Records to use for access to the tables.
-        run_id: The id to look up.
-        burst_index: Burst index for the polled readings stored at its end. None reads the telemetry
-            with which the run was judged.
-
-    Returns:
-        The telemetry, or None if it is not stored.
+        records: Records to read from.
+        run_id: The run id.
     """
-    document = await records.private.read_document(run_id, Document.TELEMETRY, burst_index)
-    return None if document is None else await asyncio.to_thread(load_telemetry, document)
+    document = await records.private.read_document(run_id, Document.NEIGHBOURS)
+    return OverlappingBursts() if document is None else OverlappingBursts.load(document)
+
+
+async def read_outages(records: Records, run_id: str) -> tuple[ServiceOutage, ...]:
+    """Return the stored outages of the coordinator during a run, or an empty tuple.
+
+    Args:
+        records: Records to read from.
+        run_id: The run id.
+    """
+    document = await records.private.read_document(run_id, Document.TROUBLES)
+    return () if document is None else _OUTAGES.validate_json(document)
 
 
 async def complete_summary(records: Records, run_id: str, summary: RunSummary) -> RunSummary:

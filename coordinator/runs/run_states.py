@@ -32,6 +32,7 @@ from broadside.exchange.records import Records
 if TYPE_CHECKING:
     from broadside.coordinator.core.live.progress import Progress
     from broadside.coordinator.core.measure.grid.series import BurstMeasurement
+    from broadside.coordinator.core.measure.records.evidence import BurstEvidence
 
 # Number of runs with closed bursts in memory, by last use.
 RUNS_CACHED: Final = 64
@@ -116,34 +117,45 @@ class RunStates:
         known |= await self._records.private.read_closed(run_id, ClosedBurst, from_index=first)
         return known
 
+    async def read_complete(self, run_id: str, burst_index: int) -> "BurstMeasurement | None":
+        """Return a closed burst, or None if rows were missing when it was closed.
+
+        Args:
+            run_id: The id to look up.
+            burst_index: The index to look up.
+        """
+        from broadside.coordinator.runs.run_documents import read_measured
+
+        closed = (await self.closed(run_id)).get(burst_index)
+        if closed is None or not closed.is_complete:
+            return None
+        return await read_measured(self._records, run_id, burst_index, with_pairs=False)
+
     async def close(
-        self,
-        plan: Plan,
-        burst: Burst,
-        measured: "BurstMeasurement",
-        rows: BurstRows,
-        *,
-        open_ends_count: int = 0,
+        self, plan: Plan, evidence: "BurstEvidence", measured: "BurstMeasurement"
     ) -> ClosedBurst:
         """Store the state of a burst that was just measured.
 
         Args:
             plan: The plan to use.
-            burst: The burst to use.
+            evidence: Evidence from which it was measured. Rows that arrived later are not counted
+                as measured.
             measured: Its summary and series.
-            rows: Rows from which it was measured. Rows that arrived later are not counted as
-                measured.
-            open_ends_count: Pairs with an incomplete server record.
 
         Returns:
             The stored state: counts of pairs, payload bytes and status.
         """
+        burst = evidence.burst
+        rows = BurstRows(
+            claims={p.pair_index: p.claim for p in evidence.pairs if p.claim is not None},
+            reports={p.pair_index: p.report for p in evidence.pairs if p.report is not None},
+        )
         control = await self._records.runs.read_control(plan.run_id)
         burst_status = derive(plan, control, {burst.index: rows}, self._now()).bursts[burst.index]
         closed = ClosedBurst(
             status=burst_status.model_copy(update={"phase": BurstPhase.OVER}),
             trend_values=burst_trend_values(measured.summary),
-            open_ends_count=open_ends_count,
+            open_ends_count=evidence.open_ends_count,
             payload_bytes=measured.payload_bytes,
         )
         await self._records.private.save_closed(plan.run_id, burst.index, closed)
@@ -271,8 +283,9 @@ async def read_uploaded(records: Records, plan: Plan, burst: Burst) -> "Progress
     Returns:
         Sums over the pairs by second. For a mixed run, of all its parts.
     """
-    from broadside.coordinator.chunk_decoder import readings_max_count, stream_columns
+    from broadside.coordinator.chunk_decoder import stream_columns
     from broadside.coordinator.core.live.progress import mixed_progress, progress
+    from broadside.coordinator.runs.evidence_loader import readings_max_count
 
     limit = readings_max_count(burst, plan.spec.traffic.interval_s)
     packed_ends = records.bursts.stream_seconds(plan.run_id, burst.index)

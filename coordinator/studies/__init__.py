@@ -1,7 +1,7 @@
 """Studies, which use several runs to answer one question.
 
     sweep   values of one or two fields, to see the effect and to find the knee
-    search  the highest rate that meets the goals
+    search  the highest rate that meets the limits
     ab      the cost of one device state compared with another, in the order ABBA
     matrix  the rate of the device in each of its modes
 

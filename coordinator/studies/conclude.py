@@ -32,6 +32,7 @@ from broadside.coordinator.studies.study import (
     Conclusion,
     DeviceLoad,
     Drill,
+    FailingReason,
     Inspection,
     Knee,
     Matrix,
@@ -43,7 +44,6 @@ from broadside.coordinator.studies.study import (
     StudySpec,
     Sweep,
     TrialResult,
-    Why,
     differences,
 )
 from broadside.coordinator.studies.trials import planned_trials
@@ -460,26 +460,26 @@ def _searched(
 ) -> Conclusion:
     spec = study.spec
     answer = search_answer(question, spec, results, study.sequential)
-    goals = [_loss_goal(question, spec)]
+    limits = [_loss_limit(question, spec)]
     if question.rtt_mean_max_s is not None:
-        goals.append(f"a mean RTT of at most {formatting.time(question.rtt_mean_max_s)}")
+        limits.append(f"a mean RTT of at most {formatting.time(question.rtt_mean_max_s)}")
     if question.residual_max_ratio is not None:
-        goals.append(f"a residual of at most {formatting.ratio(question.residual_max_ratio)}")
-    goals_text = " and ".join(goals)
+        limits.append(f"a residual of at most {formatting.ratio(question.residual_max_ratio)}")
+    limits_text = " and ".join(limits)
     highest, failing, load = answer.highest, answer.lowest_failing, question.load
     what = " of payload" if load is SearchLoad.BITS else ""
     if not complete_count:
         sentence = f"the search has no result: {_NONE_COMPLETE}"
-    elif highest is None and answer.lowest_failing_why is not Why.BROKE:
-        sentence = f"no load is known to meet {goals_text}; {_failing(load, answer)}"
+    elif highest is None and answer.lowest_failing_why is not FailingReason.BROKE:
+        sentence = f"no load is known to meet {limits_text}; {_failing(load, answer)}"
     elif highest is None:
         lowest_text = load.describe(question.lowest)
-        sentence = f"no load from {lowest_text}{what} met {goals_text}"
+        sentence = f"no load from {lowest_text}{what} met {limits_text}"
     elif failing is None:
-        sentence = f"{load.describe(highest)}{what}, the highest requested load, met {goals_text}"
+        sentence = f"{load.describe(highest)}{what}, the highest requested load, met {limits_text}"
     else:
         sentence = (
-            f"{load.describe(highest)}{what} is the highest load that met {goals_text}; "
+            f"{load.describe(highest)}{what} is the highest load that met {limits_text}; "
             f"{_failing(load, answer)}"
         )
     sent = answer.highest_sent_bits_per_second
@@ -495,8 +495,8 @@ def _searched(
     return Conclusion(sentence=sentence, search_result=answer)
 
 
-def _loss_goal(question: Search, spec: RunSpec) -> str:
-    """Return a text for the loss goal, for connections, datagrams or TCP."""
+def _loss_limit(question: Search, spec: RunSpec) -> str:
+    """Return a text for the loss limit, for connections, datagrams or TCP."""
     if question.load is not SearchLoad.BITS:
         share = formatting.ratio(question.shortfall_max_ratio)
         return f"a share of failed attempts of at most {share}"
@@ -508,21 +508,21 @@ def _loss_goal(question: Search, spec: RunSpec) -> str:
 
 
 def _failing(load: SearchLoad, answer: SearchResult) -> str:
-    """Return a text for the lowest load that does not meet the goals, with its bottleneck."""
+    """Return a text for the lowest load that does not meet the limits, with its bottleneck."""
     rate = load.describe(answer.lowest_failing or 0.0)
     limit = answer.lowest_failing_bottleneck
     known = limit is not None and limit is not BottleneckName.UNKNOWN
     because = f": the limit was {limit.label}" if limit is not None and known else ""
     match answer.lowest_failing_why:
-        case Why.UNMEASURED:
+        case FailingReason.UNMEASURED:
             return f"{rate} was not measured"
-        case Why.GENERATOR if answer.lowest_failing in answer.open_connections_count:
+        case FailingReason.GENERATOR if answer.lowest_failing in answer.open_connections_count:
             return f"{rate} did not meet them, and the limit may be that of late clients"
-        case Why.GENERATOR:
+        case FailingReason.GENERATOR:
             return f"{rate} was not offered: the generator was the limit, not the device"
-        case Why.UNKNOWN:
+        case FailingReason.UNKNOWN:
             return f"{rate} is not known to meet them"
-        case Why.BROKE | None:
+        case FailingReason.BROKE | None:
             return f"{rate} did not meet them{because}"
         case _:
             assert_never(answer.lowest_failing_why)

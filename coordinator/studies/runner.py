@@ -204,7 +204,7 @@ class Studies:
             results = (*results, TrialResult(index=trial.index))
 
     def _check_search(self, question: Search, spec: RunSpec) -> None:
-        """Reject engines without exact pacing, and goals that cannot be measured."""
+        """Reject engines without exact pacing, and limits that cannot be measured."""
         if question.load is not SearchLoad.BITS:
             _check_connections(question, spec)
             return
@@ -599,7 +599,7 @@ class Studies:
         """
         name, switch = self._switch_of(study)
         lock = None if name is None else await self._locks.read(name, study.study_id)
-        if name is None or lock is None or not lock.threw:
+        if name is None or lock is None or not lock.switched:
             return None
         if switch is None:
             return f"the device was not reset: switch {name!r} is not declared here"

@@ -1,4 +1,4 @@
-"""Search for the highest rate that meets the goals, with MLRsearch from FD.io.
+"""Search for the highest rate that meets the limits, with MLRsearch from FD.io.
 
 The library (draft-ietf-bmwg-mlrsearch) requests single measurements, one after another, and stores
 the state in memory. Here it is started again for each step, and the requests are answered from the
@@ -22,7 +22,7 @@ its bottleneck at the hosts. A busy client makes attempts late and then several 
 can reject these at a mean rate that it could carry. If this can explain the loss, the trial is
 repeated. If all repeats are late too, the failure counts, but as not certain.
 
-A trial that does not meet another goal is counted with a loss just above the goal. A trial that
+A trial that does not meet another limit is counted with a loss just above the limit. A trial that
 proves nothing (coverage below the minimum, no run, load not offered) is counted as fully lost.
 Missing data can therefore never increase the answer.
 """
@@ -38,12 +38,12 @@ from broadside.coordinator.core.measure.grid.align import CELL_FULL_RATIO
 from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.core.summary import BottleneckName
 from broadside.coordinator.studies.study import (
+    FailingReason,
     Search,
     SearchLoad,
     SearchResult,
     Sequential,
     TrialResult,
-    Why,
 )
 from broadside.exchange.messages import Protocol
 
@@ -171,13 +171,13 @@ class _OfferedTrial:
 
     @property
     def values(self) -> Sequence[tuple[float, float | None]]:
-        """Limit and value of each goal other than loss."""
+        """Each limit other than loss, with the value."""
         residual = self.result.residual_ratio
-        goals = (
+        limits = (
             (self.question.rtt_mean_max_s, self.result.rtt_mean_s),
             (self.question.residual_max_ratio, None if residual is None else abs(residual)),
         )
-        return [(limit, value) for limit, value in goals if limit is not None]
+        return [(limit, value) for limit, value in limits if limit is not None]
 
     @property
     def counted_loss_ratio(self) -> float:
@@ -189,22 +189,23 @@ class _OfferedTrial:
             return 1.0
         # Round up, as the library will see it. One datagram in a billion is a loss.
         lost = math.ceil(lost * _COUNTS) / _COUNTS
-        # Zero loss needs a count of datagrams. An unknown value does not meet a goal.
+        # Zero loss needs a count of datagrams. An unknown value does not meet a limit.
         is_exact = not self.is_udp or most > 0 or self.result.loss_ratio is not None
         if is_exact and all(value is not None and value <= limit for limit, value in self.values):
             return lost
         return max(lost, min(1.0, most * 1.01 + 1e-6))
 
     @property
-    def reason(self) -> Why:
-        """Reason why the trial did not meet the goals."""
+    def reason(self) -> FailingReason:
+        """Reason why the trial did not meet the limits."""
         most = self.question.shortfall_max_ratio
         if not self.is_measured:
-            return Why.UNMEASURED
+            return FailingReason.UNMEASURED
         if self.is_generator_limited:
-            return Why.GENERATOR
+            return FailingReason.GENERATOR
         is_broken = any(value is not None and value > limit for limit, value in self.values)
-        return Why.BROKE if is_broken or (self.lost_ratio or 0.0) > most else Why.UNKNOWN
+        is_broken = is_broken or (self.lost_ratio or 0.0) > most
+        return FailingReason.BROKE if is_broken else FailingReason.UNKNOWN
 
 
 class _Replay:
@@ -365,7 +366,7 @@ def search_answer(
         highest_sent_bits_per_second=(
             best.result.sent_bits_per_second if best is not None and is_bits else None
         ),
-        lowest_failing_why=next((reason for reason in Why if reason in reasons), None),
+        lowest_failing_why=next((reason for reason in FailingReason if reason in reasons), None),
         lowest_failing_bottleneck=lowest[-1].result.bottleneck if lowest and not is_bits else None,
         width_ratio=None if best is None or failing is None else 1 - best.offered / failing,
         trial_index=None if best is None else best.result.index,

@@ -28,7 +28,7 @@ def with_engine(spec: RunSpec, name: str) -> Mapping[str, Any]:
 
     A field with the default of the first engine is set to the default of the other engine. The same
     is done for a field that the other engine does not support. Options of the first engine are
-    removed, and so are goals that the other engine cannot measure.
+    removed, and so are limits that the other engine cannot measure.
 
     Args:
         spec: The specification.
@@ -155,7 +155,7 @@ class SearchLoad(StrEnum):
 
 
 class Search(Message):
-    """Search for the highest offered load that meets the goals.
+    """Search for the highest offered load that meets the limits.
 
     It needs the lowest and the highest load of one quantity. Loads are for the whole fleet at real
     scale. Rates in bit/s are payload in both directions together.
@@ -741,7 +741,7 @@ class LeakCurve(Message):
     knee_to_bits_per_second: float | None = None
 
 
-class Why(StrEnum):
+class FailingReason(StrEnum):
     """Reason why a rate is counted as failing.
 
     Attributes:
@@ -761,11 +761,11 @@ class SearchResult(Message):
     """Answer of a search. Rates in bit/s are payload at real scale.
 
     Attributes:
-        highest_bits_per_second: Rate of the highest trial that met the goals, in bit/s. None if
+        highest_bits_per_second: Rate of the highest trial that met the limits, in bit/s. None if
             even the lowest one failed.
-        lowest_failing_bits_per_second: Rate of the lowest trial that did not meet the goals, in
+        lowest_failing_bits_per_second: Rate of the lowest trial that did not meet the limits, in
             bit/s. None if the highest requested rate met them.
-        lowest_failing_why: Why this trial did not meet the goals.
+        lowest_failing_why: Why this trial did not meet the limits.
         width_ratio: Difference of both rates divided by the higher one.
         trial_index: Index of the last trial at the highest rate, from 0.
         highest_sent_bits_per_second: Rate that was sent in this trial, in bit/s.
@@ -784,7 +784,7 @@ class SearchResult(Message):
     lowest_failing_bits_per_second: float | None = None
     highest_connections_count: float | None = None
     lowest_failing_connections_count: float | None = None
-    lowest_failing_why: Why | None = None
+    lowest_failing_why: FailingReason | None = None
     width_ratio: float | None
     trial_index: int | None
     highest_sent_bits_per_second: float | None = None
@@ -794,13 +794,13 @@ class SearchResult(Message):
 
     @property
     def highest(self) -> float | None:
-        """Highest load that met the goals. None if there is none."""
+        """Highest load that met the limits. None if there is none."""
         bits = self.highest_bits_per_second
         return self.highest_connections_count if bits is None else bits
 
     @property
     def lowest_failing(self) -> float | None:
-        """Lowest load that did not meet the goals. None if there is none."""
+        """Lowest load that did not meet the limits. None if there is none."""
         bits = self.lowest_failing_bits_per_second
         return self.lowest_failing_connections_count if bits is None else bits
 

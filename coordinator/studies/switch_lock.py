@@ -7,10 +7,10 @@ be listed in the result.
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from broadside.coordinator.runs.overlapping_runs import planned_bursts
-from broadside.exchange.messages import Message, RunId, UtcDatetime
+from broadside.exchange.messages import Message, RunId, UtcDatetime, renamed
 from broadside.exchange.ports import EntityExists, Table
 from broadside.exchange.records.collection import Collection
 from broadside.exchange.records.keys import SWITCHES
@@ -27,13 +27,13 @@ class SwitchLock(Message):
     Attributes:
         study_id: The study.
         taken_at: Time when it took the switch.
-        threw: True if it has set a state, or tried to.
+        switched: True if it has set a state, or tried to.
         state: State that was set, or None if unknown or not set.
     """
 
     study_id: RunId
     taken_at: UtcDatetime
-    threw: bool = False
+    switched: Annotated[bool, renamed("switched", "threw")] = False
     state: str | None = None
 
 
@@ -75,7 +75,7 @@ class SwitchLocks:
             switch: Switch name.
             state: The new state, or None if a command is about to run.
         """
-        update = {"threw": True, "state": state}
+        update = {"switched": True, "state": state}
         await self._shelf.change(switch, lambda lock: lock.model_copy(update=update))
 
     async def read(self, switch: str, study_id: str) -> SwitchLock | None:

@@ -197,7 +197,7 @@ def _offered_connections(load: SearchLoad, spec: RunSpec, index: int, offer: flo
         options = {"traffic.options.held_count": max(1, round(count))}
     return Trial(
         index=index,
-        # The goals of the search replace the thresholds of the run.
+        # The limits of the search replace the thresholds of the run.
         overrides={**options, **dict.fromkeys(_REPLACED)},
         says={f"offered_{load}": f"{offer:.0f}"},
         offered_connections_count=offer,

@@ -9,7 +9,7 @@ from broadside.coordinator.core.run_spec import Plan
 from broadside.coordinator.core.summary import BurstSummary, RunSummary, Verdict, parse_burst
 from broadside.coordinator.core.verdict_reason import explain_verdict
 from broadside.coordinator.request_errors import NoCounter, RunNotOver, UnknownBurst
-from broadside.coordinator.runs.run_documents import read_rows
+from broadside.coordinator.runs.evidence_loader import read_rows
 from broadside.coordinator.views.responses import (
     BurstEntry,
     BurstReconciliation,

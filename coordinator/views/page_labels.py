@@ -32,7 +32,7 @@ def page_labels() -> str:
             for metric in ALL_METRICS
         ],
         "PART_MEASURES": PART_MEASURES,
-        "GOALS": {
+        "THRESHOLDS": {
             threshold.bound: {
                 "words": threshold.label,
                 "unit": threshold.unit,

@@ -79,7 +79,7 @@ async function readPlaces(box) {
   // A problem should be seen without scrolling below all agents.
   const title = box.parentElement.firstElementChild;
   if (places.some(({ state }) => state === "failing")) title.after(box);
-  fill(box, h("h2", "Notifications of finished runs"), table("Places", PLACES, places, { wide: true }));
+  fill(box, h("h2", "Notices of finished runs"), table("Places", PLACES, places, { wide: true }));
 }
 
 export function agentsView(main) {

@@ -3,7 +3,7 @@
 import { coordinatorNow, read, send } from "./api.js";
 import { announce, fact, fill, guarded, h, notice, refused } from "./dom.js";
 import { counted, fieldsOf, known, LAYERS, percent, rate, span, told } from "./format.js";
-import { GOALS } from "./words.js";
+import { THRESHOLDS } from "./words.js";
 import { priceLines } from "./price.js";
 
 const TARGET = "objective.target_bits_per_second";
@@ -175,26 +175,26 @@ export function launchView(main, [wanted], { operator }) {
           percent(spec.objective.coverage_floor_ratio, 0),
           "of the pair-seconds; below it, the verdict is not a pass",
         ),
-        Object.entries(GOALS)
+        Object.entries(THRESHOLDS)
           .filter(([bound]) => known(spec.objective[bound]))
-          .flatMap(([bound, goal]) =>
+          .flatMap(([bound, threshold]) =>
             fact(
-              "Goal",
-              `${goal.isFloor ? "at least" : "at most"} ${told(goal.unit, spec.objective[bound], 3)}`,
-              goal.words,
+              "Threshold",
+              `${threshold.isFloor ? "at least" : "at most"} ${told(threshold.unit, spec.objective[bound], 3)}`,
+              threshold.words,
             ),
           ),
       ),
       everyField(spec),
     ];
     try {
-      const appraisal = await send("POST", "/v1/estimate", body);
+      const estimated = await send("POST", "/v1/estimate", body);
       if (number !== asked) return;
       fill(
         answer,
-        feasibility(appraisal),
+        feasibility(estimated),
         facts,
-        h("div.price", h("h3", "Estimated cost"), priceLines(appraisal.price)),
+        h("div.price", h("h3", "Estimated cost"), priceLines(estimated.price)),
       );
     } catch (problem) {
       if (number !== asked || problem.status === 401) return;

@@ -190,7 +190,7 @@ class RunView {
     figures: (message) => {
       this.#state.figures = message;
       if (message.final && this.#state.data) this.#state.data.over = true;
-      const changed = this.#state.data?.setTrouble(message.trouble) ?? new Set();
+      const changed = this.#state.data?.setTrouble(message.unmeasured_pairs) ?? new Set();
       if (changed.size) this.heat.touch([], true);
       this.head.showReason(this.#state);
       this.aside.showTrouble(this.#state);

@@ -71,7 +71,7 @@ export class RunAside {
   }
 
   showTrouble({ figures }) {
-    const list = figures?.trouble ?? [];
+    const list = figures?.unmeasured_pairs ?? [];
     refill(this.trouble, list, () => {
       const open = this.trouble.querySelector("details")?.open ?? list.length <= TROUBLE_OPEN_COUNT;
       return [list.length ? troubleList(list, open) : null];

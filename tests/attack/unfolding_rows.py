@@ -9,9 +9,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from broadside.coordinator.chunk_decoder import decode_end, readings_max_count
+from broadside.coordinator.chunk_decoder import decode_end
 from broadside.coordinator.core.run_spec import Plan
-from broadside.coordinator.runs.evidence_loader import TESTS_MAX_COUNT, read_evidence
+from broadside.coordinator.runs.evidence_loader import (
+    TESTS_MAX_COUNT,
+    read_evidence,
+    readings_max_count,
+)
 from broadside.exchange.chunks import pack, unpack_columns
 from broadside.exchange.embedded.embedded_table import EmbeddedTable
 from broadside.exchange.messages import EngineReport, Presence, ServerTest

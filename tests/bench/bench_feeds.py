@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from broadside.coordinator.cli.api_client import connect
-from broadside.coordinator.core.live.live_view import LiveFigures
+from broadside.coordinator.core.live.live_view import LiveMetrics
 
 DEMOS_COUNT: Final = 20
 PAIRS: Final = (2, 4, 8, 12)
@@ -67,7 +67,7 @@ async def _follow(url: str, run_id: str) -> dict[int, list[Shown]]:
         async for event in client.events(run_id):
             if event.name != "figures":
                 continue
-            figures = LiveFigures.parse_answer(event.data)
+            figures = LiveMetrics.parse_answer(event.data)
             reconciliation = figures.summary.reconciliation
             if reconciliation is None or reconciliation.residual_ratio is None:
                 continue

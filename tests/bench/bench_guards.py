@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from broadside.coordinator.core.guards import STOP_WITHIN_S
+from broadside.lab.child_processes import run_to_end
 from broadside.lab.network import set_firewall_rate
-from broadside.lab.offspring import run_to_end
 from broadside.lab.site import built, free_prefix, staged
 from broadside.lab.topology import Lab, LabSpec, firewall_namespace
 from tests.live.live_site import HTTP, call, wait_for_summary

@@ -28,7 +28,6 @@ from broadside.coordinator.core.run_spec import Burst, Plan, RunSpec
 from broadside.coordinator.core.summary import canonical
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.requests import ScheduleRequest
-from broadside.coordinator.runs.run_documents import read_rows
 from broadside.coordinator.schedules.firing import Schedules
 from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
 from broadside.exchange.messages import Side, Traffic
@@ -230,8 +229,8 @@ async def fill(fabric: Fabric, plan: Plan, clock: Clock, coordinator: Coordinato
         measured.append(replace(one, summary=summary, series=series))
         clock.at = burst.planned_end_at + timedelta(seconds=20)
         if burst is not plan.bursts[-1]:
-            rows_read = await read_rows(fabric.records, plan.run_id, burst.index)
-            await coordinator.stored.states.close(plan, burst, measured[-1], rows_read)
+            evidence = replace(made.evidence[0], burst=burst)
+            await coordinator.stored.states.close(plan, evidence, measured[-1])
     began_s = time.perf_counter()
     summary_of_run = summarise_run(plan, measured, None, clock.at)
     document = canonical(summary_of_run)

@@ -216,7 +216,7 @@ def model_schema(schema: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 # Former class names of stored models, by today's class name.
 FORMER_NAMES: Final = {
     "BurstDistribution": "Spread",
-    "CounterRequirement": "CounterRequirement",
+    "CounterRequirement": "LedgerPromise",
     "DrillResult": "Drilled",
     "ExecutedEvent": "EventRan",
     "Failover": "Move",

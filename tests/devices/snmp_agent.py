@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from broadside.lab.child_processes import die_with_parent
 from broadside.lab.errors import LabBroken
 from broadside.lab.lab_programs import find_tool
 from broadside.lab.namespaces import inside
-from broadside.lab.offspring import die_with_parent
 from broadside.lab.telemetry_file import source_entry
 from tests.devices import snmp_extension
 

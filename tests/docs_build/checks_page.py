@@ -1,12 +1,9 @@
-"""Reference pages of all checks and of all findings.
+"""Reference page of all checks.
 
-``docs/findings.csv`` has one line per finding with id, effect on the verdict, meaning and next
-step. Findings of thresholds come from the registry of thresholds. The constants of a check are
-determined by following its functions through the sources.
+The constants of a check are determined by following its functions through the sources.
 """
 
 import ast
-import csv
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,9 +11,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from broadside.coordinator.core.judge.checks.decision import BURST_CHECKS, PRECEDENCE, RUN_CHECKS
-from broadside.coordinator.core.thresholds import ALL_THRESHOLDS
 from tests.docs_build import constants_page
-from tests.docs_build.constants_page import CORE, DOCS
+from tests.docs_build.constants_page import CORE
 
 VALUE_MAX_LENGTH: Final = 12
 # Functions, in any module, that compute the measured values of a check in addition to its own
@@ -45,15 +41,6 @@ A verdict combines the results of these checks in the
 [order of precedence](verdict.md#order-of-precedence). Symbols: *R* is the rate that the fleet
 received, *S* the rate that all its senders recorded, *h* half of a 95 % interval, *limit* the
 target minus its tolerance ([statistics](statistics.md#symbols))."""
-FINDINGS: Final = """\
-# Findings
-
-A finding is one statement of a report. *Effect* is the effect on the verdict: *fail* or
-*inconclusive* as in the [order of precedence](verdict.md#order-of-precedence), *none* if the
-finding does not affect the verdict. `*` stands for a name. The report prints the ids.
-
-| finding | check | effect | meaning | what to do |
-| --- | --- | --- | --- | --- |"""
 PREFIX: Final = "broadside.coordinator.core."
 FOLDERS: Final = ("judge", "measure")
 
@@ -212,52 +199,3 @@ def _check(check: Any, shown: Mapping[str, str], sources: Mapping[str, Source]) 
     if used:
         yield f"- [Constants](constants.md): {', '.join(used)}."
     yield "- [Findings](findings.md): " + ", ".join(f"`{id}`" for id in finding_ids(check)) + "."
-
-
-def findings_page() -> str:
-    """Return the reference of all findings as Markdown."""
-    by_check: dict[str, list[str]] = {}
-    checks: list[Any] = [*BURST_CHECKS, *RUN_CHECKS]
-    for check in checks:
-        for id in finding_ids(check):
-            by_check.setdefault(id, []).append(check.id)
-    return "\n".join(
-        [
-            FINDINGS,
-            *(
-                f"| `{id}` | {', '.join(by_check.get(id, ['-']))} | {effect} | {meaning} | "
-                f"{step or '-'} |"
-                for id, effect, meaning, step in sorted(_findings())
-            ),
-            "",
-        ]
-    )
-
-
-def _findings() -> Iterator[tuple[str, str, str, str]]:
-    """Yield the id, effect, meaning and next step of all findings.
-
-    The table has those of checks. Those of thresholds have the same text, except for the leaked
-    share, whose interval is compared.
-    """
-    with (DOCS / "findings.csv").open(encoding="utf-8", newline="") as file:
-        listed = list(csv.DictReader(file))
-    for line in listed:
-        yield line["id"], line["effect"], line["meaning"], line["next_step"]
-    known = {line["id"] for line in listed}
-    for threshold in ALL_THRESHOLDS:
-        if f"{threshold.id}-limit" in known:
-            continue
-        limit = f"`objective.{threshold.bound}`"
-        step = f"{threshold.next_step[:1].upper()}{threshold.next_step[1:]}."
-        method = "below" if threshold.is_floor else "above"
-        yield f"{threshold.id}-limit", "fail", f"The {threshold.label} is {method} {limit}.", step
-        yield (
-            f"{threshold.id}-unproven",
-            "inconclusive",
-            (
-                f"The {threshold.label} has missing values, or the times of its values are "
-                f"unknown, so {limit} is undecided."
-            ),
-            "Make the source of the metric complete, then run again.",
-        )

@@ -1,10 +1,12 @@
 """Reference page of all terms.
 
-``docs/glossary.csv`` has one line per term with the term, its meaning and its places of use. A test
-compares the terms with the names of API fields, CLI options, page labels and metrics.
+``docs/glossary.csv`` has one line per term with the term, its meaning, its places of use, and the
+terms that can follow it in a name. A test compares the terms with the names of API fields, values,
+schemas and events, commands, page labels, findings and metrics.
 """
 
 import csv
+from collections.abc import Mapping
 from typing import Final
 
 from tests.docs_build.constants_page import DOCS
@@ -14,8 +16,8 @@ HEAD: Final = """\
 
 These terms have one meaning in the documentation, the API, the commands, the page and the code.
 
-| term | meaning | used in |
-| --- | --- | --- |"""
+| term | meaning | used in | compounds |
+| --- | --- | --- | --- |"""
 
 
 def read_terms() -> list[dict[str, str]]:
@@ -24,8 +26,16 @@ def read_terms() -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+def compounds_of(line: Mapping[str, str]) -> list[str]:
+    """Return the terms that follow a term in a name."""
+    return [term for term in line["before"].split("; ") if term]
+
+
 def glossary_page() -> str:
     """Return the glossary as Markdown, sorted by term."""
-    rows = sorted(read_terms(), key=lambda line: line["term"].lower())
-    lines = [f"| {line['term']} | {line['meaning']} | {line['used']} |" for line in rows]
+    lines = []
+    for line in sorted(read_terms(), key=lambda line: line["term"].lower()):
+        term = line["term"]
+        names = ", ".join(f"{term} {after}" for after in compounds_of(line))
+        lines.append(f"| {term} | {line['meaning']} | {line['used']} | {names} |")
     return "\n".join([HEAD, *lines]) + "\n"

@@ -26,7 +26,8 @@ from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.views.prometheus_metrics import METRICS, name_of
 from broadside.exchange.fabric import FabricSettings, open_fabric
 from tests.docs_build import agent_records_page, azure_limits_page, constants_page
-from tests.docs_build.checks_page import checks_page, findings_page, statement
+from tests.docs_build.checks_page import checks_page, statement
+from tests.docs_build.findings_page import findings_page
 from tests.docs_build.glossary_page import glossary_page
 
 SETTINGS: Final = """\

@@ -24,8 +24,8 @@ from typing import Final, get_args
 from pydantic import TypeAdapter
 
 from broadside.lab import privileges as rights
+from broadside.lab.child_processes import die_with_parent, run_to_end
 from broadside.lab.errors import LabError
-from broadside.lab.offspring import die_with_parent, run_to_end
 from broadside.lab.site import free_prefix
 from tests.faults.cell import Result, run_cell
 from tests.faults.fault_range import RangeFabric, standing

@@ -14,7 +14,8 @@ from typing import Final
 import numpy as np
 
 from broadside.coordinator.core.arrays import Floats
-from broadside.coordinator.core.judge.summarise import RunContext, summarise_run
+from broadside.coordinator.core.judge.summarise import summarise_run
+from broadside.coordinator.core.judge.verdict_inputs import RunContext
 from broadside.coordinator.core.measure.burst import measure_burst
 from broadside.coordinator.core.measure.records.columns import (
     NO_HOST,

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, Self
 
-from broadside.lab.offspring import die_with_parent
+from broadside.lab.child_processes import die_with_parent
 
 SYSTEMD: Final = Path("/lib/systemd/systemd")
 _STOP_S: Final = 10.0

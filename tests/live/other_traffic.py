@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from broadside.lab.offspring import die_with_parent
+from broadside.lab.child_processes import die_with_parent
 
 BITS_PER_SECOND: Final = 3_000_000
 DATAGRAM_BYTES: Final = 1_250

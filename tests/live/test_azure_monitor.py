@@ -18,8 +18,8 @@ from broadside.coordinator.core.measure.telemetry import Quantity
 from broadside.coordinator.device.telemetry.azure_monitor import AzureEntry, AzureMonitorSource
 from broadside.coordinator.device.telemetry.config import open_telemetry
 from broadside.coordinator.device.telemetry.device_counter import DeviceCounter
+from broadside.coordinator.device.telemetry.run_span import RunSpan
 from broadside.coordinator.device.telemetry.source import (
-    RunSpan,
     TelemetryBusy,
     TelemetryError,
     TelemetrySource,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from broadside.lab.offspring import die_with_parent
+from broadside.lab.child_processes import die_with_parent
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = (ROOT / "docs" / "first-run.md").read_text("utf-8")

@@ -9,7 +9,7 @@ from typing import Any, Final
 import httpx
 import pytest
 
-from broadside.coordinator.core.live.live_view import LiveFigures
+from broadside.coordinator.core.live.live_view import LiveMetrics
 from broadside.coordinator.core.summary import BurstPart, RunSummary, SecondState
 from broadside.lab.site import in_use
 from tests.live.labs import new_prefix
@@ -86,12 +86,12 @@ def range_() -> Iterator[Range]:
         yield range_
 
 
-def run(range_: Range, **changes: Any) -> tuple[str, RunSummary, list[LiveFigures]]:
+def run(range_: Range, **changes: Any) -> tuple[str, RunSummary, list[LiveMetrics]]:
     """Run a mixed burst, and return its id, its result and the figures that a viewer received."""
     body = {"scenario": "storm", "overrides": OVERRIDES | changes}
     run_id = range_.coordinator.launch(body)["run_id"]
     figures = [
-        LiveFigures.parse_answer(data)
+        LiveMetrics.parse_answer(data)
         for name, data in read_events(f"{range_.coordinator.url}/v1/runs/{run_id}/events")
         if name == "figures"
     ]

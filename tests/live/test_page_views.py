@@ -47,7 +47,7 @@ VIEWS = {
     "study-running": ("#/study/{running}", "running"),
     "schedules": ("#/schedules", "saturdays-before-the-change-window"),
     "history": ("#/history", "Latest run"),
-    "agents": ("#/agents", "Notifications of finished runs"),
+    "agents": ("#/agents", "Notices of finished runs"),
     "launch": ("#/launch/scale-180g", "Launch"),
     "api": ("#/api", "/v1/me"),
     "signin": ("#/signin", "Token"),

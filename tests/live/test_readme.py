@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pytest
 
-from broadside.lab.offspring import die_with_parent
+from broadside.lab.child_processes import die_with_parent
 from tests.live.live_site import ROOT
 from tests.live.taken import Taken
 

@@ -19,8 +19,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from broadside.lab.child_processes import run_to_end
 from broadside.lab.errors import LabError
-from broadside.lab.offspring import run_to_end
 from broadside.lab.site import free_prefix
 from tests.scenarios import live_values
 from tests.scenarios.scenario_range import carry_out, chosen, standing

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import httpx
 
-from broadside.coordinator.core.live.live_view import FIGURE_NAMES, LiveFigures, LiveSeconds
+from broadside.coordinator.core.live.live_view import FIGURE_NAMES, LiveMetrics, LiveSeconds
 from broadside.coordinator.core.summary import BurstSummary
 from broadside.lab.serving import ServeProcess
 from tests.scenarios.cases import LabTestbed
@@ -123,14 +123,14 @@ class Shown:
         seconds: All values of a second that were shown as final, by burst and second.
     """
 
-    figures: dict[int, list[LiveFigures]] = field(default_factory=dict)
+    figures: dict[int, list[LiveMetrics]] = field(default_factory=dict)
     seconds: dict[tuple[int, int], list[float | None]] = field(default_factory=dict)
     _complete: dict[tuple[int, int], float | None] = field(default_factory=dict)
 
     def process(self, name: str, data: str) -> None:
         """Add one event. Events without figures are ignored."""
         if name == "figures":
-            figures = LiveFigures.parse_answer(data)
+            figures = LiveMetrics.parse_answer(data)
             self.figures.setdefault(figures.burst_index, []).append(figures)
             self._show(figures.burst_index)
         if name == "seconds":

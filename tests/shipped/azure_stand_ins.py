@@ -24,7 +24,7 @@ from azure.storage.blob import BlobServiceClient
 
 from broadside.lab.azurite import Azurite
 from broadside.lab.broker_process import BrokerProcess
-from broadside.lab.offspring import die_with_parent
+from broadside.lab.child_processes import die_with_parent
 from broadside.lab.servicebus.access_tokens import issue_jwt
 from broadside.lab.servicebus.queues import QueueSettings
 from tests.live.certificates import make_certificates

@@ -1,24 +1,17 @@
 """Test that the README and the documentation agree with the code."""
 
 import argparse
-import ast
 import csv
 import re
 import shlex
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
 from broadside.coordinator import prices, scenarios
-from broadside.coordinator.core.judge.checks.decision import BURST_CHECKS, RUN_CHECKS
-from broadside.coordinator.core.measure.outages import _TEMPLATES as OUTAGE_TEMPLATES
-from broadside.coordinator.core.measure.telemetry import IssueKind
 from broadside.coordinator.core.plan.cost_estimate import estimate
 from broadside.coordinator.core.plan.expected_usage import expect_usage
-from broadside.coordinator.core.summary import CauseId, SecondState
-from broadside.coordinator.core.verdict_reason import FAIL_IDS
-from tests.docs_build.checks_page import checks_page, findings_page, precedence_rows
+from tests.docs_build.checks_page import checks_page, precedence_rows
 from tests.docs_build.drawings import DRAWINGS
 from tests.docs_build.reference_pages import CLASSES
 from tests.docs_build.reference_pages import PAGES as GENERATED
@@ -39,16 +32,6 @@ FOLDERS = (
     *("coordinator/core/judge/reconciliation", "coordinator/core/judge/checks"),
     *("exchange", "exchange/engines", "coordinator/device/telemetry"),
 )
-FINDING_MAKERS = {
-    "Finding",
-    "Note",
-    "caution",
-    "inconclusive",
-    "note",
-    "problem",
-    "warning",
-    "_note",
-}
 
 
 def test_all_settings_have_a_description() -> None:
@@ -68,80 +51,10 @@ def test_verdict_page_has_the_order_of_precedence_of_the_code() -> None:
     assert [row[1:] for row in rows] == precedence_rows(), "run: python -m tests.docs_build"
 
 
-def findings_made(folder: Path) -> dict[str, set[str]]:
-    """Return the constant finding ids in the sources, with the functions used to make them."""
-    by_name: dict[str, set[str]] = {}
-    for path in folder.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
-                continue
-            ids = [key.value for key in node.keywords if key.arg == "id"] + node.args[:1]
-            if node.func.id in FINDING_MAKERS and ids and isinstance(ids[0], ast.Constant):
-                by_name.setdefault(str(ids[0].value), set()).add(node.func.id)
-    return by_name
-
-
-def effects_documented() -> dict[str, str]:
-    lines = findings_page().splitlines()
-    rows = [line.split(" | ") for line in lines if line.startswith("| `")]
-    return {row[0].strip("| `"): row[2] for row in rows}
-
-
-def test_findings_of_checks_are_documented() -> None:
-    listed = {id for check in BURST_CHECKS for id in check.findings.split()}
-    listed |= {id for check in RUN_CHECKS for id in check.findings.split()}
-    assert listed
-    assert listed - effects_documented().keys() == set()
-
-
-@pytest.mark.parametrize("folder", ["coordinator/core", "coordinator/imports"])
-def test_findings_in_the_sources_are_documented(folder: str) -> None:
-    finding_functions = findings_made(ROOT / folder)
-    assert finding_functions
-    assert finding_functions.keys() - effects_documented().keys() == set()
-
-
-def test_findings_with_computed_ids_are_documented() -> None:
-    stopped = (
-        SecondState.MISSED,
-        SecondState.LOST,
-        SecondState.NULL,
-        SecondState.ABANDONED,
-        SecondState.REFUSED,
-        SecondState.LATE,
-    )
-    references = {f"telemetry-{kind}" for kind in IssueKind}
-    references |= {f"{state}-pairs" for state in stopped}
-    references |= set(get_args(CauseId))
-    references |= {parts.id for parts in OUTAGE_TEMPLATES.values()}
-    assert references - effects_documented().keys() == set()
-
-
-def test_documented_effect_matches_the_code() -> None:
-    effects = effects_documented()
-    finding_functions_with_effect = {
-        id: makers
-        for id, makers in findings_made(ROOT / "coordinator" / "core").items()
-        if makers & {"inconclusive", "note", "warning", "caution"}
-    }
-    wrong = {
-        id: effects[id]
-        for id, makers in finding_functions_with_effect.items()
-        if (effects[id] == "inconclusive") != bool(makers & {"inconclusive", "problem"})
-    }
-    assert wrong == {}
-
-
-def test_every_finding_has_one_line() -> None:
-    with (ROOT / "docs" / "findings.csv").open(encoding="utf-8", newline="") as file:
-        ids = [line["id"] for line in csv.DictReader(file)]
-    assert len(set(ids)) == len(ids) > 0
-
-
 @pytest.mark.parametrize("path", sorted((ROOT / "docs").glob("*.csv")), ids=lambda path: path.name)
 def test_lines_of_tables_have_a_value_in_each_required_column(path: Path) -> None:
     """A comma without quotes would move the rest of a line to the next column."""
-    optional = {"next_step", "unit", "checks"}
+    optional = {"unit", "checks", "before"}
     with path.open(encoding="utf-8", newline="") as file:
         head, *lines = csv.reader(file)
     for line in lines:
@@ -228,9 +141,3 @@ def test_decisions_are_few_short_and_indexed() -> None:
         for part in ("Status", "Context", "Decision", "Consequences"):
             assert f"- **{part}:**" in decision, title
         assert title.partition(". ")[2] in index, title
-
-
-def test_findings_that_fail_a_run_can_be_the_reason() -> None:
-    failing = {id for id, effect in effects_documented().items() if effect == "fail"}
-    assert "target-missed" in failing
-    assert {id for id in failing if "*" not in id} - FAIL_IDS == set()

@@ -1,7 +1,6 @@
 """Test that next steps name only commands, options, settings and fields that exist."""
 
 import ast
-import csv
 import importlib
 import re
 import shlex
@@ -69,8 +68,6 @@ def all_texts() -> Iterator[tuple[str, str]]:
     for folder in FOLDERS:
         for path in sorted((ROOT / "coordinator" / folder).rglob("*.py")):
             yield from ((path.name, text) for text in texts_of(path))
-    with (ROOT / "docs" / "findings.csv").open(encoding="utf-8", newline="") as file:
-        yield from (("findings.csv", row["next_step"] or "") for row in csv.DictReader(file))
 
 
 TEXTS = [

@@ -527,7 +527,7 @@ OTHER_JSON: Final[Mapping[str, tuple[str, ...]]] = {
         "coordinator/device/telemetry/telemetry_storage.py",
         "coordinator/notices/announcer.py",
         "coordinator/runs/evidence_loader.py",
-        "coordinator/runs/overlapping_runs.py",
+        "coordinator/core/judge/reconciliation/overlapping_bursts.py",
         "coordinator/runs/stored_runs.py",
         "coordinator/views/responses.py",
         "exchange/embedded/embedded_table.py",
@@ -705,4 +705,4 @@ def test_test_that_does_not_use_its_module_is_detected() -> None:
     assert not covers(watch, "coordinator/cli/support_commands.py", ["support-bundle"])
     assert covers("tests/live/test_imports.py", "coordinator/cli/compare_commands.py", ["compare"])
     assert not covers("tests/live/test_imports.py", screen, ["compare"])
-    assert not covers(watch, "lab/keeper.py", [screen])
+    assert not covers(watch, "lab/profile_process.py", [screen])

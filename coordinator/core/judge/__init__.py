@@ -11,6 +11,7 @@ Nothing is imported here, so that a caller loads only what it uses.
 """
 
 EXPORTS = {
-    "guard_report": "GuardEvidence stopped_burst with_guards",
-    "summarise": "RunContext summarise_run",
+    "guard_report": "GuardEvidence stopped_burst",
+    "summarise": "judge_run summarise_run",
+    "verdict_inputs": "RunContext VerdictInputs",
 }

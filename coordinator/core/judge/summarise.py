@@ -29,14 +29,17 @@ from broadside.coordinator.core.judge.checks.rate_checks import (
 )
 from broadside.coordinator.core.judge.checks.shape_check import slowest_sent
 from broadside.coordinator.core.judge.early_end import early_end_findings
+from broadside.coordinator.core.judge.guard_report import with_guards
 from broadside.coordinator.core.judge.observations import (
     host_difference_findings,
     lag_findings,
     observations,
     residual_findings,
 )
-from broadside.coordinator.core.judge.reconciliation.device_prediction import Neighbour, part_beside
+from broadside.coordinator.core.judge.reconciliation.mixed_parts import part_beside
+from broadside.coordinator.core.judge.reconciliation.overlapping_bursts import Neighbour
 from broadside.coordinator.core.judge.reconciliation.reconcile import reconcile_run
+from broadside.coordinator.core.judge.verdict_inputs import RunContext, VerdictInputs
 from broadside.coordinator.core.measure.completeness import combine
 from broadside.coordinator.core.measure.device.device_metrics import (
     device_figures,
@@ -56,6 +59,7 @@ from broadside.coordinator.core.metrics import (
     RECEIVED,
     RECEIVED_HALF_WIDTH,
 )
+from broadside.coordinator.core.plan.budget import ran, with_abort, with_budget
 from broadside.coordinator.core.run_spec import Plan
 from broadside.coordinator.core.run_trends import (
     burst_trend_values,
@@ -80,7 +84,7 @@ from broadside.coordinator.core.summary import (
     worse,
 )
 from broadside.exchange.engines import find
-from broadside.exchange.messages import Aggregation, Presence, ServiceOutage
+from broadside.exchange.messages import Aggregation
 
 # Above this number of pairs x bursts, the pairs are stored only in the burst documents. The summary
 # is read for every list of runs. With 48 bursts of 1,000 pairs it would be 45 MB of text.
@@ -95,22 +99,22 @@ _EXTREMES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunContext:
-    """Records of a run in addition to its bursts and the device counter.
+def judge_run(
+    plan: Plan, bursts: Sequence[BurstMeasurement], inputs: VerdictInputs, now: datetime
+) -> RunSummary:
+    """Return the summary of the bursts that ran, with the effects of a stop of the run.
 
-    Attributes:
-        telemetry: Telemetry of devices.
-        fleet: Agents that were present at launch.
-        troubles: Outages of the coordinator.
-        neighbours: Bursts of other runs that the same counter includes. Without a counter, those
-            that cross the device, with zero bytes.
+    Args:
+        plan: The whole plan.
+        bursts: Measured bursts, in any order.
+        inputs: All other inputs.
+        now: Current time, stored as ``computed_at``.
     """
-
-    telemetry: DeviceTelemetry | None = None
-    fleet: Sequence[Presence] = ()
-    troubles: Sequence[ServiceOutage] = ()
-    neighbours: Sequence[Neighbour] = ()
+    control = inputs.control
+    summary = summarise_run(ran(plan, control), bursts, inputs.device_counter, now, inputs.context)
+    summary = with_abort(with_budget(summary, plan, control), control)
+    guards = replace(inputs.guards, series=[burst.series for burst in bursts])
+    return with_guards(summary, plan, control, guards)
 
 
 def summarise_run(

@@ -111,7 +111,7 @@ class LiveStatus(Message):
     problem: str | None = None
 
 
-class Trouble(Message):
+class UnmeasuredPair(Message):
     """A pair that is not measured, or not yet."""
 
     pair_index: int
@@ -132,7 +132,7 @@ class FigureState(Message):
     wait_s: float | None = None
 
 
-class LiveFigures(Message):
+class LiveMetrics(Message):
     """Event ``figures`` with the main metrics of the burst so far. Rates are as measured."""
 
     burst_index: BurstIndex
@@ -147,7 +147,7 @@ class LiveFigures(Message):
     summary: BurstSummary
     # Number of seconds that were used for the metrics.
     known_s: int
-    trouble: tuple[Trouble, ...] = ()
+    unmeasured_pairs: tuple[UnmeasuredPair, ...] = ()
 
 
 class LiveCounterBin(Message):
@@ -251,7 +251,7 @@ class LiveSnapshot:
     layer: Literal["payload", "link"]
     columns: Floats
     cells: Cells
-    figures: LiveFigures | None
+    figures: LiveMetrics | None
     findings: tuple[Finding, ...] = ()
 
     def __len__(self) -> int:
@@ -676,8 +676,8 @@ def make_snapshot(
     table = np.array([columns[name] for name in COLUMNS], np.float64)
     # A sum or mean of a part of a second would look like a sudden change.
     table[[name != "coverage_ratio" for name in COLUMNS], late_s:] = np.nan
-    trouble = tuple(
-        Trouble(pair_index=p.pair_index, pair=p.pair, state=p.state, reason=p.reason)
+    unmeasured_pairs = tuple(
+        UnmeasuredPair(pair_index=p.pair_index, pair=p.pair, state=p.state, reason=p.reason)
         for p in summary.pairs
         if p.state is not SecondState.MEASURED
     )
@@ -690,7 +690,7 @@ def make_snapshot(
         layer="payload",
         columns=table,
         cells=_cells(rates[:, span]),
-        figures=LiveFigures(
+        figures=LiveMetrics(
             burst_index=summary.index,
             final=final,
             states=dict.fromkeys(FIGURE_NAMES, FigureState(state="known")) if final else {},
@@ -698,7 +698,7 @@ def make_snapshot(
             next_step=explained and explained.next_step,
             summary=_without_lists(summary),
             known_s=known_s,
-            trouble=trouble,
+            unmeasured_pairs=unmeasured_pairs,
         ),
         # We cannot use partial data to get findings for a verdict. You can see the metrics on the
         # page.

@@ -216,7 +216,7 @@ def _assumed(spec: RunSpec, usage: ExpectedUsage, prices: Prices) -> Iterator[st
         yield "client and server networks are peered with the firewall's network, in one region"
 
 
-class Appraisal(Message):
+class LaunchEstimate(Message):
     """Result of a launch check, with problems, warnings and cost.
 
     Attributes:

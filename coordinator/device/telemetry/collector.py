@@ -14,8 +14,8 @@ from broadside.coordinator.core.measure.telemetry import (
     merge_sources,
 )
 from broadside.coordinator.device.telemetry.polling import PolledSource
+from broadside.coordinator.device.telemetry.run_span import RunSpan
 from broadside.coordinator.device.telemetry.source import (
-    RunSpan,
     TelemetryBusy,
     TelemetryError,
     TelemetrySource,

@@ -11,7 +11,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Protocol, Self
 
@@ -41,38 +41,6 @@ from broadside.exchange.outage_log import utc_now
 # input.
 BUSY_MAX_S: Final = 600.0
 SECRET_MAX_BYTES: Final = 4096
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunSpan:
-    """Run and time span to read.
-
-    Attributes:
-        run_id: The run's id.
-        from_at: Start of the bins to read.
-        before_at: End of the bins to read.
-        begun_at: Start of the traffic. Values from this time on are required.
-        ended_at: End of the traffic.
-        direction: Direction of the traffic to read.
-    """
-
-    run_id: str
-    from_at: datetime
-    before_at: datetime
-    begun_at: datetime
-    ended_at: datetime
-    direction: Direction
-
-    @property
-    def is_empty(self) -> bool:
-        """Return True if the run ended before it began, so that no data is expected."""
-        return self.ended_at <= self.begun_at
-
-    def since(self, from_s: float | None) -> "RunSpan":
-        """Return the span without the part before ``from_s`` (epoch seconds), if given."""
-        if from_s is None:
-            return self
-        return replace(self, from_at=max(self.from_at, datetime.fromtimestamp(from_s, UTC)))
 
 
 class TelemetryError(Exception):

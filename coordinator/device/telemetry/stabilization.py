@@ -12,7 +12,8 @@ import numpy as np
 from broadside.coordinator.core.arrays import Floats
 from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.device.telemetry.device_counter import DeviceCounter
-from broadside.coordinator.device.telemetry.source import RunSpan, TelemetryBusy, TelemetryError
+from broadside.coordinator.device.telemetry.run_span import RunSpan
+from broadside.coordinator.device.telemetry.source import TelemetryBusy, TelemetryError
 
 log = logging.getLogger(__name__)
 

@@ -5,12 +5,8 @@ from dataclasses import replace
 
 from broadside.coordinator.core.run_spec import Burst, Plan
 from broadside.coordinator.request_errors import BurstNotOver, RunNotOver, UnknownBurst
-from broadside.coordinator.runs.run_documents import (
-    read_counter,
-    read_measured,
-    read_run_summary,
-    read_telemetry,
-)
+from broadside.coordinator.runs.reading_store import read_telemetry
+from broadside.coordinator.runs.run_documents import read_counter, read_measured, read_run_summary
 from broadside.coordinator.views.charts.catalogue import Chart, draw_burst, draw_run, kind_of
 from broadside.coordinator.views.charts.inputs import BurstView, RunView
 from broadside.exchange.records import Records

@@ -16,12 +16,8 @@ from broadside.coordinator.core.run_spec import Burst, Plan
 from broadside.coordinator.core.summary import BurstSummary, RunSummary, Verdict, parse_run
 from broadside.coordinator.imports.import_requests import TABLES_SCENARIO
 from broadside.coordinator.request_errors import BurstNotOver, RunNotOver, UnknownRun
-from broadside.coordinator.runs.run_documents import (
-    complete_summary,
-    read_counter,
-    read_fleet,
-    read_telemetry,
-)
+from broadside.coordinator.runs.reading_store import read_telemetry
+from broadside.coordinator.runs.run_documents import complete_summary, read_counter, read_fleet
 from broadside.coordinator.runs.stored_runs import parse_plan
 from broadside.coordinator.views.charts.inputs import BurstView
 from broadside.coordinator.views.charts.stored_charts import read_burst_view

@@ -119,7 +119,7 @@ PRECEDENCE: Final = (
     Precedence("No target and no threshold was set.", Verdict.MEASURED, Verdict.MEASURED),
     Precedence("Every check passes.", _PASS),
 )
-_THRESHOLD_IDS = " ".join(f"{goal.id}-limit {goal.id}-unproven" for goal in ALL_THRESHOLDS)
+_THRESHOLD_IDS = " ".join(f"{one.id}-limit {one.id}-unproven" for one in ALL_THRESHOLDS)
 _RULE_IDS = " ".join(f"contradiction-{rule}" for rule in Rule)
 RUN_CHECKS: Final[tuple[Check[RunInput], ...]] = (
     Check("seal", Stage.SEAL, check_seal, "plan-altered"),

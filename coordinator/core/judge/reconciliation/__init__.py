@@ -2,8 +2,9 @@
 
 EXPORTS = {
     "counter_bins": "fleet_curve",
-    "device_prediction": "Neighbour part_beside",
     "lag": "CLOCK_PPM_MAX is_clock",
+    "mixed_parts": "part_beside",
+    "overlapping_bursts": "Neighbour OverlappingBursts",
     "reconcile": "reconcile_run",
     "residual_causes": "DeclarationError OTHER_TRAFFIC UNSEEN_BY_BYTES certain_declaration_error",
 }

@@ -8,7 +8,7 @@ used if planned pairs may have sent much traffic in them without a record.
 """
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
@@ -42,11 +42,11 @@ from broadside.coordinator.core.judge.reconciliation.lag import (
     Lag,
     estimate_lag,
 )
+from broadside.coordinator.core.judge.reconciliation.overlapping_bursts import Neighbour
 from broadside.coordinator.core.measure.formulas.headers import Headers
 from broadside.coordinator.core.measure.grid.series import BurstSeries
 from broadside.coordinator.core.measure.records.evidence import CounterRecord
-from broadside.coordinator.core.summary import BurstPart, BurstSummary
-from broadside.exchange.messages import Flow, Protocol
+from broadside.exchange.messages import Protocol
 
 # Margin of one reading at each end, in addition to the lag uncertainty.
 MARGIN_S: Final = 2.0
@@ -64,64 +64,6 @@ BESIDE_BINS: Final = 2
 # If traffic ends at a random time within a bin, it fills at least this share of the bin with a
 # probability of 95 %.
 FILLED_LEAST_RATIO: Final = 0.05
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Neighbour:
-    """Burst of another run, or of another part of a mixed run, through the same device.
-
-    Attributes:
-        run_id: Id of the other run. Empty for a part of the same run.
-        burst_index: Burst index in that run.
-        start_s: Start of the first second (epoch s).
-        received_bytes: Payload in each second, only for flows that the counter counts.
-    """
-
-    run_id: str
-    burst_index: int
-    start_s: int
-    received_bytes: Floats
-
-    @property
-    def span_s(self) -> tuple[float, float]:
-        """Return the start and the end (epoch s)."""
-        return float(self.start_s), float(self.start_s + len(self.received_bytes))
-
-    @property
-    def has_traffic(self) -> bool:
-        """Return True if the counter counted any of its bytes."""
-        return bool(self.received_bytes.any())
-
-
-def part_beside(part: BurstPart, burst: BurstSummary, flows: Collection[Flow]) -> Neighbour | None:
-    """Return the payload of a part in each second, for a device counter that counts all parts.
-
-    A long burst has no seconds, so its mean rate is used. None if the part has no rate.
-
-    Args:
-        part: The measured part.
-        burst: Its burst.
-        flows: Flows that the counter counts.
-
-    Returns:
-        Bytes per second from the start of the burst, as the counter counts them. None if the part
-        has no rate.
-    """
-    by_flow = {one.flow: one.received_bits_per_second or 0.0 for one in part.summary.flows}
-    total = sum(by_flow.values())
-    if not total:
-        return None
-    counted_ratio = sum(rate for flow, rate in by_flow.items() if flow in flows) / total
-    rates = np.array(part.received_bits_per_second, dtype=np.float64)
-    start_at = part.start_at
-    if start_at is None or not len(rates):
-        start_at, rates = burst.planned_start_at, np.full(burst.duration_s, total)
-    return Neighbour(
-        run_id="",
-        burst_index=burst.index,
-        start_s=round(start_at.timestamp()),
-        received_bytes=np.nan_to_num(rates) / 8 * counted_ratio,
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,11 +38,11 @@ from broadside.coordinator.core.judge.reconciliation.device_prediction import (
     BurstShare,
     Conditions,
     DevicePrediction,
-    Neighbour,
     sum_shares,
 )
 from broadside.coordinator.core.judge.reconciliation.idle_level import IdleLevel
 from broadside.coordinator.core.judge.reconciliation.lag import Lag
+from broadside.coordinator.core.judge.reconciliation.overlapping_bursts import Neighbour
 from broadside.coordinator.core.judge.reconciliation.residual_causes import (
     DOUBT_FACTOR,
     DOUBT_FACTOR_OF_MANY,

@@ -25,7 +25,7 @@ from broadside.coordinator.core.measure.telemetry import (
     TelemetrySeries,
 )
 
-# Seconds. Telemetry is read for up to 360 s before and after a run (closing.COUNTER_MARGIN_S).
+# Seconds. Telemetry is read for up to 360 seconds before and after a run (run_span.MARGIN_S).
 OFFSET_MAX_S: Final = 300
 OFFSETS_S: Final = np.arange(-OFFSET_MAX_S, OFFSET_MAX_S + 1.0)
 # Chi-square with a single degree of freedom, 95 %. Offsets within this distance fit equally well.

@@ -23,12 +23,15 @@ from broadside.exchange.messages import (
     EngineReport,
     Flow,
     JobReport,
+    Outcome,
     ServerTest,
     Side,
 )
 
 # Seconds before the planned start. The start gate can open connections from this time on.
 OPENED_BEFORE_MAX_S: Final = 60.0
+# Outcomes of a client that sent, so that a server record may still arrive.
+_SENT: Final = (Outcome.MEASURED, Outcome.LATE, Outcome.ABANDONED)
 # How many seconds to unpack at once, per end.
 _BLOCK_COUNT: Final = 50_000
 
@@ -179,6 +182,16 @@ class BurstEvidence:
     cancel_reason: str | None = None
 
     @property
+    def open_ends_count(self) -> int:
+        """Pairs with an open server record, or with a client that sent and no server record."""
+        return sum(
+            pair.server_test.ended_at is None
+            if pair.server_test is not None
+            else pair.report is not None and pair.report.outcome in _SENT
+            for pair in self.pairs
+        )
+
+    @property
     def in_order(self) -> tuple[PairEvidence, ...]:
         """The pairs, sorted by index."""
         return tuple(sorted(self.pairs, key=lambda pair: pair.pair_index))
@@ -270,6 +283,20 @@ class CounterRecord:
 
     def __len__(self) -> int:
         return len(self.start_s)
+
+    def known_s(self, before_s: float) -> float:
+        """Return the time that is covered by complete bins directly before an instant.
+
+        Args:
+            before_s: The instant in epoch seconds.
+
+        Returns:
+            Time in seconds.
+        """
+        unknown = np.isnan(self.bytes) & (self.start_s < before_s)
+        since_s = self.end_s[unknown].max(initial=-np.inf)
+        complete = (self.start_s >= since_s) & (self.end_s <= before_s)
+        return float((self.end_s - self.start_s)[complete].sum())
 
     def proving(self) -> "CounterRecord":
         """Return the counter as evidence, with all bins unknown if it is not complete."""

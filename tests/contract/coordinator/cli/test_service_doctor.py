@@ -167,7 +167,8 @@ def test_fails_for_a_source_without_values(root: Path, checked: Checked) -> None
 
 def test_unit_without_its_user_or_environment(root: Path, checked: Checked) -> None:
     assert (
-        "no user broadside-none" in checked("broadside-none")["unit broadside-coordinator"].detail
+        "user broadside-none does not exist"
+        in checked("broadside-none")["unit broadside-coordinator"].detail
     )
     checked()
     (root / "environment").unlink()

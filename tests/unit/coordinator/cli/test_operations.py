@@ -60,10 +60,13 @@ async def test_write_is_audited_with_its_status(fabric: Fabric) -> None:
     # There are no agents to run it.
     assert refused.value.status == 409
     rows, _ = await Audit(fabric.private).read(utc_now(), limit=10)
-    assert [(row.by, row.method, row.route, row.run_id, row.status) for row in rows] == [
+    # The clock of unit tests stands still, so the rows have no order.
+    found = {(row.by, row.method, row.route, row.run_id, row.status) for row in rows}
+    assert found == {
         ("ann", "POST", "/v1/runs", None, 409),
         ("ann", "POST", "/v1/runs/{run_id}/abort", run_id, 409),
-    ]
+    }
+    assert len(rows) == 2
 
 
 async def test_filter_error_has_the_message_of_the_api(fabric: Fabric) -> None:

@@ -73,7 +73,7 @@ def old_document(sealed: Plan) -> bytes:
     "made",
     [
         plan(),
-        plan(telemetry=("fw-a",)),
+        plan(witnesses=("fw-a",)),
         plan(spec=SPEC.model_copy(update={"raw": RawPolicy.ALL})),
         plan(
             spec=SPEC.model_copy(

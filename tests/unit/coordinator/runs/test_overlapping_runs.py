@@ -1,23 +1,22 @@
 """Tests to find other runs that can be in the same device counter."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
 import pytest
 
+from broadside.coordinator.core.judge.reconciliation.overlapping_bursts import OverlappingBursts
 from broadside.coordinator.core.measure.burst import measure_burst
 from broadside.coordinator.core.measure.grid.series import BurstSeries
 from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.core.run_spec import Plan, RunSpec
-from broadside.coordinator.device.telemetry.source import RunSpan
-from broadside.coordinator.device.telemetry.telemetry_storage import dump_counter, load_counter
+from broadside.coordinator.device.telemetry.run_span import RunSpan
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.overlapping_runs import (
     OLDER_MAX_COUNT,
-    OverlappingRuns,
     find_bursts_beside,
-    find_overlapping_runs,
+    find_overlapping_bursts,
 )
 from broadside.exchange.fabric import Fabric
 from broadside.exchange.messages import Control, Direction, Flow
@@ -79,11 +78,24 @@ async def find(
     flows: tuple[Flow, ...] = (Flow.UP,),
     from_at: datetime = NOW - timedelta(seconds=360),
     counts_from_s: float | None = None,
-) -> OverlappingRuns | None:
-    span = span_of("mine", from_at).since(counts_from_s)
-    records = coordinator.fabric.records
-    return await find_overlapping_runs(
-        records, coordinator.stored.read_plan, span, flows, begun_before_at=begun_before_at
+) -> OverlappingBursts | None:
+    empty = np.empty(0)
+    device_counter = CounterRecord(
+        source="lab",
+        start_s=empty,
+        end_s=empty,
+        bytes=empty,
+        grain_s=1.0,
+        read_at=NOW,
+        flows=flows,
+        counts_from_s=counts_from_s,
+    )
+    return await find_overlapping_bursts(
+        coordinator.fabric.records,
+        coordinator.stored.read_plan,
+        span_of("mine", from_at),
+        device_counter,
+        begun_before_at=begun_before_at,
     )
 
 
@@ -100,7 +112,7 @@ async def test_measured_bursts_of_other_runs_overlap(coordinator: Coordinator) -
     for item, measured in zip(result.bursts, series, strict=True):
         assert item.start_s == measured.start_s
         np.testing.assert_array_equal(item.received_bytes, measured.received_bytes)
-    again = OverlappingRuns.load(result.dump())
+    again = OverlappingBursts.load(result.dump())
     assert again.bursts[1].run_id == plan.run_id
     np.testing.assert_array_equal(again.bursts[1].received_bytes, series[1].received_bytes)
 
@@ -124,7 +136,7 @@ async def test_waits_for_an_unmeasured_run_or_trims_the_counter(coordinator: Coo
     later = await find(coordinator, begun_before_at=second_at)
     assert later is not None
     assert later.unknown_from_s == second_at.timestamp()
-    assert OverlappingRuns.load(later.dump()).unknown_from_s == later.unknown_from_s
+    assert OverlappingBursts.load(later.dump()).unknown_from_s == later.unknown_from_s
     assert await find(coordinator, begun_before_at=second_at + timedelta(seconds=1)) is None
 
 
@@ -204,22 +216,3 @@ async def test_ignores_unreadable_runs(coordinator: Coordinator) -> None:
     result = await find(coordinator)
     assert result is not None
     assert [burst.run_id for burst in result.bursts] == [plan.run_id] * 2
-
-
-def test_counter_ends_before_an_unmeasured_run_can_begin() -> None:
-    start_s = np.arange(10.0)
-    device_counter = CounterRecord(
-        source="lab",
-        start_s=start_s,
-        end_s=start_s + 1,
-        bytes=np.ones(10),
-        grain_s=1.0,
-        read_at=datetime(2026, 11, 20, tzinfo=UTC),
-        lag_hint_s=2.0,
-        flows=(Flow.UP,),
-    )
-    cut = OverlappingRuns(unknown_from_s=5.0).trim(device_counter)
-    assert np.flatnonzero(np.isnan(cut.bytes)).tolist() == [7, 8, 9]
-    assert "another run" in cut.notes[0]
-    assert OverlappingRuns(unknown_from_s=8.0).trim(device_counter) is device_counter
-    assert load_counter(dump_counter(device_counter)).flows == (Flow.UP,)

@@ -9,8 +9,9 @@ from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.core.measure.telemetry import DeviceTelemetry
 from broadside.coordinator.core.run_spec import Plan
 from broadside.coordinator.device.telemetry.device_counter import DeviceCounter
-from broadside.coordinator.device.telemetry.source import RunSpan
+from broadside.coordinator.device.telemetry.run_span import RunSpan
 from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.coordinator.runs.overlapping_runs import planned_bursts
 from broadside.coordinator.runs.reading_store import extend_with_stored, save_readings
 from broadside.exchange.messages import Direction
 from tests.unit.coordinator.device.telemetry.test_device_counter import (
@@ -58,7 +59,9 @@ async def read(coordinator: Coordinator, plan: Plan, live: ProcessCounter) -> Co
     span = span_of(plan)
     alone = await live.read(span.from_at, span.before_at, span.direction)
     records = coordinator.fabric.records
-    return await extend_with_stored(records, coordinator.stored.read_plan, span, alone, live)
+    read_plan = coordinator.stored.read_plan
+    planned = await planned_bursts(records, read_plan, span.from_at, span.before_at)
+    return await extend_with_stored(records, planned, span, alone, live)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +82,7 @@ async def test_uses_readings_from_before_a_restart(
     before = ProcessCounter(plan, -20, 12)
     # To do this twice does not add a reading.
     for _ in range(2):
-        await save_readings(records, plan.run_id, plan.bursts[0], before.readings)
+        await save_readings(records, plan, plan.bursts[0], before.readings)
     device_counter = await read(coordinator, plan, ProcessCounter(plan, began_s, 75))
     begun_s = plan.bursts[0].planned_start_at.timestamp()
     first_s = -20 if known else began_s
@@ -92,7 +95,7 @@ async def test_complete_readings_need_no_stored_ones(coordinator: Coordinator) -
     plan = await launch(coordinator)
     before = ProcessCounter(plan, -90, 12)
     records = coordinator.fabric.records
-    await save_readings(records, plan.run_id, plan.bursts[0], before.readings)
+    await save_readings(records, plan, plan.bursts[0], before.readings)
     live = ProcessCounter(plan, -80, 75)
     device_counter = await read(coordinator, plan, live)
     assert len(device_counter) == 155

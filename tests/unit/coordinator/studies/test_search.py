@@ -10,7 +10,7 @@ from broadside.coordinator.core.run_spec import RunSpec
 from broadside.coordinator.core.summary import BottleneckName
 from broadside.coordinator.studies.conclude import conclude
 from broadside.coordinator.studies.search import loss_ratio, search_answer
-from broadside.coordinator.studies.study import Search, StudySpec, TrialResult, Why
+from broadside.coordinator.studies.study import FailingReason, Search, StudySpec, TrialResult
 from broadside.coordinator.studies.trials import next_trial
 from broadside.exchange.messages import Protocol, Traffic
 
@@ -115,21 +115,21 @@ def test_rate_above_a_failed_rate_is_not_the_result() -> None:
 @pytest.mark.parametrize(
     ("broken", "why", "phrase"),
     [
-        ({"received_bits_per_second": 50e9}, Why.BROKE, "did not"),
-        ({"received_bits_per_second": None}, Why.UNMEASURED, "was not measured"),
-        ({"completeness_ratio": 0.5}, Why.UNMEASURED, "was not measured"),
-        ({"completeness_ratio": None}, Why.UNMEASURED, "was not measured"),
-        ({"received_bits_per_second": 1e12, "rtt_mean_s": 0.5}, Why.BROKE, "did not"),
+        ({"received_bits_per_second": 50e9}, FailingReason.BROKE, "did not"),
+        ({"received_bits_per_second": None}, FailingReason.UNMEASURED, "was not measured"),
+        ({"completeness_ratio": 0.5}, FailingReason.UNMEASURED, "was not measured"),
+        ({"completeness_ratio": None}, FailingReason.UNMEASURED, "was not measured"),
+        ({"received_bits_per_second": 1e12, "rtt_mean_s": 0.5}, FailingReason.BROKE, "did not"),
         (
             {"received_bits_per_second": 1e12, "rtt_mean_s": None},
-            Why.UNKNOWN,
+            FailingReason.UNKNOWN,
             "is not known to meet",
         ),
-        ({"received_bits_per_second": 0.5e9, "rtt_mean_s": None}, Why.BROKE, "did not"),
+        ({"received_bits_per_second": 0.5e9, "rtt_mean_s": None}, FailingReason.BROKE, "did not"),
     ],
 )
 def test_unmeasured_rate_is_not_reported_as_failed(
-    broken: dict[str, float | None], why: Why, phrase: str
+    broken: dict[str, float | None], why: FailingReason, phrase: str
 ) -> None:
     question = Search(min_bits_per_second=1e9, max_bits_per_second=100e9, rtt_mean_max_s=0.01)
     study = StudySpec(name="s", question=question, spec=SPEC)
@@ -149,8 +149,8 @@ def test_unmeasured_rate_is_not_reported_as_failed(
         return result.model_copy(update=broken) if offered == 1e9 else result
 
     low = conclude(study, run_search(question, slow)).sentence
-    assert low.startswith("no load is known") == (why is not Why.BROKE)
-    assert why is Why.BROKE or f"; 1 Gbit/s {phrase}" in low
+    assert low.startswith("no load is known") == (why is not FailingReason.BROKE)
+    assert why is FailingReason.BROKE or f"; 1 Gbit/s {phrase}" in low
 
 
 UDP = RunSpec(
@@ -201,7 +201,7 @@ def test_low_pacing_is_not_counted_as_loss(
     sent = answer.highest_sent_bits_per_second
     assert sent is not None
     assert 60e9 * 0.97 <= sent <= 60e9 / (1 - threshold) * 1.0001
-    assert answer.lowest_failing_why is Why.BROKE
+    assert answer.lowest_failing_why is FailingReason.BROKE
 
 
 def test_single_lost_datagram_is_not_zero_loss() -> None:
@@ -215,7 +215,7 @@ def test_single_lost_datagram_is_not_zero_loss() -> None:
     answer = search_answer(question, UDP, run_search(question, one_lost, UDP))
     assert answer.highest_bits_per_second is not None
     assert answer.highest_bits_per_second <= 2e9
-    assert answer.lowest_failing_why is Why.BROKE
+    assert answer.lowest_failing_why is FailingReason.BROKE
 
 
 def test_zero_loss_is_unknown_without_datagram_counts() -> None:
@@ -227,7 +227,7 @@ def test_zero_loss_is_unknown_without_datagram_counts() -> None:
 
     answer = search_answer(question, UDP, run_search(question, uncounted, UDP))
     assert answer.highest_bits_per_second is None
-    assert answer.lowest_failing_why is Why.UNKNOWN
+    assert answer.lowest_failing_why is FailingReason.UNKNOWN
 
 
 @pytest.mark.parametrize("spec", [SPEC, UDP], ids=["tcp", "udp"])
@@ -238,7 +238,7 @@ def test_sender_limit_is_reported_as_generator_limit(spec: RunSpec) -> None:
     study = StudySpec(name="s", question=QUESTION, spec=spec)
     text = conclude(study, run_search(QUESTION, device, spec))
     assert text.search_result is not None
-    assert text.search_result.lowest_failing_why is Why.GENERATOR
+    assert text.search_result.lowest_failing_why is FailingReason.GENERATOR
     assert text.search_result.highest_sent_bits_per_second == pytest.approx(40e9, rel=0.03)
     assert "the generator was the limit, not the device" in text.sentence
 
@@ -246,7 +246,7 @@ def test_sender_limit_is_reported_as_generator_limit(spec: RunSpec) -> None:
 def test_tcp_shortfall_is_a_limit_of_the_device() -> None:
     """A TCP sender will adapt to the path, so the sent rate is lower too."""
     answer = search_answer(QUESTION, SPEC, run_search(QUESTION, sending(40e9)))
-    assert answer.lowest_failing_why is Why.BROKE
+    assert answer.lowest_failing_why is FailingReason.BROKE
     assert answer.highest_sent_bits_per_second == pytest.approx(40e9, rel=0.03)
 
 
@@ -259,7 +259,7 @@ def test_host_cpu_is_not_the_limit_with_path_loss() -> None:
         return result.model_copy(update={"retransmit_ratio": 0.005 if offered > 40e9 else 0.0})
 
     answer = search_answer(QUESTION, SPEC, run_search(QUESTION, dropping))
-    assert answer.lowest_failing_why is Why.BROKE
+    assert answer.lowest_failing_why is FailingReason.BROKE
 
 
 def test_tcp_retransmissions_count_as_loss() -> None:

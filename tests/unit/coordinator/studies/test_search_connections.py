@@ -12,7 +12,13 @@ from broadside.coordinator.request_errors import BadStudy
 from broadside.coordinator.studies.conclude import conclude
 from broadside.coordinator.studies.runner import _check_connections
 from broadside.coordinator.studies.search import search_answer
-from broadside.coordinator.studies.study import Search, SearchResult, StudySpec, TrialResult, Why
+from broadside.coordinator.studies.study import (
+    FailingReason,
+    Search,
+    SearchResult,
+    StudySpec,
+    TrialResult,
+)
 from broadside.coordinator.studies.trials import next_trial
 
 NEW = Search(min_connections_per_second=100, max_connections_per_second=4000)
@@ -58,7 +64,7 @@ def test_brackets_the_limit_of_the_device(cap: float) -> None:
     assert answer.highest is not None and answer.lowest_failing is not None
     assert answer.highest * 0.99 <= cap < answer.lowest_failing * 0.99 * (1 + 1e-6)
     assert answer.highest_bits_per_second is None
-    assert answer.lowest_failing_why is Why.BROKE
+    assert answer.lowest_failing_why is FailingReason.BROKE
     assert answer.lowest_failing_bottleneck is BottleneckName.FIREWALL
     assert answer.width_ratio is not None and answer.width_ratio <= 0.0202
 
@@ -67,7 +73,7 @@ def test_busy_generator_does_not_hide_the_limit_of_the_device() -> None:
     """At the highest load, the clients cannot make all attempts, and the device loses most."""
     answer = answer_of(NEW, run_search(NEW, cap=1000, generator=3000))
     assert answer.highest_connections_count == pytest.approx(1000, rel=0.03)
-    assert answer.lowest_failing_why is Why.BROKE
+    assert answer.lowest_failing_why is FailingReason.BROKE
     assert answer.lowest_failing_bottleneck is BottleneckName.FIREWALL
 
 
@@ -75,7 +81,7 @@ def test_names_the_generator_at_the_limit_of_the_clients() -> None:
     results = run_search(NEW, cap=1e9, generator=1500)
     answer = answer_of(NEW, results)
     assert answer.highest_connections_count == pytest.approx(1500, rel=0.04)
-    assert answer.lowest_failing_why is Why.GENERATOR
+    assert answer.lowest_failing_why is FailingReason.GENERATOR
     sentence = conclude(StudySpec(name="s", question=NEW, spec=make_spec()), results).sentence
     assert "connections/s was not offered: the generator was the limit" in sentence
 
@@ -88,7 +94,7 @@ def test_failure_at_the_hosts_is_no_limit_of_the_device(limit: BottleneckName) -
         result.model_copy(update={"bottleneck": limit}) if result.success_ratio != 1 else result
         for result in run_search(NEW, cap=1000)
     ]
-    assert answer_of(NEW, results).lowest_failing_why is Why.GENERATOR
+    assert answer_of(NEW, results).lowest_failing_why is FailingReason.GENERATOR
 
 
 def test_conclusion_states_connections() -> None:
@@ -182,7 +188,7 @@ def test_failure_that_stays_late_is_not_certain() -> None:
     results = [_failing_result(index, 4000, 0.2) for index in range(3)]
     assert next_load(NEW, results) != 4000
     answer = answer_of(NEW, results)
-    assert (answer.lowest_failing, answer.lowest_failing_why) == (4000, Why.GENERATOR)
+    assert (answer.lowest_failing, answer.lowest_failing_why) == (4000, FailingReason.GENERATOR)
     assert list(answer.open_connections_count) == [4000]
     sentence = conclude(StudySpec(name="s", question=NEW, spec=make_spec()), results).sentence
     assert "did not meet them, and the limit may be that of late clients" in sentence

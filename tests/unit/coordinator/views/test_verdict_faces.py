@@ -31,12 +31,12 @@ from broadside.coordinator.core.guards import (
     GuardStop,
 )
 from broadside.coordinator.core.judge.checks.decision import BURST_CHECKS, RUN_CHECKS, Stage
-from broadside.coordinator.core.judge.guard_report import GuardEvidence, with_guards
-from broadside.coordinator.core.judge.summarise import summarise_run
+from broadside.coordinator.core.judge.guard_report import GuardEvidence
+from broadside.coordinator.core.judge.summarise import judge_run, summarise_run
+from broadside.coordinator.core.judge.verdict_inputs import RunContext, VerdictInputs
 from broadside.coordinator.core.measure.burst import measure_burst
 from broadside.coordinator.core.measure.records.columns import IntervalColumns
 from broadside.coordinator.core.measure.records.evidence import BurstEvidence, PairEvidence
-from broadside.coordinator.core.plan.budget import ran, with_abort
 from broadside.coordinator.core.run_spec import CounterRequirement
 from broadside.coordinator.core.summary import Finding, RunSummary, Verdict
 from broadside.coordinator.core.verdict_reason import FIRST_IDS, explain_findings, explain_verdict
@@ -154,7 +154,6 @@ def stopped_by_guard(made: Fleet) -> RunSummary:
         cancelled_by=STOPPED_BY,
         cancel_reason=reason,
     )
-    part = ran(plan, control)
     first, second = made.evidence[0], until(made.evidence[1], at.timestamp())
     bursts = [measure_burst(spec, one, made.now) for one in (first, second)]
     assert made.device_counter is not None
@@ -166,8 +165,10 @@ def stopped_by_guard(made: Fleet) -> RunSummary:
     device_counter = replace(made.device_counter, bytes=counted)
     log = GuardLog(burst_index=1, guards=(record,), stop=stop)
     evidence = GuardEvidence(logs=(log,), ended_at=(at + timedelta(seconds=1.2),) * 8)
-    summary = summarise_run(part, bursts, device_counter, made.now)
-    return with_guards(summary, plan, control, evidence)
+    inputs = VerdictInputs(
+        control=control, device_counter=device_counter, context=RunContext(), guards=evidence
+    )
+    return judge_run(plan, bursts, inputs, made.now)
 
 
 @cache
@@ -205,10 +206,10 @@ def summary_of(case: str) -> RunSummary:
             notes=(reason,),
             drops_count=None,
         )
-        return judge(replace(made, device_counter=device_counter), device_counter=promise)
+        return judge(replace(made, device_counter=device_counter), ledger=promise)
     if case == "device counter lost":
         promise = CounterRequirement(source=SOURCE, coverage_min_ratio=0.95)
-        return judge(replace(made, device_counter=None), device_counter=promise)
+        return judge(replace(made, device_counter=None), ledger=promise)
     summary = judge(made)
     if case == "aborted":
         begun = made.plan.bursts[0].planned_start_at
@@ -220,7 +221,13 @@ def summary_of(case: str) -> RunSummary:
             cancel_reason="wrong device",
         )
         first = [measure_burst(made.plan.spec, made.evidence[0], made.now)]
-        return with_abort(summarise_run(made.plan, first, made.device_counter, made.now), control)
+        inputs = VerdictInputs(
+            control=control,
+            device_counter=made.device_counter,
+            context=RunContext(),
+            guards=GuardEvidence(),
+        )
+        return judge_run(made.plan, first, inputs, made.now)
     return summary
 
 

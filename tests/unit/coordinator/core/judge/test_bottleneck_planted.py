@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from broadside.coordinator.core.arrays import Floats
-from broadside.coordinator.core.judge.summarise import RunContext, summarise_run
+from broadside.coordinator.core.judge.summarise import summarise_run
+from broadside.coordinator.core.judge.verdict_inputs import RunContext
 from broadside.coordinator.core.measure.burst import measure_burst
 from broadside.coordinator.core.measure.records.evidence import PairEvidence
 from broadside.coordinator.core.measure.telemetry import DeviceTelemetry, Quantity, TelemetrySeries

@@ -115,7 +115,7 @@ def test_compares_device_rate_with_the_limit() -> None:
 def test_absent_promised_counter_makes_run_inconclusive() -> None:
     made = fleet(replace(MINUTE, device_counter=False))
     result = judge_run(
-        made, share=1.2, device_counter=CounterRequirement(source="azure-monitor Throughput")
+        made, share=1.2, ledger=CounterRequirement(source="azure-monitor Throughput")
     )
     assert result.verdict is Verdict.INCONCLUSIVE
     assert result.findings[0].id == "device-counter-missing"
@@ -130,11 +130,11 @@ def test_low_counter_coverage_of_a_burst_is_inconclusive() -> None:
     assert inside.any()
     known[inside] = np.nan
     promise = CounterRequirement(source="lab")
-    assert judge_run(made, share=1.5, device_counter=promise).verdict is Verdict.PASS
+    assert judge_run(made, share=1.5, ledger=promise).verdict is Verdict.PASS
     result = judge_run(
         replace(made, device_counter=replace(made.device_counter, bytes=known)),
         share=1.5,
-        device_counter=promise,
+        ledger=promise,
     )
     assert result.verdict is Verdict.INCONCLUSIVE
     assert "device-counter-sparse" in ids(result)

@@ -13,7 +13,7 @@ from broadside.coordinator.cli.screen import render_line, render_screen
 from broadside.coordinator.core.judge.summarise import summarise_run
 from broadside.coordinator.core.live.live_view import (
     FIGURE_NAMES,
-    LiveFigures,
+    LiveMetrics,
     LiveSnapshot,
     changed_seconds,
     counter_message,
@@ -128,7 +128,7 @@ def replay(
         yield shown
 
 
-def assert_known_values_are_final(live: LiveFigures, final: LiveFigures) -> None:
+def assert_known_values_are_final(live: LiveMetrics, final: LiveMetrics) -> None:
     """Compare every live value whose state is *known* with the value of the verdict."""
     now, last = live.summary, final.summary
     half = last.fleet_received_half_width_bits_per_second or 0.0
@@ -158,7 +158,7 @@ def assert_known_values_are_final(live: LiveFigures, final: LiveFigures) -> None
         )
 
 
-def final_figures(made: Fleet) -> LiveFigures:
+def final_figures(made: Fleet) -> LiveMetrics:
     measured = [measure_burst(made.plan.spec, part, made.now) for part in made.evidence]
     summary = summarise_run(made.plan, measured, made.device_counter, made.now)
     figures = final_snapshot(summary, 0, measured[0].series).figures

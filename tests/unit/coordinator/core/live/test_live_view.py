@@ -82,7 +82,7 @@ def test_running_burst_is_measured_up_to_current_second() -> None:
     rate = CLEAN.truth.rates[0]
     assert of.fleet_received_bits_per_second == pytest.approx(rate, rel=0.05)
     assert of.reconciliation is not None
-    assert shown.figures.trouble == ()
+    assert shown.figures.unmeasured_pairs == ()
 
 
 def test_hides_residual_until_burst_and_counter_are_complete() -> None:
@@ -206,7 +206,7 @@ def test_silent_fleet_counts_as_missing_after_report_lag() -> None:
 def test_names_failing_pairs_with_reason() -> None:
     shown = final(HURT)
     assert shown.figures is not None
-    fields = {item.state.value: item.reason for item in shown.figures.trouble}
+    fields = {item.state.value: item.reason for item in shown.figures.unmeasured_pairs}
     assert {"late", "null", "missed"} <= fields.keys()
     assert all(fields.values())
     # Only failing pairs are listed.

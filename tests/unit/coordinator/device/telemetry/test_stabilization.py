@@ -10,9 +10,9 @@ import pytest
 
 from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.device.telemetry.device_counter import DeviceCounter
+from broadside.coordinator.device.telemetry.run_span import RunSpan
 from broadside.coordinator.device.telemetry.source import (
     DataLatency,
-    RunSpan,
     TelemetryBusy,
     TelemetryError,
 )

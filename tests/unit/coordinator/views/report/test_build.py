@@ -261,7 +261,7 @@ async def test_network_path_shows_counter_and_hides_unknown_address(fabric: Fabr
     unknown = pair.endpoint.model_copy(update={"agent_id": "unknown", "address": "::"})
     plan = measured_plan.model_copy(
         update={
-            "device_counter": device_counter,
+            "ledger": device_counter,
             "pairs": (pair.model_copy(update={"endpoint": unknown}), *measured_plan.pairs[1:]),
         }
     )

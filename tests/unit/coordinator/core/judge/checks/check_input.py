@@ -118,7 +118,7 @@ def of_burst(
 def plan(**fields: Any) -> SimpleNamespace:
     """Build a plan with one 30 s burst."""
     planned = SimpleNamespace(planned_start_at=START, planned_end_at=at(30))
-    known = {"spec": spec(), "bursts": (planned,), "device_counter": None, "is_intact": True}
+    known = {"spec": spec(), "bursts": (planned,), "ledger": None, "is_intact": True}
     return SimpleNamespace(**(known | fields))
 
 

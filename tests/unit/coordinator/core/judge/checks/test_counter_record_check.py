@@ -17,7 +17,7 @@ from tests.unit.coordinator.core.judge.checks.check_input import (
 )
 
 PROMISE = SimpleNamespace(source="counter", coverage_min_ratio=0.95)
-PROMISED = plan(device_counter=PROMISE)
+PROMISED = plan(ledger=PROMISE)
 
 
 def _run_check(device_counter: CounterRecord | None, *unknown_ratios: float) -> CheckResult:

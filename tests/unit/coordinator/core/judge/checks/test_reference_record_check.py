@@ -18,7 +18,7 @@ REFERENCE = spec(bypasses_device=True)
 
 def _run_check(device_counter: CounterRecord | None, promised: object = None) -> CheckResult:
     return check_reference_record(
-        of_run(plan(spec=REFERENCE, device_counter=promised), device_counter=device_counter)
+        of_run(plan(spec=REFERENCE, ledger=promised), device_counter=device_counter)
     )
 
 

@@ -9,7 +9,6 @@ from broadside.coordinator.core.judge.reconciliation.device_prediction import (
     BurstCurve,
     Conditions,
     DevicePrediction,
-    Neighbour,
     _beside_curve,
     _span,
     _unrecorded,
@@ -18,6 +17,7 @@ from broadside.coordinator.core.judge.reconciliation.device_prediction import (
 )
 from broadside.coordinator.core.judge.reconciliation.idle_level import IdleLevel
 from broadside.coordinator.core.judge.reconciliation.lag import Lag
+from broadside.coordinator.core.judge.reconciliation.overlapping_bursts import Neighbour
 from broadside.coordinator.core.measure.formulas.headers import Headers
 from broadside.coordinator.core.measure.grid.series import BurstSeries
 from broadside.coordinator.core.measure.records.evidence import CounterRecord

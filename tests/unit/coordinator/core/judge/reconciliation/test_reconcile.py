@@ -14,9 +14,9 @@ from broadside.coordinator.core.judge.reconciliation.device_prediction import (
     UNSEEN_MARGIN_S,
     Conditions,
     DevicePrediction,
-    Neighbour,
 )
 from broadside.coordinator.core.judge.reconciliation.lag import Known, estimate_lag
+from broadside.coordinator.core.judge.reconciliation.overlapping_bursts import Neighbour
 from broadside.coordinator.core.judge.reconciliation.residual_causes import (
     ForeignTraffic,
     Missing,

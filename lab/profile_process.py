@@ -1,7 +1,7 @@
 """Changes the firewall's rate over time, for profiles that collapse, pause, grow or shrink.
 
-``python -m broadside.lab.keeper --broadside-lab=PREFIX FOLDER PROFILE`` runs until it is killed by
-:func:`broadside.lab.profiles.apply` or ``lab down``.
+``python -m broadside.lab.profile_process --broadside-lab=PREFIX FOLDER PROFILE`` runs until it is
+killed by :func:`broadside.lab.profiles.apply` or ``lab down``.
 """
 
 import os
