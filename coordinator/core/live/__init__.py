@@ -6,7 +6,7 @@
 EXPORTS = {
     "certainty_now": "Certainty find_certainty is_due stop_at",
     "live_view": """
-        LiveCounter LiveFigures LiveFinding LiveSeconds LiveSnapshot LiveStatus PlannedCells
+        LiveCounter LiveFinding LiveMetrics LiveSeconds LiveSnapshot LiveStatus PlannedCells
         changed_seconds counter_message empty_snapshot final_snapshot full_snapshot
         incremental_snapshot live_status make_snapshot newest_of seconds_message shown_burst
     """,

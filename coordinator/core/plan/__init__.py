@@ -9,7 +9,8 @@ EXPORTS = {
         with_abort with_budget
     """,
     "cost_estimate": """
-        Appraisal EarlyStopEstimate OverBudget estimate expected_bill not_charged_why required_units
+        EarlyStopEstimate LaunchEstimate OverBudget estimate expected_bill not_charged_why
+        required_units
     """,
     "early_stop_estimate": "DeviceHistory with_early_stop",
     "expected_usage": "ExpectedUsage expect_usage ip_bytes_of",
