@@ -48,8 +48,8 @@ HEAD: Final = """\
 A finding is one statement of a report. This list is generated from the code. The report prints the
 ids. *Effect* is the effect on the verdict: *fail* or *inconclusive* as in the
 [order of precedence](verdict.md#order-of-precedence), *none* if the finding does not affect the
-verdict. *Words in italics* stand for a value, text in [square brackets] is there if it applies, and
-a slash separates alternatives."""
+verdict. If there are two effects, the settings of the run decide. *Words in italics* stand for a
+value, text in [square brackets] is there if it applies, and a slash separates alternatives."""
 # Functions that create a finding, with the names of their arguments.
 MAKERS: Final[Mapping[str, Sequence[str]]] = {
     **dict.fromkeys(
@@ -298,7 +298,7 @@ def findings_page() -> str:
         parts.append(f"- Effect: {' or '.join(sorted(entry.effects))}.{checked}")
         parts.append(f"- Meaning: {_listed(entry.sentences)}")
         if entry.steps:
-            parts.append(f"- What to do: {_listed(entry.steps)}")
+            parts.append(f"- Next step: {_listed(entry.steps)}")
     return "\n".join(parts) + "\n"
 
 

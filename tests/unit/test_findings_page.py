@@ -16,7 +16,16 @@ from broadside.coordinator.core.measure.telemetry import IssueKind
 from broadside.coordinator.core.summary import BottleneckName, CauseId, Finding, SecondState
 from broadside.coordinator.core.thresholds import ALL_THRESHOLDS
 from broadside.coordinator.core.verdict_reason import FAIL_IDS
-from tests.docs_build.findings_page import IMPORTED, MAKERS, Entry, all_findings, findings_page
+from tests.docs_build.code_texts import KNOWN_VALUES, load
+from tests.docs_build.findings_page import (
+    FOLDERS,
+    IMPORTED,
+    MAKERS,
+    TABLES,
+    Entry,
+    all_findings,
+    findings_page,
+)
 from tests.hunt.adapter import conclude
 from tests.worlds import generate
 from tests.worlds.kinds import KINDS
@@ -158,6 +167,12 @@ def test_findings_with_computed_ids_are_listed() -> None:
     ids |= {f"bottleneck-{name}" for name in BottleneckName}
     ids |= {f"{one.id}-{end}" for one in ALL_THRESHOLDS for end in ("limit", "unproven")}
     assert ids - reference().keys() == set()
+
+
+def test_functions_of_tables_exist() -> None:
+    modules = [load(path) for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
+    functions = {f"{module.name}.{name}" for module in modules for name in module.functions}
+    assert TABLES.keys() | KNOWN_VALUES.keys() <= functions
 
 
 def test_all_ids_and_texts_are_known() -> None:

@@ -54,7 +54,7 @@ ENDINGS: Final = (
     *(("ies", "y"), ("ied", "y"), ("est", ""), ("est", "e"), ("iest", "y")),
 )
 TERM_MAX_WORDS: Final = 4
-ALL_MAX_COUNT: Final = 300
+ALL_MAX_COUNT: Final = 270
 EVENT_MODELS: Final[tuple[type[BaseModel], ...]] = (
     *(LiveStatus, LiveMetrics, LiveSeconds, LiveCounter, LiveFinding, ExplainedSummary),
 )
@@ -192,7 +192,7 @@ def values_of(schema: Any) -> Iterator[str]:
 def event_names() -> Iterator[str]:
     """Yield the names of the events of a run, and of their fields."""
     source = Path(feeds.__file__).read_text("utf-8")
-    yield from re.findall(r'\(\(?"([a-z]+)", ', source)
+    yield from re.findall(r'\(\(?"([a-z_]+)", ', source)
     for model in EVENT_MODELS:
         schema = model.model_json_schema()
         for one in (schema, *schema.get("$defs", {}).values()):
