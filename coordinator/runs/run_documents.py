@@ -105,14 +105,14 @@ async def read_overlapping_bursts(records: Records, run_id: str) -> OverlappingB
 
 
 async def read_outages(records: Records, run_id: str) -> tuple[ServiceOutage, ...]:
-    """Read the stored outages of the coordinator during a run.
+    """Return the stored outages of the coordinator during a run.
 
     Args:
         records: Records to read from.
         run_id: The run id.
 
     Returns:
-        The outages. Empty if none is stored.
+        Outages with start and end. Empty if none was stored.
     """
     document = await records.private.read_document(run_id, Document.TROUBLES)
     return () if document is None else _OUTAGES.validate_json(document)

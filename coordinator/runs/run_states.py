@@ -118,14 +118,15 @@ class RunStates:
         return known
 
     async def read_complete(self, run_id: str, burst_index: int) -> "BurstMeasurement | None":
-        """Read a closed burst, unless rows were missing when it was closed.
+        """Return a closed burst.
 
         Args:
             run_id: The id to look up.
             burst_index: The index to look up.
 
         Returns:
-            Its summary and series. None if the burst needs to be measured again.
+            Its summary and series without pairs. None if it is not closed, or was closed without
+            all rows.
         """
         from broadside.coordinator.runs.run_documents import read_measured
 
