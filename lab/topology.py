@@ -591,28 +591,6 @@ def rules_batch(spec: LabSpec) -> Batch:
     )
 
 
-def tracking_batch(namespace: str) -> Batch:
-    """Return the rule that makes the kernel track the sessions of a firewall.
-
-    Args:
-        namespace: Namespace of the firewall.
-    """
-    return Batch(
-        namespace=namespace,
-        tool="nft",
-        lines=(
-            "add table ip sessions",
-            "delete table ip sessions",
-            "table ip sessions {",
-            "  chain forward {",
-            "    type filter hook forward priority 10; policy accept;",
-            "    ct state new counter",
-            "  }",
-            "}",
-        ),
-    )
-
-
 FLOW: Final = "ip saddr . tcp sport . ip daddr . tcp dport"
 # The same flow in a packet of the other direction.
 FLOW_BACK: Final = "ip daddr . tcp dport . ip saddr . tcp sport"

@@ -27,7 +27,7 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any, Final
 
-from broadside.coordinator.core.judge.checks import BURST_CHECKS, RUN_CHECKS
+from broadside.coordinator.core.judge.checks.decision import BURST_CHECKS, RUN_CHECKS
 from broadside.coordinator.core.judge.summarise import summarise_run
 from broadside.coordinator.core.judge.verdict_inputs import RunContext
 from broadside.coordinator.core.measure.burst import measure_burst

@@ -14,7 +14,7 @@ from broadside.coordinator.api.dependencies import (
 )
 from broadside.coordinator.api.pagination import PAGED, KeyCursor, Links, PageLimit
 from broadside.coordinator.api.tabular_responses import FILE_CONTENT, rows_at
-from broadside.coordinator.core.comparison import Comparison
+from broadside.coordinator.core.comparison.group_comparison import Comparison
 from broadside.coordinator.core.live.progress import Progress
 from broadside.coordinator.core.live.status import RunStatus
 from broadside.coordinator.core.summary import RunSummary, RunTrends, Verdict

@@ -20,7 +20,8 @@ from broadside.coordinator.cli.session import (
 )
 from broadside.coordinator.cli.text_tables import print_table
 from broadside.coordinator.core import formatting
-from broadside.coordinator.core.comparison import Comparison, Metric, evaluate_gate, parse_gate
+from broadside.coordinator.core.comparison.group_comparison import Comparison, Metric
+from broadside.coordinator.core.comparison.regression_gate import evaluate_gate, parse_gate
 from broadside.coordinator.core.metrics import layer_label, metric_by_short_name
 from broadside.coordinator.core.summary import worse
 from broadside.coordinator.imports.time_text import parse_time, parse_zone, to_utc

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
 
     from broadside.coordinator.auth.audit import Audit, AuditRow
-    from broadside.coordinator.core.comparison import Comparison
+    from broadside.coordinator.core.comparison.group_comparison import Comparison
     from broadside.coordinator.core.live.status import RunStatus
     from broadside.coordinator.core.plan.budget import PriceMeter
     from broadside.coordinator.core.plan.cost_estimate import LaunchEstimate

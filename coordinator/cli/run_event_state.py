@@ -17,7 +17,7 @@ from broadside.exchange.strict_json import parse_strict_json
 
 # Number of seconds of a burst to store.
 _SECONDS_MAX: Final = 3600
-_EVENTS: Final = frozenset({"status", "figures", "seconds", "ledger", "finding", "summary"})
+_EVENTS: Final = frozenset({"status", "figures", "seconds", "counter", "finding", "summary"})
 
 
 @dataclass(slots=True, kw_only=True)

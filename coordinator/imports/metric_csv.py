@@ -3,9 +3,9 @@
 import csv
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from pydantic import ValidationError
@@ -24,9 +24,6 @@ from broadside.coordinator.imports.metric_json import (
 from broadside.coordinator.imports.table_reader import TableReader
 from broadside.coordinator.imports.time_text import parse_zone, to_utc
 from broadside.coordinator.imports.uploaded_files import read_text
-
-# Higher values count as errors.
-RATE_MAX_BITS_PER_SECOND: Final = 1e15
 
 
 def read_metric(path: Path, declared: Mapping[str, object] | None = None) -> dict[str, Any]:
@@ -159,19 +156,11 @@ def parse_metric(text: str, name: str) -> tuple[str, tuple[MetricPoint, ...]]:
     """
     profile = load_profile(METRIC_PROFILE)
     reader = TableReader(name, profile, parse_zone(profile.timezone))
-    first: dict[datetime, int] = {}
-    points: list[MetricPoint] = []
     names = [known for column in profile.columns.values() for known in column.names]
-    for row in reader.rows(normalize_metric(text, name, names)):
-        at, rate = row.time(), row.value("metric")
-        if at in first:
-            raise row.error("started_at", f"row {first[at]} has the same; remove one")
-        if rate is not None and not 0 <= rate <= RATE_MAX_BITS_PER_SECOND:
-            raise row.error("metric", "must be between 0 and 1 Pbit/s, given in bit/s")
-        first[at] = row.number
-        points.append(MetricPoint(at=at, bits_per_second=rate))
+    values = reader.values(normalize_metric(text, name, names))
+    points = tuple(MetricPoint(at=at, bits_per_second=rate) for at, rate in values.items())
     _check_count(points, name)
-    return reader.headers["metric"].lower(), tuple(points)
+    return reader.headers["metric"].lower(), points
 
 
 def throughput_counter(

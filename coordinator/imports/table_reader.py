@@ -23,6 +23,9 @@ from broadside.coordinator.imports.time_text import parse_number, parse_time, to
 
 _TOTALS: Final = re.compile(r"\b(total|sum|average|avg|mean|min|max|count|blank)\b", re.IGNORECASE)
 
+# Higher values of a metric count as errors. As a rate, this is 1 Pbit/s.
+VALUE_MAX: Final = 1e15
+
 
 class ProfileMismatch(BadFile):
     """The table does not have the columns or rows of the profile."""
@@ -36,6 +39,7 @@ class TableReader:
         name: File name to use for error messages.
         profile: Columns of the table.
         zone: Time zone of times without an offset.
+        rows_max_count: Largest number of rows with results.
         headers: Name in the table of each field that is read. Empty before the header.
         places: Index of each field that is read.
         unread: Columns that are not in the profile.
@@ -46,6 +50,7 @@ class TableReader:
     name: str
     profile: ColumnProfile
     zone: tzinfo
+    rows_max_count: int = field(default_factory=lambda: ROWS_MAX_COUNT)
     headers: dict[RowField, str] = field(default_factory=dict)
     places: dict[RowField, int] = field(default_factory=dict)
     unread: tuple[str, ...] = ()
@@ -73,10 +78,10 @@ class TableReader:
                 self._read_header(number, cells)
             elif (row := self._row(number, cells)) is not None:
                 count += 1
-                if count > ROWS_MAX_COUNT:
+                if count > self.rows_max_count:
                     raise BadFile(
-                        f"{self.name}: row {number}: more than {ROWS_MAX_COUNT} results; split "
-                        "the file and import the parts"
+                        f"{self.name}: row {number}: more than {self.rows_max_count} results; "
+                        "split the file"
                     )
                 yield row
         if not self.columns:
@@ -90,6 +95,27 @@ class TableReader:
                 f"{self.name}: no row with {self.profile.title} ({others or 'only a header'}); "
                 "name a table of such results, or a profile for this one (--profile)"
             )
+
+    def values(self, text: str) -> dict[datetime, float | None]:
+        """Return the values of the field ``metric`` by time. None is unknown.
+
+        Args:
+            text: Content of the file.
+
+        Raises:
+            ProfileMismatch: A column of the profile is missing, or the table has no row.
+            BadFile: The table is invalid, has a time twice, or a value is not from 0 to 1e15.
+        """
+        rows: dict[datetime, int] = {}
+        values: dict[datetime, float | None] = {}
+        for row in self.rows(text):
+            at, value = row.time(), row.value("metric")
+            if at in rows:
+                raise row.error("started_at", f"row {rows[at]} has the same; remove one")
+            if value is not None and not 0 <= value <= VALUE_MAX:
+                raise row.error("metric", f"must be between 0 and {VALUE_MAX:g}")
+            rows[at], values[at] = row.number, value
+        return values
 
     def _lines(self, text: str) -> Iterator[tuple[int, list[str]]]:
         """Yield line number and stripped cells.
@@ -155,7 +181,7 @@ class TableReader:
             f"{self.name}: row {number}: no column {', '.join(missing)} (found: {names}); export "
             "the whole table with its header as CSV, "
             + (
-                "or name the columns `timestamp` and `value`"
+                f"or name the columns {' and '.join(self.profile.required)}"
                 if "metric" in self.profile.columns
                 else "or name a profile for it (--profile)"
             )

@@ -7,8 +7,6 @@ from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import Final
 from zoneinfo import ZoneInfo, available_timezones
 
-from broadside.coordinator.device.telemetry.timestamps import parse_timestamp
-
 _OFFSET: Final = re.compile(r"UTC([+-])(\d{1,2})(?::?(\d{2}))?", re.IGNORECASE)
 
 
@@ -35,7 +33,11 @@ def parse_zone(text: str) -> tzinfo:
 
 
 def parse_time(text: str, time_format: str | None = None) -> datetime:
-    """Parse a time in ISO 8601. If the text has no offset, the result is a local time without zone.
+    """Parse an epoch time or a time in ISO 8601.
+
+    The unit of an epoch time follows from its number of digits. Grafana, Azure and Java write
+    milliseconds, InfluxDB writes nanoseconds. If the text has no offset, the result is a local time
+    without zone.
 
     Args:
         text: Text to parse.
@@ -50,8 +52,9 @@ def parse_time(text: str, time_format: str | None = None) -> datetime:
     if time_format is not None:
         with contextlib.suppress(ValueError):
             return datetime.strptime(text, time_format)  # noqa: DTZ007 - the caller adds the zone
-    if _EPOCH.fullmatch(text):
-        return datetime.fromtimestamp(parse_timestamp(text), UTC)
+    if epoch := _EPOCH.fullmatch(text):
+        finer = (len(epoch[1]) - 10) // 3
+        return datetime.fromtimestamp(float(text) / 1000**finer, UTC)
     # Python 3.11 would parse 20220104 and 2022W01 as dates.
     if "T" not in text and ":" not in text:
         examples = [f"{_EXAMPLE:{time_format}}"] if time_format else []
@@ -84,7 +87,7 @@ def to_utc(at: datetime, zone: tzinfo) -> datetime:
     offsets = " or ".join(_offset(at - instant.replace(tzinfo=None)) for instant in (first, second))
     raise ValueError(
         f"{zone} had this time twice, at {first:%H:%M} and at {second:%H:%M} UTC, when its clocks "
-        f"went back; give the offset in place of the zone: --timezone {offsets}"
+        f"went back; give the offset as the zone: {offsets}"
     )
 
 
@@ -95,7 +98,7 @@ def _offset(ahead: timedelta) -> str:
 
 _EXAMPLE: Final = datetime(2022, 1, 4, 11, 25)  # noqa: DTZ001 - a local time
 # Epoch seconds, milliseconds, microseconds or nanoseconds.
-_EPOCH: Final = re.compile(r"\d{10}(?:\.\d+)?|\d{13}|\d{16}|\d{19}", re.ASCII)
+_EPOCH: Final = re.compile(r"(\d{10}|\d{13}|\d{16}|\d{19})(?:\.\d+)?", re.ASCII)
 _GROUPED: Final = re.compile(r"\d{1,3}([,' \u00a0\u202f])\d{3}(?:\1\d{3})*(?:\.\d+)?")
 _PLAIN: Final = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?", re.ASCII)
 

@@ -37,7 +37,7 @@ def read_bytes(path: Path, max_bytes: int) -> bytes:
         actual = formatting.size(size) if size else "too large"
         raise BadFile(
             f"{path}: {actual}, and at most {formatting.size(max_bytes)} can be read; split the "
-            "file and import the parts"
+            "file"
         )
     return data
 
@@ -59,8 +59,7 @@ def read_unpacked(path: Path, max_bytes: int) -> tuple[bytes, bool]:
         return unpack(read_bytes(path, max_bytes), max_bytes)
     except TooLarge as error:
         raise BadFile(
-            f"{path}: its content is larger than {formatting.size(max_bytes)}; split the file and "
-            "import the parts"
+            f"{path}: its content is larger than {formatting.size(max_bytes)}; split the file"
         ) from error
 
 

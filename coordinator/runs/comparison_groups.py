@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from broadside.coordinator.core.comparison import (
+from broadside.coordinator.core.comparison.conditions import conditions_of
+from broadside.coordinator.core.comparison.group_comparison import (
     Comparison,
     Group,
     compare,
-    conditions_of,
     observe,
 )
 from broadside.coordinator.core.run_spec import Plan

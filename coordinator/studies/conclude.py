@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from broadside.coordinator.core import formatting
-from broadside.coordinator.core.comparison import Comparison
+from broadside.coordinator.core.comparison.group_comparison import Comparison
 from broadside.coordinator.core.comparison.sequential import Decision, SequentialResult
 from broadside.coordinator.core.formatting import MetricUnit
 from broadside.coordinator.core.measure.experiments.drill import DrillResult, ExecutedEvent

@@ -9,7 +9,7 @@ from pydantic import Field, StrictBool, StringConstraints, model_validator
 
 from broadside.coordinator import scenarios
 from broadside.coordinator.core import formatting
-from broadside.coordinator.core.comparison import Comparison
+from broadside.coordinator.core.comparison.group_comparison import Comparison
 from broadside.coordinator.core.comparison.sequential import SequentialResult
 from broadside.coordinator.core.measure.experiments.drill import DrillResult, ExecutedEvent
 from broadside.coordinator.core.measure.experiments.scale_out import ScaleOut, Scaling

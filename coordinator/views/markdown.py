@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from broadside.coordinator.core import formatting
-from broadside.coordinator.core.comparison import Comparison, GateResult, Metric
+from broadside.coordinator.core.comparison.group_comparison import Comparison, Metric
+from broadside.coordinator.core.comparison.regression_gate import GateResult
 from broadside.coordinator.core.metrics import layer_label, metric_by_short_name, received_at
 from broadside.coordinator.core.summary import Finding, RunSummary, Verdict
 from broadside.coordinator.core.verdict_reason import VerdictReason, explain_verdict

@@ -40,6 +40,11 @@ export class BurstData {
     this.over = false;
   }
 
+  // Number of seconds that charts show.
+  get total() {
+    return Math.max(this.totalSeconds, this.stop);
+  }
+
   // Text to use if there is no data.
   get silence() {
     return this.over ? "No data" : "No data yet";

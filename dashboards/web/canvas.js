@@ -42,6 +42,10 @@ export function colours() {
     target: chart("target"),
     other: chart("other"),
     missing: chart("missing"),
+    pass: read("--good"),
+    fail: read("--bad"),
+    inconclusive: read("--warn"),
+    measured: read("--ink"),
     heat: [0, 1, 2, 3, 4].map((index) => read(`--heat-${index}`)),
     font: getComputedStyle(document.body).fontFamily,
   };

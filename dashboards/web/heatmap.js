@@ -71,7 +71,7 @@ export class HeatMap {
     if (this.element.hidden) return;
     const width = Math.max(160, this.canvas.parentElement?.clientWidth || 600);
     const top = niceAbove(data.topBitsPerSecond);
-    const newest = Math.max(data.totalSeconds, data.stop);
+    const newest = data.total;
     const key = `${data.top > 0}/${width}/${data.pairsCount}/${newest}/${top}/${document.documentElement.dataset.theme}/${window.devicePixelRatio}`;
     if (this.whole || key !== this.key) {
       this.key = key;

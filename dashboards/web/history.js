@@ -2,18 +2,13 @@
 // the devices that have been tested.
 
 import { read } from "./api.js";
-import { ticks } from "./canvas.js";
 import { FIGURE, field, fill, guarded, h, refused, table } from "./dom.js";
-import { LAYERS, digits, instant, known, niceAbove, rate, rateUnit } from "./format.js";
+import { LAYERS, digits, instant, known, rate, rateUnit } from "./format.js";
+import { Cursor, LineChart } from "./lines.js";
 import { loadRuns, verdictBadge } from "./runs.js";
 import { RECEIVED } from "./words.js";
 
 const RUNS_MAX = 20;
-const HEIGHT = 260;
-const LEFT = 44;
-const BOTTOM = 34;
-const TOP = 14;
-const NAMES = "http://www.w3.org/2000/svg";
 
 const DEVICES = [
   ["Device, as stated at launch", ([name]) => name],
@@ -23,65 +18,37 @@ const DEVICES = [
   ["Verdict", ([, [{ outcome }]]) => verdictBadge(outcome.verdict, outcome.cancelled)],
 ];
 
-function svg(tag, attributes, ...children) {
-  const element = document.createElementNS(NAMES, tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  element.append(...children);
-  return element;
-}
-
-const most = (points) =>
-  niceAbove(Math.max(...points.map(({ value, half }) => value + (half ?? 0))));
-
-function drawn(points, width) {
-  const top = most(points);
-  const [, each] = rateUnit(top);
-  const y = (value) => HEIGHT - BOTTOM - (Math.max(0, value) / top) * (HEIGHT - BOTTOM - TOP);
-  const step = (width - LEFT - 12) / Math.max(1, points.length);
-  const x = (index) => LEFT + step * (index + 0.5);
-  const grid = ticks(0, top, 5).map((tick) =>
-    svg(
-      "g",
-      {},
-      svg("line", { class: "grid", x1: LEFT, x2: width, y1: y(tick), y2: y(tick) }),
-      svg("text", { x: LEFT - 8, y: y(tick) + 4, "text-anchor": "end" }, digits(tick / each)),
-    ),
+// Chart of the rates, the oldest first.
+function chartOf(points, layers) {
+  const [unit, size] = rateUnit(Math.max(...points.map(({ value, half }) => value + (half ?? 0))));
+  const side = (sign) =>
+    points.map(({ value, half }) =>
+      known(half) ? Math.max(0, value + sign * half) / size : null,
+    );
+  const chart = new LineChart({
+    title: "Received rate",
+    height: 260,
+    unit: `${unit}, ${layers.join(" or ")}, at real scale`,
+    format: digits,
+    cursor: new Cursor(() => chart.draw()),
+    axis: {
+      row: "Run of",
+      name: (place) => points[place].name,
+      ticks: (total) => (total > 1 ? [0, total] : []),
+      label: (place) => (place ? "newer" : "older"),
+    },
+  });
+  const verdicts = points.map(({ verdict }) => verdict);
+  chart.show(
+    { total: points.length, over: true },
+    {
+      series: [
+        { name: "95 % interval", low: side(-1), high: side(1) },
+        { name: "received", points: points.map(({ value }) => value / size), dots: verdicts },
+      ],
+    },
   );
-  const marks = points.map(({ value, half, verdict, name }, index) =>
-    svg(
-      "g",
-      { class: `mark ${verdict}` },
-      svg("title", {}, `${name}: ${rate(value)}${known(half) ? ` ± ${rate(half)}` : ""}`),
-      ...(known(half) ? whisker(x(index), y(value - half), y(value + half)) : []),
-      svg("circle", { cx: x(index), cy: y(value), r: 4.5 }),
-    ),
-  );
-  return svg(
-    "svg",
-    { viewBox: `0 0 ${width} ${HEIGHT}`, class: "history", role: "img", "aria-label": "History" },
-    ...grid,
-    ...(points.length > 1 ? ["older", "newer"] : []).map((word, place) => {
-      const at = x(place ? points.length - 1 : 0);
-      return svg("text", { x: at, y: HEIGHT - 10, "text-anchor": "middle" }, word);
-    }),
-    ...marks,
-  );
-}
-
-// Draw a line from the low to the high value, with a bar at both ends.
-function whisker(x, low, high) {
-  const across = [low, high].map((y) => ({ x1: x - 6, x2: x + 6, y1: y, y2: y }));
-  return [{ x1: x, x2: x, y1: low, y2: high }, ...across].map((ends) => svg("line", ends));
-}
-
-// Draw a chart that uses the full width of its parent, and draw it again if the width changes.
-function fitted(points) {
-  const place = h("div");
-  new ResizeObserver(() => {
-    const width = Math.max(200, place.clientWidth);
-    if (place.firstChild?.viewBox.baseVal.width !== width) fill(place, drawn(points, width));
-  }).observe(place);
-  return place;
+  return chart;
 }
 
 export function historyView(main) {
@@ -108,6 +75,11 @@ export function historyView(main) {
   );
   let runs = [];
   let asked = 0;
+  let chart = null;
+  const redraw = () => chart?.draw();
+  const sized = new ResizeObserver(() => requestAnimationFrame(redraw));
+  sized.observe(main);
+  addEventListener("theme", redraw);
 
   const begin = guarded(result, async () => {
     runs = (await loadRuns()).filter((run) => run.outcome !== null);
@@ -162,19 +134,13 @@ export function historyView(main) {
         ["Verdict", ({ verdict }) => verdictBadge(verdict)],
       ];
       const title = `Burst ${index + 1} of ${points.length === 1 ? "the only run" : `the latest ${points.length} runs`} of ${scenario.value}`;
+      chart = chartOf(points.toReversed(), layers);
       fill(
         result,
-        h(
-          "section.card",
-          h("h2", title),
-          h(
-            "p.quiet",
-            `Received rate at real scale, ${layers.join(" or ")}, ${rateUnit(most(points))[0]}, with its 95 % interval.`,
-          ),
-          fitted([...points].reverse()),
-        ),
+        h("section.card", h("h2", title), chart.element),
         table(title, columns, points, { wide: true }),
       );
+      redraw();
     } catch (problem) {
       if (number === asked && problem.status !== 401) fill(result, refused(problem));
     }
@@ -196,4 +162,8 @@ export function historyView(main) {
   }
 
   begin();
+  return () => {
+    sized.disconnect();
+    removeEventListener("theme", redraw);
+  };
 }

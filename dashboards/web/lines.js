@@ -1,5 +1,5 @@
-// Chart of the seconds of a burst on a canvas. It takes a few milliseconds to draw 2,000 points.
-// Missing data is a gap. If there are more points than pixels, the range of the values
+// Chart of the seconds of a burst, or of runs, on a canvas. It takes a few milliseconds to draw
+// 2,000 points. Missing data is a gap. If there are more points than pixels, the range of the values
 // is drawn. All charts in a view use the same cursor to select a second.
 
 import { colours, fit, secondLabel, secondTicks, stroke, ticks } from "./canvas.js";
@@ -13,14 +13,25 @@ const MOST_PER_PIXEL = 1.5;
 const TARGET_DASH = [7, 4];
 // Width in pixels to use for a second that has no data before or after it.
 const LONE_WIDTH = 4;
+// Height in pixels of a lane with its name, and of the name.
+const LANE_HEIGHT = 50;
+const NAME_HEIGHT = 20;
+const SECONDS = {
+  row: "Second",
+  name: (second) => String(second + 1),
+  ticks: secondTicks,
+  label: secondLabel,
+};
 
-// The format of a series is { name, colour, dash, width, points | bins | low and high }.
+// The format of a series is { name, colour, dash, width, points | bins | low and high }. A series
+// with `dots`, the colours of its points, has no line. Without a colour, low and high are bars. If
+// `lanes` is set, each series has its own axis and is an area.
 export class LineChart {
-  constructor({ title, height = 190, unit, format, cursor, minTop = 0 }) {
+  constructor({ title, height = 190, unit, format, cursor, minTop = 0, axis = SECONDS, lanes }) {
     // True if no more data will be received. Until then, we can show a target without data.
     this.over = false;
     this.silence = "No data yet";
-    Object.assign(this, { title, height, unit, format, cursor, minTop });
+    Object.assign(this, { title, height, unit, format, cursor, minTop, axis, lanes });
     this.total = 1;
     this.series = [];
     this.visible = true;
@@ -64,8 +75,11 @@ export class LineChart {
     });
   }
 
-  set(update) {
-    Object.assign(this, update);
+  // Set the data and draw it. The first argument has the state of the burst.
+  show({ total, over, silence }, update) {
+    Object.assign(this, { total, over, silence }, update);
+    if (this.lanes) this.height = MARGIN.top + MARGIN.bottom + LANE_HEIGHT * this.series.length;
+    this.draw();
   }
 
   #width() {
@@ -103,25 +117,22 @@ export class LineChart {
       top: MARGIN.top,
       bottom: this.height - MARGIN.bottom,
     };
-    let top = Math.max(this.minTop, this.target?.value ?? 0);
-    for (const each of this.series) {
-      for (const value of each.points ?? []) if (value > top) top = value;
-      for (const value of each.high ?? []) if (value > top) top = value;
-      for (const bin of each.bins ?? []) if (bin.value > top) top = bin.value;
-    }
-    top = niceAbove(top * 1.06);
     const x = (second) => box.left + (second / (this.total || 1)) * (box.right - box.left);
-    const y = (value) => box.bottom - (value / top) * (box.bottom - box.top);
     context.clearRect(0, 0, width, this.height);
+    context.font = `12px ${palette.font}`;
     this.#legend(palette);
-    this.#axes(context, palette, box, x, y, top);
-    context.save();
-    context.beginPath();
-    context.rect(box.left, box.top - 4, box.right - box.left, box.bottom - box.top + 8);
-    context.clip();
-    for (const each of this.series) this.#series(context, palette, each, x, y);
-    context.restore();
-    if (this.target) this.#target(context, palette, box, y);
+    this.#xAxis(context, palette, box, x);
+    if (!this.lanes) this.#plot(context, palette, box, x, this.series);
+    else
+      this.series.forEach((each, place) => {
+        const bottom = box.top + LANE_HEIGHT * (place + 1);
+        const top = bottom - LANE_HEIGHT + NAME_HEIGHT;
+        context.textAlign = "left";
+        context.textBaseline = "bottom";
+        context.fillStyle = palette.ink;
+        context.fillText(each.name, box.left, top - 2);
+        this.#plot(context, palette, { ...box, top, bottom }, x, [each]);
+      });
     this.#marks(context, palette, box, x);
     const at = this.cursor.second;
     if (at !== null && at < this.total) {
@@ -130,29 +141,54 @@ export class LineChart {
     }
   }
 
-  #axes(context, palette, box, x, y, top) {
-    context.font = `12px ${palette.font}`;
+  // Draw series that have the same axis.
+  #plot(context, palette, box, x, series) {
+    let top = Math.max(this.minTop, this.target?.value ?? 0);
+    for (const each of series) {
+      for (const value of each.points ?? []) if (value > top) top = value;
+      for (const value of each.high ?? []) if (value > top) top = value;
+      for (const bin of each.bins ?? []) if (bin.value > top) top = bin.value;
+    }
+    top = niceAbove(top * 1.06);
+    const y = (value) => box.bottom - (value / top) * (box.bottom - box.top);
+    this.#yAxis(context, palette, box, y, top);
+    context.save();
+    context.beginPath();
+    context.rect(box.left, box.top - 4, box.right - box.left, box.bottom - box.top + 8);
+    context.clip();
+    for (const each of series) this.#series(context, palette, each, x, y);
+    context.restore();
+    if (this.target) this.#target(context, palette, box, y);
+  }
+
+  #yAxis(context, palette, box, y, top) {
     context.fillStyle = palette.quiet;
     context.textAlign = "right";
     context.textBaseline = "middle";
-    for (const tick of ticks(0, top, Math.max(2, this.height / 42))) {
+    for (const tick of ticks(0, top, Math.max(2, (box.bottom - box.top) / 36))) {
       const at = Math.round(y(tick)) + 0.5;
       stroke(context, [box.left, at], [box.right, at], { colour: palette.faint });
       context.fillText(tickLabel(tick), box.left - 8, at);
     }
+  }
+
+  #xAxis(context, palette, box, x) {
+    context.fillStyle = palette.quiet;
     context.textBaseline = "top";
-    const shown = secondTicks(this.total, (box.right - box.left) / 64);
-    shown.forEach((tick) => {
+    for (const tick of this.axis.ticks(this.total, (box.right - box.left) / 64)) {
       const at = x(tick);
       context.textAlign = at < box.left + 4 ? "left" : at > box.right - 18 ? "right" : "center";
-      context.fillText(secondLabel(tick), at, box.bottom + 7);
-    });
+      context.fillText(this.axis.label(tick), at, box.bottom + 7);
+    }
   }
 
   #series(context, palette, each, x, y) {
     const wide = x(1) - x(0);
+    context.fillStyle = palette[each.colour];
+    if (each.dots) return dots(context, palette, each, x, y);
+    if (this.lanes) return area(context, each.bins, x, y);
+    if (each.low && !each.colour) return bars(context, palette, each, x, y);
     if (each.low) {
-      context.fillStyle = palette[each.colour];
       for (const run of stretches(each.low, each.high, Math.ceil(1 / wide)))
         band(context, run, x, y);
       return;
@@ -187,7 +223,8 @@ export class LineChart {
   }
 
   #legend(palette) {
-    const entries = this.series.map((each) => ({ ...each, of: each.low ? "band" : "line" }));
+    const named = this.series.filter((each) => each.colour && !this.lanes);
+    const entries = named.map((each) => ({ ...each, of: each.low ? "band" : "line" }));
     if (this.target)
       entries.push({ name: this.target.name, colour: "target", dash: TARGET_DASH, of: "line" });
     if (this.thin?.length)
@@ -235,16 +272,15 @@ export class LineChart {
   }
 
   #newest() {
-    for (let second = this.total - 1; second >= 0; second--) {
-      const first = this.series.find((each) => each.points);
-      if (first && known(first.points[second])) return second;
-    }
-    return null;
+    const first = this.series.find((each) => each.points);
+    if (!first) return this.hasData ? this.total - 1 : null;
+    const newest = first.points.slice(0, this.total).findLastIndex(known);
+    return newest < 0 ? null : newest;
   }
 
   #read() {
     const at = this.cursor.second ?? this.#newest();
-    const text = at === null ? this.silence : `Second ${at + 1}: ${this.#text(at)}`;
+    const text = at === null ? this.silence : `${this.axis.row} ${this.axis.name(at)}: ${this.#text(at)}`;
     say(this.readout, text);
     const label = `${this.title}, ${this.unit}. ${text}`;
     if (this.canvas.getAttribute("aria-label") !== label)
@@ -262,15 +298,16 @@ export class LineChart {
     const names = this.series.flatMap((each) =>
       each.low ? [`${each.name}, low`, `${each.name}, high`] : [each.name],
     );
-    const columns = ["Second", ...names].map((name, at) => [name, (row) => row[at], FIGURE]);
+    const columns = [this.axis.row, ...names].map((name, at) => [name, (row) => row[at], FIGURE]);
     const rows = [];
     for (let second = last; second >= from; second--) {
       const values = this.#values(second).flatMap(([, ...each]) => each);
-      rows.push([second + 1, ...values.map((value) => (known(value) ? digits(value) : "missing"))]);
+      const texts = values.map((value) => (known(value) ? digits(value) : "missing"));
+      rows.push([this.axis.name(second), ...texts]);
     }
     const more = from > 0 ? ` The latest ${ROWS_IN_TABLE} seconds. The export contains all.` : "";
     this.rows.replaceChildren(
-      h("p.quiet", `In ${this.unit}, by second of the burst.${more}`),
+      h("p.quiet", `In ${this.unit}, by ${this.axis.row.toLowerCase()}.${more}`),
       table(this.title, columns, rows, { dense: true }),
     );
   }
@@ -337,6 +374,34 @@ function steps(context, bins, x, y) {
     context.lineTo(x(bin.before), y(bin.value));
     previous = bin.before;
   }
+}
+
+function area(context, bins, x, y) {
+  for (const { from, before, value } of bins) {
+    const [left, right] = [from, before].map((second) => Math.round(x(second)));
+    if (known(value)) context.fillRect(left, y(value), right - left, y(0) - y(value));
+  }
+}
+
+// Draw a line from each low to its high value, with a bar at both ends.
+function bars(context, palette, { low, high }, x, y) {
+  const look = { colour: palette.ink, width: 1.5 };
+  low.forEach((value, place) => {
+    if (!known(value)) return;
+    const at = x(place + 0.5);
+    const ends = [y(value), y(high[place])];
+    stroke(context, [at, ends[0]], [at, ends[1]], look);
+    for (const end of ends) stroke(context, [at - 6, end], [at + 6, end], look);
+  });
+}
+
+function dots(context, palette, { points, dots: looks }, x, y) {
+  points.forEach((value, place) => {
+    context.fillStyle = palette[looks[place]];
+    context.beginPath();
+    context.arc(x(place + 0.5), y(value), 4.5, 0, 2 * Math.PI);
+    context.fill();
+  });
 }
 
 function tickLabel(value) {

@@ -40,7 +40,7 @@ export class PartsCard {
     this.text = h("p.quiet");
     this.rows = h("div");
     this.element = h(
-      "section.card.parts",
+      "section.card",
       { hidden: true },
       h("h2", "Mixed traffic"),
       this.text,
@@ -66,11 +66,7 @@ export class PartsCard {
       ...parts.map(({ name, summary }) => [name, summary]),
     ];
     refill(this.rows, [rows, figures?.final], () => [rows.length ? this.#table(rows, figures) : null]);
-    const total = Math.max(status.duration_s + status.omit_s, data.stop);
-    this.chart.set({ total, series: this.#series(names[0], parts, data, total) });
-    this.chart.silence = data.silence;
-    this.chart.over = data.over;
-    this.chart.draw();
+    this.chart.show(data, { series: this.#series(names[0], parts, data) });
   }
 
   #table(rows, { final }) {
@@ -87,7 +83,7 @@ export class PartsCard {
     return table("Traffic of the pairs", columns, rows, { wide: true });
   }
 
-  #series(name, parts, data, total) {
+  #series(name, parts, data) {
     const series = [line(name, rate, data.series("fleet_bits_per_second"), { colour: "fleet" })];
     parts.forEach((part, number) => {
       const colour = COLOURS[number % COLOURS.length];
@@ -95,7 +91,7 @@ export class PartsCard {
       const shift = (points) =>
         (offset < 0 ? points.slice(-offset) : [...Array(offset).fill(null), ...points]).slice(
           0,
-          total,
+          data.total,
         );
       const own = part.name;
       const rates = shift(part.received_bits_per_second);

@@ -48,6 +48,7 @@ function unavailable({ bursts, reconciliation }, data) {
     pairs: !known(bursts[data.burst - 1]?.[RECEIVED]),
     band: !data.has("pair_p50_bits_per_second"),
     starts: !bursts[data.burst - 1] || bursts[data.burst - 1].start_error_max_s === null,
+    parts: !bursts[data.burst - 1]?.parts.length,
     device: !bursts[data.burst - 1]?.device,
     cpu: !data.has("client_cpu_ratio") && !data.has("server_cpu_ratio"),
     rtt: !data.has("rtt_mean_s"),

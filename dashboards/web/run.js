@@ -5,7 +5,7 @@ import { readIfThere, send } from "./api.js";
 import { abortRunDialog } from "./abort.js";
 import { BurstData } from "./burst.js";
 import { burstsTable } from "./bursts.js";
-import { canaryCard } from "./canary.js";
+import { CanaryCard } from "./canary.js";
 import { announce, fill, h, say, refused } from "./dom.js";
 import { reportCharts } from "./report_charts.js";
 import { Headline } from "./headline.js";
@@ -16,7 +16,7 @@ import { RunAside } from "./run_aside.js";
 import { RunCharts } from "./run_charts.js";
 import { RunHead, isOver } from "./run_head.js";
 import { Stream } from "./stream.js";
-import { unitLanes } from "./units.js";
+import { UnitsCard } from "./units.js";
 
 const PRICE_MS = 5000;
 const MEASURES_KEPT = 2000;
@@ -59,8 +59,9 @@ class RunView {
     this.parts = new PartsCard(cursor);
     this.aside = new RunAside(burst);
     this.report = h("div");
-    this.units = h("div", { hidden: true });
-    this.canary = h("div", { hidden: true });
+    this.units = new UnitsCard(cursor);
+    this.canary = new CanaryCard(cursor);
+    this.lineCharts = [...this.charts.all, this.parts.chart, this.units.chart, this.canary.chart];
     this.#lay(main);
     this.#watch(main);
     this.#listen();
@@ -87,17 +88,16 @@ class RunView {
       card(charts.throughput.element),
       this.parts.element,
       card(this.heat.element, aside.trouble),
-      this.units,
-      this.canary,
+      this.units.element,
+      this.canary.element,
       card(charts.band.element),
       charts.small,
       this.absent,
       this.bursts,
       this.report,
     );
-    this.cards = [...drawn.querySelectorAll("section")].filter(
-      (section) => section !== this.parts.element,
-    );
+    const own = [this.parts, this.units, this.canary].map(({ element }) => element);
+    this.cards = [...drawn.querySelectorAll("section")].filter((card) => !own.includes(card));
     this.columns = h("div.columns", drawn, aside.element);
     main.append(
       head.title,
@@ -126,10 +126,10 @@ class RunView {
       }
     };
     this.sight = new IntersectionObserver(tell, { rootMargin: "100% 0px" });
-    for (const chart of [...this.charts.all, this.parts.chart]) chart.observe(this.sight);
+    for (const chart of this.lineCharts) chart.observe(this.sight);
     addEventListener("theme", this.redraw);
     this.print = () => {
-      for (const chart of [...this.charts.all, this.parts.chart]) chart.visible = true;
+      for (const chart of this.lineCharts) chart.visible = true;
       this.#draw();
     };
     addEventListener("beforeprint", this.print);
@@ -235,11 +235,6 @@ class RunView {
     fill(this.report, this.#reportCharts.element);
     const { bursts, target_layer: layer } = this.#state.summary;
     this.bursts.hidden = bursts.length < 2 || this.burst !== null;
-    const shown = bursts.find(({ burst }) => burst === this.#state.status.burst.burst);
-    this.units.hidden = shown === undefined;
-    if (shown) fill(this.units, unitLanes(shown));
-    this.canary.hidden = !shown?.canary;
-    if (shown?.canary) fill(this.canary, canaryCard(shown.canary));
     if (!this.bursts.hidden) fill(this.bursts, burstsTable(this.runId, bursts, layer));
   }
 
@@ -261,6 +256,9 @@ class RunView {
     this.headline.draw({ ...state, burst: this.burst });
     this.charts.draw(state);
     this.parts.draw(state);
+    const shown = state.summary?.bursts.find(({ burst }) => burst === state.data.burst);
+    this.units.draw(state, shown);
+    this.canary.draw(state, shown);
     this.heat.draw();
     this.#sayAbsent(state);
     this.#measure(performance.now() - began + this.#appliedMs);

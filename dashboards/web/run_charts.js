@@ -45,49 +45,39 @@ export class RunCharts {
   }
 
   draw(state) {
-    const { status, data } = state;
-    const total = Math.max(status.duration_s + status.omit_s, data.stop);
+    const { data } = state;
     const unit = throughputUnit(state);
-    this.#setThroughput(state, total, unit);
-    this.#setBand(data, total, unit.pair);
+    this.#showThroughput(state, unit);
+    this.#showBand(data, unit.pair);
     const points = (name, factor) => data.series(name, factor);
-    this.cpu.set({
-      total,
+    this.cpu.show(data, {
       series: [
         { name: "clients", colour: "fleet", points: points("client_cpu_ratio", 100) },
         { name: "servers", colour: "other", dash: [6, 3], points: points("server_cpu_ratio", 100) },
       ],
     });
-    this.rtt.set({
-      total,
+    this.rtt.show(data, {
       series: [{ name: "RTT", colour: "fleet", points: points("rtt_mean_s", 1000) }],
     });
-    this.retransmits.set({
-      total,
+    this.retransmits.show(data, {
       series: [{ name: "retransmissions", colour: "fleet", points: points("retransmits_count") }],
     });
-    for (const chart of this.all) {
-      chart.silence = data.silence;
-      chart.over = data.over;
-      chart.draw();
-    }
   }
 
-  #setThroughput({ status, data, figures, deviceCounter }, total, unit) {
+  #showThroughput({ status, data, figures, deviceCounter }, unit) {
     this.throughput.unitLabel.textContent = this.throughput.unit = unit.label;
     const thin = [];
     for (let second = 0; second < Math.min(data.knownS, data.stop); second++)
       if ((data.value("coverage_ratio", second) ?? 0) < THIN_RATIO) thin.push(second);
     const series = throughputSeries(data, status, figures, deviceCounter, unit);
-    this.throughput.set({ total, ...series, thin });
+    this.throughput.show(data, { ...series, thin });
   }
 
-  #setBand(data, total, [name, size]) {
+  #showBand(data, [name, size]) {
     const layer = data.layer === "link" ? "link layer" : "payload";
     this.band.unitLabel.textContent = this.band.unit = `${name} per pair, ${layer}`;
     const points = (quantile) => data.series(`pair_${quantile}_bits_per_second`, 1 / size);
-    this.band.set({
-      total,
+    this.band.show(data, {
       series: [
         { name: "p5 to p95", colour: "band", low: points("p5"), high: points("p95") },
         { name: "p50", colour: "fleet", points: points("p50") },

@@ -1,54 +1,8 @@
-// Lanes of the units of a device that translates source addresses, below the map of the pairs.
+// Card with the units of a device that translates source addresses: their rates over a burst.
 
-import { h } from "./dom.js";
-import { clock, counted, digits, known, percent, rate } from "./format.js";
-
-const NAMES = "http://www.w3.org/2000/svg";
-const [WIDTH, HEIGHT] = [600, 28];
-
-// Create an element of a drawing.
-export function svg(tag, attributes, ...children) {
-  const element = document.createElementNS(NAMES, tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  element.append(...children);
-  return element;
-}
-
-// Draw the rate of a unit over the burst, with a line where it joined or left. Without payload, draw
-// its new connections.
-function lane(unit, burst, field, top) {
-  const { units } = burst;
-  const rates = unit[field];
-  const start = new Date(units.start_at) / 1000;
-  const lead = new Date(burst.planned_start_at) / 1000 - start;
-  const x = (step) => (WIDTH * (step * units.every_s - lead)) / burst.duration_s;
-  const y = (value) => HEIGHT - (HEIGHT - 2) * (top ? value / top : 0);
-  const points = rates.flatMap((value, step) => [
-    `${x(step).toFixed(1)},${y(value).toFixed(1)}`,
-    `${x(step + 1).toFixed(1)},${y(value).toFixed(1)}`,
-  ]);
-  const marks = units.changes
-    .filter(({ address }) => address === unit.address)
-    .map(({ at, change }) => {
-      const place = x((new Date(at) / 1000 - start) / units.every_s);
-      const line = svg("line", { class: "change", x1: place, x2: place, y1: 0, y2: HEIGHT });
-      line.append(svg("title", {}, `${change} at ${clock(at)} UTC`));
-      return line;
-    });
-  const label = `Rate of unit ${unit.address} over the burst`;
-  return svg(
-    "svg",
-    {
-      viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
-      preserveAspectRatio: "none",
-      class: "lane",
-      role: "img",
-      "aria-label": label,
-    },
-    svg("polygon", { points: `${x(0)},${HEIGHT} ${points.join(" ")} ${x(rates.length)},${HEIGHT}` }),
-    ...marks,
-  );
-}
+import { FIGURE, LONG, h, refill, say, table } from "./dom.js";
+import { clock, counted, digits, known, percent, rate, rateUnit } from "./format.js";
+import { LineChart } from "./lines.js";
 
 function streams(unit) {
   if (known(unit.flows_mean_count)) return `${digits(unit.flows_mean_count)} streams`;
@@ -66,8 +20,15 @@ function notes(unit, units) {
     .filter(({ address }) => address === unit.address)
     .map(({ change, at, flows_cut }) => `${change} ${clock(at)}${flows_cut ? ", streams cut" : ""}`);
   if (units.slow === unit.address) texts.unshift("slow");
-  return texts.join("; ");
+  return texts.join("; ") || "none";
 }
+
+const columns = (units) => [
+  ["Unit", ({ address }) => address],
+  ["Received, payload", rateOf, FIGURE],
+  ["Traffic", streams, FIGURE],
+  ["Changes", (unit) => notes(unit, units), LONG],
+];
 
 const SENTENCES = {
   none: "Not translated: servers received the clients' own addresses.",
@@ -79,31 +40,58 @@ function sentenceOf(units) {
   return SENTENCES[units.translation] ?? `${counted(units.count, "unit")} carried this burst.`;
 }
 
-// Return a sentence, and a lane for each unit of a burst if there are any.
-export function unitLanes(burst) {
-  const { units } = burst;
-  const shown = units?.units ?? [];
-  const most = (field) => Math.max(0, ...shown.flatMap((unit) => unit[field]));
-  const field = most("bits_per_second") ? "bits_per_second" : "flows";
-  const top = most(field);
-  const rows = shown.map((unit) =>
-    h(
-      "div",
-      { class: units.slow === unit.address ? "device-unit slow" : "device-unit" },
-      h("span", unit.address),
-      lane(unit, burst, field, top),
-      h("span.number", rateOf(unit)),
-      h("span.quiet", [streams(unit), notes(unit, units)].filter(Boolean).join(", ")),
-    ),
-  );
-  const spread =
-    rows.length > 1
-      ? `Busiest to mean ${percent(units.imbalance_ratio, 0)}, Jain's index ${digits(units.jain_ratio)}.`
-      : "";
-  return h(
-    "section.card",
-    h("h2", "Units of the device"),
-    h("p.quiet", `${sentenceOf(units)} ${spread}`.trim()),
-    h("div.units", ...rows),
-  );
+// Text and rows of a burst, with a lane for each unit if there are any.
+export class UnitsCard {
+  constructor(cursor) {
+    this.chart = new LineChart({ title: "Units by second", unit: "", format: digits, cursor, lanes: true });
+    this.text = h("p.quiet");
+    this.rows = h("div");
+    this.element = h(
+      "section.card",
+      { hidden: true },
+      h("h2", "Units of the device"),
+      this.text,
+      this.rows,
+      this.chart.element,
+    );
+  }
+
+  draw({ data }, burst) {
+    this.element.hidden = !burst;
+    if (!burst) return;
+    const { units } = burst;
+    const shown = units?.units ?? [];
+    const spread =
+      shown.length > 1
+        ? ` Busiest to mean ${percent(units.imbalance_ratio, 0)}, Jain's index ${digits(units.jain_ratio)}.`
+        : "";
+    say(this.text, sentenceOf(units) + spread);
+    refill(this.rows, units, () => [
+      shown.length ? table("Units of the device", columns(units), shown) : null,
+    ]);
+    this.#showChart(data, burst, shown);
+  }
+
+  // Draw the rates of the units. Without payload, draw their new connections.
+  #showChart(data, { units, planned_start_at: start }, shown) {
+    const highest = (field) => Math.max(0, ...shown.flatMap((unit) => unit[field]));
+    const top = highest("bits_per_second");
+    const field = top ? "bits_per_second" : "flows";
+    const [name, size] = top ? rateUnit(top) : ["starts or streams", 1];
+    const lead = (new Date(start) - new Date(units?.start_at)) / 1000;
+    const at = (step) => step * units.every_s - lead;
+    this.chart.unitLabel.textContent = this.chart.unit = name;
+    this.chart.show(data, {
+      minTop: highest(field) / size,
+      series: shown.map((unit) => ({
+        name: unit.address,
+        colour: units.slow === unit.address ? "other" : "fleet",
+        bins: unit[field].map((value, step) => ({
+          from: at(step),
+          before: at(step + 1),
+          value: value / size,
+        })),
+      })),
+    });
+  }
 }

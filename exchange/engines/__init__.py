@@ -135,19 +135,3 @@ def _problems(traffic: Traffic) -> Iterator[str]:
 
 def _shown(value: object) -> str:
     return str(getattr(value, "value", value))
-
-
-__all__ = [
-    "Engine",
-    "engines",
-    "filled_in",
-    "find",
-    "measures",
-    "offered_bits_per_second",
-    "pauses",
-    "problems",
-    "ramps_s",
-    "scaled",
-    "tls_of",
-    "traffic_of",
-]

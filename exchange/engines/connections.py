@@ -45,6 +45,7 @@ from broadside.exchange.engines.port import (
     Launch,
     Process,
     Program,
+    Reader,
     ServerRequest,
     StartBasis,
     Started,
@@ -634,7 +635,7 @@ def _count(name: str, value: float) -> Measure:
     return Measure(name=f"{name}_count", value=value, unit="count")
 
 
-class AttemptReader:
+class AttemptReader(Reader):
     """Parser for the output of the client.
 
     Args:
@@ -669,9 +670,6 @@ class AttemptReader:
             if self._first_s is None:
                 self._first_s = _number(row, "first_s")
                 return (Started(side=Side.CLIENT, started_at_s=self._at_s + self._first_s),)
-        return ()
-
-    def sample(self, name: str, text: str, at_s: float) -> tuple[EngineEvent, ...]:
         return ()
 
     def finish(

@@ -16,9 +16,9 @@ from pydantic_core import PydanticCustomError
 
 from broadside.exchange.engines.buckets import LEAST_S
 from broadside.exchange.engines.port import (
-    EngineEvent,
     EngineFile,
     EngineResult,
+    Reader,
     StartBasis,
     Unsupported,
 )
@@ -408,7 +408,7 @@ def parse_options(kind: type[_Options], traffic: Traffic) -> _Options:
 GONE_S: Final = 60
 
 
-class DownloadReader:
+class DownloadReader(Reader):
     """Results of downloads or uploads of a test, at the client of its job or at a server.
 
     Args:
@@ -436,12 +436,6 @@ class DownloadReader:
         self._client_address: str | None = None
         self._direction = Direction.REVERSE if job is None else job.traffic.direction
         self._streams_count = None if job is None else job.traffic.streams_count
-
-    def feed(self, line: bytes, at_s: float) -> tuple[EngineEvent, ...]:
-        return ()
-
-    def sample(self, name: str, text: str, at_s: float) -> tuple[EngineEvent, ...]:
-        return ()
 
     def finish(
         self,

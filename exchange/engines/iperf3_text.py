@@ -17,10 +17,10 @@ from typing import Final
 
 from broadside.exchange.engines.iperf3_account import EVENTS, Account, object_of
 from broadside.exchange.engines.iperf3_forms import decode, find_objects, split_sources
-from broadside.exchange.engines.port import EngineEvent, EngineResult
+from broadside.exchange.engines.port import EngineEvent, EngineResult, Reader
 
 
-class StreamReader:
+class StreamReader(Reader):
     """Parser for the standard output of one iperf3 process, line by line as it arrives.
 
     ``--json-stream`` output results in events immediately. A complete document (``--json``, the
@@ -59,9 +59,6 @@ class StreamReader:
             # A persistent server starts the next test.
             self._test = Account()
         return self._test.take(message.get("event"), message.get("data"), at_s)
-
-    def sample(self, name: str, text: str, at_s: float) -> tuple[EngineEvent, ...]:
-        return ()
 
     def finish(
         self,

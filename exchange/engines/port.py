@@ -428,6 +428,7 @@ class Reader(Protocol):
         Returns:
             The events in the line, or an empty sequence.
         """
+        return ()
 
     def sample(self, name: str, text: str, at_s: float) -> Sequence[EngineEvent]:
         """Parse the content of a :class:`FileWatch`.
@@ -440,6 +441,7 @@ class Reader(Protocol):
         Returns:
             The events in the text, or an empty sequence.
         """
+        return ()
 
     def finish(
         self,

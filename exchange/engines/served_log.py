@@ -13,7 +13,7 @@ from typing import Final, Generic, TypeVar
 
 from broadside.exchange.engines.downloads import GONE_S, UNPLACED, DownloadReader
 from broadside.exchange.engines.peer_seconds import PeerRates
-from broadside.exchange.engines.port import DaemonTest, EngineEvent, EngineResult
+from broadside.exchange.engines.port import DaemonTest, EngineResult, Reader
 from broadside.exchange.engines.tokens import JobToken
 from broadside.exchange.messages import (
     Direction,
@@ -155,7 +155,7 @@ QUIET_S: Final = 2.0
 ServedT = TypeVar("ServedT", bound=DaemonTest)
 
 
-class ServedTests(Generic[ServedT]):
+class ServedTests(Reader, Generic[ServedT]):
     """Tests of one server by token. The results are only in ``tests``.
 
     Args:
@@ -184,12 +184,6 @@ class ServedTests(Generic[ServedT]):
                 del self._tests[min(self._tests, key=lambda key: self._tests[key].last_data_s)]
             test = self._tests[token.job_id] = create()
         return test
-
-    def feed(self, line: bytes, at_s: float) -> tuple[EngineEvent, ...]:
-        return ()
-
-    def sample(self, name: str, text: str, at_s: float) -> tuple[EngineEvent, ...]:
-        return ()
 
     def finish(
         self,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from broadside.coordinator.core.judge.checks import BURST_CHECKS, PRECEDENCE, RUN_CHECKS
+from broadside.coordinator.core.judge.checks.decision import BURST_CHECKS, PRECEDENCE, RUN_CHECKS
 from tests.docs_build import constants_page
 from tests.docs_build.constants_page import CORE
 

@@ -16,12 +16,8 @@ from typing import Any, Final
 from broadside.coordinator.core import run_trends
 from broadside.coordinator.core.judge import bottleneck
 from broadside.coordinator.core.judge.bottleneck.connection_causes import CONNECTION_CAUSES
-from broadside.coordinator.core.judge.checks import (
-    BURST_CHECKS,
-    RUN_CHECKS,
-    counter_checks,
-    record_checks,
-)
+from broadside.coordinator.core.judge.checks import counter_checks, record_checks
+from broadside.coordinator.core.judge.checks.decision import BURST_CHECKS, RUN_CHECKS
 from broadside.coordinator.core.judge.checks.pair_texts import PAIR_STATES
 from broadside.coordinator.core.measure import outages
 from broadside.coordinator.core.measure.device import device_metrics

@@ -14,8 +14,7 @@ async (module) => {
     container.style.width = "360px";
     document.body.append(container);
     container.append(chart.element);
-    chart.set({ total: seconds, series: [{ name: "x", colour: "received", ...series }] });
-    chart.draw();
+    chart.show({ total: seconds }, { series: [{ name: "x", colour: "received", ...series }] });
     const { width, height } = chart.canvas;
     const pixels = chart.canvas.getContext("2d").getImageData(0, 0, width, height).data;
     container.remove();

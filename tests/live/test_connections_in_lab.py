@@ -14,12 +14,12 @@ from broadside.exchange.messages import Role
 from broadside.exchange.programs import module_command
 from broadside.lab import profiles
 from broadside.lab.namespaces import inside
-from broadside.lab.session_counter import start_sessions
 from broadside.lab.site import built, staged
 from broadside.lab.telemetry_file import write_telemetry_file
 from broadside.lab.topology import LabHost, LabSpec
 from tests.live.labs import new_prefix
 from tests.live.live_site import Site, call, wait_for_summary
+from tests.scenarios.session_counter import start_sessions
 
 pytestmark = [pytest.mark.live, pytest.mark.needs_root]
 

@@ -402,8 +402,8 @@ def test_agents_history_schedules_and_api_views_work(
         page.get_by_role("button", name="Workbook (xlsx)").click()
     assert saved.value.suggested_filename == f"{run_id}.xlsx"
     page.get_by_role("link", name="History").click()
-    expect(page.locator("svg.history circle").first).to_be_visible()
-    of, card = (page.locator(item).bounding_box() for item in (".history", ".card:has(.history)"))
+    expect(page.locator(".readout")).to_contain_text("95 % interval")
+    of, card = (page.locator(item).bounding_box() for item in ("canvas", ".card:has(canvas)"))
     assert of and card and of["width"] > 0.9 * card["width"]
     expect(page.get_by_role("link", name=run_id).first).to_be_visible()
     faults += monitored.all_faults()

@@ -1,15 +1,27 @@
 """Test that every view of the page is readable and accessible with realistic data."""
 
+import json
 import os
 import re
 import shutil
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 
+from broadside.coordinator.core.summary import (
+    CanaryPhase,
+    CanaryStep,
+    CanarySummary,
+    Translation,
+    UnitChange,
+    Units,
+    UnitSummary,
+)
 from tests.live.browser_pages import CHROMIUM, MonitoredPage
 from tests.live.populated_site import FAILED, LIVE, OVER, Populated, populated
 
@@ -97,6 +109,97 @@ def test_view_has_no_faults(name: str, site: Populated, monitored: MonitoredPage
     assert faults == [], "\n".join(faults)
     assert monitored.errors == []
     assert monitored.foreign_requests == []
+
+
+def device_results(start_at: datetime) -> dict[str, Any]:
+    """Return two units, of which the second joined late, and canaries of a burst of 30 s."""
+
+    def unit(address: str, first_step: int) -> UnitSummary:
+        return UnitSummary(
+            address=address,
+            clients_count=2,
+            received_bits_per_second=2e8,
+            first_at=start_at + timedelta(seconds=2 * first_step),
+            last_at=start_at + timedelta(seconds=30),
+            bits_per_second=(0.0,) * first_step + (2e8,) * (15 - first_step),
+            flows=(8,) * 15,
+        )
+
+    joined_at = start_at + timedelta(seconds=10)
+    units = Units(
+        translation=Translation.UNITS,
+        pairs_count=4,
+        count=2,
+        imbalance_ratio=1.0,
+        jain_ratio=1.0,
+        start_at=start_at,
+        every_s=2,
+        units=(unit("198.51.100.4", 0), unit("2001:db8::5", 5)),
+        changes=(UnitChange(address="2001:db8::5", change="joined", at=joined_at, resolution_s=2),),
+    )
+    phase = CanaryPhase(
+        tested_count=60, leaked_count=3, leak_ratio=0.05, leak_low_ratio=0.01, leak_high_ratio=0.16
+    )
+    steps = tuple(
+        CanaryStep(
+            at=start_at + timedelta(seconds=10 * number),
+            tested_count=20,
+            leaked_count=number,
+            allowed_blocked_count=0,
+            received_bits_per_second=rate,
+        )
+        for number, rate in enumerate((1e9, None, 5e8))
+    )
+    canary = CanarySummary(
+        consent="N. Owner",
+        pairs_count=4,
+        before=phase,
+        during=phase,
+        after=phase,
+        first_leak_at=joined_at,
+        every_s=10,
+        steps=steps,
+    )
+    return {"units": units.model_dump(mode="json"), "canary": canary.model_dump(mode="json")}
+
+
+def with_device_results(route: Route) -> None:
+    """Answer a request for the events of a run that has ended. Add results of the device."""
+
+    def change(match: re.Match[str]) -> str:
+        summary = json.loads(match[1])
+        for burst in summary["bursts"]:
+            burst |= device_results(datetime.fromisoformat(burst["planned_start_at"]))
+        return f"event: summary\ndata: {json.dumps(summary)}"
+
+    response = route.fetch()
+    body, count = re.subn(r"event: summary\ndata: (.*)", change, response.text())
+    assert count == 1
+    route.fulfill(response=response, body=body)
+
+
+def test_units_and_canaries_have_no_faults(site: Populated, monitored: MonitoredPage) -> None:
+    page = monitored.page
+    page.route("**/events*", with_device_results)
+    monitored.open(f"{site.url}/{VIEWS['burst'][0]}")
+    lanes = {
+        "Units by second": "Second 30: 198.51.100.4 200, 2001:db8::5 200",
+        "Canaries by second": "Second 30: leaked canaries (%) 10, received payload (Gbit/s) 0.5",
+    }
+    for title, text in lanes.items():
+        chart = page.locator("figure.chart", has=page.get_by_role("heading", name=title))
+        expect(chart.locator(".readout")).to_have_text(text)
+        chart.locator("canvas").focus()
+        page.keyboard.press("ArrowLeft")
+        page.keyboard.press("Home")
+        expect(chart.locator(".readout")).to_have_text(re.compile("^Second 1: .* (0|1)$"))
+        page.keyboard.press("Escape")
+    rows = page.get_by_role("region", name="Units of the device").get_by_role("row")
+    expect(rows).to_contain_text(["Unit", "none", "joined "])
+    faults = monitored.all_faults()
+    shoot(page, "burst-device")
+    assert faults + monitored.paper_faults() == []
+    assert monitored.errors == []
 
 
 @pytest.mark.parametrize("path", [f"/v1/runs/{OVER}/report", "/v1/studies/{sweep}/report"])

@@ -23,7 +23,6 @@ from broadside.lab import profiles, topology
 from broadside.lab.inspection import inspector_argv
 from broadside.lab.namespaces import inside, list_processes
 from broadside.lab.serving import ServeProcess
-from broadside.lab.session_counter import start_sessions
 from broadside.lab.site import built, free_prefix, staged
 from broadside.lab.telemetry_file import lab_entry, write_telemetry_file
 from broadside.lab.topology import Lab, LabSpec
@@ -32,6 +31,7 @@ from tests.devices.snmp_agent import SnmpAgent, answering
 from tests.scenarios.cases import CASES, TESTBEDS, Case, LabTestbed
 from tests.scenarios.facts import Facts, faults
 from tests.scenarios.scenario_table import Row, failed, run_row, study_row
+from tests.scenarios.session_counter import start_sessions
 
 EVERY_S: Final = 1.0
 

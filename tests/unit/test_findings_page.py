@@ -10,7 +10,7 @@ from typing import get_args
 
 import pytest
 
-from broadside.coordinator.core.judge.checks import BURST_CHECKS, RUN_CHECKS
+from broadside.coordinator.core.judge.checks.decision import BURST_CHECKS, RUN_CHECKS
 from broadside.coordinator.core.measure.outages import _TEMPLATES as OUTAGE_TEMPLATES
 from broadside.coordinator.core.measure.telemetry import IssueKind
 from broadside.coordinator.core.summary import BottleneckName, CauseId, Finding, SecondState

@@ -338,35 +338,66 @@ CORE_FOLDERS: Final = sorted(
 )
 
 
-def core_imports() -> Iterator[tuple[Path, Path, str]]:
-    """Yield (importing file, folder, module) for imports from another folder in the core."""
-    known = modules(ROOT)
-    for name, path in known.items():
-        for target in sorted(imports(name, path, known, deferred=True)):
-            folder = known[target].parent
-            if folder in CORE_FOLDERS and folder != path.parent:
-                yield path, folder, target.rpartition(".")[2]
+def core_imports(path: Path) -> Iterator[tuple[Path, str, str]]:
+    """Yield (folder, module, name) for the names that a file imports from a folder in the core.
+
+    For a module that is imported as a whole, these are the names that the file uses.
+    """
+    tree = ast.parse(path.read_text("utf-8"))
+    whole: dict[str, tuple[Path, str]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and within(node.module or "", (CORE[0],)):
+            place = ROOT.joinpath(*(node.module or "").split(".")[1:])
+            for alias in node.names:
+                if not place.is_dir():
+                    yield place.parent, place.name, alias.name
+                elif (place / f"{alias.name}.py").exists():
+                    whole[alias.asname or alias.name] = (place, alias.name)
+                else:
+                    yield place, "__init__", alias.name
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) in whole:
+            yield *whole[ast.unparse(node.value)], node.attr
 
 
-def public_modules(folder: Path) -> list[str] | None:
-    """Return the names in ``__all__`` for a folder, or None if it has none."""
+def exports_of(folder: Path) -> dict[str, set[str]]:
+    """Return ``EXPORTS`` of a folder: the names that other folders can import, by module."""
     for node in ast.parse((folder / "__init__.py").read_text("utf-8")).body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
-            return list(ast.literal_eval(node.value))
-    return None
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "EXPORTS":
+            values = ast.literal_eval(node.value).items()
+            return {module: set(names.split()) for module, names in values}
+    return {}
 
 
-def test_core_folders_are_small_with_explicit_exports() -> None:
-    """A folder exports the modules that others use, and can export names of its ``__init__``."""
-    used: dict[Path, set[str]] = {}
-    for _, folder, module in core_imports():
-        used.setdefault(folder, set()).add(module)
-    for folder in CORE_FOLDERS:
-        local = {path.stem for path in folder.glob("*.py")}
-        assert len(local) <= 15, folder
-        public = public_modules(folder)
-        assert public is not None, folder
-        assert local & set(public) == local & used[folder], folder
+def test_core_folders_are_small_and_list_what_other_folders_import() -> None:
+    used: dict[Path, dict[str, set[str]]] = {folder: {} for folder in CORE_FOLDERS}
+    for path in modules(ROOT).values():
+        for folder, module, name in core_imports(path):
+            if folder != path.parent:
+                used[folder].setdefault(module, set()).add(name)
+    for folder, names in used.items():
+        assert len(list(folder.glob("*.py"))) <= 15, folder
+        assert exports_of(folder) == names, folder
+
+
+@pytest.mark.parametrize(
+    ("source", "imported"),
+    [
+        (f"from {CORE[0]}.plan.price import Price", ("plan", "price", "Price")),
+        (
+            f"from {CORE[0]}.judge.bottleneck import CAUSES",
+            ("judge/bottleneck", "__init__", "CAUSES"),
+        ),
+        (f"from {CORE[0]} import formatting as f\nf.rate(1)", ("", "formatting", "rate")),
+    ],
+)
+def test_import_from_the_core_is_detected(
+    source: str, imported: tuple[str, str, str], tmp_path: Path
+) -> None:
+    path = tmp_path / "x.py"
+    path.write_text(source)
+    folder, module, name = imported
+    assert list(core_imports(path)) == [(ROOT / "coordinator/core" / folder, module, name)]
 
 
 def test_file_names_are_unique() -> None:

@@ -1,6 +1,6 @@
 """Judgement of a run.
 
-``__all__`` lists the modules that other folders can import. The folder has:
+``EXPORTS`` lists the names that other folders can import, by module. The folder has:
 
 - ``summarise.summarise_run``: summary and verdict of a run.
 - ``checks``: checks and the decision table.
@@ -10,4 +10,8 @@
 Nothing is imported here, so that a caller loads only what it uses.
 """
 
-__all__ = ["guard_report", "summarise", "verdict_inputs"]
+EXPORTS = {
+    "guard_report": "GuardEvidence stopped_burst",
+    "summarise": "judge_run summarise_run",
+    "verdict_inputs": "RunContext VerdictInputs",
+}

@@ -41,10 +41,10 @@ from broadside.coordinator.core.judge.reconciliation.overlapping_bursts import N
 from broadside.coordinator.core.judge.reconciliation.reconcile import reconcile_run
 from broadside.coordinator.core.judge.verdict_inputs import RunContext, VerdictInputs
 from broadside.coordinator.core.measure.completeness import combine
-from broadside.coordinator.core.measure.device.canary_cpu import with_device_cpu
 from broadside.coordinator.core.measure.device.device_metrics import (
     device_figures,
     telemetry_findings,
+    with_device_cpu,
 )
 from broadside.coordinator.core.measure.device.placement import place
 from broadside.coordinator.core.measure.device.seen_units import with_seen_units

@@ -1,20 +1,18 @@
 """Byte counter and other quantities from an exported CSV file, one row per time.
 
-The file is read again for each query. An empty cell is an unknown value.
+The file is read again for each query, in a thread, because a large file takes seconds. An empty
+cell is an unknown value.
 """
 
-import csv
-import io
+import asyncio
 from collections.abc import Mapping
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 from pydantic import Field
 
-from broadside.coordinator.core import formatting
 from broadside.coordinator.core.arrays import Floats
 from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.core.measure.telemetry import IssueKind, TelemetryIssue, TelemetrySeries
@@ -28,12 +26,16 @@ from broadside.coordinator.device.telemetry.source import (
     Read,
     TelemetryError,
 )
-from broadside.coordinator.device.telemetry.timestamps import parse_timestamp
+from broadside.coordinator.imports import BadFile, RowField
+from broadside.coordinator.imports.column_profile import ColumnProfile, ProfileColumn
+from broadside.coordinator.imports.table_reader import ProfileMismatch, TableReader
+from broadside.coordinator.imports.time_text import parse_zone
+from broadside.coordinator.imports.uploaded_files import read_text
 from broadside.exchange.messages import Direction
 from broadside.exchange.outage_log import utc_now
 
-# One year of one-minute rows takes about 16 MiB.
-_FILE_MAX_BYTES: Final = 32 * 1_048_576
+# Rows of one minute for one year.
+_ROWS_MAX_COUNT: Final = 527_040
 _BYTES_PER_S: Final[Mapping[str, float]] = {
     "bits_per_second": 1 / 8,
     "kilobits_per_second": 1e3 / 8,
@@ -98,11 +100,10 @@ class CsvSource(ArchiveSource):
             TelemetryError: The time zone is unknown, or the entry names no column.
         """
         try:
-            self._zone = ZoneInfo(entry.zone)
-        except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+            self._zone = parse_zone(entry.zone)
+        except ValueError as error:
             raise TelemetryError(
-                f"telemetry {entry.device}: zone {entry.zone!r}: no such time zone; give one such "
-                "as Europe/Berlin"
+                f"telemetry {entry.device}: zone {entry.zone!r}: {error}"
             ) from error
         if not entry.read and entry.byte_counter is None:
             raise TelemetryError(f"telemetry {entry.device}: read, byte_counter: set one")
@@ -130,7 +131,7 @@ class CsvSource(ArchiveSource):
             TelemetryError: The file cannot be read, has less than two rows, or irregular times.
         """
         counter = self.entry.byte_counter or CsvByteCounter()
-        at_s, values = self._column(counter.column)
+        at_s, values = await asyncio.to_thread(self._column, counter.column)
         place = self._where
         if len(at_s) > 1 and np.diff(at_s).min() < 0.99 * np.median(np.diff(at_s)):
             raise TelemetryError(f"{place}: its rows are not a regular interval apart")
@@ -169,7 +170,7 @@ class CsvSource(ArchiveSource):
         results: list[TelemetrySeries] = []
         issues: list[TelemetryIssue] = []
         for column in self.entry.read:
-            at_s, values = self._column(column.column)
+            at_s, values = await asyncio.to_thread(self._column, column.column)
             series = self.series(
                 column, at_s, values, bound_s=self.entry.clock_bound_s, instance=column.instance
             ).within(from_at.timestamp(), before_at.timestamp())
@@ -185,76 +186,24 @@ class CsvSource(ArchiveSource):
     def _column(self, column: str) -> tuple[Floats, Floats]:
         """Return times in epoch seconds and unconverted values, sorted by time."""
         entry = self.entry
-        return read_column(
-            entry.file, entry.time_column, column, self._zone, error_prefix=self._where
+        names: dict[RowField, str] = {"started_at": entry.time_column, "metric": column}
+        profile = ColumnProfile(
+            title="values",
+            columns={field: ProfileColumn(names=(name,)) for field, name in names.items()},
         )
-
-
-def read_column(
-    path: Path, time_column: str, value_column: str, zone: tzinfo, *, error_prefix: str
-) -> tuple[Floats, Floats]:
-    """Return a column of a CSV file, sorted by time.
-
-    Args:
-        path: Path to the file.
-        time_column: Name of the column with times (ISO 8601 or epoch times).
-        value_column: Name of the column with values.
-        zone: Time zone for times without an offset.
-        error_prefix: Prefix of error messages.
-
-    Returns:
-        Times in epoch seconds, and values. NaN is an empty value.
-
-    Raises:
-        TelemetryError: The file cannot be read or a row is invalid.
-    """
-    try:
-        with path.open("rb") as file:
-            data = file.read(_FILE_MAX_BYTES + 1)
-        text = data.decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise TelemetryError(f"{error_prefix}: {reason}") from error
-    if len(data) > _FILE_MAX_BYTES:
-        raise TelemetryError(
-            f"{error_prefix}: larger than {formatting.size(_FILE_MAX_BYTES)}; export only the "
-            "time of the run"
+        reader = TableReader(str(entry.file), profile, self._zone, _ROWS_MAX_COUNT)
+        try:
+            values = reader.values(read_text(entry.file))
+        except ProfileMismatch as error:
+            raise TelemetryError(
+                f"telemetry {entry.device}: file {error}, or set time_column and column"
+            ) from error
+        except BadFile as error:
+            raise TelemetryError(f"telemetry {entry.device}: file {error}") from error
+        bins = np.array(
+            [(at.timestamp(), value) for at, value in sorted(values.items())], dtype=float
         )
-    rows = csv.DictReader(io.StringIO(text))
-    by_name: dict[float, float] = {}
-    try:
-        for column, field in ((time_column, "time_column"), (value_column, "column")):
-            if column not in (rows.fieldnames or ()):
-                names = ", ".join(rows.fieldnames or ()) or "none"
-                raise TelemetryError(
-                    f"{error_prefix}: no column {column!r}; it has {names}; set {field}"
-                )
-        for row in rows:
-            at_s = parse_timestamp(row[time_column] or "", zone)
-            if at_s in by_name:
-                raise ValueError(f"{row[time_column]!r} occurs twice")
-            by_name[at_s] = _value(row[value_column] or "")
-    except ValueError as error:
-        raise TelemetryError(f"{error_prefix}, line {rows.line_num}: {error}") from error
-    except csv.Error as error:
-        raise TelemetryError(f"{error_prefix}: not CSV ({error})") from error
-    bins = np.array(sorted(by_name.items()), dtype=float).reshape(-1, 2)
-    return bins[:, 0], bins[:, 1]
-
-
-def _value(text: str) -> float:
-    """Return a number, or NaN for an empty cell. Raises ``ValueError``."""
-    if not text.strip():
-        return float("nan")
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < float("inf"):
-        raise ValueError(
-            f"{text!r} is not a number >= 0; write plain digits, or leave an unknown value empty"
-        )
-    return value
+        return bins[:, 0], bins[:, 1]
 
 
 def open_source(entry: Mapping[str, Any]) -> CsvSource:

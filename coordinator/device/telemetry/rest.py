@@ -5,6 +5,7 @@ The byte counter is the sum of the entry's counters with the quantity ``in_bits_
 
 import math
 from collections.abc import Iterator, Mapping
+from datetime import UTC
 from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
 
@@ -25,8 +26,8 @@ from broadside.coordinator.device.telemetry.polling import (
     PollResult,
 )
 from broadside.coordinator.device.telemetry.source import Read, TelemetryError
-from broadside.coordinator.device.telemetry.timestamps import parse_timestamp
 from broadside.coordinator.device.telemetry.url_entry import UrlRequestEntry
+from broadside.coordinator.imports.time_text import parse_time, to_utc
 from broadside.exchange.strict_json import read_json
 
 ANSWER_MAX_BYTES: Final = 1 << 20
@@ -154,7 +155,7 @@ def _number(value: Any) -> float | None:
 
 def _timestamp(value: Any) -> float:
     try:
-        return parse_timestamp(str(value))
+        return to_utc(parse_time(str(value)), UTC).timestamp()
     except ValueError:
         raise TelemetryError("at_path: not a time; give epoch seconds or ISO 8601") from None
 

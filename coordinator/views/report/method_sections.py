@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from broadside.coordinator.core.formatting import ratio, time
-from broadside.coordinator.core.judge.bottleneck import FLAT_COV_RATIO
+from broadside.coordinator.core.judge.bottleneck.device_causes import FLAT_COV_RATIO
 from broadside.coordinator.core.measure.aggregate import SUSTAIN_S
 from broadside.coordinator.core.measure.completeness import PAIR_FLOOR_RATIO
 from broadside.coordinator.core.measure.formulas.steady import RAMP_MAX_RATIO, RAMP_MAX_S

@@ -29,7 +29,7 @@ def test_readable_host_has_no_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     ("nic", "mtu", "passport", "message"),
     [
         (PermissionError(1, "not permitted"), 1500, KNOWN, "interface of 192.0.2.7: not permitted"),
-        (None, 1500, KNOWN, "none of this host has the address 192.0.2.7; set BROADSIDE_AGENT_NIC"),
+        (None, 1500, KNOWN, "no interface with the address 192.0.2.7; set BROADSIDE_AGENT_NIC"),
         ("eth0", OSError(19, "No such device"), KNOWN, "MTU of eth0: No such device"),
         ("eth0", 1500, HostInfo(), "driver of eth0, /proc/sys/net, /proc/cpuinfo: cannot be read"),
     ],

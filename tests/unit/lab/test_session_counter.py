@@ -2,8 +2,7 @@
 
 import struct
 
-from broadside.lab import profiles, topology
-from broadside.lab.session_counter import SessionTable
+from tests.scenarios.session_counter import SessionTable
 
 NEW_FLAGS, UPDATE, DELETE = 0x600, 0x100, 0x102
 SYN_SENT, ESTABLISHED, TIME_WAIT, CLOSE = 1, 3, 7, 8
@@ -50,22 +49,3 @@ def test_lost_events_leave_the_second_empty() -> None:
     table.is_lost = True
     assert table.next_second() == ",,"
     assert table.next_second() == "0,0,0"
-
-
-def test_limits_drop_or_reset() -> None:
-    (drop,) = profiles.new_limit(1000, "drop")
-    assert "limit rate over 1000/second burst 100 packets counter drop" in drop
-    _, _, reset = profiles.held_limit("reset")
-    assert reset.endswith("counter reject with tcp reset")
-    lines = topology.limits_batch("fw", profiles.held_limit("drop"), held_count=50).lines
-    (line_of_set,) = (line for line in lines if "set held" in line)
-    assert "size 50;" in line_of_set
-
-
-def test_profile_can_translate_addresses() -> None:
-    lines = topology.limits_batch("fw", ("counter drop",), translates=True).lines
-    assert '    oifname "s0" masquerade' in lines
-    assert "    counter drop" in lines
-    # Another profile removes it.
-    plain = topology.limits_batch("fw", ()).lines
-    assert plain[-1] == "delete table ip translation"

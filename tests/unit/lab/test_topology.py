@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broadside.exchange.messages import Role
-from broadside.lab import site, topology
+from broadside.lab import profiles, site, topology
 from broadside.lab.errors import LabMisconfigured
 from broadside.lab.topology import LabSpec
 
@@ -182,3 +182,22 @@ def test_rejects_invalid_field_by_name(field: str, value: object) -> None:
 
 def test_concurrent_demos_have_separate_management_networks() -> None:
     assert len({topology.first_slot(prefix) for prefix in site.PREFIXES}) == 10
+
+
+def test_limits_drop_or_reset() -> None:
+    (drop,) = profiles.new_limit(1000, "drop")
+    assert "limit rate over 1000/second burst 100 packets counter drop" in drop
+    _, _, reset = profiles.held_limit("reset")
+    assert reset.endswith("counter reject with tcp reset")
+    lines = topology.limits_batch("fw", profiles.held_limit("drop"), held_count=50).lines
+    (line_of_set,) = (line for line in lines if "set held" in line)
+    assert "size 50;" in line_of_set
+
+
+def test_profile_can_translate_addresses() -> None:
+    lines = topology.limits_batch("fw", ("counter drop",), translates=True).lines
+    assert '    oifname "s0" masquerade' in lines
+    assert "    counter drop" in lines
+    # Another profile removes it.
+    plain = topology.limits_batch("fw", ()).lines
+    assert plain[-1] == "delete table ip translation"

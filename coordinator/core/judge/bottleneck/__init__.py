@@ -26,7 +26,6 @@ from broadside.coordinator.core.judge.bottleneck.bottleneck_evidence import (
 from broadside.coordinator.core.judge.bottleneck.connection_causes import CONNECTION_CAUSES
 from broadside.coordinator.core.judge.bottleneck.device_causes import (
     DEVICE_CPU,
-    FLAT_COV_RATIO,
     KNOWN_RATE,
     ONE_UNIT,
     OWN_QUEUE,
@@ -53,6 +52,12 @@ from broadside.coordinator.core.summary import (
     Reconciliation,
 )
 from broadside.exchange.messages import Protocol
+
+# Names that other folders can import, by module.
+EXPORTS = {
+    "__init__": "bottleneck_input common_bottleneck find_bottleneck",
+    "device_causes": "FLAT_COV_RATIO",
+}
 
 CONNECTIONS: Final = "connections"
 CONNECTIONS_NEXT: Final = (
@@ -267,14 +272,3 @@ def undecided(given: BottleneckInput, results: Sequence[Evidence]) -> Bottleneck
         not_known=tuple(dict.fromkeys(missing)),
         advice=next(row.advice for row in NEXT_RUNS if row.applies(given)),
     )
-
-
-__all__ = [
-    "CAUSES",
-    "FLAT_COV_RATIO",
-    "NEXT_RUNS",
-    "BottleneckInput",
-    "bottleneck_input",
-    "common_bottleneck",
-    "find_bottleneck",
-]

@@ -1,12 +1,13 @@
 """Device values of a burst, from telemetry.
 
-``__all__`` lists the modules that other folders can import.
+``EXPORTS`` lists the names that other folders can import, by module.
 """
 
-__all__ = [
-    "canary_cpu",
-    "device_metrics",
-    "placement",
-    "seen_units",
-    "session_counts",
-]
+EXPORTS = {
+    "device_metrics": """
+        certain device_figures seconds_of_devices telemetry_findings with_device_cpu
+    """,
+    "placement": "place",
+    "seen_units": "with_seen_units",
+    "session_counts": "session_counts",
+}

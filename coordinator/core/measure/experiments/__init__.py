@@ -1,10 +1,10 @@
 """Analysis of drills, of scale-out under constant load, and of canaries.
 
-``__all__`` lists the modules that other folders can import.
+``EXPORTS`` lists the names that other folders can import, by module.
 """
 
-__all__ = [
-    "canary",
-    "drill",
-    "scale_out",
-]
+EXPORTS = {
+    "canary": "find_canary",
+    "drill": "DrillRecords DrillResult ExecutedEvent analyze_drill",
+    "scale_out": "CapacityStep LoadPhase RateCurve ScaleOut Scaling find_scale_out scaling_of",
+}

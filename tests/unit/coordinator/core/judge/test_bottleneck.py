@@ -3,11 +3,8 @@ from typing import Any
 
 import pytest
 
-from broadside.coordinator.core.judge.bottleneck import (
-    BottleneckInput,
-    common_bottleneck,
-    find_bottleneck,
-)
+from broadside.coordinator.core.judge.bottleneck import common_bottleneck, find_bottleneck
+from broadside.coordinator.core.judge.bottleneck.bottleneck_evidence import BottleneckInput
 from broadside.coordinator.core.summary import (
     UNKNOWN,
     Bottleneck,

@@ -4,7 +4,8 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from broadside.coordinator.core.judge.bottleneck import BottleneckInput, find_bottleneck
+from broadside.coordinator.core.judge.bottleneck import find_bottleneck
+from broadside.coordinator.core.judge.bottleneck.bottleneck_evidence import BottleneckInput
 from broadside.coordinator.core.judge.bottleneck.device_causes import drops_per_second
 from broadside.coordinator.core.measure.records.evidence import CounterRecord
 from broadside.coordinator.core.summary import (

@@ -169,10 +169,10 @@ async def test_csv_reads_a_column_and_empty_cells_are_unknown(tmp_path: Path) ->
     [
         (
             "time,load\n1,2\n",
-            "fw: file .*x.csv: no column 'cpu'; it has time, load; set c",
+            r"fw: file .*x.csv: row 1: no column cpu \(found: time, load\).* set time_column",
         ),
-        ("at,cpu\n1,2\n", "fw: file .*x.csv: no column 'time'; .*; set time_column"),
-        ("time,cpu\n1,37 %\n", "fw: file .*x.csv, line 2: '37 %' is not a number"),
+        ("at,cpu\n1,2\n", "fw: file .*x.csv: row 1: no column time, .* set time_column and column"),
+        ("time,cpu\n1795176120,37 %\n", "fw: file .*x.csv: row 2, cpu: '37 %': not a number"),
         (None, "fw: file .*x.csv: No such file"),
     ],
 )

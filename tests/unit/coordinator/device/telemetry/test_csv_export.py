@@ -14,6 +14,8 @@ from broadside.exchange.messages import Direction
 
 ORIGINAL = Path(__file__).parents[4] / "data/original/seed-280s-firewall-throughput.csv"
 LONG_AGO, FAR_AWAY = datetime(1969, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
+# Epoch seconds.
+T0, T1, T2 = 1764072000, 1764072060, 1764072120
 
 
 def opened(path: Path, zone: str = "UTC", time_column: str = "time", **counter: str) -> CsvSource:
@@ -53,7 +55,7 @@ async def test_sorts_bins_by_time_and_empty_cells_are_unknown(tmp_path: Path) ->
     ],
 )
 async def test_all_units_give_the_same_bytes(tmp_path: Path, unit: str, figure: str) -> None:
-    device_counter = await read(tmp_path, f"time,bytes\n0,{figure}\n60,{figure}\n", unit=unit)
+    device_counter = await read(tmp_path, f"time,bytes\n{T0},{figure}\n{T1},{figure}\n", unit=unit)
     assert device_counter.bytes.tolist() == [6e10, 6e10]
 
 
@@ -67,8 +69,8 @@ async def test_detects_the_unit_of_epoch_times(tmp_path: Path, finer: int) -> No
 
 @pytest.mark.parametrize("text", ["nan", "inf", "1e300", "-1"])
 async def test_rejects_numbers_that_are_not_times(tmp_path: Path, text: str) -> None:
-    with pytest.raises(TelemetryError, match=r"line 2: .* is not a time"):
-        await read(tmp_path, f"time,bytes\n{text},1\n60,1\n")
+    with pytest.raises(TelemetryError, match=r"row 2, time: .*: not a time such as"):
+        await read(tmp_path, f"time,bytes\n{text},1\n{T1},1\n")
 
 
 async def test_times_can_be_bin_ends_in_a_time_zone(tmp_path: Path) -> None:
@@ -92,20 +94,25 @@ async def test_reads_the_metric_of_the_original_test() -> None:
 @pytest.mark.parametrize(
     ("text", "form", "expected"),
     [
-        ("at,bytes\n0,1\n", {}, r"no column 'time'; it has at, bytes; set time_column"),
-        ("", {}, r"no column 'time'; it has none"),
-        ("time,rate\n0,1\n", {}, r"no column 'bytes'.*set column"),
-        ('time,bytes\n0,1\n60,"1,234"\n', {}, r"line 3: '1,234' is not a number"),
-        ("time,bytes\n0,-5\n60,1\n", {}, r"line 2: '-5' is not a number"),
-        ("time,bytes\n0,inf\n60,1\n", {}, r"line 2: 'inf' is not a number"),
-        ("time,bytes\nnoon,1\n", {}, r"line 2: 'noon' is not a time; write ISO 8601"),
-        ("time,bytes\n0,1\n0,2\n", {}, r"line 3: '0' occurs twice"),
-        ("time,bytes\n0,1\n", {}, r"1 rows; give two or more"),
-        ("time,bytes\n0,1\n60,1\n61,1\n121,2\n", {}, r"not a regular interval apart"),
+        (
+            "at,bytes\n0,1\n",
+            {},
+            r"no column time, bytes \(found: at, bytes\).*set time_column and",
+        ),
+        ("", {}, r"the file is empty"),
+        ("time,rate\n0,1\n", {}, r"no column bytes \(found: time, rate\).*set time_column and"),
+        (f"time,bytes\n{T0},1\n{T1},x\n", {}, r"row 3, bytes: 'x': not a number"),
+        (f"time,bytes\n{T0},-5\n{T1},1\n", {}, r"row 2, bytes: '-5': must be between 0 and"),
+        (f"time,bytes\n{T0},inf\n{T1},1\n", {}, r"row 2, bytes: 'inf': not a number"),
+        ("time,bytes\nnoon,1\n", {}, r"row 2, time: 'noon': not a time such as 2022-01-04T11"),
+        (f"time,bytes\n{T0},1\n{T0},2\n", {}, r"row 3, time: '1764072000': row 2 has the same"),
+        (f"time,bytes\n{T0},1\n{T1}", {}, r"row 3: 1 cells where the header has 2"),
+        (f"time,bytes\n{T0},1\n", {}, r"1 rows; give two or more"),
+        (f"time,bytes\n{T0},1\n{T1},1\n{T1 + 1},1\n{T2},2\n", {}, r"not a regular interval"),
         (
             "time,bytes\n2026-11-01 01:30,1\n",
             {"zone": "America/New_York"},
-            r"line 2: '2026-11-01 01:30' occurs twice or never in America/New_York",
+            r"row 2, time: '2026-11-01 01:30': America/New_York had this time twice",
         ),
     ],
 )

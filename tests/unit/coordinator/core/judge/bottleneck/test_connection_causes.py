@@ -2,7 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from broadside.coordinator.core.judge.bottleneck import BottleneckInput, find_bottleneck
+from broadside.coordinator.core.judge.bottleneck import find_bottleneck
+from broadside.coordinator.core.judge.bottleneck.bottleneck_evidence import BottleneckInput
 from broadside.coordinator.core.summary import SessionCount
 from broadside.exchange.engines import traffic_of
 from tests.unit.coordinator.core.judge.bottleneck.bottleneck_input import given, pairs

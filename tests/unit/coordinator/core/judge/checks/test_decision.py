@@ -5,12 +5,14 @@ from typing import Any
 import pytest
 
 import broadside.coordinator.core.judge.checks as package
-from broadside.coordinator.core.judge.checks import (
+from broadside.coordinator.core.judge.checks.decision import (
     BURST_CHECKS,
     PRECEDENCE,
     RUN_CHECKS,
+    Check,
+    Stage,
+    decide,
 )
-from broadside.coordinator.core.judge.checks.decision import Check, Stage, decide
 from broadside.coordinator.core.summary import Verdict
 
 PASS, FAIL, OPEN, MEASURED = (

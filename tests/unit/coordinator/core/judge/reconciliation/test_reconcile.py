@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from broadside.coordinator.core.judge.reconciliation import Neighbour
 from broadside.coordinator.core.judge.reconciliation.counter_bins import fleet_curve, readable
 from broadside.coordinator.core.judge.reconciliation.device_prediction import (
     UNSEEN_MARGIN_S,
@@ -17,6 +16,7 @@ from broadside.coordinator.core.judge.reconciliation.device_prediction import (
     DevicePrediction,
 )
 from broadside.coordinator.core.judge.reconciliation.lag import Known, estimate_lag
+from broadside.coordinator.core.judge.reconciliation.overlapping_bursts import Neighbour
 from broadside.coordinator.core.judge.reconciliation.residual_causes import (
     ForeignTraffic,
     Missing,

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from broadside.coordinator.core.judge.reconciliation import Neighbour
+from broadside.coordinator.core.judge.reconciliation.overlapping_bursts import Neighbour
 from broadside.coordinator.core.measure.device.device_metrics import certain
 from broadside.coordinator.core.measure.device.placement import estimate_offset, place
 from broadside.coordinator.core.measure.telemetry import (

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from broadside.coordinator.core.measure.device.canary_cpu import with_device_cpu
+from broadside.coordinator.core.measure.device.device_metrics import with_device_cpu
 from broadside.coordinator.core.measure.experiments.canary import find_canary
 from broadside.coordinator.core.measure.records.evidence import CanaryColumns
 from broadside.coordinator.core.measure.telemetry import (

@@ -1,7 +1,7 @@
 """Writes the session counts of the lab's firewall to a file, once per second.
 
-``python -m broadside.lab.session_counter --csv FILE --broadside-lab PREFIX`` runs inside the
-firewall's namespace. It reads the events of the kernel's connection tracking (ctnetlink) and
+``python session_counter.py --csv FILE --broadside-lab PREFIX`` runs inside the firewall's
+namespace. It reads the events of the kernel's connection tracking (ctnetlink) and
 appends to a CSV file, which the telemetry source ``csv`` can read:
 
 - ``time``: end of the second, in epoch seconds.
@@ -28,11 +28,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from broadside.lab import topology
 from broadside.lab.errors import LabMisconfigured
-from broadside.lab.namespaces import detach, inside, module_argv, run_batch
+from broadside.lab.namespaces import detach, inside, run_batch
 from broadside.lab.telemetry_file import source_entry
-from broadside.lab.topology import Lab
+from broadside.lab.topology import Batch, Lab
 
 COLUMNS: Final = ("sessions_count", "connections_per_second", "ended_per_second")
 # linux/netlink.h, linux/netfilter/nfnetlink.h and nfnetlink_conntrack.h
@@ -182,6 +181,28 @@ def sessions_path(lab: Lab) -> Path:
     return lab.path / "sessions.csv"
 
 
+def tracking_batch(namespace: str) -> Batch:
+    """Return the rule with a state, which makes the kernel track the sessions of a firewall.
+
+    Args:
+        namespace: Namespace of the firewall.
+    """
+    return Batch(
+        namespace=namespace,
+        tool="nft",
+        lines=(
+            "add table ip sessions",
+            "delete table ip sessions",
+            "table ip sessions {",
+            "  chain forward {",
+            "    type filter hook forward priority 10; policy accept;",
+            "    ct state new counter",
+            "  }",
+            "}",
+        ),
+    )
+
+
 def start_sessions(lab: Lab) -> str:
     """Start to count the sessions of the lab's firewall, and return its telemetry entry.
 
@@ -197,10 +218,17 @@ def start_sessions(lab: Lab) -> str:
     if lab.firewall_namespace is None:
         raise LabMisconfigured("this is plain loopback: it has no session table; build a lab")
     path = sessions_path(lab)
-    # A rule with a state makes the kernel track the sessions.
-    run_batch(topology.tracking_batch(lab.firewall_namespace))
+    run_batch(tracking_batch(lab.firewall_namespace))
+    argv = [
+        sys.executable,
+        "-P",
+        __file__,
+        f"--broadside-lab={lab.spec.prefix}",
+        "--csv",
+        str(path),
+    ]
     with inside(lab.firewall_namespace):
-        detach([*module_argv("broadside.lab.session_counter", lab.spec.prefix), "--csv", str(path)])
+        detach(argv)
     reads = [
         {"quantity": name, "column": name, "over_s": 0 if name == COLUMNS[0] else 1}
         for name in COLUMNS
@@ -211,7 +239,7 @@ def start_sessions(lab: Lab) -> str:
 
 def main() -> None:
     """Check that the events can be read, then write the file."""
-    parser = argparse.ArgumentParser(prog="python -m broadside.lab.session_counter")
+    parser = argparse.ArgumentParser()
     parser.add_argument("--csv", type=Path, required=True, help="file to append to")
     parser.add_argument(
         "--broadside-lab", required=True, help="prefix of the lab, by which it is found"
