@@ -6,7 +6,7 @@ name for something new needs an entry.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -20,13 +20,7 @@ from pydantic import BaseModel
 from broadside.coordinator.api.app import create_app
 from broadside.coordinator.cli import app, load
 from broadside.coordinator.cli.command_list import GROUPS, SERVICE_COMMANDS
-from broadside.coordinator.core.live.live_view import (
-    LiveCounter,
-    LiveFinding,
-    LiveMetrics,
-    LiveSeconds,
-    LiveStatus,
-)
+from broadside.coordinator.core.live import live_view
 from broadside.coordinator.core.metrics import ALL_METRICS
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.views import feeds
@@ -55,8 +49,13 @@ ENDINGS: Final = (
 )
 TERM_MAX_WORDS: Final = 4
 ALL_MAX_COUNT: Final = 270
-EVENT_MODELS: Final[tuple[type[BaseModel], ...]] = (
-    *(LiveStatus, LiveMetrics, LiveSeconds, LiveCounter, LiveFinding, ExplainedSummary),
+EVENT_MODELS: Final[Sequence[type[BaseModel]]] = (
+    *(
+        model
+        for name, model in vars(live_view).items()
+        if name.startswith("Live") and issubclass(model, BaseModel)
+    ),
+    ExplainedSummary,
 )
 
 
