@@ -63,18 +63,18 @@ def read_sections() -> Mapping[str, frozenset[str]]:
     """Return the plain words by section. Those of *all* may be part of each name."""
     text = Path(__file__).with_name("plain_words.txt").read_text("utf-8")
     by_section = (section.partition("\n") for section in text.removeprefix("# ").split("# "))
-    return {name: frozenset(words.split()) for name, _, words in by_section}
+    return {name: frozenset(tokens.split()) for name, _, tokens in by_section}
 
 
 SECTIONS: Final = read_sections()
 
 
-def bases_of(word: str) -> Iterator[str]:
+def bases_of(token: str) -> Iterator[str]:
     """Yield a word, and the words from which it can be formed by an ending."""
-    yield word
+    yield token
     for ending, rest in ENDINGS:
-        if word.endswith(ending) and len(word) > len(ending) + 1:
-            base = word.removesuffix(ending) + rest
+        if token.endswith(ending) and len(token) > len(ending) + 1:
+            base = token.removesuffix(ending) + rest
             yield base
             if ending in ("ed", "ing") and base[-1:] == base[-2:-1]:
                 # A doubled consonant: stopped.
@@ -82,17 +82,17 @@ def bases_of(word: str) -> Iterator[str]:
 
 
 @cache
-def terms_by_words() -> Mapping[tuple[str, ...], str]:
+def terms_by_tokens() -> Mapping[tuple[str, ...], str]:
     """Return the terms by their words, with the last one as listed and without an ending."""
-    by_words = {}
+    by_tokens = {}
     for line in reversed(read_terms()):
-        *words, last = WORD.findall(line["term"].lower())
+        *tokens, last = WORD.findall(line["term"].lower())
         for base in reversed([last, last.removesuffix("s")]):
-            by_words[*words, base] = line["term"]
-    return {**by_words, **{tuple(words_of(line["term"])): line["term"] for line in read_terms()}}
+            by_tokens[*tokens, base] = line["term"]
+    return {**by_tokens, **{tuple(tokens_of(line["term"])): line["term"] for line in read_terms()}}
 
 
-def words_of(text: str) -> list[str]:
+def tokens_of(text: str) -> list[str]:
     return WORD.findall(text.lower())
 
 
@@ -101,13 +101,13 @@ def known_compounds() -> frozenset[tuple[str, str]]:
     return frozenset((line["term"], after) for line in read_terms() for after in compounds_of(line))
 
 
-def term_at(words: list[str]) -> tuple[str, int] | None:
+def term_at(tokens: list[str]) -> tuple[str, int] | None:
     """Return the longest term at the beginning of words, with the number of its words."""
-    for count in range(min(TERM_MAX_WORDS, len(words)), 0, -1):
-        for base in bases_of(words[count - 1]):
-            found = terms_by_words().get((*words[: count - 1], base))
-            if found is not None:
-                return found, count
+    for count in range(min(TERM_MAX_WORDS, len(tokens)), 0, -1):
+        for base in bases_of(tokens[count - 1]):
+            match = terms_by_tokens().get((*tokens[: count - 1], base))
+            if match is not None:
+                return match, count
     return None
 
 
@@ -137,26 +137,26 @@ def read_name(name: str, section: str = "fields") -> Reading:
     """Split a name into the longest terms and the plain words of its section."""
     reading = Reading()
     plain = SECTIONS["all"] | SECTIONS["grammar"] | SECTIONS.get(section, frozenset())
-    for words in parts_of(name):
+    for tokens in parts_of(name):
         before = None
-        while words:
-            found = term_at(words)
-            if found is not None:
-                term, count = found
+        while tokens:
+            match = term_at(tokens)
+            if match is not None:
+                term, count = match
                 if before not in (None, term) and term not in GENERIC:
                     reading.compounds.add((str(before), term))
                 before = None if term in GENERIC else term
-                words = words[count:]
+                tokens = tokens[count:]
                 continue
-            word = next((base for base in bases_of(words[0]) if base in plain), None)
-            if word is None:
-                reading.unknown.append(words[0])
+            token = next((base for base in bases_of(tokens[0]) if base in plain), None)
+            if token is None:
+                reading.unknown.append(tokens[0])
             else:
-                reading.plain.add(word)
+                reading.plain.add(token)
             # In a sentence, such a word separates: "streams of a unit".
-            if " " in name and word in SECTIONS["grammar"]:
+            if " " in name and token in SECTIONS["grammar"]:
                 before = None
-            words = words[1:]
+            tokens = tokens[1:]
     return reading
 
 
@@ -270,7 +270,7 @@ def test_events_and_root_options_are_read() -> None:
 
 
 @pytest.mark.parametrize("kind", NAMES)
-def test_names_consist_of_terms_and_plain_words(kind: str) -> None:
+def test_names_consist_of_terms_and_listed_parts(kind: str) -> None:
     unknown = {name: one.unknown for name, one in readings(kind).items() if one.unknown}
     assert unknown == {}, "use a term, or add one to docs/glossary.csv"
 
@@ -303,24 +303,24 @@ def test_terms_are_unique_and_explained() -> None:
     assert all(len(line["meaning"].split()) >= 2 and line["used"] for line in lines)
 
 
-def test_each_compound_is_used() -> None:
+def test_glossary_has_no_unused_compound() -> None:
     used = {pair for kind in NAMES for one in readings(kind).values() for pair in one.compounds}
     assert known_compounds() - used == set()
 
 
-def test_each_plain_word_is_used_in_its_section() -> None:
+def test_plain_list_has_no_unused_entry() -> None:
     used: dict[str, set[str]] = {name: set() for name in SECTIONS}
     for kind, (section, _) in NAMES.items():
-        words = {word for one in readings(kind).values() for word in one.plain}
+        tokens = {token for one in readings(kind).values() for token in one.plain}
         for name in ("all", "grammar", section):
-            used.setdefault(name, set()).update(words)
-    unused = {name: words - used[name] for name, words in SECTIONS.items()}
+            used.setdefault(name, set()).update(tokens)
+    unused = {name: tokens - used[name] for name, tokens in SECTIONS.items()}
     assert not any(unused.values()), unused
 
 
-def test_plain_words_are_few_and_no_terms() -> None:
-    words = frozenset().union(*SECTIONS.values())
+def test_plain_list_is_short_and_has_no_terms() -> None:
+    tokens = frozenset().union(*SECTIONS.values())
     assert len(SECTIONS["all"]) <= ALL_MAX_COUNT
-    assert [word for word in words if (word,) in terms_by_words()] == []
+    assert [token for token in tokens if (token,) in terms_by_tokens()] == []
     for name in SECTIONS.keys() - {"all", "grammar"}:
         assert SECTIONS[name] & (SECTIONS["all"] | SECTIONS["grammar"]) == set()
