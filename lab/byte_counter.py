@@ -320,12 +320,10 @@ def main() -> None:
     try:
         missing = {"c0", "s0"} - reader.read().keys()
         if missing:
-            sys.exit(
-                f"firewall counter: no qdisc on {', '.join(sorted(missing))}; run lab up again"
-            )
+            sys.exit(f"device counter: no qdisc on {', '.join(sorted(missing))}; run lab up again")
         begin(arguments.csv)
     except OSError as error:
-        sys.exit(f"firewall counter: {error}")
+        sys.exit(f"device counter: {error}")
     if os.fork():
         os._exit(0)
     os.setsid()

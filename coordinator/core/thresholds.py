@@ -1,9 +1,9 @@
 """Objective of a run, and registry of all thresholds that it can set.
 
 There is one rule for all thresholds
-(:mod:`broadside.coordinator.core.judge.checks.thresholds_check`). A value above the limit fails. If
-the value is not known for every pair, the result is inconclusive. A launch is rejected if nothing
-in the run can measure the value. To add a threshold for a metric that bursts already have, add a
+(:mod:`broadside.coordinator.core.judge.checks.thresholds_check`). A value beyond the limit fails.
+If the value is not known for every pair, the result is inconclusive. A launch is rejected if
+nothing in the run can measure the value. To add a threshold for a metric that bursts already have, add a
 field to :class:`Objective` and an entry to :data:`ALL_THRESHOLDS`.
 """
 
@@ -117,6 +117,11 @@ _CONNECTIONS: Final = (
     "Reduce the rate, or read the outcomes of the attempts: a device at its limit drops them "
     "(timed out) or rejects them (refused, reset)"
 )
+_MORE_CONNECTIONS: Final = (
+    "Compare the attempts with the offered rate. If there are fewer, use more clients. Otherwise "
+    "read the outcomes of the attempts: a device at its limit drops them (timed out) or rejects "
+    "them (refused, reset)"
+)
 LEAK_STEP: Final = (
     "Read when canaries leaked (`canary` of the burst, or the report) and compare with rate and "
     "CPU; disable a bypass under overload (fail-open) on the device, or reduce the load"
@@ -215,7 +220,7 @@ ALL_THRESHOLDS: Final = (
         MetricSource.ENGINE,
         "established_per_second",
         "connections",
-        next_step=_CONNECTIONS,
+        next_step=_MORE_CONNECTIONS,
         is_floor=True,
     ),
     Threshold(
@@ -252,7 +257,7 @@ ALL_THRESHOLDS: Final = (
         MetricSource.ENGINE,
         "held_count",
         "held",
-        next_step=_CONNECTIONS,
+        next_step=_MORE_CONNECTIONS,
         is_floor=True,
     ),
     Threshold(

@@ -169,7 +169,7 @@ def throughput_counter(
     declared: MetricDeclaration = DEFAULT,
     partial: str | None = None,
 ) -> CounterRecord:
-    """Convert points to firewall counter data. The bin length is the most frequent gap.
+    """Convert points to device counter data. The bin length is the most frequent gap.
 
     Args:
         source: Metric name.

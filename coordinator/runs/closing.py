@@ -1,7 +1,7 @@
 """Closing of bursts and runs, where they are measured, judged and stored.
 
 A finished burst is measured from the stored rows as soon as possible. A run will be judged when all
-bursts are measured and the firewall counter no longer changes. All inputs for a verdict are stored
+bursts are measured and the device counter no longer changes. All inputs for a verdict are stored
 before the verdict, so that it can be computed again byte for byte.
 """
 
@@ -128,7 +128,7 @@ class Closing:
     async def judge(self, plan: Plan) -> RunSummary | None:
         """Judge a run when all inputs are final.
 
-        The firewall counter must no longer change, and the traffic from other runs needs to be
+        The device counter must no longer change, and the traffic from other runs needs to be
         known. Only one coordinator can judge a run. A stored verdict and the inputs to it will
         never change.
 

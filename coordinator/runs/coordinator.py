@@ -79,7 +79,7 @@ class Coordinator:
 
     Attributes:
         fabric: Queue and tables.
-        launcher: Launches runs. Its public methods are also methods of the coordinator.
+        launcher: Launches runs.
         prices: Price list for estimates and costs.
         stored: Read access to stored runs.
         dead_letters: Dead letters of the queue.
@@ -261,7 +261,7 @@ class Coordinator:
 
     @property
     def has_counter(self) -> bool:
-        """True if a firewall counter is configured, so that runs are compared with it."""
+        """True if a device counter is configured, so that runs are compared with it."""
         return self._counter_reader is not None
 
     # Data for viewers (broadside.coordinator.views.feeds) --------------------------------------
@@ -271,7 +271,7 @@ class Coordinator:
         return self._now()
 
     async def counter_so_far(self, plan: Plan) -> tuple[CounterRecord | None, float]:
-        """Return the firewall counter's data for a run as they are now.
+        """Return the device counter's data for a run as they are now.
 
         Returns:
             The record of the device counter and the number of seconds after which it may change.

@@ -167,7 +167,8 @@ class Launcher:
         Raises:
             Infeasible: The fleet cannot run it. Nothing is stored.
             OverBudget: The estimated cost is above the budget. Nothing is stored.
-            EntityExists: A run with this id exists. Nothing is stored.
+            EntityExists: A run with this id exists, and its plan stays. Its documents of price and
+                fleet are those of this launch.
         """
         plan = await self.prepare(spec, by=by, run_id=run_id, listed=True)
         self.cache_plan(plan)

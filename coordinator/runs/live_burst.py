@@ -83,7 +83,7 @@ class LiveBurst:
         """Return the burst as it is known now.
 
         Args:
-            device_counter: Data of the firewall counter, or None.
+            device_counter: Data of the device counter, or None.
             now: The current time to use.
         """
         self._adopt()

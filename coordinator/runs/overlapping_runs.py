@@ -1,6 +1,6 @@
 """Other runs that sent traffic through the same firewall during a run.
 
-A firewall counter counts all traffic on the device. The traffic from other Broadside runs is known
+A device counter counts all traffic on the device. The traffic from other Broadside runs is known
 for each second. It is read here, to be used when the run is judged.
 """
 

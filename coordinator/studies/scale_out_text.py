@@ -82,7 +82,7 @@ def _costs(scale_out: ScaleOut) -> Iterator[str]:
     sizes = [step for step in steps if step.counter_size_bits_per_second is not None]
     if sizes:
         sizes_text = ", ".join(formatting.rate(step.counter_size_bits_per_second) for step in sizes)
-        yield f"steps in the firewall counter (IP layer): {sizes_text}"
+        yield f"steps in the device counter (IP layer): {sizes_text}"
 
 
 def _units(scale_out: ScaleOut) -> Iterator[str]:

@@ -200,7 +200,7 @@ async def read_reconciliation(
     Raises:
         UnknownRun: The run does not exist.
         RunNotOver: The run is not finished.
-        NoCounter: No firewall counter was read for this run.
+        NoCounter: No device counter was read for this run.
     """
     summary = await summary_of(coordinator, run_id)
     if summary.reconciliation is None:

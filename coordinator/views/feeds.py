@@ -59,7 +59,7 @@ BEAT_S: Final = 5.0
 # A feed without followers is removed after this time.
 LINGER_S: Final = 60.0
 VIEWERS_MAX_COUNT: Final = 200
-# Minimum time between two firewall counter reads.
+# Minimum time between two device counter reads.
 COUNTER_POLL_S: Final = 2.0
 # Maximum number of seconds in one message. With 1,000 pairs the message has 640 kB.
 SECONDS_A_MESSAGE: Final = 120
@@ -108,7 +108,7 @@ class Feed:
         self._task: asyncio.Task[None] | None = None
         self._device_counter: CounterRecord | None = None
         self._counter_problem: str | None = None
-        # Monotonic time for the next firewall counter read.
+        # Monotonic time for the next device counter read.
         self._counter_due_s = 0.0
         self._encoded: tuple[tuple[int, int], list[tuple[str, str]]] | None = None
         self._live: LiveBurst | None = None
@@ -276,7 +276,7 @@ class Feed:
             await live.close()
 
     async def _read_device_counter(self, *, begun: bool) -> None:
-        """Read the firewall counter, at most once per ``COUNTER_POLL_S`` and source interval."""
+        """Read the device counter, at most once per ``COUNTER_POLL_S`` and source interval."""
         if not begun or time.monotonic() < self._counter_due_s:
             return
         try:
@@ -304,7 +304,7 @@ class Feed:
             poll, {f"{one.id} {one.part or ''}".rstrip(): one for one in now.findings}
         )
         burst = self._plan.bursts[now.burst_index]
-        # The firewall counter was read at least once.
+        # The device counter was read at least once.
         if self._counter_due_s:
             device_counter = counter_message(self._device_counter, burst, self._counter_problem)
             if shown.device_counter is None or shown.device_counter[1] != device_counter:

@@ -66,7 +66,7 @@ def layer_of(layer: str, summary: RunSummary) -> str:
     """Return a metric's layer as text.
 
     Args:
-        layer: Layer of the metric. ``COUNTER_LAYER`` means the layer of the firewall counter.
+        layer: Layer of the metric. ``COUNTER_LAYER`` means the layer of the device counter.
         summary: The run's summary.
     """
     if layer != COUNTER_LAYER:

@@ -129,7 +129,7 @@ class Document(StrEnum):
         RUN: Verdict of the run (``RunSummary``).
         BURST: The result of a burst (``BurstSummary``).
         SERIES: Series of a burst (``BurstSeries``).
-        COUNTER: Firewall counters used for the verdict. For a burst, the readings of a device that
+        COUNTER: Device counters used for the verdict. For a burst, the readings of a device that
             stores no history.
         TELEMETRY: Telemetry of the device. For a burst, the telemetry that was available then.
         NEIGHBOURS: Other runs that were active at the same time.

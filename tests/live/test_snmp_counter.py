@@ -1,4 +1,4 @@
-"""Test a firewall counter, using a restarted coordinator to read it live over SNMP."""
+"""Test a device counter, using a restarted coordinator to read it live over SNMP."""
 
 import json
 from pathlib import Path

@@ -78,7 +78,7 @@ def observations(burst: BurstSummary) -> Iterator[Finding]:
             74,
             f"At {burst.cliff.at:%H:%M:%S} UTC the received rate fell by "
             f"{formatting.ratio(1 - after / before, 0)}, from {formatting.rate(before)} to "
-            f"{formatting.rate(after)} of payload, and stayed low until the end.",
+            f"{formatting.rate(after)} of payload, and stayed low until the end of the burst.",
             "Read the logs of the firewall and of the hosts at that second",
             FindingValue.rate(after),
         ).model_copy(update={"severity": "problem"})

@@ -151,7 +151,7 @@ class LiveMetrics(Message):
 
 
 class LiveCounterBin(Message):
-    """Rate in one bin of the firewall counter, without a correction for lag."""
+    """Rate in one bin of the device counter, without a correction for lag."""
 
     # Seconds from the planned burst start.
     from_s: float
@@ -191,7 +191,7 @@ class LiveSeconds(Message):
 
 
 class LiveCounter(Message):
-    """Event ``counter`` with the bins of the firewall counter that overlap the burst."""
+    """Event ``counter`` with the bins of the device counter that overlap the burst."""
 
     burst_index: BurstIndex
     source: str
@@ -342,7 +342,7 @@ def full_snapshot(
     Args:
         plan: The plan.
         evidence: Evidence for the burst.
-        device_counter: Data from the firewall counter, or None.
+        device_counter: Data from the device counter, or None.
         now: Current time to use.
 
     Returns:
@@ -578,7 +578,7 @@ def _reaches_past(
     Without quiet bins, the last bin of the traffic could be taken for the idle level.
 
     Args:
-        device_counter: Data from the firewall counter, or None.
+        device_counter: Data from the device counter, or None.
         end_s: End of the traffic in epoch seconds.
         measured: Burst summary with the lag.
     """
@@ -817,7 +817,7 @@ def counter_message(
     """Create the event with the device counter bins from shortly before to shortly after a burst.
 
     Args:
-        device_counter: Data from the firewall counter, or None.
+        device_counter: Data from the device counter, or None.
         burst: The burst.
         problem: Reason why the counter cannot be read, or None.
 

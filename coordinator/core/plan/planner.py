@@ -116,7 +116,7 @@ def plan(
         site: Other runs, and the sources for the device under test.
 
     Returns:
-        The plan with endpoints, bursts and warnings, not sealed yet.
+        The sealed plan with endpoints, bursts and warnings. It is not stored yet.
 
     Raises:
         Infeasible: The run cannot be planned. The error contains all problems.

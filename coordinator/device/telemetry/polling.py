@@ -162,7 +162,7 @@ class PolledDevice:
         request: Function that reads the device once. It raises TelemetryError without a response;
             another exception is only logged, and is no finding.
         name: Name in reports.
-        quantities: All quantities to query. Readings of others are not stored with the burst.
+        quantities: All quantities to query. A source without any has only a byte counter.
         counter_name: Name of its byte counter. The default is ``name``.
         counter_instances: Instances of the byte counter. ``None`` means all.
         close: Function that releases the connection, also after a timeout. The next request must

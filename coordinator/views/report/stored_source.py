@@ -53,7 +53,7 @@ class Source:
         header: The run's header.
         summary: The run's summary, with pairs.
         summary_sha256: SHA-256 hash of the stored summary.
-        device_counter: Readings of the firewall counter. None if there are none.
+        device_counter: Readings of the device counter. None if there are none.
         views: Bursts that the report shows in detail.
         ends: Records of both ends by burst index, for at most ``READ_MAX`` bursts.
         imported: True for an imported run.

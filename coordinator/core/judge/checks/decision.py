@@ -1,4 +1,4 @@
-"""Decision table: all checks in order of precedence, and the verdict that follows from them."""
+"""All checks, and the decision table whose first row that applies is the verdict."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

@@ -425,7 +425,8 @@ _ISSUES: Final = {
         warning,
         57,
         "did not answer, so its values of that time are unknown",
-        "Check that the agent of the device runs and that its access rules allow the coordinator",
+        "If the traffic stopped at that time too, read the logs of the device. Otherwise check "
+        "that its agent runs, and that its access rules allow the coordinator",
     ),
     IssueKind.UNREADABLE: _IssueText(
         warning,

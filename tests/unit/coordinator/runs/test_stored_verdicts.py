@@ -2,7 +2,7 @@
 
 See ``tests/data/stored`` for the rows. Most are from a real fleet on loopback: TCP in both
 directions, UDP, HTTP, two rates for a study, and runs that were aborted or for which the
-coordinator was killed. For another fleet, clients were killed and there is a firewall counter. The
+coordinator was killed. For another fleet, clients were killed and there is a device counter. The
 text can change, but no number, state or finding should, unless what was stored is wrong. If so, use
 ``python -m tests.unit.coordinator.runs.test_stored_verdicts`` to write the files again, and give
 the reason in CHANGELOG.
