@@ -3,8 +3,8 @@
 There is one rule for all thresholds
 (:mod:`broadside.coordinator.core.judge.checks.thresholds_check`). A value beyond the limit fails.
 If the value is not known for every pair, the result is inconclusive. A launch is rejected if
-nothing in the run can measure the value. To add a threshold for a metric that bursts already have, add a
-field to :class:`Objective` and an entry to :data:`ALL_THRESHOLDS`.
+nothing in the run can measure the value. To add a threshold for a metric that bursts already have,
+add a field to :class:`Objective` and an entry to :data:`ALL_THRESHOLDS`.
 """
 
 from collections.abc import Iterator

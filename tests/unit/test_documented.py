@@ -117,6 +117,7 @@ def test_documented_budget_is_sufficient_for_its_run(page: str, line: str, sku: 
     launch.add_argument("--set", action="append", default=[])
     launch.add_argument("--budget", type=float)
     launch.add_argument("--detach", action="store_true")
+    launch.add_argument("--api")
     arguments = launch.parse_args(shlex.split(line, comments=True)[2:])
     overrides = scenarios.parse_overrides(arguments.set) | {"budget_usd": arguments.budget}
     spec = scenarios.load(arguments.scenario, overrides | {"device.sku": sku})
