@@ -219,8 +219,7 @@ def run_in_sandbox(
 ) -> "subprocess.CompletedProcess[str]":
     """Run a command using the same user and sandbox as a service. This requires root.
 
-    It uses a temporary unit in ``/run``, because ``systemd-run`` needs a message bus that some
-    hosts do not have.
+    It uses a temporary unit in ``/run``. ``systemd-run`` needs a bus that some hosts do not have.
 
     Args:
         name: The service.

@@ -402,7 +402,6 @@ def _measured_so_far(
     )
     planned_s = burst.duration_s + burst.omit_s
     reported = known_s == planned_s and _have_reported(burst, spans, reach, elapsed_s)
-    # Traffic of a late pair is not waited for.
     end_s = min(max(float(planned_s), float(reach[-1])), planned_s + REPORT_LAG_S)
     end_s += burst.planned_start_at.timestamp()
     counted = reported and _reaches_past(device_counter, end_s, levels_of_flows)

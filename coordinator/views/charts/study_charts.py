@@ -105,9 +105,7 @@ def _complete_trials(study: Study) -> Sequence[TrialResult]:
 
 
 def sweep(study: Study) -> Figure:
-    """Return the payload rate over the values of the first field.
-
-    Each value of the second field has its own line or bars.
+    """Return the payload rate over the first field, with a line for each value of the second.
 
     Raises:
         NoChart: The study is not a sweep.

@@ -102,11 +102,10 @@ def headline(summary: RunSummary) -> str:
 def _charts(source: Source) -> Section:
     bursts, views = source.summary.bursts, source.views
     is_many = len(bursts) > 1
-    has_counter = source.summary.reconciliation is not None
     is_shown = {
         "bursts": is_many,
         "completeness": is_many or source.summary.completeness_ratio < 1,
-        "residuals": is_many and has_counter,
+        "residuals": is_many and source.summary.reconciliation is not None,
     }
     chosen: list[tuple[str, int | None]] = [(name, None) for name in is_shown if is_shown[name]]
     entries = {entry.name: entry for entry in catalogue()}

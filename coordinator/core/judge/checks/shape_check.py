@@ -107,8 +107,7 @@ def _slow_parts(inputs: BurstInput, window: Window, limit: float) -> Iterator[Fi
             "slow-stretch-senders",
             84,
             f"For {slowest.length_s} s, starting {slowest.at} s into the window, the fleet sent "
-            f"{formatting.rate(slowest.mean * factor)} {below}. The records of the receivers do "
-            "not show this.",
+            f"{formatting.rate(slowest.mean * factor)} {below}. The receivers do not show this.",
             _STEP,
             FindingValue.rate(slowest.mean * factor),
         )
