@@ -89,7 +89,10 @@ def compare(  # noqa: PLR0913 - options
 
         typer.echo(comparison_markdown(comparison, results), nl=False)
     else:
-        rows = (lambda one: one.metrics, "broadside.coordinator.core.comparison:Metric")
+        rows = (
+            lambda one: one.metrics,
+            "broadside.coordinator.core.comparison.group_comparison:Metric",
+        )
         session.show(comparison, _print_comparison, rows=rows)
     for result in results:
         typer.echo(f"{result.verdict.value}: {result.sentence}", err=True)

@@ -84,8 +84,8 @@ def _relabelled(figure: Figure, label: str) -> Figure:
     )
 
 
-# Charts of runs with connections or with mixed traffic.
-OTHER_TRAFFIC: Final = ("connections", "connection-times", "parts")
+# Charts of runs with connections, with mixed traffic or with telemetry.
+OTHER_RUNS: Final = ("connections", "connection-times", "parts", "device")
 
 
 @cache
@@ -97,7 +97,7 @@ def _figures() -> dict[str, Figure]:
             draw_burst(entry.name, burst) if entry.kind == "burst" else draw_run(entry.name, run)
         ).figure
         for entry in catalogue()
-        if entry.name not in OTHER_TRAFFIC
+        if entry.name not in OTHER_RUNS
     }
 
 

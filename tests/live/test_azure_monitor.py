@@ -357,7 +357,7 @@ def test_stub_response_has_the_published_format(place: MonitorSite) -> None:
 
 async def test_rejected_token_error_names_the_role(place: MonitorSite) -> None:
     with pytest.raises(
-        TelemetryError, match=r"refuses the given token.*'Monitoring Reader' on the"
+        TelemetryError, match=r"rejects the given token.*'Monitoring Reader' on the"
     ):
         await place.read(token="another")  # noqa: S106 - a test's
 

@@ -144,12 +144,16 @@ from broadside.coordinator.device.telemetry.config import open_entry
 from broadside.coordinator.device.telemetry.device_counter import DeviceCounter
 from broadside.exchange.messages import Direction
 
+T = 1_800_000_000
+
 
 async def test_totals_become_bins(tmp_path: Path) -> None:
     path = tmp_path / "c.csv"
-    path.write_text("time,bytes\\n0,100\\n60,400\\n120,300\\n180,350\\n240,1350\\n")
+    totals = {0: 100, 60: 400, 120: 300, 180: 350, 240: 1350}
+    rows = [f"{T + at_s},{total}\\n" for at_s, total in totals.items()]
+    path.write_text("time,bytes\\n" + "".join(rows))
     entry = {"type": "csv-total", "device": "fw", "file": path, "byte_counter": {}}
-    at = [datetime.fromtimestamp(s, UTC) for s in (0, 240)]
+    at = [datetime.fromtimestamp(s, UTC) for s in (T, T + 240)]
     read = await DeviceCounter([open_entry(entry)]).read(*at, Direction.FORWARD)
     assert [None if b != b else int(b) for b in read.bytes] == [300, None, 50, 1000]
 """,

@@ -79,7 +79,7 @@ class _State:
         violations: What the test did that a unit test must not do.
         started_s: Value of each clock when the test started, in seconds.
         jumped_s: Sum of the timers for which the event loop did not wait.
-        pool_count: Calls in thread pools that have not ended.
+        pool_calls: Calls in thread pools that the test started and that have not ended.
         known_threads: Threads that were alive when the test started.
     """
 
@@ -89,9 +89,8 @@ class _State:
         self.violations: list[str] = []
         self.started_s: dict[str, float] = {}
         self.jumped_s = 0.0
-        self.pool_count = 0
+        self.pool_calls: set[Future[Any]] = set()
         self.known_threads: frozenset[threading.Thread] = frozenset()
-        self.lock = threading.Lock()
 
 
 STATE: Final = _State()
@@ -235,7 +234,7 @@ class JumpingLoop(asyncio.SelectorEventLoop):
         threads = threading.enumerate()
         return (
             self._call_count > 0
-            or STATE.pool_count > 0
+            or bool(STATE.pool_calls)
             or any(isinstance(one, WorkerThread) and one not in one.idle_workers for one in threads)
             or any(map(_is_foreign, threads))
         )
@@ -247,16 +246,11 @@ _submit: Final = ThreadPoolExecutor.submit
 
 
 def _count_submit(self: ThreadPoolExecutor, *args: Any, **kwargs: Any) -> "Future[Any]":
-    with STATE.lock:
-        STATE.pool_count += 1
     future: Future[Any] = _submit(self, *args, **kwargs)
-    future.add_done_callback(_end_pool_call)
+    STATE.pool_calls.add(future)
+    # A call of an earlier test can end in this one. It must not count as the end of another call.
+    future.add_done_callback(STATE.pool_calls.discard)
     return future
-
-
-def _end_pool_call(_: "Future[Any]") -> None:
-    with STATE.lock:
-        STATE.pool_count -= 1
 
 
 def install() -> None:
@@ -284,7 +278,7 @@ def isolated() -> Iterator[None]:
     STATE.started_s = {name: getattr(_REAL, name)() for name in CLOCKS}
     STATE.started_s["time"] += SHIFT_S
     STATE.jumped_s = 0.0
-    STATE.pool_count = 0
+    STATE.pool_calls = set()
     STATE.known_threads = frozenset(threading.enumerate())
     with (
         # Used by pytest-asyncio and by ``asyncio.run``.

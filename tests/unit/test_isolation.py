@@ -124,3 +124,20 @@ def test_files_of_other_folders_may_start_processes() -> None:
     next(collection)
     assert not isolation.STATE.collecting
     collection.close()
+
+
+def test_end_of_an_earlier_call_does_not_let_the_clock_jump(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A call that an earlier test left in a pool can end while this one has another call."""
+    earlier, later = threading.Event(), threading.Event()
+    with ThreadPoolExecutor(2) as pool:
+        left = pool.submit(earlier.wait)
+        # The next test begins.
+        monkeypatch.setattr(isolation.STATE, "pool_calls", set())
+        pending = pool.submit(later.wait)
+        earlier.set()
+        left.result()
+        assert isolation.STATE.pool_calls == {pending}
+        later.set()
+    assert isolation.STATE.pool_calls == set()
