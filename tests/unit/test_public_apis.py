@@ -361,3 +361,20 @@ def test_imported_libraries_are_declared_with_a_lower_bound() -> None:
     }
     assert undeclared == set()
     assert [name for name, bounds in declared.items() if not re.match(r"[>=]=\d", bounds)] == []
+
+
+def test_names_in_texts_exist() -> None:
+    """Commands name their models as ``module:Name``, so that they load them only when needed."""
+    pattern = re.compile(
+        r"(?:broadside\.)?((?:agent|coordinator|exchange|lab)[\w.]*):([A-Za-z_]\w*)"
+    )
+    names = {
+        match.groups()
+        for path in shipped("agent", "coordinator", "exchange", "lab")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        if (match := pattern.fullmatch(node.value))
+    }
+    assert len(names) > 20
+    for module, name in names:
+        assert hasattr(importlib.import_module(f"broadside.{module}"), name), f"{module}:{name}"

@@ -3,7 +3,6 @@
 import ast
 import builtins
 import csv
-import importlib
 import io
 import re
 import sys
@@ -707,20 +706,3 @@ def test_test_that_does_not_use_its_module_is_detected() -> None:
     assert covers("tests/live/test_imports.py", "coordinator/cli/compare_commands.py", ["compare"])
     assert not covers("tests/live/test_imports.py", screen, ["compare"])
     assert not covers(watch, "lab/profile_process.py", [screen])
-
-
-def test_names_in_texts_exist() -> None:
-    """Commands name their models as ``module:Name``, so that they load them only when needed."""
-    pattern = re.compile(
-        r"(?:broadside\.)?((?:agent|coordinator|exchange|lab)[\w.]*):([A-Za-z_]\w*)"
-    )
-    names = {
-        match.groups()
-        for source in product_sources()
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-        if (match := pattern.fullmatch(node.value))
-    }
-    assert len(names) > 20
-    for module, name in names:
-        assert hasattr(importlib.import_module(f"broadside.{module}"), name), f"{module}:{name}"
